@@ -16,8 +16,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.cli import Parser, fail, nearest
 from labkit.cli.parameters import ParameterError, checked
+from labkit.cli.parser import Parser, fail, nearest
 from labkit.paths import checkout
 
 PROFILES = ("smoke", "laptop", "gpu")

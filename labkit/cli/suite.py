@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from labkit.cli import Parser, fail
 from labkit.cli.environment import ready_python
+from labkit.cli.parser import Parser, fail, nearest
 from labkit.paths import checkout
 
 # The tests measure nothing, so two processes with a thread each beat one process with two.
@@ -44,7 +44,8 @@ def test(parser: Parser, words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     for name in args.parts:
         if name not in PARTS:
-            parser.error(f"invalid choice: '{name}' (choose from {', '.join(PARTS)})")
+            fail(f"labkit test: there is no part {name}{nearest(name, list(PARTS))} "
+                 f"(the parts: {', '.join(PARTS)})")  # fmt: skip
     if checkout() is None:
         fail("labkit test: the tests belong to a checkout, and this is an installed package")
     python = ready_python(args.here)
