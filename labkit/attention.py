@@ -1,0 +1,120 @@
+"""Attention: each position asks (query), is asked (key) and answers (value).
+
+Vaswani et al. 2017, section 3.2; the relative form is Dai et al. 2019, section 3.3.
+Read `attend` first: it is all the attention there is, and every model of the course calls it.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def attend(
+    q_BHQE: Tensor,
+    k_BHKE: Tensor,
+    v_BHKE: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias_BHQK: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """softmax(q k' / sqrt(E) + bias) v, over the keys that `mask` lets take part.
+
+    A query that may see nothing answers zeros.  `causal=True` is the fast way to say
+    `mask=causal(T)`.
+    """
+    if causal and (mask is not None or bias_BHQK is not None or q_BHQE.shape[2] != k_BHKE.shape[2]):
+        raise ValueError(
+            f"causal=True is the fast path for {q_BHQE.shape[2]} queries on as many keys, without "
+            f"mask or bias; here are {k_BHKE.shape[2]} keys: give mask=causal(Q, K) & ... instead"
+        )
+    if bias_BHQK is not None and mask is not None:
+        # The only place where True becomes -inf.  A large finite number instead would turn a row
+        # where all is hidden into the mean of all keys.
+        mask = bias_BHQK.masked_fill(~mask, -math.inf)
+    elif bias_BHQK is not None:
+        mask = bias_BHQK
+    return F.scaled_dot_product_attention(
+        q_BHQE, k_BHKE, v_BHKE, attn_mask=mask, is_causal=causal, dropout_p=dropout
+    )
+
+
+def attention_weights(
+    q_BHQE: Tensor, k_BHKE: Tensor, *, mask: Tensor | None = None, bias_BHQK: Tensor | None = None
+) -> Tensor:
+    """How much each query takes from each key: the formula itself, for the eye and the tests."""
+    scores_BHQK = q_BHQE @ k_BHKE.transpose(-2, -1) / math.sqrt(q_BHQE.shape[-1])
+    if bias_BHQK is not None:
+        scores_BHQK = scores_BHQK + bias_BHQK
+    if mask is not None:
+        scores_BHQK = scores_BHQK.masked_fill(~mask, -math.inf)
+    # A row that may see nothing is all -inf, and its softmax 0/0: it takes nothing from anyone.
+    return scores_BHQK.softmax(dim=-1).nan_to_num(0.0)
+
+
+def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
+    """[B, T, H * E] -> [B, H, T, E]"""
+    return x_BTD.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def merge_heads(x_BHTE: Tensor) -> Tensor:
+    """[B, H, T, E] -> [B, T, H * E]"""
+    return x_BHTE.transpose(1, 2).flatten(2)
+
+
+class KeysValues(NamedTuple):
+    """What the positions read so far are asked for, and what they answer."""
+
+    k_BHKE: Tensor
+    v_BHKE: Tensor
+
+
+class Attention(nn.Module):
+    """Attention with several heads: split, attend, merge, mix."""
+
+    def __init__(self, width: int, heads: int, *, dropout: float = 0.0, bias: bool = True) -> None:
+        super().__init__()
+        if width % heads:
+            raise ValueError(
+                f"a width of {width} does not divide into {heads} heads: "
+                "choose a width that is a multiple of the number of heads"
+            )
+        self.width, self.heads, self.dropout = width, heads, dropout
+        # One matrix for query, key and value: one large product is faster than three small ones.
+        self.query_key_value = nn.Linear(width, 3 * width, bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
+
+    def forward(
+        self,
+        x_BQD: Tensor,
+        source_BKD: Tensor | None = None,
+        *,
+        memory: KeysValues | None = None,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> tuple[Tensor, KeysValues]:
+        """x asks; what is in memory and `source` (x itself when there is none) answers."""
+        if source_BKD is None:
+            q, k, v = self._project(x_BQD, 0, 3).chunk(3, dim=-1)
+        else:
+            q = self._project(x_BQD, 0, 1)
+            k, v = self._project(source_BKD, 1, 3).chunk(2, dim=-1)
+        q_BHQE, k_BHKE, v_BHKE = (split_heads(part, self.heads) for part in (q, k, v))
+        if memory is not None:
+            k_BHKE = torch.cat([memory.k_BHKE, k_BHKE], dim=2)
+            v_BHKE = torch.cat([memory.v_BHKE, v_BHKE], dim=2)
+        dropout = self.dropout if self.training else 0.0
+        y_BHQE = attend(q_BHQE, k_BHKE, v_BHKE, mask=mask, causal=causal, dropout=dropout)
+        return self.out(merge_heads(y_BHQE)), KeysValues(k_BHKE, v_BHKE)
+
+    def _project(self, x_BTD: Tensor, first: int, last: int) -> Tensor:
+        """Matrices first .. last of the three that are stacked, applied to x."""
+        rows = slice(first * self.width, last * self.width)
+        bias = self.query_key_value.bias
+        return F.linear(
+            x_BTD, self.query_key_value.weight[rows], None if bias is None else bias[rows]
+        )

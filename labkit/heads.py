@@ -1,0 +1,101 @@
+"""From hidden states to answers: the small part on top that a task needs.
+
+A head sees only the positions that are asked: [N, D].  Word heads also give the loss of each
+target, so that a head with a cheaper way than a full softmax can use it.
+"""
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.blocks import ACTIVATIONS
+
+
+class WordHead(nn.Module):
+    """A head that says how likely each word is."""
+
+    def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
+        """-log p(target) at each asked position."""
+        return F.cross_entropy(self(hidden_ND).float(), targets_N, reduction="none")
+
+
+class NextWord(WordHead):
+    """softmax(h W'), with W the embedding of the words when it is tied."""
+
+    def __init__(self, embedding: nn.Embedding, *, tied: bool = True, bias: bool = False) -> None:
+        super().__init__()
+        vocabulary, width = embedding.weight.shape
+        self.words = nn.Linear(width, vocabulary, bias=bias)
+        if tied:
+            self.words.weight = embedding.weight
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        """The scores of all words [N, V]."""
+        return self.words(hidden_ND)
+
+
+class MaskedWord(WordHead):
+    """BERT's head: one more layer, then the embedding of the words, transposed, and a bias."""
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        width: int | None = None,
+        *,
+        activation: str = "gelu",
+        eps: float = 1e-12,
+    ) -> None:
+        super().__init__()
+        vocabulary, narrow = embedding.weight.shape
+        self.dense = nn.Linear(narrow if width is None else width, narrow)
+        self.activation = ACTIVATIONS[activation]
+        self.norm = nn.LayerNorm(narrow, eps=eps)
+        self.words = nn.Linear(narrow, vocabulary)
+        self.words.weight = embedding.weight
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        """The scores of all words [N, V]."""
+        return self.words(self.norm(self.activation(self.dense(hidden_ND))))
+
+
+class Label(nn.Module):
+    """One answer for the whole text, from the state of one position (BERT: the first)."""
+
+    def __init__(
+        self,
+        width: int,
+        labels: int,
+        *,
+        pooled: bool = True,
+        activation: str = "tanh",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.pool = nn.Linear(width, width) if pooled else None
+        self.activation = {**ACTIVATIONS, "tanh": F.tanh}[activation]
+        self.dropout = nn.Dropout(dropout)
+        self.labels = nn.Linear(width, labels)
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        """The scores of all labels [N, labels]."""
+        if self.pool is not None:
+            hidden_ND = self.activation(self.pool(hidden_ND))
+        return self.labels(self.dropout(hidden_ND))
+
+
+class Span(nn.Module):
+    """Where an answer starts and where it ends: two scores for each position."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.ends = nn.Linear(width, 2)
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        """[B, T, 2]"""
+        return self.ends(hidden_BTD)
+
+
+def tied(head: Any, embedding: nn.Embedding) -> bool:
+    """Whether a head uses the embedding's own weights."""
+    return getattr(head, "words", None) is not None and head.words.weight is embedding.weight
