@@ -5,6 +5,7 @@ A backbone reads tokens and gives hidden states; a head turns hidden states into
 transfer makes of it: that is the course in one line.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -57,7 +58,11 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return F.gelu(x, approximate="tanh")
 
 
-ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": gelu_tanh, "relu": F.relu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": gelu_tanh,
+    "relu": F.relu,
+}
 
 
 class FeedForward(nn.Module):

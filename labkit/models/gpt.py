@@ -59,7 +59,7 @@ class GPT(nn.Module):
         mask: Tensor | None = None,
         memory: tuple[KeysValues, ...] | None = None,
     ) -> States:
-        """The states of all layers.  memory=() starts to remember keys and values, None does not."""
+        """The states of all layers.  memory=() starts to remember keys and values, None forgets."""
         length, past = tokens_BT.shape[1], remembered(memory)
         x_BTD = self.dropout(self.token(tokens_BT) + self.position(length, start=past))
         layers, kept = [x_BTD], []
