@@ -147,7 +147,7 @@ def test_unknown_precision_and_too_many_experts_are_refused():
 
 
 @pytest.mark.parametrize(
-    "row", cost_tables.list(cost_tables.derived()), ids=lambda row: f"{row.name}.{row.quantity}"
+    "row", list(cost_tables.derived()), ids=lambda row: f"{row.name}.{row.quantity}"
 )
 def test_each_derived_figure_lies_in_its_band(row):
     assert row.holds, f"{row.estimate:.4g} {row.unit} is {row.ratio:.3f} of {row.reported:.4g}"

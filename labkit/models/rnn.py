@@ -114,9 +114,8 @@ class Recurrent(nn.Module):
         self.token = nn.Embedding(c.vocabulary, c.width)
         self.dropout = nn.Dropout(c.dropout)
         given = [c.width] + [c.out_width] * (c.layers - 1)
-        self.blocks = nn.ModuleList(
-            nn.ModuleList(self._cell(width) for _ in range(1 + c.both_ways)) for width in given
-        )
+        self.blocks = nn.ModuleList(self._cell(width) for width in given)
+        self.from_right = nn.ModuleList(self._cell(width) for width in given if c.both_ways)
 
     def _cell(self, given: int) -> nn.Module:
         c = self.config
@@ -141,12 +140,12 @@ class Recurrent(nn.Module):
         lengths_B = lengths_of(mask, tokens_BT)
         x = self.dropout(self.token(tokens_BT))
         layers, kept = [x], []
-        for i, cells in enumerate(self.blocks):
+        for i, cell in enumerate(self.blocks):
             start = blank(x, *[c.width] * (2 if c.cell == "lstm" else 1))
-            y, after = read(cells[0], x, memory[i] if memory else start, lengths_B)
+            y, after = read(cell, x, memory[i] if memory else start, lengths_B)
             if c.both_ways:
-                from_right, _ = read(cells[1], turned(x, lengths_B), start, lengths_B)
-                y = torch.cat([y, turned(from_right, lengths_B)], dim=-1)
+                other, _ = read(self.from_right[i], turned(x, lengths_B), start, lengths_B)
+                y = torch.cat([y, turned(other, lengths_B)], dim=-1)
             x = self.dropout(y)
             layers.append(x)
             kept.append(after)
