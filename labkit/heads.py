@@ -4,6 +4,7 @@ A head sees only the positions that are asked: [N, D].  Word heads also give the
 target, so that a head with a cheaper way than a full softmax can use it.
 """
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -191,6 +192,55 @@ class Label(nn.Module):
         if self.pool is not None:
             hidden_ND = self.activation(self.pool(hidden_ND))
         return self.labels(self.dropout(hidden_ND))
+
+
+class Pooled(nn.Module):
+    """One answer for the whole text, from all of its states (ULMFiT: last, max and mean together).
+
+    Howard and Ruder 2018, section 3.3: a recurrent network's last state has forgotten words that
+    matter. `inner` is the width of the layer between, none when None.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        labels: int,
+        *,
+        parts: tuple[str, ...] = ("last", "max", "mean"),
+        inner: int | None = 50,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not parts or not set(parts) <= {"last", "max", "mean"}:
+            raise ValueError(f"states are pooled by last, max or mean, or several: not {parts}")
+        self.parts = parts
+        self.dropout = nn.Dropout(dropout)
+        given = width * len(parts)
+        self.inner = None if inner is None else nn.Linear(given, inner)
+        self.labels = nn.Linear(given if inner is None else inner, labels)
+
+    def forward(self, hidden_BTD: Tensor, real_BT: Tensor | None = None) -> Tensor:
+        """The scores of all labels [B, labels], from the real positions only."""
+        if real_BT is None:
+            real_BT = torch.ones_like(hidden_BTD[:, :, 0], dtype=torch.bool)
+        pooled = torch.cat([pool(hidden_BTD, real_BT, part) for part in self.parts], dim=-1)
+        if self.inner is not None:
+            pooled = self.inner(self.dropout(pooled)).relu()
+        return self.labels(self.dropout(pooled))
+
+
+def pool(hidden_BTD: Tensor, real_BT: Tensor, part: str) -> Tensor:
+    """The last, the largest or the mean of each feature over the real positions; of none, zero."""
+    if part == "mean":
+        count_B1 = real_BT.sum(dim=1, keepdim=True).clamp(min=1)
+        return (hidden_BTD * real_BT[:, :, None]).sum(dim=1) / count_B1
+    if part == "max":
+        largest_BD = hidden_BTD.masked_fill(~real_BT[:, :, None], -math.inf).amax(dim=1)
+        return largest_BD.masked_fill(~real_BT.any(dim=1)[:, None], 0.0)
+    places_T = torch.arange(real_BT.shape[1], device=real_BT.device)
+    last_B = (places_T * real_BT).argmax(dim=1)
+    rows_B = torch.arange(len(last_B), device=real_BT.device)
+    return hidden_BTD[rows_B, last_B] * real_BT.any(dim=1)[:, None]
 
 
 class Span(nn.Module):
