@@ -1,0 +1,30 @@
+"""Where the package finds its files: in a checkout and in an installed wheel alike.
+
+The texts of `data/` stand at the root of the checkout, where a reader looks for them, and travel
+inside the wheel as `labkit/data`.  `data_path` finds them in both, from any working directory.
+"""
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def checkout() -> Path | None:
+    """Return the root of the checkout that the package runs from, or None in an installed wheel."""
+    root = PACKAGE.parent
+    return root if (root / "pyproject.toml").is_file() and (root / "notebooks").is_dir() else None
+
+
+def data_path(*parts: str) -> Path:
+    """Return the path of a file or folder of `data/`, such as `data_path("world", "names.txt")`."""
+    installed = PACKAGE / "data"
+    folder = installed if installed.is_dir() else PACKAGE.parent / "data"
+    path = folder.joinpath(*parts)
+    if not path.exists():
+        near = path.parent
+        names = ", ".join(sorted(p.name for p in near.iterdir())) if near.is_dir() else "nothing"
+        raise FileNotFoundError(
+            f"there is no {'/'.join(('data', *parts))}: {near} holds {names or 'nothing'}; "
+            "give a name that is there, or install labkit again if its data are missing"
+        )
+    return path
