@@ -1,4 +1,4 @@
-"""The one thing that pyproject.toml cannot say: the folder `data/` is `labkit/data` in the wheel."""
+"""What pyproject.toml cannot say: the folder `data/` is `labkit/data` in the wheel."""
 
 from setuptools import find_packages, setup
 

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labkit.positions import by_distance
+
 
 def attend(
     q_BHQE: Tensor,
@@ -56,6 +58,15 @@ def attention_weights(
     return scores_BHQK.softmax(dim=-1).nan_to_num(0.0)
 
 
+def check_heads(width: int, heads: int) -> None:
+    """Refuse a width that cannot be shared out among the heads."""
+    if heads < 1 or width % heads:
+        raise ValueError(
+            f"a width of {width} does not divide into {heads} heads: "
+            "choose a width that is a multiple of the number of heads"
+        )
+
+
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
     """[B, T, H * E] -> [B, H, T, E]"""
     return x_BTD.unflatten(-1, (heads, -1)).transpose(1, 2)
@@ -78,11 +89,7 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, heads: int, *, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
-        if width % heads:
-            raise ValueError(
-                f"a width of {width} does not divide into {heads} heads: "
-                "choose a width that is a multiple of the number of heads"
-            )
+        check_heads(width, heads)
         self.width, self.heads, self.dropout = width, heads, dropout
         # One matrix for query, key and value: one large product is faster than three small ones.
         self.query_key_value = nn.Linear(width, 3 * width, bias=bias)
@@ -99,7 +106,7 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, KeysValues]:
         """x asks; what is in memory and `source` (x itself when there is none) answers."""
         if source_BKD is None:
-            q, k, v = self._project(x_BQD, 0, 3).chunk(3, dim=-1)
+            q, k, v = self.query_key_value(x_BQD).chunk(3, dim=-1)
         else:
             q = self._project(x_BQD, 0, 1)
             k, v = self._project(source_BKD, 1, 3).chunk(2, dim=-1)
@@ -118,3 +125,85 @@ class Attention(nn.Module):
         return F.linear(
             x_BTD, self.query_key_value.weight[rows], None if bias is None else bias[rows]
         )
+
+
+class RelativeAttention(nn.Module):
+    """Attention that knows distances and no places (Dai et al. 2019, section 3.3).
+
+    score(i, j) = ((q_i + u) k_j + (q_i + v) W_r r(i - j) + (q_i + s) g(i, j)) / sqrt(E)
+
+    u, v and s, learned, are what every query asks whatever it is; r(i - j) is the sinusoid of the
+    distance.  The last term is XLNet's (Yang et al. 2019, section 2.5): g is one of two learned
+    vectors, for a key in the segment of the query and for one in another.
+    """
+
+    def __init__(
+        self, width: int, heads: int, *, dropout: float = 0.0, segments: bool = False
+    ) -> None:
+        super().__init__()
+        check_heads(width, heads)
+        self.heads, self.dropout = heads, dropout
+        self.query = nn.Linear(width, width, bias=False)
+        self.key_value = nn.Linear(width, 2 * width, bias=False)
+        self.distance = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        each = (heads, width // heads)
+        self.u_HE = nn.Parameter(torch.empty(each).normal_(std=0.02))
+        self.v_HE = nn.Parameter(torch.empty(each).normal_(std=0.02))
+        self.s_HE = nn.Parameter(torch.empty(each).normal_(std=0.02)) if segments else None
+        self.segment = nn.Parameter(torch.empty(2, *each).normal_(std=0.02)) if segments else None
+
+    def forward(
+        self,
+        x_BQD: Tensor,
+        source_BKD: Tensor | None = None,
+        *,
+        r_RD: Tensor,
+        known: KeysValues | None = None,
+        places: Tensor | None = None,
+        other_segment: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, KeysValues]:
+        """x asks; `source` (memory and x; x itself when there is none) answers.
+
+        `known` are keys and values that this module has already computed from the source.  The
+        queries are the last of the keys, or stand among them at `places` [B, Q].  r_RD holds the
+        sinusoids of `distances(T, K)`, with T the positions that are not memory.
+        """
+        if known is None:
+            source_BKD = x_BQD if source_BKD is None else source_BKD
+            k, v = self.key_value(source_BKD).chunk(2, dim=-1)
+            known = KeysValues(split_heads(k, self.heads), split_heads(v, self.heads))
+        q_BHQE = split_heads(self.query(x_BQD), self.heads)
+        bias_BHQK = self._bias(q_BHQE, r_RD, known.k_BHKE.shape[2], places, other_segment)
+        y_BHQE = attend(
+            q_BHQE + self.u_HE[:, None],
+            *known,
+            mask=mask,
+            bias_BHQK=bias_BHQK,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        return self.out(merge_heads(y_BHQE)), known
+
+    def _bias(
+        self,
+        q_BHQE: Tensor,
+        r_RD: Tensor,
+        keys: int,
+        places: Tensor | None,
+        other_segment: Tensor | None,
+    ) -> Tensor:
+        """What distance and segment add to the scores of content."""
+        scale = 1 / math.sqrt(q_BHQE.shape[-1])
+        if places is None:
+            places = torch.arange(keys - q_BHQE.shape[2], keys, device=q_BHQE.device)
+        r_1HRE = split_heads(self.distance(r_RD)[None], self.heads)
+        scores_BHQR = (q_BHQE + self.v_HE[:, None]) * scale @ r_1HRE.transpose(-2, -1)
+        bias_BHQK = by_distance(scores_BHQR, places, keys)
+        if other_segment is None:
+            return bias_BHQK
+        if self.segment is None or self.s_HE is None:
+            raise ValueError("this attention was built without segments: give segments=True")
+        asked_BHQE = (q_BHQE + self.s_HE[:, None]) * scale
+        same, other = (asked_BHQE @ g_HE[:, :, None] for g_HE in self.segment)
+        return bias_BHQK + torch.where(other_segment, other, same)

@@ -68,14 +68,17 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """Each position thinks for itself: widen, bend, narrow."""
 
-    def __init__(self, width: int, inner: int, *, activation: str = "gelu") -> None:
+    def __init__(
+        self, width: int, inner: int, *, activation: str = "gelu", dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.widen, self.narrow = nn.Linear(width, inner), nn.Linear(inner, width)
         self.activation = ACTIVATIONS[activation]
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """narrow(activation(widen(x)))"""
-        return self.narrow(self.activation(self.widen(x_BTD)))
+        """narrow(dropout(activation(widen(x))))"""
+        return self.narrow(self.dropout(self.activation(self.widen(x_BTD))))
 
 
 class Block(nn.Module):
@@ -118,6 +121,11 @@ class Block(nn.Module):
 def remembered(memory: tuple[KeysValues, ...] | None) -> int:
     """How many positions a memory of keys and values holds."""
     return memory[0].k_BHKE.shape[2] if memory else 0
+
+
+def remember(states_BTD: Tensor, count: int) -> Tensor:
+    """The last `count` positions, or all there are, as values that no gradient flows into."""
+    return states_BTD[:, max(states_BTD.shape[1] - count, 0) :].detach()
 
 
 @torch.no_grad()

@@ -1,0 +1,119 @@
+"""The command line: a table of commands, each one a function of its parser and the words after it.
+
+A command adds its own arguments to the parser, parses the words and returns the exit code.  Only
+the module of the command that was called is imported, so `--help` answers at once, also on a
+machine where nothing is installed yet.
+"""
+
+import argparse
+import difflib
+import importlib
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from labkit import __version__
+
+# name: (module, function, what it does).  `function(parser, words) -> exit code`
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "lab": ("labkit.cli.lab", "lab", "set up what is missing and open the course in JupyterLab"),
+    "test": ("labkit.cli.suite", "test", "set up what is missing and run everything that CI runs"),
+    "doctor": ("labkit.cli.doctor", "doctor", "what was found on this machine, and how fast it is"),
+    "run": ("labkit.cli.notebooks", "run", "run one notebook with parameters of your own"),
+    "course": ("labkit.cli.notebooks", "course", "run every notebook; measure time and memory"),
+    "notebooks": ("labkit.cli.notebooks", "notebooks", "execute notebooks and store their outputs"),
+    "pins": ("labkit.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
+}
+# These set up the environment themselves, or must answer where there is none.
+BEFORE_SETUP = ("lab", "test", "pins", "doctor")
+
+EXAMPLES = """examples:
+  python -m labkit lab                                  open the course
+  python -m labkit doctor                               is this machine ready?
+  python -m labkit run 00 --profile laptop -p seed 3    one notebook, other parameters
+  python -m labkit run --help                           everything about one command
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line and name the nearest right word."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and leave with exit code 2."""
+        known = [word for action in self._actions for word in action.option_strings]
+        known += [str(c) for action in self._actions for c in action.choices or ()]
+        given = re.findall(r"(?:invalid choice: '|arguments: )([^' ]+)", message)
+        fail(f"{self.prog}: {message}{nearest(given[0], known) if given else ''}")
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Return "; did you mean …?" for the known word nearest to `word`, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    """Print one line on standard error and leave."""
+    print(" ".join(message.split()), file=sys.stderr)
+    raise SystemExit(code)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command that the words name and return its exit code."""
+    words = list(sys.argv[1:] if words is None else words)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        print(f"labkit {__version__}")
+        return 0
+    name = words[0]
+    if name not in COMMANDS:
+        fail(f"labkit: there is no command {name}{nearest(name, list(COMMANDS))} "
+             f"(the commands: {', '.join(COMMANDS)})")  # fmt: skip
+    asks_for_help = any(word in ("-h", "--help") for word in words[1:])
+    if importlib.util.find_spec("torch") is None and not asks_for_help:
+        code = hand_over(words)
+        if code is not None:
+            return code
+    module, function, summary = COMMANDS[name]
+    parser = Parser(prog=f"labkit {name}", description=summary[0].upper() + summary[1:] + ".")
+    return int(getattr(importlib.import_module(module), function)(parser, words[1:]))
+
+
+def hand_over(words: Sequence[str]) -> int | None:
+    """Run the command with the checkout's own Python, where this Python has nothing installed."""
+    from labkit.cli.environment import venv_python
+
+    if words[0] in ("lab", "test", "pins"):
+        return None
+    python = venv_python()
+    if python is not None and python.exists():
+        return subprocess.call([str(python), "-m", "labkit", *words])
+    if words[0] in BEFORE_SETUP:
+        return None
+    fail(f"labkit {words[0]}: torch is not installed in {sys.executable}: `make lab` (on Windows: "
+         "`python -m labkit lab`) sets up .venv with everything in it")  # fmt: skip
+
+
+def overview() -> str:
+    """Return the help of the whole command line."""
+    rows = [f"  {name:<10} {summary}" for name, (_, _, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: python -m labkit COMMAND [...]",
+            "",
+            "A course and lab kit on pre-training and transfer learning in NLP.",
+            "",
+            "commands:",
+            *rows,
+            "",
+            EXAMPLES.rstrip(),
+        ]
+    )

@@ -1,0 +1,74 @@
+"""Everything that CI runs, part by part, with the time of each."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from labkit.cli import Parser, fail
+from labkit.cli.environment import ready_python
+from labkit.paths import checkout
+
+# The tests measure nothing, so two processes with a thread each beat one process with two.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+PYTEST = ("-m", "pytest", "-q")
+TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
+PARTS: dict[str, tuple[str, ...]] = {
+    "format": ("-m", "ruff", "format", "--check", "."),
+    "lint": ("-m", "ruff", "check", "."),
+    "types": ("-m", "mypy"),
+    "tests": (*PYTEST, "tests", "-m", "not browser and not bench", *TWO_AT_A_TIME),
+    "outputs": (*PYTEST, "--nbval", "notebooks", "--nbval-current-env", "--nbval-cell-timeout=600",
+                "--nbval-sanitize-with=tests/nbval.cfg", *TWO_AT_A_TIME),
+    "parameters": ("-m", "labkit", "course", "--profile", "smoke", "-p", "seed", "1",
+                   "--output", "runs/test", "--jobs", "2"),
+    "browser": (*PYTEST, "tests", "-m", "browser"),
+}  # fmt: skip
+
+
+class Part(NamedTuple):
+    """What came of one part."""
+
+    name: str
+    seconds: float
+    code: int
+    last_line: str
+
+
+def test(parser: Parser, words: Sequence[str]) -> int:
+    """Run the parts, all of them whatever happens, and say what came of each."""
+    parser.add_argument("parts", nargs="*", help=f"which of: {', '.join(PARTS)} [all]")
+    parser.add_argument("--here", action="store_true", help="use this Python, not .venv (conda)")
+    args = parser.parse_args(words)
+    for name in args.parts:
+        if name not in PARTS:
+            parser.error(f"invalid choice: '{name}' (choose from {', '.join(PARTS)})")
+    if checkout() is None:
+        fail("labkit test: the tests belong to a checkout, and this is an installed package")
+    python = ready_python(args.here)
+    done = [run_part(name, [python, *PARTS[name]]) for name in args.parts or PARTS]
+    print("\n" + "\n".join(part.last_line for part in done if part.last_line))
+    for part in done:
+        print(f"{part.name:<12} {part.seconds:7.1f} s  {'FAILED' if part.code else 'ok'}")
+    failed = [part.name for part in done if part.code]
+    total = sum(part.seconds for part in done)
+    print(f"{'all':<12} {total:7.1f} s  {'FAILED: ' + ', '.join(failed) if failed else 'ok'}")
+    return 1 if failed else 0
+
+
+def run_part(name: str, command: Sequence[str]) -> Part:
+    """Run one part, showing what it prints, and keep the line that sums it up."""
+    print(f"\n--- {name}: {' '.join(command[1:])}", flush=True)
+    start, last = time.perf_counter(), ""
+    with subprocess.Popen(
+        command, cwd=checkout(), env={**os.environ, **ONE_THREAD}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            last = line.strip() or last
+    return Part(name, time.perf_counter() - start, process.returncode, last)
