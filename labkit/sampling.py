@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from labkit.attention import KeysValues
 from labkit.chance import Chance
 
 NEVER = -math.inf
@@ -161,8 +162,9 @@ def select(memory: Any, rows: Tensor) -> Any:
     """The same memory for some of the rows, in any order."""
     if isinstance(memory, Tensor):
         return memory[rows]
-    parts = [select(part, rows) for part in memory]
-    return type(memory)(*parts) if hasattr(memory, "_fields") else tuple(parts)
+    if isinstance(memory, KeysValues):
+        return KeysValues(memory.k_BHKE[rows], memory.v_BHKE[rows])
+    return tuple(select(part, rows) for part in memory)
 
 
 # ---- writing -----------------------------------------------------------------------------------
@@ -258,3 +260,91 @@ def steps(
         yield Step(shown, tokens_B, said_B, new_B)
         if place + 1 < longest + settings.length:
             logits_BV = reader.next_word(tokens_B[:, None])
+
+
+def sample(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    settings: Sampling,
+    *,
+    samples: int = 1,
+    seed: int = 0,
+) -> list[list[Sample]]:
+    """For each prompt, `samples` texts that go on from it."""
+    if samples < 1:
+        raise ValueError(f"{samples} samples were asked for: give at least 1")
+    many = [prompt for prompt in prompts for _ in range(samples)]
+    written: list[list[int]] = [[] for _ in many]
+    said = [0.0] * len(many)
+    stopped = [False] * len(many)
+    for step in steps(model, many, settings, seed=seed, explain=False):
+        tokens, log_p, new = (part.tolist() for part in step[1:])
+        for row, text in enumerate(written):
+            if new[row] and not stopped[row] and len(text) < settings.length:
+                text.append(tokens[row])
+                said[row] += log_p[row]
+                stopped[row] = tokens[row] in settings.stop
+        if all(map(_done, written, stopped, [settings.length] * len(many))):
+            break
+    made = [Sample(*parts) for parts in zip(written, said, stopped, strict=True)]
+    return [made[i : i + samples] for i in range(0, len(made), samples)]
+
+
+def _done(text: list[int], stopped: bool, length: int) -> bool:
+    """Whether nothing more is to be written here."""
+    return stopped or len(text) >= length
+
+
+# ---- the best text -----------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def beam(
+    model: Any,
+    prompt: Sequence[int],
+    settings: Sampling,
+    *,
+    beams: int = 4,
+    length_penalty: float = 1.0,
+) -> list[Sample]:
+    """The best texts that a search `beams` wide finds, the best first.
+
+    Texts are compared by log p / length^length_penalty: 0 compares the sums, 1 the means.
+    """
+    if beams < 1:
+        raise ValueError(f"a beam of {beams} texts finds nothing: give at least 1")
+    start = _as_rows([prompt], model, settings)[0]
+    reader, done = Reader(model), list[Sample]()
+    logits_BV = reader.next_word(start[None])
+    text_BT = start[None]
+    score_B = torch.zeros(1, device=start.device)
+    for new in range(settings.length):
+        stages = dict(settings.stages(logits_BV, text_BT, new))
+        total_BV = score_B[:, None] + list(stages.values())[-1].log_softmax(dim=-1)
+        # Of twice as many, at least `beams` do not stop, unless every word is a stop word.
+        wanted = min(beams * (1 + len(settings.stop)), total_BV.numel())
+        best, where = total_BV.flatten().topk(wanted)
+        vocabulary = total_BV.shape[1]
+        going: list[int] = []
+        for i, (score, place) in enumerate(zip(best.tolist(), where.tolist(), strict=True)):
+            if score == NEVER or len(going) == beams:
+                break
+            if place % vocabulary in settings.stop:
+                tokens = text_BT[place // vocabulary, len(start) :].tolist() + [place % vocabulary]
+                done.append(Sample(tokens, score, True))
+            else:
+                going.append(i)
+        if not going:
+            break
+        chosen = where[going]
+        rows_B = chosen // vocabulary
+        text_BT = torch.cat([text_BT[rows_B], (chosen % vocabulary)[:, None]], dim=1)
+        score_B = best[going]
+        if new + 1 < settings.length:
+            if not torch.equal(rows_B, torch.arange(len(logits_BV), device=rows_B.device)):
+                reader.select(rows_B)
+            logits_BV = reader.next_word(text_BT[:, -1:])
+    going_on = zip(text_BT[:, len(start) :].tolist(), score_B.tolist(), strict=True)
+    done += [Sample(tokens, score, False) for tokens, score in going_on]
+    done.sort(key=lambda text: -text.log_probability / len(text.tokens) ** length_penalty)
+    return done[:beams]
