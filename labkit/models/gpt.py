@@ -87,8 +87,8 @@ class GPT(nn.Module):
         """Who may look at whom in this layer, as a mask or as the fast causal path."""
         keys, where = past + length, tokens_BT.device
         banded = self.config.band is not None and layer % 2 == 1
-        if mask is None and past == 0 and not banded:
-            return None, True
+        if mask is None and not banded and (past == 0 or length == 1):
+            return None, past == 0
         mask = causal(length, keys, device=where) if mask is None else mask
         if banded:
             assert self.config.band is not None
