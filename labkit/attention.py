@@ -1,0 +1,255 @@
+"""Attention: each position asks (query), is asked (key) and answers (value).
+
+Vaswani et al. 2017, section 3.2; the relative form is Dai et al. 2019, section 3.3.
+Read `attend` first: it is all the attention there is, and every model of the course calls it.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.positions import by_distance
+
+
+def attend(
+    q_BHQE: Tensor,
+    k_BHKE: Tensor,
+    v_BHKE: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias_BHQK: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """softmax(q k' / sqrt(E) + bias) v, over the keys that `mask` lets take part.
+
+    A query that may see nothing answers zeros.  `causal=True` is the fast way to say
+    `mask=causal(T)`.
+    """
+    if causal and (mask is not None or bias_BHQK is not None or q_BHQE.shape[2] != k_BHKE.shape[2]):
+        raise ValueError(
+            f"causal=True is the fast path for {q_BHQE.shape[2]} queries on as many keys, without "
+            f"mask or bias; here are {k_BHKE.shape[2]} keys: give mask=causal(Q, K) & ... instead"
+        )
+    if bias_BHQK is not None and mask is not None:
+        # The only place where True becomes -inf.  A large finite number instead would turn a row
+        # where all is hidden into the mean of all keys.
+        mask = bias_BHQK.masked_fill(~mask, -math.inf)
+    elif bias_BHQK is not None:
+        mask = bias_BHQK
+    return F.scaled_dot_product_attention(
+        q_BHQE, k_BHKE, v_BHKE, attn_mask=mask, is_causal=causal, dropout_p=dropout
+    )
+
+
+def attention_weights(
+    q_BHQE: Tensor, k_BHKE: Tensor, *, mask: Tensor | None = None, bias_BHQK: Tensor | None = None
+) -> Tensor:
+    """How much each query takes from each key: the formula itself, for the eye and the tests."""
+    scores_BHQK = q_BHQE @ k_BHKE.transpose(-2, -1) / math.sqrt(q_BHQE.shape[-1])
+    if bias_BHQK is not None:
+        scores_BHQK = scores_BHQK + bias_BHQK
+    if mask is not None:
+        scores_BHQK = scores_BHQK.masked_fill(~mask, -math.inf)
+    # A row that may see nothing is all -inf, and its softmax 0/0: it takes nothing from anyone.
+    return scores_BHQK.softmax(dim=-1).nan_to_num(0.0)
+
+
+def check_heads(width: int, heads: int) -> None:
+    """Refuse a width that cannot be shared out among the heads."""
+    if heads < 1 or width % heads:
+        raise ValueError(
+            f"a width of {width} does not divide into {heads} heads: "
+            "choose a width that is a multiple of the number of heads"
+        )
+
+
+def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
+    """[B, T, H * E] -> [B, H, T, E]"""
+    return x_BTD.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def merge_heads(x_BHTE: Tensor) -> Tensor:
+    """[B, H, T, E] -> [B, T, H * E]"""
+    return x_BHTE.transpose(1, 2).flatten(2)
+
+
+class Room:
+    """Space for keys and values [2, B, H, room, E], of which the first `filled` are written."""
+
+    def __init__(self, space: Tensor, filled: int) -> None:
+        self.space, self.filled = space, filled
+
+    def put(self, k_BHKE: Tensor, v_BHKE: Tensor) -> None:
+        """Write behind what is there."""
+        end = self.filled + k_BHKE.shape[2]
+        self.space[0, :, :, self.filled : end] = k_BHKE
+        self.space[1, :, :, self.filled : end] = v_BHKE
+        self.filled = end
+
+
+class KeysValues(NamedTuple):
+    """What the positions read so far are asked for, and what they answer."""
+
+    k_BHKE: Tensor
+    v_BHKE: Tensor
+
+    def extended(self, k_BHQE: Tensor, v_BHQE: Tensor) -> "KeysValues":
+        """These and then the given ones, as a new value: this one stays as it is.
+
+        A copy of everything for each new word would make a word dearer the longer the text is.  So
+        new ones are written into spare room behind the old, where no older value looks.
+        """
+        if torch.is_grad_enabled():
+            return KeysValues(
+                torch.cat([self.k_BHKE, k_BHQE], dim=2), torch.cat([self.v_BHKE, v_BHQE], dim=2)
+            )
+        old, new = self.k_BHKE.shape[2], k_BHQE.shape[2]
+        room = self.room if isinstance(self, Growing) else None
+        # Someone else may have gone on from the same value and written there already.
+        if room is None or room.filled != old or old + new > room.space.shape[3]:
+            batch, heads, _, each = self.k_BHKE.shape
+            space = self.k_BHKE.new_empty(2, batch, heads, max(2 * (old + new), 64), each)
+            room = Room(space, 0)
+            room.put(self.k_BHKE, self.v_BHKE)
+        room.put(k_BHQE, v_BHQE)
+        k_BHKE, v_BHKE = room.space[:, :, :, : room.filled]
+        grown = Growing(k_BHKE, v_BHKE)
+        grown.room = room
+        return grown
+
+
+class Growing(KeysValues):
+    """Keys and values that know of spare room behind them."""
+
+    room: Room
+
+
+class Attention(nn.Module):
+    """Attention with several heads: split, attend, merge, mix."""
+
+    def __init__(self, width: int, heads: int, *, dropout: float = 0.0, bias: bool = True) -> None:
+        super().__init__()
+        check_heads(width, heads)
+        self.width, self.heads, self.dropout = width, heads, dropout
+        # One matrix for query, key and value: one large product is faster than three small ones.
+        self.query_key_value = nn.Linear(width, 3 * width, bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
+
+    def forward(
+        self,
+        x_BQD: Tensor,
+        source_BKD: Tensor | None = None,
+        *,
+        memory: KeysValues | None = None,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> tuple[Tensor, KeysValues]:
+        """x asks; what is in memory and `source` (x itself when there is none) answers."""
+        if source_BKD is None:
+            q, k, v = self.query_key_value(x_BQD).chunk(3, dim=-1)
+        else:
+            q = self._project(x_BQD, 0, 1)
+            k, v = self._project(source_BKD, 1, 3).chunk(2, dim=-1)
+        q_BHQE, k_BHKE, v_BHKE = (split_heads(part, self.heads) for part in (q, k, v))
+        known = KeysValues(k_BHKE, v_BHKE)
+        if memory is not None:
+            known = memory.extended(k_BHKE, v_BHKE)
+        dropout = self.dropout if self.training else 0.0
+        y_BHQE = attend(
+            q_BHQE, known.k_BHKE, known.v_BHKE, mask=mask, causal=causal, dropout=dropout
+        )
+        return self.out(merge_heads(y_BHQE)), known
+
+    def _project(self, x_BTD: Tensor, first: int, last: int) -> Tensor:
+        """Matrices first .. last of the three that are stacked, applied to x."""
+        rows = slice(first * self.width, last * self.width)
+        bias = self.query_key_value.bias
+        return F.linear(
+            x_BTD, self.query_key_value.weight[rows], None if bias is None else bias[rows]
+        )
+
+
+class RelativeAttention(nn.Module):
+    """Attention that knows distances and no places (Dai et al. 2019, section 3.3).
+
+    score(i, j) = ((q_i + u) k_j + (q_i + v) W_r r(i - j) + (q_i + s) g(i, j)) / sqrt(E)
+
+    u, v and s, learned, are what every query asks whatever it is; r(i - j) is the sinusoid of the
+    distance.  The last term is XLNet's (Yang et al. 2019, section 2.5): g is one of two learned
+    vectors, for a key in the segment of the query and for one in another.
+    """
+
+    def __init__(
+        self, width: int, heads: int, *, dropout: float = 0.0, segments: bool = False
+    ) -> None:
+        super().__init__()
+        check_heads(width, heads)
+        self.heads, self.dropout = heads, dropout
+        self.query = nn.Linear(width, width, bias=False)
+        self.key_value = nn.Linear(width, 2 * width, bias=False)
+        self.distance = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        each = (heads, width // heads)
+        self.u_HE = nn.Parameter(torch.empty(each).normal_(std=0.02))
+        self.v_HE = nn.Parameter(torch.empty(each).normal_(std=0.02))
+        self.s_HE = nn.Parameter(torch.empty(each).normal_(std=0.02)) if segments else None
+        self.segment = nn.Parameter(torch.empty(2, *each).normal_(std=0.02)) if segments else None
+
+    def forward(
+        self,
+        x_BQD: Tensor,
+        source_BKD: Tensor | None = None,
+        *,
+        r_RD: Tensor,
+        known: KeysValues | None = None,
+        places: Tensor | None = None,
+        other_segment: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, KeysValues]:
+        """x asks; `source` (memory and x; x itself when there is none) answers.
+
+        `known` are keys and values that this module has already computed from the source.  The
+        queries are the last of the keys, or stand among them at `places` [B, Q].  r_RD holds the
+        sinusoids of `distances(T, K)`, with T the positions that are not memory.
+        """
+        if known is None:
+            source_BKD = x_BQD if source_BKD is None else source_BKD
+            k, v = self.key_value(source_BKD).chunk(2, dim=-1)
+            known = KeysValues(split_heads(k, self.heads), split_heads(v, self.heads))
+        q_BHQE = split_heads(self.query(x_BQD), self.heads)
+        bias_BHQK = self._bias(q_BHQE, r_RD, known.k_BHKE.shape[2], places, other_segment)
+        y_BHQE = attend(
+            q_BHQE + self.u_HE[:, None],
+            *known,
+            mask=mask,
+            bias_BHQK=bias_BHQK,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        return self.out(merge_heads(y_BHQE)), known
+
+    def _bias(
+        self,
+        q_BHQE: Tensor,
+        r_RD: Tensor,
+        keys: int,
+        places: Tensor | None,
+        other_segment: Tensor | None,
+    ) -> Tensor:
+        """What distance and segment add to the scores of content."""
+        scale = 1 / math.sqrt(q_BHQE.shape[-1])
+        if places is None:
+            places = torch.arange(keys - q_BHQE.shape[2], keys, device=q_BHQE.device)
+        r_1HRE = split_heads(self.distance(r_RD)[None], self.heads)
+        scores_BHQR = (q_BHQE + self.v_HE[:, None]) * scale @ r_1HRE.transpose(-2, -1)
+        bias_BHQK = by_distance(scores_BHQR, places, keys)
+        if other_segment is None:
+            return bias_BHQK
+        if self.segment is None or self.s_HE is None:
+            raise ValueError("this attention was built without segments: give segments=True")
+        asked_BHQE = (q_BHQE + self.s_HE[:, None]) * scale
+        same, other = (asked_BHQE @ g_HE[:, :, None] for g_HE in self.segment)
+        return bias_BHQK + torch.where(other_segment, other, same)

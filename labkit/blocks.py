@@ -1,0 +1,203 @@
+"""What the models of the course are built from.
+
+A backbone reads tokens and gives hidden states; a head turns hidden states into answers.
+`LanguageModel(backbone, head)` is what pre-training trains, `Classifier(backbone, head)` is what
+transfer makes of it: that is the course in one line.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.attention import KeysValues
+
+
+class States(NamedTuple):
+    """What a backbone gives back."""
+
+    layers: tuple[Tensor, ...]
+    """Hidden states [B, T, D]: what went into the first layer, then what came out of each."""
+    memory: tuple[Any, ...] | None = None
+    """What the next segment may look back to, one entry per layer; None: nothing is kept."""
+
+    @property
+    def hidden(self) -> Tensor:
+        """The states above the last layer [B, T, D]."""
+        return self.layers[-1]
+
+
+class LanguageModel(nn.Module):
+    """A backbone and the head that predicts words: what pre-training trains."""
+
+    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(self, tokens_BT: Tensor, **inputs: Any) -> Tensor:
+        """The scores of every word at every position [B, T, V]."""
+        return self.head(self.backbone(tokens_BT, **inputs).hidden)
+
+
+class Classifier(nn.Module):
+    """A backbone and a head that answers a question: what transfer makes of it."""
+
+    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(self, tokens_BT: Tensor, **inputs: Any) -> Tensor:
+        """The scores that the head gives to the states of the last layer."""
+        return self.head(self.backbone(tokens_BT, **inputs).hidden)
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """The approximation of GELU by tanh that GPT uses."""
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": gelu_tanh,
+    "relu": F.relu,
+}
+
+
+class FeedForward(nn.Module):
+    """Each position thinks for itself: widen, bend, narrow."""
+
+    def __init__(
+        self, width: int, inner: int, *, activation: str = "gelu", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.widen, self.narrow = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """narrow(dropout(activation(widen(x))))"""
+        return self.narrow(self.dropout(self.activation(self.widen(x_BTD))))
+
+
+class Experts(nn.Module):
+    """A feed-forward that is a choice: a router sends each position to the few experts for it.
+
+    y = sum over the `used` likeliest experts e of p_e FeedForward_e(x), with p = softmax(router(x))
+    scaled to sum to one over those. More experts mean more parameters, but not more operations.
+    Shazeer et al. 2017, section 2; the losses below are Fedus et al. 2021, section 2.2.
+    """
+
+    def __init__(
+        self, width: int, inner: int, experts: int, *, used: int = 2, activation: str = "gelu"
+    ) -> None:
+        super().__init__()
+        if not 1 <= used <= experts:
+            raise ValueError(f"{used} of {experts} experts: use at least 1 and at most {experts}")
+        self.used = used
+        self.router = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(
+            FeedForward(width, inner, activation=activation) for _ in range(experts)
+        )
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """What the chosen experts say, weighed."""
+        x_ND = x_BTD.flatten(0, -2)
+        likely, chosen = self.router(x_ND).softmax(dim=-1).topk(self.used, dim=-1)
+        weights = (likely / likely.sum(dim=-1, keepdim=True)).flatten()
+        # All positions of one expert side by side, so that each expert is called once.
+        order = chosen.flatten().argsort(stable=True)
+        counts = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
+        groups = x_ND[order // self.used].split(counts)
+        said = torch.cat([e(x) for e, x in zip(self.experts, groups, strict=True)])
+        weighed = said * weights[order].unsqueeze(-1)
+        y_ND = torch.zeros_like(x_ND, dtype=weighed.dtype).index_add(0, order // self.used, weighed)
+        return y_ND.view_as(x_BTD)
+
+
+@contextmanager
+def routed(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Within this, each call of the model's Experts adds the scores of its router to the list."""
+    scores: list[Tensor] = []
+
+    def note(router: nn.Module, inputs: tuple[Tensor, ...], answer: Tensor) -> None:
+        scores.append(answer)
+
+    experts = [module for module in model.modules() if isinstance(module, Experts)]
+    hooks = [module.router.register_forward_hook(note) for module in experts]
+    try:
+        yield scores
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def balance(scores: Tensor, used: int) -> Tensor:
+    """How unevenly a router [N, experts] shares out its work: 1 when even, experts / used at worst.
+
+    experts * sum_e (share of the choices that fell on e) * (mean probability of e): the first
+    factor has no gradient, the second lowers whatever was chosen too often.
+    """
+    likely = scores.float().softmax(dim=-1)
+    chosen = likely.topk(used, dim=-1).indices
+    shares = chosen.flatten().bincount(minlength=scores.shape[-1]) / chosen.numel()
+    return scores.shape[-1] * (shares * likely.mean(dim=0)).sum()
+
+
+class Block(nn.Module):
+    """Attention, then a feed-forward, each added to what it was given and normalised.
+
+    norm_first (GPT-2 on):       x + f(norm(x))
+    otherwise (Transformer, GPT, BERT): norm(x + f(x))
+    """
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        mlp: nn.Module,
+        width: int,
+        *,
+        norm_first: bool,
+        dropout: float = 0.0,
+        eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        self.norm_first = norm_first
+        self.attention, self.mlp = attention, mlp
+        self.attention_norm = nn.LayerNorm(width, eps=eps)
+        self.mlp_norm = nn.LayerNorm(width, eps=eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, x_BTD: Tensor, source_BKD: Tensor | None = None, **asked: Any
+    ) -> tuple[Tensor, Any]:
+        """The new states, and what attention leaves for the next segment."""
+        given = self.attention_norm(x_BTD) if self.norm_first else x_BTD
+        answer_BTD, memory = self.attention(given, source_BKD, **asked)
+        x_BTD = x_BTD + self.dropout(answer_BTD)
+        if self.norm_first:
+            return x_BTD + self.dropout(self.mlp(self.mlp_norm(x_BTD))), memory
+        x_BTD = self.attention_norm(x_BTD)
+        return self.mlp_norm(x_BTD + self.dropout(self.mlp(x_BTD))), memory
+
+
+def remembered(memory: tuple[KeysValues, ...] | None) -> int:
+    """How many positions a memory of keys and values holds."""
+    return memory[0].k_BHKE.shape[2] if memory else 0
+
+
+def remember(states_BTD: Tensor, count: int) -> Tensor:
+    """The last `count` positions, or all there are, as values that no gradient flows into."""
+    return states_BTD[:, max(states_BTD.shape[1] - count, 0) :].detach()
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, std: float = 0.02) -> None:
+    """Small normal weights, zero biases, norms of one: as GPT and BERT start."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            module.weight.normal_(std=std)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            module.bias.zero_()

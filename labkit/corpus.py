@@ -1,0 +1,62 @@
+"""From documents to batches."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows of raw text; hiding something from the model is the business of the objective.
+
+    `real` is True where a position holds text and not padding. `segments` counts the parts of a
+    pair (0, 1), `documents` the documents packed into one row, `words` the words of the row, so
+    that all pieces of a word share a number. `labels` are [B] or [B, T].
+
+    `rows` numbers each row within the step's whole batch and `examples` names what the row holds:
+    random choices depend on these two, not on where the row happens to be computed. `fresh` is
+    True where a row does not continue the same row of the batch before: memory is dropped there.
+    """
+
+    tokens: Tensor
+    real: Tensor
+    rows: Tensor
+    examples: Tensor
+    fresh: Tensor
+    segments: Tensor | None = None
+    documents: Tensor | None = None
+    words: Tensor | None = None
+    labels: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, rows: slice | Tensor) -> "Batch":
+        """Some of the rows: a slice, a boolean mask or indices."""
+        return self._each(lambda tensor: tensor[rows])
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on another device."""
+        return self._each(lambda tensor: tensor.to(device))
+
+    def micro(self, parts: int) -> "list[Batch]":
+        """The batch split into `parts` batches whose sizes differ by one row at most."""
+        if not 1 <= parts <= len(self):
+            raise ValueError(f"{len(self)} rows cannot be {parts} parts: give 1 to {len(self)}")
+        edges = [len(self) * part // parts for part in range(parts + 1)]
+        return [self[start:end] for start, end in pairwise(edges)]
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{k: change(v) for k, v in given.items() if v is not None})
+
+    @classmethod
+    def of(cls, tokens: Tensor, real: Tensor | None = None, **parts: Tensor) -> "Batch":
+        """A batch from tokens [B, T] alone: all real, rows and examples counted, all rows fresh."""
+        count = torch.arange(len(tokens), device=tokens.device)
+        everything = torch.ones_like(tokens, dtype=torch.bool)
+        defaults = {"rows": count, "examples": count, "fresh": everything[:, 0]}
+        return cls(tokens, everything if real is None else real, **(defaults | parts))

@@ -1,0 +1,99 @@
+"""GPT: a stack of blocks in which a position sees only what came before it.
+
+Radford et al. 2018 (GPT: norm after), Radford et al. 2019, section 2.3 (GPT-2: norm before), Brown
+et al. 2020, section 2.1 (GPT-3: every other layer sees a band only).
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from labkit.attention import Attention, KeysValues
+from labkit.blocks import Block, Experts, FeedForward, States, initialise, remembered
+from labkit.masking import causal, window
+from labkit.positions import LearnedPositions
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    """The sizes of a GPT."""
+
+    vocabulary: int
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    context: int = 1024
+    inner: int | None = None
+    """Width of the feed-forward; four times the width when None."""
+    norm_first: bool = True
+    """False for the first GPT."""
+    band: int | None = None
+    """GPT-3: every other layer sees only this many positions back."""
+    experts: int | None = None
+    """Feed-forwards that each block chooses from; None: the one that all positions share."""
+    experts_used: int = 2
+    dropout: float = 0.1
+    eps: float = 1e-5
+
+
+class GPT(nn.Module):
+    """h_0 = W_e tokens + W_p;  h_i = block(h_(i-1));  every position looks left only."""
+
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.token = nn.Embedding(config.vocabulary, config.width)
+        self.position = LearnedPositions(config.context, config.width)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(self._block() for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width, eps=config.eps) if config.norm_first else None
+        initialise(self)
+
+    def _block(self) -> Block:
+        c = self.config
+        attention = Attention(c.width, c.heads, dropout=c.dropout)
+        inner, bend = c.inner or 4 * c.width, "gelu_tanh"
+        mlp = (
+            FeedForward(c.width, inner, activation=bend)
+            if c.experts is None
+            else Experts(c.width, inner, c.experts, used=c.experts_used, activation=bend)
+        )
+        return Block(attention, mlp, c.width, norm_first=c.norm_first, dropout=c.dropout, eps=c.eps)
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        *,
+        mask: Tensor | None = None,
+        memory: tuple[KeysValues, ...] | None = None,
+    ) -> States:
+        """The states of all layers.  memory=() starts to remember keys and values, None forgets."""
+        length, past = tokens_BT.shape[1], remembered(memory)
+        x_BTD = self.dropout(self.token(tokens_BT) + self.position(length, start=past))
+        layers, kept = [x_BTD], []
+        for i, block in enumerate(self.blocks):
+            seen, fast = self._rule(i, length, past, mask, tokens_BT)
+            before = memory[i] if memory else None
+            x_BTD, known = block(x_BTD, memory=before, mask=seen, causal=fast)
+            layers.append(x_BTD)
+            kept.append(known)
+        if self.norm is not None:
+            layers[-1] = self.norm(x_BTD)
+        return States(tuple(layers), None if memory is None else tuple(kept))
+
+    def _rule(
+        self, layer: int, length: int, past: int, mask: Tensor | None, tokens_BT: Tensor
+    ) -> tuple[Tensor | None, bool]:
+        """Who may look at whom in this layer, as a mask or as the fast causal path."""
+        keys, where = past + length, tokens_BT.device
+        banded = self.config.band is not None and layer % 2 == 1
+        if mask is None and not banded and (past == 0 or length == 1):
+            return None, past == 0
+        mask = causal(length, keys, device=where) if mask is None else mask
+        if banded:
+            assert self.config.band is not None
+            mask = mask & window(self.config.band, length, keys, device=where)
+        return mask, False
