@@ -16,13 +16,13 @@ PACKAGE = ROOT / "labkit"
 
 # A module imports only from its own floor or from lower ones.
 FLOORS = [
-    "paths chance masking positions dropout schedules tokenizers world",
-    "attention corpus labelled data_sets",
-    "blocks heads",
+    "paths chance hiding masking positions dropout subwords tokenizers world",
+    "attention corpus schedules",
+    "blocks heads recurrence",
     "models",
-    "objectives published weights transfer sampling probes",
-    "trainer checkpoints costs",
-    "ledger sweeps demos claims bench site lecture",
+    "objectives published weights release_names transfer sampling",
+    "plans trainer checkpoints costs cost_tables",
+    "ledger sweeps demos",
     "cli __main__",
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names.split()}
