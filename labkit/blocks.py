@@ -77,9 +77,9 @@ class FeedForward(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        """narrow(dropout(activation(widen(x))))"""
-        return self.narrow(self.dropout(self.activation(self.widen(x_BTD))))
+    def forward(self, x: Tensor) -> Tensor:
+        """narrow(dropout(activation(widen(x)))), of states [B, T, D] or of picked ones [N, D]."""
+        return self.narrow(self.dropout(self.activation(self.widen(x))))
 
 
 class Experts(nn.Module):

@@ -104,9 +104,8 @@ def undocumented(tree: ast.Module) -> Iterator[str]:
                 yield node.name
             if isinstance(node, ast.ClassDef):
                 for inner in node.body:
-                    # The formula of a class stands in the class; `forward` only computes it.
                     public = isinstance(inner, defined) and not inner.name.startswith("_")
-                    if public and inner.name != "forward" and not ast.get_docstring(inner):
+                    if public and not ast.get_docstring(inner):
                         yield f"{node.name}.{inner.name}"
 
 

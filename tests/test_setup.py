@@ -144,3 +144,21 @@ def test_a_setup_that_was_broken_off_starts_again(
     for _ in range(2):
         with pytest.raises(environment.SetupError, match="no network"):
             environment.prepare(checkout)
+
+
+def test_commands_find_the_environment_or_say_how_to_make_it(checkout: Path) -> None:
+    without_torch = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from labkit.cli import main\nsys.exit(main(['run', '00', '--list']))"
+    )
+    done = python(checkout, without_torch)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "`make lab`" in done.stderr
+    own = environment.venv_python(checkout)
+    assert own is not None
+    own.parent.mkdir(parents=True)
+    own.write_text('#!/bin/sh\necho "$@"\n')
+    own.chmod(0o755)
+    if os.name != "nt":
+        assert python(checkout, without_torch).stdout == "-m labkit run 00 --list\n"

@@ -25,8 +25,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "notebooks": ("labkit.cli.notebooks", "notebooks", "execute notebooks and store their outputs"),
     "pins": ("labkit.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
 }
-# These set up the environment themselves, or must answer where there is none.
-BEFORE_SETUP = ("lab", "test", "pins", "doctor")
+# These set up `.venv` themselves, or need nothing of it; the others need what is installed there.
+NEED_NOTHING = ("lab", "test", "pins")
 
 EXAMPLES = """examples:
   python -m labkit lab                                  open the course
@@ -50,26 +50,16 @@ def main(words: Sequence[str] | None = None) -> int:
         fail(f"labkit: there is no command {name}{nearest(name, list(COMMANDS))} "
              f"(the commands: {', '.join(COMMANDS)})")  # fmt: skip
     asks_for_help = any(word in ("-h", "--help") for word in words[1:])
-    if importlib.util.find_spec("torch") is None and not asks_for_help:
-        code = hand_over(words)
-        if code is not None:
-            return code
+    if name not in NEED_NOTHING and not asks_for_help and importlib.util.find_spec("torch") is None:
+        python = venv_python()
+        if python is not None and python.exists():
+            return subprocess.call([str(python), "-m", "labkit", *words])
+        if name != "doctor":
+            fail(f"labkit {name}: torch is not installed in {sys.executable}: `make lab` (without "
+                 "make: `python -m labkit lab`) sets up .venv with everything in it")  # fmt: skip
     module, function, summary = COMMANDS[name]
     parser = Parser(prog=f"labkit {name}", description=summary[0].upper() + summary[1:] + ".")
     return int(getattr(importlib.import_module(module), function)(parser, words[1:]))
-
-
-def hand_over(words: Sequence[str]) -> int | None:
-    """Run the command with the checkout's own Python, where this Python has nothing installed."""
-    if words[0] in ("lab", "test", "pins"):
-        return None
-    python = venv_python()
-    if python is not None and python.exists():
-        return subprocess.call([str(python), "-m", "labkit", *words])
-    if words[0] in BEFORE_SETUP:
-        return None
-    fail(f"labkit {words[0]}: torch is not installed in {sys.executable}: `make lab` (on Windows: "
-         "`python -m labkit lab`) sets up .venv with everything in it")  # fmt: skip
 
 
 def overview() -> str:
