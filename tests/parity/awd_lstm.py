@@ -1,5 +1,6 @@
 """AWD-LSTM against loops over words: as it is used, and in training with everything dropped."""
 
+from itertools import pairwise
 from unittest.mock import patch
 
 import torch
@@ -67,7 +68,7 @@ def _compare(model, states, real, lengths, brute, last, targets: Tensor) -> Diff
     )  # fmt: skip
     numbers = [x for text in brute[-1] for h in text for x in h]
     expected = expected + 2.0 * sum(x * x for x in numbers) / len(numbers)
-    pairs = [(a, b) for text in brute[-2] for a, b in zip(text, text[1:], strict=False)]
+    pairs = [(a, b) for text in brute[-2] for a, b in pairwise(text)]
     moved = [(y - x) ** 2 for a, b in pairs for x, y in zip(a, b, strict=True)]
     expected = expected + sum(moved) / max(len(moved), 1)
     ours = [layer[real] for layer in states.layers]

@@ -42,7 +42,7 @@ def elman(p: Parameters, name: str, text: list[Vector], h: Vector, bend=sigmoid)
 
 
 def lstm(p: Parameters, name: str, text: list[Vector], h: Vector, c: Vector):
-    """Hochreiter and Schmidhuber 1997 with Gers' forget gate; with a projection, Sak et al. 2014."""
+    """Gers et al. 2000; with a projection of the state, Sak et al. 2014."""
     states = []
     for x in text:
         gates = p[f"{name}.weight_ih_l0"] @ x + p[f"{name}.weight_hh_l0"] @ h
