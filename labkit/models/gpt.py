@@ -39,6 +39,9 @@ class GPTConfig:
 class GPT(nn.Module):
     """h_0 = W_e tokens + W_p;  h_i = block(h_(i-1));  every position looks left only."""
 
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
@@ -87,8 +90,8 @@ class GPT(nn.Module):
         """Who may look at whom in this layer, as a mask or as the fast causal path."""
         keys, where = past + length, tokens_BT.device
         banded = self.config.band is not None and layer % 2 == 1
-        if mask is None and past == 0 and not banded:
-            return None, True
+        if mask is None and not banded and (past == 0 or length == 1):
+            return None, past == 0
         mask = causal(length, keys, device=where) if mask is None else mask
         if banded:
             assert self.config.band is not None
