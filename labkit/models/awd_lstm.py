@@ -46,6 +46,9 @@ class AWDLSTM(nn.Module):
     small, and after dropout, which AR holds small and which the head sees.
     """
 
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
     def __init__(self, config: AWDLSTMConfig) -> None:
         super().__init__()
         self.config = c = config

@@ -39,6 +39,9 @@ class GPTConfig:
 class GPT(nn.Module):
     """h_0 = W_e tokens + W_p;  h_i = block(h_(i-1));  every position looks left only."""
 
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config

@@ -36,6 +36,9 @@ class BagConfig:
 class Bag(nn.Module):
     """Each word for itself: the states are the words' vectors, and the head takes their mean."""
 
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
     def __init__(self, config: BagConfig) -> None:
         super().__init__()
         self.config = config
@@ -119,6 +122,11 @@ class Recurrent(nn.Module):
             for width in given
         )
 
+    @property
+    def looks(self) -> str:
+        """What a position may depend on when no mask is given."""
+        return "both" if self.config.both_ways else "left"
+
     def _cell(self, given: int) -> nn.Module:
         c = self.config
         if c.cell == "elman":
@@ -181,6 +189,9 @@ class ConvolutionsConfig:
 
 class Convolutions(nn.Module):
     """relu(kernel * words) for each kernel, side by side: n-grams of several lengths."""
+
+    looks = "both"
+    """What a position may depend on when no mask is given."""
 
     def __init__(self, config: ConvolutionsConfig) -> None:
         super().__init__()

@@ -28,6 +28,9 @@ class WordVectorsConfig:
 class WordVectors(nn.Module):
     """Two vectors for each word: one as the word that is looked at, one as another's company."""
 
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
     def __init__(self, config: WordVectorsConfig) -> None:
         super().__init__()
         self.config = config

@@ -107,6 +107,8 @@ class Questions:
     """XLNet: the places [B, N] of the words that the query stream has to guess."""
     drawn: tuple[Tensor, ...] = ()
     """Word vectors: who stands near whom, and the words drawn as noise."""
+    parts: "tuple[Questions, ...]" = ()
+    """Several objectives at once: the questions of each."""
 
     @classmethod
     def about(
@@ -117,7 +119,9 @@ class Questions:
         if bool((real[:, 1:] & ~real[:, :-1]).any()):
             raise ValueError("there is padding before or between words: put it all at the end")
         found = {name: len(each.targets_N) for name, each in asked.items()}
-        return cls(seen, asked, found | (counts or {}), not bool(real.all()), seen.fresh.cpu(), **more)
+        return cls(
+            seen, asked, found | (counts or {}), not bool(real.all()), seen.fresh.cpu(), **more
+        )
 
     def to(self, device: torch.device | str) -> "Questions":
         """The same questions on another device."""
@@ -132,6 +136,7 @@ class Questions:
             order=None if self.order is None else Order(*move(self.order)),
             places=None if self.places is None else move([self.places])[0],
             drawn=move(self.drawn),
+            parts=tuple(part.to(device) for part in self.parts),
         )
 
 
@@ -172,7 +177,11 @@ def rule(backbone: Any, questions: Questions) -> Tensor | None:
 def reach_back(mask: Tensor | None, known: Tensor, length: int, device: torch.device) -> Tensor:
     """A mask over memory and text [B, 1, T, M + T]: rows look at what they know of the memory."""
     past = known.shape[1]
-    mask = causal(length, past + length, device=device) if mask is None else F.pad(mask, (past, 0), value=True)
+    mask = (
+        causal(length, past + length, device=device)
+        if mask is None
+        else F.pad(mask, (past, 0), value=True)
+    )
     seen = torch.cat([known, known.new_ones(len(known), length)], dim=1)
     return mask & real_keys(seen.to(device))
 

@@ -22,9 +22,7 @@ class Memory(NamedTuple):
         """Everything that is in memory under a name of its own, for a checkpoint."""
         named = {"known": self.known}
         for i, layer in enumerate(self.layers):
-            parts = (layer,) if isinstance(layer, Tensor) else layer
-            kind = "keys_values" if isinstance(layer, KeysValues) else type(layer).__name__
-            named |= {f"{i}.{kind}.{j}": part for j, part in enumerate(parts)}
+            named |= {f"{i}.{_kind(layer)}.{j}": part for j, part in enumerate(_parts(layer))}
         return named
 
     @classmethod
@@ -36,6 +34,20 @@ class Memory(NamedTuple):
             layers.setdefault(int(i), (kind, []))[1].append(tensors[name])
         built = [_rebuild(*layer) for _, layer in sorted(layers.items())]
         return cls(tuple(built), tensors["known"])
+
+
+def _kind(layer: Any) -> str:
+    """What one layer of a memory is: keys and values, states of positions, or of a recurrence."""
+    if isinstance(layer, KeysValues):
+        return "keys_values"
+    return "states" if isinstance(layer, Tensor) else "tuple"
+
+
+def _parts(layer: Any) -> tuple[Tensor, ...]:
+    """The tensors of one layer; the spare room of keys and values stays behind."""
+    if isinstance(layer, KeysValues):
+        return layer.k_BHKE, layer.v_BHKE
+    return (layer,) if isinstance(layer, Tensor) else tuple(layer)
 
 
 def _rebuild(kind: str, parts: list[Tensor]) -> Any:
@@ -80,10 +92,6 @@ def _length(layer: Any) -> int:
     return layer.shape[1] if isinstance(layer, Tensor) else 0
 
 
-def _each(layers: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def _each(layers: tuple[Any, ...], change: Callable[[Tensor], Tensor]) -> tuple[Any, ...]:
     """The same memory with every tensor changed."""
-    if isinstance(layers, Tensor):
-        return change(layers)
-    if isinstance(layers, KeysValues):
-        return KeysValues(*(change(part) for part in layers))
-    return tuple(_each(layer, change) for layer in layers)
+    return tuple(_rebuild(_kind(x), [change(part) for part in _parts(x)]) for x in layers)

@@ -16,7 +16,7 @@ from labkit import hiding
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.masking import before, real_keys, up_to
+from labkit.masking import before, real_keys, same_segment, up_to
 from labkit.objectives.base import (
     Asked,
     Continuing,
@@ -222,8 +222,8 @@ class Permutation(Continuing):
         """Who may look at whom in the content stream and in the query stream."""
         seen, order = questions.seen, questions.order
         assert order is not None
-        rules = up_to(order.rank, known.shape[1]), before(order.rank, known.shape[1])
+        allowed = real_keys(torch.cat([known.to(seen.real.device), seen.real], dim=1))
         if seen.documents is not None:
-            rules = tuple(each & same_segment(seen.documents) for each in rules)
-        keys = torch.cat([known.to(seen.real.device), seen.real], dim=1)
-        return rules[0] & real_keys(keys), rules[1] & real_keys(keys)
+            allowed = allowed & same_segment(seen.documents)
+        past = known.shape[1]
+        return up_to(order.rank, past) & allowed, before(order.rank, past) & allowed
