@@ -332,7 +332,9 @@ def test_every_model_comes_back(name: str, tmp_path: Path) -> None:
     assert repr(again.eval()) == repr(model.eval())
     assert ours.describe(again) == ours.describe(model)
     state = again.state_dict(keep_vars=True)
-    assert len({id(t) for t in state.values()}) == len({id(t) for t in model.state_dict(keep_vars=True).values()})
+    assert len({id(t) for t in state.values()}) == len(
+        {id(t) for t in model.state_dict(keep_vars=True).values()}
+    )
 
 
 def test_models_that_came_back_answer_the_same(tmp_path: Path) -> None:
@@ -727,7 +729,9 @@ def test_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(weights.load("someone/a-model"), GPT)
     name, given = hub.asked
     assert name == "someone/a-model"
-    assert all(pattern.endswith((".json", ".safetensors", ".txt")) for pattern in given["allow_patterns"])
+    assert all(
+        pattern.endswith((".json", ".safetensors", ".txt")) for pattern in given["allow_patterns"]
+    )
 
 
 def test_the_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -741,7 +745,9 @@ def test_the_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_real_library_offline(tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
-    program = "import labkit.weights as w\ntry: w.load('gpt2')\nexcept w.WeightsError as e: print(e)"
+    program = (
+        "import labkit.weights as w\ntry: w.load('gpt2')\nexcept w.WeightsError as e: print(e)"
+    )
     settings = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | settings

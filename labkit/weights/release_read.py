@@ -58,16 +58,17 @@ def _shards(folder: Path) -> dict[str, Entry]:
     where = read_json(folder / INDEX).get("weight_map")
     if not isinstance(where, dict) or not where:
         raise WeightsError(f"{folder / INDEX} has no weight_map")
-    entries: dict[str, Entry] = {}
-    for name in sorted({str(name) for name in where.values()}):
-        path = folder / name
+    files = sorted({str(name) for name in where.values()})
+    for name in files:
         # No name may lead out of the folder.
-        if Path(name).name != name or path.suffix != ".safetensors":
+        if Path(name).name != name or not name.endswith(".safetensors"):
             raise WeightsError(f"{folder / INDEX} names {name!r}, no safetensors file beside it")
-        if not path.is_file():
+        if not (folder / name).is_file():
             raise WeightsError(f"{folder / INDEX} names {name}, which is missing in {folder}")
+    entries: dict[str, Entry] = {}
+    for path in (folder / name for name in files):
         for tensor, entry in read_header(path).items():
-            if where.get(tensor) != name:
+            if where.get(tensor) != path.name:
                 raise WeightsError(f"{path} has {tensor!r}, which {INDEX} places elsewhere")
             entries[tensor] = entry
     if missing := [tensor for tensor in where if tensor not in entries]:
