@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import struct
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from releases import CASES, answers, our_answers, reference, write_release
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -37,8 +37,7 @@ from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.tokenizers import Tokenizer
-from labkit.weights import WeightsError, ours, release_read, tensors
-from releases import CASES, answers, our_answers, reference, write_release
+from labkit.weights import WeightsError, ours
 
 pytest.importorskip("transformers", reason="the reference implementation is not installed")
 
@@ -217,7 +216,10 @@ def test_the_dtype_is_kept_unless_another_is_asked(dtype: torch.dtype, tmp_path:
     ours = weights.load(tmp_path / "theirs")
     assert {p.dtype for p in ours.parameters()} == {dtype}
     wide = weights.load(tmp_path / "theirs", dtype=torch.float64)
-    assert all(torch.equal(w, o.double()) for w, o in zip(wide.parameters(), ours.parameters()))
+    assert all(
+        torch.equal(w, o.double())
+        for w, o in zip(wide.parameters(), ours.parameters(), strict=True)
+    )
     weights.save_release(ours, tmp_path / "ours")
     assert same(weights.load(tmp_path / "ours"), ours)
     assert torch.get_default_dtype() == torch.float32
@@ -331,10 +333,8 @@ def test_every_model_comes_back(name: str, tmp_path: Path) -> None:
     assert same(again, model)
     assert repr(again.eval()) == repr(model.eval())
     assert ours.describe(again) == ours.describe(model)
-    state = again.state_dict(keep_vars=True)
-    assert len({id(t) for t in state.values()}) == len(
-        {id(t) for t in model.state_dict(keep_vars=True).values()}
-    )
+    distinct = [{id(t) for t in m.state_dict(keep_vars=True).values()} for m in (model, again)]
+    assert len(distinct[0]) == len(distinct[1])
 
 
 def test_models_that_came_back_answer_the_same(tmp_path: Path) -> None:
@@ -552,13 +552,15 @@ def test_every_flipped_bit_of_our_folders_is_found(data: st.DataObject, saved: P
         try:
             again = weights.load(saved)
         except WeightsError as error:
-            assert str(saved) in str(error)
+            said = str(error)
         else:
+            said = str(saved)
             # What the numbers do not depend on: the metadata, blanks between words.
             assert same(again, good)
             assert ours.describe(again) == ours.describe(good)
     finally:
         path.write_bytes(raw)
+    assert str(saved) in said
 
 
 @settings(
