@@ -96,7 +96,6 @@ class KeysValues(NamedTuple):
 
     k_BHKE: Tensor
     v_BHKE: Tensor
-    room: Room | None = None
 
     def extended(self, k_BHQE: Tensor, v_BHQE: Tensor) -> "KeysValues":
         """These and then the given ones, as a new value: this one stays as it is.
@@ -109,7 +108,7 @@ class KeysValues(NamedTuple):
                 torch.cat([self.k_BHKE, k_BHQE], dim=2), torch.cat([self.v_BHKE, v_BHQE], dim=2)
             )
         old, new = self.k_BHKE.shape[2], k_BHQE.shape[2]
-        room = self.room
+        room = self.room if isinstance(self, Growing) else None
         # Someone else may have gone on from the same value and written there already.
         if room is None or room.filled != old or old + new > room.space.shape[3]:
             batch, heads, _, each = self.k_BHKE.shape
@@ -118,7 +117,15 @@ class KeysValues(NamedTuple):
             room.put(self.k_BHKE, self.v_BHKE)
         room.put(k_BHQE, v_BHQE)
         k_BHKE, v_BHKE = room.space[:, :, :, : room.filled]
-        return KeysValues(k_BHKE, v_BHKE, room)
+        grown = Growing(k_BHKE, v_BHKE)
+        grown.room = room
+        return grown
+
+
+class Growing(KeysValues):
+    """Keys and values that know of spare room behind them."""
+
+    room: Room
 
 
 class Attention(nn.Module):

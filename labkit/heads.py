@@ -132,7 +132,7 @@ class AdaptiveWord(WordHead):
         first_NV = exact(self._first(hidden_ND)).log_softmax(-1)
         common = self.edges[1]
         piece_N = torch.bucketize(
-            targets_N, torch.tensor(self.edges[1:-1]).to(targets_N), right=True
+            targets_N.contiguous(), torch.tensor(self.edges[1:-1]).to(targets_N), right=True
         )
         column_N = torch.where(piece_N == 0, targets_N, common + piece_N - 1)
         loss_N = -first_NV.gather(1, column_N[:, None])[:, 0]

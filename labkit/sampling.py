@@ -60,7 +60,7 @@ def nucleus(logits_BV: Tensor, p: float) -> Tensor:
 
 
 def repeat_less(logits_BV: Tensor, seen_BT: Tensor, penalty: float) -> Tensor:
-    """Words that were seen lose: positive scores are divided by the penalty, negative multiplied."""
+    """Words that were seen lose: scores above 0 are divided by the penalty, others multiplied."""
     if not penalty > 0:
         raise ValueError(f"the penalty of repetition is {penalty}: give more than 0, 1 for none")
     score_BT = logits_BV.gather(-1, seen_BT)
@@ -108,11 +108,18 @@ class Sampling:
         if self.top_k is not None:
             top_k(try_BV, self.top_k)
 
-    def stages(self, logits_BV: Tensor, seen_BT: Tensor, new: int) -> Iterator[tuple[str, Tensor]]:
-        """The scores before and after each filter that changes something."""
+    def stages(
+        self, logits_BV: Tensor, seen_BT: Tensor, new_B: Tensor
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The scores before and after each filter that changes something.
+
+        `seen_BT` is the text so far, of which new_B words of each row are not of its prompt.
+        """
         yield "model", (logits_BV := check(logits_BV))
-        if new < self.minimum:
-            yield "minimum", (logits_BV := not_yet(logits_BV, self.stop))
+        if self.minimum:
+            held_B1 = (new_B < self.minimum)[:, None]
+            logits_BV = torch.where(held_B1, not_yet(logits_BV, self.stop), logits_BV)
+            yield "minimum", logits_BV
         if self.repetition != 1:
             yield "repetition", (logits_BV := repeat_less(logits_BV, seen_BT, self.repetition))
         if self.temperature != 1:
@@ -249,7 +256,7 @@ def steps(
     logits_BV = reader.next_word(text_BT[:, :shortest])
     for place in range(shortest, longest + settings.length):
         new_B = lengths_B <= place
-        stages = dict(settings.stages(logits_BV, text_BT[:, :place], place - longest))
+        stages = dict(settings.stages(logits_BV, text_BT[:, :place], place - lengths_B))
         last_BV = list(stages.values())[-1]
         drawn_B = draw(last_BV, Chance(seed, place, who))
         tokens_B = torch.where(new_B, drawn_B, text_BT[:, place])
@@ -319,7 +326,7 @@ def beam(
     text_BT = start[None]
     score_B = torch.zeros(1, device=start.device)
     for new in range(settings.length):
-        stages = dict(settings.stages(logits_BV, text_BT, new))
+        stages = dict(settings.stages(logits_BV, text_BT, torch.full_like(score_B, new)))
         total_BV = score_B[:, None] + list(stages.values())[-1].log_softmax(dim=-1)
         # Of twice as many, at least `beams` do not stop, unless every word is a stop word.
         wanted = min(beams * (1 + len(settings.stop)), total_BV.numel())
@@ -330,7 +337,7 @@ def beam(
             if score == NEVER or len(going) == beams:
                 break
             if place % vocabulary in settings.stop:
-                tokens = text_BT[place // vocabulary, len(start) :].tolist() + [place % vocabulary]
+                tokens = [*text_BT[place // vocabulary, len(start) :].tolist(), place % vocabulary]
                 done.append(Sample(tokens, score, True))
             else:
                 going.append(i)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from labkit.attention import Attention, KeysValues
-from labkit.blocks import Block, FeedForward, States, initialise, remembered
+from labkit.blocks import Block, Experts, FeedForward, States, initialise, remembered
 from labkit.masking import causal, window
 from labkit.positions import LearnedPositions
 
@@ -29,6 +29,9 @@ class GPTConfig:
     """False for the first GPT."""
     band: int | None = None
     """GPT-3: every other layer sees only this many positions back."""
+    experts: int | None = None
+    """Feed-forwards that each block chooses from; None: the one that all positions share."""
+    experts_used: int = 2
     dropout: float = 0.1
     eps: float = 1e-5
 
@@ -52,7 +55,12 @@ class GPT(nn.Module):
     def _block(self) -> Block:
         c = self.config
         attention = Attention(c.width, c.heads, dropout=c.dropout)
-        mlp = FeedForward(c.width, c.inner or 4 * c.width, activation="gelu_tanh")
+        inner, bend = c.inner or 4 * c.width, "gelu_tanh"
+        mlp = (
+            FeedForward(c.width, inner, activation=bend)
+            if c.experts is None
+            else Experts(c.width, inner, c.experts, used=c.experts_used, activation=bend)
+        )
         return Block(attention, mlp, c.width, norm_first=c.norm_first, dropout=c.dropout, eps=c.eps)
 
     def forward(

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from labkit.blocks import LanguageModel, States
 from labkit.heads import NextWord
-from labkit.recurrence import Memory, blank, lengths_of, read, real_of, turned
+from labkit.recurrence import BothWays, Memory, blank, lengths_of, read, real_of
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,10 @@ class Recurrent(nn.Module):
         self.token = nn.Embedding(c.vocabulary, c.width)
         self.dropout = nn.Dropout(c.dropout)
         given = [c.width] + [c.out_width] * (c.layers - 1)
-        self.blocks = nn.ModuleList(self._cell(width) for width in given)
-        self.from_right = nn.ModuleList(self._cell(width) for width in given if c.both_ways)
+        self.blocks = nn.ModuleList(
+            BothWays(self._cell(width), self._cell(width)) if c.both_ways else self._cell(width)
+            for width in given
+        )
 
     @property
     def looks(self) -> str:
@@ -148,12 +150,13 @@ class Recurrent(nn.Module):
         lengths_B = lengths_of(mask, tokens_BT)
         x = self.dropout(self.token(tokens_BT))
         layers, kept = [x], []
-        for i, cell in enumerate(self.blocks):
+        for i, block in enumerate(self.blocks):
             start = blank(x, *[c.width] * (2 if c.cell == "lstm" else 1))
-            y, after = read(cell, x, memory[i] if memory else start, lengths_B)
             if c.both_ways:
-                other, _ = read(self.from_right[i], turned(x, lengths_B), start, lengths_B)
-                y = torch.cat([y, turned(other, lengths_B)], dim=-1)
+                left, right, after = block(x, x, start, start, lengths_B)
+                y = torch.cat([left, right], dim=-1)
+            else:
+                y, after = read(block, x, memory[i] if memory else start, lengths_B)
             x = self.dropout(y)
             layers.append(x)
             kept.append(after)

@@ -19,12 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.weights import ours, release
+from labkit.tokenizers import Tokenizer
+from labkit.weights import ours, release_read, release_write
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.places import find, real_encoder
+from labkit.weights.release_model import release_names
 from labkit.weights.tensors import Entry, WeightsError, check, read
 
-__all__ = ["WeightsError", "load", "real_encoder", "save", "save_release"]
+__all__ = ["WeightsError", "load", "load_tokenizer", "real_encoder", "save", "save_release"]
 
 Source = str | os.PathLike[str]
 
@@ -68,8 +70,8 @@ def _ours(folder: Path) -> Named:
 
 def _release(folder: Path) -> Named:
     """The same of a release."""
-    model, kind, entries = release.described(folder)
-    return model, lambda model: release.release_names(kind, model), entries
+    model, kind, entries = release_read.described(folder)
+    return model, lambda model: release_names(kind, model), entries
 
 
 def _widest(entries: dict[str, Entry]) -> torch.dtype:
@@ -93,6 +95,11 @@ def _take_memory(model: nn.Module, device: torch.device | str, dtype: torch.dtyp
                 module._parameters[name] = taken[given]
 
 
+def load_tokenizer(source: Source) -> Tokenizer:
+    """The tokenizer beside the weights."""
+    return Tokenizer.load(find(source))
+
+
 def save(model: nn.Module, folder: Source) -> None:
     """Write a model in our own format; an older one there is replaced as a whole or not at all."""
     ours.save(model, Path(folder))
@@ -100,4 +107,4 @@ def save(model: nn.Module, folder: Source) -> None:
 
 def save_release(model: nn.Module, folder: Source) -> None:
     """Write a model in the format of its family's public releases."""
-    release.save(model, Path(folder))
+    release_write.save(model, Path(folder))

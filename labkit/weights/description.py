@@ -12,12 +12,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from labkit.blocks import ACTIVATIONS, Classifier, LanguageModel
-from labkit.heads import Label, MaskedWord, NextWord, Span, tied
+from labkit.heads import AdaptiveWord, Label, MaskedWord, NextWord, Span, tied
+from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.weights.tensors import WeightsError
 
 BACKBONES: dict[str, tuple[Callable[[Any], nn.Module], type]] = {
     "GPT": (GPT, GPTConfig),
+    "BERT": (BERT, BERTConfig),
+    "TransformerXL": (TransformerXL, TransformerXLConfig),
+    "XLNet": (XLNet, XLNetConfig),
 }
 WHOLES: dict[str, Callable[[nn.Module, nn.Module], nn.Module]] = {
     "LanguageModel": LanguageModel,
@@ -28,11 +34,12 @@ WHOLES: dict[str, Callable[[nn.Module, nn.Module], nn.Module]] = {
 def describe(model: nn.Module) -> dict[str, Any]:
     """What `build` needs to make a model of the same shape."""
     if isinstance(model, LanguageModel | Classifier):
-        return {
-            "class": type(model).__name__,
-            "backbone": describe(model.backbone),
-            "head": _describe_head(model.head, model.backbone),
+        heads = {
+            name: _describe_head(head, model.backbone)
+            for name, head in model.named_children()
+            if name != "backbone"
         }
+        return {"class": type(model).__name__, "backbone": describe(model.backbone), **heads}
     name = type(model).__name__
     if name not in BACKBONES or type(model) is not BACKBONES[name][0]:
         raise WeightsError(
@@ -56,7 +63,10 @@ def _build(description: dict[str, Any]) -> nn.Module:
     name = description["class"]
     if name in WHOLES:
         backbone = _build(description["backbone"])
-        return WHOLES[name](backbone, _build_head(description["head"], backbone))
+        whole = WHOLES[name](backbone, _build_head(description["head"], backbone))
+        for each in description.keys() - {"class", "backbone", "head"}:
+            whole.add_module(each, _build_head(description[each], backbone))
+        return whole
     if name not in BACKBONES:
         known = ", ".join([*BACKBONES, *WHOLES])
         raise ValueError(f"there is no model {name!r}: the classes are {known}")
@@ -95,9 +105,12 @@ def _describe_head(head: nn.Module, backbone: nn.Module) -> dict[str, Any]:
                 "width": head.labels.in_features,
                 "labels": head.labels.out_features,
                 "pooled": head.pool is not None,
+                "shared": head.pool is not None and head.pool is _pooler(backbone),
                 "activation": _activation(head.activation),
                 "dropout": head.dropout.p,
             }
+        case AdaptiveWord():
+            given = {}
         case Span():
             given = {"width": head.ends.in_features}
         case _:
@@ -114,7 +127,10 @@ def _build_head(description: dict[str, Any], backbone: nn.Module) -> nn.Module:
         case "MaskedWord":
             return MaskedWord(words(backbone), **given)
         case "Label":
-            return Label(**given)
+            pool = _pooler(backbone) if given.pop("shared") else None
+            return Label(**given, pool=pool)
+        case "AdaptiveWord":
+            return AdaptiveWord(backbone.token, **given)  # type: ignore[arg-type]
         case "Span":
             return Span(**given)
         case name:
@@ -124,6 +140,11 @@ def _build_head(description: dict[str, Any], backbone: nn.Module) -> nn.Module:
 def words(backbone: nn.Module) -> nn.Embedding:
     """The embedding of the words, which word heads share."""
     return backbone.token  # type: ignore[return-value]
+
+
+def _pooler(backbone: nn.Module) -> nn.Linear | None:
+    """The layer of BERT's backbone that heads for labels share."""
+    return getattr(backbone, "pooler", None)
 
 
 def _activation(function: Callable[..., Any]) -> str:

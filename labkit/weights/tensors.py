@@ -103,7 +103,9 @@ def _header(path: Path, text: bytes) -> list[tuple[str, Any]]:
 def _entry(path: Path, name: str, value: Any, start: int) -> Entry:
     """One line of a header, checked."""
     fields = dict(value) if isinstance(value, list) and _all_pairs(value) else {}
-    shape, offsets, dtype = (fields.get(key) for key in ("shape", "data_offsets", "dtype"))
+    shape: Any = fields.get("shape")
+    offsets: Any = fields.get("data_offsets")
+    dtype: Any = fields.get("dtype")
     if not (_naturals(shape) and _naturals(offsets) and len(offsets) == 2 and dtype in DTYPES):
         raise WeightsError(
             f"the header of {path} is damaged, or of a kind labkit does not read, at tensor "
@@ -187,7 +189,8 @@ def read(entries: Mapping[str, Entry], take: Callable[[str, Tensor], None]) -> N
 
 def checksum(tensor: Tensor) -> str:
     """SHA-256 of the numbers of a tensor, as they stand in a file."""
-    return hashlib.sha256(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()).hexdigest()
+    numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(memoryview(numbers.numpy())).hexdigest()
 
 
 def digest(entry: Entry) -> str:
