@@ -140,9 +140,10 @@ def balance(scores: Tensor, used: int) -> Tensor:
     experts * sum_e (share of the choices that fell on e) * (mean probability of e): the first
     factor has no gradient, the second lowers whatever was chosen too often.
     """
-    likely = scores.float().softmax(dim=-1)
+    likely = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
     chosen = likely.topk(used, dim=-1).indices
-    shares = chosen.flatten().bincount(minlength=scores.shape[-1]) / chosen.numel()
+    counts = chosen.flatten().bincount(minlength=scores.shape[-1])
+    shares = counts.to(likely.dtype) / chosen.numel()
     return scores.shape[-1] * (shares * likely.mean(dim=0)).sum()
 
 
