@@ -15,12 +15,17 @@ from torch import Tensor, nn
 from labkit.blocks import ACTIVATIONS
 
 
+def exact(scores: Tensor) -> Tensor:
+    """Scores of a short float as float32: a softmax over many words sums too many of them."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
 class WordHead(nn.Module):
     """A head that says how likely each word is."""
 
     def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
         """-log p(target) at each asked position."""
-        return F.cross_entropy(self(hidden_ND).float(), targets_N, reduction="none")
+        return F.cross_entropy(exact(self(hidden_ND)), targets_N, reduction="none")
 
 
 class NextWord(WordHead):
@@ -124,16 +129,16 @@ class AdaptiveWord(WordHead):
 
     def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
         """-log p(piece of the target) - log p(target | piece)"""
-        first_NV = self._first(hidden_ND).float().log_softmax(-1)
+        first_NV = exact(self._first(hidden_ND)).log_softmax(-1)
         common = self.edges[1]
         piece_N = torch.bucketize(
-            targets_N, torch.tensor(self.edges[1:-1]).to(targets_N), right=True
+            targets_N.contiguous(), torch.tensor(self.edges[1:-1]).to(targets_N), right=True
         )
         column_N = torch.where(piece_N == 0, targets_N, common + piece_N - 1)
         loss_N = -first_NV.gather(1, column_N[:, None])[:, 0]
         for i in range(1, len(self.vectors)):
             here = (piece_N == i).nonzero()[:, 0]
-            within = self._rest(hidden_ND[here], i).float()
+            within = exact(self._rest(hidden_ND[here], i))
             loss = F.cross_entropy(within, targets_N[here] - self.edges[i], reduction="none")
             loss_N = loss_N.index_add(0, here, loss)
         return loss_N
@@ -141,10 +146,10 @@ class AdaptiveWord(WordHead):
     def forward(self, hidden_ND: Tensor) -> Tensor:
         """The log-probabilities of all words [N, V]."""
         common = self.edges[1]
-        first_NV = self._first(hidden_ND).log_softmax(-1)
+        first_NV = exact(self._first(hidden_ND)).log_softmax(-1)
         pieces = [first_NV[..., :common]]
         for i in range(1, len(self.vectors)):
-            rest = self._rest(hidden_ND, i).log_softmax(-1)
+            rest = exact(self._rest(hidden_ND, i)).log_softmax(-1)
             pieces.append(rest + first_NV[..., common + i - 1, None])
         return torch.cat(pieces, dim=-1)
 
