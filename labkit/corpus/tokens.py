@@ -32,6 +32,7 @@ DOCUMENT = 1 << 31
 
 FORMAT = 1
 CHUNK = 250_000  # characters that are tokenized at once
+AROUND = 512 << 10  # bytes that reading one place may bring into memory
 TOUCHED = 64 << 20  # bytes of a file that may be in memory before they are handed back
 
 
@@ -75,9 +76,9 @@ class Tokens:
         """The marked tokens at these places."""
         taken = self.arrays.marked[places].astype(np.int64)
         if self._mapped is not None:
-            # The system maps some pages around each one that is read; without this, a long run
-            # would have the whole file in its memory.
-            self._touched += len(places) * 16 * mmap.PAGESIZE + places.size * 4
+            # The system maps much around each page that is read: a long run would have the whole
+            # file in its memory, if what it has read were not handed back.
+            self._touched += len(places) * AROUND + places.nbytes // 2
             if self._touched > TOUCHED and hasattr(mmap, "MADV_DONTNEED"):
                 self._mapped.madvise(mmap.MADV_DONTNEED)
                 self._touched = 0
