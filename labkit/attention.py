@@ -77,11 +77,55 @@ def merge_heads(x_BHTE: Tensor) -> Tensor:
     return x_BHTE.transpose(1, 2).flatten(2)
 
 
+class Room:
+    """Space for keys and values [2, B, H, room, E], of which the first `filled` are written."""
+
+    def __init__(self, space: Tensor, filled: int) -> None:
+        self.space, self.filled = space, filled
+
+    def put(self, k_BHKE: Tensor, v_BHKE: Tensor) -> None:
+        """Write behind what is there."""
+        end = self.filled + k_BHKE.shape[2]
+        self.space[0, :, :, self.filled : end] = k_BHKE
+        self.space[1, :, :, self.filled : end] = v_BHKE
+        self.filled = end
+
+
 class KeysValues(NamedTuple):
     """What the positions read so far are asked for, and what they answer."""
 
     k_BHKE: Tensor
     v_BHKE: Tensor
+
+    def extended(self, k_BHQE: Tensor, v_BHQE: Tensor) -> "KeysValues":
+        """These and then the given ones, as a new value: this one stays as it is.
+
+        A copy of everything for each new word would make a word dearer the longer the text is.  So
+        new ones are written into spare room behind the old, where no older value looks.
+        """
+        if torch.is_grad_enabled():
+            return KeysValues(
+                torch.cat([self.k_BHKE, k_BHQE], dim=2), torch.cat([self.v_BHKE, v_BHQE], dim=2)
+            )
+        old, new = self.k_BHKE.shape[2], k_BHQE.shape[2]
+        room = self.room if isinstance(self, Growing) else None
+        # Someone else may have gone on from the same value and written there already.
+        if room is None or room.filled != old or old + new > room.space.shape[3]:
+            batch, heads, _, each = self.k_BHKE.shape
+            space = self.k_BHKE.new_empty(2, batch, heads, max(2 * (old + new), 64), each)
+            room = Room(space, 0)
+            room.put(self.k_BHKE, self.v_BHKE)
+        room.put(k_BHQE, v_BHQE)
+        k_BHKE, v_BHKE = room.space[:, :, :, : room.filled]
+        grown = Growing(k_BHKE, v_BHKE)
+        grown.room = room
+        return grown
+
+
+class Growing(KeysValues):
+    """Keys and values that know of spare room behind them."""
+
+    room: Room
 
 
 class Attention(nn.Module):
@@ -111,12 +155,14 @@ class Attention(nn.Module):
             q = self._project(x_BQD, 0, 1)
             k, v = self._project(source_BKD, 1, 3).chunk(2, dim=-1)
         q_BHQE, k_BHKE, v_BHKE = (split_heads(part, self.heads) for part in (q, k, v))
+        known = KeysValues(k_BHKE, v_BHKE)
         if memory is not None:
-            k_BHKE = torch.cat([memory.k_BHKE, k_BHKE], dim=2)
-            v_BHKE = torch.cat([memory.v_BHKE, v_BHKE], dim=2)
+            known = memory.extended(k_BHKE, v_BHKE)
         dropout = self.dropout if self.training else 0.0
-        y_BHQE = attend(q_BHQE, k_BHKE, v_BHKE, mask=mask, causal=causal, dropout=dropout)
-        return self.out(merge_heads(y_BHQE)), KeysValues(k_BHKE, v_BHKE)
+        y_BHQE = attend(
+            q_BHQE, known.k_BHKE, known.v_BHKE, mask=mask, causal=causal, dropout=dropout
+        )
+        return self.out(merge_heads(y_BHQE)), known
 
     def _project(self, x_BTD: Tensor, first: int, last: int) -> Tensor:
         """Matrices first .. last of the three that are stacked, applied to x."""

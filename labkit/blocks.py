@@ -5,7 +5,8 @@ A backbone reads tokens and gives hidden states; a head turns hidden states into
 transfer makes of it: that is the course in one line.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -76,9 +77,74 @@ class FeedForward(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.dropout = nn.Dropout(dropout)
 
+    def forward(self, x: Tensor) -> Tensor:
+        """narrow(dropout(activation(widen(x)))), of states [B, T, D] or of picked ones [N, D]."""
+        return self.narrow(self.dropout(self.activation(self.widen(x))))
+
+
+class Experts(nn.Module):
+    """A feed-forward that is a choice: a router sends each position to the few experts for it.
+
+    y = sum over the `used` likeliest experts e of p_e FeedForward_e(x), with p = softmax(router(x))
+    scaled to sum to one over those. More experts mean more parameters, but not more operations.
+    Shazeer et al. 2017, section 2; the losses below are Fedus et al. 2021, section 2.2.
+    """
+
+    def __init__(
+        self, width: int, inner: int, experts: int, *, used: int = 2, activation: str = "gelu"
+    ) -> None:
+        super().__init__()
+        if not 1 <= used <= experts:
+            raise ValueError(f"{used} of {experts} experts: use at least 1 and at most {experts}")
+        self.used = used
+        self.router = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(
+            FeedForward(width, inner, activation=activation) for _ in range(experts)
+        )
+
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """narrow(dropout(activation(widen(x))))"""
-        return self.narrow(self.dropout(self.activation(self.widen(x_BTD))))
+        """What the chosen experts say, weighed."""
+        x_ND = x_BTD.flatten(0, -2)
+        likely, chosen = self.router(x_ND).softmax(dim=-1).topk(self.used, dim=-1)
+        weights = (likely / likely.sum(dim=-1, keepdim=True)).flatten()
+        # All positions of one expert side by side, so that each expert is called once.
+        order = chosen.flatten().argsort(stable=True)
+        counts = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
+        groups = x_ND[order // self.used].split(counts)
+        said = torch.cat([e(x) for e, x in zip(self.experts, groups, strict=True)])
+        weighed = said * weights[order].unsqueeze(-1)
+        y_ND = torch.zeros_like(x_ND, dtype=weighed.dtype).index_add(0, order // self.used, weighed)
+        return y_ND.view_as(x_BTD)
+
+
+@contextmanager
+def routed(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Within this, each call of the model's Experts adds the scores of its router to the list."""
+    scores: list[Tensor] = []
+
+    def note(router: nn.Module, inputs: tuple[Tensor, ...], answer: Tensor) -> None:
+        scores.append(answer)
+
+    experts = [module for module in model.modules() if isinstance(module, Experts)]
+    hooks = [module.router.register_forward_hook(note) for module in experts]
+    try:
+        yield scores
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def balance(scores: Tensor, used: int) -> Tensor:
+    """How unevenly a router [N, experts] shares out its work: 1 when even, experts / used at worst.
+
+    experts * sum_e (share of the choices that fell on e) * (mean probability of e): the first
+    factor has no gradient, the second lowers whatever was chosen too often.
+    """
+    likely = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
+    chosen = likely.topk(used, dim=-1).indices
+    counts = chosen.flatten().bincount(minlength=scores.shape[-1])
+    shares = counts.to(likely.dtype) / chosen.numel()
+    return scores.shape[-1] * (shares * likely.mean(dim=0)).sum()
 
 
 class Block(nn.Module):

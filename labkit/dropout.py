@@ -81,19 +81,11 @@ class WeightDropLSTM(nn.LSTM):
         return PackedSequence(data, x.batch_sizes), (new[0], new[1])
 
 
-def activation(dropped_BTD: Tensor, real_BT: Tensor | None = None) -> Tensor:
-    """AR: the mean square of the last states, after dropout."""
-    return _mean(dropped_BTD.square(), real_BT)
+def activation(dropped_BTD: Tensor) -> Tensor:
+    """AR: how large the last states are after dropout, the mean square at each position [B, T]."""
+    return dropped_BTD.square().mean(dim=-1)
 
 
-def temporal_activation(raw_BTD: Tensor, real_BT: Tensor | None = None) -> Tensor:
-    """TAR: the mean square of the steps from state to state, before dropout; 0 without a step."""
-    steps = (raw_BTD[:, 1:] - raw_BTD[:, :-1]).square()
-    return _mean(steps, None if real_BT is None else real_BT[:, 1:] & real_BT[:, :-1])
-
-
-def _mean(x_BTD: Tensor, real_BT: Tensor | None) -> Tensor:
-    """The mean over what is real; of nothing, zero."""
-    if real_BT is not None:
-        x_BTD = x_BTD[real_BT]
-    return x_BTD.sum() / max(x_BTD.numel(), 1)
+def temporal_activation(raw_BTD: Tensor) -> Tensor:
+    """TAR: how far the last states move before dropout, the mean square of each step [B, T - 1]."""
+    return (raw_BTD[:, 1:] - raw_BTD[:, :-1]).square().mean(dim=-1)

@@ -34,6 +34,20 @@ def check_share(name: str, share: float) -> None:
         raise ValueError(f"{name} is {share}: give a share between 0 and 1, such as 0.15")
 
 
+def check_shares(shares: Sequence[float], vocabulary: Vocabulary) -> None:
+    """Refuse fates that are not three shares of one whole, or need a [MASK] that is not there."""
+    if len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+        raise ValueError(
+            f"shares are {tuple(shares)}: give those of [MASK], of a random word and of the word "
+            "itself, which add up to 1, such as (0.8, 0.1, 0.1)"
+        )
+    if shares[0] and vocabulary.mask is None:
+        raise ValueError(
+            f"the share of [MASK] is {shares[0]}, but the vocabulary has no [MASK]: use a "
+            "tokenizer that has one, or shares=(0, 0.5, 0.5)"
+        )
+
+
 def ordinary(tokens_BT: Tensor, real_BT: Tensor, vocabulary: Vocabulary) -> Tensor:
     """True where a real token is a word and no special token: all that may be hidden."""
     return _ordinary_words(vocabulary, tokens_BT.device)[tokens_BT] & real_BT
@@ -160,6 +174,6 @@ def order(
     place_BT = torch.arange(length, device=key_BT.device).expand(key_BT.shape)
     rank_BT = torch.empty_like(key_BT).scatter_(1, key_BT.argsort(dim=1, stable=True), place_BT)
     if not spans:
-        wanted_B1 = (count_B1 * share).round().clamp(min=min(share, 1) > 0).long()
+        wanted_B1 = (count_B1 * share).round().clamp(min=1 if share else 0).long()
         predicted_BT = (rank_BT >= count_B1 - wanted_B1) & candidates_BT
     return Order(rank_BT.masked_fill(~candidates_BT, -1), predicted_BT)

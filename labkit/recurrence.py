@@ -90,6 +90,25 @@ def turned(x_BTD: Tensor, lengths_B: Tensor | None = None) -> Tensor:
     return x_BTD[rows, source_BT]
 
 
+class BothWays(nn.Module):
+    """One layer twice: one reads from the left, the other from the right."""
+
+    def __init__(self, left: nn.Module, right: nn.Module) -> None:
+        super().__init__()
+        self.left, self.right = left, right
+
+    def forward(
+        self, left: Tensor, right: Tensor, memory: Memory, start: Memory, lengths_B: Tensor | None
+    ) -> tuple[Tensor, Tensor, Memory]:
+        """The states of both, word by word, and the memory of the one that reads from the left.
+
+        What comes from the right has no past to remember: it starts from `start` in any text.
+        """
+        y_left, after = read(self.left, left, memory, lengths_B)
+        y_right, _ = read(self.right, turned(right, lengths_B), start, lengths_B)
+        return y_left, turned(y_right, lengths_B), after
+
+
 def halves(states: States) -> tuple[States, States]:
     """States of a model that reads both ways: those from the left, and those from the right.
 

@@ -51,8 +51,12 @@ class Row(NamedTuple):
 
     def write(self, tensor: Tensor, heads: int) -> list[Tensor]:
         """The release's tensors, in the order of `theirs`, from ours."""
+        return [part.contiguous() for part in self.views(tensor, heads)]
+
+    def views(self, tensor: Tensor, heads: int) -> list[Tensor]:
+        """The same without a copy: what is written into them is written into our tensor."""
         parts = tensor.chunk(len(self.theirs))
-        return [LAYOUTS[self.layout].write(part, heads).contiguous() for part in parts]
+        return [LAYOUTS[self.layout].write(part, heads) for part in parts]
 
 
 def row(ours: str, *theirs: str, layout: str = "same") -> list[Row]:

@@ -46,6 +46,9 @@ class AWDLSTM(nn.Module):
     small, and after dropout, which AR holds small and which the head sees.
     """
 
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
     def __init__(self, config: AWDLSTMConfig) -> None:
         super().__init__()
         self.config = c = config
@@ -55,10 +58,10 @@ class AWDLSTM(nn.Module):
         self.input_dropout = LockedDropout(c.input_dropout)
         self.hidden_dropout = LockedDropout(c.hidden_dropout)
         self.dropout = LockedDropout(c.dropout)
-        widths = [c.width, *[c.inner] * (c.layers - 1), c.width]
+        self.widths = [*[c.inner] * (c.layers - 1), c.width]
         self.blocks = nn.ModuleList(
             WeightDropLSTM(given, made, weight_dropout=c.weight_dropout)
-            for given, made in zip(widths, widths[1:], strict=False)
+            for given, made in zip([c.width, *self.widths], self.widths, strict=False)
         )
 
     def forward(
@@ -74,7 +77,7 @@ class AWDLSTM(nn.Module):
         layers, kept = [x], []
         for i, lstm in enumerate(self.blocks):
             given = self.hidden_dropout(x) if i > 0 else x
-            before = memory[i] if memory else blank(x, lstm.hidden_size, lstm.hidden_size)
+            before = memory[i] if memory else blank(x, self.widths[i], self.widths[i])
             x, after = read(lstm, given, before, lengths_B)
             layers.append(x)
             kept.append(after)

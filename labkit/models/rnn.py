@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from labkit.blocks import LanguageModel, States
 from labkit.heads import NextWord
-from labkit.recurrence import Memory, blank, lengths_of, read, real_of, turned
+from labkit.recurrence import BothWays, Memory, blank, lengths_of, read, real_of
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,9 @@ class BagConfig:
 
 class Bag(nn.Module):
     """Each word for itself: the states are the words' vectors, and the head takes their mean."""
+
+    looks = "left"
+    """What a position may depend on when no mask is given."""
 
     def __init__(self, config: BagConfig) -> None:
         super().__init__()
@@ -115,8 +118,14 @@ class Recurrent(nn.Module):
         self.dropout = nn.Dropout(c.dropout)
         given = [c.width] + [c.out_width] * (c.layers - 1)
         self.blocks = nn.ModuleList(
-            nn.ModuleList(self._cell(width) for _ in range(1 + c.both_ways)) for width in given
+            BothWays(self._cell(width), self._cell(width)) if c.both_ways else self._cell(width)
+            for width in given
         )
+
+    @property
+    def looks(self) -> str:
+        """What a position may depend on when no mask is given."""
+        return "both" if self.config.both_ways else "left"
 
     def _cell(self, given: int) -> nn.Module:
         c = self.config
@@ -141,12 +150,13 @@ class Recurrent(nn.Module):
         lengths_B = lengths_of(mask, tokens_BT)
         x = self.dropout(self.token(tokens_BT))
         layers, kept = [x], []
-        for i, cells in enumerate(self.blocks):
+        for i, block in enumerate(self.blocks):
             start = blank(x, *[c.width] * (2 if c.cell == "lstm" else 1))
-            y, after = read(cells[0], x, memory[i] if memory else start, lengths_B)
             if c.both_ways:
-                from_right, _ = read(cells[1], turned(x, lengths_B), start, lengths_B)
-                y = torch.cat([y, turned(from_right, lengths_B)], dim=-1)
+                left, right, after = block(x, x, start, start, lengths_B)
+                y = torch.cat([left, right], dim=-1)
+            else:
+                y, after = read(block, x, memory[i] if memory else start, lengths_B)
             x = self.dropout(y)
             layers.append(x)
             kept.append(after)
@@ -179,6 +189,9 @@ class ConvolutionsConfig:
 
 class Convolutions(nn.Module):
     """relu(kernel * words) for each kernel, side by side: n-grams of several lengths."""
+
+    looks = "both"
+    """What a position may depend on when no mask is given."""
 
     def __init__(self, config: ConvolutionsConfig) -> None:
         super().__init__()

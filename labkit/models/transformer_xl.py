@@ -44,6 +44,9 @@ class TransformerXL(nn.Module):
     `memory_i` is what the last segments had for h_(i-1): no gradient flows into it.
     """
 
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
         c = self.config = config

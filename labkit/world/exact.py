@@ -1,0 +1,361 @@
+"""Exact probabilities of a language: of texts, of the next word, of hidden and noisy words, of what is meant.
+
+Read `World.log_probability` first.  Everything is in nats.  A text is a list of words; one that ends with the
+end mark is a whole document, any other is cut off there.  `start` says where a text begins: "document" (at the
+beginning of a document) or "anywhere" (at a random word of an endless stream of documents).
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from labkit.world.facts import Case, Facts
+from labkit.world.grammar import Grammar
+from labkit.world.machine import END, Machine, Section, compile_grammar
+from labkit.world.sampling import SPLITS, Document, Sampler
+from labkit.world.sums import Posterior, Row, noise_factor, posteriors, prefix_masses, suffix_masses
+
+Words = Sequence[str]
+MEANINGS = ("topic", "stage", "feeling", "relation", "sense")
+STARTS = ("document", "anywhere", "sentence")
+
+
+class World:
+    """A language whose every probability is known."""
+
+    def __init__(self, grammar: Grammar, new_forms: bool = False) -> None:
+        self.grammar = grammar
+        self.machine: Machine = compile_grammar(grammar, new_forms)
+        self.facts = Facts(self.machine)
+
+    # ── the language ─────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """All words, the end mark first; the columns of every law."""
+        return self.machine.vocabulary
+
+    @cached_property
+    def new_forms(self) -> "World":
+        """The same language with the inflections that its training text never shows."""
+        return World(self.grammar, new_forms=True)
+
+    @cached_property
+    def _sampler(self) -> Sampler:
+        return Sampler(self.machine)
+
+    def sample(
+        self, *, documents: int | None = None, words: int | None = None, seed: int = 0, split: str | None = "train"
+    ) -> list[Document]:
+        """Draw documents, so many or with so many words at least; `split=None` draws from both splits."""
+        if (documents is None) == (words is None):
+            raise ValueError("say how much to draw: documents=100 or words=1_000_000, one of the two")
+        if split is not None and split not in SPLITS:
+            raise ValueError(f'the split is "{split}": choose one of {", ".join(SPLITS)}, or None for both')
+        out: list[Document] = []
+        total = 0
+        for document in self._sampler.documents(seed, split):
+            if documents is not None and len(out) >= documents or words is not None and total >= words:
+                return out
+            out.append(document)
+            total += len(document)
+        return out
+
+    # ── where a text begins ──────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def visits(self) -> np.ndarray:
+        """How often a document is expected to pass each node; the states' sum is its expected length."""
+        machine = self.machine
+        follow = machine.closing @ machine.leave
+        inner = np.ones(len(machine.sections), bool)
+        inner[machine.ends] = False
+        begin = machine.leave[machine.ends[0]]
+        sections = np.zeros(len(inner))
+        within = follow[np.ix_(inner, inner)]
+        sections[inner] = np.linalg.solve(np.eye(inner.sum()) - within.T, begin[inner])
+        sections[~inner] = sections[inner] @ follow[np.ix_(inner, ~inner)]
+        nodes = np.concatenate([np.zeros(machine.states), sections])
+        now = nodes.copy()
+        while now.any():
+            moved = np.bincount(
+                machine.arc_target, now[machine.arc_source] * machine.arc_weight, minlength=machine.states
+            )
+            nodes[: machine.states] += moved
+            now[machine.states :] = 0.0
+            now[: machine.states] = moved
+            now[: len(machine.leave)] = 0.0
+        return nodes
+
+    @cached_property
+    def stationary(self) -> np.ndarray:
+        """The law of the state at a random word of an endless stream of documents."""
+        states = self.visits[: self.machine.states]
+        return states / states.sum()
+
+    @cached_property
+    def _starts(self) -> dict[str, np.ndarray]:
+        """For each kind of start, the law of the node just before the first word."""
+        machine = self.machine
+        starts = {name: np.zeros(machine.states + len(machine.sections)) for name in STARTS}
+        starts["document"][machine.states :] = machine.leave[machine.ends[0]]
+        starts["anywhere"][: machine.states] = self.stationary
+        starts["anywhere"][machine.states :] = self.stationary[: len(machine.leave)] @ machine.leave
+        starts["sentence"][machine.states :] = self.sentence_law
+        return starts
+
+    @cached_property
+    def sentence_law(self) -> np.ndarray:
+        """The law of the section of a random sentence (prompts are no sentences)."""
+        sections = self.visits[self.machine.states :].copy()
+        for k, section in enumerate(self.machine.sections):
+            if section.relation or section.topic == "end":
+                sections[k] = 0.0
+        return sections / sections.sum()
+
+    def _start(self, name: str) -> np.ndarray:
+        if name not in STARTS:
+            raise ValueError(f'the start is "{name}": choose one of {", ".join(STARTS)}')
+        return self._starts[name]
+
+    def numbers(self, words: Words | np.ndarray | Document) -> np.ndarray:
+        """The numbers of the words; an unknown word gets a number of its own, which no state emits."""
+        if isinstance(words, Document):
+            return words.numbers
+        if isinstance(words, np.ndarray):
+            return words
+        unknown = len(self.vocabulary) + 1
+        return np.array([self.machine.number.get(word, unknown) for word in words], int)
+
+    # ── probabilities of texts ───────────────────────────────────────────────────────────────────
+
+    def log_probability(
+        self, words: Words, *, direction: str = "forward", reach: int | None = None, start: str = "document"
+    ) -> np.ndarray:
+        """log p(word | all words before), or after with direction="backward", for every word.
+
+        `reach` limits what is known to so many words; the text then seems to start (or to stop) anywhere.
+        """
+        return self.log_probabilities([words], direction=direction, reach=reach, start=start)[0]
+
+    def log_probabilities(
+        self, texts: Iterable[Words], *, direction: str = "forward", reach: int | None = None, start: str = "document"
+    ) -> list[np.ndarray]:
+        """`log_probability` of many texts at once, which is much faster than one by one."""
+        texts = [self.numbers(words) for words in texts]
+        if direction not in ("forward", "backward"):
+            raise ValueError(f'the direction is "{direction}": choose forward or backward')
+        if reach is not None:
+            return self._within_reach(texts, direction, reach, start)
+        logs = self._log_prefixes(texts, start) if direction == "forward" else self._log_suffixes(texts)
+        if direction == "forward":
+            return [_ratios(log, np.append(0.0, log[:-1])) for log in logs]
+        return [_ratios(log, np.append(log[1:], 0.0)) for log in logs]
+
+    def _log_prefixes(self, texts: list[np.ndarray], start: str) -> list[np.ndarray]:
+        masses = prefix_masses(self.machine, [Row(text) for text in texts], self._start(start))
+        return [
+            np.logaddexp(mass[:, 0], mass[:, 1] + self.facts.log_chances(text))
+            for mass, text in zip(masses, texts, strict=True)
+        ]
+
+    def _log_suffixes(self, texts: list[np.ndarray]) -> list[np.ndarray]:
+        masses = suffix_masses(self.machine, [Row(text) for text in texts], self.stationary)
+        return [
+            np.logaddexp(mass[:, 0], mass[:, 1] + self.facts.log_chances(text[::-1])[::-1])
+            for mass, text in zip(masses, texts, strict=True)
+        ]
+
+    def _within_reach(self, texts: list[np.ndarray], direction: str, reach: int, start: str) -> list[np.ndarray]:
+        """Every word is the last (or first) of a window of its own."""
+        forward = direction == "forward"
+        windows: dict[str, list[tuple[int, int, np.ndarray]]] = {"anywhere": [], start: []}
+        for i, text in enumerate(texts):
+            for t in range(len(text)):
+                a, z = (max(0, t - reach), t + 1) if forward else (t, min(len(text), t + reach + 1))
+                begins = start if forward and t - reach <= 0 else "anywhere"
+                windows[begins].append((i, t, text[a:z]))
+        out = [np.zeros(len(text)) for text in texts]
+        for begins, group in windows.items():
+            rows = [window for _, _, window in group]
+            logs = self._log_prefixes(rows, begins) if forward else self._log_suffixes(rows)
+            for (i, t, window), log in zip(group, logs, strict=True):
+                last = log[-1] if forward else log[0]
+                rest = 0.0 if len(window) == 1 else log[-2] if forward else log[1]
+                out[i][t] = last - rest if rest > -math.inf else -math.inf
+        return out
+
+    def next_word(
+        self, words: Words, *, direction: str = "forward", start: str = "document"
+    ) -> np.ndarray:
+        """The law of the word after these words (or before them): one probability a word of the vocabulary."""
+        text = self.numbers(words)
+        if direction == "forward":
+            return self.conditional(np.append(text, 0), [len(text)], start=start)[0]
+        if not len(text):
+            return self.conditional(np.array([0]), [0], start="anywhere")[0]
+        # Either the words stand within a document, or the end mark comes before and a document begins with them.
+        before = np.insert(text, 0, self.machine.hidden)
+        within = self._log_totals([Row(before)], "anywhere")[0]
+        begins = self._log_totals([Row(text)], "document")[0] + math.log(self.stationary[self.machine.ends].sum())
+        either = np.logaddexp(within, begins)
+        law = np.zeros(len(self.vocabulary))
+        if within > -math.inf:
+            law = math.exp(within - either) * self.conditional(before, [0], start="anywhere")[0]
+        law[0] = math.exp(begins - either)
+        return law
+
+    # ── sentences and what they mean ─────────────────────────────────────────────────────────────
+
+    def sentence_log_probability(self, words: Words) -> float:
+        """log p(sentence), full stop included, as a random sentence of a story or a review."""
+        if not words or words[-1] != ".":
+            return -math.inf
+        return float(self.log_probability(words, start="sentence").sum())
+
+    def is_sentence(self, words: Words) -> bool:
+        """Whether the language can say this sentence (its words, the full stop last)."""
+        return self.sentence_log_probability(words) > -math.inf
+
+    def posterior(
+        self, words: Words, of: str, *, position: int = -1, start: str = "document"
+    ) -> dict[str, float]:
+        """The chances of every topic, stage, feeling, relation or sense at a position, given all words."""
+        return self.posteriors([(words, position)], of, start=start)[0]
+
+    def posteriors(
+        self, texts: Sequence[tuple[Words, int]], of: str, *, start: str = "document"
+    ) -> list[dict[str, float]]:
+        """`posterior` of many (words, position)."""
+        if of not in MEANINGS:
+            raise ValueError(f'cannot tell "{of}": choose one of {", ".join(MEANINGS)}')
+        machine = self.machine
+        rows = [Row(self.numbers(words)) for words, _ in texts]
+        places = [position % len(row.symbols) for row, (_, position) in zip(rows, texts, strict=True)]
+        found = posteriors(machine, rows, self._start(start), [[place] for place in places])
+        out = []
+        for row, place, states in zip(rows, places, found, strict=True):
+            chance = self.facts.log_chance(self.facts.left(row.symbols))
+            numbers, weights, _ = states[place]
+            weights = weights * np.where(machine.bound[numbers], np.exp(chance), 1.0)
+            if not weights.sum() > 0:
+                raise ValueError(f'the language cannot say "{" ".join(self.vocabulary[n] for n in row.symbols)}"')
+            labels: dict[str, float] = {}
+            for state, weight in zip(numbers.tolist(), (weights / weights.sum()).tolist(), strict=True):
+                label = self._meaning(state, int(row.symbols[place]), of)
+                if label is not None and weight > 0:
+                    labels[label] = labels.get(label, 0.0) + weight
+            out.append(labels)
+        return out
+
+    def _meaning(self, state: int, word: int, of: str) -> str | None:
+        if of == "sense":
+            return self.machine.senses.get((int(self.machine.law[state]), word))
+        section: Section = self.machine.sections[self.machine.section[state]]
+        return getattr(section, of)
+
+    # ── hidden and noisy words ───────────────────────────────────────────────────────────────────
+
+    def conditional(self, words: Words, hidden: Sequence[int], *, start: str = "document") -> np.ndarray:
+        """For each hidden position the law of its word, given all seen words: [hidden, vocabulary]."""
+        return self.laws([(self.numbers(words), list(hidden), {})], start)[0]
+
+    def joint(self, words: Words, hidden: Sequence[int], *, start: str = "document") -> float:
+        """log p(all hidden words together | the seen words)."""
+        return self.joints([(self.numbers(words), list(hidden))], start=start)[0]
+
+    def joints(self, texts: list[tuple[np.ndarray, list[int]]], *, start: str = "document") -> list[float]:
+        """`joint` of many texts: log p(all words) - log p(seen words)."""
+        rows = [Row(text) for text, _ in texts] + [Row(self._hide(text, hidden)) for text, hidden in texts]
+        logs = self._log_totals(rows, start)
+        return [whole - part for whole, part in zip(logs, logs[len(texts) :], strict=False)]
+
+    def _log_totals(self, rows: list[Row], start: str) -> list[float]:
+        """log p(the words that are seen), for rows with hidden words."""
+        masses = prefix_masses(self.machine, rows, self._start(start))
+        logs = []
+        for row, mass in zip(rows, masses, strict=True):
+            left = self.facts.left(row.symbols[row.symbols < self.machine.hidden])
+            logs.append(float(np.logaddexp(mass[-1, 0], mass[-1, 1] + self.facts.log_chance(left))))
+        return logs
+
+    def gap(self, words: Words, hidden: Sequence[int], *, start: str = "document") -> float:
+        """What predicting the hidden words one by one loses against predicting them together, in nats.
+
+        Its mean over texts is the total correlation of the hidden words given the seen ones (Yang et al. 2019, section 2.5).
+        """
+        laws = self.conditional(words, hidden, start=start)
+        alone = np.log(laws[np.arange(len(hidden)), self.numbers(words)[list(hidden)]]).sum()
+        return self.joint(words, hidden, start=start) - float(alone)
+
+    def _hide(self, text: np.ndarray, hidden: Sequence[int]) -> np.ndarray:
+        masked = text.copy()
+        masked[list(hidden)] = self.machine.hidden
+        return masked
+
+    def laws(
+        self, texts: list[tuple[np.ndarray, list[int], dict[int, tuple[int, float, float]]]], start: str
+    ) -> list[np.ndarray]:
+        """Laws of the wanted positions of every (words, wanted, noisy); noisy words are {position: (word, keep, noise)}."""
+        rows, wanted, cases_of = [], [], []
+        for text, want, noisy in texts:
+            covered = self._hide(text, [*(t for t in want if t not in noisy), *noisy])
+            seen = covered[covered < self.machine.hidden]
+            cases = self.facts.cases(seen, np.array([word for word, _, _ in noisy.values()], int))
+            for case in cases:
+                shown = {
+                    t: (word, keep, noise, word in self.facts.owner and self.facts.explains(case, word))
+                    for t, (word, keep, noise) in noisy.items()
+                }
+                rows.append(Row(covered, shown or None))
+                wanted.append(want)
+            cases_of.append(cases)
+        found = iter(posteriors(self.machine, rows, self._start(start), wanted))
+        out = []
+        for (_, want, noisy), cases in zip(texts, cases_of, strict=True):
+            passes = [next(found) for _ in cases]
+            out.append(np.stack([self._law_at(t, noisy.get(t), cases, passes) for t in want]))
+        return out
+
+    def _law_at(
+        self,
+        t: int,
+        noisy: tuple[int, float, float] | None,
+        cases: list[Case],
+        passes: list[dict[int, Posterior]],
+    ) -> np.ndarray:
+        """Sum over the states at one position, and over the cases of the facts, what each would say."""
+        machine = self.machine
+        total = np.zeros(len(self.vocabulary))
+        top = max(found[t].log_scale for found in passes)
+        for number, (case, found) in enumerate(zip(cases, passes, strict=True)):
+            states, weights, log_scale = found[t]
+            bound = machine.bound[states]
+            # Paths that use no facts are the same in every case: they count in the first.
+            weights = weights * np.where(bound, np.exp(case.log_chance), float(number == 0)) * np.exp(log_scale - top)
+            if noisy:
+                word, keep, noise = noisy
+                shown = word in self.facts.owner and self.facts.explains(case, word)
+                factor = noise_factor(machine, word, keep, noise, shown)[states]
+                weights = np.divide(weights, factor, out=np.zeros_like(weights), where=factor > 0)
+            fact = machine.fact[states]
+            mass = np.bincount(machine.law[states], weights * (fact < 0), minlength=len(machine.law_start) - 1)
+            spread = np.repeat(mass, np.diff(machine.law_start)) * machine.law_weight
+            total += np.bincount(machine.law_word, spread, minlength=len(total))
+            for f, field in {(int(f), int(machine.field[s])) for f, s in zip(fact, states, strict=True) if f >= 0}:
+                mine = weights[(fact == f) & (machine.field[states] == field)].sum()
+                words, chances = self.facts.law(f, field, case.masks)
+                np.add.at(total, words, mine * chances)
+        if noisy:
+            word, keep, noise = noisy
+            total *= noise + keep * (np.arange(len(total)) == word)
+        if not total.sum() > 0:
+            raise ValueError("no text of this language has the words that are seen: check them with is_sentence")
+        return total / total.sum()
+
+
+def _ratios(log: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """log p(this | known); what follows the impossible is impossible."""
+    return np.where(known > -np.inf, log - np.where(known > -np.inf, known, 0.0), -np.inf)

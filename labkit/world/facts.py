@@ -1,0 +1,86 @@
+"""What is drawn once for a document: which values still agree with the words seen, and how likely that is.
+
+In documents that use a fact, its words come from its own slots alone.  So every such word that is seen leaves only
+the values that have it, all of which explain all words seen: the sum over values is the chance of those that are
+left, times one sum over paths.  Noisy words decide nothing for certain; then the values are split into the few
+classes that explain the same of the words shown, and each class is a case with its own sum over paths.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from labkit.world.machine import Machine
+
+
+class Case(NamedTuple):
+    """Values that explain the same words: for every fact a mask over its values; and how likely they are."""
+
+    masks: tuple[np.ndarray, ...]
+    log_chance: float
+
+
+class Facts:
+    """The facts of a language by the numbers of their words."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.priors = []
+        self.owner: dict[int, int] = {}
+        self.has: dict[int, np.ndarray] = {}
+        for f, fact in enumerate(machine.facts):
+            weights = np.array([value.weight for value in fact.values])
+            self.priors.append(weights / weights.sum())
+            for word, mask in machine.fact_words[f].items():
+                if word in machine.number:
+                    self.owner[machine.number[word]] = f
+                    self.has[machine.number[word]] = mask
+        self.everything = tuple(np.ones(len(prior), bool) for prior in self.priors)
+
+    def log_chance(self, masks: tuple[np.ndarray, ...]) -> float:
+        """Log of the chance that each fact has one of the values in its mask."""
+        with np.errstate(divide="ignore"):
+            return float(sum(np.log(prior @ mask) for prior, mask in zip(self.priors, masks, strict=True)))
+
+    def left(self, words: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The values that agree with all the words."""
+        masks = list(self.everything)
+        for word in set(words.tolist()) & self.owner.keys():
+            masks[self.owner[word]] = masks[self.owner[word]] & self.has[word]
+        return tuple(masks)
+
+    def log_chances(self, words: np.ndarray) -> np.ndarray:
+        """Log of the chance of the values left after every word, from left to right."""
+        out, masks, now = np.zeros(len(words)), list(self.everything), 0.0
+        for t, word in enumerate(words.tolist()):
+            if word in self.owner:
+                f = self.owner[word]
+                masks[f] = masks[f] & self.has[word]
+                now = self.log_chance(tuple(masks))
+            out[t] = now
+        return out
+
+    def cases(self, seen: np.ndarray, noisy: np.ndarray) -> list[Case]:
+        """Split the values that agree with the words seen by which of the noisy words they explain."""
+        left = self.left(seen)
+        parts: list[list[np.ndarray]] = []
+        for f, mask in enumerate(left):
+            shown = [word for word in sorted(set(noisy.tolist())) if self.owner.get(word) == f]
+            classes: dict[tuple[bool, ...], np.ndarray] = {}
+            for value in np.nonzero(mask)[0]:
+                key = tuple(bool(self.has[word][value]) for word in shown)
+                classes.setdefault(key, np.zeros(len(mask), bool))[value] = True
+            parts.append(list(classes.values()))
+        return [Case(masks, self.log_chance(masks)) for masks in itertools.product(*parts)]
+
+    def explains(self, case: Case, word: int) -> bool:
+        """Whether the values of this case have this word."""
+        return bool((self.has[word] & case.masks[self.owner[word]]).any())
+
+    def law(self, fact: int, field: int, masks: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """The words of a field and their chances, given the values left."""
+        prior = self.priors[fact] * masks[fact]
+        values = self.machine.facts[fact].values
+        words = np.array([self.machine.number[value.tokens[field].word] for value in values])
+        return words, prior / max(prior.sum(), 1e-300)

@@ -1,0 +1,88 @@
+"""Regular English inflection: the forms that `nouns`, `verbs` and `adjectives` give to every entry.
+
+An irregular form follows its word after a slash: `mouse/mice`, `run/ran`, `good/better/best`.
+"""
+
+from collections.abc import Callable
+
+_VOWELS = "aeiou"
+
+
+def plural(word: str, irregular: list[str]) -> str:
+    """dog -> dogs, fox -> foxes, berry -> berries."""
+    return irregular[0] if irregular else third_person(word, [])
+
+
+def third_person(word: str, irregular: list[str]) -> str:
+    """walk -> walks, watch -> watches, carry -> carries; always regular."""
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return word + "es"
+    return word[:-1] + "ies" if _ends_in_y(word) else word + "s"
+
+
+def past(word: str, irregular: list[str]) -> str:
+    """walk -> walked, stop -> stopped, carry -> carried, bake -> baked."""
+    if irregular:
+        return irregular[0]
+    if word.endswith("e"):
+        return word + "d"
+    return word[:-1] + "ied" if _ends_in_y(word) else _doubled(word) + "ed"
+
+
+def progressive(word: str, irregular: list[str]) -> str:
+    """walk -> walking, stop -> stopping, bake -> baking, see -> seeing."""
+    if word.endswith("e") and not word.endswith(("ee", "ye", "oe")):
+        return word[:-1] + "ing"
+    return _doubled(word) + "ing"
+
+
+def comparative(word: str, irregular: list[str]) -> str:
+    """old -> older, big -> bigger, happy -> happier."""
+    return irregular[0] if irregular else _graded(word, "er")
+
+
+def superlative(word: str, irregular: list[str]) -> str:
+    """old -> oldest, big -> biggest, happy -> happiest."""
+    return irregular[1] if len(irregular) > 1 else _graded(word, "est")
+
+
+def adverb(word: str, irregular: list[str]) -> str:
+    """quick -> quickly, happy -> happily, gentle -> gently."""
+    if word.endswith("le"):
+        return word[:-1] + "y"
+    return word[:-1] + "ily" if _ends_in_y(word) else word + "ly"
+
+
+def opposite(word: str, irregular: list[str]) -> str:
+    """happy -> unhappy."""
+    return "un" + word
+
+
+def base(word: str, irregular: list[str]) -> str:
+    """The word as it stands."""
+    return word
+
+
+FORMS: dict[str, dict[str, Callable[[str, list[str]], str]]] = {
+    "words": {"": base},
+    "nouns": {"": base, ".s": plural},
+    "verbs": {"": base, ".s": third_person, ".ed": past, ".ing": progressive},
+    "adjectives": {"": base, ".er": comparative, ".est": superlative, ".ly": adverb, ".un": opposite},
+}
+
+
+def _ends_in_y(word: str) -> bool:
+    return word.endswith("y") and word[-2:-1] not in _VOWELS
+
+
+def _doubled(word: str) -> str:
+    """Double the last consonant of a short word: stop -> stopp-, but help, play, open stay."""
+    short = sum(letter in _VOWELS for letter in word) == 1 and len(word) >= 3
+    closed = word[-1] not in _VOWELS + "wxy" and word[-2] in _VOWELS and word[-3] not in _VOWELS
+    return word + word[-1] if short and closed else word
+
+
+def _graded(word: str, ending: str) -> str:
+    if word.endswith("e"):
+        return word + ending[1:]
+    return word[:-1] + "i" + ending if _ends_in_y(word) else _doubled(word) + ending

@@ -1,0 +1,33 @@
+"""Find the files of a language and load them."""
+
+from pathlib import Path
+
+from labkit.paths import data_path
+from labkit.world.exact import World
+from labkit.world.grammar import read
+from labkit.world.lexicon import translate
+
+VARIANTS = ("second", "crawl")
+
+
+def load_world(name: str | Path = "world") -> World:
+    """Load "world", its variants "second" (another language) and "crawl" (noisy), or a folder of one's own."""
+    folder = data_path("world")
+    if name in VARIANTS:
+        extra = [folder / "variants" / f"{name}.txt"]
+    elif name == "world":
+        extra = []
+    else:
+        folder, extra = Path(name), []
+        if not folder.is_dir():
+            known = ", ".join(("world", *VARIANTS))
+            raise FileNotFoundError(f'there is no folder "{folder}": name one, or one of {known}')
+    paths = [path for path in sorted(folder.rglob("*.txt")) if "variants" not in path.relative_to(folder).parts]
+    if not paths:
+        raise FileNotFoundError(f'the folder "{folder}" holds no .txt files of a language')
+    return world_from_text({str(path.relative_to(folder)): path.read_text("utf-8") for path in paths + extra})
+
+
+def world_from_text(files: dict[str, str]) -> World:
+    """Compile the texts of files, given by name."""
+    return World(translate(read(files)))
