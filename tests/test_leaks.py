@@ -83,14 +83,14 @@ def test_memory_reaches_one_segment_further_with_each_layer():
         model.backbone.remember = 2
         model.backbone.blocks = model.backbone.blocks[:layers]
         model.backbone.config = replace(model.backbone.config, layers=layers)
-        tokens = 5 + torch.randperm(V - 5)[:15].view(1, 15)
+        tokens = 5 + torch.randperm(V - 5)[:12].view(1, 12)
         parts = tokens.split(3, dim=1)
         stream = [Batch.of(part, fresh=torch.tensor([i == 0])) for i, part in enumerate(parts)]
         found = trace(model, NextToken(carry=True), stream)
         assert found.leaks == []
         assert found.by_word.equal(found.words_allowed)
-        # Segments of two words are read, the last of which are the ninth and the tenth.
-        assert found.words_allowed[0, 0].nonzero()[:, 0].tolist() == list(range(8 - reach, 9))
+        # Two words of each segment are read, the last of which are the seventh and the eighth.
+        assert found.words_allowed[0, 0].nonzero()[:, 0].tolist() == list(range(6 - reach, 7))
 
 
 # Planted leaks
