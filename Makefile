@@ -1,7 +1,7 @@
 # Everything is `python -m labkit …` as well, for machines without make.
 PYTHON ?= python3
 
-.PHONY: lab test course bench notebooks pins clean
+.PHONY: lab test course notebooks pins clean
 
 lab:        ## set up what is missing and open the course in JupyterLab
 	@$(PYTHON) -m labkit lab

@@ -77,9 +77,9 @@ class FeedForward(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        """narrow(dropout(activation(widen(x))))"""
-        return self.narrow(self.dropout(self.activation(self.widen(x_BTD))))
+    def forward(self, x: Tensor) -> Tensor:
+        """narrow(dropout(activation(widen(x)))), of states [B, T, D] or of picked ones [N, D]."""
+        return self.narrow(self.dropout(self.activation(self.widen(x))))
 
 
 class Experts(nn.Module):
@@ -140,9 +140,10 @@ def balance(scores: Tensor, used: int) -> Tensor:
     experts * sum_e (share of the choices that fell on e) * (mean probability of e): the first
     factor has no gradient, the second lowers whatever was chosen too often.
     """
-    likely = scores.float().softmax(dim=-1)
+    likely = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
     chosen = likely.topk(used, dim=-1).indices
-    shares = chosen.flatten().bincount(minlength=scores.shape[-1]) / chosen.numel()
+    counts = chosen.flatten().bincount(minlength=scores.shape[-1])
+    shares = counts.to(likely.dtype) / chosen.numel()
     return scores.shape[-1] * (shares * likely.mean(dim=0)).sum()
 
 

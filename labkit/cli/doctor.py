@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 
 from labkit import __version__
-from labkit.cli import Parser
+from labkit.cli.parser import Parser
 from labkit.paths import checkout
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

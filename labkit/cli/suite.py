@@ -7,12 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from labkit.cli import Parser, fail
 from labkit.cli.environment import ready_python
+from labkit.cli.notebooks import REPEATABLE
+from labkit.cli.parser import Parser, fail, nearest
 from labkit.paths import checkout
 
-# The tests measure nothing, so two processes with a thread each beat one process with two.
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 PYTEST = ("-m", "pytest", "-q")
 TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
 PARTS: dict[str, tuple[str, ...]] = {
@@ -44,7 +43,8 @@ def test(parser: Parser, words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     for name in args.parts:
         if name not in PARTS:
-            parser.error(f"invalid choice: '{name}' (choose from {', '.join(PARTS)})")
+            fail(f"labkit test: there is no part {name}{nearest(name, list(PARTS))} "
+                 f"(the parts: {', '.join(PARTS)})")  # fmt: skip
     if checkout() is None:
         fail("labkit test: the tests belong to a checkout, and this is an installed package")
     python = ready_python(args.here)
@@ -63,7 +63,7 @@ def run_part(name: str, command: Sequence[str]) -> Part:
     print(f"\n--- {name}: {' '.join(command[1:])}", flush=True)
     start, last = time.perf_counter(), ""
     with subprocess.Popen(
-        command, cwd=checkout(), env={**os.environ, **ONE_THREAD}, stdin=subprocess.DEVNULL,
+        command, cwd=checkout(), env={**os.environ, **REPEATABLE}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
     ) as process:  # fmt: skip
         assert process.stdout is not None

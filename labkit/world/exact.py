@@ -5,6 +5,7 @@ end mark is a whole document, any other is cut off there.  `start` says where a 
 beginning of a document) or "anywhere" (at a random word of an endless stream of documents).
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
@@ -12,11 +13,12 @@ import numpy as np
 
 from labkit.world.facts import Case, Facts
 from labkit.world.grammar import Grammar
-from labkit.world.machine import END, Machine, compile_grammar
+from labkit.world.machine import END, Machine, Section, compile_grammar
 from labkit.world.sampling import SPLITS, Document, Sampler
 from labkit.world.sums import Posterior, Row, noise_factor, posteriors, prefix_masses, suffix_masses
 
 Words = Sequence[str]
+MEANINGS = ("topic", "stage", "feeling", "relation", "sense")
 STARTS = ("document", "anywhere", "sentence")
 
 
@@ -149,8 +151,8 @@ class World:
             return self._within_reach(texts, direction, reach, start)
         logs = self._log_prefixes(texts, start) if direction == "forward" else self._log_suffixes(texts)
         if direction == "forward":
-            return [np.diff(log, prepend=0.0) for log in logs]
-        return [-np.diff(log, append=0.0) for log in logs]
+            return [_ratios(log, np.append(0.0, log[:-1])) for log in logs]
+        return [_ratios(log, np.append(log[1:], 0.0)) for log in logs]
 
     def _log_prefixes(self, texts: list[np.ndarray], start: str) -> list[np.ndarray]:
         masses = prefix_masses(self.machine, [Row(text) for text in texts], self._start(start))
@@ -182,42 +184,118 @@ class World:
             for (i, t, window), log in zip(group, logs, strict=True):
                 last = log[-1] if forward else log[0]
                 rest = 0.0 if len(window) == 1 else log[-2] if forward else log[1]
-                out[i][t] = last - rest
+                out[i][t] = last - rest if rest > -math.inf else -math.inf
         return out
 
     def next_word(
         self, words: Words, *, direction: str = "forward", start: str = "document"
     ) -> np.ndarray:
         """The law of the word after these words (or before them): one probability a word of the vocabulary."""
-        numbers = self.numbers(words)
+        text = self.numbers(words)
         if direction == "forward":
-            return self.conditional([*words, END], hidden=[len(numbers)], start=start)[0]
-        return self.conditional([END, *words], hidden=[0], start="anywhere")[0]
+            return self.conditional(np.append(text, 0), [len(text)], start=start)[0]
+        if not len(text):
+            return self.conditional(np.array([0]), [0], start="anywhere")[0]
+        # Either the words stand within a document, or the end mark comes before and a document begins with them.
+        before = np.insert(text, 0, self.machine.hidden)
+        within = self._log_totals([Row(before)], "anywhere")[0]
+        begins = self._log_totals([Row(text)], "document")[0] + math.log(self.stationary[self.machine.ends].sum())
+        either = np.logaddexp(within, begins)
+        law = np.zeros(len(self.vocabulary))
+        if within > -math.inf:
+            law = math.exp(within - either) * self.conditional(before, [0], start="anywhere")[0]
+        law[0] = math.exp(begins - either)
+        return law
+
+    # ── sentences and what they mean ─────────────────────────────────────────────────────────────
+
+    def sentence_log_probability(self, words: Words) -> float:
+        """log p(sentence), full stop included, as a random sentence of a story or a review."""
+        if not words or words[-1] != ".":
+            return -math.inf
+        return float(self.log_probability(words, start="sentence").sum())
+
+    def is_sentence(self, words: Words) -> bool:
+        """Whether the language can say this sentence (its words, the full stop last)."""
+        return self.sentence_log_probability(words) > -math.inf
+
+    def posterior(
+        self, words: Words, of: str, *, position: int = -1, start: str = "document"
+    ) -> dict[str, float]:
+        """The chances of every topic, stage, feeling, relation or sense at a position, given all words."""
+        return self.posteriors([(words, position)], of, start=start)[0]
+
+    def posteriors(
+        self, texts: Sequence[tuple[Words, int]], of: str, *, start: str = "document"
+    ) -> list[dict[str, float]]:
+        """`posterior` of many (words, position)."""
+        if of not in MEANINGS:
+            raise ValueError(f'cannot tell "{of}": choose one of {", ".join(MEANINGS)}')
+        machine = self.machine
+        rows = [Row(self.numbers(words)) for words, _ in texts]
+        places = [position % len(row.symbols) for row, (_, position) in zip(rows, texts, strict=True)]
+        found = posteriors(machine, rows, self._start(start), [[place] for place in places])
+        out = []
+        for row, place, states in zip(rows, places, found, strict=True):
+            chance = self.facts.log_chance(self.facts.left(row.symbols))
+            numbers, weights, _ = states[place]
+            weights = weights * np.where(machine.bound[numbers], np.exp(chance), 1.0)
+            if not weights.sum() > 0:
+                raise ValueError(f'the language cannot say "{" ".join(self.vocabulary[n] for n in row.symbols)}"')
+            labels: dict[str, float] = {}
+            for state, weight in zip(numbers.tolist(), (weights / weights.sum()).tolist(), strict=True):
+                label = self._meaning(state, int(row.symbols[place]), of)
+                if label is not None and weight > 0:
+                    labels[label] = labels.get(label, 0.0) + weight
+            out.append(labels)
+        return out
+
+    def _meaning(self, state: int, word: int, of: str) -> str | None:
+        if of == "sense":
+            return self.machine.senses.get((int(self.machine.law[state]), word))
+        section: Section = self.machine.sections[self.machine.section[state]]
+        return getattr(section, of)
 
     # ── hidden and noisy words ───────────────────────────────────────────────────────────────────
 
     def conditional(self, words: Words, hidden: Sequence[int], *, start: str = "document") -> np.ndarray:
         """For each hidden position the law of its word, given all seen words: [hidden, vocabulary]."""
-        return self._laws([(self.numbers(words), list(hidden), {})], start)[0]
+        return self.laws([(self.numbers(words), list(hidden), {})], start)[0]
 
     def joint(self, words: Words, hidden: Sequence[int], *, start: str = "document") -> float:
         """log p(all hidden words together | the seen words)."""
-        text = self.numbers(words)
-        masked = self._hide(text, hidden)
-        masses = prefix_masses(self.machine, [Row(text), Row(masked)], self._start(start))
-        seen = np.delete(text, list(hidden))
-        whole, part = (
-            np.logaddexp(mass[-1, 0], mass[-1, 1] + self.facts.log_chance(self.facts.left(known)))
-            for mass, known in zip(masses, (text, seen), strict=True)
-        )
-        return float(whole - part)
+        return self.joints([(self.numbers(words), list(hidden))], start=start)[0]
+
+    def joints(self, texts: list[tuple[np.ndarray, list[int]]], *, start: str = "document") -> list[float]:
+        """`joint` of many texts: log p(all words) - log p(seen words)."""
+        rows = [Row(text) for text, _ in texts] + [Row(self._hide(text, hidden)) for text, hidden in texts]
+        logs = self._log_totals(rows, start)
+        return [whole - part for whole, part in zip(logs, logs[len(texts) :], strict=False)]
+
+    def _log_totals(self, rows: list[Row], start: str) -> list[float]:
+        """log p(the words that are seen), for rows with hidden words."""
+        masses = prefix_masses(self.machine, rows, self._start(start))
+        logs = []
+        for row, mass in zip(rows, masses, strict=True):
+            left = self.facts.left(row.symbols[row.symbols < self.machine.hidden])
+            logs.append(float(np.logaddexp(mass[-1, 0], mass[-1, 1] + self.facts.log_chance(left))))
+        return logs
+
+    def gap(self, words: Words, hidden: Sequence[int], *, start: str = "document") -> float:
+        """What predicting the hidden words one by one loses against predicting them together, in nats.
+
+        Its mean over texts is the total correlation of the hidden words given the seen ones (Yang et al. 2019, section 2.5).
+        """
+        laws = self.conditional(words, hidden, start=start)
+        alone = np.log(laws[np.arange(len(hidden)), self.numbers(words)[list(hidden)]]).sum()
+        return self.joint(words, hidden, start=start) - float(alone)
 
     def _hide(self, text: np.ndarray, hidden: Sequence[int]) -> np.ndarray:
         masked = text.copy()
         masked[list(hidden)] = self.machine.hidden
         return masked
 
-    def _laws(
+    def laws(
         self, texts: list[tuple[np.ndarray, list[int], dict[int, tuple[int, float, float]]]], start: str
     ) -> list[np.ndarray]:
         """Laws of the wanted positions of every (words, wanted, noisy); noisy words are {position: (word, keep, noise)}."""
@@ -260,7 +338,8 @@ class World:
             if noisy:
                 word, keep, noise = noisy
                 shown = word in self.facts.owner and self.facts.explains(case, word)
-                weights = weights / noise_factor(machine, word, keep, noise, shown)[states]
+                factor = noise_factor(machine, word, keep, noise, shown)[states]
+                weights = np.divide(weights, factor, out=np.zeros_like(weights), where=factor > 0)
             fact = machine.fact[states]
             mass = np.bincount(machine.law[states], weights * (fact < 0), minlength=len(machine.law_start) - 1)
             spread = np.repeat(mass, np.diff(machine.law_start)) * machine.law_weight
@@ -275,3 +354,8 @@ class World:
         if not total.sum() > 0:
             raise ValueError("no text of this language has the words that are seen: check them with is_sentence")
         return total / total.sum()
+
+
+def _ratios(log: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """log p(this | known); what follows the impossible is impossible."""
+    return np.where(known > -np.inf, log - np.where(known > -np.inf, known, 0.0), -np.inf)

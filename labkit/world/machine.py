@@ -83,6 +83,11 @@ class Machine:
     pull_source: np.ndarray
     pull_weight: np.ndarray
 
+    def __post_init__(self) -> None:
+        # Inside one text nothing follows the end of a document.
+        self.inside = self.leave.copy()
+        self.inside[self.ends] = 0.0
+
     @property
     def states(self) -> int:
         """How many states there are."""

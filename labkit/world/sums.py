@@ -81,7 +81,7 @@ class Sums:
             flat[last[last < flat.size]] = 0.0
             last = owner * size + states
             flat[last] = alpha
-            values[:, machine.states :] = values[:, :stops] @ machine.leave
+            values[:, machine.states :] = values[:, :stops] @ machine.inside
             yield Step(entries, states, owner, alpha, arcs, arc_owner, segments, log_scale)
 
     def backward(self, steps: list[Step]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
@@ -108,7 +108,7 @@ class Sums:
             target = step.arc_owner * size + machine.pull_source[step.arcs]
             values[:] = 0.0
             np.add.at(flat, target, machine.pull_weight[step.arcs] * pushed[entry_of_arc])
-            values[:, :stops] += values[:, machine.states :] @ machine.leave.T
+            values[:, :stops] += values[:, machine.states :] @ machine.inside.T
 
     def _alive(self, t: int, count: int) -> tuple[np.ndarray, ...]:
         """The entries of the symbols at position t with the arcs that lead into them, row after row."""
