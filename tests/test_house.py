@@ -21,7 +21,7 @@ FLOORS = [
     "blocks heads recurrence",
     "models",
     "objectives published weights release_names transfer sampling",
-    "plans trainer checkpoints costs cost_tables",
+    "plans trainer checkpoints costs cost_tables bills",
     "ledger sweeps demos",
     "cli __main__",
 ]

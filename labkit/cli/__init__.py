@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "run": ("labkit.cli.notebooks", "run", "run one notebook with parameters of your own"),
     "course": ("labkit.cli.notebooks", "course", "run every notebook; measure time and memory"),
     "notebooks": ("labkit.cli.notebooks", "notebooks", "execute notebooks and store their outputs"),
+    "costs": ("labkit.cli.costs", "costs", "what it costs to train a model, or what money buys"),
     "pins": ("labkit.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
 }
 # These set up `.venv` themselves, or need nothing of it; the others need what is installed there.
