@@ -48,6 +48,10 @@ def load(
         ours.check_numbers(folder, plan.entries)
     model = _build(plan, device, dtype)
     parts = plan.names(model)
+    if own and dtype is None:
+        # A model whose tensors are not all of one kind gets back each as it was.
+        for name, entry in plan.entries.items():
+            parts[name].data = parts[name].data.to(entry.dtype)
 
     @torch.no_grad()
     def put(name: str, tensor: Tensor) -> None:
@@ -75,9 +79,11 @@ class Undrawn(TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Every function of torch does its work, but random weights stay what memory held."""
-        if function in {Tensor.normal_, Tensor.uniform_}:
-            return args[0]
-        return function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        # torch's own normal_ and uniform_, and what torch.nn.init makes of them.
+        if getattr(function, "__name__", "").endswith(("normal_", "uniform_")):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 def _widest(entries: dict[str, Entry]) -> torch.dtype:
