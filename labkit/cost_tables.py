@@ -139,7 +139,7 @@ def _row(name: str, column: str, printed: str, computed: str, note: str) -> Reco
 def _three_digits(number: Decimal) -> str:
     """As the paper prints it: 5.325E+20 becomes 5.33E+20, which a binary float would miss."""
     with localcontext(Context(prec=3, rounding=ROUND_HALF_UP)):
-        return f"{+number:.2E}"
+        return f"{float(+number):.2E}"
 
 
 def table_d1() -> Iterator[Recomputed]:

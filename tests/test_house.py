@@ -20,9 +20,9 @@ FLOORS = [
     "attention corpus schedules",
     "blocks heads recurrence",
     "models",
-    "objectives published weights release_names transfer sampling",
+    "objectives published weights release_names transfer sampling counting",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
-    "costs cost_tables",
+    "costs cost_tables bills leaks",
     "ledger sweeps demos",
     "cli __main__",
 ]
