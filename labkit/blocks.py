@@ -78,7 +78,7 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """narrow(dropout(activation(widen(x)))), of each position, however they are arranged."""
+        """narrow(dropout(activation(widen(x)))), of states [B, T, D] or of picked ones [N, D]."""
         return self.narrow(self.dropout(self.activation(self.widen(x))))
 
 

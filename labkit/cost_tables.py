@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import NamedTuple
 
-from labkit.costs import PETAFLOP_PER_SECOND, SECONDS_PER_DAY, Shape
+from labkit.costs import PETAFLOP_PER_SECOND, SECONDS_PER_DAY
+from labkit.counting import Shape
 from labkit.paths import data_path
 
 Row = dict[str, str]
@@ -138,7 +139,7 @@ def _row(name: str, column: str, printed: str, computed: str, note: str) -> Reco
 def _three_digits(number: Decimal) -> str:
     """As the paper prints it: 5.325E+20 becomes 5.33E+20, which a binary float would miss."""
     with localcontext(Context(prec=3, rounding=ROUND_HALF_UP)):
-        return f"{+number:.2E}"
+        return f"{float(+number):.2E}"
 
 
 def table_d1() -> Iterator[Recomputed]:

@@ -72,6 +72,10 @@ def build(kind: str, values: Mapping[str, Any], shapes: Shapes, where: Path) -> 
     config = read_config(kind, values, where / CONFIG)
     if hasattr(config, "pooler"):
         config = dataclasses.replace(config, pooler="pooler" in _tops(shapes))
+    if config.layers > len(shapes) and not getattr(config, "shared", False):
+        raise WeightsError(
+            f"{where / CONFIG} says {config.layers} layers, the folder has {len(shapes)} tensors"
+        )
     backbone = MODELS[kind][0](config)
     words = _word_head(kind, backbone, values, shapes)
     label = _label_head(kind, backbone, shapes, where)
