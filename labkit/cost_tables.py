@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import NamedTuple
 
-from labkit.costs import PETAFLOP_PER_SECOND, SECONDS_PER_DAY, Shape
+from labkit.costs import PETAFLOP_PER_SECOND, SECONDS_PER_DAY
+from labkit.counting import Shape
 from labkit.paths import data_path
 
 Row = dict[str, str]

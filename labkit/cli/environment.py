@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.cli import Parser, fail
+from labkit.cli.parser import Parser, fail
 from labkit.paths import checkout
 
 EXTRAS = "dev,hub,cluster,lecture,real"

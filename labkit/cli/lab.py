@@ -5,8 +5,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.cli import Parser
 from labkit.cli.environment import ready_python
+from labkit.cli.parser import Parser
 from labkit.paths import checkout
 
 START = "notebooks/00_start_here.ipynb"

@@ -12,16 +12,35 @@ import torch.nn.functional as F
 from torch import nn
 
 from labkit.blocks import ACTIVATIONS, Classifier, LanguageModel
-from labkit.heads import AdaptiveWord, Label, MaskedWord, NextWord, Span, tied
+from labkit.heads import AdaptiveWord, Label, MaskedWord, NextWord, Pooled, Span, tied
+from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
+from labkit.models.elmo import ELMo, ELMoConfig, Mixed, WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.rnn import (
+    Bag,
+    BagConfig,
+    Convolutions,
+    ConvolutionsConfig,
+    Recurrent,
+    RecurrentConfig,
+)
+from labkit.models.transformer import Transformer, TransformerConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.weights.tensors import WeightsError
 
 BACKBONES: dict[str, tuple[Callable[[Any], nn.Module], type]] = {
     "GPT": (GPT, GPTConfig),
     "BERT": (BERT, BERTConfig),
+    "Bag": (Bag, BagConfig),
+    "Convolutions": (Convolutions, ConvolutionsConfig),
+    "ELMo": (ELMo, ELMoConfig),
+    "Recurrent": (Recurrent, RecurrentConfig),
+    "Transformer": (Transformer, TransformerConfig),
+    "WordVectors": (WordVectors, WordVectorsConfig),
+    "AWDLSTM": (AWDLSTM, AWDLSTMConfig),
     "TransformerXL": (TransformerXL, TransformerXLConfig),
     "XLNet": (XLNet, XLNetConfig),
 }
@@ -41,6 +60,9 @@ def describe(model: nn.Module) -> dict[str, Any]:
         }
         return {"class": type(model).__name__, "backbone": describe(model.backbone), **heads}
     name = type(model).__name__
+    if isinstance(model, Mixed):
+        mix = {"layers": len(model.mix.weights), "normalise": model.mix.normalise}
+        return {"class": name, "backbone": describe(model.backbone), "mix": mix}
     if name not in BACKBONES or type(model) is not BACKBONES[name][0]:
         raise WeightsError(
             f"labkit.weights cannot describe a {name}; it can save {', '.join(BACKBONES)}, alone "
@@ -61,6 +83,8 @@ def build(description: Any, where: Any) -> nn.Module:
 
 def _build(description: dict[str, Any]) -> nn.Module:
     name = description["class"]
+    if name == "Mixed":
+        return Mixed(_build(description["backbone"]), WeightedSum(**description["mix"]))
     if name in WHOLES:
         backbone = _build(description["backbone"])
         whole = WHOLES[name](backbone, _build_head(description["head"], backbone))
@@ -93,7 +117,13 @@ def _describe_head(head: nn.Module, backbone: nn.Module) -> dict[str, Any]:
     given: dict[str, Any]
     match head:
         case NextWord():
-            given = {"tied": tied(head, words(backbone)), "bias": head.words.bias is not None}
+            own = isinstance(words(backbone), nn.Embedding) and tied(head, words(backbone))
+            given = {
+                "tied": own,
+                "bias": head.words.bias is not None,
+                "vocabulary": head.words.out_features,
+                "width": head.words.in_features,
+            }
         case MaskedWord():
             given = {
                 "width": head.dense.in_features,
@@ -111,6 +141,14 @@ def _describe_head(head: nn.Module, backbone: nn.Module) -> dict[str, Any]:
             }
         case AdaptiveWord():
             given = {}
+        case Pooled():
+            given = {
+                "width": (head.inner or head.labels).in_features // len(head.parts),
+                "labels": head.labels.out_features,
+                "parts": head.parts,
+                "inner": None if head.inner is None else head.inner.out_features,
+                "dropout": head.dropout.p,
+            }
         case Span():
             given = {"width": head.ends.in_features}
         case _:
@@ -123,12 +161,15 @@ def _build_head(description: dict[str, Any], backbone: nn.Module) -> nn.Module:
     given = {name: value for name, value in description.items() if name != "class"}
     match description["class"]:
         case "NextWord":
-            return NextWord(words(backbone), **given)
+            shape = given.pop("vocabulary"), given.pop("width")
+            return NextWord(words(backbone) if given["tied"] else nn.Embedding(*shape), **given)
         case "MaskedWord":
             return MaskedWord(words(backbone), **given)
         case "Label":
             pool = _pooler(backbone) if given.pop("shared") else None
             return Label(**given, pool=pool)
+        case "Pooled":
+            return Pooled(**{**given, "parts": tuple(given["parts"])})
         case "AdaptiveWord":
             return AdaptiveWord(backbone.token, **given)  # type: ignore[arg-type]
         case "Span":

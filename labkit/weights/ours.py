@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from labkit.weights.description import build, describe
 from labkit.weights.tensors import (
     Entry,
+    Plan,
     WeightsError,
     checksum,
     digest,
@@ -78,8 +79,8 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def described(folder: Path) -> tuple[nn.Module, dict[str, Entry]]:
-    """The model of a folder on the meta device, and its tensors, the numbers checked."""
+def plan(folder: Path) -> Plan:
+    """What a folder of our own holds."""
     path = folder / DESCRIPTION
     whole = read_json(path)
     if whole.get("format") != FORMAT:
@@ -89,10 +90,9 @@ def described(folder: Path) -> tuple[nn.Module, dict[str, Entry]]:
         )
     if _hash({k: v for k, v in whole.items() if k != "checksum"}) != whole.get("checksum"):
         raise WeightsError(f"{path} is damaged or was edited: it is not what was saved")
-    entries = read_header(folder / whole["weights"])
-    with torch.device("meta"):
-        model = build(whole["model"], path)
-    return model, entries
+    return Plan(
+        lambda: build(whole["model"], path), tensors, read_header(folder / whole["weights"])
+    )
 
 
 def check_numbers(folder: Path, entries: Mapping[str, Entry]) -> None:
