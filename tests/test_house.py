@@ -22,7 +22,7 @@ FLOORS = [
     "models",
     "objectives published weights release_names transfer sampling",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
-    "costs cost_tables",
+    "costs cost_tables leaks",
     "ledger sweeps demos",
     "cli __main__",
 ]
