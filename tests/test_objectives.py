@@ -23,6 +23,7 @@ from pairings import (
     named,
     transformer_xl,
 )
+from shapes import checked_shapes
 from torch import Tensor, nn
 
 from labkit.chance import Chance
@@ -157,6 +158,14 @@ def test_the_head_answers_at_real_places_only_and_targets_are_the_text(pairing: 
             assert targets_N.equal(labels[rows_N] if given.labels.dim() == 1 else labels)
         elif name != "pair" and not isinstance(objective, Both | Sum):
             assert targets_N.equal(given.tokens[rows_N, places_N + shift.get(name, 0)])
+
+
+@every
+def test_suffixes_do_not_lie(pairing: Pairing):
+    model, objective, given = pairing.model(), pairing.objective(), pairing.batch()
+    with checked_shapes() as seen:
+        run(objective, model, given)
+    assert {"rows_N", "places_N", "targets_N"} & seen or "present_NK" in seen
 
 
 # Next words
