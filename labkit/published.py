@@ -112,11 +112,7 @@ ROWS = (
     ),
     Published(
         "ulmfit",
-        AWDLSTMConfig(
-            238_462,
-            hidden_dropout=0.3,
-            embedding_dropout=0.05,
-        ),
+        AWDLSTMConfig(238_462, hidden_dropout=0.3, embedding_dropout=0.05),
         None,
         "sizes: Howard and Ruder 2018, section 4.1",
         "no count is printed; the vocabulary is that of the released weights for WikiText-103, of "
@@ -225,16 +221,7 @@ ROWS = (
     Published(
         "transformer-xl-large",
         TransformerXLConfig(
-            267_735,
-            1024,
-            18,
-            16,
-            context=384,
-            memory=384,
-            inner=4096,
-            cutoffs=CUTOFFS,
-            shrink=4,
-            dropout=0.2,
+            267_735, 1024, 18, 16, context=384, memory=384, cutoffs=CUTOFFS, shrink=4, dropout=0.2
         ),
         million(257),
         XL,

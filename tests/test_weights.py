@@ -297,7 +297,7 @@ def our_models() -> dict[str, nn.Module]:
     gpt = GPT(GPTConfig(61, 16, 2, 4, 40, band=3, experts=3))
     bert = BERT(BERTConfig(61, 16, 2, 4, 40, embedding=8, shared=True, pooler=True))
     both = LanguageModel(bert, MaskedWord(bert.token, 16, activation="relu", eps=1e-3))
-    both.label = Label(16, 2, pool=bert.pooler)
+    both.pair = Label(16, 2, pool=bert.pooler)
     xl = TransformerXL(TransformerXLConfig(61, 16, 2, 4, cutoffs=(10, 30), shrink=2))
     rnn = Recurrent(RecurrentConfig(61, 8, both_ways=True))
     awd = AWDLSTM(AWDLSTMConfig(61, 8, 12))

@@ -37,7 +37,8 @@ def load(
     """The model in a folder, or on the hub when there is no such folder, ready to evaluate.
 
     A release with a head for words gives a `LanguageModel`, one with a head for labels a
-    `Classifier`, one without a head the backbone.  `dtype` is the file's own unless given.
+    `Classifier`, one without a head the backbone; where there is a head for pairs of sentences
+    beside the one for words, it is `model.pair`.  `dtype` is the file's own unless given.
     """
     folder = find(source)
     own = (folder / DESCRIPTION).is_file()
