@@ -22,7 +22,7 @@ FLOORS = [
     "models",
     "objectives published weights release_names transfer sampling counting",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
-    "costs cost_tables bills leaks",
+    "costs cost_tables scaling bills leaks",
     "ledger sweeps demos",
     "cli __main__",
 ]
