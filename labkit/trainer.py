@@ -59,6 +59,7 @@ class Trainer:
         self.device = self.ranks.device
         self.progress = sys.stderr.isatty() if progress is None else progress
         named = named_groups(model, groups)
+        self.about = about(model, objective, batches)
         model.to(self.device)
         if self.ranks.kind == "fsdp":
             cut(model, self.ranks)
@@ -68,7 +69,6 @@ class Trainer:
         self.average = Average(model, plan)
         self.health = Health(plan, self.precision == torch.float16, self.device)
         self.step, self.scale = 0, 1.0
-        self.about: dict[str, Any] = {}
         self.notes: dict[str, Any] = {}
         """Anything that JSON knows, of the reader's own: it is saved with every checkpoint."""
         self.memory: list[Memory | None] = [None] * plan.accumulate
@@ -91,7 +91,7 @@ class Trainer:
         """
         if folder is None:
             return self._reports(None)
-        folder, self.about = Path(folder), about(self.model, self.objective, self.batches)
+        folder = Path(folder)
         found = self._find(folder)
         for reason in found.skipped:
             self.say(f"passed over {reason}")
