@@ -83,7 +83,8 @@ WRONG = {
     "--budget 0.0001": "too little for any model",
     "--budget -1": "dollars is -1",
     "missing.json --tokens 1e9": "there is no file missing.json",
-    "": "give a model, --budget or --tables",
+    "": "give a model, --budget, --tables or --figure",
+    "--figure compute.xyz": "compute.xyz cannot be written",
     "gpt2 --tockens 3": "did you mean --tokens?",
 }
 

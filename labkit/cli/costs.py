@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from labkit import bills, cost_tables
 from labkit.bills import Affordable, Bill
 from labkit.cli import Parser, fail
+from labkit.counting import formula_flop_per_token, rule_flop
 from labkit.published import short
+
+CONTEXTS = (512, 2048, 8192, 32768)
 
 WHY = """Both fits are to the same runs. Hoffmann et al. printed rounded exponents from an optimiser
 that stopped early; Besiroglu et al. fitted the points of the figure again. Only the second
@@ -24,10 +28,11 @@ def costs(parser: Parser, words: Sequence[str]) -> int:
     add("--tokens", type=float, help="tokens of training (those that were printed)")
     add("--budget", type=float, help="dollars: what is the largest sensible model for them?")
     add("--tables", action="store_true", help="recompute the tables of data/costs")
+    add("--figure", metavar="FILE", help="draw the compute of all models: .png, .svg or .pdf")
     add("--json", action="store_true", help="for a machine to read")
     given = parser.parse_args(words)
-    if not given.model and given.budget is None and not given.tables:
-        fail("labkit costs: give a model, --budget or --tables; `labkit costs --help` says more")
+    if not given.model and given.budget is None and not given.tables and not given.figure:
+        fail("labkit costs: give a model, --budget, --tables or --figure FILE (or --help)")
     try:
         device = bills.machine(given.gpu)
         found: list[Bill | Affordable] = []
@@ -55,7 +60,20 @@ def costs(parser: Parser, words: Sequence[str]) -> int:
         print(f"\n{WHY}")
     if given.tables:
         print(tables())
+    if given.figure:
+        draw(given.figure)
     return 0
+
+
+def draw(name: str) -> None:
+    """Write the figure of all models' compute to a file."""
+    from labkit.figures import compute_by_model
+
+    try:
+        compute_by_model().savefig(name, dpi=150)
+    except (OSError, ValueError) as error:
+        fail(f"labkit costs: {name} cannot be written: {error}")
+    print(f"drew {name}")
 
 
 def receipt(bill: Bill) -> str:
@@ -99,13 +117,32 @@ def tables() -> str:
     ):
         parts += ["", title, f"  {'row':26}{'column':22}{'printed':>10}{'computed':>10}"]
         parts += [_printed(row) for row in table()]
-    parts += ["", "Figures of the lectures and papers, computed from other figures"]
+    parts += [
+        "",
+        *agreement(),
+        "",
+        "Figures of the lectures and papers, computed from other figures",
+    ]
     parts += [f"  {'':44}{'computed':>12}{'reported':>12}{'ratio':>8}"]
     for row in cost_tables.derived():
         name = f"{row.name}: {row.quantity.replace('_', ' ')} [{row.unit}]"
         parts.append(f"  {name:44}{row.estimate:>12.4g}{row.reported:>12.4g}{row.ratio:>8.3f}")
         parts += _indented([row.source, row.note])
     return "\n".join(parts[1:])
+
+
+def agreement() -> list[str]:
+    """How far 6 N D agrees with the count of every product, over size and context."""
+    lines = ["6 N D as a share of all operations, attention included"]
+    lines += [f"  {'row':26}" + "".join(f"{context:>9}" for context in CONTEXTS)]
+    for row in cost_tables.read("table_21"):
+        shares = []
+        for context in CONTEXTS:
+            shape = replace(cost_tables.shape(row), context=context)
+            full = formula_flop_per_token(shape)
+            shares.append(f"{rule_flop(shape.parameters, 1) / full:>9.1%}")
+        lines.append(f"  {row['model']:26}{''.join(shares)}")
+    return lines
 
 
 def _printed(row: cost_tables.Recomputed) -> str:
