@@ -20,10 +20,10 @@ FLOORS = [
     "attention corpus schedules",
     "blocks heads recurrence",
     "models",
-    "objectives published weights release_names transfer sampling",
+    "objectives published weights release_names transfer sampling counting",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
-    "counting costs cost_tables leaks",
-    "ledger sweeps demos",
+    "costs cost_tables scaling bills leaks",
+    "ledger sweeps demos figures",
     "cli __main__",
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names.split()}
