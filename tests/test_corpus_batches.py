@@ -145,6 +145,7 @@ def test_the_length_may_depend_on_the_step():
     assert same(batches.at(3), Windows(CORPUS, 4, batch=2).at(3))
     assert same(batches.at(12), Windows(CORPUS, 8, batch=2).at(12))
     assert batches.size == len(FLAT) // 4
+    assert {batch.tokens.shape[1] for batch in batches.once()} == {4}
 
 
 @pytest.mark.parametrize("vary", [0, 3])
