@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.chance import Chance
+from labkit.chance import Chance, scaled
 from labkit.tokenizers import Vocabulary
 
 
@@ -127,24 +127,32 @@ def corrupt(
     all equally frequent.
     """
     masked, swapped, _ = shares
-    length, device = tokens_BT.shape[1], tokens_BT.device
+    length = tokens_BT.shape[1]
+    # Only what is predicted is looked at from here on: a small part of the text.
+    place_N = predicted_BT.flatten().nonzero().squeeze(1)
     # One draw decides between the three fates, so the shares cannot overlap.
-    fate_BT = chance.uniform("fate", length)
-    seen_BT = tokens_BT.clone()
+    fate_N = chance.uniform("fate", length).flatten()[place_N]
+    seen_BT = tokens_BT.clone(memory_format=torch.contiguous_format)
+    seen = seen_BT.view(-1)
     if masked:
         assert vocabulary.mask is not None
-        seen_BT[predicted_BT & (fate_BT < masked)] = vocabulary.mask
+        seen[place_N[fate_N < masked]] = vocabulary.mask
     if swapped:
-        swap = predicted_BT & (fate_BT >= masked) & (fate_BT < masked + swapped)
-        words = _ordinary_words(vocabulary, device).nonzero().squeeze(1)
-        if frequencies is None:
-            drawn = chance.integers("word", length, len(words))[swap]
-        else:
-            law = frequencies.to(device)[words].double().cumsum(0)
-            draws = chance.uniform("word", length)[swap].double() * law[-1]
-            drawn = torch.searchsorted(law, draws, right=True)
-        seen_BT[swap] = words[drawn]
+        swap = place_N[(fate_N >= masked) & (fate_N < masked + swapped)]
+        seen[swap] = _words(vocabulary, frequencies, chance, length, swap)
     return seen_BT
+
+
+def _words(
+    vocabulary: Vocabulary, frequencies: Tensor | None, chance: Chance, length: int, swap: Tensor
+) -> Tensor:
+    """A random word for each place of the batch in `swap`."""
+    words = _ordinary_words(vocabulary, swap.device).nonzero().squeeze(1)
+    if frequencies is None:
+        return words[scaled(chance.bits("word", length).flatten()[swap], len(words))]
+    law = frequencies.to(swap.device)[words].double().cumsum(0)
+    draws = chance.uniform("word", length).flatten()[swap].double() * law[-1]
+    return words[torch.searchsorted(law, draws, right=True)]
 
 
 class Order(NamedTuple):
