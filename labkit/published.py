@@ -10,6 +10,7 @@ used twice counts once.  Where the printed figure is another, the row says why.
 """
 
 import functools
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -278,14 +279,15 @@ def short(count: int | None) -> str:
     return f"{count / 10**9:.4g}B" if count < 10**12 else f"{count / 10**12:.4g}T"
 
 
-def table() -> str:
+def table(columns: int = 100) -> str:
     """All rows, for the eye."""
-    lines = [f"{'name':24} {'printed':>8} {'exact':>17}  source; note"]
+    lines = [f"{'name':24} {'printed':>9} {'exact':>19}  {'layers':>6} {'width':>6}"]
     for each in ROWS:
-        figures = f"{short(each.printed):>8} {parameters(each.name):>17,}"
-        lines.append(f"{each.name:24} {figures}  {each.source}")
-        if each.note:
-            lines.append(f"{'':52} {each.note}")
+        shape = f"{each.config.layers:>6} {each.config.width:>6}"
+        figures = f"{short(each.printed):>9} {parameters(each.name):>19,}  {shape}"
+        lines.append(f"{each.name:24} {figures}")
+        for text in (f"source: {each.source}", each.note and f"note: {each.note}"):
+            lines += [f"    {line}" for line in textwrap.wrap(text, columns - 4)]
     return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 """The published sizes: exact counts, against the reference's classes and against formulas."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import pytest
@@ -113,9 +114,15 @@ def count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+@functools.cache
+def built(name: str) -> nn.Module:
+    """The model of a row, built once for all tests."""
+    return published.build(name)
+
+
 def exact(name: str) -> int:
     """The count of a row."""
-    return published.parameters(name)
+    return count(built(name))
 
 
 def test_every_size_has_one_row() -> None:
@@ -147,7 +154,7 @@ def test_the_reference_has_the_same_count_and_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_all_are_built_without_memory(name: str) -> None:
-    model = published.build(name)
+    model = built(name)
     assert all(t.is_meta for t in [*model.parameters(), *model.buffers()])
     assert model.config == published.row(name).config
 
@@ -304,7 +311,17 @@ def test_counts_in_short() -> None:
     assert {count: published.short(count) for count in figures} == figures
 
 
-def test_the_table_shows_every_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_count_of_a_name() -> None:
+    assert published.parameters("gpt2") == exact("gpt2")
+    assert published.parameters("ALBERT-base-v2") == 11_683_584
+
+
+def test_the_table_shows_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "parameters", exact)
     shown = published.table()
-    assert all(row.name in shown and row.source in shown for row in published.ROWS)
-    assert "124,439,808" in shown
+    words = shown.split()
+    assert all(row.name in words for row in published.ROWS)
+    assert "124,439,808" in words
+    assert max(map(len, shown.splitlines())) <= 100
+    whole = " ".join(words)
+    assert all(text in whole for row in published.ROWS for text in (row.source, row.note))

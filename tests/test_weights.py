@@ -286,6 +286,9 @@ def test_a_folder_of_another_model_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="another model"):
         weights.save_release(other, tmp_path)
     assert same(weights.load(tmp_path), model)
+    weights.save(model, tmp_path / "own")
+    with pytest.raises(WeightsError, match="another model"):
+        weights.save_release(model, tmp_path / "own")
 
 
 # Our own format
@@ -789,15 +792,27 @@ def test_the_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_real_library_offline(tmp_path: Path) -> None:
+    """What was fetched once is found; what was not gives one clear message."""
     pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
-    program = (
-        "import labkit.weights as w\ntry: w.load('gpt2')\nexcept w.WeightsError as e: print(e)"
-    )
-    settings = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    cache = tmp_path / "hub" / "models--someone--tiny"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs" / "main").write_text("0123")
+    write_release("GPT2Model", cache / "snapshots" / "0123")
+    program = """
+import labkit.weights as w
+print(type(w.load("someone/tiny")).__name__)
+try:
+    w.load("gpt2")
+except w.WeightsError as error:
+    print(error)
+"""
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | settings
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | offline
     )
-    assert "there is no folder 'gpt2', and it cannot be fetched" in run.stdout, run.stderr
+    said = run.stdout.splitlines()
+    assert said[0] == "GPT", run.stderr
+    assert "there is no folder 'gpt2', and it cannot be fetched" in said[1]
 
 
 def test_the_tokenizer_beside_the_weights(tmp_path: Path) -> None:

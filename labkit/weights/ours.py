@@ -33,10 +33,9 @@ FORMAT = 1
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
     """Everything that makes the model what it is, under our own names, tied weights once."""
-    names = dict(model.named_parameters())
-    every = dict(model.named_parameters(remove_duplicate=False))
-    kept = {name: value for name, value in model.state_dict().items() if name not in every}
-    return names | kept
+    tables = dict(model.named_buffers())
+    kept = {name: tables[name] for name in model.state_dict() if name in tables}
+    return dict(model.named_parameters()) | kept
 
 
 def save(model: nn.Module, folder: Path) -> None:
@@ -57,10 +56,8 @@ def save(model: nn.Module, folder: Path) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a file is an older one of weights, or what a killed process left behind."""
-    return (
-        re.fullmatch(r"weights-\w+\.safetensors|\.(labkit|weights)[-.].*\.part", name) is not None
-    )
+    """Whether this is the name of a file of weights, as `save` gives it."""
+    return re.fullmatch(r"weights-\w+\.safetensors", name) is not None
 
 
 def _check_rebuilds(description: dict[str, Any], named: Mapping[str, Tensor]) -> None:
