@@ -27,7 +27,7 @@ def compute_by_model() -> "Figure":
     for place, row in enumerate(rows):
         axes.barh(place, row.petaflop_days, color=FAMILIES[row.family], label=row.family)
         axes.annotate(
-            f"{row.petaflop_days:,.3g}",
+            f"{row.petaflop_days:,.{0 if row.petaflop_days > 100 else 1}f}",
             (row.petaflop_days, place),
             xytext=(4, 0),
             textcoords="offset points",
@@ -42,6 +42,6 @@ def compute_by_model() -> "Figure":
     axes.set_title("Each step to the right is ten times the compute")
     handles, labels = axes.get_legend_handles_labels()
     named = dict(zip(labels, handles, strict=True))
-    axes.legend(named.values(), named.keys(), loc="lower right")
+    axes.legend(named.values(), named.keys(), loc="upper right")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
