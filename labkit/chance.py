@@ -11,7 +11,6 @@ One output holds 64 bits, enough for two positions. Read `Chance.bits` first.
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -88,9 +87,8 @@ class Chance:
         return self.bits(purpose, positions).argsort(dim=1, stable=True)
 
 
-@lru_cache(maxsize=2)
 def shuffled(size: int, *key: int | str) -> Tensor:
-    """The numbers 0 … size - 1 in a random order that depends on the key alone; not to be changed."""
+    """The numbers 0 … size - 1 in an order that the key decides."""
     # The low bits of each random number make room for the number it is drawn for: sorting them in
     # place takes no second array, and there are no ties.
     low = (1 << size.bit_length()) - 1

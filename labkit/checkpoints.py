@@ -167,10 +167,13 @@ class Saver:
 
     A checkpoint that cannot be written (a full disk) is reported and training goes on: the ones
     before it are still there.  Old ones go only when `keep` that are known to be whole exist.
+    A silent one leaves the writing to another process.
     """
 
-    def __init__(self, folder: Path, keep: int, *, known: Path | None = None) -> None:
-        self.folder, self.keep = folder, keep
+    def __init__(
+        self, folder: Path, keep: int, *, known: Path | None = None, silent: bool = False
+    ) -> None:
+        self.folder, self.keep, self.silent = folder, keep, silent
         self.good = [] if known is None else [known.name]
         self.problem: OSError | None = None
         self._thread: threading.Thread | None = None
@@ -178,6 +181,8 @@ class Saver:
     def save(self, snapshot: Snapshot) -> None:
         """Begin to write a snapshot whose tensors nobody changes any more."""
         self.wait()
+        if self.silent:
+            return
         ready = None
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             ready = torch.cuda.Event()
@@ -185,20 +190,24 @@ class Saver:
         self._thread = threading.Thread(target=self._write, args=(snapshot, ready))
         self._thread.start()
 
-    def wait(self) -> None:
-        """Until what was begun is on the disk; say so if it could not be written."""
+    def wait(self, *, last: bool = False) -> None:
+        """Until what was begun is on the disk; say so if it could not be written.
+
+        At the end of a run it is an error, since nobody will try again.
+        """
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         if self.problem is not None:
             problem, self.problem = self.problem, None
-            last = self.good[-1] if self.good else "none"
-            warnings.warn(
+            message = (
                 f"a checkpoint could not be written to {self.folder}: {problem}; "
-                f"{_free(self.folder)} are free there; training goes on, and the newest whole "
-                f"checkpoint is still {last}: make room or save to another disk",
-                stacklevel=3,
+                f"{_free(self.folder)} are free there; the newest whole checkpoint is still "
+                f"{self.good[-1] if self.good else 'none'}: make room or save to another disk"
             )
+            if last:
+                raise OSError(message) from problem
+            warnings.warn(message, stacklevel=3)
 
     def _write(self, snapshot: Snapshot, ready: Any) -> None:
         try:

@@ -87,12 +87,12 @@ def choose_spans(
     start, length_table = _span_law(rate, stop, longest)
     before = longest - 1
     width = candidates_BT.shape[1] + before
-    place_T = torch.arange(width, device=candidates_BT.device)
+    place = torch.arange(width, device=candidates_BT.device)
     table = torch.tensor(length_table, device=candidates_BT.device)
-    lengths_BT = 1 + torch.searchsorted(table, chance.uniform("length", width), right=True)
-    starts_BT = chance.uniform("hide", width) < start
-    end_BT = ((place_T + lengths_BT) * starts_BT).cummax(dim=1).values
-    return (end_BT > place_T)[:, before:] & candidates_BT
+    lengths = 1 + torch.searchsorted(table, chance.uniform("length", width), right=True)
+    starts = chance.uniform("hide", width) < start
+    ends = ((place + lengths) * starts).cummax(dim=1).values
+    return (ends > place)[:, before:] & candidates_BT
 
 
 @lru_cache
@@ -136,14 +136,14 @@ def corrupt(
         seen_BT[predicted_BT & (fate_BT < masked)] = vocabulary.mask
     if swapped:
         swap = predicted_BT & (fate_BT >= masked) & (fate_BT < masked + swapped)
-        words_N = _ordinary_words(vocabulary, device).nonzero().squeeze(1)
+        words = _ordinary_words(vocabulary, device).nonzero().squeeze(1)
         if frequencies is None:
-            drawn_N = chance.integers("word", length, len(words_N))[swap]
+            drawn = chance.integers("word", length, len(words))[swap]
         else:
-            law_N = frequencies.to(device)[words_N].double().cumsum(0)
-            draws_N = chance.uniform("word", length)[swap].double() * law_N[-1]
-            drawn_N = torch.searchsorted(law_N, draws_N, right=True)
-        seen_BT[swap] = words_N[drawn_N]
+            law = frequencies.to(device)[words].double().cumsum(0)
+            draws = chance.uniform("word", length)[swap].double() * law[-1]
+            drawn = torch.searchsorted(law, draws, right=True)
+        seen_BT[swap] = words[drawn]
     return seen_BT
 
 

@@ -31,7 +31,7 @@ def save(model: Any, folder: Path) -> None:
     values["dtype"] = str(backbone.token.weight.dtype).removeprefix("torch.")
     _check_says_all(kind, model, values, names)
     if heads:
-        values |= _labels(getattr(model, "label", model.head))
+        values |= _labels(getattr(model, "pair", model.head))
         names = _with_prefix(kind, heads, names, release_names(kind, backbone))
     folder.mkdir(parents=True, exist_ok=True)
     _check_place(folder, values)
@@ -41,7 +41,7 @@ def save(model: Any, folder: Path) -> None:
 
 def _heads(model: Any) -> str:
     """Which heads the model has, in the words of ARCHITECTURES."""
-    heads = [getattr(model, name, None) for name in ("head", "label")]
+    heads = [getattr(model, name, None) for name in ("head", "pair")]
     kinds = {"label" if isinstance(head, Label) else "words" for head in heads if head is not None}
     return " and ".join(sorted(kinds, reverse=True))
 
@@ -90,7 +90,7 @@ def _facts(description: dict[str, Any], path: str = "") -> dict[str, Any]:
             facts |= _facts(value, f"{path}{name}.")
         elif name == "inner":
             facts[path + name] = value or 4 * width
-        elif path + name not in {"head.dropout", "label.dropout"}:
+        elif path + name not in {"head.dropout", "pair.dropout"}:
             facts[path + name] = value
     return facts
 
