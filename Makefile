@@ -1,7 +1,7 @@
 # Everything is `python -m labkit …` as well, for machines without make.
 PYTHON ?= python3
 
-.PHONY: lab test course notebooks pins clean
+.PHONY: lab test course bench notebooks pins clean
 
 lab:        ## set up what is missing and open the course in JupyterLab
 	@$(PYTHON) -m labkit lab
@@ -11,6 +11,9 @@ test:       ## set up what is missing and run everything that CI runs
 
 course:     ## run every notebook and write the measured table into the README
 	@$(PYTHON) -m labkit course --table
+
+bench:      ## run the benchmarks
+	@$(PYTHON) -m labkit bench
 
 notebooks:  ## execute the notebooks and store their outputs, normalised
 	@$(PYTHON) -m labkit notebooks

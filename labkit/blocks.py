@@ -103,19 +103,19 @@ class Experts(nn.Module):
             FeedForward(width, inner, activation=activation) for _ in range(experts)
         )
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        """What the chosen experts say, weighed."""
-        x_ND = x_BTD.flatten(0, -2)
+    def forward(self, x: Tensor) -> Tensor:
+        """What the chosen experts say of each position, weighed."""
+        x_ND = x.flatten(0, -2)
         likely, chosen = self.router(x_ND).softmax(dim=-1).topk(self.used, dim=-1)
         weights = (likely / likely.sum(dim=-1, keepdim=True)).flatten()
         # All positions of one expert side by side, so that each expert is called once.
         order = chosen.flatten().argsort(stable=True)
         counts = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
         groups = x_ND[order // self.used].split(counts)
-        said = torch.cat([e(x) for e, x in zip(self.experts, groups, strict=True)])
+        said = torch.cat([e(part) for e, part in zip(self.experts, groups, strict=True)])
         weighed = said * weights[order].unsqueeze(-1)
         y_ND = torch.zeros_like(x_ND, dtype=weighed.dtype).index_add(0, order // self.used, weighed)
-        return y_ND.view_as(x_BTD)
+        return y_ND.view_as(x)
 
 
 @contextmanager

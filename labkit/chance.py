@@ -79,12 +79,17 @@ class Chance:
         """Whole numbers from 0 to high - 1 for each position, int64 [B, T]; high may be [B, 1]."""
         if isinstance(high, int) and not 0 < high <= 2**31:
             raise ValueError(f"high is {high}: give 1 to 2^31, the numbers are 0 … high - 1")
-        # The high half of a product: no share of the numbers is off by more than high / 2^32.
-        return self.bits(purpose, positions).long().add_(2**31).mul_(high).bitwise_right_shift_(32)
+        return scaled(self.bits(purpose, positions), high)
 
     def permutation(self, purpose: str, positions: int) -> Tensor:
         """A random order of the positions for each row, int64 [B, T]."""
         return self.bits(purpose, positions).argsort(dim=1, stable=True)
+
+
+def scaled(bits: Tensor, high: int | Tensor) -> Tensor:
+    """Whole numbers from 0 to high - 1, one for each 32 random bits."""
+    # The high half of a product: no share of the numbers is off by more than high / 2^32.
+    return bits.long().add_(2**31).mul_(high).bitwise_right_shift_(32)
 
 
 def shuffled(size: int, *key: int | str) -> Tensor:

@@ -16,7 +16,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit.cli import COMMANDS, main
+from labkit.cli import COMMANDS, main, suite
 from labkit.cli.notebooks import (
     execute,
     find,
@@ -71,13 +71,14 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
     [
         (["docter"], "there is no command docter; did you mean doctor?"),
         (["zzz"], "there is no command zzz (the commands: lab, test,"),
-        (["doctor", "--secnds", "1"], "did you mean --seconds?"),
+        (["run", "00", "--profil", "gpu"], "did you mean --profile?"),
         (["run", "00", "--profile", "laptpo"], "did you mean laptop?"),
         (["run", "00", "-p", "sed", "1"], "there is no parameter sed; did you mean seed?"),
         (["run", "00", "-p", "seed", "one"], "parameter seed: 'one' is not of type int"),
         (["run", "00", "-p", "profile", "lap"], "there is no profile lap; did you mean laptop?"),
         (["run", "00_strt_here"], "there is no notebook 00_strt_here; did you mean 00_start_here?"),
         (["run"], "the following arguments are required: notebook"),
+        (["bench", "awd_ltsm"], "there is no benchmark awd_ltsm; did you mean awd_lstm?"),
         (["test", "tets"], "did you mean tests?"),
     ],
 )
@@ -97,7 +98,7 @@ def test_as_a_program_too() -> None:
 
 
 def test_doctor_says_what_it_found() -> None:
-    done = call("doctor", "--seconds", "0.1")
+    done = call("doctor")
     assert done.returncode == 0, done.stderr
     found = {line.split()[0]: line for line in done.stdout.splitlines()}
     names = "Python torch memory threads GPU precision float32 bfloat16 Jupyter Chromium"
@@ -233,6 +234,24 @@ def test_normalised_keeps_what_is_shown_and_drops_what_changes() -> None:
     assert normalised(normalised(notebook)) == normalised(notebook)
     assert joined([]) == []
     assert static({"output_type": "stream", "text": "x"}) == {"output_type": "stream", "text": "x"}
+
+
+def test_every_part_runs_whatever_happens(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = {
+        "bad": ("-c", "print('3 failed, 1 passed in 2 s'); raise SystemExit(1)"),
+        "good": ("-c", "import os; print(os.environ['OMP_NUM_THREADS'], 'passed')"),
+    }
+    monkeypatch.setattr(suite, "PARTS", parts)
+    assert main(["test", "--here"]) == 1
+    closing = capsys.readouterr().out.splitlines()[-5:]
+    assert closing[:2] == ["3 failed, 1 passed in 2 s", "1 passed"]
+    assert [line.split()[0] for line in closing[2:]] == ["bad", "good", "all"]
+    assert closing[2].endswith("FAILED")
+    assert closing[3].endswith("ok")
+    assert closing[4].endswith("FAILED: bad")
+    assert main(["test", "good", "--here"]) == 0
 
 
 def free_port() -> int:

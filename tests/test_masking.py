@@ -1,5 +1,7 @@
 """Who may look at whom, and what is hidden: laws, shares, and independence of everything else."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -35,7 +37,10 @@ def orders(rows: int, length: int, seed: int = 3) -> Tensor:
 @quick
 @given(SIZES, SIZES, SIZES)
 def test_masks_say_what_their_definitions_say(Q, more, size):
-    K = Q + more - 1
+    check_definitions(Q, Q + more - 1, size)
+
+
+def check_definitions(Q: int = 3, K: int = 5, size: int = 2) -> None:
     past = K - Q
     assert masking.causal(Q, K).equal(table(lambda i, j: j <= i + past, Q, K))
     assert masking.window(size, Q, K).equal(table(lambda i, j: abs(i + past - j) < size, Q, K))
@@ -54,6 +59,10 @@ def test_queries_are_the_last_of_the_keys(Q, more):
 @quick
 @given(SIZES, st.integers(0, 3), st.integers(0, 99))
 def test_orders_make_two_streams(T, M, seed):
+    check_two_streams(T, M, seed)
+
+
+def check_two_streams(T: int = 5, M: int = 2, seed: int = 0) -> None:
     order = orders(3, T, seed)
     content, query = masking.up_to(order, M), masking.before(order, M)
     assert content.shape == query.shape == (3, 1, T, M + T)
@@ -152,7 +161,7 @@ def check_shares(rate: float = 0.15, shares: tuple[float, ...] = (0.8, 0.1, 0.1)
     assert abs(surprise(counts, law.double() * tokens.numel())) < 4.5
 
 
-def test_only_ordinary_tokens_are_hidden_and_none_other_drawn():
+def test_only_words_are_hidden_and_drawn():
     tokens, real = corpus(200, 60)
     seen, predicted = hide(tokens, real, chance(200), 0.5)
     assert not (predicted & ((tokens < 5) | ~real)).any()
@@ -193,20 +202,26 @@ def test_hiding_leaves_what_it_is_given_as_it_was():
 @quick
 @given(st.integers(1, 12), st.permutations(range(6)), st.integers(0, 9), st.booleans())
 def test_padding_other_rows_and_their_order_do_not_matter(more, rows, step, spans):
+    check_rows(more, rows, step, spans)
+
+
+def check_rows(
+    more: int = 3, rows: Sequence[int] = (4, 1, 3, 0), step: int = 3, spans: bool = False
+) -> None:
     tokens, real = corpus(6, 20)
     wide = torch.nn.functional.pad(tokens, (0, more), value=PAD)
     wide_real = torch.nn.functional.pad(real, (0, more))
-    rows = torch.tensor(rows[: 1 + step % 6])
+    some = torch.tensor(rows[: 1 + step % 6])
     draws = chance(6, step=step)
     here, there = candidates_of(tokens, real), candidates_of(wide, wide_real)
     seen, predicted = hide(tokens, real, draws, 0.4)
-    seen_wide, predicted_wide = hide(wide[rows], wide_real[rows], draws.select(rows), 0.4)
-    assert seen_wide[:, :20].equal(seen[rows])
-    assert predicted_wide[:, :20].equal(predicted[rows])
+    seen_wide, predicted_wide = hide(wide[some], wide_real[some], draws.select(some), 0.4)
+    assert seen_wide[:, :20].equal(seen[some])
+    assert predicted_wide[:, :20].equal(predicted[some])
     order = hiding.order(here, draws, 0.3, spans=spans)
-    order_wide = hiding.order(there[rows], draws.select(rows), 0.3, spans=spans)
-    assert order_wide.rank[:, :20].equal(order.rank[rows])
-    assert order_wide.predicted[:, :20].equal(order.predicted[rows])
+    order_wide = hiding.order(there[some], draws.select(some), 0.3, spans=spans)
+    assert order_wide.rank[:, :20].equal(order.rank[some])
+    assert order_wide.predicted[:, :20].equal(order.predicted[some])
     assert not order_wide.predicted[:, 20:].any()
 
 

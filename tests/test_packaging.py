@@ -58,7 +58,7 @@ def test_the_wheel_runs_from_an_empty_folder(installed: Path, tmp_path: Path) ->
     assert version == __version__
     assert not Path(place.strip()).is_relative_to(ROOT)
     assert "usage: python -m labkit" in run(installed, "-m", "labkit", cwd=tmp_path)
-    said = run(installed, "-m", "labkit", "doctor", "--seconds", "0.01", cwd=tmp_path)
+    said = run(installed, "-m", "labkit", "doctor", cwd=tmp_path)
     assert "an installed package" in said
     assert "[cluster]" in said
 

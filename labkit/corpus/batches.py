@@ -121,6 +121,12 @@ class Windows(Batches):
             return super().at(step)
         return self._of_length(self.length(step)).at(step)
 
+    def once(self) -> Iterator[Batch]:
+        """Every window once and in order, at the length of the first step."""
+        if not callable(self.length):
+            return super().once()
+        return self._of_length(self.length(0)).once()
+
     @cached_property
     def _of_length(self) -> "Callable[[int], Windows]":
         return lru_cache(maxsize=2)(lambda length: replace(self, length=length))
@@ -242,10 +248,18 @@ class Examples(Batches):
             return super()._examples(step)
         epoch, place = divmod(step, self.steps)
         block, turn = divmod(place, BUCKETS)
+        return self._block(epoch, block)[turn]
+
+    @cached_property
+    def _block(self) -> Callable[[int, int], list[Tensor]]:
+        return lru_cache(maxsize=2)(self._by_length)
+
+    def _by_length(self, epoch: int, block: int) -> list[Tensor]:
+        """The batches of one block: rows of similar lengths together, the batches in any order."""
         width = BUCKETS * self.batch
         mixed = self._order(epoch)[block * width : (block + 1) * width]
         a, b = self._spans(mixed.numpy())
         sizes = torch.from_numpy(a.size if b is None else a.size + b.size)
-        by_length = mixed[sizes.argsort(stable=True)].split(self.batch)
-        # Else each block would begin with its shortest texts.
-        return by_length[int(shuffled(len(by_length), self.seed, "turn", epoch, block)[turn])]
+        batches = mixed[sizes.argsort(stable=True)].split(self.batch)
+        turns = shuffled(len(batches), self.seed, "turn", epoch, block)
+        return [batches[turn] for turn in turns.tolist()]

@@ -21,7 +21,7 @@ from labkit.corpus.rows import Span, lay_out
 from labkit.corpus.tokens import NUMBER, Tokens
 
 # How often another sentence is drawn when one has the very words of the true next one.
-DRAWS = 16
+DRAWS = 64
 
 
 @dataclass(frozen=True, eq=False)

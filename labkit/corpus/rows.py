@@ -66,46 +66,51 @@ class Span:
         """How many tokens each text has."""
         return self.end - self.start
 
+    def columns(self) -> tuple[Tensor, Tensor]:
+        """Starts and sizes, each as [B, 1]."""
+        return torch.from_numpy(self.start).unsqueeze(1), torch.from_numpy(self.size).unsqueeze(1)
+
 
 def lay_out(
     tokens: Tokens, a: Span, b: Span | None, examples: Tensor, length: int, framed: bool = True
 ) -> Batch:
-    """[CLS] a [SEP] b [SEP] in each row and padding after it; each text is cut to its half.
+    """[CLS] a [SEP] b [SEP] in each row and padding after it; bare a without `framed`.
 
-    A text that is shorter than its half leaves the rest to the other one. The first text loses
-    its beginning, if there is a second one, and else its end.
+    What does not fit is cut: see `_cut`.
     """
     first, last = frame_tokens(tokens) if framed else (0, 0)
-    a_size_B1 = torch.from_numpy(a.size).unsqueeze(1)
-    a_start_B1 = torch.from_numpy(a.start).unsqueeze(1)
-    room = length - (2 if framed else 0)
-    if b is None:
-        a_size_B1 = a_size_B1.clamp(max=room)
-        ends_B1 = a_size_B1 + (2 if framed else 0)
-    else:
-        room -= 1
-        b_size_B1 = torch.from_numpy(b.size).unsqueeze(1)
-        allowed_B1 = (room - b_size_B1).clamp(min=room // 2)
-        a_start_B1 = a_start_B1 + (a_size_B1 - allowed_B1).clamp(min=0)
-        a_size_B1 = torch.minimum(a_size_B1, allowed_B1)
-        b_size_B1 = torch.minimum(b_size_B1, room - a_size_B1)
-        ends_B1 = a_size_B1 + b_size_B1 + 3
-    ahead = 1 if framed else 0
-    places_1T = torch.arange(max(1, int(ends_B1.max()))).unsqueeze(0)
-    index_BT = a_start_B1 - ahead + places_1T
+    a, b = _cut(a, b, length - (0 if not framed else 2 if b is None else 3))
+    a_start_B1, a_size_B1 = a.columns()
+    ends_B1 = a_size_B1 + (2 if framed else 0)
+    middle_B1 = a_size_B1 + 1
     if b is not None:
-        b_start_B1 = torch.from_numpy(b.start).unsqueeze(1)
-        second_BT = places_1T >= a_size_B1 + 2
-        index_BT = torch.where(second_BT, b_start_B1 - a_size_B1 - 2 + places_1T, index_BT)
-    marked_BT = torch.from_numpy(tokens.take(index_BT.clamp(0, len(tokens) - 1).numpy()))
+        b_start_B1, b_size_B1 = b.columns()
+        ends_B1 = ends_B1 + b_size_B1 + 1
+    places_1T = torch.arange(max(1, int(ends_B1.max()))).unsqueeze(0)
+    index_BT = a_start_B1 - int(framed) + places_1T
+    segments_BT = None
+    if b is not None:
+        second_BT = places_1T > middle_B1
+        index_BT = torch.where(second_BT, b_start_B1 - middle_B1 - 1 + places_1T, index_BT)
+        segments_BT = (second_BT & (places_1T < ends_B1)).long()
+    marked_BT = torch.from_numpy(tokens.take(index_BT.clamp_(0, len(tokens) - 1).numpy()))
     real_BT = places_1T < ends_B1
     if framed:
         marked_BT[:, :2] |= WORD
         marked_BT[:, 0] = first | WORD
-        marked_BT.masked_fill_(
-            (places_1T == a_size_B1 + 1) | (places_1T == ends_B1 - 1), last | WORD
-        )
+        marked_BT.masked_fill_((places_1T == middle_B1) | (places_1T == ends_B1 - 1), last | WORD)
     marked_BT.masked_fill_(~real_BT, (tokens.vocabulary.pad or 0) | WORD)
-    batch = unmark(marked_BT, examples)
-    segments_BT = None if b is None else (second_BT & real_BT).long()
-    return replace(batch, real=real_BT, segments=segments_BT)
+    return replace(unmark(marked_BT, examples), real=real_BT, segments=segments_BT)
+
+
+def _cut(a: Span, b: Span | None, room: int) -> tuple[Span, Span | None]:
+    """Each text to its half of the room; what one of them leaves of its half is the other's.
+
+    A text alone loses its end. Of two, the first loses its beginning and the second its end, so
+    that the place where they meet stays whole.
+    """
+    if b is None:
+        return Span(a.start, np.minimum(a.end, a.start + room)), None
+    start = np.maximum(a.start, a.end - np.maximum(room - b.size, room // 2))
+    end = np.minimum(b.end, b.start + room - (a.end - start))
+    return Span(start, a.end), Span(b.start, end)

@@ -15,6 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Encoding
 
 from labkit.corpus.documents import Document, Documents
 from labkit.tokenizers import Tokenizer, Vocabulary
@@ -32,6 +34,7 @@ DOCUMENT = 1 << 31
 
 FORMAT = 1
 CHUNK = 250_000  # characters that are tokenized at once
+AROUND = 512 << 10  # bytes that reading one place may bring into memory
 TOUCHED = 64 << 20  # bytes of a file that may be in memory before they are handed back
 
 
@@ -75,9 +78,9 @@ class Tokens:
         """The marked tokens at these places."""
         taken = self.arrays.marked[places].astype(np.int64)
         if self._mapped is not None:
-            # The system maps some pages around each one that is read; without this, a long run
-            # would have the whole file in its memory.
-            self._touched += len(places) * 16 * mmap.PAGESIZE + places.size * 4
+            # The system maps much around each page that is read: a long run would have the whole
+            # file in its memory, if what it has read were not handed back.
+            self._touched += len(places) * AROUND + places.nbytes // 2
             if self._touched > TOUCHED and hasattr(mmap, "MADV_DONTNEED"):
                 self._mapped.madvise(mmap.MADV_DONTNEED)
                 self._touched = 0
@@ -131,8 +134,8 @@ def encode(
 ) -> Iterator[Arrays]:
     """The corpus in stretches, of which the ends count from the beginning of the corpus."""
     tokens = sentences = 0
-    for some in _chunks(documents):
-        arrays = _encode(some, tokenizer, separator)
+    for some, encodings in _ahead(_chunks(documents), tokenizer):
+        arrays = _numbers(some, encodings, separator)
         yield arrays._replace(
             sentence_ends=arrays.sentence_ends + tokens,
             document_ends=arrays.document_ends + sentences,
@@ -159,10 +162,27 @@ def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield some
 
 
-def _encode(documents: list[Document], tokenizer: Tokenizer, separator: int | None) -> Arrays:
-    parts = [part for document in documents for part in document.parts]
-    encodings = tokenizer.library.encode_batch(parts, add_special_tokens=False)
-    sizes = np.fromiter(map(len, encodings), np.int64, len(parts))
+def _ahead(
+    chunks: Iterable[list[Document]], tokenizer: Tokenizer
+) -> Iterator[tuple[list[Document], list[Encoding]]]:
+    """Tokenize one chunk while the numbers of the one before are being collected."""
+    with ThreadPoolExecutor(1) as pool:
+        before = None
+        for some in chunks:
+            parts = [part for document in some for part in document.parts]
+            begun = (
+                some,
+                pool.submit(tokenizer.library.encode_batch, parts, add_special_tokens=False),
+            )
+            if before is not None:
+                yield before[0], before[1].result()
+            before = begun
+        if before is not None:
+            yield before[0], before[1].result()
+
+
+def _numbers(documents: list[Document], encodings: list[Encoding], separator: int | None) -> Arrays:
+    sizes = np.fromiter(map(len, encodings), np.int64, len(encodings))
     total = int(sizes.sum())
     ids = chain.from_iterable(encoding.ids for encoding in encodings)
     words = chain.from_iterable(encoding.word_ids for encoding in encodings)

@@ -1,5 +1,6 @@
 """What the scores of a model depend on, by gradients and by exchanging words."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -117,7 +118,7 @@ def trace(
         by_gradient[:, :, now] = differentiate(scores, vectors, asked[-1])
     if tolerance is None:
         tolerance = 1e4 * torch.finfo(scores.dtype).eps * max(1.0, *scores.abs().tolist())
-    by_word = exchange(model, objective, batches, widths, seed, scores, tolerance)
+    by_word = exchange(model, objective, batches, widths, seed, tolerance)
     predictions = list(places_of(objective, asked[-1]))
     return Dependence(predictions, widths, by_gradient, by_word, allowed & now, allowed & readable)
 
@@ -224,15 +225,36 @@ def exchange(
     batches: Sequence[Batch],
     widths: Sequence[int],
     seed: int,
-    scores: Tensor,
     tolerance: float,
 ) -> Tensor:
     """Which scores move when another word stands at a place, one place after the other."""
-    vocabulary = model.backbone.config.vocabulary
+    asked = ask(objective, batches, seed)
+    usual, predictions = answers(model, objective, asked), list(places_of(objective, asked[-1]))
+    moved = torch.zeros(len(usual), len(batches[0]), sum(widths), dtype=torch.bool)
     special = special_of(objective)
-    rows = len(batches[0])
-    usual = answers(model, objective, ask(objective, batches, seed))
-    moved = torch.zeros(len(scores), rows, sum(widths), dtype=torch.bool)
+    other = unused(batches, special, model.backbone.config.vocabulary)
+    for segment, (batch, width) in enumerate(zip(batches, widths, strict=True)):
+        for row, place in itertools.product(range(len(batch)), range(width)):
+            # A special token says what may be hidden: exchanged, it would be another batch.
+            if int(batch.tokens[row, place]) in special and batch.real[row, place]:
+                continue
+            tokens = batch.tokens.clone()
+            tokens[row, place] = other
+            changed = list(batches)
+            changed[segment] = replace(batch, tokens=tokens)
+            asked = ask(objective, changed, seed)
+            column = sum(widths[:segment]) + place
+            if list(places_of(objective, asked[-1])) == predictions:
+                difference = answers(model, objective, asked) - usual
+                moved[:, row, column] = difference.abs() > tolerance
+            else:
+                # What is asked tells what stands there.
+                moved[:, row, column] = True
+    return moved
+
+
+def unused(batches: Sequence[Batch], special: set[int], vocabulary: int) -> int:
+    """A word that stands nowhere in the batches."""
     used = set(torch.cat([batch.tokens for batch in batches], dim=1).flatten().tolist())
     free = sorted(set(range(vocabulary)) - used - special)
     if not free:
@@ -240,23 +262,4 @@ def exchange(
             f"the batch uses all {vocabulary} words, so none is left to exchange one for: "
             "trace a smaller batch or a model with more words"
         )
-    predictions = list(places_of(objective, ask(objective, batches, seed)[-1]))
-    for segment, (batch, width) in enumerate(zip(batches, widths, strict=True)):
-        for row in range(rows):
-            for place in range(width):
-                # A special token says what may be hidden: exchanged, it would be another batch.
-                if int(batch.tokens[row, place]) in special and batch.real[row, place]:
-                    continue
-                tokens = batch.tokens.clone()
-                tokens[row, place] = free[-1]
-                changed = list(batches)
-                changed[segment] = replace(batch, tokens=tokens)
-                asked = ask(objective, changed, seed)
-                column = sum(widths[:segment]) + place
-                if list(places_of(objective, asked[-1])) != predictions:
-                    # What is asked tells what stands there.
-                    moved[:, row, column] = True
-                    continue
-                found = answers(model, objective, asked)
-                moved[:, row, column] = (found - usual).abs() > tolerance
-    return moved
+    return free[-1]

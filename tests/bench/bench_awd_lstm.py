@@ -72,7 +72,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, text: Tensor) -> fl
 def main() -> None:
     """Print the seconds of a step and their ratio for each size."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=7, help="timed steps of each model")
+    parser.add_argument("--steps", type=int, default=5, help="timed steps of each model")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
