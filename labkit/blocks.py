@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.attention import KeysValues
+from labkit.dropout import Dropout
 
 
 class States(NamedTuple):
@@ -75,7 +76,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.widen, self.narrow = nn.Linear(width, inner), nn.Linear(inner, width)
         self.activation = ACTIVATIONS[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """narrow(dropout(activation(widen(x)))), of states [B, T, D] or of picked ones [N, D]."""
@@ -169,7 +170,7 @@ class Block(nn.Module):
         self.attention, self.mlp = attention, mlp
         self.attention_norm = nn.LayerNorm(width, eps=eps)
         self.mlp_norm = nn.LayerNorm(width, eps=eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, x_BTD: Tensor, source_BKD: Tensor | None = None, **asked: Any
