@@ -88,7 +88,7 @@ class Experts(nn.Module):
 
     y = sum over the `used` likeliest experts e of p_e FeedForward_e(x), with p = softmax(router(x))
     scaled to sum to one over those. More experts mean more parameters, but not more operations.
-    Shazeer et al. 2017, section 2; the losses below are Fedus et al. 2021, section 2.2.
+    Shazeer et al. 2017, section 2; the loss that keeps them all at work is `balance`, below.
     """
 
     def __init__(
@@ -138,8 +138,9 @@ def routed(model: nn.Module) -> Iterator[list[Tensor]]:
 def balance(scores: Tensor, used: int) -> Tensor:
     """How unevenly a router [N, experts] shares out its work: 1 when even, experts / used at worst.
 
-    experts * sum_e (share of the choices that fell on e) * (mean probability of e): the first
-    factor has no gradient, the second lowers whatever was chosen too often.
+    experts * sum_e (share of the choices that fell on e) * (mean probability of e), the first of
+    which has no gradient, so that it lowers whatever was chosen too often.
+    Fedus, Zoph and Shazeer 2021, section 2.2. Give the scores of the positions that count.
     """
     likely = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
     chosen = likely.topk(used, dim=-1).indices
