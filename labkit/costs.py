@@ -12,7 +12,7 @@ SECONDS_PER_DAY = 86_400
 PETAFLOP_PER_SECOND = 1e15
 
 
-def _share(**given: float) -> None:
+def share(**given: float) -> None:
     """Refuse shares outside (0, 1]."""
     for name, value in given.items():
         if not 0 < value <= 1:
@@ -30,7 +30,7 @@ def petaflop_days(flop: float) -> float:
 def training_days(flop: float, *, peak_flop_per_second: float, mfu: float, count: int) -> float:
     """Days on `count` devices that reach the share `mfu` of their peak."""
     positive(flop=flop, peak_flop_per_second=peak_flop_per_second, count=count)
-    _share(mfu=mfu)
+    share(mfu=mfu)
     return flop / (peak_flop_per_second * mfu * count) / SECONDS_PER_DAY
 
 

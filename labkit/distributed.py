@@ -9,6 +9,7 @@ many there are. DistributedDataParallel and `fully_shard` are torch's own.
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import MethodType
@@ -128,6 +129,8 @@ def _answer_whole(
 
 def cut(model: nn.Module, ranks: Ranks) -> None:
     """fsdp: leave each process its share of the weights, block by block."""
+    # A block also gives keys and values, which are views; nobody writes into them.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     mesh = init_device_mesh(ranks.device.type, (ranks.count,))
     for block in blocks(model):
         fully_shard(block, mesh=mesh)
@@ -135,10 +138,6 @@ def cut(model: nn.Module, ranks: Ranks) -> None:
     sharded.answer_whole = MethodType(_answer_whole, sharded)
     # An objective calls the parts of a model; this is the door at which the weights are gathered.
     register_fsdp_forward_method(sharded, "answer_whole")
-    for module in sharded.modules():
-        if isinstance(module, FSDPModule):
-            # The loss is already divided by the counts of all processes: add up, do not average.
-            module.set_gradient_divide_factor(1.0)
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
@@ -165,8 +164,8 @@ class Wrapped:
 
     @property
     def gain(self) -> int:
-        """DistributedDataParallel gives the mean over the processes, and the sum is wanted."""
-        return self.ranks.count if self.ranks.kind == "ddp" else 1
+        """torch gives the mean of the gradients over the processes, and their sum is wanted."""
+        return self.ranks.count
 
     def _wrapped(self) -> DistributedDataParallel:
         """Made anew when other weights learn than before."""

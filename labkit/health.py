@@ -16,7 +16,7 @@ from labkit.plans import Plan
 # How many good steps pass before float16 tries twice the scale.
 PATIENT = 2000
 # How slowly the usual loss is learned, and how many usual distances above it a spike begins.
-SLOW, SPIKE = 0.02, 6.0
+SLOW, SPIKE = 0.05, 6.0
 LEARNED = 20
 
 
@@ -52,6 +52,11 @@ class Health:
         """Remember what was saved."""
         self.tensors = {k: tensors[k].to(v.device) for k, v in self.tensors.items()}
 
+    @property
+    def troubled(self) -> bool:
+        """Whether the last step was a bad one; to ask waits for the GPU."""
+        return bool(self.tensors["bad_in_a_row"] > 0)
+
     @torch.no_grad()
     def look(self, loss: Tensor, scaled_norm: Tensor) -> Verdict:
         """Judge a step by its loss and by the length of its gradient, and remember it."""
@@ -73,7 +78,7 @@ class Health:
         ready = known["seen"] > LEARNED
         spike = finite & ready & (loss > limit)
         tame = torch.where(ready, torch.minimum(loss, limit), loss)
-        # In the beginning all losses count alike, later the last fifty most.
+        # In the beginning all losses count alike, later the last twenty most.
         weight = torch.clamp(1 / known["seen"].clamp(min=1), min=SLOW)
         gap = tame - known["usual"]
         usual = known["usual"] + weight * gap

@@ -59,6 +59,7 @@ class Trainer:
         self.device = self.ranks.device
         self.progress = sys.stderr.isatty() if progress is None else progress
         named = named_groups(model, groups)
+        self.about = about(model, objective, batches)
         model.to(self.device)
         if self.ranks.kind == "fsdp":
             cut(model, self.ranks)
@@ -68,7 +69,6 @@ class Trainer:
         self.average = Average(model, plan)
         self.health = Health(plan, self.precision == torch.float16, self.device)
         self.step, self.scale = 0, 1.0
-        self.about: dict[str, Any] = {}
         self.notes: dict[str, Any] = {}
         """Anything that JSON knows, of the reader's own: it is saved with every checkpoint."""
         self.memory: list[Memory | None] = [None] * plan.accumulate
@@ -91,7 +91,7 @@ class Trainer:
         """
         if folder is None:
             return self._reports(None)
-        folder, self.about = Path(folder), about(self.model, self.objective, self.batches)
+        folder = Path(folder)
         found = self._find(folder)
         for reason in found.skipped:
             self.say(f"passed over {reason}")
@@ -164,20 +164,20 @@ class Trainer:
             self.objective.ask(part, Chance(plan.seed, self.step, part.rows))
             for part in batch.micro(self.parts)
         ]
-        counts, before, outcomes, losses = total(asked), list(self.memory), [], []
+        counts, outcomes, losses = total(asked), [], []
         if not self.model.training:
             self.model.train()
         with self._computing(), dice(self.device) as throw:
             for i, questions in enumerate(self._own(asked)):
                 throw(plan.seed, self.step, self.first_part + i)
                 with self._answer.part(last=i == plan.accumulate - 1):
-                    loss, outcome = self._ask(questions, before[i], counts)
+                    loss, outcome = self._ask(questions, self.memory[i], counts)
                     (loss * self.health.scale * self._answer.gain).backward()
                 self.memory[i] = outcome.memory
                 outcomes.append(outcome)
                 losses.append(loss.detach())
         loss, metrics = self._totals(torch.stack(losses).sum(), combine(outcomes))
-        return self._change(batch, before, loss, metrics, begun)
+        return self._change(batch, loss, metrics, begun)
 
     def _own(self, asked: list[Questions]) -> list[Questions]:
         """The parts that this process answers for."""
@@ -213,7 +213,6 @@ class Trainer:
     def _change(
         self,
         batch: Batch,
-        before: list[Memory | None],
         loss: Tensor,
         metrics: dict[str, Tensor],
         begun: float,
@@ -226,7 +225,8 @@ class Trainer:
         self.optimizers.step(rate, verdict.divisor, verdict.bad)
         self.optimizers.clear()
         if any(part is not None for part in self.memory) and bool(verdict.bad):
-            self.memory = before
+            # What is remembered is no number either, and what was known before is of another text.
+            self.memory = [None] * self.plan.accumulate
         self.step, self._done = self.step + 1, self._done + 1
         start = self.plan.average_from
         self.averaging |= start is not None and self.step >= start
@@ -281,14 +281,18 @@ class Trainer:
                     self._go_back(saver)
                     continue
                 stopping = self._stopping()
-                ends = stopping or self.step == plan.steps
-                if saver is not None and (ends or self.step % plan.save_every == 0):
+                if saver is not None and (stopping or self._worth_saving()):
                     saver.save(snapshot(self))
                 if stopping and saver is not None:
                     saver.wait(last=True)
                     message = f"stopped after step {self.step}, which is saved in {saver.folder}"
                     self.say(message)
                     self._stop.leave(message=message)
+
+    def _worth_saving(self) -> bool:
+        """At the end, and now and then; but nobody wants to go back to the midst of trouble."""
+        regular = self.step % self.plan.save_every == 0 and not self.health.troubled
+        return regular or self.step == self.plan.steps
 
     def _stopping(self) -> bool:
         """Whether this process, or any of several, was asked to stop."""

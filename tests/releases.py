@@ -94,7 +94,7 @@ def our_answers(model: Any, tokens_BT: Tensor) -> list[Tensor]:
         if isinstance(model, LanguageModel):
             hidden_BTD = model.backbone(tokens_BT).hidden
             words = [model.head(hidden_BTD)]
-            return words + ([model.label(hidden_BTD[:, 0])] if hasattr(model, "label") else [])
+            return words + ([model.pair(hidden_BTD[:, 0])] if hasattr(model, "pair") else [])
         if isinstance(model, Classifier):
             # XLNet answers from the last position, where its releases put the mark of a text.
             place = -1 if type(model.backbone).__name__ == "XLNet" else 0

@@ -16,7 +16,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit.cli import COMMANDS, main
+from labkit.cli import COMMANDS, main, suite
 from labkit.cli.notebooks import (
     execute,
     find,
@@ -234,6 +234,24 @@ def test_normalised_keeps_what_is_shown_and_drops_what_changes() -> None:
     assert normalised(normalised(notebook)) == normalised(notebook)
     assert joined([]) == []
     assert static({"output_type": "stream", "text": "x"}) == {"output_type": "stream", "text": "x"}
+
+
+def test_every_part_runs_whatever_happens(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = {
+        "bad": ("-c", "print('3 failed, 1 passed in 2 s'); raise SystemExit(1)"),
+        "good": ("-c", "import os; print(os.environ['OMP_NUM_THREADS'], 'passed')"),
+    }
+    monkeypatch.setattr(suite, "PARTS", parts)
+    assert main(["test", "--here"]) == 1
+    closing = capsys.readouterr().out.splitlines()[-5:]
+    assert closing[:2] == ["3 failed, 1 passed in 2 s", "1 passed"]
+    assert [line.split()[0] for line in closing[2:]] == ["bad", "good", "all"]
+    assert closing[2].endswith("FAILED")
+    assert closing[3].endswith("ok")
+    assert closing[4].endswith("FAILED: bad")
+    assert main(["test", "good", "--here"]) == 0
 
 
 def free_port() -> int:

@@ -19,6 +19,7 @@ from labkit.corpus import (
     tokenize,
 )
 from labkit.tokenizers import Tokenizer
+from labkit.world import load_world
 
 # Each word is a token of its own, so that rows can be read.
 LETTERS = [chr(n) for n in range(ord("a"), ord("z") + 1)]
@@ -144,6 +145,7 @@ def test_the_length_may_depend_on_the_step():
     assert same(batches.at(3), Windows(CORPUS, 4, batch=2).at(3))
     assert same(batches.at(12), Windows(CORPUS, 8, batch=2).at(12))
     assert batches.size == len(FLAT) // 4
+    assert {batch.tokens.shape[1] for batch in batches.once()} == {4}
 
 
 @pytest.mark.parametrize("vary", [0, 3])
@@ -321,6 +323,20 @@ def test_corpora_without_separators_pair_alike():
         one, other = (Pairs(c, 9, question, False, batch=32) for c in (bare, CORPUS))
         assert same(one.at(3), other.at(3))
     assert "[SEP]" not in WORDS.pieces(Windows(bare, 50, batch=1).at(0).tokens[0].tolist())
+
+
+def test_documents_of_the_language_keep_their_words_and_sentences():
+    documents = load_world().sample(documents=20, seed=0)
+    source = from_documents(documents)
+    words = Tokenizer.words(source.texts)
+    corpus = tokenize(source, words)
+    for batch in Examples(corpus, 10_000, batch=4, framed=False).once():
+        for example, row in zip(batch.examples.tolist(), pieces(batch, words), strict=True):
+            # The separator stands where the language has its end mark.
+            assert row == [*documents[example].words[:-1], "[SEP]"]
+            assert batch.words[example % 4, : len(row)].tolist() == [*range(1, len(row) + 1)]
+    ends = [end for document in documents for _, end in document.sentences]
+    assert len(corpus.arrays.sentence_ends) == len(ends)
 
 
 # ---- the batch itself

@@ -108,6 +108,8 @@ def test_tables(tmp_path):
     assert [*table] == [Document(("a",), 1), Document(("b",), 0)]
     bare = from_table(tmp_path / "n.tsv", text="2", label="1", header=False)
     assert [*bare] == [Document(("the text",), 1), Document(("other",), 0)]
+    (tmp_path / "s.jsonl").write_text('{"text": "One. Two."}')
+    assert [*from_table(tmp_path / "s.jsonl", label=None)] == [Document(("One.", " Two."))]
     assert texts(from_table(tmp_path / "a.tsv", label=None)) == ['a, "b', "d"]
 
 
@@ -139,6 +141,11 @@ def test_the_hub(monkeypatch):
     assert texts(from_hub("a/b", "sentence")) == ["good", "bad", "fine"]
     with pytest.raises(ValueError, match=r"no column 'text'; there are 'sentence', 'b', 'label'"):
         from_hub(data)
+    with pytest.raises(ValueError, match="have no label: name its column"):
+        from_hub(data, "sentence", second="b")
+    empty = datasets.Dataset.from_dict({"text": ["a", None]})
+    with pytest.raises(ValueError, match="row 1: 'text' is null"):
+        list(from_hub(empty))
 
 
 def test_without_the_library_of_the_hub(monkeypatch):
@@ -188,6 +195,7 @@ def test_missing_files(tmp_path):
         ("t.tsv", "text\tlabel\na\n", r"t\.tsv, line 2: 1 fields, the first row has 2$"),
         ("t.jsonl", '{"text": "a"}', r"t\.jsonl, line 1: there is no column 'label'"),
         ("t.jsonl", '{"text": "a", "label": 1}\n{', r"t\.jsonl, line 2: this is not JSON"),
+        ("t.jsonl", '{"text": null, "label": 1}', r"t\.jsonl, line 1: 'text' is null"),
         ("t.jsonl", "[1]", r"t\.jsonl, line 1: give an object"),
         ("t.xml", "<a>", r"t\.xml is no table: give a \.csv, \.tsv, \.jsonl"),
         ("t.csv", "", r"t\.csv is empty"),

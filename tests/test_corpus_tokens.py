@@ -206,7 +206,8 @@ def test_documents_are_read_as_they_are_needed():
     for _ in range(3):
         before = len(read)
         next(encoded)
-        assert len(read) - before < tokens.CHUNK / 40
+        # Two chunks at most: one that is tokenized and one that is collected.
+        assert len(read) - before < 2 * tokens.CHUNK / 50
 
 
 MEMORY = """

@@ -222,3 +222,27 @@ def test_formulas_compute(formula, value):
 def test_anything_but_arithmetic_is_refused(formula):
     with pytest.raises(ValueError, match=r"formula|only numbers|no cell"):
         cost_tables.compute(formula, {"a.b": 5.0})
+
+
+def test_the_figure_shows_every_model_in_the_order_of_the_lectures(tmp_path):
+    from labkit.figures import compute_by_model
+
+    rows = cost_tables.compute_by_model()
+    assert [rows[0].model, rows[1].model, rows[-1].model] == ["GPT", "BERT-Base", "GPT-4 (rumour)"]
+    assert len(rows) == 17 + 2
+    printed = {row["model"]: float(row["pf_days"]) for row in cost_tables.read("table_d1")}
+    for row in rows[1:-1]:
+        assert row.petaflop_days == pytest.approx(printed[row.model], rel=0.005)
+    axes = compute_by_model().axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [row.model for row in rows]
+    widths = [bar.get_width() for bar in axes.patches]
+    assert widths == [row.petaflop_days for row in rows]
+
+
+def test_six_n_d_loses_its_truth_with_the_context():
+    from labkit.cli.costs import agreement
+
+    shares = [[float(c.rstrip("%")) for c in line.split()[-4:]] for line in agreement()[2:]]
+    for row in shares:
+        assert row == sorted(row, reverse=True)
+    assert shares[-1][1] > 95 > 60 > shares[0][3]

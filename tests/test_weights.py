@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -255,6 +257,7 @@ def test_what_a_release_cannot_say_is_refused(tmp_path: Path) -> None:
         ("BertModel", {"model_type": "llama"}, "'llama'"),
         ("BertModel", {"vocab_size": "many"}, "vocab_size: 'many'"),
         ("BertModel", {"num_hidden_layers": 10**12}, "num_hidden_layers"),
+        ("BertModel", {"num_hidden_layers": 10**6}, "says 1000000 layers"),
         ("BertModel", {"num_attention_heads": 3}, "does not divide"),
         ("BertModel", {"max_position_embeddings": None}, "describes no model"),
         ("RobertaModel", {"pad_token_id": 0}, "pad_token_id=0"),
@@ -283,6 +286,9 @@ def test_a_folder_of_another_model_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="another model"):
         weights.save_release(other, tmp_path)
     assert same(weights.load(tmp_path), model)
+    weights.save(model, tmp_path / "own")
+    with pytest.raises(WeightsError, match="another model"):
+        weights.save_release(model, tmp_path / "own")
 
 
 # Our own format
@@ -294,7 +300,7 @@ def our_models() -> dict[str, nn.Module]:
     gpt = GPT(GPTConfig(61, 16, 2, 4, 40, band=3, experts=3))
     bert = BERT(BERTConfig(61, 16, 2, 4, 40, embedding=8, shared=True, pooler=True))
     both = LanguageModel(bert, MaskedWord(bert.token, 16, activation="relu", eps=1e-3))
-    both.label = Label(16, 2, pool=bert.pooler)
+    both.pair = Label(16, 2, pool=bert.pooler)
     xl = TransformerXL(TransformerXLConfig(61, 16, 2, 4, cutoffs=(10, 30), shrink=2))
     rnn = Recurrent(RecurrentConfig(61, 8, both_ways=True))
     awd = AWDLSTM(AWDLSTMConfig(61, 8, 12))
@@ -361,8 +367,42 @@ def test_tied_weights_are_written_once(tmp_path: Path) -> None:
 
 def test_mixed_dtypes_come_back(tmp_path: Path) -> None:
     model = tiny_gpt().bfloat16()
+    model.backbone.norm.float()
     weights.save(model, tmp_path)
-    assert same(weights.load(tmp_path), model)
+    again = weights.load(tmp_path)
+    assert same(again, model)
+    kinds = [{name: t.dtype for name, t in m.state_dict().items()} for m in (model, again)]
+    assert kinds[0] == kinds[1]
+    assert {p.dtype for p in weights.load(tmp_path, dtype=torch.float64).parameters()} == {
+        torch.float64
+    }
+
+
+def test_nothing_is_drawn_that_the_file_overwrites(tmp_path: Path) -> None:
+    for name, model in our_models().items():
+        weights.save(model, tmp_path / name)
+        torch.manual_seed(0)
+        weights.load(tmp_path / name)
+        drawn = torch.rand(3)
+        torch.manual_seed(0)
+        assert torch.equal(drawn, torch.rand(3)), name
+
+
+def test_a_description_may_not_lead_out_of_its_folder(tmp_path: Path) -> None:
+    weights.save(tiny_gpt(), tmp_path / "model")
+    path = tmp_path / "model" / "labkit.json"
+    whole = json.loads(path.read_text())
+    for bad in ("../weights-a.safetensors", "/etc/passwd", None, ["a"], "weights-0.safetensors"):
+        seal(path, whole | {"weights": bad})
+        with pytest.raises(WeightsError, match="which is not in"):
+            weights.load(tmp_path / "model")
+    for name in ("weights", "model", "checksums"):
+        seal(path, {key: value for key, value in whole.items() if key != name})
+        with pytest.raises(WeightsError):
+            weights.load(tmp_path / "model")
+    seal(path, whole | {"format": 2})
+    with pytest.raises(WeightsError, match="the format 2"):
+        weights.load(tmp_path / "model")
 
 
 def test_a_model_that_its_config_does_not_describe_is_refused(tmp_path: Path) -> None:
@@ -601,17 +641,13 @@ def test_memory_stays_small_until_the_file_is_checked(tmp_path: Path) -> None:
     write_release("GPT2Model", tmp_path)
     config = tmp_path / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"n_embd": 40_000}))
-    program = (
-        "import sys, resource, labkit.weights as w\n"
-        "resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))\n"
-        "try: w.load(sys.argv[1])\n"
-        "except w.WeightsError as error: print(error)\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    assert "has the shape [61, 16]" in run.stdout
-    assert "[61, 40000]" in run.stdout
+
+    def load() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
+        with pytest.raises(WeightsError, match=r"shape \[61, 16\].*\[61, 40000\]"):
+            weights.load(tmp_path)
+
+    assert os.waitstatus_to_exitcode(in_a_child(load)) == 0
 
 
 # Writing
@@ -644,48 +680,58 @@ def test_a_save_that_fails_leaves_the_old_folder_whole(
     assert len(list(tmp_path.iterdir())) == 2, "what the failed save left behind is gone"
 
 
+def in_a_child(work: Callable[[], None]) -> int:
+    """Do something in a child of this process, which may be killed; its wait status."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        torch.set_num_threads(1)
+        try:
+            work()
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+
 def test_a_full_disk_leaves_the_old_folder_whole(tmp_path: Path) -> None:
-    old = tiny_gpt()
+    old, new = tiny_gpt(), tiny_gpt()
     weights.save(old, tmp_path)
-    program = (
-        "import signal, resource, sys, torch, labkit.weights as w\n"
-        "model = w.load(sys.argv[1])\n"
-        "with torch.no_grad(): model.backbone.norm.bias += 1\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n"
-        "w.save(model, sys.argv[1])\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True
-    )
-    assert run.returncode == 1, run.stderr
+    with torch.no_grad():
+        new.backbone.norm.bias += 1
+
+    def save() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))
+        try:
+            weights.save(new, tmp_path)
+        except Exception as error:
+            raise OSError(str(error)) from error
+
+    assert os.waitstatus_to_exitcode(in_a_child(save)) == 1
     assert same(weights.load(tmp_path), old)
 
 
 @pytest.mark.parametrize("after", ["write", "write_json"])
 def test_a_killed_save_leaves_a_whole_folder(after: str, tmp_path: Path) -> None:
     """The process is killed just after one of the two files is in its place."""
-    old = tiny_gpt()
+    old, new = tiny_gpt(), tiny_gpt()
     weights.save(old, tmp_path)
-    program = (
-        "import os, signal, sys, torch, labkit.weights as w\n"
-        "from labkit.weights import ours\n"
-        "model = w.load(sys.argv[1])\n"
-        "with torch.no_grad(): model.backbone.norm.bias += 1\n"
-        f"real = ours.{after}\n"
-        "def write(*given):\n"
-        "    real(*given)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"ours.{after} = write\n"
-        "w.save(model, sys.argv[1])\n"
-    )
-    run = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True)
-    assert run.returncode == -9
-    again = weights.load(tmp_path)
-    if after == "write":
-        assert same(again, old)
-    else:
-        assert torch.equal(again.backbone.norm.bias, old.backbone.norm.bias + 1)
+    with torch.no_grad():
+        new.backbone.norm.bias += 1
+
+    def save() -> None:
+        real = getattr(ours, after)
+
+        def write(*given: Any) -> None:
+            real(*given)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(ours, after, write)
+        weights.save(new, tmp_path)
+
+    assert os.waitstatus_to_exitcode(in_a_child(save)) == -signal.SIGKILL
+    assert same(weights.load(tmp_path), old if after == "write" else new)
     weights.save(old, tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -746,15 +792,27 @@ def test_the_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_real_library_offline(tmp_path: Path) -> None:
+    """What was fetched once is found; what was not gives one clear message."""
     pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
-    program = (
-        "import labkit.weights as w\ntry: w.load('gpt2')\nexcept w.WeightsError as e: print(e)"
-    )
-    settings = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    cache = tmp_path / "hub" / "models--someone--tiny"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs" / "main").write_text("0123")
+    write_release("GPT2Model", cache / "snapshots" / "0123")
+    program = """
+import labkit.weights as w
+print(type(w.load("someone/tiny")).__name__)
+try:
+    w.load("gpt2")
+except w.WeightsError as error:
+    print(error)
+"""
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | settings
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | offline
     )
-    assert "there is no folder 'gpt2', and it cannot be fetched" in run.stdout, run.stderr
+    said = run.stdout.splitlines()
+    assert said[0] == "GPT", run.stderr
+    assert "there is no folder 'gpt2', and it cannot be fetched" in said[1]
 
 
 def test_the_tokenizer_beside_the_weights(tmp_path: Path) -> None:

@@ -7,12 +7,11 @@ machine where nothing is installed yet.
 
 import importlib
 import importlib.util
-import subprocess
 import sys
 from collections.abc import Sequence
 
 from labkit import __version__
-from labkit.cli.environment import venv_python
+from labkit.cli.environment import become, venv_python
 from labkit.cli.parser import Parser, fail, nearest
 
 # name: (module, function, what it does).  `function(parser, words) -> exit code`
@@ -24,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "course": ("labkit.cli.notebooks", "course", "run every notebook; measure time and memory"),
     "notebooks": ("labkit.cli.notebooks", "notebooks", "execute notebooks and store their outputs"),
     "bench": ("labkit.cli.suite", "bench", "run the benchmarks, all or some"),
+    "costs": ("labkit.cli.costs", "costs", "what it costs to train a model, or what money buys"),
     "pins": ("labkit.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
 }
 # These set up `.venv` themselves, or need nothing of it; the others need what is installed there.
@@ -54,7 +54,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if name not in NEED_NOTHING and not asks_for_help and importlib.util.find_spec("torch") is None:
         python = venv_python()
         if python is not None and python.exists():
-            return subprocess.call([str(python), "-m", "labkit", *words])
+            return become([str(python), "-m", "labkit", *words])
         if name != "doctor":
             fail(f"labkit {name}: torch is not installed in {sys.executable}: `make lab` (without "
                  "make: `python -m labkit lab`) sets up .venv with everything in it")  # fmt: skip

@@ -49,6 +49,14 @@ def ready_python(here: bool) -> str:
         fail(str(error), code=1)
 
 
+def become(command: list[str]) -> int:
+    """Go on as another program, which then gets Ctrl-C itself; Windows can only wait for it."""
+    if os.name == "nt":
+        return subprocess.call(command)
+    sys.stdout.flush()
+    os.execv(command[0], command)
+
+
 def stamp(root: Path) -> str:
     """Return what `.venv` depends on, as a hash: the inputs, this Python and the place."""
     digest = hashlib.sha256(f"{sys.version}|{root}".encode())

@@ -62,9 +62,10 @@ def run_part(name: str, command: Sequence[str]) -> Part:
     """Run one part, showing what it prints, and keep the line that sums it up."""
     print(f"\n--- {name}: {' '.join(command[1:])}", flush=True)
     start, last = time.perf_counter(), ""
+    settings = {**os.environ, **REPEATABLE, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
-        command, cwd=checkout(), env={**os.environ, **REPEATABLE}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        command, cwd=checkout(), env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace",
     ) as process:  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:

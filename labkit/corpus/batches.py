@@ -121,6 +121,12 @@ class Windows(Batches):
             return super().at(step)
         return self._of_length(self.length(step)).at(step)
 
+    def once(self) -> Iterator[Batch]:
+        """Every window once and in order, at the length of the first step."""
+        if not callable(self.length):
+            return super().once()
+        return self._of_length(self.length(0)).once()
+
     @cached_property
     def _of_length(self) -> "Callable[[int], Windows]":
         return lru_cache(maxsize=2)(lambda length: replace(self, length=length))

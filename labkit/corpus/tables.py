@@ -33,7 +33,7 @@ def from_table(
     if len(files) > 1:
         raise ValueError(f"{str(path)!r} matches {len(files)} files: a table is one file")
     file = files[0]
-    wanted = [name for name in (text, second, label) if name is not None]
+    wanted = _wanted(text, second, label)
     # The labels are few words: they are read first, so that all sides number them alike, and so
     # that a broken row is known at once.
     classes = ordered(row[-1] for row in _rows(file, wanted, header)) if label else ()
@@ -42,9 +42,21 @@ def from_table(
 
     def read() -> Iterator[Document]:
         for row in _rows(file, wanted, header):
-            yield Document(tuple(row[:parts]), number[row[-1]] if label else None)
+            yield _document(row[:parts], number[row[-1]] if label else None)
 
     return Documents(read, classes, lambda: f"{content([file])} {wanted} {header}")
+
+
+def _wanted(text: str, second: str | None, label: str | None) -> list[str]:
+    if second is not None and label is None:
+        raise ValueError(
+            f"the pairs of {text!r} and {second!r} have no label: name its column, too"
+        )
+    return [name for name in (text, second, label) if name is not None]
+
+
+def _document(texts: Sequence[str], label: int | None) -> Document:
+    return Document(sentences(texts[0]) if label is None else tuple(texts), label)
 
 
 def _rows(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[str]]:
@@ -93,7 +105,13 @@ def _objects(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[s
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}: give an object such as {{{wanted[0]!r}: …}}")
         _have(wanted, row, f"{path}, line {number}")
-        yield [str(row[name]) for name in wanted]
+        yield [_written(row[name], name, f"{path}, line {number}") for name in wanted]
+
+
+def _written(value: Any, column: str, where: str) -> str:
+    if value is None:
+        raise ValueError(f"{where}: {column!r} is null; give a text, or leave the row out")
+    return str(value)
 
 
 def _have(wanted: Iterable[str], columns: Iterable[str], where: str) -> None:
@@ -117,25 +135,23 @@ def from_hub(
     """A data set of the hub by its name, or one that the library `datasets` has loaded already."""
     if isinstance(data, str):
         data = _library().load_dataset(data, config, split=split)
-    wanted = [name for name in (text, second, label) if name is not None]
+    wanted = _wanted(text, second, label)
     _have(wanted, data.column_names, "the data set")
     classes: tuple[str, ...] = ()
     if label:
         # The hub's own numbers stay, where it has names for them.
-        classes = tuple(getattr(data.features[label], "names", ())) or ordered(
-            str(value) for value in data.unique(label)
-        )
+        named = hasattr(data.features[label], "names")
+        values = map(str, data.unique(label))
+        classes = tuple(data.features[label].names) if named else ordered(values)
     number = {name: n for n, name in enumerate(classes)}
 
     def read() -> Iterator[Document]:
-        for row in data.select_columns(wanted):
-            if label is None:
-                yield Document(sentences(row[text]))
-                continue
-            value = row[label]
-            known = value if hasattr(data.features[label], "names") else number[str(value)]
-            texts = (row[text],) if second is None else (row[text], row[second])
-            yield Document(texts, known)
+        columns = [name for name in (text, second) if name is not None]
+        for place, row in enumerate(data.select_columns(wanted)):
+            texts = [_written(row[name], name, f"row {place}") for name in columns]
+            value = row[label] if label else None
+            known = value if label is None or named else number[str(value)]
+            yield _document(texts, known)
 
     return Documents(read, classes, lambda: f"{data._fingerprint} {wanted}")
 

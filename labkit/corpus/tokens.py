@@ -15,6 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Encoding
 
 from labkit.corpus.documents import Document, Documents
 from labkit.tokenizers import Tokenizer, Vocabulary
@@ -132,8 +134,8 @@ def encode(
 ) -> Iterator[Arrays]:
     """The corpus in stretches, of which the ends count from the beginning of the corpus."""
     tokens = sentences = 0
-    for some in _chunks(documents):
-        arrays = _encode(some, tokenizer, separator)
+    for some, encodings in _ahead(_chunks(documents), tokenizer):
+        arrays = _numbers(some, encodings, separator)
         yield arrays._replace(
             sentence_ends=arrays.sentence_ends + tokens,
             document_ends=arrays.document_ends + sentences,
@@ -160,10 +162,27 @@ def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield some
 
 
-def _encode(documents: list[Document], tokenizer: Tokenizer, separator: int | None) -> Arrays:
-    parts = [part for document in documents for part in document.parts]
-    encodings = tokenizer.library.encode_batch(parts, add_special_tokens=False)
-    sizes = np.fromiter(map(len, encodings), np.int64, len(parts))
+def _ahead(
+    chunks: Iterable[list[Document]], tokenizer: Tokenizer
+) -> Iterator[tuple[list[Document], list[Encoding]]]:
+    """Tokenize one chunk while the numbers of the one before are being collected."""
+    with ThreadPoolExecutor(1) as pool:
+        before = None
+        for some in chunks:
+            parts = [part for document in some for part in document.parts]
+            begun = (
+                some,
+                pool.submit(tokenizer.library.encode_batch, parts, add_special_tokens=False),
+            )
+            if before is not None:
+                yield before[0], before[1].result()
+            before = begun
+        if before is not None:
+            yield before[0], before[1].result()
+
+
+def _numbers(documents: list[Document], encodings: list[Encoding], separator: int | None) -> Arrays:
+    sizes = np.fromiter(map(len, encodings), np.int64, len(encodings))
     total = int(sizes.sum())
     ids = chain.from_iterable(encoding.ids for encoding in encodings)
     words = chain.from_iterable(encoding.word_ids for encoding in encodings)

@@ -37,7 +37,8 @@ def load(
     """The model in a folder, or on the hub when there is no such folder, ready to evaluate.
 
     A release with a head for words gives a `LanguageModel`, one with a head for labels a
-    `Classifier`, one without a head the backbone.  `dtype` is the file's own unless given.
+    `Classifier`, one without a head the backbone; where there is a head for pairs of sentences
+    beside the one for words, it is `model.pair`.  `dtype` is the file's own unless given.
     """
     folder = find(source)
     own = (folder / DESCRIPTION).is_file()
@@ -48,6 +49,10 @@ def load(
         ours.check_numbers(folder, plan.entries)
     model = _build(plan, device, dtype)
     parts = plan.names(model)
+    if own and dtype is None:
+        # A model whose tensors are not all of one kind gets back each as it was.
+        for name, entry in plan.entries.items():
+            parts[name].data = parts[name].data.to(entry.dtype)
 
     @torch.no_grad()
     def put(name: str, tensor: Tensor) -> None:
@@ -75,9 +80,11 @@ class Undrawn(TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Every function of torch does its work, but random weights stay what memory held."""
-        if function in {Tensor.normal_, Tensor.uniform_}:
-            return args[0]
-        return function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        # torch's own normal_ and uniform_, and what torch.nn.init makes of them.
+        if getattr(function, "__name__", "").endswith(("normal_", "uniform_")):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 def _widest(entries: dict[str, Entry]) -> torch.dtype:

@@ -114,46 +114,55 @@ def _tuples(value: Any) -> Any:
 
 def _describe_head(head: nn.Module, backbone: nn.Module) -> dict[str, Any]:
     """The class of a head and what it was built with."""
-    given: dict[str, Any]
-    match head:
-        case NextWord():
-            own = isinstance(words(backbone), nn.Embedding) and tied(head, words(backbone))
-            given = {
-                "tied": own,
-                "bias": head.words.bias is not None,
-                "vocabulary": head.words.out_features,
-                "width": head.words.in_features,
-            }
-        case MaskedWord():
-            given = {
-                "width": head.dense.in_features,
-                "activation": _activation(head.activation),
-                "eps": head.norm.eps,
-            }
-        case Label():
-            given = {
-                "width": head.labels.in_features,
-                "labels": head.labels.out_features,
-                "pooled": head.pool is not None,
-                "shared": head.pool is not None and head.pool is _pooler(backbone),
-                "activation": _activation(head.activation),
-                "dropout": head.dropout.p,
-            }
-        case AdaptiveWord():
-            given = {}
-        case Pooled():
-            given = {
-                "width": (head.inner or head.labels).in_features // len(head.parts),
-                "labels": head.labels.out_features,
-                "parts": head.parts,
-                "inner": None if head.inner is None else head.inner.out_features,
-                "dropout": head.dropout.p,
-            }
-        case Span():
-            given = {"width": head.ends.in_features}
-        case _:
-            raise WeightsError(f"labkit.weights cannot describe a head {type(head).__name__}")
-    return {"class": type(head).__name__, **given}
+    describers: dict[type, Callable[[Any, nn.Module], dict[str, Any]]] = {
+        NextWord: _next_word,
+        MaskedWord: _masked_word,
+        AdaptiveWord: lambda head, backbone: {},
+        Label: _label,
+        Pooled: _pooled,
+        Span: lambda head, backbone: {"width": head.ends.in_features},
+    }
+    if type(head) not in describers:
+        raise WeightsError(
+            f"labkit.weights cannot describe a head {type(head).__name__}; it can save "
+            f"{', '.join(known.__name__ for known in describers)}"
+        )
+    return {"class": type(head).__name__, **describers[type(head)](head, backbone)}
+
+
+def _next_word(head: NextWord, backbone: nn.Module) -> dict[str, Any]:
+    return {
+        "tied": isinstance(words(backbone), nn.Embedding) and tied(head, words(backbone)),
+        "bias": head.words.bias is not None,
+        "vocabulary": head.words.out_features,
+        "width": head.words.in_features,
+    }
+
+
+def _masked_word(head: MaskedWord, backbone: nn.Module) -> dict[str, Any]:
+    activation = _activation(head.activation)
+    return {"width": head.dense.in_features, "activation": activation, "eps": head.norm.eps}
+
+
+def _label(head: Label, backbone: nn.Module) -> dict[str, Any]:
+    return {
+        "width": head.labels.in_features,
+        "labels": head.labels.out_features,
+        "pooled": head.pool is not None,
+        "shared": head.pool is not None and head.pool is _pooler(backbone),
+        "activation": _activation(head.activation),
+        "dropout": head.dropout.p,
+    }
+
+
+def _pooled(head: Pooled, backbone: nn.Module) -> dict[str, Any]:
+    return {
+        "width": (head.inner or head.labels).in_features // len(head.parts),
+        "labels": head.labels.out_features,
+        "parts": head.parts,
+        "inner": None if head.inner is None else head.inner.out_features,
+        "dropout": head.dropout.p,
+    }
 
 
 def _build_head(description: dict[str, Any], backbone: nn.Module) -> nn.Module:

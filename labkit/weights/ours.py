@@ -6,6 +6,7 @@ written last: until it is in place, the folder holds the old model, and from the
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,9 @@ FORMAT = 1
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
     """Everything that makes the model what it is, under our own names, tied weights once."""
-    names = dict(model.named_parameters())
-    every = dict(model.named_parameters(remove_duplicate=False))
-    kept = {name: value for name, value in model.state_dict().items() if name not in every}
-    return names | kept
+    tables = dict(model.named_buffers())
+    kept = {name: tables[name] for name in model.state_dict() if name in tables}
+    return dict(model.named_parameters()) | kept
 
 
 def save(model: nn.Module, folder: Path) -> None:
@@ -56,9 +56,8 @@ def save(model: nn.Module, folder: Path) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a file is an older one of weights, or what a killed process left behind."""
-    parts = name.endswith(".part") and name.startswith((f".{DESCRIPTION}.", ".weights-"))
-    return parts or (name.startswith("weights-") and name.endswith(".safetensors"))
+    """Whether this is the name of a file of weights, as `save` gives it."""
+    return re.fullmatch(r"weights-\w+\.safetensors", name) is not None
 
 
 def _check_rebuilds(description: dict[str, Any], named: Mapping[str, Tensor]) -> None:
@@ -90,16 +89,18 @@ def plan(folder: Path) -> Plan:
         )
     if _hash({k: v for k, v in whole.items() if k != "checksum"}) != whole.get("checksum"):
         raise WeightsError(f"{path} is damaged or was edited: it is not what was saved")
-    return Plan(
-        lambda: build(whole["model"], path), tensors, read_header(folder / whole["weights"])
-    )
+    file = whole.get("weights")
+    # No name may lead out of the folder.
+    if not isinstance(file, str) or not _is_ours(file) or not (folder / file).is_file():
+        raise WeightsError(f"{path} names the file of weights {file!r}, which is not in {folder}")
+    return Plan(lambda: build(whole.get("model"), path), tensors, read_header(folder / file))
 
 
 def check_numbers(folder: Path, entries: Mapping[str, Entry]) -> None:
     """Compare the numbers on disk with their checksums."""
-    sums = read_json(folder / DESCRIPTION)["checksums"]
+    sums = read_json(folder / DESCRIPTION).get("checksums")
     for name, entry in entries.items():
-        if digest(entry) != sums.get(name):
+        if not isinstance(sums, dict) or digest(entry) != sums.get(name):
             raise WeightsError(
                 f"the tensor {name!r} in {entry.file} is damaged: its numbers are not those that "
                 "were saved; save the model again, or copy the folder again"

@@ -22,6 +22,8 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 def plan(folder: Path) -> Plan:
     """What the folder of a release holds."""
+    if not (folder / CONFIG).is_file():
+        raise WeightsError(f"{folder} holds no model: neither labkit.json nor {CONFIG} is there")
     values = read_json(folder / CONFIG)
     kind = kind_of(values, folder / CONFIG)
     entries = tidy(kind, files_of(folder))

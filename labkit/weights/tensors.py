@@ -183,9 +183,9 @@ def check(found: Mapping[str, Entry], wanted: Mapping[str, Tensor], where: Path)
                 f"the tensor {entry.name!r} in {entry.file} holds {entry.dtype}, "
                 f"the model needs {tensor.dtype}"
             )
-    if extra := [name for name in found if name not in wanted]:
+    if extra := [entry for name, entry in found.items() if name not in wanted]:
         raise WeightsError(
-            f"{found[extra[0]].file} has the tensor {extra[0]!r}, which the model that the folder "
+            f"{extra[0].file} has the tensor {extra[0].name!r}, which the model that the folder "
             f"describes has no place for ({len(extra)} such in all)"
         )
 
@@ -220,8 +220,9 @@ def digest(entry: Entry) -> str:
 
 def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a file of tensors, whole or not at all."""
+    whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as part:
-        save_file(dict(tensors), part, metadata={"format": "pt"})
+        save_file(whole, part, metadata={"format": "pt"})
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -247,12 +248,16 @@ def read_json(path: Path) -> dict[str, Any]:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file to write, which takes the place of `path` only when it is whole on disk."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    # What processes that were killed left behind; one that writes beside us starts later.
+    left = list(path.parent.glob(".*.part"))
     try:
         yield part
         _sync(part)
         os.replace(part, path)
         if os.name == "posix":
             _sync(path.parent)
+        for old in left:
+            old.unlink(missing_ok=True)
     finally:
         part.unlink(missing_ok=True)
 

@@ -157,6 +157,6 @@ def _watched(model: LanguageModel, tokens: Tensor, real: Tensor):
 
 
 CASES = [
-    Case("AWD-LSTM", "next word, AR, TAR, padding, memory", "loops", _used),
-    Case("AWD-LSTM", "the same in training, all dropouts on", "loops", _trained),
+    Case("AWD-LSTM", "next word, AR, TAR, padding, memory", loops.PAPER, _used),
+    Case("AWD-LSTM", "the same in training, all dropouts on", loops.PAPER, _trained),
 ]

@@ -1,8 +1,9 @@
 """ELMo against loops over letters and words."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from labkit.heads import NextWord
 from labkit.masking import real_keys
 from labkit.models.elmo import ELMo, ELMoConfig, Mixed, WeightedSum, spell
 from labkit.recurrence import halves
@@ -55,6 +56,7 @@ def _direction(p: dict[str, Tensor], way: str, text: list[Tensor], memory):
 def _compare(dtype: torch.dtype, spelled: bool, normalise: bool) -> Differences:
     mix = WeightedSum(CONFIG.layers + 1, normalise=normalise)
     model = loops.random_weights(Mixed(ELMo(CONFIG, WORDS), mix).to(dtype))
+    head = loops.random_weights(NextWord(nn.Embedding(len(WORDS), CONFIG.width)).to(dtype), 1)
     p = dict(model.backbone.named_parameters())
     blank = [(torch.zeros(6, dtype=dtype), torch.zeros(10, dtype=dtype))] * CONFIG.layers
     found = []
@@ -84,6 +86,7 @@ def _compare(dtype: torch.dtype, spelled: bool, normalise: bool) -> Differences:
                     pairs = zip(one, other[::-1], strict=True)
                     layers[i].append([torch.cat(pair) for pair in pairs])
             found.append(_differences(model, states, real, layers, ends, normalise))
+            found.append(_both_directions(model, head, states, tokens, real, layers[-1]))
             starts = [[tuple(x.detach() for x in hc) for hc in row] for row in ends]
             memory = tuple(tuple(x.detach() for x in layer) for layer in states.memory)
     return merge(found)
@@ -108,15 +111,43 @@ def _differences(model, states, real, layers, ends, normalise: bool) -> Differen
     return {
         "layers": largest(ours, theirs),
         "gradients": largest(
-            torch.autograd.grad(states.hidden[real].sin().sum(), weights),
-            torch.autograd.grad(mixed.sin().sum(), weights),
+            torch.autograd.grad(states.hidden[real].sin().sum(), weights, retain_graph=True),
+            torch.autograd.grad(mixed.sin().sum(), weights, retain_graph=True),
+        ),
+    }
+
+
+def _both_directions(model, head, states, tokens: Tensor, real: Tensor, top) -> Differences:
+    """Section 3.1: the next word and the one before, by one softmax; a word alone asks nothing."""
+    left, right = (half.layers[-2] for half in halves(states))
+    both = real[:, 1:] & real[:, :-1]
+    words = head.words.weight
+    asked = [
+        (h, int(tokens[row, place + step]))
+        for row, text in enumerate(top)
+        for place, state in enumerate(text)
+        for h, step in ((state[: CONFIG.width], 1), (state[CONFIG.width :], -1))
+        if 0 <= place + step < len(text)
+    ]
+    if not asked:
+        return {}
+    expected = sum(loops.surprise(words @ h, word) for h, word in asked) / len(asked)
+    ahead = head.losses_N(left[:, :-1][both], tokens[:, 1:][both])
+    back = head.losses_N(right[:, 1:][both], tokens[:, :-1][both])
+    loss = (ahead.mean() + back.mean()) / 2
+    weights = [*model.backbone.parameters(), *head.parameters()]
+    return {
+        "loss": largest([loss], [expected]),
+        "gradients": largest(
+            torch.autograd.grad(loss, weights, retain_graph=True),
+            torch.autograd.grad(expected, weights),
         ),
     }
 
 
 CASES = [
-    Case("ELMo", "all layers, padding, memory, mix", "loops",
+    Case("ELMo", "all layers, padding, memory, mix", loops.PAPER,
          lambda dtype: _compare(dtype, False, False)),
-    Case("ELMo", "words given by letters, normalised mix", "loops",
+    Case("ELMo", "words given by letters, normalised mix", loops.PAPER,
          lambda dtype: _compare(dtype, True, True)),
 ]  # fmt: skip

@@ -54,4 +54,4 @@ def _run(dtype: torch.dtype, batch: int, length: int, experts: int, used: int) -
     }
 
 
-CASES = [Case("Experts", "top-k routing, balance", "loops", _compare)]
+CASES = [Case("Experts", "top-k routing, balance", loops.PAPER, _compare)]

@@ -6,6 +6,9 @@ A text is a list of vectors, `p` the parameters of a model by name. Nothing here
 import torch
 from torch import Tensor, nn
 
+PAPER = "loops from the paper"
+"""What these references are called in the table."""
+
 Vector = Tensor
 Parameters = dict[str, Tensor]
 

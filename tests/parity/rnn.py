@@ -171,18 +171,18 @@ def _memory_case(cell: str, activation: str = "sigmoid") -> Case:
         return merge(_one_way(cell, dtype, lengths, activation) for lengths in shapes)
 
     name = {"elman": f"Elman ({activation})", "gru": "GRU", "lstm": "LSTM"}[cell]
-    return Case(name, "next word, padding, memory", "loops", compare)
+    return Case(name, "next word, padding, memory", loops.PAPER, compare)
 
 
 CASES = [
-    Case("Bag of words", "pooling, padding", "loops", _bag),
-    Case("CNN", "kernels 3, 5, 11, padding", "loops", _convolutions),
+    Case("Bag of words", "pooling, padding", loops.PAPER, _bag),
+    Case("CNN", "kernels 3, 5, 11, padding", loops.PAPER, _convolutions),
     _memory_case("elman"),
     _memory_case("elman", "tanh"),
     _memory_case("gru"),
     _memory_case("lstm"),
     *(
-        Case(name, "both ways, padding", "loops", lambda dtype, c=cell: _both_ways(c, dtype))
+        Case(name, "both ways, padding", loops.PAPER, lambda dtype, c=cell: _both_ways(c, dtype))
         for name, cell in (("Elman", "elman"), ("GRU", "gru"), ("LSTM", "lstm"))
     ),
 ]

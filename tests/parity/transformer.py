@@ -212,6 +212,6 @@ def _torch(dtype: torch.dtype) -> Differences:
 
 
 CASES = [
-    Case("Transformer", "encoder, decoder, padding, teacher forcing", "loops", _loops),
+    Case("Transformer", "encoder, decoder, padding, teacher forcing", loops.PAPER, _loops),
     Case("Transformer", "encoder, decoder, padding", "torch.nn", _torch),
 ]

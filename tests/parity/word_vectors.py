@@ -60,6 +60,6 @@ def _cbow(dtype: torch.dtype) -> Differences:
 
 
 CASES = [
-    Case("Skip-gram", "negative samples", "loops", _skip_gram),
-    Case("CBOW", "negative samples, ragged windows", "loops", _cbow),
+    Case("Skip-gram", "negative samples", loops.PAPER, _skip_gram),
+    Case("CBOW", "negative samples, ragged windows", loops.PAPER, _cbow),
 ]
