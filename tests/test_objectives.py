@@ -33,6 +33,7 @@ from labkit.corpus import Batch, Pairs, Streams, Windows, from_documents, tokeni
 from labkit.heads import Label, MaskedWord, NextWord
 from labkit.hiding import ordinary
 from labkit.models.bert import BERT, BERTConfig
+from labkit.models.elmo import Mixed, WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.word_vectors import draw, noise_law
 from labkit.objectives import (
@@ -569,3 +570,17 @@ def test_a_stream_is_read_once_from_its_first_word_to_its_last():
     for text_ in texts:
         numbers = [int(word[1:]) for word in text_.split()]
         assert numbers == list(range(numbers[0], numbers[0] + 18))
+
+
+def test_wrapped_backbones_read_as_they_do_alone():
+    """A mix of layers is still told its segments, and still looks left."""
+    given = batch()
+    for name in ("BERT, label", "GPT, label"):
+        pairing = named(name)
+        model, objective = pairing.model(), pairing.objective()
+        expected = run(objective, model, given).loss
+        model.backbone = Mixed(model.backbone, WeightedSum(3))
+        model.backbone.mix.double()
+        # All the weight on the last layer.
+        model.backbone.mix.weights.data = torch.tensor([0.0, 0.0, 1e4]).double()
+        assert torch.allclose(run(objective, model, given).loss, expected)
