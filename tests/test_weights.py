@@ -319,7 +319,7 @@ def our_models() -> dict[str, nn.Module]:
         "xlnet": XLNet(XLNetConfig(61, 16, 2, 4)),
         "transformer": Transformer(TransformerConfig(61, 16, 2, 4, 24)),
         "rnn": Classifier(rnn, Pooled(16, 3, parts=("mean", "last"), dropout=0.1)),
-        "convolutions": Convolutions(ConvolutionsConfig(61, 8, 4, kernels=(2, 3))),
+        "convolutions": Convolutions(ConvolutionsConfig(61, 8, 4, kernels=(3, 5))),
         "bag": Bag(BagConfig(61, 8)),
         "vectors": WordVectors(WordVectorsConfig(61, 8)),
         "awd_lstm": LanguageModel(awd, NextWord(awd.token, bias=True)),
