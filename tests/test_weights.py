@@ -198,8 +198,9 @@ def test_a_tied_copy_must_be_a_copy(tmp_path: Path) -> None:
         weights.load(tmp_path)
 
 
-def test_a_head_that_is_not_tied(tmp_path: Path) -> None:
-    theirs = write_release("GPT2LMHeadModel", tmp_path / "theirs", tie_word_embeddings=False)
+@pytest.mark.parametrize("name", ["OpenAIGPTLMHeadModel", "GPT2LMHeadModel", "XLNetLMHeadModel"])
+def test_a_head_that_is_not_tied(name: str, tmp_path: Path) -> None:
+    theirs = write_release(name, tmp_path / "theirs", tie_word_embeddings=False)
     ours = weights.load(tmp_path / "theirs")
     assert isinstance(ours, LanguageModel)
     assert ours.head.words.weight is not ours.backbone.token.weight
@@ -208,6 +209,8 @@ def test_a_head_that_is_not_tied(tmp_path: Path) -> None:
     )
     weights.save_release(ours, tmp_path / "ours")
     assert same(weights.load(tmp_path / "ours"), ours)
+    files = [load_file(tmp_path / who / "model.safetensors") for who in ("theirs", "ours")]
+    assert files[0].keys() == files[1].keys()
     weights.save(ours, tmp_path / "own")
     assert same(weights.load(tmp_path / "own"), ours)
 

@@ -58,12 +58,8 @@ CLASSIFIER = {"bert": "cls.seq_relationship", "albert": "sop_classifier.classifi
 """Where the head for labels is called `classifier` when it is the only head."""
 
 
-LOOSE = "lm_head.weight"
-"""The matrix of a head for words that is not the embedding."""
-
-
 def loose(model: Any) -> bool:
-    """Whether the head for words has a matrix of its own."""
+    """Whether the head for words has a matrix of its own, which else repeats the embedding."""
     head = getattr(model, "head", None)
     return isinstance(head, NextWord) and not tied(head, model.backbone.token)
 
@@ -86,19 +82,14 @@ def build(kind: str, values: Mapping[str, Any], shapes: Shapes, where: Path) -> 
     backbone = MODELS[kind][0](config)
     words = _word_head(kind, backbone, values, shapes)
     label = _label_head(kind, backbone, shapes, where)
-    if (
-        words is None
-        and label is None
-        and "span" in ARCHITECTURES[kind]
-        and SPAN.keys() <= {*shapes}
-    ):
+    if words is not None:
+        model = LanguageModel(backbone, words)
+        if label is not None:
+            model.pair = label
+        return model
+    if label is None and "span" in ARCHITECTURES[kind] and "qa_outputs" in _tops(shapes):
         return Classifier(backbone, Span(config.width))
-    if words is None:
-        return backbone if label is None else Classifier(backbone, label)
-    model = LanguageModel(backbone, words)
-    if label is not None:
-        model.pair = label
-    return model
+    return backbone if label is None else Classifier(backbone, label)
 
 
 def _tops(shapes: Shapes) -> set[str]:
@@ -147,7 +138,7 @@ def release_names(kind: str, model: Any) -> dict[str, Tensor]:
         for row in kinds.get(type(head), release.words):
             names |= _parts(row, head)
     if loose(model):
-        names[LOOSE] = model.head.words.weight
+        names[release.copies[0]] = model.head.words.weight
     return names
 
 
