@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from labkit.attention import KeysValues
 from labkit.dropout import Dropout
@@ -204,3 +205,21 @@ def initialise(model: nn.Module, std: float = 0.02) -> None:
             module.weight.normal_(std=std)
         if isinstance(module, nn.Linear) and module.bias is not None:
             module.bias.zero_()
+
+
+class Undrawn(TorchFunctionMode):
+    """Builds models without drawing their weights, which takes long where a file overwrites them.
+
+    with Undrawn():
+        model = GPT(config)
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Every function of torch does its work, but random weights stay what memory held."""
+        kwargs = kwargs or {}
+        # torch's own normal_ and uniform_, and what torch.nn.init makes of them.
+        if getattr(function, "__name__", "").endswith(("normal_", "uniform_")):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
