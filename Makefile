@@ -12,6 +12,9 @@ test:       ## set up what is missing and run everything that CI runs
 course:     ## run every notebook and write the measured table into the README
 	@$(PYTHON) -m labkit course --table
 
+bench:      ## run the benchmarks
+	@$(PYTHON) -m labkit bench
+
 notebooks:  ## execute the notebooks and store their outputs, normalised
 	@$(PYTHON) -m labkit notebooks
 

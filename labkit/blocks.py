@@ -77,9 +77,9 @@ class FeedForward(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        """narrow(dropout(activation(widen(x))))"""
-        return self.narrow(self.dropout(self.activation(self.widen(x_BTD))))
+    def forward(self, x: Tensor) -> Tensor:
+        """narrow(dropout(activation(widen(x)))), of states [B, T, D] or of picked ones [N, D]."""
+        return self.narrow(self.dropout(self.activation(self.widen(x))))
 
 
 class Experts(nn.Module):
@@ -102,19 +102,19 @@ class Experts(nn.Module):
             FeedForward(width, inner, activation=activation) for _ in range(experts)
         )
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        """What the chosen experts say, weighed."""
-        x_ND = x_BTD.flatten(0, -2)
+    def forward(self, x: Tensor) -> Tensor:
+        """What the chosen experts say of each position, weighed."""
+        x_ND = x.flatten(0, -2)
         likely, chosen = self.router(x_ND).softmax(dim=-1).topk(self.used, dim=-1)
         weights = (likely / likely.sum(dim=-1, keepdim=True)).flatten()
         # All positions of one expert side by side, so that each expert is called once.
         order = chosen.flatten().argsort(stable=True)
         counts = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
         groups = x_ND[order // self.used].split(counts)
-        said = torch.cat([e(x) for e, x in zip(self.experts, groups, strict=True)])
+        said = torch.cat([e(part) for e, part in zip(self.experts, groups, strict=True)])
         weighed = said * weights[order].unsqueeze(-1)
         y_ND = torch.zeros_like(x_ND, dtype=weighed.dtype).index_add(0, order // self.used, weighed)
-        return y_ND.view_as(x_BTD)
+        return y_ND.view_as(x)
 
 
 @contextmanager
@@ -140,9 +140,10 @@ def balance(scores: Tensor, used: int) -> Tensor:
     experts * sum_e (share of the choices that fell on e) * (mean probability of e): the first
     factor has no gradient, the second lowers whatever was chosen too often.
     """
-    likely = scores.float().softmax(dim=-1)
+    likely = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
     chosen = likely.topk(used, dim=-1).indices
-    shares = chosen.flatten().bincount(minlength=scores.shape[-1]) / chosen.numel()
+    counts = chosen.flatten().bincount(minlength=scores.shape[-1])
+    shares = counts.to(likely.dtype) / chosen.numel()
     return scores.shape[-1] * (shares * likely.mean(dim=0)).sum()
 
 

@@ -11,7 +11,6 @@ One output holds 64 bits, enough for two positions. Read `Chance.bits` first.
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -80,17 +79,21 @@ class Chance:
         """Whole numbers from 0 to high - 1 for each position, int64 [B, T]; high may be [B, 1]."""
         if isinstance(high, int) and not 0 < high <= 2**31:
             raise ValueError(f"high is {high}: give 1 to 2^31, the numbers are 0 … high - 1")
-        # The high half of a product: no share of the numbers is off by more than high / 2^32.
-        return self.bits(purpose, positions).long().add_(2**31).mul_(high).bitwise_right_shift_(32)
+        return scaled(self.bits(purpose, positions), high)
 
     def permutation(self, purpose: str, positions: int) -> Tensor:
         """A random order of the positions for each row, int64 [B, T]."""
         return self.bits(purpose, positions).argsort(dim=1, stable=True)
 
 
-@lru_cache(maxsize=2)
+def scaled(bits: Tensor, high: int | Tensor) -> Tensor:
+    """Whole numbers from 0 to high - 1, one for each 32 random bits."""
+    # The high half of a product: no share of the numbers is off by more than high / 2^32.
+    return bits.long().add_(2**31).mul_(high).bitwise_right_shift_(32)
+
+
 def shuffled(size: int, *key: int | str) -> Tensor:
-    """The numbers 0 … size - 1 in a random order that depends on the key alone; not to be changed."""
+    """The numbers 0 … size - 1 in an order that the key decides."""
     # The low bits of each random number make room for the number it is drawn for: sorting them in
     # place takes no second array, and there are no ties.
     low = (1 << size.bit_length()) - 1

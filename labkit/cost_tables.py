@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import NamedTuple
 
-from labkit.costs import PETAFLOP_PER_SECOND, SECONDS_PER_DAY, Shape
+from labkit.costs import PETAFLOP_PER_SECOND, SECONDS_PER_DAY, petaflop_days
+from labkit.counting import Shape
 from labkit.paths import data_path
 
 Row = dict[str, str]
@@ -138,7 +139,7 @@ def _row(name: str, column: str, printed: str, computed: str, note: str) -> Reco
 def _three_digits(number: Decimal) -> str:
     """As the paper prints it: 5.325E+20 becomes 5.33E+20, which a binary float would miss."""
     with localcontext(Context(prec=3, rounding=ROUND_HALF_UP)):
-        return f"{+number:.2E}"
+        return f"{float(+number):.2E}"
 
 
 def table_d1() -> Iterator[Recomputed]:
@@ -157,7 +158,7 @@ def table_d1() -> Iterator[Recomputed]:
         yield _row(row["model"], "flop per parameter", printed, f"{product:g}", row["note"])
 
 
-def _shape(row: Row) -> Shape:
+def shape(row: Row) -> Shape:
     """A row of Table 2.1 with GPT-2's vocabulary and the context of all GPT-3s."""
     return Shape(int(row["layers"]), int(row["width"]), vocabulary=50257, context=2048)
 
@@ -166,7 +167,7 @@ def table_21() -> Iterator[Recomputed]:
     """Table 2.1 of Brown et al. 2020: parameters and widths from the shapes."""
     for row in read("table_21"):
         number, unit = row["printed_parameters"][:-1], row["printed_parameters"][-1]
-        count = _shape(row).parameters / {"M": 1e6, "B": 1e9}[unit]
+        count = shape(row).parameters / {"M": 1e6, "B": 1e9}[unit]
         digits = len(number.partition(".")[2])
         yield _row(row["model"], "parameters", number, f"{count:.{digits}f}", row["note"])
         width = str(int(row["heads"]) * int(row["head_width"]))
@@ -180,3 +181,28 @@ def table_22(tokens_billion: float = 300) -> Iterator[Recomputed]:
         digits = len(row["printed_epochs"].partition(".")[2])
         printed = row["printed_epochs"]
         yield _row(row["dataset"], "epochs", printed, f"{epochs:.{digits}f}", row["note"])
+
+
+# ---- compute by model --------------------------------------------------------------------------
+
+
+class Compute(NamedTuple):
+    """What one model took to train."""
+
+    model: str
+    family: str
+    petaflop_days: float
+
+
+def compute_by_model() -> list[Compute]:
+    """Training compute in the order of the lectures: GPT, BERT, RoBERTa, T5, GPT-3, GPT-4."""
+    known = {f"{row.name}.{row.quantity}": row.estimate for row in derived()}
+    paper = {family: list[Compute]() for family in ("BERT", "RoBERTa", "T5", "GPT-3")}
+    for row in read("table_d1"):
+        flop = float(row["parameters_million"]) * float(row["tokens_billion"]) * 1e15
+        days = petaflop_days(flop * float(row["flop_per_parameter_and_token"]))
+        family = next(name for name in paper if row["model"].startswith(name))
+        paper[family].append(Compute(row["model"], family, days))
+    first = Compute("GPT", "GPT and GPT-4", known["gpt.pf_days"])
+    last = Compute("GPT-4 (rumour)", "GPT and GPT-4", known["gpt-4.pf_days"])
+    return [first, *(row for rows in paper.values() for row in rows), last]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.chance import Chance
+from labkit.chance import Chance, scaled
 from labkit.tokenizers import Vocabulary
 
 
@@ -87,12 +87,12 @@ def choose_spans(
     start, length_table = _span_law(rate, stop, longest)
     before = longest - 1
     width = candidates_BT.shape[1] + before
-    place_T = torch.arange(width, device=candidates_BT.device)
+    place = torch.arange(width, device=candidates_BT.device)
     table = torch.tensor(length_table, device=candidates_BT.device)
-    lengths_BT = 1 + torch.searchsorted(table, chance.uniform("length", width), right=True)
-    starts_BT = chance.uniform("hide", width) < start
-    end_BT = ((place_T + lengths_BT) * starts_BT).cummax(dim=1).values
-    return (end_BT > place_T)[:, before:] & candidates_BT
+    lengths = 1 + torch.searchsorted(table, chance.uniform("length", width), right=True)
+    starts = chance.uniform("hide", width) < start
+    ends = ((place + lengths) * starts).cummax(dim=1).values
+    return (ends > place)[:, before:] & candidates_BT
 
 
 @lru_cache
@@ -127,24 +127,32 @@ def corrupt(
     all equally frequent.
     """
     masked, swapped, _ = shares
-    length, device = tokens_BT.shape[1], tokens_BT.device
+    length = tokens_BT.shape[1]
+    # Only what is predicted is looked at from here on: a small part of the text.
+    place_N = predicted_BT.flatten().nonzero().squeeze(1)
     # One draw decides between the three fates, so the shares cannot overlap.
-    fate_BT = chance.uniform("fate", length)
-    seen_BT = tokens_BT.clone()
+    fate_N = chance.uniform("fate", length).flatten()[place_N]
+    seen_BT = tokens_BT.clone(memory_format=torch.contiguous_format)
+    seen = seen_BT.view(-1)
     if masked:
         assert vocabulary.mask is not None
-        seen_BT[predicted_BT & (fate_BT < masked)] = vocabulary.mask
+        seen[place_N[fate_N < masked]] = vocabulary.mask
     if swapped:
-        swap = predicted_BT & (fate_BT >= masked) & (fate_BT < masked + swapped)
-        words_N = _ordinary_words(vocabulary, device).nonzero().squeeze(1)
-        if frequencies is None:
-            drawn_N = chance.integers("word", length, len(words_N))[swap]
-        else:
-            law_N = frequencies.to(device)[words_N].double().cumsum(0)
-            draws_N = chance.uniform("word", length)[swap].double() * law_N[-1]
-            drawn_N = torch.searchsorted(law_N, draws_N, right=True)
-        seen_BT[swap] = words_N[drawn_N]
+        swap = place_N[(fate_N >= masked) & (fate_N < masked + swapped)]
+        seen[swap] = _words(vocabulary, frequencies, chance, length, swap)
     return seen_BT
+
+
+def _words(
+    vocabulary: Vocabulary, frequencies: Tensor | None, chance: Chance, length: int, swap: Tensor
+) -> Tensor:
+    """A random word for each place of the batch in `swap`."""
+    words = _ordinary_words(vocabulary, swap.device).nonzero().squeeze(1)
+    if frequencies is None:
+        return words[scaled(chance.bits("word", length).flatten()[swap], len(words))]
+    law = frequencies.to(swap.device)[words].double().cumsum(0)
+    draws = chance.uniform("word", length).flatten()[swap].double() * law[-1]
+    return words[torch.searchsorted(law, draws, right=True)]
 
 
 class Order(NamedTuple):

@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
-from labkit import cost_tables, costs
+from labkit import cost_tables, costs, counting
 from labkit.blocks import LanguageModel
-from labkit.costs import BESIROGLU, HOFFMANN, Shape
+from labkit.costs import BESIROGLU, HOFFMANN
+from labkit.counting import Shape
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 
@@ -16,6 +17,7 @@ SHAPES = [
     Shape(layers=3, width=64, vocabulary=100, context=128, heads=4),
     Shape(layers=2, width=96, vocabulary=700, context=32, heads=4, inner=128),
 ]
+MIXTURE = Shape(layers=2, width=32, vocabulary=60, context=16, heads=4, experts=5, experts_used=2)
 
 
 def build(shape: Shape) -> LanguageModel:
@@ -26,6 +28,8 @@ def build(shape: Shape) -> LanguageModel:
         heads=shape.heads,
         context=shape.context,
         inner=shape.inner,
+        experts=shape.experts if shape.experts > 1 else None,
+        experts_used=shape.experts_used,
         dropout=0.0,
     )
     backbone = GPT(config)
@@ -35,7 +39,7 @@ def build(shape: Shape) -> LanguageModel:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_parameters_by_formula_equal_those_of_the_model(shape):
     model = build(shape)
-    counted = costs.parameters(model)
+    counted = counting.parameters(model)
     assert counted.total == shape.parameters == sum(p.numel() for p in model.parameters())
     assert counted.active == counted.total
     assert counted.embeddings == (shape.vocabulary + shape.context) * shape.width
@@ -43,43 +47,58 @@ def test_parameters_by_formula_equal_those_of_the_model(shape):
     assert counted.attention == attention
 
 
+def test_a_mixture_has_more_parameters_and_no_more_operations():
+    """A token visits two of five experts, and costs what two experts and the router cost."""
+    counted = counting.parameters(build(MIXTURE))
+    assert counted.total == MIXTURE.parameters
+    each = 2 * 32 * 128 + 32 + 128
+    assert counted.active == counted.total - 2 * 3 * each
+    tokens = torch.randint(0, 60, (2, 16))
+    flop = counting.counted_flop(build(MIXTURE), tokens, training=False)
+    router = 2 * 2 * 32 * 5
+    per_token = counting.formula_flop_per_token(MIXTURE, training=False) + router
+    assert flop == tokens.numel() * per_token
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_closed_formula_is_what_torch_counts(shape, training):
     tokens = torch.zeros(2, shape.context, dtype=torch.long)
-    counted = costs.counted_flop(build(shape), tokens, training=training)
-    assert counted == tokens.numel() * costs.formula_flop_per_token(shape, training=training)
+    counted = counting.counted_flop(build(shape), tokens, training=training)
+    assert counted == tokens.numel() * counting.formula_flop_per_token(shape, training=training)
 
 
 def test_six_n_d_lacks_only_attention_and_biases():
     """6 N D counts the tied embedding once, as the last product; positions and biases are small."""
     shape = Shape(layers=12, width=768, vocabulary=50257, context=1024, heads=12)
-    rule = costs.rule_flop(shape.parameters, 1)
-    full = costs.formula_flop_per_token(shape)
-    assert rule / full == pytest.approx(1 - costs.attention_share(shape), rel=0.01)
+    rule = counting.rule_flop(shape.parameters, 1)
+    full = counting.formula_flop_per_token(shape)
+    assert rule / full == pytest.approx(1 - counting.attention_share(shape), rel=0.01)
     longer = Shape(layers=12, width=768, vocabulary=50257, context=8192, heads=12)
-    assert costs.attention_share(shape) < costs.attention_share(longer)
+    assert counting.attention_share(shape) < counting.attention_share(longer)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("shape", SHAPES[1:])
 def test_activations_by_formula_are_near_what_torch_keeps(shape, batch):
     tokens = torch.zeros(batch, shape.context, dtype=torch.long)
-    kept = costs.saved_bytes(build(shape), tokens)
-    formula = costs.activation_bytes(shape, batch, 4, False) - 4 * tokens.numel() * shape.vocabulary
+    kept = counting.saved_bytes(build(shape), tokens)
+    formula = (
+        counting.activation_bytes(shape, batch, 4, False) - 4 * tokens.numel() * shape.vocabulary
+    )
     assert kept == pytest.approx(formula, rel=0.12)
 
 
 def test_checkpointing_keeps_less_and_memory_adds_up():
     shape = SHAPES[1]
-    full = costs.training_memory(shape, batch=4)
-    saved = costs.training_memory(shape, batch=4, checkpointing=True)
+    full = counting.training_memory(shape, batch=4)
+    saved = counting.training_memory(shape, batch=4, checkpointing=True)
     assert saved.activations_bytes < full.activations_bytes
     assert saved[:3] == full[:3]
     state = full.weights_bytes + full.gradients_bytes + full.optimizer_bytes
     assert state == 16 * shape.parameters
     assert full.total_bytes == state + full.activations_bytes
-    float32 = costs.training_memory(shape, batch=4, precision="float32")
+    float32 = counting.training_memory(shape, batch=4, precision="float32")
     assert float32.total_bytes - float32.activations_bytes == 16 * shape.parameters
 
 
@@ -88,7 +107,7 @@ def test_the_cache_holds_what_gpt_remembers():
     gpt = build(shape).backbone
     memory = gpt(torch.zeros(2, shape.context, dtype=torch.long), memory=()).memory
     held = sum(part.numel() * 4 for layer in memory for part in layer)
-    assert held == costs.cache_bytes(shape, batch=2, precision="float32")
+    assert held == counting.cache_bytes(shape, batch=2, precision="float32")
 
 
 def test_days_money_and_energy_of_a_run():
@@ -138,7 +157,7 @@ def test_a_share_above_one_is_refused(mfu):
 
 def test_unknown_precision_and_too_many_experts_are_refused():
     with pytest.raises(ValueError, match="choose one of float32, bfloat16, float16"):
-        costs.training_memory(SHAPES[0], precision="int3")
+        counting.training_memory(SHAPES[0], precision="int3")
     with pytest.raises(ValueError, match="3 experts are used of only 2"):
         Shape(layers=1, width=8, vocabulary=10, context=8, experts=2, experts_used=3)
 
@@ -203,3 +222,27 @@ def test_formulas_compute(formula, value):
 def test_anything_but_arithmetic_is_refused(formula):
     with pytest.raises(ValueError, match=r"formula|only numbers|no cell"):
         cost_tables.compute(formula, {"a.b": 5.0})
+
+
+def test_the_figure_shows_every_model_in_the_order_of_the_lectures(tmp_path):
+    from labkit.figures import compute_by_model
+
+    rows = cost_tables.compute_by_model()
+    assert [rows[0].model, rows[1].model, rows[-1].model] == ["GPT", "BERT-Base", "GPT-4 (rumour)"]
+    assert len(rows) == 17 + 2
+    printed = {row["model"]: float(row["pf_days"]) for row in cost_tables.read("table_d1")}
+    for row in rows[1:-1]:
+        assert row.petaflop_days == pytest.approx(printed[row.model], rel=0.005)
+    axes = compute_by_model().axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [row.model for row in rows]
+    widths = [bar.get_width() for bar in axes.patches]
+    assert widths == [row.petaflop_days for row in rows]
+
+
+def test_six_n_d_loses_its_truth_with_the_context():
+    from labkit.cli.costs import agreement
+
+    shares = [[float(c.rstrip("%")) for c in line.split()[-4:]] for line in agreement()[2:]]
+    for row in shares:
+        assert row == sorted(row, reverse=True)
+    assert shares[-1][1] > 95 > 60 > shares[0][3]

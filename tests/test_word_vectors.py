@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from labkit.masking import real_keys
 from labkit.models.word_vectors import (
@@ -28,56 +27,6 @@ def model(dtype: torch.dtype = torch.float64, words: int = 11, width: int = 5) -
     torch.nn.init.normal_(made.token.weight)
     torch.nn.init.normal_(made.company.weight)
     return made
-
-
-def sigmoid(x: Tensor) -> Tensor:
-    return 1 / (1 + torch.exp(-x))
-
-
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE)
-def test_skip_gram_is_the_formula_and_so_are_its_gradients(dtype: torch.dtype) -> None:
-    vectors = model(dtype)
-    centres, company = torch.tensor([1, 4, 4, 0]), torch.tensor([2, 3, 4, 10])
-    noise = torch.tensor([[5, 6, 5], [0, 3, 9], [1, 1, 1], [10, 2, 7]])
-    losses = vectors.skip_gram(centres, company, noise)
-    found = torch.autograd.grad(losses.sum(), list(vectors.parameters()))
-    v, u = vectors.token.weight, vectors.company.weight
-    naive = []
-    for centre, near, wrong in zip(centres.tolist(), company.tolist(), noise.tolist(), strict=True):
-        loss = -torch.log(sigmoid(torch.dot(u[near], v[centre])))
-        for word in wrong:
-            loss = loss - torch.log(sigmoid(-torch.dot(u[word], v[centre])))
-        naive.append(loss)
-    expected = torch.autograd.grad(sum(naive), list(vectors.parameters()))
-    torch.testing.assert_close(losses, torch.stack(naive), atol=TOLERANCE[dtype], rtol=0)
-    for got, want in zip(found, expected, strict=True):
-        torch.testing.assert_close(got, want, atol=TOLERANCE[dtype], rtol=0)
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE)
-def test_cbow_is_the_formula_and_so_are_its_gradients(dtype: torch.dtype) -> None:
-    vectors = model(dtype)
-    company = torch.tensor([[1, 2, 3, 4], [0, 0, 7, 7]])
-    present = torch.tensor([[True, True, False, True], [False, False, True, False]])
-    centres, noise = torch.tensor([9, 8]), torch.tensor([[1, 2], [9, 0]])
-    losses = vectors.cbow(company, present, centres, noise)
-    found = torch.autograd.grad(losses.sum(), list(vectors.parameters()))
-    v, u = vectors.token.weight, vectors.company.weight
-    naive = []
-    for i in range(2):
-        seen = [v[company[i, k]] for k in range(4) if present[i, k]]
-        mean = sum(seen) / len(seen)
-        loss = -torch.log(sigmoid(torch.dot(u[centres[i]], mean)))
-        for word in noise[i]:
-            loss = loss - torch.log(sigmoid(-torch.dot(u[word], mean)))
-        naive.append(loss)
-    expected = torch.autograd.grad(sum(naive), list(vectors.parameters()))
-    torch.testing.assert_close(losses, torch.stack(naive), atol=TOLERANCE[dtype], rtol=0)
-    for got, want in zip(found, expected, strict=True):
-        torch.testing.assert_close(got, want, atol=TOLERANCE[dtype], rtol=0)
 
 
 def test_first_loss_is_that_of_coins() -> None:

@@ -5,17 +5,14 @@ the module of the command that was called is imported, so `--help` answers at on
 machine where nothing is installed yet.
 """
 
-import argparse
-import difflib
 import importlib
 import importlib.util
-import re
-import subprocess
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from labkit import __version__
+from labkit.cli.environment import become, venv_python
+from labkit.cli.parser import Parser, fail, nearest
 
 # name: (module, function, what it does).  `function(parser, words) -> exit code`
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -25,10 +22,12 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "run": ("labkit.cli.notebooks", "run", "run one notebook with parameters of your own"),
     "course": ("labkit.cli.notebooks", "course", "run every notebook; measure time and memory"),
     "notebooks": ("labkit.cli.notebooks", "notebooks", "execute notebooks and store their outputs"),
+    "bench": ("labkit.cli.suite", "bench", "run the benchmarks, all or some"),
+    "costs": ("labkit.cli.costs", "costs", "what it costs to train a model, or what money buys"),
     "pins": ("labkit.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
 }
-# These set up the environment themselves, or must answer where there is none.
-BEFORE_SETUP = ("lab", "test", "pins", "doctor")
+# These set up `.venv` themselves, or need nothing of it; the others need what is installed there.
+NEED_NOTHING = ("lab", "test", "pins")
 
 EXAMPLES = """examples:
   python -m labkit lab                                  open the course
@@ -36,32 +35,6 @@ EXAMPLES = """examples:
   python -m labkit run 00 --profile laptop -p seed 3    one notebook, other parameters
   python -m labkit run --help                           everything about one command
 """
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line and name the nearest right word."""
-
-    def __init__(self, prog: str, description: str) -> None:
-        super().__init__(prog=prog, description=description, allow_abbrev=False)
-
-    def error(self, message: str) -> NoReturn:
-        """Print one line and leave with exit code 2."""
-        known = [word for action in self._actions for word in action.option_strings]
-        known += [str(c) for action in self._actions for c in action.choices or ()]
-        given = re.findall(r"(?:invalid choice: '|arguments: )([^' ]+)", message)
-        fail(f"{self.prog}: {message}{nearest(given[0], known) if given else ''}")
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """Return "; did you mean …?" for the known word nearest to `word`, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
-def fail(message: str, code: int = 2) -> NoReturn:
-    """Print one line on standard error and leave."""
-    print(" ".join(message.split()), file=sys.stderr)
-    raise SystemExit(code)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -78,28 +51,16 @@ def main(words: Sequence[str] | None = None) -> int:
         fail(f"labkit: there is no command {name}{nearest(name, list(COMMANDS))} "
              f"(the commands: {', '.join(COMMANDS)})")  # fmt: skip
     asks_for_help = any(word in ("-h", "--help") for word in words[1:])
-    if importlib.util.find_spec("torch") is None and not asks_for_help:
-        code = hand_over(words)
-        if code is not None:
-            return code
+    if name not in NEED_NOTHING and not asks_for_help and importlib.util.find_spec("torch") is None:
+        python = venv_python()
+        if python is not None and python.exists():
+            return become([str(python), "-m", "labkit", *words])
+        if name != "doctor":
+            fail(f"labkit {name}: torch is not installed in {sys.executable}: `make lab` (without "
+                 "make: `python -m labkit lab`) sets up .venv with everything in it")  # fmt: skip
     module, function, summary = COMMANDS[name]
     parser = Parser(prog=f"labkit {name}", description=summary[0].upper() + summary[1:] + ".")
     return int(getattr(importlib.import_module(module), function)(parser, words[1:]))
-
-
-def hand_over(words: Sequence[str]) -> int | None:
-    """Run the command with the checkout's own Python, where this Python has nothing installed."""
-    from labkit.cli.environment import venv_python
-
-    if words[0] in ("lab", "test", "pins"):
-        return None
-    python = venv_python()
-    if python is not None and python.exists():
-        return subprocess.call([str(python), "-m", "labkit", *words])
-    if words[0] in BEFORE_SETUP:
-        return None
-    fail(f"labkit {words[0]}: torch is not installed in {sys.executable}: `make lab` (on Windows: "
-         "`python -m labkit lab`) sets up .venv with everything in it")  # fmt: skip
 
 
 def overview() -> str:

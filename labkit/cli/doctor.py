@@ -8,12 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator, Sequence
 
 from labkit import __version__
-from labkit.cli import Parser
+from labkit.cli.parser import Parser
 from labkit.paths import checkout
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -22,21 +21,20 @@ GIB = 2**30
 
 def doctor(parser: Parser, words: Sequence[str]) -> int:
     """Print one line for each thing that the course depends on."""
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long to measure [1]")
-    args = parser.parse_args(words)
-    for name, finding in findings(args.seconds):
+    parser.parse_args(words)
+    for name, finding in findings():
         print(f"{name:<12} {finding}", flush=True)
     return 0
 
 
-def findings(seconds: float) -> Iterator[tuple[str, str]]:
+def findings() -> Iterator[tuple[str, str]]:
     """Yield what was found, a name and a finding at a time."""
     yield "labkit", f"{__version__}, {'a checkout' if checkout() else 'an installed package'}"
     yield "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if importlib.util.find_spec("torch") is None:
         yield "torch", f"not installed in {sys.executable}: `make lab` sets up .venv"
     else:
-        yield from machine(seconds)
+        yield from machine()
     yield "Jupyter", version_of("jupyterlab")
     yield "Chromium", chromium_found()
     for extra, names in requirements().items():
@@ -44,10 +42,14 @@ def findings(seconds: float) -> Iterator[tuple[str, str]]:
         yield f"[{extra}]", f"lacks {', '.join(missing)}" if missing else "installed"
 
 
-def machine(seconds: float) -> Iterator[tuple[str, str]]:
+def machine() -> Iterator[tuple[str, str]]:
     """Yield what torch says about this machine."""
     import psutil
     import torch
+
+    from labkit.computing import precision_of
+    from labkit.plans import Plan
+    from labkit.speed import measured_peak
 
     yield "torch", torch.__version__
     memory = psutil.virtual_memory()
@@ -61,38 +63,12 @@ def machine(seconds: float) -> Iterator[tuple[str, str]]:
         yield "GPU", f"{gpu.name}, {gpu.total_memory / GIB:.1f} GB, {free / GIB:.1f} GB of it free"
     else:
         yield "GPU", "none; everything in the course also runs without one"
-    yield "precision", precision()
-    for name in ("float32", "bfloat16"):
-        speed = matrix_speed(name, device, seconds / 2)
-        yield name, f"{speed / 1e9:,.0f} GFLOP/s in a product of matrices on the {device}"
-
-
-def precision() -> str:
-    """Return the precision that training uses on this machine."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return "float32 (on a CPU it is the fastest that loses nothing)"
-    if torch.cuda.is_bf16_supported(including_emulation=False):
-        return "bfloat16 with float32 weights"
-    return "float16 with float32 weights and a scaled loss"
-
-
-def matrix_speed(dtype: str, device: str, seconds: float) -> float:
-    """Return the operations per second of a product of two square matrices, measured."""
-    import torch
-
-    size = 1024 if device == "cpu" else 8192
-    a = torch.randn(size, size, device=device).to(getattr(torch, dtype))
-    wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
-    a @ a  # the first call sets things up
-    wait()
-    start, count = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds:
-        a @ a
-        wait()
-        count += 1
-    return 2 * size**3 * count / (time.perf_counter() - start)
+    precision = precision_of(Plan(steps=1), torch.device(device))
+    yield "precision", f"{precision}".removeprefix("torch.") + ", unless a plan says otherwise"
+    for dtype in (torch.float32, torch.bfloat16):
+        speed = measured_peak(device, dtype) / 1e9
+        name = f"{dtype}".removeprefix("torch.")
+        yield name, f"{speed:,.0f} GFLOP/s in a product of matrices on the {device}"
 
 
 def find_chromium() -> str | None:

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.cli import Parser, fail
+from labkit.cli.parser import Parser, fail
 from labkit.paths import checkout
 
 EXTRAS = "dev,hub,cluster,lecture,real"
@@ -47,6 +47,14 @@ def ready_python(here: bool) -> str:
         return str(prepare(root))
     except SetupError as error:
         fail(str(error), code=1)
+
+
+def become(command: list[str]) -> int:
+    """Go on as another program, which then gets Ctrl-C itself; Windows can only wait for it."""
+    if os.name == "nt":
+        return subprocess.call(command)
+    sys.stdout.flush()
+    os.execv(command[0], command)
 
 
 def stamp(root: Path) -> str:

@@ -1,12 +1,11 @@
 """Open the course in JupyterLab, on this machine alone."""
 
 import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.cli import Parser
-from labkit.cli.environment import ready_python
+from labkit.cli.environment import become, ready_python
+from labkit.cli.parser import Parser
 from labkit.paths import checkout
 
 START = "notebooks/00_start_here.ipynb"
@@ -21,10 +20,7 @@ def lab(parser: Parser, words: Sequence[str]) -> int:
     command = [ready_python(args.here), *server(checkout() or Path.cwd(), args.port)]
     if args.no_browser:
         command.append("--no-browser")
-    try:
-        return subprocess.call(command)
-    except KeyboardInterrupt:
-        return 0
+    return become(command)
 
 
 def server(root: Path, port: int) -> list[str]:

@@ -16,13 +16,16 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.cli import Parser, fail, nearest
 from labkit.cli.parameters import ParameterError, checked
+from labkit.cli.parser import Parser, fail, nearest
 from labkit.paths import checkout
 
 PROFILES = ("smoke", "laptop", "gpu")
 # Seconds that one cell may take: a cell that hangs ends with an error, not never.
 TIMEOUT = {"smoke": 300, "laptop": 1800, "gpu": 24 * 3600}
+# What is stored and what is tested runs alike: with one thread, since more add up in another
+# order (two processes of one thread are faster than one of two besides), and without the hub.
+REPEATABLE = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 KEPT_CELL_METADATA = ("tags", "jupyter", "slideshow", "editable", "deletable")
 START_MARK, END_MARK = "<!-- notebooks: begin -->", "<!-- notebooks: end -->"
 
@@ -94,6 +97,7 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
     import nbformat
     from nbclient import NotebookClient
 
+    os.environ.update(REPEATABLE)
     for path in [find(name) for name in args.names] or every_notebook():
         notebook = nbformat.read(path, as_version=4)
         folder = {"metadata": {"path": str(path.parent)}}

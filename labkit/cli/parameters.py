@@ -8,7 +8,7 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
-from labkit.cli import nearest
+from labkit.cli.parser import nearest
 
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -50,31 +50,38 @@ def kind_of(annotation: str, default: str) -> str:
 
 def value(word: str, kind: str) -> object:
     """Return the word as a value of a type such as `int`, `float | None` or `list[int]`."""
-    kinds = [part.strip() for part in kind.replace("Optional[", "None | ").rstrip("]").split("|")]
-    if "None" in kinds and word == "None":
+    wanted = ast.parse(kind.strip(), mode="eval").body
+    if fits(None, wanted) and word == "None":
         return None
-    for part in kinds:
-        try:
-            return plain_value(word, part.split("[")[0])
-        except (ValueError, SyntaxError, KeyError):
-            continue
-    raise ValueError(f"{word!r} is not of type {kind}")
+    if fits("", wanted):
+        return word
+    if fits(True, wanted) and word.lower() in BOOLEANS:
+        return BOOLEANS[word.lower()]
+    try:
+        found = ast.literal_eval(word)
+    except (ValueError, SyntaxError):
+        found = word
+    if not fits(found, wanted):
+        raise ValueError(f"{word!r} is not of type {kind}")
+    return float(found) if kind == "float" else found
 
 
-def plain_value(word: str, kind: str) -> object:
-    """Return the word as a value of one plain type."""
-    match kind:
-        case "str":
-            return word
-        case "bool":
-            return BOOLEANS[word.lower()]
-        case "int":
-            return int(word)
-        case "float":
-            return float(word)
-        case "list" | "tuple" | "dict" | "set":
-            found = ast.literal_eval(word)
-            if type(found).__name__ != kind:
-                raise ValueError(f"{word!r} is a {type(found).__name__}")
-            return found
-    raise ValueError(f"values of type {kind} cannot be given on the command line")
+def fits(found: object, wanted: ast.expr) -> bool:
+    """Say whether a value is of the type that an annotation asks for."""
+    match wanted:
+        case ast.BinOp(left=left, right=right):  # a | b
+            return fits(found, left) or fits(found, right)
+        case ast.Constant(value=None):
+            return found is None
+        case ast.Subscript(value=ast.Name(id="Optional"), slice=inner):
+            return found is None or fits(found, inner)
+        case ast.Subscript(value=whole, slice=inner):
+            parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            items = found if isinstance(found, list | tuple | set) else ()
+            known = [part for part in parts if ast.unparse(part) != "..."]
+            return fits(found, whole) and all(any(fits(x, p) for p in known) for x in items)
+        case ast.Name(id="float"):
+            return type(found) in (int, float)
+        case ast.Name(id=name):
+            return type(found).__name__ == name
+    return False

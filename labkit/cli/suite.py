@@ -7,12 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from labkit.cli import Parser, fail
 from labkit.cli.environment import ready_python
+from labkit.cli.notebooks import REPEATABLE
+from labkit.cli.parser import Parser, fail, nearest
 from labkit.paths import checkout
 
-# The tests measure nothing, so two processes with a thread each beat one process with two.
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 PYTEST = ("-m", "pytest", "-q")
 TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
 PARTS: dict[str, tuple[str, ...]] = {
@@ -44,7 +43,8 @@ def test(parser: Parser, words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     for name in args.parts:
         if name not in PARTS:
-            parser.error(f"invalid choice: '{name}' (choose from {', '.join(PARTS)})")
+            fail(f"labkit test: there is no part {name}{nearest(name, list(PARTS))} "
+                 f"(the parts: {', '.join(PARTS)})")  # fmt: skip
     if checkout() is None:
         fail("labkit test: the tests belong to a checkout, and this is an installed package")
     python = ready_python(args.here)
@@ -62,9 +62,10 @@ def run_part(name: str, command: Sequence[str]) -> Part:
     """Run one part, showing what it prints, and keep the line that sums it up."""
     print(f"\n--- {name}: {' '.join(command[1:])}", flush=True)
     start, last = time.perf_counter(), ""
+    settings = {**os.environ, **REPEATABLE, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
-        command, cwd=checkout(), env={**os.environ, **ONE_THREAD}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        command, cwd=checkout(), env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace",
     ) as process:  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
@@ -72,3 +73,26 @@ def run_part(name: str, command: Sequence[str]) -> Part:
             sys.stdout.flush()
             last = line.strip() or last
     return Part(name, time.perf_counter() - start, process.returncode, last)
+
+
+def bench(parser: Parser, words: Sequence[str]) -> int:
+    """Run benchmarks, one after another: each is a program of its own in tests/bench."""
+    parser.add_argument("names", nargs="*", help="which ones, such as awd_lstm [all]")
+    args = parser.parse_args(words)
+    root = checkout()
+    if root is None:
+        fail("labkit bench: benchmarks belong to a checkout, and this is an installed package")
+    scripts = {path.stem.removeprefix("bench_"): path
+               for path in sorted((root / "tests" / "bench").glob("bench_*.py"))}  # fmt: skip
+    for name in args.names:
+        if name not in scripts:
+            fail(f"labkit bench: there is no benchmark {name}{nearest(name, list(scripts))} "
+                 f"(the benchmarks: {', '.join(scripts) or 'none'})")  # fmt: skip
+    failed = []
+    for name in args.names or scripts:
+        print(f"\n--- {name}", flush=True)
+        if subprocess.call([sys.executable, str(scripts[name])], cwd=root):
+            failed.append(name)
+    if failed:
+        fail(f"labkit bench: failed: {', '.join(failed)}", code=1)
+    return 0

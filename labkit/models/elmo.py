@@ -130,6 +130,8 @@ class ELMo(nn.Module):
     and what follows, so they predict the next word and the one before.
     """
 
+    looks = "both"
+    """What a position may depend on when no mask is given."""
     spelling: Tensor
 
     def __init__(self, config: ELMoConfig, words: Iterable[str] | None = None) -> None:

@@ -132,7 +132,7 @@ class Transformer(nn.Module):
         width = self.config.width
         places_T = torch.arange(start, start + tokens_BT.shape[1], device=tokens_BT.device)
         words_BTD = self.token(tokens_BT) * math.sqrt(width)
-        return self.dropout(words_BTD + sinusoids(places_T, width).to(words_BTD.dtype))
+        return self.dropout(words_BTD + sinusoids(places_T, width, words_BTD.dtype))
 
 
 def teacher_forced(answers_BT: Tensor, begin: int) -> Tensor:

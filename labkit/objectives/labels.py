@@ -91,7 +91,7 @@ class Labels(Objective):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NextSentence(Labels):
-    """BERT: does the second segment follow the first (label 1), or is it from elsewhere (0)?"""
+    """BERT: does the second segment follow the first (label 0), or is it from elsewhere (1)?"""
 
     name: ClassVar[str] = "next sentence"
 
@@ -106,6 +106,6 @@ class NextSentence(Labels):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SentenceOrder(NextSentence):
-    """ALBERT: do two neighbouring segments stand in their order (label 1) or swapped (0)?"""
+    """ALBERT: do two neighbouring segments stand in their order (label 0) or swapped (1)?"""
 
     name: ClassVar[str] = "sentence order"

@@ -53,7 +53,7 @@ def _parts(layer: Any) -> tuple[Tensor, ...]:
 def _rebuild(kind: str, parts: list[Tensor]) -> Any:
     """One layer of a memory from its parts."""
     if kind == "keys_values":
-        return KeysValues(*parts)
+        return KeysValues(parts[0], parts[1])
     return tuple(parts) if kind == "tuple" else parts[0]
 
 

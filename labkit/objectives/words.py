@@ -16,6 +16,7 @@ from labkit import hiding
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch
+from labkit.dropout import activation, temporal_activation
 from labkit.masking import before, real_keys, same_segment, up_to
 from labkit.objectives.base import (
     Asked,
@@ -55,7 +56,8 @@ class NextToken(Continuing):
         """Every real word that has a word of its own text before it."""
         self._check(batch)
         width = batch.tokens.shape[1] - 1
-        seen = narrow(batch, width)
+        # The last word of a row is not read, wherever the row ends.
+        seen = replace(narrow(batch, width), real=batch.real[:, 1:] & batch.real[:, :-1])
         asked = Asked.where(neighbours(batch), batch.tokens[:, 1:])
         counts = {}
         if self.ar:
@@ -68,12 +70,10 @@ class NextToken(Continuing):
         """The surprise, and how large and how jumpy the states are."""
         terms = super().read(model, states, questions)
         if self.ar:
-            squares = states.layers[-1].square().mean(dim=-1)[questions.seen.real]
+            squares = activation(states.layers[-1])[questions.seen.real]
             terms["ar"] = Term(squares.sum(), questions.counts["ar"], self.ar)
         if self.tar:
-            raw_BTD = states.layers[-2]
-            steps = (raw_BTD[:, 1:] - raw_BTD[:, :-1]).square().mean(dim=-1)
-            squares = steps[neighbours(questions.seen)]
+            squares = temporal_activation(states.layers[-2])[neighbours(questions.seen)]
             terms["tar"] = Term(squares.sum(), questions.counts["tar"], self.tar)
         return terms
 

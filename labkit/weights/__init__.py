@@ -11,20 +11,20 @@ Nothing is ever unpickled.  A file is compared with the model that it should be,
 shape by shape, before any memory of the model's size is taken.  Read `load` first.
 """
 
+import functools
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from labkit.tokenizers import Tokenizer
 from labkit.weights import ours, release_read, release_write
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.places import find, real_encoder
-from labkit.weights.release_model import release_names
-from labkit.weights.tensors import Entry, WeightsError, check, read
+from labkit.weights.tensors import Entry, Plan, WeightsError, check, read
 
 __all__ = ["WeightsError", "load", "load_tokenizer", "real_encoder", "save", "save_release"]
 
@@ -32,67 +32,65 @@ Source = str | os.PathLike[str]
 
 
 def load(
-    source: Source,
-    *,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype | None = None,
+    source: Source, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> nn.Module:
     """The model in a folder, or on the hub when there is no such folder, ready to evaluate.
 
     A release with a head for words gives a `LanguageModel`, one with a head for labels a
-    `Classifier`, one without a head the backbone.  `dtype` is the file's own unless given.
+    `Classifier`, one without a head the backbone; where there is a head for pairs of sentences
+    beside the one for words, it is `model.pair`.  `dtype` is the file's own unless given.
     """
     folder = find(source)
     own = (folder / DESCRIPTION).is_file()
-    model, names, entries = _ours(folder) if own else _release(folder)
-    check(entries, {name: tuple(t.shape) for name, t in names(model).items()}, folder)
+    plan = ours.plan(folder) if own else release_read.plan(folder)
+    with torch.device("meta"):
+        check(plan.entries, plan.names(plan.make()), folder)
     if own:
-        ours.check_numbers(folder, entries)
-    _take_memory(model, device, dtype or _widest(entries))
-    parts = names(model)
+        ours.check_numbers(folder, plan.entries)
+    model = _build(plan, device, dtype)
+    parts = plan.names(model)
+    if own and dtype is None:
+        # A model whose tensors are not all of one kind gets back each as it was.
+        for name, entry in plan.entries.items():
+            parts[name].data = parts[name].data.to(entry.dtype)
 
     @torch.no_grad()
     def put(name: str, tensor: Tensor) -> None:
         parts[name].copy_(tensor)
 
-    read(entries, put)
+    read(plan.entries, put)
     return model.eval()
 
 
-Named = tuple[nn.Module, Callable[[Any], dict[str, Tensor]], dict[str, Entry]]
+def _build(plan: Plan, device: torch.device | str, dtype: torch.dtype | None) -> nn.Module:
+    """The model on its device, its weights not yet drawn, in the dtype that holds the file's."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype or _widest(plan.entries))
+    try:
+        with torch.device(device), Undrawn():
+            return plan.make()
+    finally:
+        torch.set_default_dtype(before)
 
 
-def _ours(folder: Path) -> Named:
-    """A folder of our own: the model on the meta device, its names, what the file has."""
-    model, entries = ours.described(folder)
-    return model, ours.tensors, entries
+class Undrawn(TorchFunctionMode):
+    """Weights that the file will overwrite need not be drawn: for large models, that takes long."""
 
-
-def _release(folder: Path) -> Named:
-    """The same of a release."""
-    model, kind, entries = release_read.described(folder)
-    return model, lambda model: release_names(kind, model), entries
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Every function of torch does its work, but random weights stay what memory held."""
+        kwargs = kwargs or {}
+        # torch's own normal_ and uniform_, and what torch.nn.init makes of them.
+        if getattr(function, "__name__", "").endswith(("normal_", "uniform_")):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 def _widest(entries: dict[str, Entry]) -> torch.dtype:
-    """The dtype that holds every number of a file exactly."""
-    dtypes = {entry.dtype for entry in entries.values()}
-    widest = dtypes.pop() if dtypes else torch.float32
-    for dtype in dtypes:
-        widest = torch.promote_types(widest, dtype)
-    return widest
-
-
-def _take_memory(model: nn.Module, device: torch.device | str, dtype: torch.dtype) -> None:
-    """Move a model from the meta device to a real one; weights that are tied stay tied."""
-    taken: dict[Tensor, nn.Parameter] = {}
-    for module in model.modules():
-        for name, given in module._parameters.items():
-            if given is not None:
-                if given not in taken:
-                    memory = torch.empty_like(given, device=device, dtype=dtype)
-                    taken[given] = nn.Parameter(memory, requires_grad=given.requires_grad)
-                module._parameters[name] = taken[given]
+    """The dtype of reals that holds every number of a file exactly."""
+    reals = [entry.dtype for entry in entries.values() if entry.dtype.is_floating_point]
+    return functools.reduce(torch.promote_types, reals) if reals else torch.float32
 
 
 def load_tokenizer(source: Source) -> Tokenizer:

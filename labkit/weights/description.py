@@ -12,16 +12,35 @@ import torch.nn.functional as F
 from torch import nn
 
 from labkit.blocks import ACTIVATIONS, Classifier, LanguageModel
-from labkit.heads import AdaptiveWord, Label, MaskedWord, NextWord, Span, tied
+from labkit.heads import AdaptiveWord, Label, MaskedWord, NextWord, Pooled, Span, tied
+from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
+from labkit.models.elmo import ELMo, ELMoConfig, Mixed, WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.rnn import (
+    Bag,
+    BagConfig,
+    Convolutions,
+    ConvolutionsConfig,
+    Recurrent,
+    RecurrentConfig,
+)
+from labkit.models.transformer import Transformer, TransformerConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.weights.tensors import WeightsError
 
 BACKBONES: dict[str, tuple[Callable[[Any], nn.Module], type]] = {
     "GPT": (GPT, GPTConfig),
     "BERT": (BERT, BERTConfig),
+    "Bag": (Bag, BagConfig),
+    "Convolutions": (Convolutions, ConvolutionsConfig),
+    "ELMo": (ELMo, ELMoConfig),
+    "Recurrent": (Recurrent, RecurrentConfig),
+    "Transformer": (Transformer, TransformerConfig),
+    "WordVectors": (WordVectors, WordVectorsConfig),
+    "AWDLSTM": (AWDLSTM, AWDLSTMConfig),
     "TransformerXL": (TransformerXL, TransformerXLConfig),
     "XLNet": (XLNet, XLNetConfig),
 }
@@ -41,6 +60,9 @@ def describe(model: nn.Module) -> dict[str, Any]:
         }
         return {"class": type(model).__name__, "backbone": describe(model.backbone), **heads}
     name = type(model).__name__
+    if isinstance(model, Mixed):
+        mix = {"layers": len(model.mix.weights), "normalise": model.mix.normalise}
+        return {"class": name, "backbone": describe(model.backbone), "mix": mix}
     if name not in BACKBONES or type(model) is not BACKBONES[name][0]:
         raise WeightsError(
             f"labkit.weights cannot describe a {name}; it can save {', '.join(BACKBONES)}, alone "
@@ -61,6 +83,8 @@ def build(description: Any, where: Any) -> nn.Module:
 
 def _build(description: dict[str, Any]) -> nn.Module:
     name = description["class"]
+    if name == "Mixed":
+        return Mixed(_build(description["backbone"]), WeightedSum(**description["mix"]))
     if name in WHOLES:
         backbone = _build(description["backbone"])
         whole = WHOLES[name](backbone, _build_head(description["head"], backbone))
@@ -90,32 +114,55 @@ def _tuples(value: Any) -> Any:
 
 def _describe_head(head: nn.Module, backbone: nn.Module) -> dict[str, Any]:
     """The class of a head and what it was built with."""
-    given: dict[str, Any]
-    match head:
-        case NextWord():
-            given = {"tied": tied(head, words(backbone)), "bias": head.words.bias is not None}
-        case MaskedWord():
-            given = {
-                "width": head.dense.in_features,
-                "activation": _activation(head.activation),
-                "eps": head.norm.eps,
-            }
-        case Label():
-            given = {
-                "width": head.labels.in_features,
-                "labels": head.labels.out_features,
-                "pooled": head.pool is not None,
-                "shared": head.pool is not None and head.pool is _pooler(backbone),
-                "activation": _activation(head.activation),
-                "dropout": head.dropout.p,
-            }
-        case AdaptiveWord():
-            given = {}
-        case Span():
-            given = {"width": head.ends.in_features}
-        case _:
-            raise WeightsError(f"labkit.weights cannot describe a head {type(head).__name__}")
-    return {"class": type(head).__name__, **given}
+    describers: dict[type, Callable[[Any, nn.Module], dict[str, Any]]] = {
+        NextWord: _next_word,
+        MaskedWord: _masked_word,
+        AdaptiveWord: lambda head, backbone: {},
+        Label: _label,
+        Pooled: _pooled,
+        Span: lambda head, backbone: {"width": head.ends.in_features},
+    }
+    if type(head) not in describers:
+        raise WeightsError(
+            f"labkit.weights cannot describe a head {type(head).__name__}; it can save "
+            f"{', '.join(known.__name__ for known in describers)}"
+        )
+    return {"class": type(head).__name__, **describers[type(head)](head, backbone)}
+
+
+def _next_word(head: NextWord, backbone: nn.Module) -> dict[str, Any]:
+    return {
+        "tied": isinstance(words(backbone), nn.Embedding) and tied(head, words(backbone)),
+        "bias": head.words.bias is not None,
+        "vocabulary": head.words.out_features,
+        "width": head.words.in_features,
+    }
+
+
+def _masked_word(head: MaskedWord, backbone: nn.Module) -> dict[str, Any]:
+    activation = _activation(head.activation)
+    return {"width": head.dense.in_features, "activation": activation, "eps": head.norm.eps}
+
+
+def _label(head: Label, backbone: nn.Module) -> dict[str, Any]:
+    return {
+        "width": head.labels.in_features,
+        "labels": head.labels.out_features,
+        "pooled": head.pool is not None,
+        "shared": head.pool is not None and head.pool is _pooler(backbone),
+        "activation": _activation(head.activation),
+        "dropout": head.dropout.p,
+    }
+
+
+def _pooled(head: Pooled, backbone: nn.Module) -> dict[str, Any]:
+    return {
+        "width": (head.inner or head.labels).in_features // len(head.parts),
+        "labels": head.labels.out_features,
+        "parts": head.parts,
+        "inner": None if head.inner is None else head.inner.out_features,
+        "dropout": head.dropout.p,
+    }
 
 
 def _build_head(description: dict[str, Any], backbone: nn.Module) -> nn.Module:
@@ -123,12 +170,15 @@ def _build_head(description: dict[str, Any], backbone: nn.Module) -> nn.Module:
     given = {name: value for name, value in description.items() if name != "class"}
     match description["class"]:
         case "NextWord":
-            return NextWord(words(backbone), **given)
+            shape = given.pop("vocabulary"), given.pop("width")
+            return NextWord(words(backbone) if given["tied"] else nn.Embedding(*shape), **given)
         case "MaskedWord":
             return MaskedWord(words(backbone), **given)
         case "Label":
             pool = _pooler(backbone) if given.pop("shared") else None
             return Label(**given, pool=pool)
+        case "Pooled":
+            return Pooled(**{**given, "parts": tuple(given["parts"])})
         case "AdaptiveWord":
             return AdaptiveWord(backbone.token, **given)  # type: ignore[arg-type]
         case "Span":

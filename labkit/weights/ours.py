@@ -6,6 +6,7 @@ written last: until it is in place, the folder holds the old model, and from the
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from labkit.weights.description import build, describe
 from labkit.weights.tensors import (
     Entry,
+    Plan,
     WeightsError,
     checksum,
     digest,
@@ -31,10 +33,9 @@ FORMAT = 1
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
     """Everything that makes the model what it is, under our own names, tied weights once."""
-    names = dict(model.named_parameters())
-    every = dict(model.named_parameters(remove_duplicate=False))
-    kept = {name: value for name, value in model.state_dict().items() if name not in every}
-    return names | kept
+    tables = dict(model.named_buffers())
+    kept = {name: tables[name] for name in model.state_dict() if name in tables}
+    return dict(model.named_parameters()) | kept
 
 
 def save(model: nn.Module, folder: Path) -> None:
@@ -55,9 +56,8 @@ def save(model: nn.Module, folder: Path) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a file is an older one of weights, or what a killed process left behind."""
-    parts = name.endswith(".part") and name.startswith((f".{DESCRIPTION}.", ".weights-"))
-    return parts or (name.startswith("weights-") and name.endswith(".safetensors"))
+    """Whether this is the name of a file of weights, as `save` gives it."""
+    return re.fullmatch(r"weights-\w+\.safetensors", name) is not None
 
 
 def _check_rebuilds(description: dict[str, Any], named: Mapping[str, Tensor]) -> None:
@@ -78,8 +78,8 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def described(folder: Path) -> tuple[nn.Module, dict[str, Entry]]:
-    """The model of a folder on the meta device, and its tensors, the numbers checked."""
+def plan(folder: Path) -> Plan:
+    """What a folder of our own holds."""
     path = folder / DESCRIPTION
     whole = read_json(path)
     if whole.get("format") != FORMAT:
@@ -89,17 +89,18 @@ def described(folder: Path) -> tuple[nn.Module, dict[str, Entry]]:
         )
     if _hash({k: v for k, v in whole.items() if k != "checksum"}) != whole.get("checksum"):
         raise WeightsError(f"{path} is damaged or was edited: it is not what was saved")
-    entries = read_header(folder / whole["weights"])
-    with torch.device("meta"):
-        model = build(whole["model"], path)
-    return model, entries
+    file = whole.get("weights")
+    # No name may lead out of the folder.
+    if not isinstance(file, str) or not _is_ours(file) or not (folder / file).is_file():
+        raise WeightsError(f"{path} names the file of weights {file!r}, which is not in {folder}")
+    return Plan(lambda: build(whole.get("model"), path), tensors, read_header(folder / file))
 
 
 def check_numbers(folder: Path, entries: Mapping[str, Entry]) -> None:
     """Compare the numbers on disk with their checksums."""
-    sums = read_json(folder / DESCRIPTION)["checksums"]
+    sums = read_json(folder / DESCRIPTION).get("checksums")
     for name, entry in entries.items():
-        if digest(entry) != sums.get(name):
+        if not isinstance(sums, dict) or digest(entry) != sums.get(name):
             raise WeightsError(
                 f"the tensor {name!r} in {entry.file} is damaged: its numbers are not those that "
                 "were saved; save the model again, or copy the folder again"

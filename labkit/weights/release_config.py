@@ -135,4 +135,10 @@ def write_config(kind: str, config: Any) -> dict[str, Any]:
         values[release.sizes["context"]] += getattr(config, "unused_positions", 0)
     if kind == "xlnet":
         values["mem_len"] = config.memory
+    for ours, theirs in release.sizes.items():
+        if values[theirs] is None:
+            raise WeightsError(
+                f"a release of the {kind} family cannot say {ours}=None: "
+                "save the model with labkit.weights.save"
+            )
     return {"model_type": kind, **values}

@@ -72,6 +72,10 @@ def build(kind: str, values: Mapping[str, Any], shapes: Shapes, where: Path) -> 
     config = read_config(kind, values, where / CONFIG)
     if hasattr(config, "pooler"):
         config = dataclasses.replace(config, pooler="pooler" in _tops(shapes))
+    if config.layers > len(shapes) and not getattr(config, "shared", False):
+        raise WeightsError(
+            f"{where / CONFIG} says {config.layers} layers, the folder has {len(shapes)} tensors"
+        )
     backbone = MODELS[kind][0](config)
     words = _word_head(kind, backbone, values, shapes)
     label = _label_head(kind, backbone, shapes, where)
@@ -79,7 +83,7 @@ def build(kind: str, values: Mapping[str, Any], shapes: Shapes, where: Path) -> 
         return backbone if label is None else Classifier(backbone, label)
     model = LanguageModel(backbone, words)
     if label is not None:
-        model.label = label
+        model.pair = label
     return model
 
 
@@ -123,7 +127,7 @@ def release_names(kind: str, model: Any) -> dict[str, Tensor]:
     names: dict[str, Tensor] = {}
     for row in release.rows(len(backbone.blocks)):
         names |= _parts(row, backbone)
-    for head in (getattr(model, name) for name in ("head", "label") if hasattr(model, name)):
+    for head in (getattr(model, name) for name in ("head", "pair") if hasattr(model, name)):
         for row in release.label if isinstance(head, Label) else release.words:
             names |= _parts(row, head)
     if loose(model):

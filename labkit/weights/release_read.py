@@ -5,6 +5,7 @@ several files, repeat tied weights, say `gamma` for the weight of a norm, and ke
 no weights at all.  All this is made equal before the tensors are compared with the model.
 """
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,27 +14,32 @@ from torch import nn
 
 from labkit.release_names import NO_WEIGHTS, OLD_NAMES, RELEASES, Release
 from labkit.weights.release_config import CONFIG, kind_of
-from labkit.weights.release_model import CLASSIFIER, LOOSE, build, loose
-from labkit.weights.tensors import Entry, WeightsError, digest, read_header, read_json
+from labkit.weights.release_model import CLASSIFIER, LOOSE, build, loose, release_names
+from labkit.weights.tensors import Entry, Plan, WeightsError, digest, read_header, read_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-def described(folder: Path) -> tuple[nn.Module, str, dict[str, Entry]]:
-    """The model of a release on the meta device, its family, and the tensors it is made of."""
+def plan(folder: Path) -> Plan:
+    """What the folder of a release holds."""
+    if not (folder / CONFIG).is_file():
+        raise WeightsError(f"{folder} holds no model: neither labkit.json nor {CONFIG} is there")
     values = read_json(folder / CONFIG)
     kind = kind_of(values, folder / CONFIG)
     entries = tidy(kind, files_of(folder))
     shapes = {name: entry.shape for name, entry in entries.items()}
-    try:
-        with torch.device("meta"):
-            model = build(kind, values, shapes, folder)
-    except WeightsError:
-        raise
-    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise WeightsError(f"{folder / CONFIG} describes no model: {error}") from None
-    drop_copies(RELEASES[kind], model, entries)
-    return model, kind, entries
+
+    def make() -> nn.Module:
+        try:
+            return build(kind, values, shapes, folder)
+        except WeightsError:
+            raise
+        except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise WeightsError(f"{folder / CONFIG} describes no model: {error}") from None
+
+    with torch.device("meta"):
+        drop_copies(RELEASES[kind], make(), entries)
+    return Plan(make, functools.partial(release_names, kind), entries)
 
 
 def files_of(folder: Path) -> dict[str, Entry]:
@@ -54,16 +60,17 @@ def _shards(folder: Path) -> dict[str, Entry]:
     where = read_json(folder / INDEX).get("weight_map")
     if not isinstance(where, dict) or not where:
         raise WeightsError(f"{folder / INDEX} has no weight_map")
-    entries: dict[str, Entry] = {}
-    for name in sorted({str(name) for name in where.values()}):
-        path = folder / name
+    files = sorted({str(name) for name in where.values()})
+    for name in files:
         # No name may lead out of the folder.
-        if Path(name).name != name or path.suffix != ".safetensors":
+        if Path(name).name != name or not name.endswith(".safetensors"):
             raise WeightsError(f"{folder / INDEX} names {name!r}, no safetensors file beside it")
-        if not path.is_file():
+        if not (folder / name).is_file():
             raise WeightsError(f"{folder / INDEX} names {name}, which is missing in {folder}")
+    entries: dict[str, Entry] = {}
+    for path in (folder / name for name in files):
         for tensor, entry in read_header(path).items():
-            if where.get(tensor) != name:
+            if where.get(tensor) != path.name:
                 raise WeightsError(f"{path} has {tensor!r}, which {INDEX} places elsewhere")
             entries[tensor] = entry
     if missing := [tensor for tensor in where if tensor not in entries]:

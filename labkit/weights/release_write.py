@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from labkit.heads import Label
 from labkit.release_names import RELEASES
 from labkit.weights.description import describe
+from labkit.weights.ours import DESCRIPTION
 from labkit.weights.release_config import CONFIG, kind_for, write_config
 from labkit.weights.release_model import ARCHITECTURES, CLASSIFIER, build, loose, release_names
 from labkit.weights.release_read import INDEX, WEIGHTS
@@ -31,17 +32,17 @@ def save(model: Any, folder: Path) -> None:
     values["dtype"] = str(backbone.token.weight.dtype).removeprefix("torch.")
     _check_says_all(kind, model, values, names)
     if heads:
-        values |= _labels(getattr(model, "label", model.head))
+        values |= _labels(getattr(model, "pair", model.head))
         names = _with_prefix(kind, heads, names, release_names(kind, backbone))
     folder.mkdir(parents=True, exist_ok=True)
     _check_place(folder, values)
-    write(folder / WEIGHTS, {name: tensor.detach().contiguous() for name, tensor in names.items()})
+    write(folder / WEIGHTS, names)
     write_json(folder / CONFIG, values)
 
 
 def _heads(model: Any) -> str:
     """Which heads the model has, in the words of ARCHITECTURES."""
-    heads = [getattr(model, name, None) for name in ("head", "label")]
+    heads = [getattr(model, name, None) for name in ("head", "pair")]
     kinds = {"label" if isinstance(head, Label) else "words" for head in heads if head is not None}
     return " and ".join(sorted(kinds, reverse=True))
 
@@ -90,13 +91,13 @@ def _facts(description: dict[str, Any], path: str = "") -> dict[str, Any]:
             facts |= _facts(value, f"{path}{name}.")
         elif name == "inner":
             facts[path + name] = value or 4 * width
-        elif path + name not in {"head.dropout", "label.dropout"}:
+        elif path + name not in {"head.dropout", "pair.dropout"}:
             facts[path + name] = value
     return facts
 
 
 def _check_place(folder: Path, values: dict[str, Any]) -> None:
     """Refuse to write into a folder of another model, which would be neither for a moment."""
-    known = (folder / CONFIG).exists() and read_json(folder / CONFIG) != values
-    if known or (folder / INDEX).exists():
-        raise WeightsError(f"{folder} holds a release of another model: choose another folder")
+    other = (folder / CONFIG).exists() and read_json(folder / CONFIG) != values
+    if other or (folder / INDEX).exists() or (folder / DESCRIPTION).exists():
+        raise WeightsError(f"{folder} holds another model: choose another folder")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 MAX_HEADER = 100_000_000
 """The longest header that safetensors itself allows, in bytes."""
@@ -62,6 +62,16 @@ class Entry(NamedTuple):
     end: int
     start: int
     """Where the numbers begin in the file; `begin` and `end` count from there."""
+
+
+class Plan(NamedTuple):
+    """What a folder holds, before any of its numbers are read."""
+
+    make: Callable[[], nn.Module]
+    """Builds the model, on whatever device torch builds now."""
+    names: Callable[[nn.Module], dict[str, Tensor]]
+    """What the folder calls the model's tensors, or parts of them."""
+    entries: dict[str, Entry]
 
 
 def read_header(path: Path) -> dict[str, Entry]:
@@ -152,25 +162,30 @@ def _check_extent(path: Path, entries: Mapping[str, Entry], room: int) -> None:
         )
 
 
-def check(found: Mapping[str, Entry], wanted: Mapping[str, tuple[int, ...]], where: Path) -> None:
-    """Every wanted tensor must be there with its shape and real numbers; no other may be there."""
-    for name, shape in wanted.items():
+def check(found: Mapping[str, Entry], wanted: Mapping[str, Tensor], where: Path) -> None:
+    """Every wanted tensor must be there, with its shape and kind; no other may be there."""
+    for name, tensor in wanted.items():
+        shape = tensor.shape
         if name not in found:
             raise WeightsError(
                 f"the tensor {name!r} of shape {list(shape)} is missing in {where}; there are "
                 f"{len(found)} tensors, the model needs {len(wanted)}"
             )
         entry = found[name]
-        if entry.shape != tuple(shape):
+        if entry.shape != shape:
             raise WeightsError(
-                f"the tensor {name!r} in {entry.file} has the shape {list(entry.shape)}, "
+                f"the tensor {entry.name!r} in {entry.file} has the shape {list(entry.shape)}, "
                 f"the model that the folder describes needs {list(shape)}"
             )
-        if not entry.dtype.is_floating_point:
-            raise WeightsError(f"the tensor {name!r} in {entry.file} holds {entry.dtype}, no reals")
-    if extra := [name for name in found if name not in wanted]:
+        both_real = entry.dtype.is_floating_point and tensor.dtype.is_floating_point
+        if not both_real and entry.dtype != tensor.dtype:
+            raise WeightsError(
+                f"the tensor {entry.name!r} in {entry.file} holds {entry.dtype}, "
+                f"the model needs {tensor.dtype}"
+            )
+    if extra := [entry for name, entry in found.items() if name not in wanted]:
         raise WeightsError(
-            f"{found[extra[0]].file} has the tensor {extra[0]!r}, which the model that the folder "
+            f"{extra[0].file} has the tensor {extra[0].name!r}, which the model that the folder "
             f"describes has no place for ({len(extra)} such in all)"
         )
 
@@ -190,7 +205,7 @@ def read(entries: Mapping[str, Entry], take: Callable[[str, Tensor], None]) -> N
 def checksum(tensor: Tensor) -> str:
     """SHA-256 of the numbers of a tensor, as they stand in a file."""
     numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(memoryview(numbers.numpy())).hexdigest()
+    return hashlib.sha256(numbers.numpy().data).hexdigest()
 
 
 def digest(entry: Entry) -> str:
@@ -205,8 +220,9 @@ def digest(entry: Entry) -> str:
 
 def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a file of tensors, whole or not at all."""
+    whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as part:
-        save_file(dict(tensors), part, metadata={"format": "pt"})
+        save_file(whole, part, metadata={"format": "pt"})
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -232,12 +248,16 @@ def read_json(path: Path) -> dict[str, Any]:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file to write, which takes the place of `path` only when it is whole on disk."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    # What processes that were killed left behind; one that writes beside us starts later.
+    left = list(path.parent.glob(".*.part"))
     try:
         yield part
         _sync(part)
         os.replace(part, path)
         if os.name == "posix":
             _sync(path.parent)
+        for old in left:
+            old.unlink(missing_ok=True)
     finally:
         part.unlink(missing_ok=True)
 

@@ -5,19 +5,24 @@ end mark is a whole document, any other is cut off there.  `start` says where a 
 beginning of a document) or "anywhere" (at a random word of an endless stream of documents).
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 
-from labkit.world.facts import Case, Facts
+from labkit.world import floors
+from labkit.world.facts import Case, Facts, Noisy
 from labkit.world.grammar import Grammar
-from labkit.world.machine import END, Machine, compile_grammar
+from labkit.world.labelled import LabelledSet, labelled
+from labkit.world.machine import END, Machine, Section, compile_grammar
+from labkit.world.noisy import NoisyRow, noisy_posteriors
 from labkit.world.sampling import SPLITS, Document, Sampler
-from labkit.world.sums import Posterior, Row, noise_factor, posteriors, prefix_masses, suffix_masses
+from labkit.world.sums import Posterior, Row, posteriors, prefix_masses, suffix_masses
 
 Words = Sequence[str]
-STARTS = ("document", "anywhere", "sentence")
+MEANINGS = ("topic", "stage", "feeling", "relation", "sense")
+STARTS = ("document", "anywhere", "sentence", "second")
 
 
 class World:
@@ -50,16 +55,25 @@ class World:
         """Draw documents, so many or with so many words at least; `split=None` draws from both splits."""
         if (documents is None) == (words is None):
             raise ValueError("say how much to draw: documents=100 or words=1_000_000, one of the two")
-        if split is not None and split not in SPLITS:
-            raise ValueError(f'the split is "{split}": choose one of {", ".join(SPLITS)}, or None for both')
         out: list[Document] = []
         total = 0
-        for document in self._sampler.documents(seed, split):
+        for document in self.documents(seed=seed, split=split):
             if documents is not None and len(out) >= documents or words is not None and total >= words:
                 return out
             out.append(document)
             total += len(document)
         return out
+
+    def documents(
+        self, *, seed: int = 0, split: str | None = "train", having: str | None = None
+    ) -> Iterator[Document]:
+        """The same documents one by one, without end; `having` "feeling" or "relation": reviews or prompts alone."""
+        if split is not None and split not in SPLITS:
+            raise ValueError(f'the split is "{split}": choose one of {", ".join(SPLITS)}, or None for both')
+        begin = self.machine.leave[self.machine.ends[0]]
+        if having is not None:
+            begin = begin * [getattr(section, having) is not None for section in self.machine.sections]
+        return self._sampler.documents(seed, split, begin)
 
     # ── where a text begins ──────────────────────────────────────────────────────────────────────
 
@@ -102,6 +116,9 @@ class World:
         starts["anywhere"][: machine.states] = self.stationary
         starts["anywhere"][machine.states :] = self.stationary[: len(machine.leave)] @ machine.leave
         starts["sentence"][machine.states :] = self.sentence_law
+        second = self.sentence_law @ machine.closing @ machine.inside
+        second[machine.ends] = 0.0
+        starts["second"][machine.states :] = second / max(second.sum(), 1e-300)
         return starts
 
     @cached_property
@@ -149,8 +166,8 @@ class World:
             return self._within_reach(texts, direction, reach, start)
         logs = self._log_prefixes(texts, start) if direction == "forward" else self._log_suffixes(texts)
         if direction == "forward":
-            return [np.diff(log, prepend=0.0) for log in logs]
-        return [-np.diff(log, append=0.0) for log in logs]
+            return [_ratios(log, np.append(0.0, log[:-1])) for log in logs]
+        return [_ratios(log, np.append(log[1:], 0.0)) for log in logs]
 
     def _log_prefixes(self, texts: list[np.ndarray], start: str) -> list[np.ndarray]:
         masses = prefix_masses(self.machine, [Row(text) for text in texts], self._start(start))
@@ -182,64 +199,188 @@ class World:
             for (i, t, window), log in zip(group, logs, strict=True):
                 last = log[-1] if forward else log[0]
                 rest = 0.0 if len(window) == 1 else log[-2] if forward else log[1]
-                out[i][t] = last - rest
+                out[i][t] = last - rest if rest > -math.inf else -math.inf
         return out
 
     def next_word(
         self, words: Words, *, direction: str = "forward", start: str = "document"
     ) -> np.ndarray:
         """The law of the word after these words (or before them): one probability a word of the vocabulary."""
-        numbers = self.numbers(words)
+        text = self.numbers(words)
         if direction == "forward":
-            return self.conditional([*words, END], hidden=[len(numbers)], start=start)[0]
-        return self.conditional([END, *words], hidden=[0], start="anywhere")[0]
+            return self.conditional(np.append(text, 0), [len(text)], start=start)[0]
+        if not len(text):
+            return self.conditional(np.array([0]), [0], start="anywhere")[0]
+        # Either the words stand within a document, or the end mark comes before and a document begins with them.
+        before = np.insert(text, 0, self.machine.hidden)
+        within = self.log_totals([Row(before)], "anywhere")[0]
+        begins = self.log_totals([Row(text)], "document")[0] + math.log(self.stationary[self.machine.ends].sum())
+        either = np.logaddexp(within, begins)
+        law = np.zeros(len(self.vocabulary))
+        if within > -math.inf:
+            law = math.exp(within - either) * self.conditional(before, [0], start="anywhere")[0]
+        law[0] = math.exp(begins - either)
+        return law
+
+    def floor(
+        self,
+        objective: str,
+        documents: Sequence[Document | Words],
+        *,
+        reach: int | None = None,
+        rate: float = 0.15,
+        channel: floors.Channel = (1.0, 0.0, 0.0),
+        seed: int = 0,
+        start: str = "document",
+    ) -> floors.Floor:
+        """The lowest loss of an objective on these documents: see `floors.py`."""
+        return floors.floor(
+            self, objective, documents, reach=reach, rate=rate, channel=channel, seed=seed, start=start
+        )
+
+    def entropy_rate(self, *, words: int = 100_000, seed: int = 0) -> floors.Floor:
+        """Nats a word of an endless stream, estimated from a sample; its standard error says how well."""
+        return self.floor("next", self.sample(words=words, seed=seed, split=None))
+
+    def labelled(self, task: str, size: int, *, seed: int = 0, split: str = "train") -> LabelledSet:
+        """A balanced labelled set with the best possible accuracy: see `labelled.py`."""
+        return labelled(self, task, size, seed, split)
+
+    # ── sentences and what they mean ─────────────────────────────────────────────────────────────
+
+    def sentence_log_probability(self, words: Words) -> float:
+        """log p(sentence), full stop included, as a random sentence of a story or a review."""
+        if not words or words[-1] != ".":
+            return -math.inf
+        return float(self.log_probability(words, start="sentence").sum())
+
+    def is_sentence(self, words: Words) -> bool:
+        """Whether the language can say this sentence (its words, the full stop last)."""
+        return self.sentence_log_probability(words) > -math.inf
+
+    def posterior(
+        self, words: Words, of: str, *, position: int = -1, start: str = "document"
+    ) -> dict[str, float]:
+        """The chances of every topic, stage, feeling, relation or sense at a position, given all words."""
+        return self.posteriors([(words, position)], of, start=start)[0]
+
+    def posteriors(
+        self, texts: Sequence[tuple[Words, int]], of: str, *, start: str = "document"
+    ) -> list[dict[str, float]]:
+        """`posterior` of many (words, position)."""
+        if of not in MEANINGS:
+            raise ValueError(f'cannot tell "{of}": choose one of {", ".join(MEANINGS)}')
+        rows = [Row(self.numbers(words)) for words, _ in texts]
+        places = [position % len(row.symbols) for row, (_, position) in zip(rows, texts, strict=True)]
+        found = self.states_at(rows, start, [[place] for place in places])
+        out = []
+        for row, place, states in zip(rows, places, found, strict=True):
+            numbers, weights, _ = states[place]
+            if not weights.sum() > 0:
+                raise ValueError(f'the language cannot say "{" ".join(self.vocabulary[n] for n in row.symbols)}"')
+            labels: dict[str, float] = {}
+            for state, weight in zip(numbers.tolist(), (weights / weights.sum()).tolist(), strict=True):
+                label = self._meaning(state, int(row.symbols[place]), of)
+                if label is not None and weight > 0:
+                    labels[label] = labels.get(label, 0.0) + weight
+            out.append(labels)
+        return out
+
+    def states_at(self, rows: list[Row], start: str, wanted: list[list[int]]) -> list[dict[int, Posterior]]:
+        """The weights of the states at the wanted positions, given all that a row shows (and nothing noisy)."""
+        found = posteriors(self.machine, rows, self._start(start), wanted)
+        out = []
+        for row, states in zip(rows, found, strict=True):
+            chance = self.facts.log_chance(self.facts.left(row.symbols[row.symbols < self.machine.hidden]))
+            factor = np.where(self.machine.bound, np.exp(chance), 1.0)
+            out.append({t: p._replace(weights=p.weights * factor[p.states]) for t, p in states.items()})
+        return out
+
+    def _meaning(self, state: int, word: int, of: str) -> str | None:
+        if of == "sense":
+            return self.machine.senses.get((int(self.machine.law[state]), word))
+        section: Section = self.machine.sections[self.machine.section[state]]
+        return getattr(section, of)
 
     # ── hidden and noisy words ───────────────────────────────────────────────────────────────────
 
     def conditional(self, words: Words, hidden: Sequence[int], *, start: str = "document") -> np.ndarray:
         """For each hidden position the law of its word, given all seen words: [hidden, vocabulary]."""
-        return self._laws([(self.numbers(words), list(hidden), {})], start)[0]
+        return self.laws([(self.numbers(words), list(hidden), {})], start)[0]
 
     def joint(self, words: Words, hidden: Sequence[int], *, start: str = "document") -> float:
         """log p(all hidden words together | the seen words)."""
-        text = self.numbers(words)
-        masked = self._hide(text, hidden)
-        masses = prefix_masses(self.machine, [Row(text), Row(masked)], self._start(start))
-        seen = np.delete(text, list(hidden))
-        whole, part = (
-            np.logaddexp(mass[-1, 0], mass[-1, 1] + self.facts.log_chance(self.facts.left(known)))
-            for mass, known in zip(masses, (text, seen), strict=True)
-        )
-        return float(whole - part)
+        return self.joints([(self.numbers(words), list(hidden))], start=start)[0]
+
+    def joints(self, texts: list[tuple[np.ndarray, list[int]]], *, start: str = "document") -> list[float]:
+        """`joint` of many texts: log p(all words) - log p(seen words)."""
+        rows = [Row(text) for text, _ in texts] + [Row(self._hide(text, hidden)) for text, hidden in texts]
+        logs = self.log_totals(rows, start)
+        return [whole - part for whole, part in zip(logs, logs[len(texts) :], strict=False)]
+
+    def log_totals(self, rows: list[Row], start: str) -> list[float]:
+        """log p(the words that are seen), for rows with hidden words."""
+        masses = prefix_masses(self.machine, rows, self._start(start))
+        logs = []
+        for row, mass in zip(rows, masses, strict=True):
+            left = self.facts.left(row.symbols[row.symbols < self.machine.hidden])
+            logs.append(float(np.logaddexp(mass[-1, 0], mass[-1, 1] + self.facts.log_chance(left))))
+        return logs
+
+    def gap(self, words: Words, hidden: Sequence[int], *, start: str = "document") -> float:
+        """What predicting the hidden words one by one loses against predicting them together, in nats.
+
+        Its mean over texts is the total correlation of the hidden words given the seen ones (Yang et al. 2019, section 2.5).
+        """
+        laws = self.conditional(words, hidden, start=start)
+        alone = np.log(laws[np.arange(len(hidden)), self.numbers(words)[list(hidden)]]).sum()
+        return self.joint(words, hidden, start=start) - float(alone)
 
     def _hide(self, text: np.ndarray, hidden: Sequence[int]) -> np.ndarray:
         masked = text.copy()
         masked[list(hidden)] = self.machine.hidden
         return masked
 
-    def _laws(
-        self, texts: list[tuple[np.ndarray, list[int], dict[int, tuple[int, float, float]]]], start: str
-    ) -> list[np.ndarray]:
-        """Laws of the wanted positions of every (words, wanted, noisy); noisy words are {position: (word, keep, noise)}."""
-        rows, wanted, cases_of = [], [], []
+    def laws(self, texts: list[tuple[np.ndarray, list[int], Noisy]], start: str) -> list[np.ndarray]:
+        """The laws of the wanted positions of every (words, wanted, noisy): [wanted, vocabulary] each.
+
+        A wanted position is hidden, unless it is noisy: then it shows a word that may be another one.
+        """
+        noisy_rows: list[NoisyRow] = []
+        plain_rows: list[Row] = []
+        cases_of = []
         for text, want, noisy in texts:
-            covered = self._hide(text, [*(t for t in want if t not in noisy), *noisy])
-            seen = covered[covered < self.machine.hidden]
-            cases = self.facts.cases(seen, np.array([word for word, _, _ in noisy.values()], int))
-            for case in cases:
-                shown = {
-                    t: (word, keep, noise, word in self.facts.owner and self.facts.explains(case, word))
-                    for t, (word, keep, noise) in noisy.items()
-                }
-                rows.append(Row(covered, shown or None))
-                wanted.append(want)
+            cases = self._cases(text, want, noisy)
             cases_of.append(cases)
-        found = iter(posteriors(self.machine, rows, self._start(start), wanted))
+            if noisy:
+                noisy_rows += [self._noisy_row(text, want, noisy, case) for case in cases]
+            else:
+                plain_rows.append(Row(self._hide(text, want)))
+        begin = self._start(start)
+        noisy_wants = [want for (_, want, noisy), cases in zip(texts, cases_of, strict=True) for _ in cases if noisy]
+        plain_wants = [want for _, want, noisy in texts if not noisy]
+        noisy_found = iter(noisy_posteriors(self.machine, noisy_rows, begin, noisy_wants))
+        plain_found = iter(posteriors(self.machine, plain_rows, begin, plain_wants))
         out = []
         for (_, want, noisy), cases in zip(texts, cases_of, strict=True):
-            passes = [next(found) for _ in cases]
+            passes = [next(noisy_found if noisy else plain_found) for _ in cases]
             out.append(np.stack([self._law_at(t, noisy.get(t), cases, passes) for t in want]))
         return out
+
+    def _cases(self, text: np.ndarray, want: list[int], noisy: Noisy) -> list[Case]:
+        sure = np.ones(len(text), bool)
+        sure[[*want, *noisy]] = False
+        return self.facts.cases(text[sure], noisy)
+
+    def _noisy_row(self, text: np.ndarray, want: list[int], noisy: Noisy, case: Case) -> NoisyRow:
+        """Certain words, hidden words and noisy words, as a case of the facts sees them."""
+        symbols = self._hide(text, want)
+        keep = np.where(symbols == self.machine.hidden, 0.0, 1.0)
+        noise, fact = 1.0 - keep, np.ones(len(text), bool)
+        for t, (word, believed, other) in noisy.items():
+            symbols[t], keep[t], noise[t] = word, believed, other
+            fact[t] = word not in self.facts.owner or self.facts.explains(case, word)
+        return NoisyRow(symbols, keep, noise, fact)
 
     def _law_at(
         self,
@@ -253,25 +394,26 @@ class World:
         total = np.zeros(len(self.vocabulary))
         top = max(found[t].log_scale for found in passes)
         for number, (case, found) in enumerate(zip(cases, passes, strict=True)):
-            states, weights, log_scale = found[t]
-            bound = machine.bound[states]
+            _, weights, log_scale = found[t]
             # Paths that use no facts are the same in every case: they count in the first.
-            weights = weights * np.where(bound, np.exp(case.log_chance), float(number == 0)) * np.exp(log_scale - top)
-            if noisy:
-                word, keep, noise = noisy
-                shown = word in self.facts.owner and self.facts.explains(case, word)
-                weights = weights / noise_factor(machine, word, keep, noise, shown)[states]
-            fact = machine.fact[states]
-            mass = np.bincount(machine.law[states], weights * (fact < 0), minlength=len(machine.law_start) - 1)
+            share = np.where(machine.bound, np.exp(case.log_chance), float(number == 0))
+            weights = weights * share * np.exp(log_scale - top if top > -np.inf else 0.0)
+            mass = np.bincount(machine.law, weights, minlength=len(machine.law_start) - 1)
+            for law, (fact, field) in machine.fact_laws.items():
+                if mass[law]:
+                    words, chances = self.facts.law(fact, field, case.masks)
+                    np.add.at(total, words, mass[law] * chances)
+                    mass[law] = 0.0
             spread = np.repeat(mass, np.diff(machine.law_start)) * machine.law_weight
             total += np.bincount(machine.law_word, spread, minlength=len(total))
-            for f, field in {(int(f), int(machine.field[s])) for f, s in zip(fact, states, strict=True) if f >= 0}:
-                mine = weights[(fact == f) & (machine.field[states] == field)].sum()
-                words, chances = self.facts.law(f, field, case.masks)
-                np.add.at(total, words, mine * chances)
         if noisy:
             word, keep, noise = noisy
             total *= noise + keep * (np.arange(len(total)) == word)
         if not total.sum() > 0:
             raise ValueError("no text of this language has the words that are seen: check them with is_sentence")
         return total / total.sum()
+
+
+def _ratios(log: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """log p(this | known); what follows the impossible is impossible."""
+    return np.where(known > -np.inf, log - np.where(known > -np.inf, known, 0.0), -np.inf)

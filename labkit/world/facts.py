@@ -14,6 +14,13 @@ import numpy as np
 from labkit.world.machine import Machine
 
 
+# {position: (word shown, keep, noise)}: a state that says the word with probability p shows it with keep * p + noise.
+Noisy = dict[int, tuple[int, float, float]]
+
+# Classes of values less likely than the best by this many nats (a factor of 1e-15) are left out.
+NEGLIGIBLE = 35.0
+
+
 class Case(NamedTuple):
     """Values that explain the same words: for every fact a mask over its values; and how likely they are."""
 
@@ -61,17 +68,20 @@ class Facts:
             out[t] = now
         return out
 
-    def cases(self, seen: np.ndarray, noisy: np.ndarray) -> list[Case]:
+    def cases(self, seen: np.ndarray, noisy: Noisy) -> list[Case]:
         """Split the values that agree with the words seen by which of the noisy words they explain."""
-        left = self.left(seen)
         parts: list[list[np.ndarray]] = []
-        for f, mask in enumerate(left):
-            shown = [word for word in sorted(set(noisy.tolist())) if self.owner.get(word) == f]
+        for f, mask in enumerate(self.left(seen)):
+            shown = [(word, keep, noise) for word, keep, noise in noisy.values() if self.owner.get(word) == f]
             classes: dict[tuple[bool, ...], np.ndarray] = {}
             for value in np.nonzero(mask)[0]:
-                key = tuple(bool(self.has[word][value]) for word in shown)
+                key = tuple(bool(self.has[word][value]) for word, _, _ in shown)
                 classes.setdefault(key, np.zeros(len(mask), bool))[value] = True
-            parts.append(list(classes.values()))
+            # What a class does not explain is noise: each such word costs it about noise / keep.
+            costs = np.log([max(noise, 1e-300) / (keep + noise) for _, keep, noise in shown])
+            scores = {key: float(costs[~np.array(key, bool)].sum()) for key in classes}
+            best = max(scores.values(), default=0.0)
+            parts.append([classes[key] for key, score in scores.items() if score > best - NEGLIGIBLE])
         return [Case(masks, self.log_chance(masks)) for masks in itertools.product(*parts)]
 
     def explains(self, case: Case, word: int) -> bool:

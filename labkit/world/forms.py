@@ -1,6 +1,6 @@
 """Regular English inflection: the forms that `nouns`, `verbs` and `adjectives` give to every entry.
 
-An irregular form follows its word after a slash: `mouse/mice`, `run/ran`, `good/better/best`.
+Irregular forms follow their word after slashes: `mouse/mice`, `run/ran`, `admit/admitted/admitting`, `good/better/best`.
 """
 
 from collections.abc import Callable
@@ -31,6 +31,8 @@ def past(word: str, irregular: list[str]) -> str:
 
 def progressive(word: str, irregular: list[str]) -> str:
     """walk -> walking, stop -> stopping, bake -> baking, see -> seeing."""
+    if len(irregular) > 1:
+        return irregular[1]
     if word.endswith("e") and not word.endswith(("ee", "ye", "oe")):
         return word[:-1] + "ing"
     return _doubled(word) + "ing"

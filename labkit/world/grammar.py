@@ -255,7 +255,7 @@ def _options(arguments: list[str], names: set[str], place: Place) -> dict[str, s
 
 
 def _one_name(header: Line, arguments: list[str]) -> str:
-    if not arguments or not re.fullmatch(r"[a-z_]+", arguments[0]):
+    if not arguments or not re.fullmatch(r"[a-z][a-z0-9_]*", arguments[0]):
         raise WorldError(header.place, f"expected a name in small letters after `{header.text.split()[0]}`")
     return arguments[0]
 

@@ -62,13 +62,13 @@ class Machine:
     pattern: np.ndarray
     side: np.ndarray
     fact: np.ndarray
-    field: np.ndarray
     bound: np.ndarray
     # Laws (of fillers) and what they say about senses.
     law_start: np.ndarray
     law_word: np.ndarray
     law_weight: np.ndarray
     senses: dict[tuple[int, int], str]
+    fact_laws: dict[int, tuple[int, int]]  # law -> number of the fact and of its field
     # Arcs, entries, and the way from full stop to section.
     arc_source: np.ndarray
     arc_target: np.ndarray
@@ -82,6 +82,11 @@ class Machine:
     entry_arc: np.ndarray
     pull_source: np.ndarray
     pull_weight: np.ndarray
+
+    def __post_init__(self) -> None:
+        # Inside one text nothing follows the end of a document.
+        self.inside = self.leave.copy()
+        self.inside[self.ends] = 0.0
 
     @property
     def states(self) -> int:
@@ -121,7 +126,7 @@ class _Builder:
         self.states: list[tuple[int, int, int, int, int]] = []  # law, section, pattern, side, fact
         self.arcs: list[tuple[int, int, float]] = []  # a section k is the source -1 - k
         self.facts = list(grammar.facts.values())
-        self.fields: dict[int, int] = {}  # law of a fact -> number of its field
+        self.fact_laws: dict[int, tuple[int, int]] = {}
         self.seen_lists: set[str] = set()
 
     # ── the plan of a document ───────────────────────────────────────────────────────────────────
@@ -368,7 +373,7 @@ class _Builder:
     def _fact_law(self, fact: Fact, index: int) -> int:
         words = dict.fromkeys(value.tokens[index] for value in fact.values)
         law = self._law(("fact", fact.name, index), [(token, 1.0) for token in words])
-        self.fields[law] = index
+        self.fact_laws[law] = (self.facts.index(fact), index)
         return law
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────
@@ -457,12 +462,12 @@ class _Builder:
             pattern=pattern,
             side=side,
             fact=fact,
-            field=np.array([self.fields.get(number, -1) for number in law]),
             bound=self.bound,
             law_start=law_start,
             law_word=law_word,
             law_weight=law_weight,
             senses=self.senses,
+            fact_laws=self.fact_laws,
             arc_source=source,
             arc_target=target,
             arc_weight=weight,

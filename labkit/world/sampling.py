@@ -19,10 +19,14 @@ HELD_OUT_SHARE, SIDE_BY_SIDE = 8, 512
 SPLITS = ("train", "held_out")
 
 
-def split_of(words: str) -> str:
-    """The only split that this text may belong to."""
-    digest = hashlib.blake2b(words.encode(), digest_size=8).digest()
-    return "held_out" if int.from_bytes(digest, "big") % HELD_OUT_SHARE == 0 else "train"
+def text_hash(text: str) -> int:
+    """A number that depends on the text alone, the same on every machine."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def split_of(text: str) -> str:
+    """The only split that this document may belong to."""
+    return "held_out" if text_hash(text) % HELD_OUT_SHARE == 0 else "train"
 
 
 class Sense(NamedTuple):
@@ -122,17 +126,21 @@ class Sampler:
             np.array([[machine.number.get(t.word, 0) for t in value.tokens] for value in fact.values]).T
             for fact in machine.facts
         ]
+        self.field = np.full(len(machine.law_start), -1)
+        for number, (_, field) in machine.fact_laws.items():
+            self.field[number] = field
 
-    def documents(self, seed: int, split: str | None) -> Iterator[Document]:
-        """All documents of a seed and a split (None: both), without end."""
+    def documents(self, seed: int, split: str | None, begin: np.ndarray | None = None) -> Iterator[Document]:
+        """All documents of a seed and a split (None: both), without end; `begin` is a law of first sections."""
+        law = self.machine.leave[self.machine.ends[0]] if begin is None else begin
         chunk = 0
         while True:
-            for document in self._chunk(np.random.default_rng([seed, chunk])):
+            for document in self._chunk(np.random.default_rng([seed, chunk]), law / law.sum()):
                 if split is None or split_of(document.text) == split:
                     yield document
             chunk += 1
 
-    def _chunk(self, random: np.random.Generator) -> Iterator[Document]:
+    def _chunk(self, random: np.random.Generator, begin: np.ndarray) -> Iterator[Document]:
         machine, count = self.machine, SIDE_BY_SIDE
         values = np.stack(
             [
@@ -144,23 +152,22 @@ class Sampler:
         )
         stops = len(machine.leave)
         alive = np.arange(count)
-        state = np.full(count, machine.ends[0])
+        node = machine.states + random.choice(len(begin), count, p=begin)
         numbers, states, who = [], [], []
         while len(alive):
-            node = state.copy()
-            at_stop = state < stops
-            chosen = self.leave.spin(state[at_stop], random)
-            node[at_stop] = machine.states + self.next_section[chosen]
             state = self.targets[self.arcs.spin(node, random)]
             word = machine.law_word[self.emit.spin(machine.law[state], random)]
             for f, table in enumerate(self.fact_words):
                 mine = machine.fact[state] == f
-                word[mine] = table[machine.field[state[mine]], values[alive[mine], f]]
+                word[mine] = table[self.field[machine.law[state[mine]]], values[alive[mine], f]]
             numbers.append(word)
             states.append(state)
             who.append(alive)
             going = word != machine.number[END]
-            alive, state = alive[going], state[going]
+            alive, node = alive[going], state[going]
+            at_stop = node < stops
+            chosen = self.leave.spin(node[at_stop], random)
+            node[at_stop] = machine.states + self.next_section[chosen]
         whole = np.concatenate(who)
         order = np.argsort(whole, kind="stable")
         numbers_flat, states_flat = np.concatenate(numbers)[order], np.concatenate(states)[order]

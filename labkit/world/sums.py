@@ -1,6 +1,6 @@
 """The forward and backward sums over all paths, for many rows of words at once.
 
-A row is a text, some words of which may be hidden or noisy.  An observed word leaves few states alive (its
+A row is a text, some words of which may be hidden.  An observed word leaves few states alive (its
 entries), so only those are carried from word to word:
 
     forward    a_t(s) = sum over nodes r of  a_{t-1}(r) p(r -> s) p(w_t | s)
@@ -23,14 +23,9 @@ ROWS, KEPT = 64, 12_000_000
 
 
 class Row(NamedTuple):
-    """A text for the sums: one symbol a position (`machine.hidden` where nothing is seen).
-
-    `noisy` holds what a noisy channel shows: {position: (word, keep, noise)}.  There the symbol is hidden, and
-    a state that emits the word with probability p counts keep * p + noise (facts only if `keep_fact`).
-    """
+    """A text for the sums: one symbol a position (`machine.hidden` where nothing is seen)."""
 
     symbols: np.ndarray
-    noisy: dict[int, tuple[int, float, float, bool]] | None = None
 
 
 class Step(NamedTuple):
@@ -73,7 +68,6 @@ class Sums:
             products = flat[arc_owner * size + machine.pull_source[arcs]] * machine.pull_weight[arcs]
             alpha = np.add.reduceat(products, segments)
             states = machine.entry_state[entries]
-            self._apply_noise(t, count, owner, alpha)
             total = np.bincount(owner, alpha, minlength=count)
             with np.errstate(divide="ignore"):
                 log_scale += np.log(total)
@@ -81,7 +75,7 @@ class Sums:
             flat[last[last < flat.size]] = 0.0
             last = owner * size + states
             flat[last] = alpha
-            values[:, machine.states :] = values[:, :stops] @ machine.leave
+            values[:, machine.states :] = values[:, :stops] @ machine.inside
             yield Step(entries, states, owner, alpha, arcs, arc_owner, segments, log_scale)
 
     def backward(self, steps: list[Step]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
@@ -103,12 +97,11 @@ class Sums:
                 log_scale[:count] += np.log(top)
             beta = beta / np.where(top > 0, top, 1.0)[step.owner]
             yield t, beta, log_scale[:count].copy()
-            pushed = self._with_noise(t, count, step, beta)
             entry_of_arc = np.repeat(np.arange(len(beta)), np.diff(np.append(step.segments, len(step.arcs))))
             target = step.arc_owner * size + machine.pull_source[step.arcs]
             values[:] = 0.0
-            np.add.at(flat, target, machine.pull_weight[step.arcs] * pushed[entry_of_arc])
-            values[:, :stops] += values[:, machine.states :] @ machine.leave.T
+            np.add.at(flat, target, machine.pull_weight[step.arcs] * beta[entry_of_arc])
+            values[:, :stops] += values[:, machine.states :] @ machine.inside.T
 
     def _alive(self, t: int, count: int) -> tuple[np.ndarray, ...]:
         """The entries of the symbols at position t with the arcs that lead into them, row after row."""
@@ -121,25 +114,6 @@ class Sums:
         arc_owner = np.repeat(np.arange(count), arc_past - arc_first)
         counts = machine.entry_arc[entries + 1] - machine.entry_arc[entries]
         return entries, owner, arcs, arc_owner, np.cumsum(counts) - counts
-
-    def _noise(self, t: int, count: int) -> Iterator[tuple[int, np.ndarray]]:
-        """For the rows whose word at t is noisy, the factor of every state."""
-        for number, row in enumerate(self.rows[:count]):
-            if row.noisy and t in row.noisy:
-                yield number, noise_factor(self.machine, *row.noisy[t])
-
-    def _apply_noise(self, t: int, count: int, owner: np.ndarray, alpha: np.ndarray) -> None:
-        for number, factor in self._noise(t, count):
-            first = np.searchsorted(owner, number)
-            alpha[first : first + self.machine.states] *= factor
-
-    def _with_noise(self, t: int, count: int, step: Step, beta: np.ndarray) -> np.ndarray:
-        pushed = beta
-        for number, factor in self._noise(t, count):
-            pushed = beta.copy() if pushed is beta else pushed
-            first = np.searchsorted(step.owner, number)
-            pushed[first : first + self.machine.states] *= factor
-        return pushed
 
 
 def prefix_masses(machine: Machine, rows: list[Row], start: np.ndarray) -> list[np.ndarray]:
@@ -157,16 +131,6 @@ def prefix_masses(machine: Machine, rows: list[Row], start: np.ndarray) -> list[
         for number, i in enumerate(chunk):
             out[i] = masses[number, : len(rows[i].symbols)]
     return out
-
-
-def noise_factor(machine: Machine, word: int, keep: float, noise: float, keep_fact: bool) -> np.ndarray:
-    """How likely each state shows a noisy word."""
-    factor = np.full(machine.states, noise)
-    span = slice(machine.entry_start[word], machine.entry_start[word + 1])
-    states = machine.entry_state[span]
-    counted = (machine.fact[states] < 0) | keep_fact
-    np.add.at(factor, states, keep * machine.entry_weight[span] * counted)
-    return factor
 
 
 class Posterior(NamedTuple):

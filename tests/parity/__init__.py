@@ -11,7 +11,18 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
-MODULES = ("gpt", "bert", "transformer_xl", "xlnet")
+MODULES = (
+    "word_vectors",
+    "rnn",
+    "elmo",
+    "awd_lstm",
+    "transformer",
+    "gpt",
+    "experts",
+    "bert",
+    "transformer_xl",
+    "xlnet",
+)
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 

@@ -1,0 +1,166 @@
+"""The lowest loss that any model can reach on given documents, for every way of training on text.
+
+    next            p(word | all before)                              GPT, AWD-LSTM; with `reach`, a segment without memory
+    previous        p(word | all after)                               the other half of ELMo
+    both            the two together                                  ELMo
+    cloze           p(word | all other words), one word hidden        what both sides tell
+    masked          p(hidden word | seen words), one by one           BERT; with `channel`, as it is really trained
+    permutation     p(hidden words | seen words), one after another   XLNet, in any order of the hidden words
+
+The mean is in nats a prediction.  Its standard error takes documents as independent (a ratio estimate), which
+they are: words of one document are not.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from labkit.world.sampling import Document
+
+if TYPE_CHECKING:
+    from labkit.world.exact import World
+
+OBJECTIVES = ("next", "previous", "both", "cloze", "masked", "permutation")
+Channel = tuple[float, float, float]
+BERT: Channel = (0.8, 0.1, 0.1)
+
+
+class Floor(NamedTuple):
+    """Nats a prediction, its standard error, and the loss of every prediction of every document."""
+
+    mean: float
+    standard_error: float
+    losses: list[np.ndarray]
+
+    @property
+    def count(self) -> int:
+        """How many predictions the mean is over."""
+        return sum(map(len, self.losses))
+
+    @property
+    def total(self) -> float:
+        """Nats in all: divided by a number of tokens, the floor per token of any tokenizer."""
+        return self.mean * self.count
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f} ± {self.standard_error:.4f} nats over {self.count:,} predictions"
+
+
+def mean_of(losses: list[np.ndarray]) -> Floor:
+    """The mean over all predictions, with its standard error over documents."""
+    sums, counts = np.array([loss.sum() for loss in losses]), np.array([len(loss) for loss in losses])
+    mean = float(sums.sum() / counts.sum())
+    documents = len(losses)
+    spread = ((sums - mean * counts) ** 2).sum() * documents / max(documents - 1, 1)
+    error = float(np.sqrt(spread) / counts.sum()) if documents > 1 else float("nan")
+    return Floor(mean, error, losses)
+
+
+def floor(
+    world: "World",
+    objective: str,
+    documents: Sequence[Document | Sequence[str]],
+    *,
+    reach: int | None = None,
+    rate: float = 0.15,
+    channel: Channel = (1.0, 0.0, 0.0),
+    seed: int = 0,
+    start: str = "document",
+) -> Floor:
+    """The lowest mean loss on these documents; `rate` and `seed` choose what is hidden."""
+    if objective not in OBJECTIVES:
+        raise ValueError(f'the objective is "{objective}": choose one of {", ".join(OBJECTIVES)}')
+    if not documents:
+        raise ValueError("there are no documents: give at least one")
+    texts = [world.numbers(document) for document in documents]
+    if objective in ("next", "previous", "both"):
+        forward = world.log_probabilities(texts, reach=reach, start=start) if objective != "previous" else []
+        back = []
+        if objective != "next":
+            back = world.log_probabilities(texts, direction="backward", reach=reach)
+        pairs = zip(forward, back, strict=True) if objective == "both" else ((log,) for log in forward or back)
+        return mean_of([-np.concatenate(pair) for pair in pairs])
+    if reach is not None and objective != "cloze":
+        raise ValueError(f'the floor of "{objective}" takes no reach: give it shorter texts with start="anywhere"')
+    chosen = choose(world, texts, rate, seed)
+    if objective == "cloze":
+        return mean_of(cloze(world, texts, chosen, reach, start))
+    if objective == "masked":
+        return mean_of(masked(world, texts, chosen, rate, channel, seed, start))
+    joints = world.joints(list(zip(texts, chosen, strict=True)), start=start)
+    # Only the sum does not depend on the order in which the words are predicted: it is spread evenly.
+    return mean_of([np.full(len(h), -log / len(h)) for log, h in zip(joints, chosen, strict=True)])
+
+
+def choose(world: "World", texts: list[np.ndarray], rate: float, seed: int) -> list[list[int]]:
+    """Choose every word with the given chance (never the end mark; at least one a document)."""
+    if not 0 < rate <= 1:
+        raise ValueError(f"the rate is {rate}: it must be more than 0 and at most 1")
+    random = np.random.default_rng([seed, 1])
+    out = []
+    for text in texts:
+        draw = random.random(len(text)) + 2.0 * (text == 0)
+        hidden = np.nonzero(draw < rate)[0]
+        out.append(hidden.tolist() or [int(draw.argmin())])
+    return out
+
+
+def cloze(
+    world: "World", texts: list[np.ndarray], chosen: list[list[int]], reach: int | None, start: str
+) -> list[np.ndarray]:
+    """−log p(word | the words around it), for every chosen word alone."""
+    places = [(i, t) for i, hidden in enumerate(chosen) for t in hidden]
+    losses: list[list[float]] = [[] for _ in texts]
+    requests: dict[str, list] = {}
+    for i, t in places:
+        a = 0 if reach is None else max(0, t - reach)
+        z = len(texts[i]) if reach is None else t + reach + 1
+        begins = start if reach is None or t - reach <= 0 else "anywhere"
+        requests.setdefault(begins, []).append((i, t, (texts[i][a:z], [t - a], {})))
+    for begins, group in requests.items():
+        laws = world.laws([request for _, _, request in group], begins)
+        for (i, t, _), law in zip(group, laws, strict=True):
+            losses[i].append(-np.log(law[0, texts[i][t]]))
+    return [np.array(loss) for loss in losses]
+
+
+def masked(
+    world: "World",
+    texts: list[np.ndarray],
+    chosen: list[list[int]],
+    rate: float,
+    channel: Channel,
+    seed: int,
+    start: str,
+) -> list[np.ndarray]:
+    """−log p(chosen word | what is shown), one by one.
+
+    Of the chosen words a share is hidden, a share replaced by any word, a share kept: which words are replaced
+    is not known to the model, so every word shown may be wrong: a word that is not asked for is itself with
+    chance keep, or else any word of the vocabulary (Devlin et al. 2019, section 3.1 and appendix A.1).
+    """
+    hide, replace, keep = channel
+    if min(channel) < 0 or abs(sum(channel) - 1) > 1e-9:
+        raise ValueError(f"the channel is {channel}: the shares hidden, replaced and kept must add up to 1")
+    random = np.random.default_rng([seed, 2])
+    size = len(world.vocabulary)
+    requests = []
+    for text, positions in zip(texts, chosen, strict=True):
+        noisy: dict[int, tuple[int, float, float]] = {}
+        if replace:
+            for t in range(len(text)):
+                noisy[t] = (int(text[t]), 1 - rate + rate * keep, rate * replace / (size - 1))
+        for t in positions:
+            draw = random.random()
+            noisy.pop(t, None)
+            if draw >= hide:
+                shown = int(random.integers(1, size)) if draw < hide + replace else int(text[t])
+                noisy[t] = (shown, keep, replace / (size - 1))
+        noisy.pop(len(text) - 1 if text[-1] == 0 else -1, None)
+        requests.append((text, positions, noisy))
+    laws = world.laws(requests, start)
+    return [
+        -np.log(law[np.arange(len(positions)), text[positions]])
+        for law, text, positions in zip(laws, texts, chosen, strict=True)
+    ]

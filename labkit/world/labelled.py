@@ -1,0 +1,231 @@
+"""Labelled sets drawn from the language, balanced, with the exact chances of every label: the best classifier.
+
+    feeling      a whole review                        -> whether its writer liked it
+    topic        one sentence of a story               -> the topic it is from
+    sense        a sentence and an ambiguous word      -> which of the word's senses is meant
+    relation     a whole prompt                        -> the relation of its pairs
+    order        two neighbouring sentences            -> "right", or "swapped"               (sentence order)
+    next         a sentence and another                -> "next", or "random", from another document
+
+No document and no example is ever in both splits: each is put into one by a hash of its own words.
+"""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from labkit.world.machine import END
+from labkit.world.sampling import SPLITS, Document, text_hash
+from labkit.world.sums import Row
+
+if TYPE_CHECKING:
+    from labkit.world.exact import Words, World
+
+TASKS = ("feeling", "topic", "sense", "relation", "order", "next")
+
+
+class Example(NamedTuple):
+    """A text, a second one for pairs, its label, and the exact chances of the labels given the text."""
+
+    words: list[str]
+    second: list[str] | None
+    position: int | None
+    label: str
+    chances: dict[str, float]
+
+
+@dataclass(frozen=True)
+class LabelledSet(Sequence[Example]):
+    """Examples, in random order, with as many of every label."""
+
+    task: str
+    labels: list[str]
+    examples: list[Example]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        """One example, or a list of them for a slice."""
+        return self.examples[index]
+
+    @property
+    def best_accuracy(self) -> float:
+        """The accuracy that the best classifier is expected to have on these texts."""
+        return float(np.mean([max(e.chances.values()) for e in self.examples]))
+
+    @property
+    def best_loss(self) -> float:
+        """The mean of −log p(label | text), in nats: no classifier has less but by luck."""
+        return float(-np.mean([math.log(e.chances[e.label]) for e in self.examples]))
+
+    @property
+    def standard_error(self) -> float:
+        """By how much the measured accuracy of the best classifier varies around `best_accuracy`."""
+        best = np.array([max(e.chances.values()) for e in self.examples])
+        return float(np.sqrt((best * (1 - best)).sum()) / len(best))
+
+
+def labelled(world: "World", task: str, size: int, seed: int, split: str) -> LabelledSet:
+    """Draw a labelled set of so many examples (rounded down to equally many of each label)."""
+    if task not in TASKS:
+        raise ValueError(f'the task is "{task}": choose one of {", ".join(TASKS)}')
+    if split not in SPLITS:
+        raise ValueError(f'the split is "{split}": choose one of {", ".join(SPLITS)}')
+    labels = _labels(world, task)
+    if len(labels) < 2:
+        raise ValueError(f'this language has no labels for "{task}"')
+    share = size // len(labels)
+    if not share:
+        raise ValueError(f"{size} examples do not give one to each of {len(labels)} labels: ask for more")
+    random = np.random.default_rng([seed, 3])
+    found: dict[str, list[Candidate]] = {label: [] for label in labels}
+    missing = len(labels)
+    for candidate in _candidates(world, task, seed, split, random):
+        rows = found.get(candidate.label)
+        if rows is not None and len(rows) < share and example_split(candidate) == split:
+            rows.append(candidate)
+            missing -= len(rows) == share
+            if not missing:
+                break
+    chosen = [row for rows in found.values() for row in rows]
+    chosen = [chosen[i] for i in random.permutation(len(chosen))]
+    chances = _chances(world, task, chosen)
+    return LabelledSet(task, labels, [Example(*row, chance) for row, chance in zip(chosen, chances, strict=True)])
+
+
+class Candidate(NamedTuple):
+    """An example without its chances."""
+
+    words: list[str]
+    second: list[str] | None
+    position: int | None
+    label: str
+
+
+def example_split(example: "Candidate | Example") -> str:
+    """The only split that this text may belong to: half of all texts each, whatever their label."""
+    texts = sorted([" ".join(example.words), " ".join(example.second or ())])
+    return SPLITS[text_hash(f"{example.position} | {' | '.join(texts)}") % 2]
+
+
+def _candidates(
+    world: "World", task: str, seed: int, split: str, random: np.random.Generator
+) -> Iterator[Candidate]:
+    """Go through documents of the split without end, and cut examples from them."""
+    documents = world.documents(seed=seed, split=split, having=task if task in ("feeling", "relation") else None)
+    if task in ("order", "next"):
+        while True:
+            yield from _pairs(task, list(itertools.islice(documents, 200)), random)
+    for document in documents:
+        section = document.machine.sections[document.machine.section[document.states[0]]]
+        if task in ("feeling", "relation"):
+            yield Candidate(document.words[:-1], None, None, getattr(section, task))
+        elif not section.relation:
+            notes = document.annotations
+            if task == "topic":
+                for topic, (a, z) in zip(notes.topics, document.sentences, strict=True):
+                    yield Candidate(document.words[a:z], None, None, topic)
+            for t, word, sense in notes.senses if task == "sense" else ():
+                a, z = next((a, z) for a, z in document.sentences if a <= t < z)
+                yield Candidate(document.words[a:z], None, t - a, f"{word}~{sense}")
+
+
+def _pairs(task: str, documents: list[Document], random: np.random.Generator) -> Iterator[Candidate]:
+    """Neighbouring sentences, half of them swapped, or with the second from another document."""
+    pairs = [
+        (number, document.words[a:z], document.words[b:y])
+        for number, document in enumerate(documents)
+        for (a, z), (b, y) in itertools.pairwise(document.sentences)
+    ]
+    for number, first, second in pairs:
+        change = random.random() < 0.5
+        if task == "order":
+            yield Candidate(*((second, first) if change else (first, second)), None, "swapped" if change else "right")
+        elif change:
+            other = number
+            while other == number:
+                other, _, second = pairs[int(random.integers(len(pairs)))]
+            yield Candidate(first, second, None, "random")
+        else:
+            yield Candidate(first, second, None, "next")
+
+
+def _labels(world: "World", task: str) -> list[str]:
+    """The labels of a task in this language."""
+    return list(_priors(world, task))
+
+
+def _priors(world: "World", task: str) -> dict[str, float]:
+    """How often each label is met without balancing."""
+    machine = world.machine
+    if task in ("order", "next"):
+        return dict.fromkeys(("right", "swapped") if task == "order" else ("next", "random"), 0.5)
+    priors: dict[str, float] = defaultdict(float)
+    if task == "sense":
+        visits = np.bincount(machine.law, world.visits[: machine.states], minlength=len(machine.law_start) - 1)
+        for (law, word), sense in machine.senses.items():
+            span = slice(machine.law_start[law], machine.law_start[law + 1])
+            share = machine.law_weight[span][machine.law_word[span] == word].sum()
+            priors[f"{world.vocabulary[word]}~{sense}"] += float(visits[law] * share)
+        words = [label.split("~")[0] for label in priors]
+        return {label: p for label, p in sorted(priors.items()) if words.count(label.split("~")[0]) > 1 and p}
+    law = world.sentence_law if task == "topic" else machine.leave[machine.ends[0]]
+    for section, chance in zip(machine.sections, law, strict=True):
+        label = getattr(section, task)
+        if label and chance:
+            priors[label] += float(chance)
+    return dict(sorted(priors.items()))
+
+
+def _chances(world: "World", task: str, rows: list[Candidate]) -> list[dict[str, float]]:
+    """The exact chances of the labels, when all labels are as likely."""
+    if task in ("order", "next"):
+        odds = (order_odds if task == "order" else next_odds)(world, [(r.words, r.second or []) for r in rows])
+        yes, no = _labels(world, task)
+        return [{yes: 1 / (1 + math.exp(-x)), no: 1 / (1 + math.exp(x))} for x in np.clip(odds, -700, 700)]
+    whole = task in ("feeling", "relation")
+    texts = [
+        ([*row.words, END] if whole else row.words, len(row.words) - 1 if row.position is None else row.position)
+        for row in rows
+    ]
+    posteriors = world.posteriors(texts, task, start="document" if whole else "sentence")
+    priors = _priors(world, task)
+    out = []
+    for row, posterior in zip(rows, posteriors, strict=True):
+        if task == "sense":
+            posterior = {f"{row.words[row.position or 0]}~{sense}": p for sense, p in posterior.items()}
+        weights = {label: p / priors[label] for label, p in posterior.items()}
+        out.append({label: weight / sum(weights.values()) for label, weight in weights.items()})
+    return out
+
+
+Pairs = Sequence[tuple["Words", "Words"]]
+
+
+def order_odds(world: "World", pairs: Pairs) -> np.ndarray:
+    """log p(first, second) - log p(second, first), as neighbours in a document."""
+    there = world.log_totals([Row(world.numbers([*a, *b])) for a, b in pairs], "sentence")
+    back = world.log_totals([Row(world.numbers([*b, *a])) for a, b in pairs], "sentence")
+    return np.array([x - y if x > -np.inf or y > -np.inf else 0.0 for x, y in zip(there, back, strict=True)])
+
+
+def next_odds(world: "World", pairs: Pairs) -> np.ndarray:
+    """log p(second | it follows first) - log p(second | it is the second sentence of some other pair)."""
+    machine = world.machine
+    goes_on = 1 - machine.leave[:, machine.ends].sum(axis=1)
+    together = world.log_totals([Row(world.numbers([*a, *b])) for a, b in pairs], "sentence")
+    firsts = [Row(world.numbers(a)) for a, _ in pairs]
+    last = [[len(row.symbols) - 1] for row in firsts]
+    first = []
+    for row, found in zip(firsts, world.states_at(firsts, "sentence", last), strict=True):
+        states, weights, log_scale = found[len(row.symbols) - 1]
+        # The first of a pair is a sentence that another one follows.
+        first.append(math.log((weights * goes_on[states]).sum()) + log_scale)
+    second = world.log_totals([Row(world.numbers(b)) for _, b in pairs], "second")
+    return np.array(together) - np.array(first) - np.array(second)

@@ -1,0 +1,128 @@
+"""The sums when every word that is shown may be wrong: then all states stay alive, and dense columns are best.
+
+A position shows a word y; a state that emits y with probability p counts keep * p + noise.  A hidden word is
+keep = 0, noise = 1, and a word seen for certain keep = 1, noise = 0, so one rule covers all.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from labkit.world.machine import Machine, spans
+from labkit.world.sums import Posterior
+
+COLUMNS = 64
+
+
+class NoisyRow(NamedTuple):
+    """What is shown at each position, and how far it is to be believed; `fact` says if a fact's slot may say it."""
+
+    symbols: np.ndarray
+    keep: np.ndarray
+    noise: np.ndarray
+    fact: np.ndarray
+
+
+def noisy_posteriors(
+    machine: Machine, rows: list[NoisyRow], start: np.ndarray, wanted: list[list[int]]
+) -> list[dict[int, Posterior]]:
+    """For every row, the weights of the states at the wanted positions, whatever is shown right there."""
+    order = sorted(range(len(rows)), key=lambda i: -len(rows[i].symbols))
+    out: list[dict[int, Posterior]] = [{} for _ in rows]
+    for first in range(0, len(order), COLUMNS):
+        chunk = order[first : first + COLUMNS]
+        found = _Columns(machine, [rows[i] for i in chunk]).posteriors(start, [set(wanted[i]) for i in chunk])
+        for i, positions in zip(chunk, found, strict=True):
+            out[i] = positions
+    return out
+
+
+class _Columns:
+    """A chunk of rows, the longest first, as the columns of matrices [states, rows]."""
+
+    def __init__(self, machine: Machine, rows: list[NoisyRow]) -> None:
+        self.machine, self.rows = machine, rows
+        self.lengths = np.array([len(row.symbols) for row in rows])
+        nodes = machine.states + len(machine.sections)
+        self.into = _Arcs(machine.arc_source, machine.arc_target, machine.arc_weight, machine.states)
+        self.back = _Arcs(machine.arc_target, machine.arc_source, machine.arc_weight, nodes)
+
+    def posteriors(self, start: np.ndarray, wanted: list[set[int]]) -> list[dict[int, Posterior]]:
+        """Forward times backward, without what is shown at the wanted position itself."""
+        before: list[dict[int, tuple[np.ndarray, float]]] = [{} for _ in self.rows]
+        for t, values, scale in self._forward(start):
+            for row in range(len(scale)):
+                if t in wanted[row]:
+                    before[row][t] = (values[:, row].copy(), float(scale[row]))
+        out: list[dict[int, Posterior]] = [{} for _ in self.rows]
+        every = np.arange(self.machine.states)
+        for t, values, scale in self._backward():
+            for row in range(len(scale)):
+                if t in wanted[row]:
+                    left, left_scale = before[row].pop(t)
+                    weights = left * values[:, row]
+                    out[row][t] = Posterior(every, weights, left_scale + float(scale[row]))
+        return out
+
+    def _forward(self, start: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """At every position: what the words before it say about each state, and the log of its scale."""
+        stops = len(self.machine.inside)
+        nodes = np.repeat(start[:, None], len(self.rows), axis=1)
+        scale = np.zeros(len(self.rows))
+        for t in range(self.lengths[0]):
+            count = int((self.lengths > t).sum())
+            values, scale = self.into.times(nodes[:, :count]), scale[:count]
+            yield t, values, scale
+            values *= self._factor(t, count)
+            total = np.maximum(values.sum(axis=0), 1e-300)
+            values /= total
+            scale = scale + np.log(total)
+            nodes = np.concatenate([values, self.machine.inside.T @ values[:stops]])
+
+    def _backward(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """At every position: what the words after it say about each state, and the log of its scale."""
+        size, stops = self.machine.states, len(self.machine.inside)
+        values = np.ones((size, len(self.rows)))
+        scale = np.zeros(len(self.rows))
+        for t in reversed(range(self.lengths[0])):
+            count = int((self.lengths > t).sum())
+            yield t, values[:, :count], scale[:count]
+            nodes = self.back.times(values[:, :count] * self._factor(t, count))
+            here = nodes[:size]
+            here[:stops] += self.machine.inside @ nodes[size:]
+            top = np.maximum(here.max(axis=0), 1e-300)
+            values[:, :count] = here / top
+            scale[:count] += np.log(top)
+
+    def _factor(self, t: int, count: int) -> np.ndarray:
+        """How likely each state shows what is shown at t: [states, rows]."""
+        machine = self.machine
+        symbol = np.array([row.symbols[t] for row in self.rows[:count]])
+        keep = np.array([row.keep[t] for row in self.rows[:count]])
+        noise = np.array([row.noise[t] for row in self.rows[:count]])
+        fact = np.array([row.fact[t] for row in self.rows[:count]])
+        factor = np.empty((machine.states, count))
+        factor[:] = noise
+        first = machine.entry_start[symbol]
+        number = np.where(keep > 0, machine.entry_start[symbol + 1] - first, 0)
+        entries, owner = spans(first, number), np.repeat(np.arange(count), number)
+        states = machine.entry_state[entries]
+        counted = (machine.fact[states] < 0) | fact[owner]
+        factor[states, owner] += keep[owner] * machine.entry_weight[entries] * counted
+        return factor
+
+
+class _Arcs:
+    """A sparse matrix: sums what comes over the arcs into each target."""
+
+    def __init__(self, source: np.ndarray, target: np.ndarray, weight: np.ndarray, size: int) -> None:
+        order = np.argsort(target, kind="stable")
+        self.source, self.weight, self.size = source[order], weight[order, None], size
+        self.targets, self.first = np.unique(target[order], return_index=True)
+
+    def times(self, columns: np.ndarray) -> np.ndarray:
+        """The sums for many columns at once."""
+        out = np.zeros((self.size, columns.shape[1]))
+        out[self.targets] = np.add.reduceat(columns[self.source] * self.weight, self.first, axis=0)
+        return out

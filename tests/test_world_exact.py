@@ -1,0 +1,268 @@
+"""Every probability of a small language, against the sum over all of its documents."""
+
+import math
+
+import numpy as np
+import pytest
+from world_reference import Reference, all_paths
+
+from labkit.world import END, World
+from labkit.world.floors import floor
+from labkit.world.grammar import read
+from labkit.world.loading import world_from_text
+
+TINY = """
+documents
+    story 3 begins with opening
+    review 1 begins with film
+    prompt 1 begins with relations
+
+fact hero she her
+    anna she her 2, clara she her, ben he him
+
+fact home
+    oslo, rome 3
+
+words place
+    park~green 2, new york, new delhi 3, river bank~water
+
+words money
+    bank~money, shop
+
+words fruit
+    apple 2, pear, ice cream
+
+words praise zipf
+    good, great, moving
+
+words blame zipf
+    bad, dull, moving
+
+topic opening
+    leads to walk 2, end 1
+
+stage begin
+    2 {hero} lived in {home} .
+    in {home} lived {hero} .
+
+topic walk
+    leads to end
+
+stage begin
+    {hero} (and {hero.her} friend|) went to the {place} .
+    {hero.she} went to the {money} and ate {a fruit} .
+
+stage last
+    the <key|keys> (near the {money}|) <is|are> in {home} .
+
+topic film
+    feelings good bad agree 0.8
+    leads to end
+
+stage only
+    not <{blame}|{praise}> .
+    2 it was <{praise}|{blame}> in the park~green .
+
+relation capital weight 2 stops 1
+    italy = rome, norway = oslo
+
+relation food stops 1
+    italy = ice cream, norway = fish 2
+"""
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return world_from_text({"tiny.txt": TINY})
+
+
+@pytest.fixture(scope="module")
+def reference() -> Reference:
+    return Reference(all_paths(read({"tiny.txt": TINY})))
+
+
+@pytest.fixture(scope="module")
+def texts(reference: Reference) -> list[tuple[str, ...]]:
+    return reference.some(25)
+
+
+def test_the_reference_is_a_law(reference: Reference) -> None:
+    assert sum(reference.texts.values()) == pytest.approx(1, abs=1e-12)
+
+
+def test_forward(world: World, reference: Reference, texts: list[tuple[str, ...]]) -> None:
+    for words, logs in zip(texts, world.log_probabilities(texts), strict=True):
+        for t in range(len(words)):
+            exact = reference.prefix(words[: t + 1]) / reference.prefix(words[:t])
+            assert math.exp(logs[t]) == pytest.approx(exact, abs=1e-12)
+
+
+def test_backward(world: World, reference: Reference, texts: list[tuple[str, ...]]) -> None:
+    for words in texts:
+        logs = world.log_probability(words, direction="backward")
+        for t in range(len(words)):
+            rest = reference.anywhere(words[t + 1 :]) if t + 1 < len(words) else 1.0
+            exact = reference.anywhere(words[t:]) / rest
+            assert math.exp(logs[t]) == pytest.approx(exact, abs=1e-12)
+
+
+@pytest.mark.parametrize("reach", [1, 2, 4])
+def test_reach(world: World, reference: Reference, texts: list[tuple[str, ...]], reach: int) -> None:
+    for words in texts[::3]:
+        logs = world.log_probability(words, reach=reach)
+        back = world.log_probability(words, reach=reach, direction="backward")
+        for t in range(len(words)):
+            before, after = words[max(0, t - reach) : t], words[t + 1 : t + 1 + reach]
+            if t <= reach:
+                exact = reference.prefix(words[: t + 1]) / reference.prefix(words[:t])
+            else:
+                # A word that is no end mark is always followed by another.
+                exact = reference.anywhere((*before, words[t])) / reference.anywhere(before)
+            assert math.exp(logs[t]) == pytest.approx(exact, abs=1e-12)
+            exact = reference.anywhere((words[t], *after)) / (
+                reference.anywhere(after) if after else 1.0
+            )
+            assert math.exp(back[t]) == pytest.approx(exact, abs=1e-12)
+
+
+def test_next_word_both_ways(world: World, reference: Reference) -> None:
+    for words in [("anna", "lived", "in"), (), ("italy", ":"), ("in", "rome", "lived", "ben", ".")]:
+        law = world.next_word(words)
+        assert law.sum() == pytest.approx(1, abs=1e-12)
+        whole = reference.prefix(words)
+        for number, word in enumerate(world.vocabulary):
+            exact = reference.prefix((*words, word)) / whole
+            assert law[number] == pytest.approx(exact, abs=1e-12)
+    for words in [("park", ".", END), ("went", "to", "the"), ("is", "in", "oslo", "."), ("anna", "lived")]:
+        law = world.next_word(words, direction="backward")
+        assert law.sum() == pytest.approx(1, abs=1e-12)
+        whole = reference.anywhere(words)
+        begins = reference.prefix(words) / reference.length
+        assert law[0] == pytest.approx(begins / whole, abs=1e-12)
+        for number, word in enumerate(world.vocabulary[1:], start=1):
+            assert law[number] == pytest.approx(reference.anywhere((word, *words)) / whole, abs=1e-12)
+
+
+def hidden_sets(words: tuple[str, ...], random: np.random.Generator) -> list[list[int]]:
+    """One word alone, some words, and all but the end mark."""
+    last = len(words) - 1
+    some = random.choice(last, size=min(3, last), replace=False)
+    return [[int(random.integers(last))], sorted(some.tolist()), list(range(last))]
+
+
+def test_hidden_words(world: World, reference: Reference, texts: list[tuple[str, ...]]) -> None:
+    random = np.random.default_rng(0)
+    for words in texts[::2]:
+        for hidden in hidden_sets(words, random):
+            alike = reference.like(words, hidden)
+            seen = sum(alike.values())
+            laws = world.conditional(words, hidden)
+            alone = 0.0
+            for law, t in zip(laws, hidden, strict=True):
+                exact = law_at(world, alike, t)
+                np.testing.assert_allclose(law, exact, atol=1e-12)
+                alone += math.log(exact[world.machine.number[words[t]]])
+            together = math.log(alike[words] / seen)
+            assert world.joint(words, hidden) == pytest.approx(together, abs=1e-12)
+            assert world.gap(words, hidden) == pytest.approx(together - alone, abs=1e-11)
+
+
+def law_at(world: World, weights: dict[tuple[str, ...], float], t: int) -> np.ndarray:
+    """The law of the word at t when documents have these weights."""
+    exact = np.zeros(len(world.vocabulary))
+    for words, weight in weights.items():
+        exact[world.machine.number[words[t]]] += weight
+    return exact / exact.sum()
+
+
+def test_hidden_words_of_a_text_cut_off(world: World, reference: Reference) -> None:
+    words, hidden = ("anna", "lived", "in", "rome", ".", "anna", "went"), [0, 3, 4]
+    alike = {
+        other: chance
+        for other, chance in reference.texts.items()
+        if len(other) > len(words)
+        and all(i in hidden or other[i] == word for i, word in enumerate(words))
+    }
+    for law, t in zip(world.conditional(words, hidden), hidden, strict=True):
+        np.testing.assert_allclose(law, law_at(world, alike, t), atol=1e-12)
+
+
+def test_noisy_words(world: World, reference: Reference, texts: list[tuple[str, ...]]) -> None:
+    """A channel that keeps or replaces words, with laws asked for hidden and for noisy positions."""
+    random = np.random.default_rng(1)
+    size = len(world.vocabulary)
+    for words in texts[::3]:
+        text = world.numbers(words)
+        noisy = {}
+        for t in range(len(words) - 1):
+            if random.random() < 0.7:
+                shown = int(random.integers(1, size)) if random.random() < 0.3 else int(text[t])
+                noisy[t] = (shown, 0.8, 0.2 / (size - 1))
+        free = [t for t in range(len(words) - 1) if t not in noisy][:1]
+        want = free + list(noisy)[:2]
+        if not want:
+            continue
+        weights = reference.like(words, {*free, *noisy})
+        for other in weights:
+            for t, (shown, keep, noise) in noisy.items():
+                weights[other] *= noise + keep * (world.machine.number[other[t]] == shown)
+        laws = world.laws([(text, want, noisy)], "document")[0]
+        for law, t in zip(laws, want, strict=True):
+            np.testing.assert_allclose(law, law_at(world, weights, t), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("of", "where"), [("topic", "topics"), ("feeling", "feelings"), ("relation", "relations"), ("sense", "senses")]
+)
+def test_meanings(world: World, reference: Reference, texts: list[tuple[str, ...]], of: str, where: str) -> None:
+    places = [(words, t) for words in texts for t in range(len(words))]
+    for (words, t), found in zip(places, world.posteriors(places, of), strict=True):
+        exact: dict[str, float] = {}
+        for path in reference.paths[words]:
+            label = getattr(path, where)[t]
+            if label is not None and path.chance:
+                exact[label] = exact.get(label, 0.0) + path.chance / reference.texts[words]
+        assert found == pytest.approx(exact, abs=1e-12)
+
+
+def test_sentences(world: World, reference: Reference) -> None:
+    starts: dict[tuple[str, ...], float] = {}
+    for path in (path for same in reference.paths.values() for path in same):
+        if "relations" not in path.topics:
+            stops = [i + 1 for i, word in enumerate(path.words) if word == "."]
+            for a, z in zip([0, *stops], stops, strict=False):
+                starts[path.words[a:z]] = starts.get(path.words[a:z], 0.0) + path.chance
+    total = sum(starts.values())
+    for words, weight in starts.items():
+        assert world.sentence_log_probability(words) == pytest.approx(math.log(weight / total), abs=1e-11)
+    assert not world.is_sentence(("anna", "lived", "in", "rome"))
+    assert not world.is_sentence(("anna", "lived", "in", "keys", "."))
+    assert not world.is_sentence(("anna", "lives", "in", "rome", "."))
+
+
+def test_floors_are_the_means_of_the_exact_losses(
+    world: World, reference: Reference, texts: list[tuple[str, ...]]
+) -> None:
+    exact = [
+        -math.log(reference.prefix(w[: t + 1]) / reference.prefix(w[:t]))
+        for w in texts
+        for t in range(len(w))
+    ]
+    assert floor(world, "next", texts).mean == pytest.approx(np.mean(exact), abs=1e-12)
+    assert floor(world, "next", texts).count == len(exact)
+    masked, permuted = (floor(world, name, texts, rate=0.5, seed=3) for name in ("masked", "permutation"))
+    assert masked.count == permuted.count
+    assert masked.total > permuted.total
+
+
+def test_visits_are_the_expected_words(world: World, reference: Reference) -> None:
+    states = world.visits[: world.machine.states]
+    assert states.sum() == pytest.approx(reference.length, abs=1e-12)
+
+
+def test_an_impossible_text_has_no_probability(world: World) -> None:
+    assert world.log_probability(("anna", "lived", "in", "paris")).tolist()[-1] == -math.inf
+    two_heroes = ("anna", "lived", "in", "rome", ".", "clara", "went")
+    assert world.log_probability(two_heroes)[5] == -math.inf
+    with pytest.raises(ValueError, match="no text of this language"):
+        world.conditional(("anna", "rome", "."), [1])
