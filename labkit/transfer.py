@@ -11,8 +11,7 @@ All of it is a function of the layers of a model, from its embeddings up to its 
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from labkit.blocks import Classifier, LanguageModel
 from labkit.heads import Label, Pooled, Span
@@ -118,8 +117,9 @@ def classifier(model: Any, labels: int, *, dropout: float = 0.1) -> Classifier:
     elif isinstance(backbone, AWDLSTM):
         head = Pooled(backbone.config.width, labels, dropout=dropout)
     elif isinstance(backbone, ELMo):
+        width = backbone.config.width
         backbone = Mixed(backbone, WeightedSum(1 + len(backbone.blocks)))
-        head = Pooled(2 * backbone.backbone.config.width, labels, parts=("max", "mean"))
+        head = Pooled(2 * width, labels, parts=("max", "mean"))
     else:
         width = getattr(backbone.config, "out_width", backbone.config.width)
         head = Pooled(width, labels, parts=("max", "mean"), inner=None, dropout=dropout)
@@ -134,7 +134,7 @@ def tagger(model: Any, labels: int) -> Classifier:
 
 
 def span_finder(model: Any) -> Classifier:
-    """The backbone of a pre-trained model under a head that marks where an answer begins and ends."""
+    """The backbone of a pre-trained model under a head that marks both ends of an answer."""
     backbone = getattr(model, "backbone", model)
     return _alike(Classifier(backbone, Span(backbone.config.width)), backbone)
 
@@ -161,25 +161,6 @@ def language_model_of(model: Any, like: LanguageModel) -> LanguageModel:
 # ---- the inputs of GPT -------------------------------------------------------------------------
 
 
-class BothWays(nn.Module):
-    """Similarity has no order: read a pair both ways and add the states (Radford et al. 2018, 3.3).
-
-    Rows come in twos: the pair, and the pair turned round. Its states are the sum of both, at the
-    last real place of each.
-    """
-
-    def __init__(self, model: Classifier) -> None:
-        super().__init__()
-        self.backbone, self.head = model.backbone, model.head
-
-    def forward(self, tokens_BT: Tensor, real_BT: Tensor) -> Tensor:
-        """The scores of all labels for each pair."""
-        hidden_BTD = self.backbone(tokens_BT).hidden
-        rows_B = torch.arange(len(tokens_BT), device=tokens_BT.device)
-        last_BD = hidden_BTD[rows_B, real_BT.sum(dim=1) - 1]
-        return self.head(last_BD[0::2] + last_BD[1::2])
-
-
 def one_text(text: Sequence[int], start: int, extract: int) -> list[int]:
     """Classification: start, text, extract. The answer is read at the last place."""
     return [start, *text, extract]
@@ -195,7 +176,7 @@ def two_texts(
 def both_orders(
     first: Sequence[int], second: Sequence[int], start: int, between: int, extract: int
 ) -> list[list[int]]:
-    """Similarity: both orders, one row each."""
+    """Similarity: both orders, one row each, for `objectives.Similarity`."""
     one, other = (first, second), (second, first)
     return [two_texts(*pair, start, between, extract) for pair in (one, other)]
 
@@ -203,7 +184,7 @@ def both_orders(
 def with_choices(
     context: Sequence[int], choices: Sequence[Sequence[int]], start: int, between: int, extract: int
 ) -> list[list[int]]:
-    """Multiple choice: the context with each of the answers, one row each."""
+    """Multiple choice: the context with each answer, one row each, for `Labels(choices=n)`."""
     if not choices:
         raise ValueError("a question without answers: give at least one")
     return [two_texts(context, answer, start, between, extract) for answer in choices]
