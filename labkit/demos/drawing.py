@@ -54,7 +54,8 @@ class Share(NamedTuple):
     value: float | None
 
     def __str__(self) -> str:
-        return "–" if self.value is None else f"{self.value:.4f}"
+        # What a filter has taken away is no small number.
+        return "–" if self.value is None else "0" if self.value == 0 else f"{self.value:.4f}"
 
 
 def clean(text: str) -> str:
@@ -85,6 +86,15 @@ def page(name: str, *pieces: View) -> View:
         # The formulas of a page are looked for in its text: a reader's "$" is no formula.
         f'<div class="labkit-view tex2jax_ignore mathjax_ignore" role="region" '
         f'aria-label="{safe(name)}" data-demo="{safe(name)}" style="{PANEL}">{html}</div>',
+        "\n\n".join(piece.text for piece in pieces),
+    )
+
+
+def beside(*pieces: View) -> View:
+    """Pieces next to each other, as far as there is room."""
+    html = "".join(f"<div>{piece.html}</div>" for piece in pieces)
+    return View(
+        f'<div style="display:flex;flex-wrap:wrap;gap:24px">{html}</div>',
         "\n\n".join(piece.text for piece in pieces),
     )
 

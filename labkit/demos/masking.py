@@ -17,6 +17,7 @@ from labkit.demos.base import Demo, choice, slider, text_box, whole_slider
 from labkit.demos.drawing import (
     Chip,
     View,
+    beside,
     chips,
     grid,
     heading,
@@ -130,8 +131,8 @@ def masking_view(
         chips(chips_of(batch, questions, setting, tokenizer)),
         heading("What it must predict"),
         answers(batch, questions, setting, tokenizer),
-        *(grid(mask, labels(tokenizer, batch.tokens[0].tolist()), title=title)
-          for title, mask in looks(batch, questions, setting).items()),
+        beside(*(grid(mask, labels(tokenizer, batch.tokens[0].tolist()), title=title)
+                 for title, mask in looks(batch, questions, setting).items())),
     ]  # fmt: skip
     read_all = len(tokenizer.encode(written(text)))
     if setting.objective not in PAIRS and read_all > longest:

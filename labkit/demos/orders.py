@@ -9,7 +9,18 @@ from typing import Any
 import torch
 
 from labkit.demos.base import Demo, text_box
-from labkit.demos.drawing import Chip, View, chips, grid, heading, note, page, problem, table
+from labkit.demos.drawing import (
+    Chip,
+    View,
+    beside,
+    chips,
+    grid,
+    heading,
+    note,
+    page,
+    problem,
+    table,
+)
 from labkit.demos.reading import words_in
 from labkit.masking import before, up_to
 
@@ -59,8 +70,10 @@ def orders_view(text: str, order: str) -> View:
         chips([Chip(word, "plain", f"{rank[i] + 1}.") for i, word in enumerate(words)]),
         heading("What each prediction is given"),
         table(["step", "predicts", "given"], given(places, words, query), name="given"),
-        grid(content, names, title="Content stream (its own word too)"),
-        grid(query, names, title="Query stream (its place, not its word)"),
+        beside(
+            grid(content, names, title="Content stream (its own word too)"),
+            grid(query, names, title="Query stream (its place, not its word)"),
+        ),
     ]
     if len(every) > LONGEST:
         pieces.insert(0, note(f"The first {LONGEST} of {len(every)} words.", "cut"))

@@ -7,33 +7,19 @@ again gives the same word.  Read `sampling_view`, the pure function, and then `s
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 
 from labkit.demos.base import Demo, slider, text_box, whole_slider
 from labkit.demos.drawing import Chip, Share, View, chips, heading, note, page, problem, table
-from labkit.demos.reading import evaluating, label, words_in, written
+from labkit.demos.likelihood import Text, likelihoods
+from labkit.demos.reading import evaluating, label, written
 from labkit.sampling import Sampling, Step, sample, steps
 from labkit.tokenizers import Tokenizer
-from labkit.world import END, World
+from labkit.world import World
 
 SHOWN = 12
-
-
-class Text(NamedTuple):
-    """What the model has before it, token by token."""
-
-    begin: list[int]
-    """The token that opens a document, where the vocabulary has one."""
-    prompt: list[int]
-    new: list[int]
-
-    @property
-    def tokens(self) -> list[int]:
-        """All of it in a row."""
-        return [*self.begin, *self.prompt, *self.new]
 
 
 def text_of(prompt: str, new: Sequence[int], tokenizer: Tokenizer) -> Text:
@@ -161,53 +147,6 @@ def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
                 f" = {q:.4f}"
             )
     return lines
-
-
-# ---- how likely the text is --------------------------------------------------------------------
-
-
-def likelihoods(
-    text: Text, said: list[float | None], tokenizer: Tokenizer, world: World | None, start: str
-) -> View:
-    """log p of the prompt, of the new words, and of both: by the model and by the language."""
-    old = len(text.begin) + len(text.prompt)
-    rows = [["model", *sums(said, old)]]
-    if world is not None:
-        before = spoken([*text.prompt], tokenizer)
-        words = spoken([*text.prompt, *text.new], tokenizer)
-        logs: list[float | None] = [*_exact(world, words, start)]
-        rows.append(["language", *sums(logs, len(before))])
-        impossible = next((w for w, log in zip(words, logs, strict=True) if log == -math.inf), None)
-        if impossible is not None:
-            told = note(f"The language cannot go on with “{impossible}”.", "impossible")
-            shown = table(["", "prompt", "new", "both"], rows, name="likelihoods")
-            return View(shown.html + told.html, f"{shown.text}\n{told.text}")
-    return table(["", "prompt", "new", "both"], rows, name="likelihoods")
-
-
-def _exact(world: World, words: list[str], start: str) -> np.ndarray:
-    """log p of each word by the language; once a word is impossible, all after it are."""
-    logs = world.log_probability(words, start=start) if words else np.zeros(0)
-    return np.where(np.isnan(logs), -np.inf, logs)
-
-
-def sums(logs: Sequence[float | None], old: int) -> list[str]:
-    """Three sums: up to a place, from it on, and all; what is not known does not count."""
-    parts = [[log for log in part if log is not None] for part in (logs[:old], logs[old:], logs)]
-    return [f"{sum(part):.3f}" if part else "–" for part in parts]
-
-
-def spoken(tokens: list[int], tokenizer: Tokenizer) -> list[str]:
-    """The words of tokens as the language counts them; the token that parts documents ends one."""
-    words: list[str] = []
-    rest: list[int] = []
-    for token in tokens:
-        if token == tokenizer.vocabulary.sep:
-            words += [*words_in(tokenizer.decode(rest, special=True)), END]
-            rest = []
-        else:
-            rest.append(token)
-    return words + words_in(tokenizer.decode(rest, special=True))
 
 
 # ---- the widget --------------------------------------------------------------------------------
