@@ -8,8 +8,8 @@ from world_reference import Reference, all_paths
 
 from labkit.world import END, World, facts
 from labkit.world.floors import floor
-from labkit.world.grammar import read
 from labkit.world.loading import world_from_text
+from labkit.world.reading import read
 
 TINY = """
 documents
@@ -205,7 +205,7 @@ def test_noisy_words(
     negligible: float,
     error: float,
 ) -> None:
-    """A channel that keeps or replaces words, with laws asked for hidden and for noisy positions."""
+    """A channel keeps or replaces words; laws are asked for hidden and for noisy positions."""
     monkeypatch.setattr(facts, "NEGLIGIBLE", negligible)
     random = np.random.default_rng(1)
     size = len(world.vocabulary)

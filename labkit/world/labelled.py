@@ -5,7 +5,7 @@ classifier.
     topic        one sentence of a story               -> the topic it is from
     sense        a sentence and an ambiguous word      -> which of the word's senses is meant
     relation     a whole prompt                        -> the relation of its pairs
-    order        two neighbouring sentences            -> "right", or "swapped"               (sentence order)
+    order        two neighbouring sentences            -> "right", or "swapped"
     next         a sentence and another                -> "next", or "random", from another document
 
 No document and no example is ever in both splits: each is put into one by a hash of its own words.
@@ -69,7 +69,7 @@ class LabelledSet(Sequence[Example]):
 
     @property
     def standard_error(self) -> float:
-        """By how much the measured accuracy of the best classifier varies around `best_accuracy`."""
+        """How far the measured accuracy of the best classifier strays from `best_accuracy`."""
         best = np.array([max(e.chances.values()) for e in self.examples])
         return float(np.sqrt((best * (1 - best)).sum()) / len(best))
 

@@ -46,7 +46,7 @@ class Laws(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Which states emit a symbol, and over which arcs they are entered; see the head of the file."""
+    """Which states emit a symbol, and over which arcs they are entered."""
 
     start: np.ndarray
     state: np.ndarray
@@ -118,7 +118,7 @@ def pack_laws(rows: list[list[tuple[int, float]]]) -> Laws:
 
 
 def list_entries(laws: Laws, law: np.ndarray, arcs: tuple[np.ndarray, ...], words: int) -> Entries:
-    """Pair every state with every word of its law, with the hidden word, and none with unknown ones."""
+    """Pair every state with every word of its law and with the hidden word."""
     source, target, weight = arcs
     size = len(law)
     counts = np.diff(laws.start)[law]

@@ -32,7 +32,7 @@ class Row(NamedTuple):
 class Step(NamedTuple):
     """The sums at one position, for the rows that are at least so long.
 
-    `alpha` holds the values of all rows behind one another; `states` and `owner` say of which state and row.
+    `alpha` holds the values of all rows behind one another, `states` and `owner` whose they are.
     """
 
     entries: np.ndarray
