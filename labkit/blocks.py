@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from labkit.attention import KeysValues
+from labkit.dropout import Dropout
 
 
 class States(NamedTuple):
@@ -75,7 +77,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.widen, self.narrow = nn.Linear(width, inner), nn.Linear(inner, width)
         self.activation = ACTIVATIONS[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """narrow(dropout(activation(widen(x)))), of states [B, T, D] or of picked ones [N, D]."""
@@ -170,7 +172,7 @@ class Block(nn.Module):
         self.attention, self.mlp = attention, mlp
         self.attention_norm = nn.LayerNorm(width, eps=eps)
         self.mlp_norm = nn.LayerNorm(width, eps=eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, x_BTD: Tensor, source_BKD: Tensor | None = None, **asked: Any
@@ -203,3 +205,21 @@ def initialise(model: nn.Module, std: float = 0.02) -> None:
             module.weight.normal_(std=std)
         if isinstance(module, nn.Linear) and module.bias is not None:
             module.bias.zero_()
+
+
+class Undrawn(TorchFunctionMode):
+    """Builds models without drawing their weights, which takes long where a file overwrites them.
+
+    with Undrawn():
+        model = GPT(config)
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Every function of torch does its work, but random weights stay what memory held."""
+        kwargs = kwargs or {}
+        # torch's own normal_ and uniform_, and what torch.nn.init makes of them.
+        if getattr(function, "__name__", "").endswith(("normal_", "uniform_")):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)

@@ -24,6 +24,28 @@ def check_rate(rate: float) -> float:
     return rate
 
 
+def drop(x: Tensor, rate: float) -> Tensor:
+    """x with a random share of its elements zero, and the others larger to make up for it.
+
+    torch draws one number for each element, which takes longer than what the model computes with
+    it; on a CPU, four elements share one draw here, 16 bits each.
+    """
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.dropout(x, rate)
+    draws = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,))
+    gone = round(check_rate(rate) * 2**16)
+    kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= gone - 2**15
+    return (x * kept).mul_(2**16 / (2**16 - gone))
+
+
+class Dropout(nn.Dropout):
+    """Ordinary dropout, in the fast way."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x, or in training what `drop` leaves of it."""
+        return drop(x, self.p) if self.training and self.p > 0 else x
+
+
 class LockedDropout(nn.Module):
     """Drops the same features at all positions of a text (Gal and Ghahramani 2016)."""
 

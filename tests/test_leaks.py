@@ -271,3 +271,10 @@ def test_a_leak_is_red_in_the_picture():
         (leak.place, leak.from_place) for leak in found.leaks if leak.row == leak.from_row == 0
     }
     assert found.picture(0).count("#d62728") == 1 + len(in_row)
+
+
+def test_the_pictures_of_the_documentation_are_up_to_date():
+    from draw_leaks import pages
+
+    for path, text in pages().items():
+        assert path.read_text() == text, "draw them again: python tests/draw_leaks.py"

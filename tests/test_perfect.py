@@ -103,9 +103,6 @@ class Knows:
     def __init__(self, law: Callable[[Tensor, int], Tensor], looks: str = "all") -> None:
         self.law, self.looks = law, looks
 
-    def forward(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
-        return self(tokens_BT)
-
     def __call__(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
         rows = [[self.law(row, t) for t in range(len(row))] for row in tokens_BT]
         return States((torch.stack([torch.stack(row) for row in rows]),))
@@ -200,9 +197,6 @@ class KnowsOrders:
     """Two streams that know the chain: a query sees what its mask lets it see."""
 
     config = SimpleNamespace(vocabulary=V)
-
-    def forward(self) -> None:
-        """Takes no segments."""
 
     def two_streams(self, tokens_BT, asked_BN, *, mask, query_mask, memory):
         rows = [
@@ -394,9 +388,6 @@ class KnowsWorld:
     def __init__(self, world: World, looks: str, law: Callable[[np.ndarray, int], Tensor]) -> None:
         self.world, self.looks, self.law = world, looks, law
         self.config = SimpleNamespace(vocabulary=len(world.vocabulary))
-
-    def forward(self) -> None:
-        """Takes no segments."""
 
     def __call__(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
         rows = []
