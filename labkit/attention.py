@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labkit import masking
+from labkit.dropout import drop
 from labkit.positions import by_distance
 
 
@@ -34,9 +36,16 @@ def attend(
             f"causal=True is the fast path for {q_BHQE.shape[2]} queries on as many keys, without "
             f"mask or bias; here are {k_BHKE.shape[2]} keys: give mask=causal(Q, K) & ... instead"
         )
+    if dropout and q_BHQE.device.type == "cpu" and not torch.compiler.is_compiling():
+        # The library has no fast kernel for this case: the formula is faster.
+        mask = masking.causal(q_BHQE.shape[2]) if causal else mask
+        return (
+            drop(attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK), dropout)
+            @ v_BHKE
+        )
     if bias_BHQK is not None and mask is not None:
-        # The only place where True becomes -inf.  A large finite number instead would turn a row
-        # where all is hidden into the mean of all keys.
+        # A large finite number instead of -inf would turn a row where all is hidden into the mean
+        # of all keys.
         mask = bias_BHQK.masked_fill(~mask, -math.inf)
     elif bias_BHQK is not None:
         mask = bias_BHQK
@@ -48,14 +57,17 @@ def attend(
 def attention_weights(
     q_BHQE: Tensor, k_BHKE: Tensor, *, mask: Tensor | None = None, bias_BHQK: Tensor | None = None
 ) -> Tensor:
-    """How much each query takes from each key: the formula itself, for the eye and the tests."""
-    scores_BHQK = q_BHQE @ k_BHKE.transpose(-2, -1) / math.sqrt(q_BHQE.shape[-1])
+    """How much each query takes from each key: the formula itself."""
+    scores_BHQK = q_BHQE / math.sqrt(q_BHQE.shape[-1]) @ k_BHKE.transpose(-2, -1)
     if bias_BHQK is not None:
         scores_BHQK = scores_BHQK + bias_BHQK
-    if mask is not None:
-        scores_BHQK = scores_BHQK.masked_fill(~mask, -math.inf)
-    # A row that may see nothing is all -inf, and its softmax 0/0: it takes nothing from anyone.
-    return scores_BHQK.softmax(dim=-1).nan_to_num(0.0)
+    if mask is None:
+        return scores_BHQK.softmax(dim=-1)
+    # A query that may see nothing would be all -inf, and its softmax 0/0: it is let through the
+    # softmax as if it saw everything, and takes nothing from anyone.
+    sees = mask.any(dim=-1, keepdim=True)
+    hidden = torch.zeros_like(mask, dtype=scores_BHQK.dtype).masked_fill(sees & ~mask, -math.inf)
+    return (scores_BHQK + hidden).softmax(dim=-1) * sees.to(scores_BHQK.dtype)
 
 
 def check_heads(width: int, heads: int) -> None:

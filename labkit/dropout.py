@@ -6,10 +6,15 @@ text: of the features (locked), of the words, of the weights from state to state
 the expected value and do nothing outside of training. Read `LockedDropout` first.
 """
 
+import warnings
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+
+# On a GPU torch would like weights to lie side by side; dropped ones are new each time and cannot.
+warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
 
 
 def check_rate(rate: float) -> float:
@@ -17,6 +22,28 @@ def check_rate(rate: float) -> float:
     if not 0 <= rate < 1:
         raise ValueError(f"a dropout rate of {rate}: give a share from 0 up to, not including, 1")
     return rate
+
+
+def drop(x: Tensor, rate: float) -> Tensor:
+    """x with a random share of its elements zero, and the others larger to make up for it.
+
+    torch draws one number for each element, which takes longer than what the model computes with
+    it; on a CPU, four elements share one draw here, 16 bits each.
+    """
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.dropout(x, rate)
+    draws = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,))
+    gone = round(check_rate(rate) * 2**16)
+    kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= gone - 2**15
+    return (x * kept).mul_(2**16 / (2**16 - gone))
+
+
+class Dropout(nn.Dropout):
+    """Ordinary dropout, in the fast way."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x, or in training what `drop` leaves of it."""
+        return drop(x, self.p) if self.training and self.p > 0 else x
 
 
 class LockedDropout(nn.Module):

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.blocks import ACTIVATIONS
+from labkit.dropout import Dropout
 
 
 def exact(scores: Tensor) -> Tensor:
@@ -184,7 +185,7 @@ class Label(nn.Module):
         super().__init__()
         self.pool = (nn.Linear(width, width) if pool is None else pool) if pooled else None
         self.activation = {**ACTIVATIONS, "tanh": F.tanh}[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.labels = nn.Linear(width, labels)
 
     def forward(self, hidden_ND: Tensor) -> Tensor:
@@ -214,7 +215,7 @@ class Pooled(nn.Module):
         if not parts or not set(parts) <= {"last", "max", "mean"}:
             raise ValueError(f"states are pooled by last, max or mean, or several: not {parts}")
         self.parts = parts
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         given = width * len(parts)
         self.inner = None if inner is None else nn.Linear(given, inner)
         self.labels = nn.Linear(given if inner is None else inner, labels)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from labkit.attention import Attention
 from labkit.blocks import Block, FeedForward, States, initialise
+from labkit.dropout import Dropout
 from labkit.positions import LearnedPositions
 
 
@@ -57,7 +58,7 @@ class BERT(nn.Module):
         self.position = LearnedPositions(c.context, narrow, unused=c.unused_positions)
         self.segment = nn.Embedding(c.segments, narrow) if c.segments else None
         self.norm = nn.LayerNorm(narrow, eps=c.eps)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.widen = nn.Linear(narrow, c.width) if c.embedding else nn.Identity()
         self.blocks = nn.ModuleList(self._block() for _ in range(1 if c.shared else c.layers))
         self.pooler = nn.Linear(c.width, c.width) if c.pooler else None

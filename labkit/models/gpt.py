@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from labkit.attention import Attention, KeysValues
 from labkit.blocks import Block, Experts, FeedForward, States, initialise, remembered
+from labkit.dropout import Dropout
 from labkit.masking import causal, window
 from labkit.positions import LearnedPositions
 
@@ -47,7 +48,7 @@ class GPT(nn.Module):
         self.config = config
         self.token = nn.Embedding(config.vocabulary, config.width)
         self.position = LearnedPositions(config.context, config.width)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.eps) if config.norm_first else None
         initialise(self)

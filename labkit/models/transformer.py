@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from labkit.attention import Attention, KeysValues
 from labkit.blocks import Block, FeedForward, States, remembered
+from labkit.dropout import Dropout
 from labkit.masking import causal
 from labkit.positions import sinusoids
 
@@ -43,7 +44,7 @@ class DecoderBlock(nn.Module):
         self.itself_norm = nn.LayerNorm(c.width, eps=c.eps)
         self.across_norm = nn.LayerNorm(c.width, eps=c.eps)
         self.mlp_norm = nn.LayerNorm(c.width, eps=c.eps)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
 
     def forward(
         self,
@@ -71,7 +72,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = c = config
         self.token = nn.Embedding(c.vocabulary, c.width)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.encoder = nn.ModuleList(self._encoder_block() for _ in range(c.layers))
         self.blocks = nn.ModuleList(DecoderBlock(c) for _ in range(c.layers))
         for module in self.modules():

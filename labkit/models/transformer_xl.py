@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from labkit.attention import RelativeAttention
 from labkit.blocks import Block, FeedForward, States, initialise, remember
+from labkit.dropout import Dropout
 from labkit.heads import AdaptiveEmbedding
 from labkit.masking import causal
 from labkit.positions import distances, sinusoids
@@ -57,7 +58,7 @@ class TransformerXL(nn.Module):
             if c.cutoffs
             else nn.Embedding(c.vocabulary, c.width)
         )
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(c.layers))
         initialise(self)
 

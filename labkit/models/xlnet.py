@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from labkit.attention import RelativeAttention
 from labkit.blocks import Block, FeedForward, States, initialise, remember
+from labkit.dropout import Dropout
 from labkit.positions import distances, sinusoids
 
 
@@ -70,7 +71,7 @@ class XLNet(nn.Module):
         self.token = nn.Embedding(c.vocabulary, c.width)
         self.guess_D = nn.Parameter(torch.empty(c.width).normal_(std=0.02))
         """What every query starts from: it knows its place and nothing of its word."""
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(c.layers))
         initialise(self)
 
