@@ -11,6 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labkit import masking
+from labkit.dropout import drop
+from labkit.positions import by_distance
+
 
 def attend(
     q_BHQE: Tensor,
@@ -32,9 +36,16 @@ def attend(
             f"causal=True is the fast path for {q_BHQE.shape[2]} queries on as many keys, without "
             f"mask or bias; here are {k_BHKE.shape[2]} keys: give mask=causal(Q, K) & ... instead"
         )
+    if dropout and q_BHQE.device.type == "cpu" and not torch.compiler.is_compiling():
+        # The library has no fast kernel for this case: the formula is faster.
+        mask = masking.causal(q_BHQE.shape[2]) if causal else mask
+        return (
+            drop(attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK), dropout)
+            @ v_BHKE
+        )
     if bias_BHQK is not None and mask is not None:
-        # The only place where True becomes -inf.  A large finite number instead would turn a row
-        # where all is hidden into the mean of all keys.
+        # A large finite number instead of -inf would turn a row where all is hidden into the mean
+        # of all keys.
         mask = bias_BHQK.masked_fill(~mask, -math.inf)
     elif bias_BHQK is not None:
         mask = bias_BHQK
@@ -46,14 +57,26 @@ def attend(
 def attention_weights(
     q_BHQE: Tensor, k_BHKE: Tensor, *, mask: Tensor | None = None, bias_BHQK: Tensor | None = None
 ) -> Tensor:
-    """How much each query takes from each key: the formula itself, for the eye and the tests."""
-    scores_BHQK = q_BHQE @ k_BHKE.transpose(-2, -1) / math.sqrt(q_BHQE.shape[-1])
+    """How much each query takes from each key: the formula itself."""
+    scores_BHQK = q_BHQE / math.sqrt(q_BHQE.shape[-1]) @ k_BHKE.transpose(-2, -1)
     if bias_BHQK is not None:
         scores_BHQK = scores_BHQK + bias_BHQK
-    if mask is not None:
-        scores_BHQK = scores_BHQK.masked_fill(~mask, -math.inf)
-    # A row that may see nothing is all -inf, and its softmax 0/0: it takes nothing from anyone.
-    return scores_BHQK.softmax(dim=-1).nan_to_num(0.0)
+    if mask is None:
+        return scores_BHQK.softmax(dim=-1)
+    # A query that may see nothing would be all -inf, and its softmax 0/0: it is let through the
+    # softmax as if it saw everything, and takes nothing from anyone.
+    sees = mask.any(dim=-1, keepdim=True)
+    hidden = torch.zeros_like(mask, dtype=scores_BHQK.dtype).masked_fill(sees & ~mask, -math.inf)
+    return (scores_BHQK + hidden).softmax(dim=-1) * sees.to(scores_BHQK.dtype)
+
+
+def check_heads(width: int, heads: int) -> None:
+    """Refuse a width that cannot be shared out among the heads."""
+    if heads < 1 or width % heads:
+        raise ValueError(
+            f"a width of {width} does not divide into {heads} heads: "
+            "choose a width that is a multiple of the number of heads"
+        )
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
@@ -66,11 +89,54 @@ def merge_heads(x_BHTE: Tensor) -> Tensor:
     return x_BHTE.transpose(1, 2).flatten(2)
 
 
+class Room:
+    """Space for keys and for values, [B, H, room, E] each; the first `filled` are written."""
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.keys, self.values, self.filled = keys, values, 0
+
+    def put(self, k_BHKE: Tensor, v_BHKE: Tensor) -> None:
+        """Write behind what is there."""
+        count = k_BHKE.shape[2]
+        self.keys.narrow(2, self.filled, count).copy_(k_BHKE)
+        self.values.narrow(2, self.filled, count).copy_(v_BHKE)
+        self.filled += count
+
+
 class KeysValues(NamedTuple):
     """What the positions read so far are asked for, and what they answer."""
 
     k_BHKE: Tensor
     v_BHKE: Tensor
+
+    def extended(self, k_BHQE: Tensor, v_BHQE: Tensor) -> "KeysValues":
+        """These and then the given ones, as a new value: this one stays as it is.
+
+        A copy of everything for each new word would make a word dearer the longer the text is.  So
+        new ones are written into spare room behind the old, where no older value looks.
+        """
+        if torch.is_grad_enabled():
+            return KeysValues(
+                torch.cat([self.k_BHKE, k_BHQE], dim=2), torch.cat([self.v_BHKE, v_BHQE], dim=2)
+            )
+        old, new = self.k_BHKE.shape[2], k_BHQE.shape[2]
+        room = self.room if isinstance(self, Growing) else None
+        # Someone else may have gone on from the same value and written there already.
+        if room is None or room.filled != old or old + new > room.keys.shape[2]:
+            batch, heads, _, each = self.k_BHKE.shape
+            shape = (batch, heads, max(2 * (old + new), 64), each)
+            room = Room(self.k_BHKE.new_empty(shape), self.k_BHKE.new_empty(shape))
+            room.put(self.k_BHKE, self.v_BHKE)
+        room.put(k_BHQE, v_BHQE)
+        grown = Growing(room.keys.narrow(2, 0, room.filled), room.values.narrow(2, 0, room.filled))
+        grown.room = room
+        return grown
+
+
+class Growing(KeysValues):
+    """Keys and values that know of spare room behind them."""
+
+    room: Room
 
 
 class Attention(nn.Module):
@@ -78,11 +144,7 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, heads: int, *, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
-        if width % heads:
-            raise ValueError(
-                f"a width of {width} does not divide into {heads} heads: "
-                "choose a width that is a multiple of the number of heads"
-            )
+        check_heads(width, heads)
         self.width, self.heads, self.dropout = width, heads, dropout
         # One matrix for query, key and value: one large product is faster than three small ones.
         self.query_key_value = nn.Linear(width, 3 * width, bias=bias)
@@ -99,17 +161,20 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, KeysValues]:
         """x asks; what is in memory and `source` (x itself when there is none) answers."""
         if source_BKD is None:
-            q, k, v = self._project(x_BQD, 0, 3).chunk(3, dim=-1)
+            parts = split_heads(self.query_key_value(x_BQD), 3 * self.heads)
+            q_BHQE, k_BHKE, v_BHKE = parts.chunk(3, dim=1)
         else:
-            q = self._project(x_BQD, 0, 1)
-            k, v = self._project(source_BKD, 1, 3).chunk(2, dim=-1)
-        q_BHQE, k_BHKE, v_BHKE = (split_heads(part, self.heads) for part in (q, k, v))
+            q_BHQE = split_heads(self._project(x_BQD, 0, 1), self.heads)
+            both = split_heads(self._project(source_BKD, 1, 3), 2 * self.heads)
+            k_BHKE, v_BHKE = both.chunk(2, dim=1)
+        known = KeysValues(k_BHKE, v_BHKE)
         if memory is not None:
-            k_BHKE = torch.cat([memory.k_BHKE, k_BHKE], dim=2)
-            v_BHKE = torch.cat([memory.v_BHKE, v_BHKE], dim=2)
+            known = memory.extended(k_BHKE, v_BHKE)
         dropout = self.dropout if self.training else 0.0
-        y_BHQE = attend(q_BHQE, k_BHKE, v_BHKE, mask=mask, causal=causal, dropout=dropout)
-        return self.out(merge_heads(y_BHQE)), KeysValues(k_BHKE, v_BHKE)
+        y_BHQE = attend(
+            q_BHQE, known.k_BHKE, known.v_BHKE, mask=mask, causal=causal, dropout=dropout
+        )
+        return self.out(merge_heads(y_BHQE)), known
 
     def _project(self, x_BTD: Tensor, first: int, last: int) -> Tensor:
         """Matrices first .. last of the three that are stacked, applied to x."""
@@ -118,3 +183,85 @@ class Attention(nn.Module):
         return F.linear(
             x_BTD, self.query_key_value.weight[rows], None if bias is None else bias[rows]
         )
+
+
+class RelativeAttention(nn.Module):
+    """Attention that knows distances and no places (Dai et al. 2019, section 3.3).
+
+    score(i, j) = ((q_i + u) k_j + (q_i + v) W_r r(i - j) + (q_i + s) g(i, j)) / sqrt(E)
+
+    u, v and s, learned, are what every query asks whatever it is; r(i - j) is the sinusoid of the
+    distance.  The last term is XLNet's (Yang et al. 2019, section 2.5): g is one of two learned
+    vectors, for a key in the segment of the query and for one in another.
+    """
+
+    def __init__(
+        self, width: int, heads: int, *, dropout: float = 0.0, segments: bool = False
+    ) -> None:
+        super().__init__()
+        check_heads(width, heads)
+        self.heads, self.dropout = heads, dropout
+        self.query = nn.Linear(width, width, bias=False)
+        self.key_value = nn.Linear(width, 2 * width, bias=False)
+        self.distance = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        each = (heads, width // heads)
+        self.u_HE = nn.Parameter(torch.empty(each).normal_(std=0.02))
+        self.v_HE = nn.Parameter(torch.empty(each).normal_(std=0.02))
+        self.s_HE = nn.Parameter(torch.empty(each).normal_(std=0.02)) if segments else None
+        self.segment = nn.Parameter(torch.empty(2, *each).normal_(std=0.02)) if segments else None
+
+    def forward(
+        self,
+        x_BQD: Tensor,
+        source_BKD: Tensor | None = None,
+        *,
+        r_RD: Tensor,
+        known: KeysValues | None = None,
+        places: Tensor | None = None,
+        other_segment: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, KeysValues]:
+        """x asks; `source` (memory and x; x itself when there is none) answers.
+
+        `known` are keys and values that this module has already computed from the source.  The
+        queries are the last of the keys, or stand among them at `places` [B, Q].  r_RD holds the
+        sinusoids of `distances(T, K)`, with T the positions that are not memory.
+        """
+        if known is None:
+            source_BKD = x_BQD if source_BKD is None else source_BKD
+            k, v = self.key_value(source_BKD).chunk(2, dim=-1)
+            known = KeysValues(split_heads(k, self.heads), split_heads(v, self.heads))
+        q_BHQE = split_heads(self.query(x_BQD), self.heads)
+        bias_BHQK = self._bias(q_BHQE, r_RD, known.k_BHKE.shape[2], places, other_segment)
+        y_BHQE = attend(
+            q_BHQE + self.u_HE[:, None],
+            *known,
+            mask=mask,
+            bias_BHQK=bias_BHQK,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        return self.out(merge_heads(y_BHQE)), known
+
+    def _bias(
+        self,
+        q_BHQE: Tensor,
+        r_RD: Tensor,
+        keys: int,
+        places: Tensor | None,
+        other_segment: Tensor | None,
+    ) -> Tensor:
+        """What distance and segment add to the scores of content."""
+        scale = 1 / math.sqrt(q_BHQE.shape[-1])
+        if places is None:
+            places = torch.arange(keys - q_BHQE.shape[2], keys, device=q_BHQE.device)
+        r_1HRE = split_heads(self.distance(r_RD)[None], self.heads)
+        scores_BHQR = (q_BHQE + self.v_HE[:, None]) * scale @ r_1HRE.transpose(-2, -1)
+        bias_BHQK = by_distance(scores_BHQR, places, keys)
+        if other_segment is None:
+            return bias_BHQK
+        if self.segment is None or self.s_HE is None:
+            raise ValueError("this attention was built without segments: give segments=True")
+        asked_BHQE = (q_BHQE + self.s_HE[:, None]) * scale
+        same, other = (asked_BHQE @ g_HE[:, :, None] for g_HE in self.segment)
+        return bias_BHQK + torch.where(other_segment, other, same)

@@ -5,14 +5,17 @@ A backbone reads tokens and gives hidden states; a head turns hidden states into
 transfer makes of it: that is the course in one line.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from labkit.attention import KeysValues
+from labkit.dropout import Dropout
 
 
 class States(NamedTuple):
@@ -68,14 +71,83 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """Each position thinks for itself: widen, bend, narrow."""
 
-    def __init__(self, width: int, inner: int, *, activation: str = "gelu") -> None:
+    def __init__(
+        self, width: int, inner: int, *, activation: str = "gelu", dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.widen, self.narrow = nn.Linear(width, inner), nn.Linear(inner, width)
         self.activation = ACTIVATIONS[activation]
+        self.dropout = Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        """narrow(activation(widen(x)))"""
-        return self.narrow(self.activation(self.widen(x_BTD)))
+    def forward(self, x: Tensor) -> Tensor:
+        """narrow(dropout(activation(widen(x)))), of states [B, T, D] or of picked ones [N, D]."""
+        return self.narrow(self.dropout(self.activation(self.widen(x))))
+
+
+class Experts(nn.Module):
+    """A feed-forward that is a choice: a router sends each position to the few experts for it.
+
+    y = sum over the `used` likeliest experts e of p_e FeedForward_e(x), with p = softmax(router(x))
+    scaled to sum to one over those. More experts mean more parameters, but not more operations.
+    Shazeer et al. 2017, section 2; the loss that keeps them all at work is `balance`, below.
+    """
+
+    def __init__(
+        self, width: int, inner: int, experts: int, *, used: int = 2, activation: str = "gelu"
+    ) -> None:
+        super().__init__()
+        if not 1 <= used <= experts:
+            raise ValueError(f"{used} of {experts} experts: use at least 1 and at most {experts}")
+        self.used = used
+        self.router = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(
+            FeedForward(width, inner, activation=activation) for _ in range(experts)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the chosen experts say of each position, weighed."""
+        x_ND = x.flatten(0, -2)
+        likely, chosen = self.router(x_ND).softmax(dim=-1).topk(self.used, dim=-1)
+        weights = (likely / likely.sum(dim=-1, keepdim=True)).flatten()
+        # All positions of one expert side by side, so that each expert is called once.
+        order = chosen.flatten().argsort(stable=True)
+        counts = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
+        groups = x_ND[order // self.used].split(counts)
+        said = torch.cat([e(part) for e, part in zip(self.experts, groups, strict=True)])
+        weighed = said * weights[order].unsqueeze(-1)
+        y_ND = torch.zeros_like(x_ND, dtype=weighed.dtype).index_add(0, order // self.used, weighed)
+        return y_ND.view_as(x)
+
+
+@contextmanager
+def routed(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Within this, each call of the model's Experts adds the scores of its router to the list."""
+    scores: list[Tensor] = []
+
+    def note(router: nn.Module, inputs: tuple[Tensor, ...], answer: Tensor) -> None:
+        scores.append(answer)
+
+    experts = [module for module in model.modules() if isinstance(module, Experts)]
+    hooks = [module.router.register_forward_hook(note) for module in experts]
+    try:
+        yield scores
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def balance(scores: Tensor, used: int) -> Tensor:
+    """How unevenly a router [N, experts] shares out its work: 1 when even, experts / used at worst.
+
+    experts * sum_e (share of the choices that fell on e) * (mean probability of e), the first of
+    which has no gradient, so that it lowers whatever was chosen too often.
+    Fedus, Zoph and Shazeer 2021, section 2.2. Give the scores of the positions that count.
+    """
+    likely = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
+    chosen = likely.topk(used, dim=-1).indices
+    counts = chosen.flatten().bincount(minlength=scores.shape[-1])
+    shares = counts.to(likely.dtype) / chosen.numel()
+    return scores.shape[-1] * (shares * likely.mean(dim=0)).sum()
 
 
 class Block(nn.Module):
@@ -100,7 +172,7 @@ class Block(nn.Module):
         self.attention, self.mlp = attention, mlp
         self.attention_norm = nn.LayerNorm(width, eps=eps)
         self.mlp_norm = nn.LayerNorm(width, eps=eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, x_BTD: Tensor, source_BKD: Tensor | None = None, **asked: Any
@@ -120,6 +192,11 @@ def remembered(memory: tuple[KeysValues, ...] | None) -> int:
     return memory[0].k_BHKE.shape[2] if memory else 0
 
 
+def remember(states_BTD: Tensor, count: int) -> Tensor:
+    """The last `count` positions, or all there are, as values that no gradient flows into."""
+    return states_BTD[:, max(states_BTD.shape[1] - count, 0) :].detach()
+
+
 @torch.no_grad()
 def initialise(model: nn.Module, std: float = 0.02) -> None:
     """Small normal weights, zero biases, norms of one: as GPT and BERT start."""
@@ -128,3 +205,21 @@ def initialise(model: nn.Module, std: float = 0.02) -> None:
             module.weight.normal_(std=std)
         if isinstance(module, nn.Linear) and module.bias is not None:
             module.bias.zero_()
+
+
+class Undrawn(TorchFunctionMode):
+    """Builds models without drawing their weights, which takes long where a file overwrites them.
+
+    with Undrawn():
+        model = GPT(config)
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Every function of torch does its work, but random weights stay what memory held."""
+        kwargs = kwargs or {}
+        # torch's own normal_ and uniform_, and what torch.nn.init makes of them.
+        if getattr(function, "__name__", "").endswith(("normal_", "uniform_")):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)

@@ -75,13 +75,29 @@ class Chance:
         # A float32 holds 24 bits exactly; the shift keeps the sign, so the range starts at -1/2.
         return (self.bits(purpose, positions) >> 8).float().mul_(2.0**-24).add_(0.5)
 
-    def integers(self, purpose: str, positions: int, high: int) -> Tensor:
-        """Whole numbers from 0 to high - 1 for each position, int64 [B, T]."""
-        if not 0 < high <= 2**31:
+    def integers(self, purpose: str, positions: int, high: int | Tensor) -> Tensor:
+        """Whole numbers from 0 to high - 1 for each position, int64 [B, T]; high may be [B, 1]."""
+        if isinstance(high, int) and not 0 < high <= 2**31:
             raise ValueError(f"high is {high}: give 1 to 2^31, the numbers are 0 … high - 1")
-        # The high half of a product: no share of the numbers is off by more than high / 2^32.
-        return self.bits(purpose, positions).long().add_(2**31).mul_(high).bitwise_right_shift_(32)
+        return scaled(self.bits(purpose, positions), high)
 
     def permutation(self, purpose: str, positions: int) -> Tensor:
         """A random order of the positions for each row, int64 [B, T]."""
         return self.bits(purpose, positions).argsort(dim=1, stable=True)
+
+
+def scaled(bits: Tensor, high: int | Tensor) -> Tensor:
+    """Whole numbers from 0 to high - 1, one for each 32 random bits."""
+    # The high half of a product: no share of the numbers is off by more than high / 2^32.
+    return bits.long().add_(2**31).mul_(high).bitwise_right_shift_(32)
+
+
+def shuffled(size: int, *key: int | str) -> Tensor:
+    """The numbers 0 … size - 1 in an order that the key decides."""
+    # The low bits of each random number make room for the number it is drawn for: sorting them in
+    # place takes no second array, and there are no ties.
+    low = (1 << size.bit_length()) - 1
+    drawn = mix(torch.arange(1, size + 1) * GOLDEN + key_of(*key)).bitwise_and_(~low)
+    numbered = drawn.bitwise_or_(torch.arange(size))
+    numbered.numpy().sort()
+    return numbered.bitwise_and_(low)

@@ -4,12 +4,17 @@ A head sees only the positions that are asked: [N, D].  Word heads also give the
 target, so that a head with a cheaper way than a full softmax can use it.
 """
 
+import math
+from itertools import pairwise
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.blocks import ACTIVATIONS
+from labkit.dropout import Dropout
+from labkit.softmax import exact, losses
 
 
 class WordHead(nn.Module):
@@ -17,7 +22,7 @@ class WordHead(nn.Module):
 
     def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
         """-log p(target) at each asked position."""
-        return F.cross_entropy(self(hidden_ND).float(), targets_N, reduction="none")
+        return F.cross_entropy(exact(self(hidden_ND)), targets_N, reduction="none")
 
 
 class NextWord(WordHead):
@@ -33,6 +38,10 @@ class NextWord(WordHead):
     def forward(self, hidden_ND: Tensor) -> Tensor:
         """The scores of all words [N, V]."""
         return self.words(hidden_ND)
+
+    def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
+        """-log p(target) at each asked position."""
+        return losses(hidden_ND, self.words.weight, self.words.bias, targets_N)
 
 
 class MaskedWord(WordHead):
@@ -56,7 +65,115 @@ class MaskedWord(WordHead):
 
     def forward(self, hidden_ND: Tensor) -> Tensor:
         """The scores of all words [N, V]."""
-        return self.words(self.norm(self.activation(self.dense(hidden_ND))))
+        return self.words(self._transform(hidden_ND))
+
+    def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
+        """-log p(target) at each asked position."""
+        return losses(self._transform(hidden_ND), self.words.weight, self.words.bias, targets_N)
+
+    def _transform(self, hidden_ND: Tensor) -> Tensor:
+        """The layer before the words: norm(activation(dense(h)))"""
+        return self.norm(self.activation(self.dense(hidden_ND)))
+
+
+class AdaptiveEmbedding(nn.Module):
+    """Rare words get narrow vectors, widened by a matrix (Baevski and Auli 2019, section 3).
+
+    The vocabulary is sorted from frequent to rare and cut into pieces at the `cutoffs`; vectors of
+    each further piece are `shrink` times narrower.
+    """
+
+    def __init__(
+        self, vocabulary: int, width: int, cutoffs: tuple[int, ...], *, shrink: int = 1
+    ) -> None:
+        super().__init__()
+        self.edges, self.width = (0, *cutoffs, vocabulary), width
+        if list(self.edges) != sorted(set(self.edges)):
+            raise ValueError(
+                f"cutoffs {cutoffs} do not cut a vocabulary of {vocabulary} words: "
+                f"give increasing numbers between 1 and {vocabulary - 1}"
+            )
+        sizes = [last - first for first, last in pairwise(self.edges)]
+        widths = [width // shrink**i for i in range(len(sizes))]
+        self.pieces = nn.ModuleList(nn.Embedding(*each) for each in zip(sizes, widths, strict=True))
+        self.widen = nn.ModuleList(
+            nn.Linear(narrow, width, bias=False) if shrink > 1 else nn.Identity()
+            for narrow in widths
+        )
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """The vector of each word, from the piece of the vocabulary that holds it: [B, T, D]."""
+        pieces = zip(pairwise(self.edges), self.pieces, self.widen, strict=True)
+        x_BTD: Tensor | None = None
+        for (first, last), piece, widen in pieces:
+            here = (first <= tokens_BT) & (tokens_BT < last)
+            vectors_ND = widen(piece(tokens_BT[here] - first))
+            if x_BTD is None:
+                x_BTD = vectors_ND.new_zeros(*tokens_BT.shape, self.width)
+            x_BTD = x_BTD.index_put(here.nonzero(as_tuple=True), vectors_ND)
+        assert x_BTD is not None
+        return x_BTD
+
+
+class AdaptiveWord(WordHead):
+    """Adaptive softmax (Grave et al. 2017): first the piece of the vocabulary, then the word.
+
+    Frequent words and the pieces of the rare ones share one small softmax, so that most targets
+    never pay for the long tail.  The word vectors are those of the embedding.
+    """
+
+    def __init__(self, embedding: AdaptiveEmbedding) -> None:
+        super().__init__()
+        self.edges = embedding.edges
+        self.vectors = nn.ParameterList(piece.weight for piece in embedding.pieces)
+        self.biases = nn.ParameterList(torch.zeros(len(vectors)) for vectors in self.vectors)
+        narrow = [vectors.shape[1] for vectors in self.vectors]
+        # The first piece has a matrix of its own; the others use the embedding's, transposed.
+        self.narrow = nn.ParameterList(
+            torch.empty(narrow[0], embedding.width).normal_(std=0.02) if i == 0 else widen.weight
+            for i, widen in enumerate(embedding.widen)
+            if isinstance(widen, nn.Linear)
+        )
+        self.rare = nn.Linear(narrow[0], len(self.vectors) - 1)
+
+    def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
+        """-log p(piece of the target) - log p(target | piece)"""
+        first_NV = exact(self._first(hidden_ND)).log_softmax(-1)
+        common = self.edges[1]
+        piece_N = torch.bucketize(
+            targets_N.contiguous(), torch.tensor(self.edges[1:-1]).to(targets_N), right=True
+        )
+        column_N = torch.where(piece_N == 0, targets_N, common + piece_N - 1)
+        loss_N = -first_NV.gather(1, column_N[:, None])[:, 0]
+        for i in range(1, len(self.vectors)):
+            here = (piece_N == i).nonzero()[:, 0]
+            within = exact(self._rest(hidden_ND[here], i))
+            loss = F.cross_entropy(within, targets_N[here] - self.edges[i], reduction="none")
+            loss_N = loss_N.index_add(0, here, loss)
+        return loss_N
+
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        """The log-probabilities of all words [N, V]."""
+        common = self.edges[1]
+        first_NV = exact(self._first(hidden_ND)).log_softmax(-1)
+        pieces = [first_NV[..., :common]]
+        for i in range(1, len(self.vectors)):
+            rest = exact(self._rest(hidden_ND, i)).log_softmax(-1)
+            pieces.append(rest + first_NV[..., common + i - 1, None])
+        return torch.cat(pieces, dim=-1)
+
+    def _first(self, hidden_ND: Tensor) -> Tensor:
+        """Scores of the frequent words, then of the other pieces."""
+        if self.narrow:
+            hidden_ND = F.linear(hidden_ND, self.narrow[0])
+        words = F.linear(hidden_ND, self.vectors[0], self.biases[0])
+        return torch.cat([words, self.rare(hidden_ND)], dim=-1)
+
+    def _rest(self, hidden_ND: Tensor, piece: int) -> Tensor:
+        """Scores of the words of one of the other pieces."""
+        if self.narrow:
+            hidden_ND = hidden_ND @ self.narrow[piece]
+        return F.linear(hidden_ND, self.vectors[piece], self.biases[piece])
 
 
 class Label(nn.Module):
@@ -68,13 +185,15 @@ class Label(nn.Module):
         labels: int,
         *,
         pooled: bool = True,
+        pool: nn.Linear | None = None,
         activation: str = "tanh",
         dropout: float = 0.0,
     ) -> None:
+        """`pool`: the layer of a backbone that was pre-trained with one, to share it."""
         super().__init__()
-        self.pool = nn.Linear(width, width) if pooled else None
+        self.pool = (nn.Linear(width, width) if pool is None else pool) if pooled else None
         self.activation = {**ACTIVATIONS, "tanh": F.tanh}[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.labels = nn.Linear(width, labels)
 
     def forward(self, hidden_ND: Tensor) -> Tensor:
@@ -82,6 +201,55 @@ class Label(nn.Module):
         if self.pool is not None:
             hidden_ND = self.activation(self.pool(hidden_ND))
         return self.labels(self.dropout(hidden_ND))
+
+
+class Pooled(nn.Module):
+    """One answer for the whole text, from all of its states (ULMFiT: last, max and mean together).
+
+    Howard and Ruder 2018, section 3.3: a recurrent network's last state has forgotten words that
+    matter. `inner` is the width of the layer between, none when None.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        labels: int,
+        *,
+        parts: tuple[str, ...] = ("last", "max", "mean"),
+        inner: int | None = 50,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not parts or not set(parts) <= {"last", "max", "mean"}:
+            raise ValueError(f"states are pooled by last, max or mean, or several: not {parts}")
+        self.parts = parts
+        self.dropout = Dropout(dropout)
+        given = width * len(parts)
+        self.inner = None if inner is None else nn.Linear(given, inner)
+        self.labels = nn.Linear(given if inner is None else inner, labels)
+
+    def forward(self, hidden_BTD: Tensor, real_BT: Tensor | None = None) -> Tensor:
+        """The scores of all labels [B, labels], from the real positions only."""
+        if real_BT is None:
+            real_BT = torch.ones_like(hidden_BTD[:, :, 0], dtype=torch.bool)
+        pooled = torch.cat([pool(hidden_BTD, real_BT, part) for part in self.parts], dim=-1)
+        if self.inner is not None:
+            pooled = self.inner(self.dropout(pooled)).relu()
+        return self.labels(self.dropout(pooled))
+
+
+def pool(hidden_BTD: Tensor, real_BT: Tensor, part: str) -> Tensor:
+    """The last, the largest or the mean of each feature over the real positions; of none, zero."""
+    if part == "mean":
+        count_B1 = real_BT.sum(dim=1, keepdim=True).clamp(min=1)
+        return (hidden_BTD * real_BT[:, :, None]).sum(dim=1) / count_B1
+    if part == "max":
+        largest_BD = hidden_BTD.masked_fill(~real_BT[:, :, None], -math.inf).amax(dim=1)
+        return largest_BD.masked_fill(~real_BT.any(dim=1)[:, None], 0.0)
+    places_T = torch.arange(real_BT.shape[1], device=real_BT.device)
+    last_B = (places_T * real_BT).argmax(dim=1)
+    rows_B = torch.arange(len(last_B), device=real_BT.device)
+    return hidden_BTD[rows_B, last_B] * real_BT.any(dim=1)[:, None]
 
 
 class Span(nn.Module):

@@ -10,10 +10,32 @@ are always the last Q of the K keys, so that memory needs no special case.
     causal(T) & same_segment(ids)   packed documents
     causal(T) | prefix(n, T)        a language model that sees its prompt at once
     up_to(order), before(order)     XLNet's content and query streams
+
+What is hidden from the model, the other half of masking, lives in hiding.py and is found here too.
 """
 
 import torch
 from torch import Tensor
+
+from labkit.hiding import choose, choose_spans, choose_words, corrupt, order, ordinary
+
+__all__ = [
+    "before",
+    "causal",
+    "choose",
+    "choose_spans",
+    "choose_words",
+    "corrupt",
+    "itself",
+    "order",
+    "ordinary",
+    "prefix",
+    "real",
+    "real_keys",
+    "same_segment",
+    "up_to",
+    "window",
+]
 
 Device = torch.device | str | None
 

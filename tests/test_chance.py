@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.chance import GOLDEN, Chance, mix
+from labkit.chance import GOLDEN, Chance, mix, shuffled
 
 MASK = 2**64 - 1
 # Written down once: what a seed means must not change from version to version.
@@ -132,6 +132,20 @@ def test_permutations_are_orders_and_all_as_likely():
     assert torch.equal(orders.sort(1).values, torch.arange(4).expand(24_000, 4))
     numbers = (orders * torch.tensor([64, 16, 4, 1])).sum(1)
     counts = torch.bincount(numbers)
+    assert (counts > 0).sum() == 24
+    assert abs(chi_square(counts[counts > 0])) < 4.5
+
+
+@given(st.integers(1, 300), st.integers())
+def test_shuffled_is_an_order(size, seed):
+    order = shuffled(size, seed, "order")
+    assert sorted(order.tolist()) == [*range(size)]
+    assert torch.equal(shuffled(size, seed, "order"), order)
+
+
+def test_all_shuffles_are_as_likely():
+    orders = torch.stack([shuffled(4, seed, "order") for seed in range(12_000)])
+    counts = torch.bincount((orders * torch.tensor([64, 16, 4, 1])).sum(1))
     assert (counts > 0).sum() == 24
     assert abs(chi_square(counts[counts > 0])) < 4.5
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from labkit.attention import Attention, KeysValues
-from labkit.blocks import Block, FeedForward, States, initialise, remembered
+from labkit.blocks import Block, Experts, FeedForward, States, initialise, remembered
+from labkit.dropout import Dropout
 from labkit.masking import causal, window
 from labkit.positions import LearnedPositions
 
@@ -29,6 +30,9 @@ class GPTConfig:
     """False for the first GPT."""
     band: int | None = None
     """GPT-3: every other layer sees only this many positions back."""
+    experts: int | None = None
+    """Feed-forwards that each block chooses from; None: the one that all positions share."""
+    experts_used: int = 2
     dropout: float = 0.1
     eps: float = 1e-5
 
@@ -36,12 +40,15 @@ class GPTConfig:
 class GPT(nn.Module):
     """h_0 = W_e tokens + W_p;  h_i = block(h_(i-1));  every position looks left only."""
 
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
         self.token = nn.Embedding(config.vocabulary, config.width)
         self.position = LearnedPositions(config.context, config.width)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.eps) if config.norm_first else None
         initialise(self)
@@ -49,7 +56,12 @@ class GPT(nn.Module):
     def _block(self) -> Block:
         c = self.config
         attention = Attention(c.width, c.heads, dropout=c.dropout)
-        mlp = FeedForward(c.width, c.inner or 4 * c.width, activation="gelu_tanh")
+        inner, bend = c.inner or 4 * c.width, "gelu_tanh"
+        mlp = (
+            FeedForward(c.width, inner, activation=bend)
+            if c.experts is None
+            else Experts(c.width, inner, c.experts, used=c.experts_used, activation=bend)
+        )
         return Block(attention, mlp, c.width, norm_first=c.norm_first, dropout=c.dropout, eps=c.eps)
 
     def forward(
@@ -79,8 +91,8 @@ class GPT(nn.Module):
         """Who may look at whom in this layer, as a mask or as the fast causal path."""
         keys, where = past + length, tokens_BT.device
         banded = self.config.band is not None and layer % 2 == 1
-        if mask is None and past == 0 and not banded:
-            return None, True
+        if mask is None and not banded and (past == 0 or length == 1):
+            return None, past == 0
         mask = causal(length, keys, device=where) if mask is None else mask
         if banded:
             assert self.config.band is not None

@@ -1,4 +1,4 @@
-"""From documents to batches."""
+"""What a model is trained on: rows of tokens, and what is known about them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace

@@ -1,0 +1,80 @@
+"""The command line: a table of commands, each one a function of its parser and the words after it.
+
+A command adds its own arguments to the parser, parses the words and returns the exit code.  Only
+the module of the command that was called is imported, so `--help` answers at once, also on a
+machine where nothing is installed yet.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+
+from labkit import __version__
+from labkit.cli.environment import become, venv_python
+from labkit.cli.parser import Parser, fail, nearest
+
+# name: (module, function, what it does).  `function(parser, words) -> exit code`
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "lab": ("labkit.cli.lab", "lab", "set up what is missing and open the course in JupyterLab"),
+    "test": ("labkit.cli.suite", "test", "set up what is missing and run everything that CI runs"),
+    "doctor": ("labkit.cli.doctor", "doctor", "what was found on this machine, and how fast it is"),
+    "run": ("labkit.cli.notebooks", "run", "run one notebook with parameters of your own"),
+    "course": ("labkit.cli.notebooks", "course", "run every notebook; measure time and memory"),
+    "notebooks": ("labkit.cli.notebooks", "notebooks", "execute notebooks and store their outputs"),
+    "bench": ("labkit.cli.suite", "bench", "run the benchmarks, all or some"),
+    "costs": ("labkit.cli.costs", "costs", "what it costs to train a model, or what money buys"),
+    "pins": ("labkit.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
+}
+# These set up `.venv` themselves, or need nothing of it; the others need what is installed there.
+NEED_NOTHING = ("lab", "test", "pins")
+
+EXAMPLES = """examples:
+  python -m labkit lab                                  open the course
+  python -m labkit doctor                               is this machine ready?
+  python -m labkit run 00 --profile laptop -p seed 3    one notebook, other parameters
+  python -m labkit run --help                           everything about one command
+"""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command that the words name and return its exit code."""
+    words = list(sys.argv[1:] if words is None else words)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        print(f"labkit {__version__}")
+        return 0
+    name = words[0]
+    if name not in COMMANDS:
+        fail(f"labkit: there is no command {name}{nearest(name, list(COMMANDS))} "
+             f"(the commands: {', '.join(COMMANDS)})")  # fmt: skip
+    asks_for_help = any(word in ("-h", "--help") for word in words[1:])
+    if name not in NEED_NOTHING and not asks_for_help and importlib.util.find_spec("torch") is None:
+        python = venv_python()
+        if python is not None and python.exists():
+            return become([str(python), "-m", "labkit", *words])
+        if name != "doctor":
+            fail(f"labkit {name}: torch is not installed in {sys.executable}: `make lab` (without "
+                 "make: `python -m labkit lab`) sets up .venv with everything in it")  # fmt: skip
+    module, function, summary = COMMANDS[name]
+    parser = Parser(prog=f"labkit {name}", description=summary[0].upper() + summary[1:] + ".")
+    return int(getattr(importlib.import_module(module), function)(parser, words[1:]))
+
+
+def overview() -> str:
+    """Return the help of the whole command line."""
+    rows = [f"  {name:<10} {summary}" for name, (_, _, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: python -m labkit COMMAND [...]",
+            "",
+            "A course and lab kit on pre-training and transfer learning in NLP.",
+            "",
+            "commands:",
+            *rows,
+            "",
+            EXAMPLES.rstrip(),
+        ]
+    )

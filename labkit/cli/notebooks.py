@@ -1,0 +1,298 @@
+"""Run notebooks: one with parameters of your own, all of them, or to store their outputs."""
+
+import contextlib
+import datetime
+import functools
+import json
+import os
+import platform
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from labkit.cli.parameters import ParameterError, checked
+from labkit.cli.parser import Parser, fail, nearest
+from labkit.paths import checkout
+
+PROFILES = ("smoke", "laptop", "gpu")
+# Seconds that one cell may take: a cell that hangs ends with an error, not never.
+TIMEOUT = {"smoke": 300, "laptop": 1800, "gpu": 24 * 3600}
+# What is stored and what is tested runs alike: with one thread, since more add up in another
+# order (two processes of one thread are faster than one of two besides), and without the hub.
+REPEATABLE = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+KEPT_CELL_METADATA = ("tags", "jupyter", "slideshow", "editable", "deletable")
+START_MARK, END_MARK = "<!-- notebooks: begin -->", "<!-- notebooks: end -->"
+
+
+class Run(NamedTuple):
+    """What came of one run of a notebook."""
+
+    notebook: str
+    seconds: float
+    peak_bytes: int
+    error: str | None
+
+
+def run(parser: Parser, words: Sequence[str]) -> int:
+    """Run one notebook with parameters, after checking their names and types."""
+    parser.add_argument("notebook", help="a path, or the beginning of a name, such as 00")
+    add_parameters(parser)
+    parser.add_argument("--output", type=Path, help="the notebook to write [runs/NAME-….ipynb]")
+    parser.add_argument("--timeout", type=int, help="seconds that one cell may take")
+    parser.add_argument("--list", action="store_true", help="show the parameters and stop")
+    args = parser.parse_args(words)
+    notebook = find(args.notebook)
+    parameters = parameters_or_fail(notebook, args)
+    if args.list:
+        print(listing(notebook))
+        return 0
+    timeout = args.timeout or TIMEOUT[str(parameters.get("profile", "laptop"))]
+    output = args.output or Path(
+        "runs", f"{notebook.stem}-{parameters.get('profile', 'as-is')}.ipynb"
+    )
+    result = execute(notebook, output, parameters, timeout, progress=os.isatty(2))
+    print(f"{output}: {result.seconds:.1f} s, {result.peak_bytes / 2**20:,.0f} MB")
+    if result.error:
+        fail(f"labkit run: {notebook.name} failed: {result.error} (marked in {output})", code=1)
+    return 0
+
+
+def course(parser: Parser, words: Sequence[str]) -> int:
+    """Run every notebook and, when asked, write the measured table into the README."""
+    add_parameters(parser)
+    parser.add_argument("--jobs", type=int, default=1, help="notebooks at the same time [1]")
+    parser.add_argument("--table", action="store_true", help="write the table in README.md")
+    parser.add_argument("--output", type=Path, default=Path("runs"), help="folder [runs]")
+    args = parser.parse_args(words)
+    args.profile = args.profile or "laptop"
+    books = every_notebook()
+    asked = [parameters_or_fail(book, args) for book in books]
+    outputs = [args.output / f"{book.stem}-{args.profile}.ipynb" for book in books]
+    one = functools.partial(execute, timeout=TIMEOUT[args.profile])
+    # A process for each notebook, so that the memory that is measured is the notebook's own.
+    results = []
+    with ProcessPoolExecutor(args.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+        for result in pool.map(one, books, outputs, asked):
+            state = f"FAILED: {result.error}" if result.error else "ok"
+            print(f"{result.notebook:<28} {result.seconds:6.1f} s "
+                  f"{result.peak_bytes / 2**20:6,.0f} MB  {state}", flush=True)  # fmt: skip
+            results.append(result)
+    failed = sum(result.error is not None for result in results)
+    print(f"{len(results) - failed} notebooks ran, {failed} failed")
+    if args.table and not failed:
+        write_table(books, results, args.profile)
+    return 1 if failed else 0
+
+
+def notebooks(parser: Parser, words: Sequence[str]) -> int:
+    """Execute notebooks from a clean kernel and store their outputs, normalised."""
+    parser.add_argument("names", nargs="*", help="which ones [all]")
+    args = parser.parse_args(words)
+    import nbformat
+    from nbclient import NotebookClient
+
+    os.environ.update(REPEATABLE)
+    for path in [find(name) for name in args.names] or every_notebook():
+        notebook = nbformat.read(path, as_version=4)
+        folder = {"metadata": {"path": str(path.parent)}}
+        NotebookClient(notebook, timeout=TIMEOUT["laptop"], resources=folder).execute()
+        write_text(path, dumps(normalised(notebook)))
+        print(f"{path.name}: stored", flush=True)
+    return 0
+
+
+def add_parameters(parser: Parser) -> None:
+    """Add the options that `run` and `course` share."""
+    parser.add_argument("-p", "--parameter", nargs=2, action="append", default=[],
+                        metavar=("NAME", "VALUE"), help="a parameter of the notebook")  # fmt: skip
+    parser.add_argument("--profile", choices=PROFILES, help="how large: a parameter by itself")
+
+
+def parameters_or_fail(notebook: Path, args: Any) -> dict[str, object]:
+    """Return the parameters of the command line, with their types, or leave with one line."""
+    given = dict(args.parameter)
+    if args.profile:
+        given["profile"] = args.profile
+    profile = given.get("profile", "smoke")
+    if profile not in PROFILES:
+        fail(f"labkit: there is no profile {profile}{nearest(profile, PROFILES)}; "
+             f"the profiles: {', '.join(PROFILES)}")  # fmt: skip
+    try:
+        return checked(notebook, given)
+    except ParameterError as error:
+        fail(f"labkit: {notebook.name}: {error}")
+
+
+def every_notebook() -> list[Path]:
+    """Return the notebooks of the course, in order."""
+    root = checkout()
+    if root is None:
+        fail("labkit: the notebooks belong to a checkout, and this is an installed package")
+    return sorted((root / "notebooks").glob("[0-9]*.ipynb"))
+
+
+def find(name: str) -> Path:
+    """Return the notebook of that path, or the only one whose name begins so."""
+    if name.endswith(".ipynb") and Path(name).is_file():
+        return Path(name)
+    books = every_notebook()
+    found = [book for book in books if book.name.startswith(Path(name).name)]
+    if len(found) != 1:
+        stems = [book.stem for book in books]
+        fail(f"labkit: there is no notebook {name}{nearest(Path(name).stem, stems)} "
+             f"(the notebooks: {', '.join(stems)})")  # fmt: skip
+    return found[0]
+
+
+def listing(notebook: Path) -> str:
+    """Return the parameters of a notebook: name, type, default, what it means."""
+    import papermill
+
+    rows = papermill.inspect_notebook(str(notebook)).values()
+    return "\n".join(
+        f"{row['name']}: {row['inferred_type_name']} = {row['default']}    {row['help']}".rstrip()
+        for row in rows
+    )
+
+
+def execute(
+    notebook: Path,
+    output: Path,
+    parameters: dict[str, object],
+    timeout: int,
+    progress: bool = False,
+) -> Run:
+    """Run a notebook through papermill and measure its time and its kernel's memory."""
+    import papermill
+
+    output.parent.mkdir(parents=True, exist_ok=True)
+    error = None
+    start = time.perf_counter()
+    with peak_of_children() as peak:
+        try:
+            papermill.execute_notebook(
+                str(notebook), str(output), parameters=parameters, kernel_name="python3",
+                execution_timeout=timeout, progress_bar=progress,
+            )  # fmt: skip
+        except papermill.PapermillExecutionError as found:
+            error = f"cell {found.exec_count}: {found.ename}: {found.evalue}"
+        except (TimeoutError, RuntimeError) as found:  # a cell that hangs, a kernel that died
+            error = f"{type(found).__name__}: {str(found).strip().splitlines()[0]}"
+    return Run(notebook.stem, time.perf_counter() - start, max(peak), error)
+
+
+@contextlib.contextmanager
+def peak_of_children(every: float = 0.1) -> Iterator[list[int]]:
+    """Give a list whose last number will be the most memory that the child processes held."""
+    import psutil
+
+    peak, done, me = [0], threading.Event(), psutil.Process()
+
+    def watch() -> None:
+        while not done.wait(every):
+            total = 0
+            for child in me.children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    total += child.memory_info().rss
+            peak.append(max(peak.pop(), total))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        thread.join()
+
+
+def normalised(notebook: Any) -> Any:
+    """Return the notebook without what differs from run to run, or does not live in a file."""
+    notebook = json.loads(json.dumps(notebook))
+    notebook["metadata"] = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    for cell in notebook["cells"]:
+        kept = {key: cell["metadata"][key] for key in KEPT_CELL_METADATA if key in cell["metadata"]}
+        cell["metadata"] = kept
+        if cell["cell_type"] == "code":
+            cell["outputs"] = [static(output) for output in joined(cell["outputs"])]
+    return notebook
+
+
+def static(output: dict[str, Any]) -> dict[str, Any]:
+    """Return an output without its widget, which lives only as long as its kernel."""
+    if "data" in output:
+        widget = "application/vnd.jupyter.widget-view+json"
+        output["data"] = {kind: data for kind, data in output["data"].items() if kind != widget}
+        output["metadata"] = {}
+    return output
+
+
+def joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the outputs with neighbouring pieces of one stream joined: timing splits them."""
+    whole: list[dict[str, Any]] = []
+    for output in outputs:
+        if whole and "text" in output and whole[-1].get("name") == output["name"]:
+            whole[-1]["text"] = "".join(whole[-1]["text"]) + "".join(output["text"])
+        else:
+            whole.append(output)
+    return whole
+
+
+def dumps(notebook: Any) -> str:
+    """Return the notebook as the text of its file."""
+    import nbformat
+
+    return nbformat.writes(nbformat.from_dict(notebook), version=4).rstrip("\n") + "\n"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, delete=False, encoding="utf-8", newline="\n"
+    ) as file:
+        file.write(text)
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, path)
+
+
+def write_table(books: Sequence[Path], results: Sequence[Run], profile: str) -> None:
+    """Write the measured table between the two marks of the README."""
+    import psutil
+    import torch
+
+    root = checkout()
+    assert root is not None
+    today = datetime.date.today().isoformat()
+    memory = psutil.virtual_memory().total / 2**30
+    lines = [
+        f"Measured by `make course` on {today}: profile `{profile}`, {os.cpu_count()} cores, "
+        f"{memory:.0f} GB, Python {platform.python_version()}, torch {torch.__version__}.",
+        "",
+        "| notebook | | time | memory |",
+        "|---|---|---:|---:|",
+    ]
+    for book, result in zip(books, results, strict=True):
+        lines.append(
+            f"| [`{book.stem}`](notebooks/{book.name}) | {title(book)} | {result.seconds:.0f} s "
+            f"| {result.peak_bytes / 2**20:,.0f} MB |"
+        )
+    readme = root / "README.md"
+    pattern = re.compile(f"{START_MARK}.*?{END_MARK}", re.DOTALL)
+    table = "\n".join([START_MARK, *lines, END_MARK])
+    write_text(readme, pattern.sub(lambda _: table, readme.read_text(encoding="utf-8")))
+
+
+def title(notebook: Path) -> str:
+    """Return the first heading of a notebook."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    found = re.search(r"^# (.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else notebook.stem

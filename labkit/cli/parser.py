@@ -1,0 +1,34 @@
+"""Arguments of the command line, with errors of one line that name the nearest right word."""
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line and name the nearest right word."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and leave with exit code 2."""
+        known = [word for action in self._actions for word in action.option_strings]
+        known += [str(c) for action in self._actions for c in action.choices or ()]
+        given = re.findall(r"(?:invalid choice: '|arguments: )([^' ]+)", message)
+        fail(f"{self.prog}: {message}{nearest(given[0], known) if given else ''}")
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Return "; did you mean …?" for the known word nearest to `word`, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    """Print one line on standard error and leave."""
+    print(" ".join(message.split()), file=sys.stderr)
+    raise SystemExit(code)

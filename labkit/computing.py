@@ -1,0 +1,96 @@
+"""How a step is computed: precision, compilation, memory, and where dropout gets its chance."""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from labkit.chance import key_of
+from labkit.distributed import blocks
+from labkit.plans import Plan
+from labkit.schedules import Batches
+
+
+class Computing:
+    """How a step computes: things that are undone after it, so that a copy of a model is clean."""
+
+    def __init__(self, model: nn.Module, plan: Plan) -> None:
+        self.blocks = blocks(model) if plan.checkpointing else []
+        if plan.checkpointing and not self.blocks:
+            raise ValueError("checkpointing is on, but this model has no blocks: leave it out")
+        self.head: Any = None
+        if plan.compile:
+            getattr(model, "backbone", model).compile()
+            head: Any = getattr(model, "head", None)
+            if hasattr(head, "losses_N"):
+                # With the softmax inside, the scores of all words are never stored in float32.
+                self.head, self.losses_N = head, torch.compile(head.losses_N)
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """For the time of one step."""
+        for block in self.blocks:
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        if self.head is not None:
+            self.head.losses_N = self.losses_N
+        try:
+            yield
+        finally:
+            for block in self.blocks:
+                del block.forward
+            if self.head is not None:
+                del self.head.losses_N
+
+
+@contextlib.contextmanager
+def dice(device: torch.device) -> Iterator[Callable[..., None]]:
+    """Seed torch's generators for dropout, and leave the reader's own randomness as it was."""
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(torch.cuda.default_generators[device.index or 0])
+    states = [generator.get_state() for generator in generators]
+
+    def throw(*key: int) -> None:
+        for generator in generators:
+            generator.manual_seed(key_of("dropout", *key))
+
+    try:
+        yield throw
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+
+
+@contextlib.contextmanager
+def memory_explained(plan: Plan, batches: Batches, step: int, parts: int) -> Iterator[None]:
+    """Where a batch does not fit: what it was, and what to change."""
+    try:
+        yield
+    except RuntimeError as problem:
+        if not any(words in str(problem) for words in ("out of memory", "allocate memory")):
+            raise
+        rows, length = batches.at(step).tokens.shape
+        part = math.ceil(rows / parts)
+        said = str(problem).splitlines()[0]
+        raise MemoryError(
+            f"{part} rows of {length} tokens at once are more than the memory holds "
+            f"({said}). Now: accumulate={plan.accumulate}, precision={plan.precision!r}, "
+            f"checkpointing={plan.checkpointing}. Change to accumulate={2 * plan.accumulate} "
+            f"({math.ceil(part / 2)} rows at once, the same result), checkpointing=True, "
+            "precision='bfloat16', or make the model or the batch smaller"
+        ) from problem
+
+
+def precision_of(plan: Plan, device: torch.device) -> torch.dtype:
+    """The precision of matrix products."""
+    if plan.precision != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[
+            plan.precision
+        ]
+    modern = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if modern else torch.float32

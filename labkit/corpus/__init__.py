@@ -1,0 +1,39 @@
+"""From text to batches: documents → tokens → rows, each batch a function of (seed, step).
+
+    texts, held_out = from_files("books/*.txt").split()   # or from_table, from_hub, from_documents
+    tokenizer = Tokenizer.bpe(texts.texts, size=8000)
+    tokens = tokenize(texts, tokenizer, cache="runs/cache")
+    batches = Windows(tokens, batch=32, length=128)         # or Streams, Examples, Pairs
+    batches.at(step)
+
+Read `documents`, `tokens`, `rows`, `batches` and `pairs` in this order.
+"""
+
+from labkit.corpus.batch import Batch
+from labkit.corpus.batches import Batches, Examples, Streams, Windows
+from labkit.corpus.documents import (
+    Document,
+    Documents,
+    from_documents,
+    from_files,
+)
+from labkit.corpus.pairs import Pairs
+from labkit.corpus.tables import from_hub, from_table
+from labkit.corpus.tokens import Tokens, tokenize
+
+__all__ = [
+    "Batch",
+    "Batches",
+    "Document",
+    "Documents",
+    "Examples",
+    "Pairs",
+    "Streams",
+    "Tokens",
+    "Windows",
+    "from_documents",
+    "from_files",
+    "from_hub",
+    "from_table",
+    "tokenize",
+]

@@ -1,0 +1,227 @@
+"""Where text comes from: your files or a list; labelled tables and the hub are in `tables`.
+
+A source is read again from its beginning each time, a document at a time, so that a corpus may be
+larger than the memory. Whether a document is held out is decided by its own text alone: equal
+documents cannot end up on both sides. Read `Documents` first.
+"""
+
+import glob
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+LONGEST_LINE = 10_000_000  # bytes
+LONGEST_DOCUMENT = 1_000_000  # characters
+
+# Where a sentence may end: after its sign, or at the end of a line.
+SENTENCE_END = re.compile(r"[.!?]+(?=\s)|\n")
+
+
+class Document(NamedTuple):
+    """A text in parts: its sentences, which together are the text, or the two texts of a pair."""
+
+    parts: tuple[str, ...]
+    label: int | None = None
+
+    @property
+    def text(self) -> str:
+        """All parts in a row."""
+        return "".join(self.parts)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """A source that can be read again and again; `classes` are the names of its labels.
+
+    `fingerprint` gives a name that changes with the content; without it nothing can be cached.
+    """
+
+    read: Callable[[], Iterator[Document]]
+    classes: tuple[str, ...] = ()
+    fingerprint: Callable[[], str] | None = None
+
+    def __iter__(self) -> Iterator[Document]:
+        return self.read()
+
+    @property
+    def texts(self) -> Iterable[str]:
+        """The bare texts, to train a tokenizer on."""
+        return _Texts(self)
+
+    def split(self, held_out: float = 0.05) -> "tuple[Documents, Documents]":
+        """The documents to train on and those held out, about this share of them."""
+        if not 0 < held_out < 1:
+            raise ValueError(f"held_out is {held_out}: give a share between 0 and 1, such as 0.05")
+        return self._side(held_out, False), self._side(held_out, True)
+
+    def _side(self, held_out: float, side: bool) -> "Documents":
+        def read() -> Iterator[Document]:
+            return (one for one in self.read() if (_place(one) < held_out) == side)
+
+        name = self.fingerprint
+        fingerprint = None if name is None else lambda: f"{name()} {held_out} {side}"
+        return replace(self, read=read, fingerprint=fingerprint)
+
+
+class _Texts:
+    def __init__(self, documents: Documents) -> None:
+        self.documents = documents
+
+    def __iter__(self) -> Iterator[str]:
+        return (document.text for document in self.documents)
+
+
+def _place(document: Document) -> float:
+    """A number in [0, 1) that the words decide; of a labelled pair, those of its first text."""
+    text = document.text if document.label is None else document.parts[0]
+    digest = hashlib.blake2b(" ".join(text.split()).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") / 2**64
+
+
+def sentences(text: str) -> tuple[str, ...]:
+    """Cut a text after each sentence or line; put together again, the parts are the text."""
+    parts: list[str] = []
+    start = 0
+    for end in SENTENCE_END.finditer(text):
+        # White space goes with the sentence after it, as it does in the tokens of GPT-2.
+        cut = end.start() if end[0] == "\n" else end.end()
+        if not text[start:cut].isspace() and cut > start:
+            parts.append(text[start:cut])
+            start = cut
+    rest = text[start:]
+    if parts and (not rest or rest.isspace()):
+        parts[-1] += rest
+    else:
+        parts.append(rest)
+    return tuple(parts)
+
+
+def ordered(labels: Iterable[str]) -> tuple[str, ...]:
+    """The different labels in order; numbers in the order of numbers."""
+    names = set(labels)
+    if all(re.fullmatch(r"-?\d+", name) for name in names):
+        return tuple(sorted(names, key=int))
+    return tuple(sorted(names))
+
+
+# ---- lists
+
+
+def from_documents(documents: Iterable[Any], labels: Sequence[Any] | None = None) -> Documents:
+    """Texts, `Document`s, or anything that has a `.text`, kept in memory; with a label for each."""
+    known = [_document(one) for one in documents]
+    if labels is None:
+        # Documents that come with the numbers of their classes have no names for them.
+        numbers = [one.label for one in known if one.label is not None]
+        classes = tuple(str(number) for number in range(max(numbers, default=-1) + 1))
+    else:
+        if len(labels) != len(known):
+            raise ValueError(f"{len(known)} documents have {len(labels)} labels: give one for each")
+        classes = ordered(map(str, labels))
+        number = {name: n for n, name in enumerate(classes)}
+        known = [
+            Document((one.text,), number[str(label)])
+            for one, label in zip(known, labels, strict=True)
+        ]
+    name = hashlib.blake2b(repr(known).encode(), digest_size=16).hexdigest()
+    return Documents(lambda: iter(known), classes, lambda: name)
+
+
+def _document(one: Any) -> Document:
+    if isinstance(one, Document):
+        return one
+    text = one if isinstance(one, str) else getattr(one, "text", None)
+    if not isinstance(text, str):
+        raise TypeError(f"a document is a {type(one).__name__}: give text or an object with .text")
+    return Document(sentences(text))
+
+
+# ---- files of text
+
+
+def from_files(
+    pattern: str | Path, ends: Literal["blank line", "line", "file"] = "blank line"
+) -> Documents:
+    """Text files, read line by line; a document ends at a blank line, each line or the file's end.
+
+    Longer ones are cut at the first line end after a million characters.
+    """
+    if ends not in ("blank line", "line", "file"):
+        raise ValueError(
+            f"ends={ends!r}: a document ends at a 'blank line', a 'line' or the 'file'"
+        )
+    paths = find(pattern)
+
+    def read() -> Iterator[Document]:
+        for path in paths:
+            for text in _texts_of(path, ends):
+                yield Document(sentences(text))
+
+    return Documents(read, fingerprint=lambda: f"{content(paths)} {ends}")
+
+
+def _texts_of(path: Path, ends: str) -> Iterator[str]:
+    lines: list[str] = []
+    size = 0
+    for line in read_lines(path):
+        empty = ends == "blank line" and not line.strip()
+        if not empty:
+            lines.append(line)
+            size += len(line) + 1
+        if empty or ends == "line" or size >= LONGEST_DOCUMENT:
+            yield from _joined(lines)
+            lines, size = [], 0
+    yield from _joined(lines)
+
+
+def _joined(lines: list[str]) -> Iterator[str]:
+    text = "\n".join(lines)
+    if text.strip():
+        yield text
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file without their ends; what is wrong is told with file and line."""
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LONGEST_LINE + 1):
+            number += 1
+            if len(line) > LONGEST_LINE:
+                raise ValueError(
+                    f"{path}, line {number}: more than {LONGEST_LINE:,} bytes without a line end; "
+                    "break the text into lines, or check that it is text"
+                )
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path}, line {number}, byte {error.start + 1}: this is not UTF-8 "
+                    f"({error.reason}); save the file as UTF-8"
+                ) from error
+            yield text.rstrip("\r\n")
+
+
+def find(pattern: str | Path) -> list[Path]:
+    """The files that match; that there are none, or an empty one, is an error."""
+    names = glob.glob(str(pattern), recursive=True)
+    paths = [Path(pattern)] if Path(pattern).exists() else [Path(name) for name in sorted(names)]
+    if not paths:
+        raise FileNotFoundError(f"no file matches {str(pattern)!r} (from {Path.cwd()})")
+    for path in paths:
+        if not path.is_file():
+            raise ValueError(f"{path} is no file: give a pattern such as {path}/*.txt")
+        if path.stat().st_size == 0:
+            raise ValueError(f"{path} is empty: remove it or leave it out of the pattern")
+    return paths
+
+
+def content(paths: Iterable[Path]) -> str:
+    """A name for all that stands in these files."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "blake2b").digest())
+    return digest.hexdigest()

@@ -1,0 +1,167 @@
+"""Documents from labelled tables (.csv, .tsv, .jsonl) and from the data sets of the hub."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from labkit.corpus.documents import (
+    LONGEST_LINE,
+    Document,
+    Documents,
+    content,
+    find,
+    ordered,
+    read_lines,
+    sentences,
+)
+
+
+def from_table(
+    path: str | Path,
+    text: str = "text",
+    label: str | None = "label",
+    second: str | None = None,
+    header: bool = True,
+) -> Documents:
+    """A .csv, .tsv or .jsonl with a text (or two) and a label in each row.
+
+    Without a header the columns are "0", "1", …; quotes in a .tsv are ordinary characters.
+    """
+    files = find(path)
+    if len(files) > 1:
+        raise ValueError(f"{str(path)!r} matches {len(files)} files: a table is one file")
+    file = files[0]
+    wanted = _wanted(text, second, label)
+    # The labels are few words: they are read first, so that all sides number them alike, and so
+    # that a broken row is known at once.
+    classes = ordered(row[-1] for row in _rows(file, wanted, header)) if label else ()
+    number = {name: n for n, name in enumerate(classes)}
+    parts = len(wanted) - (label is not None)
+
+    def read() -> Iterator[Document]:
+        for row in _rows(file, wanted, header):
+            yield _document(row[:parts], number[row[-1]] if label else None)
+
+    return Documents(read, classes, lambda: f"{content([file])} {wanted} {header}")
+
+
+def _wanted(text: str, second: str | None, label: str | None) -> list[str]:
+    if second is not None and label is None:
+        raise ValueError(
+            f"the pairs of {text!r} and {second!r} have no label: name its column, too"
+        )
+    return [name for name in (text, second, label) if name is not None]
+
+
+def _document(texts: Sequence[str], label: int | None) -> Document:
+    return Document(sentences(texts[0]) if label is None else tuple(texts), label)
+
+
+def _rows(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[str]]:
+    kinds = {".csv": _separated, ".tsv": _separated, ".jsonl": _objects}
+    if path.suffix not in kinds:
+        raise ValueError(f"{path} is no table: give a {', '.join(kinds)} file")
+    return kinds[path.suffix](path, wanted, header)
+
+
+def _separated(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[str]]:
+    csv.field_size_limit(LONGEST_LINE)
+    lines = (line + "\n" for line in read_lines(path))
+    tabs = path.suffix == ".tsv"
+    if tabs:
+        rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    else:
+        rows = csv.reader(lines, strict=True)
+    columns: list[str] | None = None
+    try:
+        for row in rows:
+            if columns is None:
+                columns = row if header else [str(n) for n in range(len(row))]
+                _have(wanted, columns, f"{path}, line {rows.line_num}")
+                places = [columns.index(name) for name in wanted]
+                if header:
+                    continue
+            if row and len(row) != len(columns):
+                raise ValueError(
+                    f"{path}, line {rows.line_num}: {len(row)} fields, the first row has "
+                    f"{len(columns)}" + ("" if tabs else "; put a text with commas in quotes")
+                )
+            if row:
+                yield [row[place] for place in places]
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {rows.line_num}: {error}") from error
+
+
+def _objects(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[str]]:
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: this is not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number}: give an object such as {{{wanted[0]!r}: …}}")
+        _have(wanted, row, f"{path}, line {number}")
+        yield [_written(row[name], name, f"{path}, line {number}") for name in wanted]
+
+
+def _written(value: Any, column: str, where: str) -> str:
+    if value is None:
+        raise ValueError(f"{where}: {column!r} is null; give a text, or leave the row out")
+    return str(value)
+
+
+def _have(wanted: Iterable[str], columns: Iterable[str], where: str) -> None:
+    for name in wanted:
+        if name not in columns:
+            known = ", ".join(map(repr, columns))
+            raise ValueError(f"{where}: there is no column {name!r}; there are {known}")
+
+
+# ---- the hub
+
+
+def from_hub(
+    data: Any,
+    text: str = "text",
+    label: str | None = None,
+    second: str | None = None,
+    split: str = "train",
+    config: str | None = None,
+) -> Documents:
+    """A data set of the hub by its name, or one that the library `datasets` has loaded already."""
+    if isinstance(data, str):
+        data = _library().load_dataset(data, config, split=split)
+    wanted = _wanted(text, second, label)
+    _have(wanted, data.column_names, "the data set")
+    classes: tuple[str, ...] = ()
+    if label:
+        # The hub's own numbers stay, where it has names for them.
+        named = hasattr(data.features[label], "names")
+        values = map(str, data.unique(label))
+        classes = tuple(data.features[label].names) if named else ordered(values)
+    number = {name: n for n, name in enumerate(classes)}
+
+    def read() -> Iterator[Document]:
+        columns = [name for name in (text, second) if name is not None]
+        for place, row in enumerate(data.select_columns(wanted)):
+            texts = [_written(row[name], name, f"row {place}") for name in columns]
+            value = row[label] if label else None
+            known = value if label is None or named else number[str(value)]
+            yield _document(texts, known)
+
+    return Documents(read, classes, lambda: f"{data._fingerprint} {wanted}")
+
+
+def _library() -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(
+            'the hub needs the library datasets: pip install "labkit[hub]", '
+            "or save the data as .jsonl and use from_table"
+        ) from error
+    return datasets

@@ -1,0 +1,118 @@
+"""Dropout where time passes, and the two penalties that go with it.
+
+Merity, Keskar and Socher 2018 (AWD-LSTM), sections 3 and 4. Ordinary dropout draws anew at each
+position, so over a text a recurrent model is hit everywhere. Here one draw holds for the whole
+text: of the features (locked), of the words, of the weights from state to state. All of them keep
+the expected value and do nothing outside of training. Read `LockedDropout` first.
+"""
+
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+# On a GPU torch would like weights to lie side by side; dropped ones are new each time and cannot.
+warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
+
+
+def check_rate(rate: float) -> float:
+    """A share that is dropped: at least 0, less than 1."""
+    if not 0 <= rate < 1:
+        raise ValueError(f"a dropout rate of {rate}: give a share from 0 up to, not including, 1")
+    return rate
+
+
+def drop(x: Tensor, rate: float) -> Tensor:
+    """x with a random share of its elements zero, and the others larger to make up for it.
+
+    torch draws one number for each element, which takes longer than what the model computes with
+    it; on a CPU, four elements share one draw here, 16 bits each.
+    """
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.dropout(x, rate)
+    draws = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,))
+    gone = round(check_rate(rate) * 2**16)
+    kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= gone - 2**15
+    return (x * kept).mul_(2**16 / (2**16 - gone))
+
+
+class Dropout(nn.Dropout):
+    """Ordinary dropout, in the fast way."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x, or in training what `drop` leaves of it."""
+        return drop(x, self.p) if self.training and self.p > 0 else x
+
+
+class LockedDropout(nn.Module):
+    """Drops the same features at all positions of a text (Gal and Ghahramani 2016)."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = check_rate(rate)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """x times one mask [B, 1, D]."""
+        if not self.training or self.rate == 0:
+            return x_BTD
+        kept_B1D = torch.empty_like(x_BTD[:, :1]).bernoulli_(1 - self.rate)
+        return x_BTD * (kept_B1D / (1 - self.rate))
+
+
+class WordDropout(nn.Module):
+    """Drops words: every occurrence of a dropped word, in the whole batch, becomes zero."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = check_rate(rate)
+
+    def forward(self, tokens_BT: Tensor, embedding: nn.Embedding) -> Tensor:
+        """The vectors of the tokens, as if rows of the embedding were zero: [B, T, D]."""
+        x_BTD = embedding(tokens_BT)
+        if not self.training or self.rate == 0:
+            return x_BTD
+        # The mask of the rows is looked up like the rows: no copy of the whole table is made.
+        kept_V = x_BTD.new_empty(embedding.num_embeddings).bernoulli_(1 - self.rate)
+        return x_BTD * (kept_V / (1 - self.rate))[tokens_BT].unsqueeze(-1)
+
+
+class WeightDropLSTM(nn.LSTM):
+    """One layer of LSTM that drops weights from state to state (Wan et al. 2013: DropConnect).
+
+    The weights are dropped once for a whole text, so the kernel that runs the text at one go still
+    serves. It is handed the dropped weights as an argument; the module keeps only the raw ones.
+    """
+
+    weight_ih_l0: Tensor
+    weight_hh_l0: Tensor
+    bias_ih_l0: Tensor
+    bias_hh_l0: Tensor
+
+    def __init__(self, input_size: int, hidden_size: int, *, weight_dropout: float) -> None:
+        super().__init__(input_size, hidden_size, batch_first=True)
+        self.weight_dropout = check_rate(weight_dropout)
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor | PackedSequence, state: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
+        """What nn.LSTM gives, from texts of one length or packed ones, longest first."""
+        across = F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
+        weights = (self.weight_ih_l0, across, self.bias_ih_l0, self.bias_hh_l0)
+        one_layer = (True, 1, 0.0, self.training, False)  # biases, layers, dropout, …, both ways
+        if not isinstance(x, PackedSequence):
+            y, *new = torch.lstm(x, state, weights, *one_layer, True)
+            return y, (new[0], new[1])
+        data, *new = torch.lstm(x.data, x.batch_sizes, state, weights, *one_layer)
+        return PackedSequence(data, x.batch_sizes), (new[0], new[1])
+
+
+def activation(dropped_BTD: Tensor) -> Tensor:
+    """AR: how large the last states are after dropout, the mean square at each position [B, T]."""
+    return dropped_BTD.square().mean(dim=-1)
+
+
+def temporal_activation(raw_BTD: Tensor) -> Tensor:
+    """TAR: how far the last states move before dropout, the mean square of each step [B, T - 1]."""
+    return (raw_BTD[:, 1:] - raw_BTD[:, :-1]).square().mean(dim=-1)

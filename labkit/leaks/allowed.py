@@ -1,0 +1,145 @@
+"""What an objective allows: its masks, composed layer by layer.
+
+A position knows what those know that it looks at, and itself. Nothing here asks the model what it
+does: the masks are written down again from what the objective says, so that a model which does not
+keep to them is found out.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.masking import before, causal, same_segment, up_to, window
+from labkit.objectives import (
+    CBOW,
+    BothDirections,
+    Labels,
+    MaskedToken,
+    Objective,
+    Permutation,
+    Questions,
+    SkipGram,
+)
+
+
+def allow(backbone: Any, objective: Objective, asked: Sequence[Questions]) -> Tensor:
+    """Which words of all segments each prediction may depend on: [N, B, K]."""
+    last = asked[-1]
+    rows, width = last.seen.tokens.shape
+    looks = look(backbone, objective, asked)
+    found = []
+    for name, questions in last.asked.items():
+        reach = compose(backbone, looks[name], query=isinstance(objective, Permutation))
+        offset = reach.shape[-1] - width
+        places_N = questions.places_N
+        if last.places is not None:
+            places_N = last.places[questions.rows_N, places_N]
+        seen = reach[questions.rows_N, offset + places_N]
+        if isinstance(objective, Labels) and objective.place == "pooled":
+            real = torch.zeros(rows, reach.shape[-1], dtype=torch.bool)
+            real[:, offset:] = last.seen.real
+            seen = (reach & real[:, :, None]).any(dim=1)[questions.rows_N]
+        if isinstance(objective, CBOW):
+            near = last.drawn[0][:, :, None] == last.seen.tokens[questions.rows_N][:, None]
+            seen = (near & last.drawn[1][:, :, None]).any(dim=1)
+        own = torch.arange(rows) == questions.rows_N[:, None]
+        table = own[:, :, None] & seen[:, None, :]
+        choices = getattr(objective, "choices", 1)
+        found.append(table.unflatten(0, (-1, choices)).any(dim=1) if len(table) else table)
+    return torch.cat(found)
+
+
+class Looks(NamedTuple):
+    """Who may look at whom in one layer, over all segments: [B, K, K]."""
+
+    content: Tensor
+    query: Tensor | None = None
+
+
+def look(backbone: Any, objective: Objective, asked: Sequence[Questions]) -> dict[str, Looks]:
+    """The rule of one layer, from the masks of the objective; one for each term."""
+    widths = [questions.seen.tokens.shape[1] for questions in asked]
+    length, rows = sum(widths), len(asked[-1].seen)
+    both = torch.zeros(2, rows, length, length, dtype=torch.bool)
+    for i, questions in enumerate(asked):
+        start, end = sum(widths[:i]), sum(widths[: i + 1])
+        here = slice(start, end)
+        for stream, mask in enumerate(masks(backbone, objective, questions)):
+            both[stream, :, here, here] = mask.expand(rows, 1, end - start, end - start)[:, 0]
+        both[:, :, here, :start] = remembered(backbone, objective, asked[: i + 1], start)[:, None]
+    content, query = both
+    if isinstance(objective, BothDirections):
+        left = causal(length)
+        return {"next": Looks(content & left), "previous": Looks(content & left.T)}
+    if isinstance(objective, SkipGram | CBOW):
+        content = torch.eye(length, dtype=torch.bool).expand_as(content)
+    return dict.fromkeys(asked[-1].asked, Looks(content, query))
+
+
+def masks(backbone: Any, objective: Objective, questions: Questions) -> list[Tensor]:
+    """The masks within a segment: that of the content, and that of XLNet's queries."""
+    seen = questions.seen
+    if isinstance(objective, Permutation):
+        assert questions.order is not None
+        found = [up_to(questions.order.rank), before(questions.order.rank)]
+    else:
+        length = seen.tokens.shape[1]
+        left = questions.left or getattr(backbone, "looks", "all") == "left"
+        found = [causal(length) if left else torch.ones(length, length, dtype=torch.bool)]
+    if seen.documents is not None:
+        found = [mask & same_segment(seen.documents) for mask in found]
+    return [mask & seen.real[:, None, None, :] for mask in found]
+
+
+def remembered(
+    backbone: Any, objective: Objective, asked: Sequence[Questions], start: int
+) -> Tensor:
+    """Which of the `start` words before the last segment its rows may look at: [B, K]."""
+    fresh = asked[-1].fresh
+    past = torch.zeros(len(fresh), 0, dtype=torch.bool)
+    if not getattr(objective, "carry", False):
+        return past.new_zeros(len(fresh), start)
+    for questions in asked[:-1]:
+        past = torch.cat([past & ~questions.fresh[:, None], questions.seen.real], dim=1)
+    kept = getattr(backbone, "remember", start)
+    return past & ~fresh[:, None] & (torch.arange(start) >= start - kept)
+
+
+def compose(backbone: Any, looks: Looks, query: bool = False) -> Tensor:
+    """What each position may know after all layers: what those know that it looks at: [B, K, K]."""
+    config, length = backbone.config, looks.content.shape[-1]
+    know = torch.eye(length, dtype=torch.bool).expand_as(looks.content)
+    guess = torch.zeros_like(know)
+    band = getattr(config, "band", None)
+    for layer in range(getattr(config, "layers", 1)):
+        near = window(band, length) if band and layer % 2 else torch.tensor(True)
+        if query:
+            assert looks.query is not None
+            guess = guess | join(looks.query & near, know)
+        know = know | join(looks.content & near, know)
+    return guess if query else know
+
+
+def join(looks: Tensor, know: Tensor) -> Tensor:
+    """Who knows what through those that it looks at."""
+    return looks.float() @ know.float() > 0
+
+
+def shown(objective: Objective, batch: Batch, questions: Questions, chance: Chance) -> Tensor:
+    """True [B, T] where the model may read which word stands there: not where it was hidden.
+
+    Of the words that a masked language model predicts, it may read those that chance kept.
+    """
+    width = questions.seen.tokens.shape[1]
+    may_read = torch.ones(len(batch), width, dtype=torch.bool)
+    objective = getattr(objective, "parts", (objective,))[0]
+    if isinstance(objective, MaskedToken):
+        chance = Chance.of_examples(chance.seed, batch.examples) if objective.static else chance
+        asked = questions.asked["masked"]
+        kept = chance.uniform("fate", width) >= objective.shares[0] + objective.shares[1]
+        may_read[asked.rows_N, asked.places_N] = kept[asked.rows_N, asked.places_N]
+    return may_read

@@ -1,0 +1,265 @@
+"""What the scores of a model depend on, by gradients and by exchanging words."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.leaks.allowed import allow, shown
+from labkit.leaks.picture import draw
+from labkit.objectives import Distillation, Memory, Objective, Questions, Sum
+from labkit.tokenizers import Vocabulary
+
+NOTHING = Vocabulary(0)
+
+
+class Leak(NamedTuple):
+    """A prediction that depends on what it may not see."""
+
+    how: str
+    """"gradient": on what stands at a place; "word": on which word stands there."""
+    term: str
+    row: int
+    place: int
+    segment: int
+    from_row: int
+    from_place: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.term} at row {self.row}, place {self.place} depends ({self.how}) on row "
+            f"{self.from_row}, place {self.from_place} of segment {self.segment}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Dependence:
+    """Which predictions depend on which words: boolean tables [N, B, K].
+
+    K counts the words of a row through all segments, the last segment at the end.
+    """
+
+    predictions: list[tuple[str, int, int]]
+    """Term, row and place of each prediction."""
+    widths: list[int]
+    """How many words of each segment the model reads."""
+    by_gradient: Tensor
+    by_word: Tensor
+    places_allowed: Tensor
+    """What a gradient may reach: never memory."""
+    words_allowed: Tensor
+    """What an exchanged word may change: never a word that was hidden."""
+
+    @property
+    def leaks(self) -> list[Leak]:
+        """All dependence that is not allowed."""
+        found = []
+        tables = (
+            ("gradient", self.by_gradient & ~self.places_allowed),
+            ("word", self.by_word & ~self.words_allowed),
+        )
+        for how, table in tables:
+            for n, row, column in table.nonzero().tolist():
+                term, of_row, of_place = self.predictions[n]
+                segment, place = self._segment(column)
+                found.append(Leak(how, term, of_row, of_place, segment, row, place))
+        return found
+
+    def _segment(self, column: int) -> tuple[int, int]:
+        """The segment and the place in it of a column."""
+        segment = 0
+        while column >= self.widths[segment]:
+            column -= self.widths[segment]
+            segment += 1
+        return segment, column
+
+    def picture(self, row: int = 0, words: Sequence[str] | None = None) -> str:
+        """An SVG of one row of the batch: predictions downwards, the words of the row across."""
+        text = words or [str(column + 1) for column in range(sum(self.widths))]
+        return draw(self, row, text)
+
+
+def trace(
+    model: Any,
+    objective: Objective,
+    batches: Batch | Sequence[Batch],
+    *,
+    seed: int = 0,
+    tolerance: float | None = None,
+) -> Dependence:
+    """Measure what the predictions in the last batch depend on.
+
+    The words of a batch should be all different where a model looks words up out of their place
+    (ELMo, word vectors). A gradient is there unless it is exactly zero; a score that moves by no
+    more than `tolerance` (None: what rounding may do) when a word is exchanged has not moved.
+    """
+    objective = objective.task if isinstance(objective, Distillation) else objective
+    if isinstance(objective, Sum):
+        raise ValueError("a sum reads the text several times: trace each of its parts")
+    batches = [batches] if isinstance(batches, Batch) else list(batches)
+    model.eval()
+    asked = ask(objective, batches, seed)
+    widths = [questions.seen.tokens.shape[1] for questions in asked]
+    allowed = allow(model.backbone, objective, asked)
+    now = torch.arange(sum(widths)) >= sum(widths[:-1])
+    pairs = enumerate(zip(batches, asked, strict=True))
+    readable = torch.cat(
+        [shown(objective, b, q, Chance(seed, step, b.rows)) for step, (b, q) in pairs], dim=1
+    )
+    with watched(model.backbone, asked[-1]) as vectors:
+        scores = answers(model, objective, asked)
+        by_gradient = torch.zeros_like(allowed)
+        by_gradient[:, :, now] = differentiate(scores, vectors, asked[-1])
+    if tolerance is None:
+        tolerance = 1e4 * torch.finfo(scores.dtype).eps * max(1.0, *scores.abs().tolist())
+    by_word = exchange(model, objective, batches, widths, seed, tolerance)
+    predictions = list(places_of(objective, asked[-1]))
+    return Dependence(predictions, widths, by_gradient, by_word, allowed & now, allowed & readable)
+
+
+def ask(objective: Objective, batches: Sequence[Batch], seed: int) -> list[Questions]:
+    """The questions about each segment."""
+    pairs = enumerate(batches)
+    return [objective.ask(batch, Chance(seed, step, batch.rows)) for step, batch in pairs]
+
+
+def places_of(objective: Objective, questions: Questions) -> Iterator[tuple[str, int, int]]:
+    """Term, row and place of each prediction, in the order of the scores."""
+    for name, asked in questions.asked.items():
+        every = getattr(objective, "choices", 1)
+        for row, place in zip(
+            asked.rows_N[::every].tolist(), asked.places_N[::every].tolist(), strict=True
+        ):
+            if questions.places is not None:
+                place = int(questions.places[row, place])
+            yield name, row, place
+
+
+def answers(model: Any, objective: Objective, asked: Sequence[Questions]) -> Tensor:
+    """The scores of all predictions in the last segment, one number each.
+
+    A fixed mix of the scores of all answers moves when any of them does.
+    """
+    memory: Memory | None = None
+    for questions in asked:
+        states, memory = objective.think(model, questions, memory)
+    mixed = []
+    for scores in objective.scores(model, states, asked[-1]).values():
+        weights = torch.linspace(1.0, 2.0, scores.shape[1], dtype=scores.dtype)
+        mixed.append(scores @ weights.to(scores.device))
+    return torch.cat(mixed)
+
+
+# ---- by gradients ------------------------------------------------------------------------------
+
+
+class Vectors(NamedTuple):
+    """What is added to the vectors of words, zero, to differentiate by."""
+
+    places: Tensor
+    words: Tensor
+
+
+@contextmanager
+def watched(backbone: Any, questions: Questions) -> Iterator[Vectors]:
+    """Add a zero to each vector that is looked up: one for each place, or else for each word."""
+    tokens, weight = questions.seen.tokens, next(backbone.token.parameters())
+    shape = (*tokens.shape, 1), (backbone.config.vocabulary, 1)
+    vectors = Vectors(*(torch.zeros(s, dtype=weight.dtype, requires_grad=True) for s in shape))
+
+    def add(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        numbers = inputs[0]
+        if numbers.equal(tokens):
+            return output + ramp(output) * vectors.places
+        if numbers.shape != output.shape[:-1]:
+            # Words that are given by their letters: which ones are they?
+            same = (backbone.spelling[:, None] == numbers[None]).all(dim=-1)
+            numbers = same.int().argmax(dim=0)
+        return output + ramp(output) * vectors.words[numbers]
+
+    handle = backbone.token.register_forward_hook(add)
+    try:
+        yield vectors
+    finally:
+        handle.remove()
+
+
+def ramp(output: Tensor) -> Tensor:
+    """A direction in which the vector is moved: not all features alike, or a norm would undo it."""
+    return torch.linspace(-1.0, 2.0, output.shape[-1], dtype=output.dtype).square()
+
+
+def differentiate(scores: Tensor, vectors: Vectors, questions: Questions) -> Tensor:
+    """Which scores move with which vectors of the last segment: [N, B, T]."""
+    tokens = questions.seen.tokens
+    found = []
+    for score in scores:
+        by_place, by_word = torch.autograd.grad(
+            score, vectors, retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+        found.append((by_place[..., 0] != 0) | (by_word[tokens, 0] != 0))
+    return torch.stack(found) if found else torch.zeros(0, *tokens.shape, dtype=torch.bool)
+
+
+# ---- by exchange -------------------------------------------------------------------------------
+
+
+def special_of(objective: Objective) -> set[int]:
+    """The tokens that are no words for an objective."""
+    every = [objective, *getattr(objective, "parts", ())]
+    found = {token for one in every for token in getattr(one, "vocabulary", NOTHING).special}
+    counts = getattr(objective, "counts", None)
+    return found if counts is None else found | set((counts == 0).nonzero()[:, 0].tolist())
+
+
+@torch.no_grad()
+def exchange(
+    model: Any,
+    objective: Objective,
+    batches: Sequence[Batch],
+    widths: Sequence[int],
+    seed: int,
+    tolerance: float,
+) -> Tensor:
+    """Which scores move when another word stands at a place, one place after the other."""
+    asked = ask(objective, batches, seed)
+    usual, predictions = answers(model, objective, asked), list(places_of(objective, asked[-1]))
+    moved = torch.zeros(len(usual), len(batches[0]), sum(widths), dtype=torch.bool)
+    special = special_of(objective)
+    other = unused(batches, special, model.backbone.config.vocabulary)
+    for segment, (batch, width) in enumerate(zip(batches, widths, strict=True)):
+        for row, place in itertools.product(range(len(batch)), range(width)):
+            # A special token says what may be hidden: exchanged, it would be another batch.
+            if int(batch.tokens[row, place]) in special and batch.real[row, place]:
+                continue
+            tokens = batch.tokens.clone()
+            tokens[row, place] = other
+            changed = list(batches)
+            changed[segment] = replace(batch, tokens=tokens)
+            asked = ask(objective, changed, seed)
+            column = sum(widths[:segment]) + place
+            if list(places_of(objective, asked[-1])) == predictions:
+                difference = answers(model, objective, asked) - usual
+                moved[:, row, column] = difference.abs() > tolerance
+            else:
+                # What is asked tells what stands there.
+                moved[:, row, column] = True
+    return moved
+
+
+def unused(batches: Sequence[Batch], special: set[int], vocabulary: int) -> int:
+    """A word that stands nowhere in the batches."""
+    used = set(torch.cat([batch.tokens for batch in batches], dim=1).flatten().tolist())
+    free = sorted(set(range(vocabulary)) - used - special)
+    if not free:
+        raise ValueError(
+            f"the batch uses all {vocabulary} words, so none is left to exchange one for: "
+            "trace a smaller batch or a model with more words"
+        )
+    return free[-1]

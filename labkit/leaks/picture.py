@@ -1,0 +1,72 @@
+"""A picture of what predictions depend on: one row of squares for each prediction."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+SIDE, MARGIN = 22, 96
+WORD, PLACE, ALLOWED, LEAK, NONE = "#2f6fb3", "#a9cbee", "#eef1f4", "#d62728", "#ffffff"
+LEGEND = (
+    (WORD, "depends on this word"),
+    (PLACE, "depends on this place, not on its word"),
+    (ALLOWED, "may, but does not"),
+    (LEAK, "leak: may not, but does"),
+)
+
+
+def draw(found: Any, row: int, words: Sequence[str]) -> str:
+    """Row `row` of a `Dependence` as SVG: predictions downwards, the words of the row across."""
+    lines = [n for n, (_, of, _) in enumerate(found.predictions) if of == row]
+    columns = sum(found.widths)
+    start = columns - found.widths[-1]
+    parts = [_label(MARGIN + (c + 0.5) * SIDE, MARGIN - 6, words[c], -45) for c in range(columns)]
+    for i, n in enumerate(lines):
+        term, _, place = found.predictions[n]
+        y = MARGIN + i * SIDE
+        parts.append(_label(MARGIN - 6, y + 15, f"{term} at {words[start + place]}", 0, "end"))
+        for c in range(columns):
+            colour = _colour(found, n, row, c)
+            parts.append(_square(MARGIN + c * SIDE, y, colour))
+    edge = MARGIN
+    for width in found.widths[:-1]:
+        # A line where one segment ends and the next begins.
+        edge += width * SIDE
+        bottom = MARGIN + len(lines) * SIDE
+        parts.append(f'<path d="M{edge} {MARGIN}V{bottom}" stroke="#333" stroke-width="2"/>')
+    top = MARGIN + len(lines) * SIDE + 14
+    for i, (colour, text) in enumerate(LEGEND):
+        parts.append(_square(MARGIN, top + i * SIDE, colour))
+        parts.append(_label(MARGIN + SIDE + 6, top + i * SIDE + 15, text))
+    width = MARGIN + max(columns * SIDE, 300) + 40
+    height = top + len(LEGEND) * SIDE + 6
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" font-family="sans-serif" font-size="12" role="img">'
+        f"<title>What each prediction depends on</title>{''.join(parts)}</svg>"
+    )
+
+
+def _colour(found: Any, prediction: int, row: int, column: int) -> str:
+    """What one square says."""
+    at = prediction, row, column
+    by_word, by_place = bool(found.by_word[at]), bool(found.by_gradient[at])
+    word_allowed, place_allowed = found.words_allowed[at], found.places_allowed[at]
+    if (by_word and not word_allowed) or (by_place and not place_allowed):
+        return LEAK
+    if by_word or (by_place and word_allowed):
+        return WORD
+    if by_place:
+        return PLACE
+    return ALLOWED if word_allowed or place_allowed else NONE
+
+
+def _square(x: float, y: float, colour: str) -> str:
+    return (
+        f'<rect x="{x:g}" y="{y:g}" width="{SIDE}" height="{SIDE}" fill="{colour}" '
+        'stroke="#c8ccd0"/>'
+    )
+
+
+def _label(x: float, y: float, text: str, turn: int = 0, anchor: str = "start") -> str:
+    turned = f' transform="rotate({turn} {x:g} {y:g})"' if turn else ""
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{turned}>{escape(text)}</text>'

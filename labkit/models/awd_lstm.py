@@ -1,0 +1,85 @@
+"""AWD-LSTM: a plain LSTM language model, well regularised; ULMFiT's encoder.
+
+Merity, Keskar and Socher 2018, "Regularizing and optimizing LSTM language models", section 4;
+Howard and Ruder 2018 (ULMFiT), section 3.1. Read `labkit.dropout` first.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from labkit.blocks import States
+from labkit.dropout import LockedDropout, WeightDropLSTM, WordDropout
+from labkit.recurrence import Memory, blank, lengths_of, read
+
+
+@dataclass(frozen=True)
+class AWDLSTMConfig:
+    """The sizes of an AWD-LSTM, and what share of what is dropped in training."""
+
+    vocabulary: int
+    width: int = 400
+    """Of the words, and of the last layer, so that the head can use the words' vectors."""
+    inner: int = 1150
+    """Of the layers between."""
+    layers: int = 3
+    dropout: float = 0.4
+    """Of the features that the head sees."""
+    hidden_dropout: float = 0.25
+    """Of the features between two layers."""
+    input_dropout: float = 0.4
+    """Of the features of the words."""
+    embedding_dropout: float = 0.1
+    """Of the words."""
+    weight_dropout: float = 0.5
+    """Of the weights from state to state."""
+
+    def __post_init__(self) -> None:
+        if self.layers < 1:
+            raise ValueError(f"{self.layers} layers: an AWD-LSTM has at least 1")
+
+
+class AWDLSTM(nn.Module):
+    """h_0 = drop(E tokens);  h_i = drop(LSTM_i(h_(i-1))), the LSTM's inner weights dropped too.
+
+    The last two of `States.layers` are the last LSTM's states as they are, whose steps TAR holds
+    small, and after dropout, which AR holds small and which the head sees.
+    """
+
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
+    def __init__(self, config: AWDLSTMConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.token = nn.Embedding(c.vocabulary, c.width)
+        nn.init.uniform_(self.token.weight, -0.1, 0.1)
+        self.word_dropout = WordDropout(c.embedding_dropout)
+        self.input_dropout = LockedDropout(c.input_dropout)
+        self.hidden_dropout = LockedDropout(c.hidden_dropout)
+        self.dropout = LockedDropout(c.dropout)
+        self.widths = [*[c.inner] * (c.layers - 1), c.width]
+        self.blocks = nn.ModuleList(
+            WeightDropLSTM(given, made, weight_dropout=c.weight_dropout)
+            for given, made in zip([c.width, *self.widths], self.widths, strict=False)
+        )
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        *,
+        mask: Tensor | None = None,
+        memory: tuple[Memory, ...] | None = None,
+    ) -> States:
+        """The states of all layers, and each layer's (h, c) after the last word of each row."""
+        lengths_B = lengths_of(mask, tokens_BT)
+        x = self.input_dropout(self.word_dropout(tokens_BT, self.token))
+        layers, kept = [x], []
+        for i, lstm in enumerate(self.blocks):
+            given = self.hidden_dropout(x) if i > 0 else x
+            before = memory[i] if memory else blank(x, self.widths[i], self.widths[i])
+            x, after = read(lstm, given, before, lengths_B)
+            layers.append(x)
+            kept.append(after)
+        layers.append(self.dropout(x))
+        return States(tuple(layers), tuple(kept))

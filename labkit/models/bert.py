@@ -1,0 +1,108 @@
+"""BERT: a stack of blocks in which every position sees every other.
+
+Devlin et al. 2019 (BERT).  The rest of the family are rows of the same config: RoBERTa (Liu et al.
+2019), ALBERT (Lan et al. 2020, section 3.1: narrow embeddings, one block used again and again),
+DistilBERT (Sanh et al. 2019: no segments).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from labkit.attention import Attention
+from labkit.blocks import Block, FeedForward, States, initialise
+from labkit.dropout import Dropout
+from labkit.positions import LearnedPositions
+
+
+@dataclass(frozen=True)
+class BERTConfig:
+    """The sizes of a BERT, and what the others of the family changed."""
+
+    vocabulary: int
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    context: int = 512
+    inner: int | None = None
+    """Width of the feed-forward; four times the width when None."""
+    segments: int = 2
+    """How many parts a text may have; 1 in RoBERTa, 0 in DistilBERT, which does not tell them."""
+    unused_positions: int = 0
+    """2 in RoBERTa, whose first word stands at position 2."""
+    embedding: int | None = None
+    """ALBERT: width of the embeddings, if narrower than the model."""
+    shared: bool = False
+    """ALBERT: one block, used as every layer."""
+    pooler: bool = False
+    """Whether the layer between the first position and a label belongs to the backbone."""
+    activation: str = "gelu"
+    """"gelu_tanh" in ALBERT."""
+    dropout: float = 0.1
+    eps: float = 1e-12
+
+
+class BERT(nn.Module):
+    """h_0 = norm(W_e tokens + W_p + W_s segments);  h_i = block(h_(i-1));  all see all.
+
+    A head for words is `MaskedWord(bert.token, width)`, one for the first position
+    `Label(width, labels, pool=bert.pooler)`.
+    """
+
+    def __init__(self, config: BERTConfig) -> None:
+        super().__init__()
+        c = self.config = config
+        narrow = c.embedding or c.width
+        self.token = nn.Embedding(c.vocabulary, narrow)
+        self.position = LearnedPositions(c.context, narrow, unused=c.unused_positions)
+        self.segment = nn.Embedding(c.segments, narrow) if c.segments else None
+        self.norm = nn.LayerNorm(narrow, eps=c.eps)
+        self.dropout = Dropout(c.dropout)
+        self.widen = nn.Linear(narrow, c.width) if c.embedding else nn.Identity()
+        self.blocks = nn.ModuleList(self._block() for _ in range(1 if c.shared else c.layers))
+        self.pooler = nn.Linear(c.width, c.width) if c.pooler else None
+        initialise(self)
+
+    @property
+    def tells_segments(self) -> bool:
+        """Whether it is told which part of a text a position is in."""
+        return self.config.segments > 1
+
+    def _block(self) -> Block:
+        c = self.config
+        attention = Attention(c.width, c.heads, dropout=c.dropout)
+        mlp = FeedForward(c.width, c.inner or 4 * c.width, activation=c.activation)
+        return Block(attention, mlp, c.width, norm_first=False, dropout=c.dropout, eps=c.eps)
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        *,
+        mask: Tensor | None = None,
+        memory: None = None,
+        segments_BT: Tensor | None = None,
+    ) -> States:
+        """The states of all layers.  All look at all unless `mask` says who may look at whom."""
+        if memory is not None:
+            raise ValueError("BERT reads a text at once and remembers nothing: give memory=None")
+        x_BTD = self._embed(tokens_BT, segments_BT)
+        layers = [x_BTD]
+        for i in range(self.config.layers):
+            x_BTD, _ = self.blocks[i % len(self.blocks)](x_BTD, mask=mask)
+            layers.append(x_BTD)
+        return States(tuple(layers))
+
+    def _embed(self, tokens_BT: Tensor, segments_BT: Tensor | None) -> Tensor:
+        """Word, place and segment, added up."""
+        x_BTD = self.token(tokens_BT) + self.position(tokens_BT.shape[1])
+        if self.segment is not None:
+            if segments_BT is None:
+                segments_BT = torch.zeros_like(tokens_BT)
+            x_BTD = x_BTD + self.segment(segments_BT)
+        elif segments_BT is not None:
+            raise ValueError(
+                "this model does not tell segments apart (segments=0): "
+                "give no segments_BT or build it with segments=2"
+            )
+        return self.widen(self.dropout(self.norm(x_BTD)))

@@ -1,0 +1,252 @@
+"""ELMo: two language models over characters, and a learned mix of all that they know of a word.
+
+Peters et al. 2018, "Deep contextualized word representations", section 3; the characters' network
+is Jozefowicz et al. 2016 and Kim et al. 2015 (highway layers: Srivastava et al. 2015). A word is
+spelled in UTF-8 bytes, so there is no unseen word. Read `ELMo.forward` first.
+"""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.blocks import States
+from labkit.recurrence import BothWays, Memory, blank, lengths_of
+
+# A reader of the course can do nothing about which kernel serves a projected state.
+warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")
+
+# The alphabet of the release: the 256 bytes, two marks of sentences, two of words, and a blank.
+WORD_BEGINS, WORD_ENDS, BLANK, ALPHABET = 258, 259, 260, 261
+
+
+@dataclass(frozen=True)
+class ELMoConfig:
+    """The sizes of an ELMo; as they stand, those of the release."""
+
+    vocabulary: int = 0
+    """How many words the model can spell by their numbers; 0: it is given characters only."""
+    longest: int = 50
+    """Letters of a word that are read, its two marks among them."""
+    letter_width: int = 16
+    kernels: tuple[tuple[int, int], ...] = (
+        (1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024),
+    )  # fmt: skip
+    """(letters seen at once, features found) of each kernel over the characters."""
+    highways: int = 2
+    width: int = 512
+    """Of each direction; the states are twice as wide."""
+    inner: int = 4096
+    """Cells of each LSTM."""
+    layers: int = 2
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.longest < max(widest_kernel(self), 3):
+            raise ValueError(
+                f"words of {self.longest} letters, a kernel over {widest_kernel(self)}: let "
+                "longest be at least that, and 3, for a letter and the two marks of a word"
+            )
+        if self.inner <= self.width:
+            raise ValueError(
+                f"{self.inner} cells are projected down to a width of {self.width}: "
+                "choose more cells than that"
+            )
+
+    @property
+    def out_width(self) -> int:
+        """The width of the states, which a head must be given."""
+        return 2 * self.width
+
+
+def widest_kernel(config: ELMoConfig) -> int:
+    """How many letters a word must have, blanks among them."""
+    return max(letters for letters, _ in config.kernels)
+
+
+def spell(words: Iterable[str], longest: int) -> Tensor:
+    """The bytes of each word between two marks, cut or filled up to `longest`."""
+    rows = []
+    for word in words:
+        letters = [WORD_BEGINS, *word.encode()[: longest - 2], WORD_ENDS]
+        rows.append(letters + [BLANK] * (longest - len(letters)))
+    return torch.tensor(rows, dtype=torch.int64).reshape(-1, longest)
+
+
+class Highway(nn.Module):
+    """g * relu(W x + b) + (1 - g) * x, with g = sigmoid(W_g x + b_g)"""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.change, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+        # At first nearly all is carried on unchanged.
+        nn.init.constant_(self.gate.bias, -2.0)
+
+    def forward(self, x_ND: Tensor) -> Tensor:
+        """Some features changed, the others carried on."""
+        gate_ND = torch.sigmoid(self.gate(x_ND))
+        return gate_ND * self.change(x_ND).relu() + (1 - gate_ND) * x_ND
+
+
+class CharacterCNN(nn.Module):
+    """A word's vector from its letters: the best match of each kernel anywhere in the word."""
+
+    def __init__(self, config: ELMoConfig) -> None:
+        super().__init__()
+        self.letter = nn.Embedding(ALPHABET, config.letter_width)
+        self.kernels = nn.ModuleList(
+            nn.Conv1d(config.letter_width, found, letters) for letters, found in config.kernels
+        )
+        features = sum(found for _, found in config.kernels)
+        self.highways = nn.Sequential(*(Highway(features) for _ in range(config.highways)))
+        self.out = nn.Linear(features, config.width)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        """The vectors of words that are given by their letters [N, letters]: [N, D]."""
+        x = self.letter(characters).transpose(1, 2)
+        found = [kernel(x).amax(dim=-1) for kernel in self.kernels]
+        return self.out(self.highways(torch.cat(found, dim=-1).relu()))
+
+
+class OneBiasLSTM(nn.LSTM):
+    """An LSTM with the one bias that its formula has; torch adds a second, which stays zero."""
+
+    def __init__(self, given: int, inner: int, width: int) -> None:
+        super().__init__(given, inner, batch_first=True, proj_size=width)
+        del self.bias_hh_l0
+        self.register_buffer("bias_hh_l0", torch.zeros(4 * inner), persistent=False)
+
+
+class ELMo(nn.Module):
+    """h_0 = CNN(letters);  h_i = LSTM_i(h_(i-1)) [+ h_(i-1) from the second on], both ways.
+
+    The two directions share the words' vectors and nothing else. All of `States.layers`, the
+    words' vectors first, are [from the left; from the right]: `labkit.recurrence.halves` splits
+    them. The states from the left at a word know it and what came before, those from the right it
+    and what follows, so they predict the next word and the one before.
+    """
+
+    looks = "both"
+    """What a position may depend on when no mask is given."""
+    spelling: Tensor
+
+    def __init__(self, config: ELMoConfig, words: Iterable[str] | None = None) -> None:
+        super().__init__()
+        self.config = c = config
+        self.token = CharacterCNN(c)
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks = nn.ModuleList(
+            BothWays(*(OneBiasLSTM(c.width, c.inner, c.width) for _ in range(2)))
+            for _ in range(c.layers)
+        )
+        table = spell([""] * c.vocabulary if words is None else words, c.longest)
+        if len(table) != c.vocabulary:
+            raise ValueError(
+                f"{len(table)} words to spell, but the vocabulary has {c.vocabulary}: give each "
+                "word's text, in the order of their numbers"
+            )
+        # Saved with the weights, so that a model that is read from a folder can spell.
+        self.register_buffer("spelling", table)
+
+    def forward(
+        self,
+        tokens_BT: Tensor | None,
+        *,
+        characters: Tensor | None = None,
+        mask: Tensor | None = None,
+        memory: tuple[Memory, ...] | None = None,
+    ) -> States:
+        """The states of all layers, of words given by number or, if given, by `characters`.
+
+        `characters` is [B, T, letters], as `spell` makes them, and may spell unseen words.
+        Memory is that of the LSTMs from the left: those from the right have not seen what follows.
+        """
+        c = self.config
+        left = right = self.words(tokens_BT, characters)
+        lengths_B = lengths_of(mask, left[:, :, 0])
+        layers, kept = [torch.cat([left, right], dim=-1)], []
+        for i, block in enumerate(self.blocks):
+            start = blank(left, c.width, c.inner)
+            given = self.dropout(left), self.dropout(right)
+            left, right, after = block(*given, memory[i] if memory else start, start, lengths_B)
+            if i > 0:
+                left, right = left + given[0], right + given[1]
+            layers.append(torch.cat([left, right], dim=-1))
+            kept.append(after)
+        return States(tuple(layers), tuple(kept))
+
+    def words(self, tokens_BT: Tensor | None, characters: Tensor | None = None) -> Tensor:
+        """The words' own vectors, whatever stands beside them [B, T, D]."""
+        if characters is not None:
+            rows, _, letters = characters.shape
+            if letters > self.config.longest or letters < widest_kernel(self.config):
+                raise ValueError(
+                    f"words of {letters} letters: this model reads {widest_kernel(self.config)} to "
+                    f"{self.config.longest}, so spell with spell(words, {self.config.longest})"
+                )
+            return self.token(characters.flatten(0, 1)).unflatten(0, (rows, -1))
+        if tokens_BT is None or not self.config.vocabulary:
+            raise ValueError(
+                "there is nothing to spell: give characters [B, T, letters], or numbers of words "
+                "to a model that was built with a vocabulary and its words"
+            )
+        # A word that stands in many places is spelled once.
+        numbers, places_BT = tokens_BT.unique(return_inverse=True)
+        return self.token(self.spelling[numbers])[places_BT]
+
+
+class WeightedSum(nn.Module):
+    """ELMo's mix: g * sum_i s_i h_i, with s = softmax(w), over the layers of any model.
+
+    `normalise` makes the layers alike in size first, which the paper found to help at times.
+    """
+
+    def __init__(self, layers: int, *, normalise: bool = False) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(layers))
+        self.scale = nn.Parameter(torch.ones(()))
+        self.normalise = normalise
+
+    @property
+    def shares(self) -> Tensor:
+        """How much of each layer is in the mix: at first, the same of all."""
+        return self.weights.softmax(dim=0)
+
+    def forward(self, layers: Sequence[Tensor]) -> Tensor:
+        """One state per word [B, T, D]."""
+        if len(layers) != len(self.weights):
+            raise ValueError(
+                f"{len(layers)} layers to mix, {len(self.weights)} weights: build WeightedSum with "
+                f"layers={len(layers)} (the vectors that go into the first layer count as one)"
+            )
+        if self.normalise:
+            layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
+        shares = zip(self.shares, layers, strict=True)
+        return self.scale * torch.stack([share * layer for share, layer in shares]).sum(dim=0)
+
+
+class Mixed(nn.Module):
+    """A backbone whose states are the weighted sum of its layers, to put a head on."""
+
+    def __init__(self, backbone: nn.Module, mix: WeightedSum) -> None:
+        super().__init__()
+        self.backbone, self.mix = backbone, mix
+
+    @property
+    def looks(self) -> str:
+        """What a position may depend on when no mask is given: as the backbone."""
+        return getattr(self.backbone, "looks", "all")
+
+    @property
+    def tells_segments(self) -> bool:
+        """Whether it is told which part of a text a position is in: as the backbone."""
+        return getattr(self.backbone, "tells_segments", False)
+
+    def forward(self, tokens_BT: Tensor, **inputs: Any) -> States:
+        """The layers of the backbone, and their mix on top."""
+        states = self.backbone(tokens_BT, **inputs)
+        return States((*states.layers, self.mix(states.layers)), states.memory)

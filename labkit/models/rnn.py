@@ -1,0 +1,214 @@
+"""Three ways to represent a sentence before the Transformer: a bag, a recurrence, a convolution.
+
+A bag of words is fast and blind to order; a recurrent network (Elman 1990; LSTM: Hochreiter and
+Schmidhuber 1997; GRU: Cho et al. 2014) reads in order, one word after the other; a convolution
+(Kim 2014) sees order within its kernels, all places at once. Each gives states for every word, and
+the head decides how to pool them: `Pooled(…, parts=("mean",))`, `("last",)` and `("max",)`.
+Read `Elman` first.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from labkit.blocks import LanguageModel, States
+from labkit.heads import NextWord
+from labkit.recurrence import BothWays, Memory, blank, lengths_of, read, real_of
+
+
+@dataclass(frozen=True)
+class BagConfig:
+    """The sizes of a bag of words."""
+
+    vocabulary: int
+    width: int = 128
+    dropout: float = 0.0
+
+    @property
+    def out_width(self) -> int:
+        """The width of the states, which a head must be given."""
+        return self.width
+
+
+class Bag(nn.Module):
+    """Each word for itself: the states are the words' vectors, and the head takes their mean."""
+
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
+    def __init__(self, config: BagConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.token = nn.Embedding(config.vocabulary, config.width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, tokens_BT: Tensor, *, mask: Tensor | None = None) -> States:
+        """The words' vectors; zero at padding."""
+        real_BT = real_of(mask, tokens_BT)
+        x_BTD = self.dropout(self.token(tokens_BT))
+        return States((x_BTD if real_BT is None else x_BTD * real_BT[:, :, None],))
+
+
+@dataclass(frozen=True)
+class RecurrentConfig:
+    """The sizes of a recurrent network."""
+
+    vocabulary: int
+    width: int = 128
+    layers: int = 1
+    cell: str = "lstm"
+    """elman, lstm or gru."""
+    activation: str = "sigmoid"
+    """Of the Elman network: sigmoid or tanh."""
+    both_ways: bool = False
+    """Read from the right as well; the states are then twice as wide."""
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.cell not in {"elman", "lstm", "gru"}:
+            raise ValueError(f"no cell is called {self.cell!r}: choose elman, lstm or gru")
+        if self.activation not in {"sigmoid", "tanh"}:
+            raise ValueError(f"no activation {self.activation!r} here: choose sigmoid or tanh")
+
+    @property
+    def out_width(self) -> int:
+        """The width of the states, which a head must be given."""
+        return self.width * (2 if self.both_ways else 1)
+
+
+class Elman(nn.Module):
+    """h_t = f(W_h h_(t-1) + W_e e_t + b_1)"""
+
+    def __init__(self, given: int, width: int, *, activation: str = "sigmoid") -> None:
+        super().__init__()
+        self.word = nn.Linear(given, width)
+        self.state = nn.Linear(width, width, bias=False)
+        self.activation = torch.sigmoid if activation == "sigmoid" else torch.tanh
+        for weight in self.parameters():
+            nn.init.uniform_(weight, -(width**-0.5), width**-0.5)
+
+    def forward(self, x: Tensor | PackedSequence, h_1BD: Tensor) -> tuple[Any, Tensor]:
+        """The states of all words, and the last one of each row, as nn.RNN gives them."""
+        # What the words say is one product for all; what the state says must wait its turn.
+        if isinstance(x, PackedSequence):
+            steps = self.word(x.data).split(x.batch_sizes.tolist())
+        else:
+            steps = self.word(x).unbind(1)
+        h_BD, states = h_1BD[0], []
+        for heard in steps:
+            # Of packed rows, the shorter ones stand last and have ended.
+            going, ended = h_BD[: len(heard)], h_BD[len(heard) :]
+            states.append(self.activation(self.state(going) + heard))
+            h_BD = torch.cat([states[-1], ended])
+        if isinstance(x, PackedSequence):
+            return PackedSequence(torch.cat(states), x.batch_sizes), h_BD.unsqueeze(0)
+        return torch.stack(states, dim=1), h_BD.unsqueeze(0)
+
+
+class Recurrent(nn.Module):
+    """e_t = E x_t;  each layer reads the states of the layer below, one after the other."""
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.token = nn.Embedding(c.vocabulary, c.width)
+        self.dropout = nn.Dropout(c.dropout)
+        given = [c.width] + [c.out_width] * (c.layers - 1)
+        self.blocks = nn.ModuleList(
+            BothWays(self._cell(width), self._cell(width)) if c.both_ways else self._cell(width)
+            for width in given
+        )
+
+    @property
+    def looks(self) -> str:
+        """What a position may depend on when no mask is given."""
+        return "both" if self.config.both_ways else "left"
+
+    def _cell(self, given: int) -> nn.Module:
+        c = self.config
+        if c.cell == "elman":
+            return Elman(given, c.width, activation=c.activation)
+        return {"lstm": nn.LSTM, "gru": nn.GRU}[c.cell](given, c.width, batch_first=True)
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        *,
+        mask: Tensor | None = None,
+        memory: tuple[Memory, ...] | None = None,
+    ) -> States:
+        """The states of all layers; one way, also each layer's state after the last word."""
+        c = self.config
+        if c.both_ways and memory:
+            raise ValueError(
+                "a network that reads both ways cannot go on from a memory, for what comes from "
+                "the right is not known yet: leave memory out or build it with both_ways=False"
+            )
+        lengths_B = lengths_of(mask, tokens_BT)
+        x = self.dropout(self.token(tokens_BT))
+        layers, kept = [x], []
+        for i, block in enumerate(self.blocks):
+            start = blank(x, *[c.width] * (2 if c.cell == "lstm" else 1))
+            if c.both_ways:
+                left, right, after = block(x, x, start, start, lengths_B)
+                y = torch.cat([left, right], dim=-1)
+            else:
+                y, after = read(block, x, memory[i] if memory else start, lengths_B)
+            x = self.dropout(y)
+            layers.append(x)
+            kept.append(after)
+        return States(tuple(layers), None if c.both_ways else tuple(kept))
+
+
+def recurrent_language_model(config: RecurrentConfig) -> LanguageModel:
+    """softmax(U h_t + b_2): the language model of the lectures."""
+    backbone = Recurrent(config)
+    return LanguageModel(backbone, NextWord(backbone.token, tied=False, bias=True))
+
+
+@dataclass(frozen=True)
+class ConvolutionsConfig:
+    """The sizes of a convolution with several kernels."""
+
+    vocabulary: int
+    width: int = 128
+    channels: int = 128
+    """Features that each kernel finds; the states are as wide as all of them together."""
+    kernels: tuple[int, ...] = (3, 5, 11)
+    """How many neighbouring words each kernel sees at once."""
+    dropout: float = 0.0
+
+    @property
+    def out_width(self) -> int:
+        """The width of the states, which a head must be given."""
+        return self.channels * len(self.kernels)
+
+
+class Convolutions(nn.Module):
+    """relu(kernel * words) for each kernel, side by side: n-grams of several lengths."""
+
+    looks = "both"
+    """What a position may depend on when no mask is given."""
+
+    def __init__(self, config: ConvolutionsConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.token = nn.Embedding(c.vocabulary, c.width)
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks = nn.ModuleList(
+            nn.Conv1d(c.width, c.channels, kernel, padding="same") for kernel in c.kernels
+        )
+
+    def forward(self, tokens_BT: Tensor, *, mask: Tensor | None = None) -> States:
+        """The words' vectors, and what the kernels find around each word; zero at padding."""
+        real_BT = real_of(mask, tokens_BT)
+        x_BTD = self.dropout(self.token(tokens_BT))
+        if real_BT is not None:
+            # Beyond the last word a kernel sees zeros, however wide the padding is.
+            x_BTD = x_BTD * real_BT[:, :, None]
+        found = [kernel(x_BTD.transpose(1, 2)).relu().transpose(1, 2) for kernel in self.blocks]
+        y = self.dropout(torch.cat(found, dim=-1))
+        return States((x_BTD, y if real_BT is None else y * real_BT[:, :, None]))

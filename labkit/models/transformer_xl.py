@@ -1,0 +1,100 @@
+"""Transformer-XL: a language model that reads segment after segment and remembers the last ones.
+
+Dai et al. 2019: section 3.2 (memory), section 3.3 (relative positions, without which a remembered
+position would need a place of its own).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from labkit.attention import RelativeAttention
+from labkit.blocks import Block, FeedForward, States, initialise, remember
+from labkit.dropout import Dropout
+from labkit.heads import AdaptiveEmbedding
+from labkit.masking import causal
+from labkit.positions import distances, sinusoids
+
+
+@dataclass(frozen=True)
+class TransformerXLConfig:
+    """The sizes of a Transformer-XL."""
+
+    vocabulary: int
+    width: int = 410
+    layers: int = 16
+    heads: int = 10
+    context: int = 150
+    """Length of a segment in training; no position depends on it, so it is not a limit."""
+    memory: int = 150
+    """How many positions before the segment are remembered."""
+    inner: int | None = None
+    """Width of the feed-forward; four times the width when None."""
+    cutoffs: tuple[int, ...] = ()
+    """Where the vocabulary, sorted from frequent to rare, is cut; () keeps it in one piece."""
+    shrink: int = 1
+    """Each further piece of the vocabulary has embeddings so many times narrower."""
+    dropout: float = 0.1
+    eps: float = 1e-5
+
+
+class TransformerXL(nn.Module):
+    """h_0 = W_e tokens;  h_i = block(h_(i-1), asking [memory_i, h_(i-1)]).
+
+    `memory_i` is what the last segments had for h_(i-1): no gradient flows into it.
+    """
+
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
+    def __init__(self, config: TransformerXLConfig) -> None:
+        super().__init__()
+        c = self.config = config
+        self.remember = c.memory
+        """Positions kept for the next segment; may be raised to evaluate with a longer memory."""
+        self.token: nn.Module = (
+            AdaptiveEmbedding(c.vocabulary, c.width, c.cutoffs, shrink=c.shrink)
+            if c.cutoffs
+            else nn.Embedding(c.vocabulary, c.width)
+        )
+        self.dropout = Dropout(c.dropout)
+        self.blocks = nn.ModuleList(self._block() for _ in range(c.layers))
+        initialise(self)
+
+    def _block(self) -> Block:
+        c = self.config
+        attention = RelativeAttention(c.width, c.heads, dropout=c.dropout)
+        inner = c.inner or 4 * c.width
+        mlp = FeedForward(c.width, inner, activation="relu", dropout=c.dropout)
+        return Block(attention, mlp, c.width, norm_first=False, dropout=c.dropout, eps=c.eps)
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        *,
+        mask: Tensor | None = None,
+        memory: tuple[Tensor, ...] | None = None,
+    ) -> States:
+        """The states of all layers, and what the next segment may look back to.
+
+        A mask covers the memory too, [B, 1, T, M + T]; without one, a position looks at everything
+        before it.
+        """
+        # As large as in Vaswani et al. 2017, section 3.4.
+        x_BTD = self.dropout(self.token(tokens_BT) * self.config.width**0.5)
+        memory = memory or (x_BTD[:, :0].detach(),) * self.config.layers
+        queries, keys = tokens_BT.shape[1], memory[0].shape[1] + tokens_BT.shape[1]
+        if mask is None:
+            mask = causal(queries, keys, device=x_BTD.device)
+        r_RD = sinusoids(
+            distances(queries, keys, device=x_BTD.device), self.config.width, x_BTD.dtype
+        )
+        r_RD, layers, kept = self.dropout(r_RD), [x_BTD], []
+        for block, before_BMD in zip(self.blocks, memory, strict=True):
+            source_BKD = torch.cat([before_BMD, x_BTD], dim=1)
+            kept.append(remember(source_BKD, self.remember))
+            x_BTD, _ = block(x_BTD, source_BKD, r_RD=r_RD, mask=mask)
+            layers.append(x_BTD)
+        layers[-1] = self.dropout(x_BTD)
+        return States(tuple(layers), tuple(kept))

@@ -1,0 +1,169 @@
+"""Word vectors: a word is known by the company it keeps.
+
+Mikolov et al. 2013a, "Efficient estimation of word representations", section 3 (CBOW, skip-gram);
+2013b, "Distributed representations of words and phrases", sections 2.2 and 2.3 (negative samples,
+subsampling). All that is random is drawn by the caller: uniform numbers come in, so the same
+numbers give the same pairs on any machine. Read `WordVectors.skip_gram` first.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.blocks import States
+from labkit.recurrence import real_of
+
+
+@dataclass(frozen=True)
+class WordVectorsConfig:
+    """The sizes of a table of word vectors."""
+
+    vocabulary: int
+    width: int = 100
+
+
+class WordVectors(nn.Module):
+    """Two vectors for each word: one as the word that is looked at, one as another's company."""
+
+    looks = "left"
+    """What a position may depend on when no mask is given."""
+
+    def __init__(self, config: WordVectorsConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.token = nn.Embedding(config.vocabulary, config.width)
+        self.company = nn.Embedding(config.vocabulary, config.width)
+        # As in the released program: the first products are 0, and no word is better than another.
+        nn.init.uniform_(self.token.weight, -0.5 / config.width, 0.5 / config.width)
+        nn.init.zeros_(self.company.weight)
+
+    def forward(self, tokens_BT: Tensor, *, mask: Tensor | None = None) -> States:
+        """One vector per word, whatever stands beside it; zero at padding."""
+        real_BT = real_of(mask, tokens_BT)
+        x_BTD = self.token(tokens_BT)
+        return States((x_BTD if real_BT is None else x_BTD * real_BT[:, :, None],))
+
+    def skip_gram(self, centres_N: Tensor, company_N: Tensor, noise: Tensor) -> Tensor:
+        """Tell a neighbour of the centre from drawn words `noise` [N, k]: the loss of each pair.
+
+        -log s(u_company . v_centre) - sum_noise log s(-u_noise . v_centre)
+        """
+        return self._tell_apart(self.token(centres_N), company_N, noise)
+
+    def cbow(
+        self, company_NK: Tensor, present_NK: Tensor, centres_N: Tensor, noise: Tensor
+    ) -> Tensor:
+        """The same from the mean of the neighbours that are present to the word between them."""
+        sum_ND = (self.token(company_NK) * present_NK[:, :, None]).sum(dim=1)
+        mean_ND = sum_ND / present_NK.sum(dim=1, keepdim=True).clamp(min=1)
+        return self._tell_apart(mean_ND, centres_N, noise)
+
+    def _tell_apart(self, given_ND: Tensor, right_N: Tensor, noise: Tensor) -> Tensor:
+        right = (self.company(right_N) * given_ND).sum(dim=-1)
+        wrong = (self.company(noise) @ given_ND[:, :, None]).squeeze(-1)
+        return -F.logsigmoid(right) - F.logsigmoid(-wrong).sum(dim=-1)
+
+
+class Pairs(NamedTuple):
+    """What skip-gram is asked: who stands near whom."""
+
+    centres_N: Tensor
+    company_N: Tensor
+
+
+class Windows(NamedTuple):
+    """What CBOW is asked: the words around each centre, and which of these places hold a word."""
+
+    company_NK: Tensor
+    present_NK: Tensor
+    centres_N: Tensor
+
+
+def noise_law(counts_V: Tensor, power: float = 0.75) -> Tensor:
+    """How likely each word is drawn as noise: its count to the power of 3/4, as a share [V]."""
+    weights_V = counts_V.double() ** power * (counts_V > 0)
+    if not bool(weights_V.sum() > 0):
+        raise ValueError("no word has a count above 0: count the words of the training text")
+    return weights_V / weights_V.sum()
+
+
+def draw(law_V: Tensor, uniform: Tensor) -> Tensor:
+    """Words by the law, one for each number in [0, 1)."""
+    steps_V = law_V.double().cumsum(0)
+    # Divided by its own end, the last step is 1 exactly, and no number lies beyond it.
+    return torch.searchsorted(steps_V / steps_V[-1], uniform.double(), right=True)
+
+
+def keep_shares(counts_V: Tensor, threshold: float = 1e-5) -> Tensor:
+    """How likely a word stays in the text: min(1, sqrt(threshold / its share of the text)) [V]."""
+    shares_V = counts_V.double() / counts_V.sum()
+    return (threshold / shares_V).sqrt().clamp(max=1.0)
+
+
+def spared(tokens_BT: Tensor, keep_V: Tensor, uniform_BT: Tensor) -> Tensor:
+    """Which tokens of the text stay when frequent words are left out at random [B, T]."""
+    return uniform_BT < keep_V[tokens_BT]
+
+
+def close_gaps(table_BT: Tensor, kept_BT: Tensor) -> Tensor:
+    """Move what is kept to the front of its row, in order, so that windows reach further."""
+    return table_BT.gather(1, (~kept_BT).long().argsort(dim=1, stable=True))
+
+
+def windows(
+    tokens_BT: Tensor,
+    real_BT: Tensor,
+    reach_BT: Tensor,
+    widest: int,
+    documents_BT: Tensor | None = None,
+) -> Windows:
+    """The words at most `reach` (1 … widest, one number for each centre) places from each word.
+
+    The papers draw the reach uniformly, so that near words count more than far ones.
+    """
+    length = tokens_BT.shape[1]
+    away_K = torch.cat([torch.arange(-widest, 0), torch.arange(1, widest + 1)]).to(tokens_BT.device)
+    place_TK = torch.arange(length, device=tokens_BT.device)[:, None] + away_K
+    inside_TK = (place_TK >= 0) & (place_TK < length)
+    place_TK = place_TK.clamp(0, length - 1)
+    near = inside_TK & (away_K.abs() <= reach_BT[:, :, None])
+    present = near & real_BT[:, place_TK] & real_BT[:, :, None]
+    if documents_BT is not None:
+        present = present & (documents_BT[:, place_TK] == documents_BT[:, :, None])
+    # A word without company has nothing to be known by.
+    rows_N, places_N = present.any(dim=2).nonzero(as_tuple=True)
+    company_NK = tokens_BT[rows_N[:, None], place_TK[places_N]]
+    return Windows(company_NK, present[rows_N, places_N], tokens_BT[rows_N, places_N])
+
+
+def pairs(found: Windows) -> Pairs:
+    """Each centre with each of its neighbours, one after the other."""
+    rows_N, places_N = found.present_NK.nonzero(as_tuple=True)
+    return Pairs(found.centres_N[rows_N], found.company_NK[rows_N, places_N])
+
+
+class Near(NamedTuple):
+    """Words, the nearest first, and the cosines of their angles to what was asked."""
+
+    words: Tensor
+    cosines: Tensor
+
+
+def neighbours(
+    vectors_VD: Tensor, query_D: Tensor, count: int = 10, *, leave_out: tuple[int, ...] = ()
+) -> Near:
+    """The words whose vectors point most nearly where the query points."""
+    cosines_V = F.cosine_similarity(vectors_VD, query_D[None], dim=-1)
+    out = torch.tensor(sorted(set(leave_out)), dtype=torch.long, device=cosines_V.device)
+    cosines, words = cosines_V.index_fill(0, out, -torch.inf).sort(descending=True, stable=True)
+    count = min(count, len(words) - len(out))
+    return Near(words[:count], cosines[:count])
+
+
+def analogy(vectors_VD: Tensor, a: int, b: int, c: int, count: int = 10) -> Near:
+    """a is to b as c is to …: the words nearest to b - a + c, these three left out."""
+    unit_VD = F.normalize(vectors_VD, dim=-1)
+    return neighbours(unit_VD, unit_VD[b] - unit_VD[a] + unit_VD[c], count, leave_out=(a, b, c))

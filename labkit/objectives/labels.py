@@ -1,0 +1,111 @@
+"""Which label? For a text, a pair of texts, each word of a text, or one of several choices.
+
+Radford et al. 2018, section 3.3 (GPT's inputs), Devlin et al. 2019, sections 3.1 (next sentence)
+and 4 (fine-tuning), Lan et al. 2020, section 3.1 (sentence order).
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from labkit.blocks import States
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.objectives.base import Asked, Objective, Questions, Term
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Labels(Objective):
+    """-mean log p(label | text), and the share of texts whose best label is the right one.
+
+    A label below zero means that the answer is not known: it is not asked.
+    """
+
+    name: ClassVar[str] = "label"
+    place: Literal["first", "last", "pooled", "each"] = "first"
+    """Which state answers: the first (BERT), the last real one (GPT, XLNet), all of them through a
+    pooling head, or each for its own label (tagging: labels [B, T])."""
+    choices: int = 1
+    """Multiple choice: so many rows, one after the other, belong to one question. The head gives
+    one score to each, and every row carries the number of the right one as its label."""
+
+    def __post_init__(self) -> None:
+        if self.choices < 1 or (self.choices > 1 and self.place == "each"):
+            raise ValueError(
+                f"choices={self.choices} with place={self.place!r}: give 1 or more choices, "
+                "and more than 1 for whole texts only"
+            )
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        """The label of each row, or of each word, that has one."""
+        labels = self._labels(batch)
+        if self.place == "each":
+            asked = Asked.where(batch.real & (labels >= 0), labels)
+        else:
+            rows_N = ((labels >= 0) & batch.real.any(dim=1)).nonzero().squeeze(1)
+            last_B = batch.real.sum(dim=1) - 1
+            places_N = last_B[rows_N] if self.place == "last" else torch.zeros_like(rows_N)
+            asked = Asked(rows_N, places_N, labels[rows_N])
+        questions = len(asked.targets_N) // self.choices
+        counts = {self.name: questions, f"{self.name} right": questions}
+        return Questions.about(batch, {self.name: asked}, counts)
+
+    def _labels(self, batch: Batch) -> Tensor:
+        """The labels of the batch, if they have the right shape."""
+        wanted = batch.tokens.shape if self.place == "each" else batch.tokens.shape[:1]
+        if batch.labels is None or batch.labels.shape != wanted:
+            found = "none" if batch.labels is None else f"shape {tuple(batch.labels.shape)}"
+            raise ValueError(f"labels: {found}; {self.name} needs one of shape {tuple(wanted)}")
+        together = len(batch) % self.choices == 0
+        if together and self.choices > 1:
+            questions = batch.labels.view(-1, self.choices)
+            together = bool((questions == questions[:, :1]).all())
+        if not together:
+            raise ValueError(
+                f"the rows of a question with {self.choices} choices do not stand together, or do "
+                "not carry the same label: give all choices of a question one after the other"
+            )
+        return batch.labels
+
+    def scores(self, model: Any, states: States, questions: Questions) -> dict[str, Tensor]:
+        """The scores of all labels, one row for each question."""
+        head, asked = getattr(model, self.head), questions.asked[self.name]
+        if self.place == "pooled":
+            scores = head(states.hidden, questions.seen.real)[asked.rows_N]
+        else:
+            scores = head(self.hidden(states, questions)[self.name])
+        return {self.name: scores.view(-1, self.choices) if self.choices > 1 else scores}
+
+    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
+        """The surprise by the right labels, and how often they were the best."""
+        scores = self.scores(model, states, questions)[self.name]
+        targets_N = questions.asked[self.name].targets_N[:: self.choices]
+        loss = F.cross_entropy(scores, targets_N, reduction="sum")
+        right = (scores.argmax(dim=-1) == targets_N).sum().to(scores.dtype)
+        count = questions.counts[self.name]
+        return {self.name: Term(loss, count), f"{self.name} right": Term(right, count, 0.0)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NextSentence(Labels):
+    """BERT: does the second segment follow the first (label 0), or is it from elsewhere (1)?"""
+
+    name: ClassVar[str] = "next sentence"
+
+    def _labels(self, batch: Batch) -> Tensor:
+        if batch.segments is None:
+            raise ValueError(
+                f"{self.name} is asked of pairs, but the batch has no segments: "
+                "make the batches from pairs of sentences"
+            )
+        return super()._labels(batch)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SentenceOrder(NextSentence):
+    """ALBERT: do two neighbouring segments stand in their order (label 0) or swapped (1)?"""
+
+    name: ClassVar[str] = "sentence order"

@@ -1,0 +1,100 @@
+"""What a model keeps of the segments before, and which rows may still look at it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from labkit.attention import KeysValues
+from labkit.blocks import States
+
+
+class Memory(NamedTuple):
+    """What a model keeps of the segments before, and which rows may still look at it."""
+
+    layers: tuple[Any, ...]
+    """`States.memory`, cut off from the gradients; rows come first in every tensor."""
+    known: Tensor
+    """True [B, M] where a remembered position belongs to the text that the row goes on with."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that is in memory under a name of its own, for a checkpoint."""
+        named = {"known": self.known}
+        for i, layer in enumerate(self.layers):
+            named |= {f"{i}.{_kind(layer)}.{j}": part for j, part in enumerate(_parts(layer))}
+        return named
+
+    @classmethod
+    def load(cls, tensors: Mapping[str, Tensor]) -> "Memory":
+        """The memory that `tensors` was made from."""
+        layers: dict[int, tuple[str, list[Tensor]]] = {}
+        for name in sorted(set(tensors) - {"known"}, key=lambda n: int(n.split(".")[2])):
+            i, kind, _ = name.split(".")
+            layers.setdefault(int(i), (kind, []))[1].append(tensors[name])
+        built = [_rebuild(*layer) for _, layer in sorted(layers.items())]
+        return cls(tuple(built), tensors["known"])
+
+
+def _kind(layer: Any) -> str:
+    """What one layer of a memory is: keys and values, states of positions, or of a recurrence."""
+    if isinstance(layer, KeysValues):
+        return "keys_values"
+    return "states" if isinstance(layer, Tensor) else "tuple"
+
+
+def _parts(layer: Any) -> tuple[Tensor, ...]:
+    """The tensors of one layer; the spare room of keys and values stays behind."""
+    if isinstance(layer, KeysValues):
+        return layer.k_BHKE, layer.v_BHKE
+    return (layer,) if isinstance(layer, Tensor) else tuple(layer)
+
+
+def _rebuild(kind: str, parts: list[Tensor]) -> Any:
+    """One layer of a memory from its parts."""
+    if kind == "keys_values":
+        return KeysValues(parts[0], parts[1])
+    return tuple(parts) if kind == "tuple" else parts[0]
+
+
+def recall(memory: Memory | None, fresh: Tensor) -> Memory:
+    """What the rows may look back to: nothing where they start afresh."""
+    if memory is None or bool(fresh.all()):
+        return Memory((), torch.ones(len(fresh), 0, dtype=torch.bool))
+    if len(memory.known) != len(fresh):
+        raise ValueError(
+            f"the memory is of {len(memory.known)} rows, the batch has {len(fresh)}: give each "
+            "part of a step the memory of the same part of the step before"
+        )
+
+    if not bool(fresh.any()):
+        return memory
+
+    def forget(kept: Tensor) -> Tensor:
+        # Zeros are the state in which a recurrent model starts; attention is kept away by `known`.
+        gone = fresh.to(kept.device).view(-1, *[1] * (kept.dim() - 1))
+        return kept.masked_fill(gone, 0.0)
+
+    return Memory(_each(memory.layers, forget), memory.known & ~fresh[:, None])
+
+
+def remember(states: States, known: Tensor, read: Tensor) -> Memory | None:
+    """What the next segment may look back to, without gradients: `read` [B, T] was real text."""
+    if states.memory is None:
+        return None
+    layers = _each(states.memory, Tensor.detach)
+    known = torch.cat([known, read], dim=1)
+    # A model may keep fewer positions than it has read; a recurrent one keeps none.
+    return Memory(layers, known[:, known.shape[1] - _length(layers[0]) :])
+
+
+def _length(layer: Any) -> int:
+    """How many positions one layer of a memory holds: the state of a recurrent model holds none."""
+    if isinstance(layer, KeysValues):
+        return layer.k_BHKE.shape[2]
+    return layer.shape[1] if isinstance(layer, Tensor) else 0
+
+
+def _each(layers: tuple[Any, ...], change: Callable[[Tensor], Tensor]) -> tuple[Any, ...]:
+    """The same memory with every tensor changed."""
+    return tuple(_rebuild(_kind(x), [change(part) for part in _parts(x)]) for x in layers)

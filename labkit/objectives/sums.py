@@ -1,0 +1,196 @@
+"""Several objectives at once: on one reading of the text, on a reading each, or from a teacher.
+
+Two tasks: Devlin et al. 2019, section 3.1. L3 = L2 + lambda L1: Radford et al. 2018, section 3.2.
+Distillation: Hinton et al. 2015, section 2; Sanh et al. 2019, section 3.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.blocks import States
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.objectives.base import Objective, Outcome, Questions, Term
+from labkit.objectives.labels import Labels
+from labkit.objectives.memory import Memory
+from labkit.objectives.words import NextToken
+
+
+def check_parts(parts: Sequence[Objective], weights: Sequence[float]) -> None:
+    """Refuse a sum whose parts and weights do not go together."""
+    if len(parts) < 2 or len(weights) not in (0, len(parts)):
+        raise ValueError(
+            f"{len(parts)} objectives with {len(weights)} weights: give at least two objectives, "
+            "and a weight for each or none at all"
+        )
+
+
+def weighted(terms: dict[str, Term], weight: float) -> dict[str, Term]:
+    """The same terms with another weight in the loss."""
+    return {name: replace(term, weight=weight * term.weight) for name, term in terms.items()}
+
+
+def united(maps: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One map from several; no name may stand in two of them."""
+    twice = [name for name, count in Counter(n for each in maps for n in each).items() if count > 1]
+    if twice:
+        raise ValueError(f"two objectives both measure {twice}: use each kind of objective once")
+    return {name: value for each in maps for name, value in each.items()}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Both(Objective):
+    """Several objectives on one reading of the text, as BERT's two tasks: sum of weight * loss.
+
+    The first decides what is read, so it is the one that may hide words. A model answers with a
+    head for each: `model.pair = Label(width, 2)` and `NextSentence(head="pair")`.
+    """
+
+    parts: Sequence[Objective]
+    weights: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        check_parts(self.parts, self.weights)
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        """The questions of all, about what the first one lets the model see."""
+        every = [part.ask(batch, chance) for part in self.parts]
+        seen = every[0].seen
+        for part, questions in zip(self.parts[1:], every[1:], strict=True):
+            width = questions.seen.tokens.shape[1]
+            changed = not torch.equal(questions.seen.tokens, batch.tokens[:, :width])
+            if changed or questions.order is not None or seen.tokens.shape[1] < width:
+                raise ValueError(
+                    f"{type(part).__name__} reads another text than {type(self.parts[0]).__name__}"
+                    ": put the one that hides words first, or give each its reading with Sum"
+                )
+        left = any(questions.left for questions in every)
+        return replace(whole(every), left=left)
+
+    def think(
+        self, model: Any, questions: Questions, memory: Memory | None = None
+    ) -> tuple[States, Memory | None]:
+        """Read once, as the first objective does."""
+        return self.parts[0].think(model, questions, memory)
+
+    def scores(self, model: Any, states: States, questions: Questions) -> dict[str, Tensor]:
+        """What each head says."""
+        pairs = zip(self.parts, questions.parts, strict=True)
+        return united([part.scores(model, states, own) for part, own in pairs])
+
+    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
+        """The terms of all parts, weighted."""
+        weights = self.weights or [1.0] * len(self.parts)
+        parts = zip(self.parts, questions.parts, weights, strict=True)
+        return united([weighted(part.read(model, states, own), w) for part, own, w in parts])
+
+
+def whole(every: Sequence[Questions]) -> Questions:
+    """The questions of several objectives in one, the first one's text on top."""
+    return replace(
+        every[0],
+        asked=united([questions.asked for questions in every]),
+        counts=united([questions.counts for questions in every]),
+        parts=tuple(every),
+    )
+
+
+def auxiliary(share: float, *, label: Objective | None = None, words: str = "words") -> Both:
+    """GPT's fine-tuning: L3 = L2 + share * L1, the label and the language model together.
+
+    The classifier answers as `model.head`, the language model as `model.words`.
+    """
+    label = Labels(place="last") if label is None else label
+    return Both(parts=(label, NextToken(head=words)), weights=(1.0, share))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sum(Objective):
+    """Several objectives, each with a reading of its own: sum of weight * loss."""
+
+    parts: Sequence[Objective]
+    weights: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        check_parts(self.parts, self.weights)
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        """The questions of all."""
+        return whole([part.ask(batch, chance) for part in self.parts])
+
+    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
+        """One reading for each; only the first may remember."""
+        weights = self.weights or [1.0] * len(self.parts)
+        terms, kept = [], None
+        for i, (part, own) in enumerate(zip(self.parts, questions.parts, strict=True)):
+            outcome = part.answer(model, own, memory if i == 0 else None)
+            kept = outcome.memory if i == 0 else kept
+            terms.append(weighted(outcome.terms, weights[i]))
+        return Outcome(united(terms), kept)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Distillation(Objective):
+    """Learn a task and, at the same places, what a teacher says there.
+
+    hard * loss + soft * t^2 KL(teacher || student, both at temperature t) + cosine * (1 - cos)
+
+    The cosine is between the last states of student and teacher, at all real places.
+    """
+
+    task: Objective
+    teacher: nn.Module
+    temperature: float = 2.0
+    hard: float = 2.0
+    soft: float = 5.0
+    cosine: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0 or min(self.hard, self.soft, self.cosine) < 0:
+            raise ValueError(
+                f"temperature={self.temperature}, weights {self.hard}, {self.soft}, {self.cosine}: "
+                "give a temperature above 0 and no weight below 0"
+            )
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        """The questions of the task; the teacher is asked the same."""
+        questions = self.task.ask(batch, chance)
+        counts = {f"soft {name}": len(each.targets_N) for name, each in questions.asked.items()}
+        if self.cosine:
+            counts["cosine"] = int(questions.seen.real.sum())
+        return replace(questions, counts=questions.counts | counts)
+
+    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
+        """The student reads, the teacher reads, and the two are compared."""
+        if self.teacher.training:
+            raise ValueError("the teacher is in training mode and would drop units: teacher.eval()")
+        states, kept = self.task.think(model, questions, memory)
+        terms = weighted(self.task.read(model, states, questions), self.hard)
+        with torch.no_grad():
+            known, _ = self.task.think(self.teacher, questions)
+            answers = self.task.scores(self.teacher, known, questions)
+        for name, scores in self.task.scores(model, states, questions).items():
+            total = divergence(answers[name], scores, self.temperature)
+            terms[f"soft {name}"] = Term(total, questions.counts[f"soft {name}"], self.soft)
+        if self.cosine:
+            apart = 1 - F.cosine_similarity(states.hidden, known.hidden, dim=-1)
+            total = apart[questions.seen.real].sum()
+            terms["cosine"] = Term(total, questions.counts["cosine"], self.cosine)
+        return Outcome(terms, kept)
+
+
+def divergence(teacher_NV: Tensor, student_NV: Tensor, temperature: float) -> Tensor:
+    """t^2 times the sum of KL(teacher || student) at temperature t.
+
+    Soft gradients shrink with 1 / t^2; the factor makes up for it.
+    """
+    teacher_NV = (teacher_NV / temperature).log_softmax(dim=-1)
+    student_NV = (student_NV / temperature).log_softmax(dim=-1)
+    divergence = F.kl_div(student_NV, teacher_NV, reduction="sum", log_target=True)
+    return divergence * temperature**2

@@ -1,0 +1,124 @@
+"""Word vectors: tell the words that stand near a word from words drawn at random.
+
+Mikolov et al. 2013b, section 2. The model is `WordVectors`; who stands near whom, and which words
+are noise, is decided here, the same for every row whatever other rows stand beside it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labkit.blocks import States
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.models.word_vectors import (
+    Windows,
+    close_gaps,
+    draw,
+    keep_shares,
+    noise_law,
+    spared,
+    windows,
+)
+from labkit.objectives.base import Asked, Objective, Questions, Term
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NearWords(Objective):
+    """What skip-gram and CBOW share: who stands near whom, and the noise."""
+
+    counts: Tensor
+    """How often each word [V] stands in the training text; special tokens 0 times."""
+    reach: int = 5
+    """The widest window; the actual one is drawn from 1 to this for each word."""
+    noise: int = 5
+    """How many words are drawn beside each right one."""
+    threshold: float | None = 1e-3
+    """Leave out words at random that are more frequent than this; None keeps all."""
+
+    def __post_init__(self) -> None:
+        if self.reach < 1 or self.noise < 1:
+            raise ValueError(f"reach={self.reach}, noise={self.noise}: give at least 1 of each")
+
+    def around(self, batch: Batch, chance: Chance) -> Windows:
+        """The places (numbered through the batch) of the words that stand near each word."""
+        tokens, length = batch.tokens, batch.tokens.shape[1]
+        counts = self.counts.to(tokens.device)
+        kept = batch.real & (counts[tokens] > 0)
+        if self.threshold is not None:
+            keep = keep_shares(counts.clamp(min=1), self.threshold)
+            kept = kept & spared(tokens, keep, chance.uniform("keep", length))
+        reach = 1 + chance.integers("reach", length, self.reach)
+        place = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)
+        place, reach, real = (close_gaps(table, kept) for table in (place, reach, kept))
+        documents = None if batch.documents is None else close_gaps(batch.documents, kept)
+        return windows(place, real, reach, self.reach, documents)
+
+    def draw(self, batch: Batch, chance: Chance, each: int) -> Tensor:
+        """Noise for each place of the batch, `each` times: [B * T, each, noise]."""
+        length = batch.tokens.shape[1]
+        uniform = chance.uniform("noise", length * each * self.noise)
+        law_V = noise_law(self.counts).to(uniform.device)
+        return draw(law_V, uniform).view(-1, each, self.noise)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SkipGram(NearWords):
+    """From each word, tell each of its neighbours from noise.
+
+    -mean over pairs of log s(u_near . v_centre) + sum over noise of log s(-u_noise . v_centre)
+    """
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        """Who stands near? One question for each neighbour of each word."""
+        found = self.around(batch, chance)
+        which_N, column_N = found.present_NK.nonzero(as_tuple=True)
+        centres_N, near_N = found.centres_N[which_N], found.company_NK[which_N, column_N]
+        noise = self.draw(batch, chance, 2 * self.reach)[centres_N, column_N]
+        tokens, length = batch.tokens.flatten(), batch.tokens.shape[1]
+        asked = Asked(centres_N // length, centres_N % length, tokens[near_N])
+        return Questions.about(batch, {"pair": asked}, drawn=(tokens[centres_N], noise))
+
+    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
+        """The loss of all pairs."""
+        centres_N, noise = questions.drawn
+        targets_N = questions.asked["pair"].targets_N
+        losses_N = model.backbone.skip_gram(centres_N, targets_N, noise)
+        return {"pair": Term(losses_N.sum(), questions.counts["pair"])}
+
+    def scores(self, model: Any, states: States, questions: Questions) -> dict[str, Tensor]:
+        """How well each word of the vocabulary goes with the centre."""
+        rows_N, places_N, _ = questions.asked["pair"]
+        return {"pair": states.hidden[rows_N, places_N] @ model.backbone.company.weight.T}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CBOW(NearWords):
+    """From the mean of its neighbours, tell each word from noise."""
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        """Who stands in the middle? One question for each word that has neighbours."""
+        found = self.around(batch, chance)
+        noise = self.draw(batch, chance, 1)[found.centres_N, 0]
+        tokens, length = batch.tokens.flatten(), batch.tokens.shape[1]
+        centres_N = found.centres_N
+        asked = Asked(centres_N // length, centres_N % length, tokens[centres_N])
+        near_NK = tokens[found.company_NK]
+        drawn = (near_NK, found.present_NK, noise)
+        return Questions.about(batch, {"word": asked}, drawn=drawn)
+
+    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
+        """The loss of all words."""
+        near_NK, present_NK, noise = questions.drawn
+        targets_N = questions.asked["word"].targets_N
+        losses_N = model.backbone.cbow(near_NK, present_NK, targets_N, noise)
+        return {"word": Term(losses_N.sum(), questions.counts["word"])}
+
+    def scores(self, model: Any, states: States, questions: Questions) -> dict[str, Tensor]:
+        """How well each word of the vocabulary goes with the neighbours."""
+        near_NK, present_NK, _ = questions.drawn
+        given_NKD = model.backbone.token(near_NK) * present_NK[:, :, None]
+        mean_ND = given_NKD.sum(dim=1) / present_NK.sum(dim=1, keepdim=True).clamp(min=1)
+        return {"word": mean_ND @ model.backbone.company.weight.T}

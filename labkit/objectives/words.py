@@ -1,0 +1,229 @@
+"""Which word stands there?  The next one, a masked one, or any one in a random order.
+
+Next word: Bengio et al. 2003; in both directions: Peters et al. 2018, section 3.1; AR and TAR:
+Merity et al. 2018, section 4.6. Masked words: Devlin et al. 2019, section 3.1. Permutations: Yang
+et al. 2019, section 2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from labkit import hiding
+from labkit.blocks import States
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.dropout import activation, temporal_activation
+from labkit.masking import before, real_keys, same_segment, up_to
+from labkit.objectives.base import (
+    Asked,
+    Continuing,
+    Objective,
+    Questions,
+    Term,
+    at,
+    parts_of_text,
+)
+from labkit.objectives.memory import Memory, recall
+from labkit.recurrence import halves
+from labkit.tokenizers import Vocabulary
+
+
+def neighbours(batch: Batch) -> Tensor:
+    """True [B, T - 1] where a real word and the one after it are of the same text."""
+    both = batch.real[:, 1:] & batch.real[:, :-1]
+    if batch.documents is None:
+        return both
+    return both & (batch.documents[:, 1:] == batch.documents[:, :-1])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NextToken(Continuing):
+    """Predict each word from those before it: -mean log p(x_t | x_1 ... x_(t-1)).
+
+    A row of T words asks for T - 1: the model reads all but the last.
+    """
+
+    ar: float = 0.0
+    """AWD-LSTM: weight of the squares of the last states, after dropout."""
+    tar: float = 0.0
+    """AWD-LSTM: weight of the squares of the last states' steps in time, before dropout."""
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        """Every real word that has a word of its own text before it."""
+        self._check(batch)
+        width = batch.tokens.shape[1] - 1
+        # The last word of a row is not read, wherever the row ends.
+        seen = replace(narrow(batch, width), real=batch.real[:, 1:] & batch.real[:, :-1])
+        asked = Asked.where(neighbours(batch), batch.tokens[:, 1:])
+        counts = {}
+        if self.ar:
+            counts["ar"] = int(seen.real.sum())
+        if self.tar:
+            counts["tar"] = int(neighbours(seen).sum())
+        return Questions.about(seen, {"word": asked}, counts, left=True)
+
+    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
+        """The surprise, and how large and how jumpy the states are."""
+        terms = super().read(model, states, questions)
+        if self.ar:
+            squares = activation(states.layers[-1])[questions.seen.real]
+            terms["ar"] = Term(squares.sum(), questions.counts["ar"], self.ar)
+        if self.tar:
+            squares = temporal_activation(states.layers[-2])[neighbours(questions.seen)]
+            terms["tar"] = Term(squares.sum(), questions.counts["tar"], self.tar)
+        return terms
+
+
+def narrow(batch: Batch, width: int) -> Batch:
+    """The first `width` positions of each row."""
+    by_place = ("tokens", "real", "segments", "documents", "words")
+    given = {name: getattr(batch, name) for name in by_place}
+    return replace(batch, **{k: v[:, :width] for k, v in given.items() if v is not None})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BothDirections(Objective):
+    """ELMo: the mean of the surprise by the next word and by the one before.
+
+    The states of the backbone are two halves: what knows the words up to a place, and what knows
+    the words from it on. Both ask the same head.
+    """
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        """The word after each word, and the word before it."""
+        if batch.documents is not None:
+            raise ValueError("documents in one row would be read as one text: give each a row")
+        wanted = neighbours(batch)
+        ahead = Asked.where(wanted, batch.tokens[:, 1:])
+        # The same pairs of neighbours, asked the other way round.
+        back = Asked(ahead.rows_N, ahead.places_N + 1, batch.tokens[ahead.rows_N, ahead.places_N])
+        return Questions.about(batch, {"next": ahead, "previous": back})
+
+    def hidden(self, states: States, questions: Questions) -> dict[str, Tensor]:
+        """The left half answers for the next word, the right half for the previous one."""
+        left, right = halves(states)
+        return {
+            "next": at(left.hidden, questions.asked["next"]),
+            "previous": at(right.hidden, questions.asked["previous"]),
+        }
+
+    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
+        """Half of the loss for each direction."""
+        terms = super().read(model, states, questions)
+        return {name: replace(term, weight=0.5) for name, term in terms.items()}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MaskedToken(Objective):
+    """BERT: hide 15 % of the words and predict them from all the others at once."""
+
+    vocabulary: Vocabulary
+    rate: float = 0.15
+    shares: Sequence[float] = (0.8, 0.1, 0.1)
+    """Of what is predicted: replaced by [MASK], by a random word, left as it is."""
+    unit: Literal["token", "word", "span"] = "token"
+    """What is hidden together: one token, all pieces of a word, or a span of tokens."""
+    static: bool = False
+    """Hide the same words each time an example comes back, as BERT did; RoBERTa did not."""
+    frequencies: Tensor | None = None
+    """How frequent each word is among the random ones; all alike when None."""
+
+    def __post_init__(self) -> None:
+        hiding.check_share("rate", self.rate)
+        hiding.check_shares(self.shares, self.vocabulary)
+        if self.unit not in ("token", "word", "span"):
+            raise ValueError(f"unit is {self.unit!r}: choose token, word or span")
+
+    def choose(self, batch: Batch, chance: Chance) -> Tensor:
+        """True [B, T] where a word is predicted."""
+        candidates = hiding.ordinary(batch.tokens, batch.real, self.vocabulary)
+        if self.unit == "span":
+            return hiding.choose_spans(candidates, chance, self.rate)
+        if self.unit == "token":
+            return hiding.choose(candidates, chance, self.rate)
+        if batch.words is None:
+            raise ValueError(
+                "whole words are to be hidden, but the batch does not say which tokens are pieces "
+                "of one word: give Batch.words, or unit='token'"
+            )
+        return hiding.choose_words(candidates, batch.words, chance, self.rate)
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        """What stood at each place that is predicted?"""
+        if self.static:
+            chance = Chance.of_examples(chance.seed, batch.examples)
+        predicted = self.choose(batch, chance)
+        tokens = hiding.corrupt(
+            batch.tokens,
+            predicted,
+            chance,
+            self.vocabulary,
+            shares=self.shares,
+            frequencies=self.frequencies,
+        )
+        asked = Asked.where(predicted, batch.tokens)
+        return Questions.about(replace(batch, tokens=tokens), {"masked": asked})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Permutation(Continuing):
+    """XLNet: -mean log p(x_(z_t) | x_(z_1) ... x_(z_(t-1))) for a random order z of each row.
+
+    Special tokens are given: everybody sees them and nobody predicts them.
+    """
+
+    vocabulary: Vocabulary
+    share: float = 1 / 6
+    """The last so many of the order are predicted: partial prediction, 1/K in the paper."""
+    spans: bool = False
+    """Predict spans of tokens, as the release does, and not single ones."""
+
+    def __post_init__(self) -> None:
+        hiding.check_share("share", self.share)
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        """The last words of the order; the query stream is asked at their places only."""
+        self._check(batch)
+        candidates = hiding.ordinary(batch.tokens, batch.real, self.vocabulary)
+        order = hiding.order(candidates, chance, self.share, spans=self.spans)
+        predicted = order.predicted
+        rows_N, places_N = predicted.nonzero(as_tuple=True)
+        # The n-th predicted word of its row: its column among the queries.
+        columns_N = (predicted.cumsum(dim=1) - 1)[rows_N, places_N]
+        widest = int(columns_N.max()) + 1 if len(columns_N) else 1
+        places = torch.zeros(len(batch), widest, dtype=torch.long, device=rows_N.device)
+        places[rows_N, columns_N] = places_N
+        asked = Asked(rows_N, columns_N, batch.tokens[rows_N, places_N])
+        return Questions.about(batch, {"word": asked}, order=order, places=places)
+
+    def think(
+        self, model: Any, questions: Questions, memory: Memory | None = None
+    ) -> tuple[States, Memory | None]:
+        """The query stream's states, one for each place that is asked."""
+        backbone, seen = model.backbone, questions.seen
+        assert questions.order is not None
+        past = recall(memory if self.carry else None, questions.fresh)
+        mask, query_mask = self.masks(questions, past.known)
+        content, query = backbone.two_streams(
+            seen.tokens,
+            questions.places,
+            mask=mask,
+            query_mask=query_mask,
+            memory=past.layers,
+            **parts_of_text(backbone, questions),
+        )
+        return query, self.keep(content, past, questions) if self.carry else None
+
+    def masks(self, questions: Questions, known: Tensor) -> tuple[Tensor, Tensor]:
+        """Who may look at whom in the content stream and in the query stream."""
+        seen, order = questions.seen, questions.order
+        assert order is not None
+        allowed = real_keys(torch.cat([known.to(seen.real.device), seen.real], dim=1))
+        if seen.documents is not None:
+            allowed = allowed & same_segment(seen.documents)
+        past = known.shape[1]
+        return up_to(order.rank, past) & allowed, before(order.rank, past) & allowed

@@ -1,0 +1,152 @@
+"""A plan: everything that is decided about a run before it starts, and checked then.
+
+A model's config says what the model is; a plan says how it is trained. The same plan, model,
+objective and batches give the same weights, bit for bit, on the same machine.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args, get_type_hints
+
+from labkit.schedules import SCHEDULES, Schedule
+
+# What may differ when a run goes on: where and how it is computed, not what.
+FREE = frozenset({"accumulate", "compile", "checkpointing", "save_every", "keep", "processes"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a model is trained."""
+
+    steps: int
+    """How often the weights are changed."""
+    rate: float = 1e-3
+    """The highest rate of learning; the schedule takes a share of it."""
+    schedule: Literal[
+        "constant", "linear", "cosine", "inverse_root", "slanted_triangle", "one_cycle"
+    ] = "cosine"
+    warmup: int | None = None
+    """Steps on the way up; None takes what the schedule's paper takes."""
+    seed: int = 0
+
+    optimizer: Literal["adamw", "muon", "sgd"] = "adamw"
+    """muon: Muon for the matrices of the blocks, AdamW for all others, with the same rate."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    momentum: float = 0.0
+    """Of sgd."""
+    decay: float = 0.1
+    """How much of each matrix goes at a rate of 1; biases and norms keep all."""
+    clip: float | None = 1.0
+    """The longest gradient; None: any length."""
+    accumulate: int = 1
+    """Into how many parts a batch is cut that is larger than the memory of the machine."""
+    average: Literal["none", "mean", "ema"] = "none"
+    """The mean of all weights from `average_from` on, or one that forgets (`ema_decay`)."""
+    average_from: int | None = None
+    """The step whose weights are the first; None: when `trainer.start_average()` is called."""
+    ema_decay: float = 0.999
+
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """auto: bfloat16 where a GPU has it, float32 elsewhere. Weights are always float32."""
+    loss_scale: float | None = 2.0**16
+    """float16 only: by how much gradients are enlarged at first; None never does, for a look."""
+    device: str = "auto"
+    """auto: a GPU where there is one."""
+    compile: bool = False
+    checkpointing: bool = False
+    """Compute the insides of blocks twice, to keep them in memory only once."""
+    processes: Literal["single", "ddp", "fsdp"] = "single"
+    """Under torchrun: each process holds the whole model (ddp) or its share of it (fsdp)."""
+
+    save_every: int = 500
+    """Steps between checkpoints."""
+    keep: int = 2
+    """How many checkpoints stay."""
+    on_nan: Literal["back", "stop"] = "back"
+    """After `patience` bad steps: back to the last checkpoint with half the rate, or stop."""
+    patience: int = 5
+    """How many steps in a row may have a loss or a gradient that is no number."""
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        self._check_sizes()
+        self._check_together()
+
+    @property
+    def shape(self) -> Schedule:
+        """The schedule as a function."""
+        return SCHEDULES[self.schedule]
+
+    def share(self, step: int) -> float:
+        """The share of the rate that a step takes; steps are counted from 0."""
+        return self.shape(step, self.steps, self.warmup)
+
+    def _check_choices(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            choices, given = get_args(hint), getattr(self, name)
+            if choices and all(isinstance(choice, str) for choice in choices):
+                if given not in choices:
+                    raise ValueError(f"{name} is {given!r}: choose one of {', '.join(choices)}")
+            elif hint is bool and not isinstance(given, bool):
+                raise ValueError(f"{name} is {given!r}: give True or False")
+
+    def _check_sizes(self) -> None:
+        for name in ("steps", "accumulate", "save_every", "keep", "patience"):
+            given = getattr(self, name)
+            if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+                raise ValueError(f"{name} is {given!r}: give a whole number of at least 1")
+        for name in ("rate", "eps", "clip", "loss_scale"):
+            given = getattr(self, name)
+            if given is not None and not 0 < given < float("inf"):
+                raise ValueError(f"{name} is {given!r}: give a number above 0")
+        for name, top in (("momentum", 1.0), ("ema_decay", 1.0), ("decay", float("inf"))):
+            if not 0 <= getattr(self, name) < top:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: give 0 to below {top}")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas are {self.betas!r}: give two numbers from 0 to below 1")
+
+    def _check_together(self) -> None:
+        """Fields that make no sense side by side."""
+        if self.warmup is not None and not 0 <= self.warmup < self.steps:
+            raise ValueError(
+                f"a warm-up of {self.warmup} steps does not fit a run of {self.steps}: "
+                "give fewer steps of warm-up or more steps"
+            )
+        if self.average_from is not None and self.average == "none":
+            raise ValueError(
+                f"average_from is {self.average_from} but average is 'none': nothing would be "
+                "averaged; choose average='mean' or 'ema', or leave average_from out"
+            )
+        if self.average_from is not None and not 0 <= self.average_from < self.steps:
+            raise ValueError(
+                f"average_from is {self.average_from} in a run of {self.steps} steps: "
+                f"give 0 to {self.steps - 1}"
+            )
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(
+                f"momentum is {self.momentum} but the optimizer is {self.optimizer!r}, whose "
+                "momentum is betas[0]: leave momentum out or choose optimizer='sgd'"
+            )
+        if self.optimizer == "muon" and self.processes == "fsdp":
+            raise ValueError(
+                "Muon needs whole matrices, and processes='fsdp' cuts them into shares: "
+                "choose processes='ddp' or optimizer='adamw'"
+            )
+
+
+def differences(
+    saved: Mapping[str, Any], given: Mapping[str, Any], changed: Iterable[str] = ()
+) -> list[str]:
+    """Where a saved description of a run and this one differ, but for what may differ."""
+    allowed = FREE | set(changed)
+    return [
+        f"{name} was {saved.get(name)!r} and is {given.get(name)!r}"
+        for name in sorted(saved.keys() | given.keys())
+        if saved.get(name) != given.get(name) and name not in allowed
+    ]
+
+
+def described(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON knows it."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(plan).items()}

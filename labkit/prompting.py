@@ -1,0 +1,103 @@
+"""Prompts: a task put into words, with no examples, one, or a few (Brown et al. 2020, section 2).
+
+No weight is changed: the model reads the prompt and is asked how likely each answer is after it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+Tokens = Sequence[int]
+
+
+@torch.no_grad()
+def log_likelihoods(
+    model: Any, prompts: Sequence[Tokens], answers: Sequence[Tokens], *, rows: int = 64
+) -> Tensor:
+    """log p(answer | prompt) of each answer after each prompt, summed over its tokens."""
+    pairs = [(prompt, answer) for prompt in prompts for answer in answers]
+    empty = next((pair for pair in pairs if not len(pair[0]) or not len(pair[1])), None)
+    if empty is not None or not pairs:
+        raise ValueError("a prompt or an answer is empty: each needs at least one token")
+    # Texts of like length side by side, so that little padding is read.
+    order = sorted(range(len(pairs)), key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
+    said = torch.zeros(len(pairs))
+    for start in range(0, len(pairs), rows):
+        chosen = order[start : start + rows]
+        said[chosen] = _score(model, [pairs[i] for i in chosen])
+    return said.view(len(prompts), len(answers))
+
+
+def _score(model: Any, pairs: Sequence[tuple[Tokens, Tokens]]) -> Tensor:
+    """log p(answer | prompt) of some pairs, in one pass.
+
+    Padding stands at the end, where no word before it can see it.
+    """
+    where = next(model.parameters()).device
+    texts = [torch.tensor([*prompt, *answer]) for prompt, answer in pairs]
+    longest = max(len(text) for text in texts)
+    text_BT = torch.stack([pad(text, (0, longest - len(text))) for text in texts]).to(where)
+    asked = torch.zeros_like(text_BT[:, 1:], dtype=torch.bool)
+    for row, (prompt, answer) in zip(asked, pairs, strict=True):
+        row[len(prompt) - 1 : len(prompt) + len(answer) - 1] = True
+    hidden_ND = model.backbone(text_BT[:, :-1]).hidden[asked]
+    losses = text_BT.new_zeros(asked.shape, dtype=torch.float32)
+    losses[asked] = model.head.losses_N(hidden_ND, text_BT[:, 1:][asked])
+    return -losses.sum(dim=1).cpu()
+
+
+class Choice(NamedTuple):
+    """Which answer a model gives to each prompt, and how sure it is."""
+
+    answers: list[int]
+    probabilities: Tensor
+    """[prompts, answers], over the answers that were offered."""
+
+
+def choose(
+    model: Any, prompts: Sequence[Tokens], answers: Sequence[Tokens], *, blank: Tokens | None = None
+) -> Choice:
+    """The likeliest of the answers after each prompt.
+
+    Calibrated by a `blank` prompt that asks nothing: an answer counts by how much likelier the
+    prompt makes it (Zhao et al. 2021, section 4), so that a frequent word is not always right.
+    """
+    scores = log_likelihoods(model, prompts, answers)
+    if blank is not None:
+        scores = scores - log_likelihoods(model, [blank], answers)
+    return Choice(scores.argmax(dim=1).tolist(), scores.softmax(dim=1))
+
+
+class Shots(NamedTuple):
+    """A question with k answered ones before it, cut out of a document of one relation."""
+
+    prompt: list[str]
+    answer: str
+    """The first word of the right answer."""
+
+
+def shots(documents: Sequence[Any], k: int) -> list[Shots]:
+    """Prompts with k answered questions each, from documents such as "france : paris ; ...".
+
+    A document that holds fewer than k + 1 questions gives none.
+    """
+    if k < 0:
+        raise ValueError(f"{k} shots: give 0 (no answered question) or more")
+    found = []
+    for document in documents:
+        words = list(document.words)
+        colons = [place for place, word in enumerate(words) if word == ":"]
+        if len(colons) > k:
+            end = colons[k] + 1
+            found.append(Shots(words[:end], words[end]))
+    return found
+
+
+def accuracy(asked: Sequence[Shots], guess: Callable[[list[str]], str]) -> float:
+    """The share of prompts whose answer begins with the word that `guess` gives."""
+    if not asked:
+        raise ValueError("there are no prompts: give documents with more than k questions")
+    return sum(guess(shot.prompt) == shot.answer for shot in asked) / len(asked)

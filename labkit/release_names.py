@@ -1,0 +1,339 @@
+"""What the public releases call the tensors and the sizes that labkit calls by the papers' words.
+
+A row says: our tensor, the release's tensors that it is made of, and how they lie in memory.  Rows
+are read in both directions, bit for bit.  `{i}` stands for the number of a layer, `{t}` for
+`weight` and `bias`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Layout(NamedTuple):
+    """How a tensor of a release becomes ours, and back, given the number of heads."""
+
+    read: Callable[[Tensor], Tensor]
+    write: Callable[[Tensor, int], Tensor]
+
+
+LAYOUTS = {
+    "same": Layout(lambda theirs: theirs, lambda ours, heads: ours),
+    # GPT multiplies from the right.
+    "transposed": Layout(lambda theirs: theirs.t(), lambda ours, heads: ours.t()),
+    # XLNet keeps heads apart: [D, H, E] for what goes in and for what comes out.
+    "into heads": Layout(
+        lambda theirs: theirs.flatten(1).t(),
+        lambda ours, heads: ours.t().unflatten(1, (heads, -1)),
+    ),
+    "out of heads": Layout(
+        lambda theirs: theirs.flatten(1),
+        lambda ours, heads: ours.unflatten(1, (heads, -1)),
+    ),
+    "vector": Layout(lambda theirs: theirs.flatten(), lambda ours, heads: ours[None, None]),
+}
+
+
+class Row(NamedTuple):
+    """One tensor of ours, and the tensors of the release that are stacked in it."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    layout: str = "same"
+
+    def read(self, tensors: list[Tensor]) -> Tensor:
+        """Our tensor, from the release's, given in the order of `theirs`."""
+        parts = [LAYOUTS[self.layout].read(tensor) for tensor in tensors]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).contiguous()
+
+    def write(self, tensor: Tensor, heads: int) -> list[Tensor]:
+        """The release's tensors, in the order of `theirs`, from ours."""
+        return [part.contiguous() for part in self.views(tensor, heads)]
+
+    def views(self, tensor: Tensor, heads: int) -> list[Tensor]:
+        """The same without a copy: what is written into them is written into our tensor."""
+        parts = tensor.chunk(len(self.theirs))
+        return [LAYOUTS[self.layout].write(part, heads) for part in parts]
+
+
+def row(ours: str, *theirs: str, layout: str = "same") -> list[Row]:
+    """The rows of one line of a table: two where the line stands for weight and bias."""
+    kinds = ("weight", "bias") if "{t}" in ours else ("",)
+    rows = []
+    for kind in kinds:
+        names = [name.replace("{t}", kind) for name in (ours, *theirs)]
+        rows.append(Row(names[0], tuple(names[1:]), "same" if kind == "bias" else layout))
+    return rows
+
+
+@dataclass(frozen=True)
+class Release:
+    """How one family is released.  Names of the backbone follow `prefix`, those of heads do not."""
+
+    prefix: str
+    backbone: list[Row]
+    words: list[Row]
+    """The head for words; its matrix, tied to the embedding, is not listed."""
+    label: list[Row]
+    """The head for a label."""
+    sizes: Mapping[str, str]
+    """Field of our config: key of config.json."""
+    fixed: Mapping[str, Any]
+    """Fields of our config that are the same in every release of the family."""
+    copies: tuple[str, ...] = ()
+    """Names under which releases store a tensor a second time."""
+
+    def rows(self, layers: int) -> Iterator[Row]:
+        """The rows of the backbone with the numbers of its layers filled in."""
+        for each in self.backbone:
+            for i in range(layers if "{i}" in each.ours else 1):
+                names = (name.replace("{i}", str(i)) for name in each.theirs)
+                yield Row(each.ours.replace("{i}", str(i)), tuple(names), each.layout)
+
+    def config(self, released: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of our config, from a release's config.json."""
+        found = {
+            ours: released[theirs] for ours, theirs in self.sizes.items() if theirs in released
+        }
+        if "activation" in found:
+            found["activation"] = ACTIVATION_NAMES.get(found["activation"], found["activation"])
+        fields = {**found, **self.fixed}
+        if "context" in fields:
+            fields["context"] -= fields.get("unused_positions", 0)
+        return fields
+
+
+ACTIVATION_NAMES = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+
+# Some files of the first releases call weight and bias of a norm gamma and beta.
+OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+# What some files hold beside weights: numbers of positions, masks.
+NO_WEIGHTS = ("position_ids", "token_type_ids", "attn.bias", "attn.masked_bias")
+
+
+def _gpt(token: str, position: str) -> list[Row]:
+    block, theirs = "blocks.{i}.", "h.{i}."
+    return [
+        *row("token.weight", f"{token}.weight"),
+        *row("position.weight", f"{position}.weight"),
+        *row(f"{block}attention_norm.{{t}}", f"{theirs}ln_1.{{t}}"),
+        *row(
+            f"{block}attention.query_key_value.{{t}}",
+            f"{theirs}attn.c_attn.{{t}}",
+            layout="transposed",
+        ),
+        *row(f"{block}attention.out.{{t}}", f"{theirs}attn.c_proj.{{t}}", layout="transposed"),
+        *row(f"{block}mlp_norm.{{t}}", f"{theirs}ln_2.{{t}}"),
+        *row(f"{block}mlp.widen.{{t}}", f"{theirs}mlp.c_fc.{{t}}", layout="transposed"),
+        *row(f"{block}mlp.narrow.{{t}}", f"{theirs}mlp.c_proj.{{t}}", layout="transposed"),
+    ]
+
+
+def _embeddings(*, segments: bool = True) -> list[Row]:
+    return [
+        *row("token.weight", "embeddings.word_embeddings.weight"),
+        *row("position.weight", "embeddings.position_embeddings.weight"),
+        *(row("segment.weight", "embeddings.token_type_embeddings.weight") if segments else []),
+        *row("norm.{t}", "embeddings.LayerNorm.{t}"),
+    ]
+
+
+def _encoder(
+    layer: str, question: tuple[str, str, str], out: str, norm: str, mlp: tuple[str, str, str]
+) -> list[Row]:
+    """The block of BERT, ALBERT and DistilBERT, whose releases differ in names only."""
+    asks = [f"{layer}{name}.{{t}}" for name in question]
+    return [
+        *row("blocks.{i}.attention.query_key_value.{t}", *asks),
+        *row("blocks.{i}.attention.out.{t}", f"{layer}{out}.{{t}}"),
+        *row("blocks.{i}.attention_norm.{t}", f"{layer}{norm}.{{t}}"),
+        *row("blocks.{i}.mlp.widen.{t}", f"{layer}{mlp[0]}.{{t}}"),
+        *row("blocks.{i}.mlp.narrow.{t}", f"{layer}{mlp[1]}.{{t}}"),
+        *row("blocks.{i}.mlp_norm.{t}", f"{layer}{mlp[2]}.{{t}}"),
+    ]
+
+
+_BERT_LAYERS = _encoder(
+    "encoder.layer.{i}.",
+    ("attention.self.query", "attention.self.key", "attention.self.value"),
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    ("intermediate.dense", "output.dense", "output.LayerNorm"),
+)
+
+_BERT_POOLER = row("pooler.{t}", "pooler.dense.{t}")
+
+_XLNET = [
+    *row("token.weight", "word_embedding.weight"),
+    *row("guess_D", "mask_emb", layout="vector"),
+    *row("blocks.{i}.attention.query.weight", "layer.{i}.rel_attn.q", layout="into heads"),
+    *row(
+        "blocks.{i}.attention.key_value.weight",
+        "layer.{i}.rel_attn.k",
+        "layer.{i}.rel_attn.v",
+        layout="into heads",
+    ),
+    *row("blocks.{i}.attention.distance.weight", "layer.{i}.rel_attn.r", layout="into heads"),
+    *row("blocks.{i}.attention.out.weight", "layer.{i}.rel_attn.o", layout="out of heads"),
+    *row("blocks.{i}.attention.u_HE", "layer.{i}.rel_attn.r_w_bias"),
+    *row("blocks.{i}.attention.v_HE", "layer.{i}.rel_attn.r_r_bias"),
+    *row("blocks.{i}.attention.s_HE", "layer.{i}.rel_attn.r_s_bias"),
+    *row("blocks.{i}.attention.segment", "layer.{i}.rel_attn.seg_embed"),
+    *row("blocks.{i}.attention_norm.{t}", "layer.{i}.rel_attn.layer_norm.{t}"),
+    *row("blocks.{i}.mlp.widen.{t}", "layer.{i}.ff.layer_1.{t}"),
+    *row("blocks.{i}.mlp.narrow.{t}", "layer.{i}.ff.layer_2.{t}"),
+    *row("blocks.{i}.mlp_norm.{t}", "layer.{i}.ff.layer_norm.{t}"),
+]
+
+_GPT_SIZES = {
+    "vocabulary": "vocab_size",
+    "width": "n_embd",
+    "layers": "n_layer",
+    "heads": "n_head",
+    "context": "n_positions",
+    "dropout": "resid_pdrop",
+    "eps": "layer_norm_epsilon",
+}
+
+_BERT_SIZES = {
+    "vocabulary": "vocab_size",
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "context": "max_position_embeddings",
+    "inner": "intermediate_size",
+    "segments": "type_vocab_size",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "eps": "layer_norm_eps",
+}
+
+RELEASES: dict[str, Release] = {
+    "openai-gpt": Release(
+        prefix="transformer.",
+        backbone=_gpt("tokens_embed", "positions_embed"),
+        words=[],
+        label=[],
+        sizes=_GPT_SIZES,
+        fixed={"norm_first": False},
+        copies=("lm_head.weight",),
+    ),
+    "gpt2": Release(
+        prefix="transformer.",
+        backbone=[*_gpt("wte", "wpe"), *row("norm.{t}", "ln_f.{t}")],
+        words=[],
+        label=[],
+        sizes={**_GPT_SIZES, "inner": "n_inner"},
+        fixed={"norm_first": True},
+        copies=("lm_head.weight",),
+    ),
+    "bert": Release(
+        prefix="bert.",
+        backbone=[*_embeddings(), *_BERT_LAYERS, *_BERT_POOLER],
+        words=[
+            *row("dense.{t}", "cls.predictions.transform.dense.{t}"),
+            *row("norm.{t}", "cls.predictions.transform.LayerNorm.{t}"),
+            *row("words.bias", "cls.predictions.bias"),
+        ],
+        label=row("labels.{t}", "cls.seq_relationship.{t}"),
+        sizes=_BERT_SIZES,
+        fixed={"pooler": True},
+        copies=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
+    ),
+    "roberta": Release(
+        prefix="roberta.",
+        backbone=[*_embeddings(), *_BERT_LAYERS, *_BERT_POOLER],
+        words=[
+            *row("dense.{t}", "lm_head.dense.{t}"),
+            *row("norm.{t}", "lm_head.layer_norm.{t}"),
+            *row("words.bias", "lm_head.bias"),
+        ],
+        label=[
+            *row("pool.{t}", "classifier.dense.{t}"),
+            *row("labels.{t}", "classifier.out_proj.{t}"),
+        ],
+        sizes=_BERT_SIZES,
+        fixed={"pooler": True, "unused_positions": 2},
+        copies=("lm_head.decoder.weight", "lm_head.decoder.bias"),
+    ),
+    "albert": Release(
+        prefix="albert.",
+        backbone=[
+            *_embeddings(),
+            *row("widen.{t}", "encoder.embedding_hidden_mapping_in.{t}"),
+            *_encoder(
+                "encoder.albert_layer_groups.{i}.albert_layers.0.",
+                ("attention.query", "attention.key", "attention.value"),
+                "attention.dense",
+                "attention.LayerNorm",
+                ("ffn", "ffn_output", "full_layer_layer_norm"),
+            ),
+            *row("pooler.{t}", "pooler.{t}"),
+        ],
+        words=[
+            *row("dense.{t}", "predictions.dense.{t}"),
+            *row("norm.{t}", "predictions.LayerNorm.{t}"),
+            *row("words.bias", "predictions.bias"),
+        ],
+        label=row("labels.{t}", "sop_classifier.classifier.{t}"),
+        sizes={**_BERT_SIZES, "embedding": "embedding_size"},
+        fixed={"pooler": True, "shared": True},
+        copies=("predictions.decoder.weight", "predictions.decoder.bias"),
+    ),
+    "distilbert": Release(
+        prefix="distilbert.",
+        backbone=[
+            *_embeddings(segments=False),
+            *_encoder(
+                "transformer.layer.{i}.",
+                ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+                "attention.out_lin",
+                "sa_layer_norm",
+                ("ffn.lin1", "ffn.lin2", "output_layer_norm"),
+            ),
+        ],
+        words=[
+            *row("dense.{t}", "vocab_transform.{t}"),
+            *row("norm.{t}", "vocab_layer_norm.{t}"),
+            *row("words.bias", "vocab_projector.bias"),
+        ],
+        label=[*row("pool.{t}", "pre_classifier.{t}"), *row("labels.{t}", "classifier.{t}")],
+        sizes={
+            "vocabulary": "vocab_size",
+            "width": "dim",
+            "layers": "n_layers",
+            "heads": "n_heads",
+            "context": "max_position_embeddings",
+            "inner": "hidden_dim",
+            "activation": "activation",
+            "dropout": "dropout",
+        },
+        fixed={"segments": 0},
+        copies=("vocab_projector.weight",),
+    ),
+    "xlnet": Release(
+        prefix="transformer.",
+        backbone=_XLNET,
+        words=row("words.bias", "lm_loss.bias"),
+        label=[
+            *row("pool.{t}", "sequence_summary.summary.{t}"),
+            *row("labels.{t}", "logits_proj.{t}"),
+        ],
+        sizes={
+            "vocabulary": "vocab_size",
+            "width": "d_model",
+            "layers": "n_layer",
+            "heads": "n_head",
+            "inner": "d_inner",
+            "activation": "ff_activation",
+            "dropout": "dropout",
+            "eps": "layer_norm_eps",
+        },
+        fixed={},
+        copies=("lm_loss.weight",),
+    ),
+}

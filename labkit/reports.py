@@ -1,0 +1,125 @@
+"""What a step of training found, and how well a model answers: for the eye and for the ledger."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.distributed import answer
+from labkit.objectives import Objective, combine
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What one step found. Its tensors become numbers when they are printed, not before."""
+
+    step: int
+    """How many steps are done, this one among them."""
+    steps: int
+    loss: Tensor
+    metrics: dict[str, Tensor]
+    norm: Tensor
+    """The length of the gradient before it was cut."""
+    rate: float
+    tokens: int
+    """Real tokens of the batch."""
+    seconds: float
+    left: float
+    """Seconds that the rest of the run will take at the pace so far."""
+    skipped: Tensor
+    """How many steps of the run were not taken, since something in them was no number."""
+    spike: Tensor
+    """1 where the loss is far above what it was of late."""
+    vanished: Tensor | None = None
+    """float16: the share of gradients that are exactly zero."""
+    mfu: float | None = None
+    """The share of the machine's measured peak, after `Trainer.measure()`."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        """How much text a second holds."""
+        return self.tokens / self.seconds
+
+    def __str__(self) -> str:
+        parts = [
+            f"step {self.step}/{self.steps}",
+            f"loss {float(self.loss):.4f}",
+            f"rate {self.rate:.2e}",
+            f"{self.tokens_per_second:,.0f} tokens/s",
+            f"{_clock(self.left)} left",
+        ]
+        if self.mfu is not None:
+            parts.append(f"{self.mfu:.0%} of the peak")
+        if self.vanished is not None:
+            parts.append(f"{float(self.vanished):.1%} of the gradients are zero")
+        if self.spike > 0:
+            parts.append("a spike")
+        if self.skipped > 0:
+            parts.append(f"{int(self.skipped)} steps skipped")
+        return " · ".join(parts)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model answers."""
+
+    loss: float
+    count: int
+    metrics: dict[str, float]
+    floor: float | None = None
+    """The lowest loss that is possible."""
+
+    def __str__(self) -> str:
+        said = f"loss {self.loss:.4f} over {self.count:,} predictions"
+        if self.floor is None:
+            return said
+        return f"{said}, {self.loss - self.floor:.4f} above the floor of {self.floor:.4f}"
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    objective: Objective,
+    batches: Iterable[Batch],
+    *,
+    floor: float | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """The exact mean over all predictions of all batches, however they are cut.
+
+    A model with memory carries it from batch to batch. What the objective hides is the same at
+    each call. Training goes on afterwards as if nothing had been asked. `batches` may be a list,
+    or `[held_out.at(i) for i in range(10)]`; a model of several processes is asked by all of them.
+    """
+    device = next(model.parameters()).device
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    memory, found = None, []
+    try:
+        for i, batch in enumerate(batches):
+            questions = objective.ask(batch, Chance(seed, i, batch.rows)).to(device)
+            if memory is not None and len(memory.known) != len(batch):
+                memory = None
+            outcome = answer(model, objective, questions, memory)
+            memory = outcome.memory
+            found.append(combine([outcome]))
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    if not found:
+        raise ValueError("there are no batches to evaluate on: give at least one")
+    everything = combine(found)
+    metrics = {name: float(mean) for name, mean in everything.metrics.items()}
+    return Evaluation(float(everything.loss), everything.count, metrics, floor)
+
+
+def _clock(seconds: float) -> str:
+    """Seconds as a person says them."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -1,0 +1,148 @@
+"""What a run needs to go on, and whether a checkpoint is of the same run."""
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.checkpoints import Snapshot, copied
+from labkit.distributed import cut_like, whole
+from labkit.objectives import Memory, Objective
+from labkit.plans import described, differences
+from labkit.schedules import Batches
+
+if TYPE_CHECKING:
+    from labkit.trainer import Trainer
+
+
+def snapshot(trainer: "Trainer") -> Snapshot:
+    """All that the run needs to go on, as it is now; every process must ask."""
+    state = {name: whole(tensor) for name, tensor in state_of(trainer).items()}
+    facts = {
+        "about": trainer.about,
+        "plan": described(trainer.plan),
+        "scale": trainer.scale,
+        "notes": trainer.notes,
+        "averaging": trainer.averaging,
+        "averaged": trainer.average.count,
+        "learning": [n for n, p in trainer.model.named_parameters() if p.requires_grad],
+    }
+    averages = {name: whole(tensor) for name, tensor in trainer.average.averages.items()}
+    tensors = {
+        "weights.safetensors": state,
+        "optimizer.safetensors": trainer.optimizers.tensors(),
+        "average.safetensors": averages,
+        "health.safetensors": trainer.health.tensors,
+        "memory.safetensors": _whole_memory(trainer),
+    }
+    return Snapshot(
+        trainer.step, copy.deepcopy(facts), {k: copied(v) for k, v in tensors.items() if v}
+    )
+
+
+def state_of(trainer: "Trainer") -> dict[str, Tensor]:
+    """The weights and what else the model keeps, each once, however many names it has."""
+    named: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in trainer.model.state_dict(keep_vars=True).items():
+        if isinstance(tensor, Tensor):
+            named.setdefault(id(tensor), (name, tensor))
+    return dict(named.values())
+
+
+def _whole_memory(trainer: "Trainer") -> dict[str, Tensor]:
+    """The memory of all rows, as if the batch had never been cut."""
+    own = [{} if part is None else part.tensors() for part in trainer.memory]
+    here = [{name: tensor.cpu() for name, tensor in part.items()} for part in own]
+    parts = [part for process in trainer.ranks.gathered(here) for part in process]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+@torch.no_grad()
+def restore(trainer: "Trainer", saved: Snapshot) -> None:
+    """Become what was saved."""
+    trainer.step = saved.step
+    weights = saved.tensors["weights.safetensors"]
+    for name, tensor in state_of(trainer).items():
+        tensor.copy_(cut_like(tensor, weights[name]))
+    learning = set(saved.facts["learning"])
+    for name, parameter in trainer.model.named_parameters():
+        parameter.requires_grad_(name in learning)
+    trainer.optimizers.load(saved.tensors.get("optimizer.safetensors", {}))
+    trainer.average.load(saved.facts["averaged"], saved.tensors.get("average.safetensors", {}))
+    trainer.health.load(saved.tensors["health.safetensors"])
+    trainer.scale, trainer.averaging = saved.facts["scale"], saved.facts["averaging"]
+    trainer.notes.clear()
+    trainer.notes.update(saved.facts["notes"])
+    _part_memory(trainer, saved.tensors.get("memory.safetensors", {}))
+    trainer.troubles.clear()
+    trainer.stops.clear()
+
+
+def _part_memory(trainer: "Trainer", tensors: dict[str, Tensor]) -> None:
+    """Give each part of a batch the memory of its rows."""
+    trainer.memory = [None] * trainer.plan.accumulate
+    if not tensors:
+        return
+    rows = len(tensors["known"])
+    for i in range(trainer.plan.accumulate):
+        place = trainer.first_part + i
+        start, end = rows * place // trainer.parts, rows * (place + 1) // trainer.parts
+        own = {
+            name: tensor[start:end].to("cpu" if name == "known" else trainer.device)
+            for name, tensor in tensors.items()
+        }
+        trainer.memory[i] = Memory.load(own)
+
+
+def about(model: nn.Module, objective: Objective, batches: Batches) -> dict[str, Any]:
+    """What is trained on what, in words that two runs can be compared by."""
+    batch = batches.at(0)
+    digest = hashlib.sha256(batch.tokens.cpu().numpy().tobytes()).hexdigest()[:16]
+    first = f"{list(batch.tokens.shape)} tokens with checksum {digest}"
+    told = {**_described(model), "objective": _named(objective), "batches": first}
+    return json.loads(json.dumps(told))
+
+
+def check_same(trainer: "Trainer", saved: Snapshot, changed: Iterable[str], folder: Path) -> None:
+    """Refuse to go on with something else than what was saved."""
+    old, new = saved.facts, {"about": trainer.about, "plan": described(trainer.plan)}
+    unlike = differences(old["about"], new["about"], changed)
+    unlike += differences(old["plan"], new["plan"], changed)
+    if unlike:
+        fields = sorted({line.split()[0] for line in unlike})
+        raise ValueError(
+            f"{folder} holds a run that was another: {'; '.join(unlike)}. Choose another "
+            f"folder, or say resume(folder, changed={fields}) if it is meant to go on so"
+        )
+    weights = saved.tensors["weights.safetensors"]
+    shapes = {name: list(tensor.shape) for name, tensor in weights.items()}
+    own = {name: list(tensor.shape) for name, tensor in state_of(trainer).items()}
+    if shapes != own:
+        name = next(n for n in [*own, *shapes] if shapes.get(n) != own.get(n))
+        raise ValueError(
+            f"{folder} holds another model: there {name} has the shape {shapes.get(name)}, "
+            f"here {own.get(name)}; choose another folder"
+        )
+
+
+def _described(model: nn.Module) -> dict[str, Any]:
+    """A model by its classes and its config."""
+    backbone, head = getattr(model, "backbone", model), getattr(model, "head", None)
+    config = getattr(backbone, "config", None)
+    sizes = asdict(config) if is_dataclass(config) and not isinstance(config, type) else {}
+    kinds = {"model": f"{type(model).__name__} of {type(backbone).__name__}"}
+    if head is not None:
+        kinds["head"] = type(head).__name__
+    return kinds | sizes
+
+
+def _named(objective: Objective) -> str:
+    """An objective by its class and its plain fields."""
+    plain = {k: v for k, v in vars(objective).items() if isinstance(v, str | int | float | None)}
+    return f"{type(objective).__name__}({', '.join(f'{k}={v!r}' for k, v in plain.items())})"

@@ -1,0 +1,202 @@
+"""A model as a table of names and numbers, and the model again from the table.
+
+Only the classes that stand in these tables are ever built: a file names a class, and no file can
+make labkit import or run anything else.  The heads say what they were built with by what they are.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch.nn.functional as F
+from torch import nn
+
+from labkit.blocks import ACTIVATIONS, Classifier, LanguageModel
+from labkit.heads import AdaptiveWord, Label, MaskedWord, NextWord, Pooled, Span, tied
+from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
+from labkit.models.bert import BERT, BERTConfig
+from labkit.models.elmo import ELMo, ELMoConfig, Mixed, WeightedSum
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.rnn import (
+    Bag,
+    BagConfig,
+    Convolutions,
+    ConvolutionsConfig,
+    Recurrent,
+    RecurrentConfig,
+)
+from labkit.models.transformer import Transformer, TransformerConfig
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.word_vectors import WordVectors, WordVectorsConfig
+from labkit.models.xlnet import XLNet, XLNetConfig
+from labkit.weights.tensors import WeightsError
+
+BACKBONES: dict[str, tuple[Callable[[Any], nn.Module], type]] = {
+    "GPT": (GPT, GPTConfig),
+    "BERT": (BERT, BERTConfig),
+    "Bag": (Bag, BagConfig),
+    "Convolutions": (Convolutions, ConvolutionsConfig),
+    "ELMo": (ELMo, ELMoConfig),
+    "Recurrent": (Recurrent, RecurrentConfig),
+    "Transformer": (Transformer, TransformerConfig),
+    "WordVectors": (WordVectors, WordVectorsConfig),
+    "AWDLSTM": (AWDLSTM, AWDLSTMConfig),
+    "TransformerXL": (TransformerXL, TransformerXLConfig),
+    "XLNet": (XLNet, XLNetConfig),
+}
+WHOLES: dict[str, Callable[[nn.Module, nn.Module], nn.Module]] = {
+    "LanguageModel": LanguageModel,
+    "Classifier": Classifier,
+}
+
+
+def describe(model: nn.Module) -> dict[str, Any]:
+    """What `build` needs to make a model of the same shape."""
+    if isinstance(model, LanguageModel | Classifier):
+        heads = {
+            name: _describe_head(head, model.backbone)
+            for name, head in model.named_children()
+            if name != "backbone"
+        }
+        return {"class": type(model).__name__, "backbone": describe(model.backbone), **heads}
+    name = type(model).__name__
+    if isinstance(model, Mixed):
+        mix = {"layers": len(model.mix.weights), "normalise": model.mix.normalise}
+        return {"class": name, "backbone": describe(model.backbone), "mix": mix}
+    if name not in BACKBONES or type(model) is not BACKBONES[name][0]:
+        raise WeightsError(
+            f"labkit.weights cannot describe a {name}; it can save {', '.join(BACKBONES)}, alone "
+            f"or in {' or '.join(WHOLES)}; save other modules with safetensors.torch.save_model"
+        )
+    return {"class": name, "config": dataclasses.asdict(model.config)}  # type: ignore[call-overload]
+
+
+def build(description: Any, where: Any) -> nn.Module:
+    """The model of a description; `where` is named when the description is wrong."""
+    try:
+        return _build(description)
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+        raise WeightsError(
+            f"{where} describes no model that labkit can build: {type(error).__name__}: {error}"
+        ) from None
+
+
+def _build(description: dict[str, Any]) -> nn.Module:
+    name = description["class"]
+    if name == "Mixed":
+        return Mixed(_build(description["backbone"]), WeightedSum(**description["mix"]))
+    if name in WHOLES:
+        backbone = _build(description["backbone"])
+        whole = WHOLES[name](backbone, _build_head(description["head"], backbone))
+        for each in description.keys() - {"class", "backbone", "head"}:
+            whole.add_module(each, _build_head(description[each], backbone))
+        return whole
+    if name not in BACKBONES:
+        known = ", ".join([*BACKBONES, *WHOLES])
+        raise ValueError(f"there is no model {name!r}: the classes are {known}")
+    backbone_class, config_class = BACKBONES[name]
+    return backbone_class(config(config_class, description["config"]))
+
+
+def config(config_class: type, values: dict[str, Any]) -> Any:
+    """A config from what JSON made of it: lists become tuples again."""
+    known = {field.name for field in dataclasses.fields(config_class)}
+    if unknown := set(values) - known:
+        raise ValueError(
+            f"{config_class.__name__} has no field {min(unknown)!r}: it has {', '.join(known)}"
+        )
+    return config_class(**{name: _tuples(value) for name, value in values.items()})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
+
+
+def _describe_head(head: nn.Module, backbone: nn.Module) -> dict[str, Any]:
+    """The class of a head and what it was built with."""
+    describers: dict[type, Callable[[Any, nn.Module], dict[str, Any]]] = {
+        NextWord: _next_word,
+        MaskedWord: _masked_word,
+        AdaptiveWord: lambda head, backbone: {},
+        Label: _label,
+        Pooled: _pooled,
+        Span: lambda head, backbone: {"width": head.ends.in_features},
+    }
+    if type(head) not in describers:
+        raise WeightsError(
+            f"labkit.weights cannot describe a head {type(head).__name__}; it can save "
+            f"{', '.join(known.__name__ for known in describers)}"
+        )
+    return {"class": type(head).__name__, **describers[type(head)](head, backbone)}
+
+
+def _next_word(head: NextWord, backbone: nn.Module) -> dict[str, Any]:
+    return {
+        "tied": isinstance(words(backbone), nn.Embedding) and tied(head, words(backbone)),
+        "bias": head.words.bias is not None,
+        "vocabulary": head.words.out_features,
+        "width": head.words.in_features,
+    }
+
+
+def _masked_word(head: MaskedWord, backbone: nn.Module) -> dict[str, Any]:
+    activation = _activation(head.activation)
+    return {"width": head.dense.in_features, "activation": activation, "eps": head.norm.eps}
+
+
+def _label(head: Label, backbone: nn.Module) -> dict[str, Any]:
+    return {
+        "width": head.labels.in_features,
+        "labels": head.labels.out_features,
+        "pooled": head.pool is not None,
+        "shared": head.pool is not None and head.pool is _pooler(backbone),
+        "activation": _activation(head.activation),
+        "dropout": head.dropout.p,
+    }
+
+
+def _pooled(head: Pooled, backbone: nn.Module) -> dict[str, Any]:
+    return {
+        "width": (head.inner or head.labels).in_features // len(head.parts),
+        "labels": head.labels.out_features,
+        "parts": head.parts,
+        "inner": None if head.inner is None else head.inner.out_features,
+        "dropout": head.dropout.p,
+    }
+
+
+def _build_head(description: dict[str, Any], backbone: nn.Module) -> nn.Module:
+    """The head of a description; word heads use the embedding of the backbone."""
+    given = {name: value for name, value in description.items() if name != "class"}
+    match description["class"]:
+        case "NextWord":
+            shape = given.pop("vocabulary"), given.pop("width")
+            return NextWord(words(backbone) if given["tied"] else nn.Embedding(*shape), **given)
+        case "MaskedWord":
+            return MaskedWord(words(backbone), **given)
+        case "Label":
+            pool = _pooler(backbone) if given.pop("shared") else None
+            return Label(**given, pool=pool)
+        case "Pooled":
+            return Pooled(**{**given, "parts": tuple(given["parts"])})
+        case "AdaptiveWord":
+            return AdaptiveWord(backbone.token, **given)  # type: ignore[arg-type]
+        case "Span":
+            return Span(**given)
+        case name:
+            raise ValueError(f"there is no head {name!r}")
+
+
+def words(backbone: nn.Module) -> nn.Embedding:
+    """The embedding of the words, which word heads share."""
+    return backbone.token  # type: ignore[return-value]
+
+
+def _pooler(backbone: nn.Module) -> nn.Linear | None:
+    """The layer of BERT's backbone that heads for labels share."""
+    return getattr(backbone, "pooler", None)
+
+
+def _activation(function: Callable[..., Any]) -> str:
+    """The name of an activation."""
+    return next(name for name, f in {**ACTIVATIONS, "tanh": F.tanh}.items() if f is function)

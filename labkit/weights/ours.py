@@ -1,0 +1,107 @@
+"""Folders that labkit writes: labkit.json and a file of tensors that it names.
+
+labkit.json says which classes to build with which sizes, and the checksum of every tensor.  It is
+written last: until it is in place, the folder holds the old model, and from then on the new one.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.weights.description import build, describe
+from labkit.weights.tensors import (
+    Entry,
+    Plan,
+    WeightsError,
+    checksum,
+    digest,
+    read_header,
+    read_json,
+    write,
+    write_json,
+)
+
+DESCRIPTION = "labkit.json"
+FORMAT = 1
+
+
+def tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Everything that makes the model what it is, under our own names, tied weights once."""
+    tables = dict(model.named_buffers())
+    kept = {name: tables[name] for name in model.state_dict() if name in tables}
+    return dict(model.named_parameters()) | kept
+
+
+def save(model: nn.Module, folder: Path) -> None:
+    """Write a folder, or replace the model that is in it."""
+    description = describe(model)
+    named = tensors(model)
+    _check_rebuilds(description, named)
+    sums = {name: checksum(tensor) for name, tensor in named.items()}
+    file = f"weights-{_hash(sums)[:12]}.safetensors"
+    folder.mkdir(parents=True, exist_ok=True)
+    old = [path for path in folder.iterdir() if _is_ours(path.name) and path.name != file]
+    write(folder / file, named)
+    whole = {"format": FORMAT, "model": description, "weights": file, "checksums": sums}
+    write_json(folder / DESCRIPTION, {**whole, "checksum": _hash(whole)})
+    # Only what was there before: another process may be writing beside us.
+    for path in old:
+        path.unlink(missing_ok=True)
+
+
+def _is_ours(name: str) -> bool:
+    """Whether this is the name of a file of weights, as `save` gives it."""
+    return re.fullmatch(r"weights-\w+\.safetensors", name) is not None
+
+
+def _check_rebuilds(description: dict[str, Any], named: Mapping[str, Tensor]) -> None:
+    """Refuse at once what could not be loaded again, such as layers that a reader has replaced."""
+    with torch.device("meta"):
+        again = tensors(build(description, "this model"))
+    for name in named.keys() | again.keys():
+        here, there = (list(t[name].shape) if name in t else None for t in (named, again))
+        if here != there:
+            raise WeightsError(
+                f"this model is not what its config says, at {name!r}: it has {here}, a model of "
+                f"that config {there}; build it from its config, then change the numbers"
+            )
+
+
+def _hash(value: Any) -> str:
+    """SHA-256 of names and values."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def plan(folder: Path) -> Plan:
+    """What a folder of our own holds."""
+    path = folder / DESCRIPTION
+    whole = read_json(path)
+    if whole.get("format") != FORMAT:
+        raise WeightsError(
+            f"{path} has the format {whole.get('format')!r}, this labkit reads {FORMAT}: "
+            "use the version of labkit that wrote it, or a newer one"
+        )
+    if _hash({k: v for k, v in whole.items() if k != "checksum"}) != whole.get("checksum"):
+        raise WeightsError(f"{path} is damaged or was edited: it is not what was saved")
+    file = whole.get("weights")
+    # No name may lead out of the folder.
+    if not isinstance(file, str) or not _is_ours(file) or not (folder / file).is_file():
+        raise WeightsError(f"{path} names the file of weights {file!r}, which is not in {folder}")
+    return Plan(lambda: build(whole.get("model"), path), tensors, read_header(folder / file))
+
+
+def check_numbers(folder: Path, entries: Mapping[str, Entry]) -> None:
+    """Compare the numbers on disk with their checksums."""
+    sums = read_json(folder / DESCRIPTION).get("checksums")
+    for name, entry in entries.items():
+        if not isinstance(sums, dict) or digest(entry) != sums.get(name):
+            raise WeightsError(
+                f"the tensor {name!r} in {entry.file} is damaged: its numbers are not those that "
+                "were saved; save the model again, or copy the folder again"
+            )

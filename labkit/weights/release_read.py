@@ -1,0 +1,116 @@
+"""Read a folder in the format of the public releases: config.json and model.safetensors.
+
+A release may carry a head or not, put a prefix before the names of the backbone or not, be cut into
+several files, repeat tied weights, say `gamma` for the weight of a norm, and keep tables that are
+no weights at all.  All this is made equal before the tensors are compared with the model.
+"""
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from labkit.release_names import NO_WEIGHTS, OLD_NAMES, RELEASES, Release
+from labkit.weights.release_config import CONFIG, kind_of
+from labkit.weights.release_model import CLASSIFIER, build, loose, release_names
+from labkit.weights.tensors import Entry, Plan, WeightsError, digest, read_header, read_json
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def plan(folder: Path) -> Plan:
+    """What the folder of a release holds."""
+    if not (folder / CONFIG).is_file():
+        raise WeightsError(f"{folder} holds no model: neither labkit.json nor {CONFIG} is there")
+    values = read_json(folder / CONFIG)
+    kind = kind_of(values, folder / CONFIG)
+    entries = tidy(kind, files_of(folder))
+    shapes = {name: entry.shape for name, entry in entries.items()}
+
+    def make() -> nn.Module:
+        try:
+            return build(kind, values, shapes, folder)
+        except WeightsError:
+            raise
+        except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise WeightsError(f"{folder / CONFIG} describes no model: {error}") from None
+
+    with torch.device("meta"):
+        drop_copies(RELEASES[kind], make(), entries)
+    return Plan(make, functools.partial(release_names, kind), entries)
+
+
+def files_of(folder: Path) -> dict[str, Entry]:
+    """The tensors of a folder, from one file or from the several that the index names."""
+    if (folder / WEIGHTS).is_file():
+        return read_header(folder / WEIGHTS)
+    if (folder / INDEX).is_file():
+        return _shards(folder)
+    others = sorted(p.name for p in folder.iterdir() if p.suffix in {".bin", ".pt", ".h5", ".onnx"})
+    raise WeightsError(
+        f"there is no {WEIGHTS} in {folder}"
+        + (f", and labkit does not read {others[0]}: convert it to safetensors" if others else "")
+    )
+
+
+def _shards(folder: Path) -> dict[str, Entry]:
+    """The tensors of a release in several files: each where the index says, and nowhere else."""
+    where = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(where, dict) or not where:
+        raise WeightsError(f"{folder / INDEX} has no weight_map")
+    files = sorted({str(name) for name in where.values()})
+    for name in files:
+        # No name may lead out of the folder.
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise WeightsError(f"{folder / INDEX} names {name!r}, no safetensors file beside it")
+        if not (folder / name).is_file():
+            raise WeightsError(f"{folder / INDEX} names {name}, which is missing in {folder}")
+    entries: dict[str, Entry] = {}
+    for path in (folder / name for name in files):
+        for tensor, entry in read_header(path).items():
+            if where.get(tensor) != path.name:
+                raise WeightsError(f"{path} has {tensor!r}, which {INDEX} places elsewhere")
+            entries[tensor] = entry
+    if missing := [tensor for tensor in where if tensor not in entries]:
+        raise WeightsError(f"the tensor {missing[0]!r} is missing in {folder / where[missing[0]]}")
+    return entries
+
+
+def tidy(kind: str, found: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The tensors under the names that a new file of the bare backbone has for them."""
+    release = RELEASES[kind]
+    entries: dict[str, Entry] = {}
+    for name, entry in found.items():
+        if any(f".{name}".endswith(f".{table}") for table in NO_WEIGHTS):
+            continue
+        plain = name.removeprefix(release.prefix)
+        for old, new in OLD_NAMES.items():
+            plain = plain.replace(old, new)
+        if kind in CLASSIFIER and plain.startswith("classifier."):
+            plain = CLASSIFIER[kind] + plain.removeprefix("classifier")
+        if plain in entries:
+            raise WeightsError(
+                f"{entry.file} has both {entries[plain].name!r} and {name!r}, which are the same"
+            )
+        entries[plain] = entry
+    return entries
+
+
+def drop_copies(release: Release, model: nn.Module, entries: dict[str, Entry]) -> None:
+    """Leave out what repeats another tensor, after making sure that it does."""
+    (token,) = next(row.theirs for row in release.backbone if row.ours == "token.weight")
+    bias = next((row.theirs[0] for row in release.words if row.ours == "words.bias"), "")
+    for copy in release.copies:
+        name = bias if copy.endswith("bias") else token
+        if copy not in entries or (copy == release.copies[0] and loose(model)):
+            continue
+        entry = entries.pop(copy)
+        if name not in entries:
+            entries[name] = entry
+        elif (entry.shape, digest(entry)) != (entries[name].shape, digest(entries[name])):
+            raise WeightsError(
+                f"the tensor {entry.name!r} in {entry.file} should repeat "
+                f"{entries[name].name!r}, with which it is tied, but has other numbers"
+            )

@@ -1,0 +1,104 @@
+"""Write a model as a public release: config.json and model.safetensors, read by any tool."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.heads import Label, Span
+from labkit.release_names import RELEASES
+from labkit.weights.description import describe
+from labkit.weights.ours import DESCRIPTION
+from labkit.weights.release_config import CONFIG, kind_for, write_config
+from labkit.weights.release_model import ARCHITECTURES, CLASSIFIER, build, loose, release_names
+from labkit.weights.release_read import INDEX, WEIGHTS
+from labkit.weights.tensors import WeightsError, read_json, write, write_json
+
+
+def save(model: Any, folder: Path) -> None:
+    """Write a release; an older one of the same model there is replaced as a whole."""
+    backbone = getattr(model, "backbone", model)
+    kind, heads = kind_for(backbone), _heads(model)
+    if heads not in ARCHITECTURES[kind]:
+        raise WeightsError(
+            f"there is no release of the {kind} family with a head for {heads}: "
+            "save the model with labkit.weights.save"
+        )
+    names = release_names(kind, model)
+    values = write_config(kind, backbone.config)
+    values["architectures"] = [ARCHITECTURES[kind][heads]]
+    values["tie_word_embeddings"] = not loose(model)
+    values["dtype"] = str(backbone.token.weight.dtype).removeprefix("torch.")
+    _check_says_all(kind, model, values, names)
+    if heads:
+        values |= _labels(getattr(model, "pair", model.head))
+        names = _with_prefix(kind, heads, names, release_names(kind, backbone))
+    folder.mkdir(parents=True, exist_ok=True)
+    _check_place(folder, values)
+    write(folder / WEIGHTS, names)
+    write_json(folder / CONFIG, values)
+
+
+def _heads(model: Any) -> str:
+    """Which heads the model has, in the words of ARCHITECTURES."""
+    heads = [getattr(model, name, None) for name in ("head", "pair")]
+    known = {Label: "label", Span: "span"}
+    kinds = {known.get(type(head), "words") for head in heads if head is not None}
+    return " and ".join(sorted(kinds, reverse=True))
+
+
+def _labels(head: Any) -> dict[str, Any]:
+    """The names of the labels, which say how many there are."""
+    if not isinstance(head, Label):
+        return {}
+    names = {str(i): f"LABEL_{i}" for i in range(head.labels.out_features)}
+    return {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
+
+
+def _with_prefix(
+    kind: str, heads: str, names: dict[str, Tensor], backbone: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """The names as a release with heads has them."""
+    prefix, label = RELEASES[kind].prefix, CLASSIFIER.get(kind)
+    long = {(prefix + name if name in backbone else name): t for name, t in names.items()}
+    if heads != "label" or label is None:
+        return long
+    return {name.replace(f"{label}.", "classifier."): tensor for name, tensor in long.items()}
+
+
+def _check_says_all(
+    kind: str, model: nn.Module, values: dict[str, Any], names: dict[str, Tensor]
+) -> None:
+    """Refuse a model of which a release would be read as another."""
+    with torch.device("meta"):
+        shapes = {name: tuple(tensor.shape) for name, tensor in names.items()}
+        again = build(kind, values, shapes, Path())
+    said, read = _facts(describe(model)), _facts(describe(again))
+    for name in said.keys() | read.keys():
+        if said.get(name) != read.get(name):
+            raise WeightsError(
+                f"a release of the {kind} family cannot say {name}={said.get(name)!r}: "
+                "save the model with labkit.weights.save"
+            )
+
+
+def _facts(description: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """A description as one flat table, without what no release tells of."""
+    facts: dict[str, Any] = {}
+    width = description.get("width", 0)
+    for name, value in description.items():
+        if isinstance(value, dict):
+            facts |= _facts(value, f"{path}{name}.")
+        elif name == "inner":
+            facts[path + name] = value or 4 * width
+        elif path + name not in {"head.dropout", "pair.dropout"}:
+            facts[path + name] = value
+    return facts
+
+
+def _check_place(folder: Path, values: dict[str, Any]) -> None:
+    """Refuse to write into a folder of another model, which would be neither for a moment."""
+    other = (folder / CONFIG).exists() and read_json(folder / CONFIG) != values
+    if other or (folder / INDEX).exists() or (folder / DESCRIPTION).exists():
+        raise WeightsError(f"{folder} holds another model: choose another folder")

@@ -1,0 +1,118 @@
+"""Writing 128 words with GPT-2-shaped models, against transformers' generate with equal weights.
+
+    python tests/bench/bench_sampling.py [--threads 2] [--rounds 5]
+
+Prints tokens a second of both, measured in turn in one process, and the median of their ratios;
+then what a word costs as the text grows; then beams.
+"""
+
+import argparse
+import logging
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from labkit.sampling import Sampling, beam, sample
+from labkit.weights import load
+
+VOCABULARY, NEW = 5000, 128
+HOW = Sampling(length=NEW, temperature=0.9, top_p=0.9)
+
+
+def pair(width: int, layers: int) -> tuple[torch.nn.Module, GPT2LMHeadModel]:
+    """The same random weights in both packages."""
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=VOCABULARY, n_embd=width, n_layer=layers, n_head=width // 32, n_positions=1100,
+        bos_token_id=0, eos_token_id=None,
+    )  # fmt: skip
+    theirs = GPT2LMHeadModel(config).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        return load(folder), theirs
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall-clock time of one call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def compare(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> list[float]:
+    """Both in turn: median seconds of each, and the median ratio theirs / ours."""
+    ours(), theirs()
+    times = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]
+    ratio = statistics.median(b / a for a, b in times)
+    return [statistics.median(column) for column in zip(*times, strict=True)] + [ratio]
+
+
+def writing(rounds: int) -> None:
+    """Tokens a second, for one prompt and for sixteen."""
+    print(f"\n{NEW} new words, temperature 0.9, top-p 0.9, vocabulary {VOCABULARY}")
+    print(f"{'model':>10} {'prompts':>8} {'labkit tok/s':>13} {'transformers':>13} {'ratio':>6}")
+    for width, layers in ((128, 4), (256, 8)):
+        ours, theirs = pair(width, layers)
+        for prompts in (1, 16):
+            tokens = torch.randint(0, VOCABULARY, (prompts, 8))
+            asked = tokens.tolist()
+
+            def write(ours=ours, asked=asked) -> None:
+                sample(ours, asked, HOW)
+
+            def generate(theirs=theirs, tokens=tokens) -> None:
+                theirs.generate(
+                    tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=NEW,
+                    do_sample=True, temperature=0.9, top_p=0.9, top_k=0, pad_token_id=0,
+                )  # fmt: skip
+
+            a, b, ratio = compare(write, generate, rounds)
+            size, many = f"{width} x {layers}", prompts * NEW
+            print(f"{size:>10} {prompts:>8} {many / a:>13.0f} {many / b:>13.0f} {ratio:>6.2f}")
+
+
+def growing(rounds: int) -> None:
+    """What one more word costs in texts of growing length."""
+    ours, _ = pair(256, 8)
+    print("\nmilliseconds for each word of a text of so many words (256 x 8)")
+    for length in (64, 128, 256, 512, 1024):
+        how = Sampling(length=length, temperature=0.9, top_p=0.9)
+        times = [seconds(lambda how=how: sample(ours, [[1]], how)) for _ in range(rounds)]
+        print(f"{length:>6} {1000 * statistics.median(times) / length:>8.2f}")
+
+
+def beams(rounds: int) -> None:
+    """A beam of four."""
+    print("\nbeam of 4, 128 new words")
+    for width, layers in ((128, 4), (256, 8)):
+        ours, theirs = pair(width, layers)
+        tokens = torch.randint(0, VOCABULARY, (1, 8))
+
+        def search(ours=ours, tokens=tokens) -> None:
+            beam(ours, tokens[0].tolist(), Sampling(length=NEW), beams=4)
+
+        def generate(theirs=theirs, tokens=tokens) -> None:
+            theirs.generate(
+                tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=NEW, num_beams=4,
+                do_sample=False, pad_token_id=0,
+            )  # fmt: skip
+
+        a, b, ratio = compare(search, generate, rounds)
+        size = f"{width} x {layers}"
+        print(f"{size:>10} labkit {a:.2f} s, transformers {b:.2f} s, ratio {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    torch.set_num_threads(options.threads)
+    print(f"torch {torch.__version__}, {options.threads} threads, median of {options.rounds}")
+    for section in (writing, growing, beams):
+        section(options.rounds)

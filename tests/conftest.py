@@ -1,0 +1,49 @@
+"""What all tests share: one thread, repeatable examples, a browser, and a report of sizes."""
+
+import os
+from collections.abc import Iterator
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import hypothesis
+import pytest
+import torch
+
+torch.set_num_threads(1)
+# The same examples on every machine: a failure in CI is a failure at home.
+hypothesis.settings.register_profile("labkit", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("labkit")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[object]:
+    """Give a headless Chromium; without one, skip with the reason, or fail where CI requires it."""
+    from labkit.cli.doctor import find_chromium
+
+    path = find_chromium()
+    if path is None:
+        reason = "no Chromium on the PATH: apt-get install chromium, or name one in LABKIT_CHROMIUM"
+        if os.environ.get("LABKIT_BROWSER") == "required":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    flags = (
+        "--no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run "
+        "--disable-background-networking --disable-component-update --disable-sync"
+    )
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=flags.split())
+        yield chromium
+        chromium.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Report the sizes of the package's files and functions wherever the house rules ran."""
+    ran = [*terminalreporter.stats.get("passed", []), *terminalreporter.stats.get("failed", [])]
+    if any("test_house" in report.nodeid for report in ran):
+        from test_house import sizes
+
+        terminalreporter.write_line(sizes())

@@ -1,0 +1,138 @@
+"""Runs of several processes, forked from one parent that has imported everything.
+
+`python -m tests.crash.several FOLDER` prints, as JSON, the losses and the last weights of runs of
+the same plan by 1, 2 and 4 processes, and of runs that were resumed by another number of them.
+"""
+
+import json
+import os
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch.distributed as dist
+
+from labkit.checkpoints import newest
+from labkit.objectives import NextToken
+from labkit.plans import Plan
+from labkit.reports import evaluate
+from labkit.trainer import Trainer
+
+from . import elastic
+from .tiny import Case, Text, gpt
+
+STEPS = 8
+CASES = {
+    "parts": Case(gpt, NextToken(), Text(rows=8, padded=True), {"accumulate": 2}),
+    "memory": Case(
+        gpt,
+        NextToken(carry=True),
+        Text(rows=6, streams=True),
+        {"average": "ema", "average_from": 2},
+    ),
+}
+
+
+def train(case: Case, kind: str, folder: Path, stop: int = STEPS) -> dict[str, Any]:
+    """Train to a step, and give the losses, the predictions of a test, and the norms."""
+    torch.set_num_threads(1)
+    plan = {"steps": STEPS, "rate": 3e-3, "save_every": 2, "processes": kind, **case.plan}
+    made = Trainer(gpt(dropout=0.0), case.objective, case.text, Plan(**plan))
+    found: dict[str, Any] = {"losses": [], "words": [], "norms": [], "held out": []}
+    for report in made.resume(folder):
+        found["losses"].append(float(report.loss))
+        found["words"].append(float(report.metrics["word"]))
+        found["norms"].append(float(report.norm))
+        if report.step == 3:
+            held_out = evaluate(made.model, case.objective, [case.text.at(i) for i in (90, 91)])
+            found["held out"].append(held_out.loss)
+        if report.step == stop:
+            break
+    return found
+
+
+def together(count: int, work: Any) -> Any:
+    """Do the work in so many processes that know of each other; what the first one gives."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    read, write = os.pipe()
+    children = []
+    for rank in range(count):
+        number = os.fork()
+        if number:
+            children.append(number)
+            continue
+        try:
+            os.environ |= {
+                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count),
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            }  # fmt: skip
+            result = work()
+            if rank == 0:
+                os.write(write, json.dumps(result).encode())
+            if dist.is_initialized():
+                dist.destroy_process_group()
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        said = pipe.read()
+    if any(os.waitpid(number, 0)[1] for number in children):
+        raise RuntimeError(f"one of {count} processes failed")
+    return json.loads(said)
+
+
+def last_weights(folder: Path) -> dict[str, list[float]]:
+    """The weights of the newest checkpoint."""
+    found = newest(folder).snapshot
+    assert found is not None
+    names = [name for name in found.tensors if name != "health.safetensors"]
+    return {
+        f"{file} {name}": tensor.double().flatten().tolist()
+        for file in names
+        for name, tensor in found.tensors[file].items()
+    }
+
+
+def run(folder: Path) -> dict[str, Any]:
+    """All runs."""
+    found: dict[str, Any] = {}
+    for name, case in CASES.items():
+        for kind, count in [("single", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4)]:
+            if name == "memory" and count == 4:
+                continue
+            place = folder / f"{name}-{kind}-{count}"
+            found[place.name] = together(count, lambda c=case, k=kind, p=place: train(c, k, p))
+            found[place.name]["weights"] = last_weights(place)
+    for name, case in CASES.items():
+        place = folder / f"{name}-changing"
+        losses = []
+        # Saved by four shares, then one process, then two copies, then three shares.
+        for kind, count, stop in [("fsdp", 4, 3), ("single", 1, 5), ("ddp", 2, 7), ("fsdp", 3, 8)]:
+            if name == "memory" and count == 4:
+                count = 3
+            changed = replace(case, plan={**case.plan, "accumulate": 1})
+
+            def work(c: Case = changed, k: str = kind, s: int = stop, p: Path = place) -> Any:
+                return train(c, k, p, s)
+
+            losses.append(together(count, work)["losses"])
+        found[place.name] = {"losses": losses, "weights": last_weights(place)}
+    for kind in ("ddp", "fsdp"):
+        place = folder / f"undisturbed-{kind}"
+        together(2, lambda k=kind, p=place: elastic.train(k, p, []))
+        found[place.name] = last_weights(place)
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(Path(sys.argv[1]))))

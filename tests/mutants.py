@@ -1,0 +1,627 @@
+"""Mistakes that others have made, made again on purpose, and which of our checks finds each.
+
+Each mutant is a mistake seen in well-known teaching or research code, or one that is as easy to
+make. It is put in the place of our own function; a check kills it when it fails. The command
+
+    python tests/mutants.py
+
+prints who killed whom and writes the table of docs/mutants.md.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pairings
+import test_leaks
+import test_masking
+import test_objectives
+import torch
+import torch.nn.functional as F
+
+from labkit import attention, blocks, hiding, masking, recurrence
+from labkit.chance import Chance
+from labkit.models import word_vectors
+from labkit.objectives import base, labels, memory, sums, vectors, words
+
+BERT = (0.8, 0.1, 0.1)
+TABLE = Path(__file__).parents[1] / "docs" / "mutants.md"
+
+
+class Mutant(NamedTuple):
+    """A mistake, where it was seen, and how to make it."""
+
+    mistake: str
+    seen: str
+    plant: Callable[[], Any]
+
+
+@contextmanager
+def everywhere(original: Callable, mutant: Callable) -> Iterator[None]:
+    """Put a mutant wherever the package has the original."""
+    with ExitStack() as stack:
+        for name, module in list(sys.modules.items()):
+            if module is not None and name.split(".")[0] == "labkit":
+                for attribute, value in list(vars(module).items()):
+                    if value is original:
+                        stack.enter_context(patch.object(module, attribute, mutant))
+        yield
+
+
+# ---- who may look at whom ----------------------------------------------------------------------
+
+
+def sees_the_next_word(queries, keys=None, *, device=None):
+    i, j = masking._positions(queries, keys, device)
+    return j <= i + 1
+
+
+def counts_from_the_first_key(queries, keys=None, *, device=None):
+    keys = queries if keys is None else keys
+    return torch.arange(keys) <= torch.arange(queries)[:, None]
+
+
+def window_one_too_wide(size, queries, keys=None, *, device=None):
+    i, j = masking._positions(queries, keys, device)
+    return (i - j).abs() <= size
+
+
+def query_sees_its_own_word(order_BT, memory=0):
+    return masking.up_to(order_BT, memory)
+
+
+def memory_after_the_text(order_BT, memory=0):
+    mask = order_BT[:, None, :] <= order_BT[:, :, None]
+    return F.pad(mask, (0, memory), value=True)[:, None]
+
+
+def padding_only(real_BT):
+    return ~real_BT[:, None, None, :]
+
+
+def padding_is_a_query_mask(real_BT):
+    return real_BT[:, None, :, None]
+
+
+rule_of = base.rule
+
+
+def rule_without_causal(backbone, questions):
+    """The explicit mask replaces the causal one."""
+    if questions.seen.documents is None:
+        return rule_of(backbone, questions)
+    return masking.same_segment(questions.seen.documents)
+
+
+def rule_without_padding(backbone, questions):
+    return rule_of(backbone, replace(questions, padded=False))
+
+
+def rule_without_documents(backbone, questions):
+    return rule_of(backbone, replace(questions, seen=replace(questions.seen, documents=None)))
+
+
+def rule_of_the_first_row(backbone, questions):
+    mask = rule_of(backbone, questions)
+    return mask if mask is None or mask.dim() < 4 else mask[:1]
+
+
+def large_instead_of_infinite(q, k, v, *, mask=None, bias_BHQK=None, causal=False, dropout=0.0):
+    if mask is not None:
+        mask = (~mask).to(q.dtype) * -1e30
+        mask = mask if bias_BHQK is None else mask + bias_BHQK
+    elif bias_BHQK is not None:
+        mask = bias_BHQK
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+
+
+def causal_whatever_the_memory(q, k, v, *, mask=None, bias_BHQK=None, causal=False, dropout=0.0):
+    if causal or (bias_BHQK is None and q.shape[2] != k.shape[2]):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return attend_of(q, k, v, mask=mask, bias_BHQK=bias_BHQK)
+
+
+attend_of = attention.attend
+
+
+def keeps_the_first(states_BTD, count):
+    """The lengths of memory and query are swapped: the oldest states stay for ever."""
+    return states_BTD[:, :count].detach()
+
+
+# ---- what is hidden ----------------------------------------------------------------------------
+
+
+def two_overlapping_draws(tokens, predicted, chance, vocabulary, *, shares=BERT, frequencies=None):
+    """10 % get a random word, 90 % get [MASK], independently; the later one wins."""
+    length, seen = tokens.shape[1], tokens.clone()
+    swap = predicted & (chance.uniform("fate", length) < shares[1])
+    words = 5 + chance.integers("word", length, vocabulary.size - 5)
+    seen[swap] = words[swap]
+    masked = predicted & (chance.uniform("mask", length) < shares[0] + shares[1])
+    seen[masked] = vocabulary.mask
+    return seen
+
+
+corrupt_of = hiding.corrupt
+
+
+def any_token_is_a_word(tokens, predicted, chance, vocabulary, **how):
+    seen = corrupt_of(tokens, predicted, chance, vocabulary, **how)
+    anything = chance.integers("word", tokens.shape[1], vocabulary.size)
+    swapped = predicted & (seen != vocabulary.mask) & (seen != tokens)
+    return torch.where(swapped, anything, seen)
+
+
+def changes_what_it_is_given(tokens, predicted, chance, vocabulary, **how):
+    return tokens.copy_(corrupt_of(tokens, predicted, chance, vocabulary, **how))
+
+
+def hides_nothing(tokens, predicted, chance, vocabulary, **how):
+    return tokens.clone()
+
+
+def ignores_frequencies(tokens, predicted, chance, vocabulary, *, shares=BERT, frequencies=None):
+    return corrupt_of(tokens, predicted, chance, vocabulary, shares=shares)
+
+
+def specials_are_words(tokens, real, vocabulary):
+    return real.clone()
+
+
+def padding_is_a_word(tokens, real, vocabulary):
+    return (tokens >= 5) | ~real
+
+
+def one_draw_for_ever(candidates, chance, rate):
+    return choose_of(candidates, replace(chance, step=0), rate)
+
+
+choose_of = hiding.choose
+
+
+def draws_depend_on_the_batch(candidates, chance, rate):
+    generator = torch.Generator().manual_seed(chance.seed + 1000 * chance.step)
+    return (torch.rand(candidates.shape, generator=generator) < rate) & candidates
+
+
+def a_share_of_each_row(candidates, chance, rate):
+    """15 % of the row's width, so padding changes what is hidden."""
+    ranks = chance.uniform("hide", candidates.shape[1]).argsort(1).argsort(1)
+    return (ranks < rate * candidates.shape[1]) & candidates
+
+
+def pieces_on_their_own(candidates, words_BT, chance, rate):
+    return choose_of(candidates, chance, rate)
+
+
+def spans_start_in_the_text(candidates, chance, rate, *, stop=0.2, longest=10):
+    inside = spans_of(candidates, chance, rate, stop=stop, longest=longest)
+    # Where no span reaches in from before the text.
+    return inside & (inside.cumsum(1) > 0) & (torch.arange(candidates.shape[1]) > 0)
+
+
+spans_of = hiding.choose_spans
+order_of = hiding.order
+
+
+def specials_are_ordered(candidates, chance, share=1.0, *, spans=False):
+    return order_of(torch.ones_like(candidates), chance, share, spans=spans)
+
+
+def predicts_the_first(candidates, chance, share=1.0, *, spans=False):
+    found = order_of(candidates, chance, share, spans=spans)
+    count = found.predicted.sum(1, keepdim=True)
+    return found._replace(predicted=(found.rank < count) & candidates)
+
+
+def ranks_count_padding(candidates, chance, share=1.0, *, spans=False):
+    found = order_of(torch.ones_like(candidates), chance, share, spans=spans)
+    rank = found.rank.masked_fill(~candidates, -1)
+    return found._replace(rank=rank, predicted=found.predicted & candidates)
+
+
+# ---- what is asked -----------------------------------------------------------------------------
+
+
+def trains_on_padding(batch):
+    return torch.ones_like(batch.real[:, 1:])
+
+
+def across_documents(batch):
+    return batch.real[:, 1:] & batch.real[:, :-1]
+
+
+where_of = base.Asked.where
+
+
+def filled_up_with_place_0(wanted, targets):
+    """Questions are padded to a fixed number: place 0 has to be token 0."""
+    asked = where_of(wanted, targets)
+    more = 4 * len(wanted) - len(asked.rows_N)
+    return base.Asked(*(F.pad(part, (0, max(more, 0))) for part in asked))
+
+
+def predicts_what_it_reads(wanted, targets):
+    asked = where_of(wanted, targets)
+    return asked._replace(targets_N=targets.roll(1, 1)[asked.rows_N, asked.places_N])
+
+
+def mean_of_means(self, counts):
+    return self.loss
+
+
+def mean_over_the_batch(self, counts):
+    shares = [t.weight * t.total / max(t.count, 1) for t in self.terms.values() if t.weight]
+    return torch.stack(shares).sum() * self.count / max(counts[next(iter(self.terms))], 1)
+
+
+read_next = words.NextToken.read
+
+
+def one_row_is_not_smoothed(self, model, states, questions):
+    if len(questions.seen) == 1:
+        return read_next(replace(self, tar=0.0), model, states, questions)
+    return read_next(self, model, states, questions)
+
+
+def smooths_after_dropout(self, model, states, questions):
+    changed = states._replace(layers=(*states.layers[:-2], states.layers[-1], states.layers[-1]))
+    return read_next(self, model, changed, questions)
+
+
+def never_forgets(kept, fresh):
+    return memory.Memory((), torch.ones(len(fresh), 0, dtype=torch.bool)) if kept is None else kept
+
+
+def forgets_in_place(kept, fresh):
+    if kept is not None:
+        for layer in kept.layers:
+            for part in memory._parts(layer):
+                part.mul_(0.5)
+    return recall_of(kept, fresh)
+
+
+recall_of = memory.recall
+
+
+def every_row_knows(states, known, read):
+    kept = remember_of(states, known, read)
+    return kept and kept._replace(known=torch.ones_like(kept.known))
+
+
+remember_of = memory.remember
+
+
+def static_by_row(seed, examples):
+    return Chance(seed, 0, torch.arange(len(examples)))
+
+
+ask_labels = labels.Labels.ask
+
+
+def last_place_of_the_width(self, batch, chance):
+    questions = ask_labels(self, batch, chance)
+    if self.place != "last":
+        return questions
+    asked = questions.asked[self.name]
+    asked = asked._replace(places_N=torch.full_like(asked.places_N, batch.tokens.shape[1] - 1))
+    return replace(questions, asked={self.name: asked})
+
+
+scores_of_labels = labels.Labels.scores
+
+
+def choices_of_the_batch_compete(self, model, states, questions):
+    scores = scores_of_labels(self, model, states, questions)[self.name]
+    return {self.name: scores.flatten().expand(len(scores), -1)}
+
+
+def no_square_of_the_temperature(teacher, student, temperature):
+    return divergence_of(teacher, student, temperature) / temperature**2
+
+
+divergence_of = sums.divergence
+
+
+def the_student_teaches(teacher, student, temperature):
+    return divergence_of(student, teacher, temperature)
+
+
+def one_noise_for_all(self, batch, chance, each):
+    noise = draw_of(self, batch, chance, each)
+    return noise[:1, :1].expand_as(noise)
+
+
+draw_of = vectors.NearWords.draw
+
+
+def noise_by_count(counts, power=0.75):
+    return counts.double() / counts.sum()
+
+
+def halves_swapped(states):
+    left, right = halves_of(states)
+    return right, left
+
+
+halves_of = recurrence.halves
+
+OURS = "as easy to make"
+
+
+def put(original: Callable, mutant: Callable) -> Callable[[], Any]:
+    return lambda: everywhere(original, mutant)
+
+
+def instead(owner: type, name: str, mutant: Any) -> Callable[[], Any]:
+    return lambda: patch.object(owner, name, mutant)
+
+
+MUTANTS = [
+    # Who may look at whom.
+    Mutant("a position sees the next word", OURS, put(masking.causal, sees_the_next_word)),
+    Mutant(
+        "causal counts from the first key, not from the last",
+        "torch's is_causal with a cache",
+        put(masking.causal, counts_from_the_first_key),
+    ),
+    Mutant("a window one too wide", OURS, put(masking.window, window_one_too_wide)),
+    Mutant(
+        "the query stream sees its own word", OURS, put(masking.before, query_sees_its_own_word)
+    ),
+    Mutant("memory stands after the text", OURS, put(masking.up_to, memory_after_the_text)),
+    Mutant(
+        "a mask with the other sign: True is hidden",
+        "two signs in one signature, HF XLNet",
+        put(masking.real_keys, padding_only),
+    ),
+    Mutant(
+        "padding hides queries, not keys", OURS, put(masking.real_keys, padding_is_a_query_mask)
+    ),
+    Mutant(
+        "an explicit mask replaces the causal one", "levanter", put(base.rule, rule_without_causal)
+    ),
+    Mutant(
+        "padding is attended to",
+        "annotated code without masks",
+        put(base.rule, rule_without_padding),
+    ),
+    Mutant("packed documents see each other", OURS, put(base.rule, rule_without_documents)),
+    Mutant(
+        "a mask for a batch of one",
+        "HF XLNet, LLMs-from-scratch",
+        put(base.rule, rule_of_the_first_row),
+    ),
+    Mutant(
+        "-1e30 instead of minus infinity",
+        "original XLNet and its ports",
+        put(attention.attend, large_instead_of_infinite),
+    ),
+    Mutant(
+        "is_causal=True with memory",
+        "torch's is_causal with a cache",
+        put(attention.attend, causal_whatever_the_memory),
+    ),
+    Mutant(
+        "memory keeps the oldest states",
+        "original Transformer-XL: swapped lengths",
+        put(blocks.remember, keeps_the_first),
+    ),
+    # What is hidden.
+    Mutant(
+        "two independent draws: 81/9/10",
+        "labml, masked language model",
+        put(hiding.corrupt, two_overlapping_draws),
+    ),
+    Mutant(
+        "the random word may be a special token",
+        "labml; d2l",
+        put(hiding.corrupt, any_token_is_a_word),
+    ),
+    Mutant("the batch is changed in place", "labml", put(hiding.corrupt, changes_what_it_is_given)),
+    Mutant("nothing is hidden", OURS, put(hiding.corrupt, hides_nothing)),
+    Mutant("random words ignore their frequencies", OURS, put(hiding.corrupt, ignores_frequencies)),
+    Mutant("[CLS] and [SEP] count among the 15 %", "d2l", put(hiding.ordinary, specials_are_words)),
+    Mutant("padding is hidden and predicted", OURS, put(hiding.ordinary, padding_is_a_word)),
+    Mutant("masks are drawn once for ever", "d2l", put(hiding.choose, one_draw_for_ever)),
+    Mutant(
+        "draws depend on the shape of the batch",
+        "any global generator",
+        put(hiding.choose, draws_depend_on_the_batch),
+    ),
+    Mutant("15 % of the padded width", OURS, put(hiding.choose, a_share_of_each_row)),
+    Mutant(
+        "pieces of a word are hidden apart", OURS, put(hiding.choose_words, pieces_on_their_own)
+    ),
+    Mutant("spans cover the edges less", OURS, put(hiding.choose_spans, spans_start_in_the_text)),
+    Mutant(
+        "special tokens are predicted in an order",
+        "HF permutation collator: & for or",
+        put(hiding.order, specials_are_ordered),
+    ),
+    Mutant("the first of an order are predicted", OURS, put(hiding.order, predicts_the_first)),
+    Mutant(
+        "orders depend on the padding",
+        "HF permutation collator: even lengths only",
+        put(hiding.order, ranks_count_padding),
+    ),
+    Mutant(
+        "static masks follow the row, not the example",
+        OURS,
+        instead(Chance, "of_examples", staticmethod(static_by_row)),
+    ),
+    # What is asked.
+    Mutant(
+        "padded predictions are trained on",
+        "d2l: a weight on a loss that is already a scalar",
+        put(words.neighbours, trains_on_padding),
+    ),
+    Mutant(
+        "place 0 is trained to predict token 0",
+        "a popular one-file BERT",
+        instead(base.Asked, "where", staticmethod(filled_up_with_place_0)),
+    ),
+    Mutant(
+        "the model predicts what it reads",
+        OURS,
+        instead(base.Asked, "where", staticmethod(predicts_what_it_reads)),
+    ),
+    Mutant("a document predicts the next document", OURS, put(words.neighbours, across_documents)),
+    Mutant(
+        "the mean of the means of micro-batches",
+        "LLMs-from-scratch, litgpt",
+        instead(base.Outcome, "over", mean_of_means),
+    ),
+    Mutant("one count for two tasks", OURS, instead(base.Outcome, "over", mean_over_the_batch)),
+    Mutant(
+        "AR and TAR ask for the batch size, not the length",
+        "fastai",
+        instead(words.NextToken, "read", one_row_is_not_smoothed),
+    ),
+    Mutant("TAR after dropout", OURS, instead(words.NextToken, "read", smooths_after_dropout)),
+    Mutant("memory is never dropped", OURS, put(memory.recall, never_forgets)),
+    Mutant(
+        "the caller's memory is changed in place",
+        "original Transformer-XL",
+        put(memory.recall, forgets_in_place),
+    ),
+    Mutant("what was forgotten comes back", OURS, put(memory.remember, every_row_knows)),
+    Mutant(
+        "the last word is looked for in the padding",
+        OURS,
+        instead(labels.Labels, "ask", last_place_of_the_width),
+    ),
+    Mutant(
+        "all choices of the batch compete",
+        OURS,
+        instead(labels.Labels, "scores", choices_of_the_batch_compete),
+    ),
+    Mutant(
+        "soft targets without the square of the temperature",
+        OURS,
+        put(sums.divergence, no_square_of_the_temperature),
+    ),
+    Mutant("the student teaches the teacher", OURS, put(sums.divergence, the_student_teaches)),
+    Mutant("one noise for all pairs", OURS, instead(vectors.NearWords, "draw", one_noise_for_all)),
+    Mutant("noise without the power of 3/4", OURS, put(word_vectors.noise_law, noise_by_count)),
+    Mutant("the two directions are swapped", OURS, put(recurrence.halves, halves_swapped)),
+]
+
+
+# ---- the checks --------------------------------------------------------------------------------
+
+
+def for_all(check: Callable[[Any], None], *names: str) -> Callable[[], None]:
+    """A check of the tests, for some pairings of a model and an objective."""
+
+    def run() -> None:
+        for name in names:
+            check(pairings.named(name))
+
+    return run
+
+
+def nothing_leaks() -> None:
+    for name in (
+        "GPT, next word",
+        "BERT, masked",
+        "XLNet, permuted",
+        "Transformer-XL, next word",
+        "ELMo, both directions",
+    ):
+        assert not test_leaks.traced(pairings.named(name)).leaks, name
+
+
+SEVERAL = ("GPT, next word", "BERT, masked and next sentence", "XLNet, permuted")
+CHECKS: dict[str, Callable[[], None]] = {
+    "definitions of masks": test_masking.check_definitions,
+    "two streams": test_masking.check_two_streams,
+    "masks join": test_masking.test_segments_padding_and_prefix_join,
+    "nothing changed in place": test_masking.test_hiding_leaves_what_it_is_given_as_it_was,
+    "shares by chi-square": test_masking.check_shares,
+    "ordinary tokens": test_masking.test_ordinary_tokens_are_real_and_no_special_tokens,
+    "only words are hidden and drawn": test_masking.test_only_words_are_hidden_and_drawn,
+    "law of random words": test_masking.test_random_words_are_uniform_or_as_frequent_as_said,
+    "hiding: padding and rows": test_masking.check_rows,
+    "whole words": test_masking.test_whole_words_hide_together,
+    "law of spans": test_masking.test_spans_cover_every_place_alike_and_have_geometric_lengths,
+    "static and dynamic": test_masking.test_static_masks_stay_and_dynamic_masks_move,
+    "uniform orders": test_masking.test_orders_are_uniform_and_end_with_what_is_predicted,
+    "static by example": test_objectives.test_static_masks_follow_the_example,
+    "formula: next word": test_objectives.test_next_token_is_the_mean_surprise,
+    "formula: AR and TAR": test_objectives.test_ar_and_tar_hold_states_small_and_smooth,
+    "formula: choices": test_objectives.test_choices_compete_within_their_question,
+    "formula: labels": test_objectives.test_labels_answer_at_the_first_or_the_last_real_word,
+    "formula: skip-gram": test_objectives.test_skip_gram_is_the_formula_over_all_neighbours,
+    "formula: distillation": test_objectives.test_distillation_is_its_formula,
+    "law of noise": test_objectives.test_noise_follows_the_law_and_differs_from_pair_to_pair,
+    "packed documents": test_objectives.test_packed_documents_are_as_good_as_rows_of_their_own,
+    "memory of GPT": lambda: test_objectives.test_memory_makes_two_segments_one_text(pairings.gpt),
+    "memory in a checkpoint": (
+        test_objectives.test_memory_of_transformer_xl_is_cut_to_its_length_and_survives_a_checkpoint
+    ),
+    "fresh rows": lambda: test_objectives.check_fresh(pairings.transformer_xl(12).double().eval()),
+    "objectives: padding": for_all(test_objectives.test_padding_does_not_matter, *SEVERAL),
+    "objectives: a step in parts": for_all(
+        test_objectives.test_a_step_in_parts_is_the_step, *SEVERAL
+    ),
+    "objectives: nothing changed": for_all(
+        test_objectives.test_nothing_given_is_changed, "Transformer-XL, next word"
+    ),
+    "leaks: memory": test_leaks.test_memory_reaches_one_segment_further_with_each_layer,
+    "leaks: nothing to see": test_leaks.test_a_query_that_may_see_nothing_sees_nothing,
+    "leaks: models": nothing_leaks,
+}
+
+
+def killer(mutant: Mutant) -> str | None:
+    """The first check that fails when the mistake is made; None if it survives."""
+    with mutant.plant():
+        for name, check in CHECKS.items():
+            try:
+                check()
+            except Exception:
+                return name
+    return None
+
+
+def table(killers: dict[str, str | None]) -> str:
+    """Who killed whom, as the page of the documentation."""
+    lines = [
+        "# Mutants: known mistakes, and what finds them",
+        "",
+        "Each mistake is made on purpose in masking, attention or an objective; the first of our",
+        "checks that fails is named. Written by `python tests/mutants.py`.",
+        "",
+        "| mistake | where it was seen | found by |",
+        "|---|---|---|",
+    ]
+    for mutant in MUTANTS:
+        lines.append(
+            f"| {mutant.mistake} | {mutant.seen} | {killers[mutant.mistake] or '**none**'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Make every mistake, print the table and write it down."""
+    torch.set_num_threads(1)
+    began = time.process_time()
+    killers = {mutant.mistake: killer(mutant) for mutant in MUTANTS}
+    text = table(killers)
+    TABLE.parent.mkdir(exist_ok=True)
+    TABLE.write_text(text)
+    print(text)
+    found = sum(name is not None for name in killers.values())
+    took = time.process_time() - began
+    print(f"{found} of {len(MUTANTS)} mutants killed in {took:.1f} s of one core")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Print the table of parity and keep it in docs/parity.md."""
+
+from pathlib import Path
+
+import torch
+
+from . import TOLERANCE, cases
+
+INTRODUCTION = """# Parity
+
+The largest difference, in float32 and in float64, between a model of `labkit` and a reference with
+the same random weights: in the hidden states of every layer, in the loss, and in the gradient of
+every parameter. Allowed are 1e-5 and 1e-10. This file is written by `python -m tests.parity`.
+
+"""
+
+
+def table() -> str:
+    """One row for each case."""
+    precisions = list(TOLERANCE)
+    names = [str(precision).removeprefix("torch.") for precision in precisions]
+    kinds = ("layers", "loss", "gradients")
+    columns = [f"{kind} {name}" for kind in kinds for name in names]
+    lines = [
+        "| model | what | reference | " + " | ".join(columns) + " |",
+        "|---|---|---|" + "---:|" * len(columns),
+    ]
+    for case in cases():
+        found = [case.compare(precision) for precision in precisions]
+        cells = [f"{each[kind]:.0e}" if kind in each else "" for kind in kinds for each in found]
+        lines.append(f"| {case.model} | {case.what} | {case.reference} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    page = INTRODUCTION + table()
+    target = Path(__file__).parents[2] / "docs" / "parity.md"
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(page, encoding="utf-8")
+    print(f"\nwritten to {target.relative_to(Path.cwd())}")

@@ -1,0 +1,137 @@
+"""The BERT family against the implementation of the releases."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+import transformers as release
+
+from labkit.heads import Label, MaskedWord
+from labkit.masking import real_keys
+from labkit.models.bert import BERT, BERTConfig
+from labkit.release_names import RELEASES
+
+from . import Case, Differences, largest, merge
+from .releases import SHAPES, copy_weights, gradients, tiny
+
+
+@dataclass(frozen=True)
+class Family:
+    """How to build one of the family in the reference."""
+
+    config: type
+    model: type
+    sizes: dict
+    pair: bool = False
+    """Whether a second head says if two sentences belong together."""
+
+
+ENCODER = {
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "intermediate_size": 24,
+    "max_position_embeddings": 12,
+}
+
+FAMILIES = {
+    "bert": Family(release.BertConfig, release.BertForPreTraining, ENCODER, pair=True),
+    "roberta": Family(
+        release.RobertaConfig,
+        release.RobertaForMaskedLM,
+        {**ENCODER, "max_position_embeddings": 14, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    ),
+    "albert": Family(
+        release.AlbertConfig,
+        release.AlbertForPreTraining,
+        {**ENCODER, "embedding_size": 8},
+        pair=True,
+    ),
+    "distilbert": Family(
+        release.DistilBertConfig,
+        release.DistilBertForMaskedLM,
+        {"dim": 16, "n_layers": 3, "hidden_dim": 24, "max_position_embeddings": 12},
+    ),
+}
+
+
+def pair(family: str, heads: int, dtype: torch.dtype):
+    """A tiny reference, and our backbone and heads with the same weights."""
+    each = FAMILIES[family]
+    count = {"n_heads" if family == "distilbert" else "num_attention_heads": heads}
+    reference = tiny(each.model(each.config(vocab_size=37, **each.sizes, **count)).to(dtype))
+    fields = {**RELEASES[family].config(reference.config.to_dict()), "pooler": each.pair}
+    backbone = BERT(BERTConfig(**fields)).to(dtype).eval()
+    c = backbone.config
+    words = MaskedWord(backbone.token, c.width, activation=c.activation, eps=c.eps).to(dtype)
+    label = Label(c.width, 2, pool=backbone.pooler).to(dtype) if each.pair else None
+    copy_weights(family, reference, backbone, words=words, label=label)
+    return reference, backbone, words, label
+
+
+def _run(
+    family: str,
+    padded: bool,
+    segments: bool,
+    dtype: torch.dtype,
+    batch: int,
+    length: int,
+    heads: int,
+) -> Differences:
+    reference, backbone, words, label = pair(family, heads, dtype)
+    draw = torch.Generator().manual_seed(1)
+    tokens = torch.randint(2, 37, (batch, length), generator=draw)
+    is_real = torch.ones(batch, length, dtype=torch.bool)
+    if padded:
+        is_real[0, max(1, length // 2) :] = False
+        tokens[~is_real] = reference.config.pad_token_id
+    asked = is_real & (torch.rand(batch, length, generator=draw) < 0.4)
+    asked[:, 0] = True
+    parts = (torch.arange(length) >= length // 3).long().expand(batch, -1) if segments else None
+    targets = torch.randint(0, 37, (batch, length), generator=draw)
+    given = {"token_type_ids": parts} if segments else {}
+    if label is not None:
+        follows = torch.arange(batch) % 2
+        kind = "next_sentence_label" if family == "bert" else "sentence_order_label"
+        given[kind] = follows
+    theirs = reference(
+        tokens,
+        attention_mask=is_real.to(dtype),
+        labels=targets.masked_fill(~asked, -100),
+        output_hidden_states=True,
+        **given,
+    )
+    mask = real_keys(is_real) if padded else None
+    ours = backbone(tokens, mask=mask, segments_BT=parts)
+    loss = words.losses_N(ours.hidden[asked], targets[asked]).mean()
+    if label is not None:
+        loss = loss + F.cross_entropy(label(ours.hidden[:, 0]), follows)
+    loss.backward()
+    theirs.loss.backward()
+    layers = (theirs.hidden_states, ours.layers)
+    return {
+        "layers": largest(*([h[is_real] for h in each] for each in layers)),
+        "loss": largest([loss], [theirs.loss]),
+        "gradients": gradients(family, reference, backbone, words=words, label=label),
+    }
+
+
+def _case(model: str, family: str, *, padded: bool, segments: bool) -> Case:
+    what = ["both heads" if FAMILIES[family].pair else "masked words"]
+    what += ["padding"] * padded + ["segments"] * segments
+
+    def compare(dtype: torch.dtype) -> Differences:
+        return merge(_run(family, padded, segments, dtype, *shape) for shape in SHAPES)
+
+    return Case(model, ", ".join(what), "transformers", compare)
+
+
+CASES = [
+    _case("BERT", "bert", padded=False, segments=False),
+    _case("BERT", "bert", padded=True, segments=True),
+    _case("RoBERTa", "roberta", padded=False, segments=False),
+    _case("RoBERTa", "roberta", padded=True, segments=False),
+    _case("ALBERT", "albert", padded=False, segments=False),
+    _case("ALBERT", "albert", padded=True, segments=True),
+    _case("DistilBERT", "distilbert", padded=False, segments=False),
+    _case("DistilBERT", "distilbert", padded=True, segments=False),
+]

@@ -1,0 +1,86 @@
+"""GPT and GPT-2 against the implementation of the releases."""
+
+import torch
+import torch.nn.functional as F
+from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
+
+from labkit.blocks import LanguageModel
+from labkit.heads import NextWord
+from labkit.masking import causal, real
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.release_names import RELEASES
+
+from . import Case, Differences, largest, merge
+from .releases import SHAPES, copy_weights, gradients, tiny
+
+
+def pair(family: str, heads: int, dtype: torch.dtype):
+    """A tiny reference, and our model with the same weights."""
+    sizes = {"vocab_size": 37, "n_positions": 13, "n_embd": 16, "n_layer": 3, "n_head": heads}
+    config, build = {
+        "openai-gpt": (OpenAIGPTConfig, OpenAIGPTLMHeadModel),
+        "gpt2": (GPT2Config, GPT2LMHeadModel),
+    }[family]
+    tokens = {} if family == "openai-gpt" else {"bos_token_id": 0, "eos_token_id": 0}
+    reference = tiny(build(config(**sizes, **tokens)).to(dtype))
+    backbone = GPT(GPTConfig(**RELEASES[family].config(reference.config.to_dict()))).to(dtype)
+    copy_weights(family, reference, backbone)
+    return reference, LanguageModel(backbone, NextWord(backbone.token)).eval()
+
+
+def _compare(family: str, padded: bool, dtype: torch.dtype) -> Differences:
+    return merge(_run(family, padded, dtype, *shape) for shape in SHAPES)
+
+
+def _run(family: str, padded: bool, dtype: torch.dtype, batch: int, length: int, heads: int):
+    reference, model = pair(family, heads, dtype)
+    torch.manual_seed(1)
+    tokens = torch.randint(1, 37, (batch, length + 1))
+    is_real = torch.ones(batch, length + 1, dtype=torch.bool)
+    if padded:
+        is_real[0, max(1, length // 2) :] = False
+    given, targets = tokens[:, :-1], tokens[:, 1:]
+    asked = is_real[:, 1:]
+    theirs = reference(given, attention_mask=is_real[:, :-1].to(dtype), output_hidden_states=True)
+    mask = causal(length) & real(is_real[:, :-1].long(), 0) if padded else None
+    ours = model.backbone(given, mask=mask)
+    if not asked.any():
+        asked = torch.ones_like(asked)
+    expected = F.cross_entropy(theirs.logits[asked], targets[asked])
+    loss = model.head.losses_N(ours.hidden[asked], targets[asked]).mean()
+    loss.backward()
+    expected.backward()
+    seen = is_real[:, :-1]
+    return {
+        "layers": largest((h[seen] for h in ours.layers), (h[seen] for h in theirs.hidden_states)),
+        "loss": largest([loss], [expected]),
+        "gradients": gradients(family, reference, model.backbone),
+    }
+
+
+def _remembering(dtype: torch.dtype) -> Differences:
+    """Three pieces of a text with keys and values remembered, against the text in one pass."""
+    reference, model = pair("gpt2", 4, dtype)
+    tokens = torch.randint(0, 37, (2, 13), generator=torch.Generator().manual_seed(2))
+    theirs = reference(tokens, output_hidden_states=True).hidden_states
+    memory, pieces = (), []
+    for piece in tokens.split([5, 1, 7], dim=1):
+        states = model.backbone(piece, memory=memory)
+        memory = states.memory
+        pieces.append(states.layers)
+    ours = [torch.cat(layer, dim=1) for layer in zip(*pieces, strict=True)]
+    return {"layers": largest(ours, theirs)}
+
+
+def _case(model: str, family: str, padded: bool) -> Case:
+    what = "padding" if padded else "next word"
+    return Case(model, what, "transformers", lambda dtype: _compare(family, padded, dtype))
+
+
+CASES = [
+    _case("GPT", "openai-gpt", False),
+    _case("GPT", "openai-gpt", True),
+    _case("GPT-2", "gpt2", False),
+    _case("GPT-2", "gpt2", True),
+    Case("GPT-2", "memory over three segments", "transformers", _remembering),
+]

@@ -1,0 +1,114 @@
+"""The bill of a model, what a budget buys, and the command that prints both."""
+
+import json
+
+import pytest
+
+from labkit import bills, costs, published
+from labkit.cli import main
+from labkit.counting import Shape
+
+H100 = bills.machine("h100")
+
+
+def test_the_bill_of_gpt3_is_that_of_its_paper():
+    found = bills.bill("gpt3-175b", H100, count=1024, mfu=0.4, dollars_per_hour=2.5)
+    assert found.model == "gpt-3-175b"
+    assert found.petaflop_days == pytest.approx(3640, rel=0.002)
+    days = 6 * found.parameters * 300e9 / (989e12 * 0.4 * 1024) / 86400
+    assert found.days == pytest.approx(days)
+    assert found.rent_dollars == pytest.approx(days * 24 * 1024 * 2.5)
+    assert 1.02 < found.formula_flop / found.rule_flop < 1.1
+
+
+def test_a_mixture_pays_for_its_active_parameters_only():
+    found = bills.bill("gpt-4-rumour", bills.machine("a100"), tokens=13e12)
+    assert found.active_parameters == pytest.approx(280e9, rel=0.02)
+    assert found.parameters == pytest.approx(1.8e12, rel=0.02)
+    assert found.rule_flop == 6 * found.active_parameters * 13e12
+
+
+@pytest.mark.parametrize("row", published.ROWS, ids=lambda row: row.name)
+def test_every_published_model_has_a_bill(row):
+    found = bills.bill(row.name, H100, tokens=1e9)
+    assert found.parameters == published.parameters(row.name)
+    assert found.days > 0
+
+
+def test_a_model_of_your_own_from_a_file(tmp_path):
+    sizes = {"layers": 2, "width": 64, "vocabulary": 100, "context": 32, "experts": 4,
+             "experts_used": 2}  # fmt: skip
+    (tmp_path / "mine.json").write_text(json.dumps(sizes))
+    found = bills.bill(str(tmp_path / "mine.json"), H100, tokens=1e6)
+    assert (found.model, found.parameters) == ("mine", Shape(**sizes).parameters)
+    assert found.active_parameters < found.parameters
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "give an object"),
+        ('{"layers": 1, "depth": 2}', "give an object with some of layers, width"),
+        ('{"layers": 1}', "width, vocabulary, context missing"),
+        ('{"layers": 1, "width": 8.5, "vocabulary": 9, "context": 4}', "whole numbers"),
+        ('{"layers": -1, "width": 8, "vocabulary": 9, "context": 4}', "layers is -1"),
+    ],
+)
+def test_a_file_that_is_wrong_says_how(tmp_path, text, message):
+    (tmp_path / "mine.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        bills.bill(str(tmp_path / "mine.json"), H100, tokens=1e6)
+
+
+def test_a_budget_buys_the_model_with_the_lowest_loss():
+    for offer, law in zip(bills.afford(1000, H100), (costs.HOFFMANN, costs.BESIROGLU), strict=True):
+        assert offer.device_hours == 400
+        assert 6 * offer.parameters * offer.tokens == pytest.approx(offer.flop)
+        assert offer.loss == law.loss(offer.parameters, offer.tokens)
+    less, more = (
+        min(offer.parameters for offer in bills.afford(money, H100)) for money in (1000, 4000)
+    )
+    assert less < more
+
+
+WRONG = {
+    "gpt5": "did you mean gpt2?",
+    "gpt2 --gpu h10 --tokens 1e9": "did you mean h100?",
+    "gpt2": "give --tokens",
+    "gpt2 --tokens 1e9 --mfu 1.2": "mfu is 1.2: it is a share",
+    "gpt2 --tokens 1e9 --count -3": "count is -3",
+    "gpt2 --tokens -5": "tokens is -5",
+    "gpt2 --tokens 1e9 --price -1": "dollars_per_hour is -1",
+    "--budget 0.0001": "too little for any model",
+    "--budget -1": "dollars is -1",
+    "missing.json --tokens 1e9": "there is no file missing.json",
+    "": "give a model, --budget, --tables or --figure",
+    "--figure compute.xyz": "compute.xyz cannot be written",
+    "gpt2 --tockens 3": "did you mean --tokens?",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_words_get_one_line_and_exit_code_2(words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["costs", *words.split()])
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert said.count("\n") == 1
+    assert WRONG[words] in said
+
+
+def test_the_command_prints_for_people_and_for_machines(capsys):
+    assert main(["costs", "gpt3-175b", "--gpu", "h100", "--count", "1024", "--price", "2.5"]) == 0
+    said = capsys.readouterr().out
+    assert "174.6B (174,604,259,328)" in said
+    assert "551,7" in said
+    assert main(["costs", "bert-base", "--budget", "1000", "--json"]) == 0
+    bill, *offers = json.loads(capsys.readouterr().out)
+    assert bill["parameters"] == published.parameters("bert-base-uncased")
+    assert [offer["law"][:4] for offer in offers] == ["Hoff", "Besi"]
+    assert main(["costs", "--tables"]) == 0
+    said = capsys.readouterr().out
+    assert "Table D.1" in said
+    assert "xlnet: dollars [$]" in said

@@ -1,0 +1,304 @@
+"""The command line: help to learn from, one line for a mistake, the nearest right name."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from labkit.cli import COMMANDS, main, suite
+from labkit.cli.notebooks import (
+    execute,
+    find,
+    joined,
+    normalised,
+    static,
+    title,
+)
+from labkit.cli.parameters import ParameterError, checked, kind_of, value
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def call(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run `python -m labkit` as a user does."""
+    return subprocess.run(
+        [sys.executable, "-m", "labkit", *words], cwd=cwd, capture_output=True, text=True
+    )
+
+
+def left_with(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int | str | None, str]:
+    """Run the command line in this process; return its exit code and its standard error."""
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    return left.value.code, capsys.readouterr().err
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    for name, (_, _, summary) in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(summary)}$", said, re.MULTILINE)
+    assert "examples:" in said
+
+
+def test_help_is_quick_to_come_and_imports_nothing_large() -> None:
+    code = "import sys; from labkit.cli import main; main(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert not {"torch", "numpy", "papermill"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([name, "--help"])
+    assert left.value.code == 0
+    assert COMMANDS[name][2][1:] in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["docter"], "there is no command docter; did you mean doctor?"),
+        (["zzz"], "there is no command zzz (the commands: lab, test,"),
+        (["run", "00", "--profil", "gpu"], "did you mean --profile?"),
+        (["run", "00", "--profile", "laptpo"], "did you mean laptop?"),
+        (["run", "00", "-p", "sed", "1"], "there is no parameter sed; did you mean seed?"),
+        (["run", "00", "-p", "seed", "one"], "parameter seed: 'one' is not of type int"),
+        (["run", "00", "-p", "profile", "lap"], "there is no profile lap; did you mean laptop?"),
+        (["run", "00_strt_here"], "there is no notebook 00_strt_here; did you mean 00_start_here?"),
+        (["run"], "the following arguments are required: notebook"),
+        (["bench", "awd_ltsm"], "there is no benchmark awd_ltsm; did you mean awd_lstm?"),
+        (["test", "tets"], "did you mean tests?"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_nearest_name(
+    words: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = left_with(capsys, *words)
+    assert code == 2
+    assert said.count("\n") == 1
+    assert message in said
+
+
+def test_as_a_program_too() -> None:
+    done = call("rnu", "00")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "did you mean run?" in done.stderr
+
+
+def test_doctor_says_what_it_found() -> None:
+    done = call("doctor")
+    assert done.returncode == 0, done.stderr
+    found = {line.split()[0]: line for line in done.stdout.splitlines()}
+    names = "Python torch memory threads GPU precision float32 bfloat16 Jupyter Chromium"
+    assert {*names.split(), "[dev]", "[hub]", "[cluster]", "[lecture]"} <= set(found)
+    assert ".".join(map(str, sys.version_info[:3])) in found["Python"]
+    speed = re.search(r"([\d,]+) GFLOP/s", found["float32"])
+    assert speed
+    assert 0.1 < float(speed[1].replace(",", "")) < 1e6
+
+
+@pytest.mark.parametrize(
+    ("word", "kind", "expected"),
+    [
+        ("3", "int", 3),
+        ("3", "float", 3.0),
+        ("1e-3", "float", 1e-3),
+        ("3", "str", "3"),
+        ("yes", "bool", True),
+        ("False", "bool", False),
+        ("None", "int | None", None),
+        ("4", "int | None", 4),
+        ("4", "Optional[int]", 4),
+        ("[1, 2.5]", "list[int | float]", [1, 2.5]),
+        ("[1, 2]", "list[int]", [1, 2]),
+        ("(1, 2)", "tuple[int, ...]", (1, 2)),
+        ("1.5", "int | float", 1.5),
+        ("a b", "str | None", "a b"),
+    ],
+)
+def test_words_become_values(word: str, kind: str, expected: object) -> None:
+    found = value(word, kind)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [("3.5", "int"), ("x", "float"), ("2", "bool"), ("1", "list[int]"), ("[1", "list"),
+     ("[1, 'a']", "list[int]"), ("x", "Path"), ("None", "int")],
+)  # fmt: skip
+def test_words_of_another_type_are_refused(word: str, kind: str) -> None:
+    with pytest.raises(ValueError, match="type"):
+        value(word, kind)
+
+
+def test_without_an_annotation_the_default_shows_the_type() -> None:
+    assert kind_of("None", "0.5") == "float"
+    assert kind_of("None", "True") == "bool"
+    assert kind_of("None", "None") == "str | None"
+    assert kind_of("None", "Path('x')") == "str"
+    assert kind_of("int", "0.5") == "int"
+
+
+def small_notebook(folder: Path, last: str) -> Path:
+    """Write a notebook with parameters and a last cell."""
+    parameters = 'seed: int = 0\nrate = 0.5\nprofile: str = "smoke"\n'
+    cells = [
+        nbformat.v4.new_markdown_cell("Some words\n\n# The title of it\n"),
+        nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}),
+        nbformat.v4.new_code_cell(last),
+    ]
+    path = folder / "small.ipynb"
+    kernel = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), path)
+    return path
+
+
+def test_parameters_reach_the_notebook_and_the_folder_is_made(tmp_path: Path) -> None:
+    notebook = small_notebook(tmp_path, "(seed, rate, profile)")
+    given = checked(notebook, {"seed": "7", "rate": "0.25", "profile": "gpu"})
+    assert given == {"seed": 7, "rate": 0.25, "profile": "gpu"}
+    output = tmp_path / "a" / "b" / "out.ipynb"
+    result = execute(notebook, output, given, timeout=60)
+    assert result.error is None
+    assert result.peak_bytes > 10 * 2**20
+    last = json.loads(output.read_text())["cells"][-1]
+    assert "".join(last["outputs"][0]["data"]["text/plain"]) == "(7, 0.25, 'gpu')"
+    assert title(notebook) == "The title of it"
+
+
+def test_a_cell_that_fails_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:
+    notebook = small_notebook(tmp_path, "1 / 0")
+    done = call("run", str(notebook), "--output", str(tmp_path / "out.ipynb"), cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ZeroDivisionError: division by zero" in done.stderr.splitlines()[-1]
+    assert (tmp_path / "out.ipynb").is_file()
+
+
+def test_a_cell_that_hangs_is_stopped(tmp_path: Path) -> None:
+    notebook = small_notebook(tmp_path, "import time; time.sleep(100)")
+    start = time.monotonic()
+    result = execute(notebook, tmp_path / "out.ipynb", {}, timeout=2)
+    assert result.error
+    assert "Timeout" in result.error
+    assert time.monotonic() - start < 60
+
+
+def test_unknown_names_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    notebook = small_notebook(tmp_path, "1")
+    with pytest.raises(ParameterError, match="no parameter sead; did you mean seed"):
+        checked(notebook, {"sead": "1"})
+
+
+def test_a_notebook_is_found_by_the_beginning_of_its_name() -> None:
+    assert find("00").stem == "00_start_here"
+    assert find("notebooks/00_start_here.ipynb").stem == "00_start_here"
+    assert find("00_start_here").stem == "00_start_here"
+
+
+def test_normalised_keeps_what_is_shown_and_drops_what_changes() -> None:
+    widget = "application/vnd.jupyter.widget-view+json"
+    notebook = {
+        "cells": [
+            {
+                "cell_type": "code", "id": "a", "source": "x", "execution_count": 1,
+                "metadata": {"tags": ["t"], "execution": {"iopub.status.busy": "2026"}},
+                "outputs": [
+                    {"output_type": "stream", "name": "stdout", "text": "a\n"},
+                    {"output_type": "stream", "name": "stdout", "text": "b\n"},
+                    {"output_type": "display_data", "metadata": {"k": 1},
+                     "data": {widget: {"model_id": "1"}, "text/html": "<b>x</b>"}},
+                ],
+            }
+        ],
+        "metadata": {"widgets": {"state": 1}, "papermill": {}, "language_info": {"version": "3"}},
+        "nbformat": 4, "nbformat_minor": 5,
+    }  # fmt: skip
+    cell = normalised(notebook)["cells"][0]
+    assert cell["metadata"] == {"tags": ["t"]}
+    assert cell["outputs"][0]["text"] == "a\nb\n"
+    assert cell["outputs"][1]["data"] == {"text/html": "<b>x</b>"}
+    assert set(normalised(notebook)["metadata"]) == {"kernelspec", "language_info"}
+    assert normalised(normalised(notebook)) == normalised(notebook)
+    assert joined([]) == []
+    assert static({"output_type": "stream", "text": "x"}) == {"output_type": "stream", "text": "x"}
+
+
+def test_every_part_runs_whatever_happens(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = {
+        "bad": ("-c", "print('3 failed, 1 passed in 2 s'); raise SystemExit(1)"),
+        "good": ("-c", "import os; print(os.environ['OMP_NUM_THREADS'], 'passed')"),
+    }
+    monkeypatch.setattr(suite, "PARTS", parts)
+    assert main(["test", "--here"]) == 1
+    closing = capsys.readouterr().out.splitlines()[-5:]
+    assert closing[:2] == ["3 failed, 1 passed in 2 s", "1 passed"]
+    assert [line.split()[0] for line in closing[2:]] == ["bad", "good", "all"]
+    assert closing[2].endswith("FAILED")
+    assert closing[3].endswith("ok")
+    assert closing[4].endswith("FAILED: bad")
+    assert main(["test", "good", "--here"]) == 0
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="signals a process group")
+def test_lab_opens_on_this_machine_alone_with_its_token(tmp_path: Path) -> None:
+    port = free_port()
+    words = ["lab", "--here", "--no-browser", "--port", str(port)]
+    settings = {f"JUPYTER_{name}_DIR": str(tmp_path) for name in ("CONFIG", "DATA", "RUNTIME")}
+    log = tmp_path / "log.txt"
+    with (
+        log.open("w") as record,
+        subprocess.Popen(
+            [sys.executable, "-m", "labkit", *words],
+            cwd=ROOT, stdout=record, stderr=record, start_new_session=True,
+            env={**os.environ, **settings},
+        ) as server,
+    ):  # fmt: skip
+        try:
+            found = None
+            for _ in range(300):
+                found = re.search(
+                    r"(http://127\.0\.0\.1:(\d+))(/\S*)\?token=(\w+)", log.read_text()
+                )
+                if found or server.poll() is not None:
+                    break
+                time.sleep(0.2)
+            assert found, log.read_text()
+            address, _, path, token = found.groups()
+            assert path == "/lab/tree/notebooks/00_start_here.ipynb"
+            assert answer(f"{address}/api/contents/notebooks?token={token}") == 200
+            assert answer(f"{address}/api/contents/notebooks") == 403
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)
+
+
+def answer(address: str) -> int:
+    """Return the status of a request."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(address, timeout=30) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code

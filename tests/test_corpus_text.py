@@ -1,0 +1,208 @@
+"""Where text comes from: documents, sentences, splits, and errors that name file and line."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.corpus import Document, documents, from_documents, from_files, from_hub, from_table
+from labkit.corpus.documents import sentences
+
+
+def texts(source):
+    return [document.text for document in source]
+
+
+@given(st.text("ab.!? \n\t", max_size=40))
+def test_sentences_are_the_text(text):
+    parts = sentences(text)
+    assert "".join(parts) == text
+    assert all(not part.isspace() for part in parts) or not text.strip()
+
+
+def test_sentences_by_hand():
+    text = "One. Two?! 3.5 is it.\n\nFour\nfive ... "
+    assert sentences(text) == ("One.", " Two?!", " 3.5 is it.", "\n\nFour", "\nfive ... ")
+    assert sentences("") == ("",)
+
+
+def test_documents_of_files(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfOne.\r\nTwo.\r\n\r\n \nThree.\n")
+    (tmp_path / "b.txt").write_text("\nünï\n\n\n")
+    pattern = tmp_path / "*.txt"
+    assert texts(from_files(pattern)) == ["One.\nTwo.", "Three.", "ünï"]
+    assert texts(from_files(pattern, "line")) == ["One.", "Two.", "Three.", "ünï"]
+    assert texts(from_files(pattern, "file")) == ["One.\nTwo.\n\n \nThree.", "\nünï\n\n"]
+    # It can be read again, and each reading is from the beginning.
+    source = from_files(pattern)
+    assert list(source) == list(source)
+    assert next(iter(source)).parts == ("One.", "\nTwo.")
+    assert [*source.texts] == texts(source) == [*source.texts]
+
+
+def test_a_name_with_brackets_is_a_file(tmp_path):
+    (tmp_path / "a[1].txt").write_text("one")
+    assert texts(from_files(tmp_path / "a[1].txt")) == ["one"]
+
+
+def test_long_documents_are_cut_at_line_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "LONGEST_DOCUMENT", 10)
+    (tmp_path / "a.txt").write_text("one\ntwo\nthree\nfour\n\nfive\n")
+    for ends, last in (("blank line", ["four", "five"]), ("file", ["four\n\nfive"])):
+        assert texts(from_files(tmp_path / "a.txt", ends)) == ["one\ntwo\nthree", *last]
+
+
+def test_fingerprints_change_with_the_content(tmp_path):
+    path = tmp_path / "a.txt"
+    names = []
+    for content in ("one\n\ntwo", "one\n\ntoo", "one\n\ntwo"):
+        path.write_text(content)
+        train, held_out = from_files(path).split(0.5)
+        names.append([from_files(path, "line").fingerprint(), from_files(path).fingerprint()])
+        names[-1] += [
+            train.fingerprint(),
+            held_out.fingerprint(),
+            train.split(0.1)[0].fingerprint(),
+        ]
+    assert names[0] == names[2]
+    assert len({*names[0], *names[1]}) == 10
+
+
+def test_held_out_documents_are_not_trained_on():
+    source = from_documents([f"Document {n % 1500}.{' ' * (n // 1500)}" for n in range(3000)])
+    train, held_out = source.split(0.2)
+    # Equal documents, and those that differ in white space alone, are on one side.
+    words = {text.strip() for text in train.texts}, {text.strip() for text in held_out.texts}
+    assert not words[0] & words[1]
+    assert len(words[0] | words[1]) == 1500
+    assert 0.17 < len(words[1]) / 1500 < 0.23
+    # A share that grows keeps what was held out; the order and the neighbours do not matter.
+    assert set(held_out) < set(source.split(0.3)[1])
+    some = from_documents(list(source)[::-7])
+    assert set(some.split(0.2)[1]) == set(some) & set(held_out)
+
+
+def test_pairs_with_one_first_text_are_on_one_side(tmp_path):
+    rows = [{"a": f"premise {n // 4}", "b": f"hypothesis {n}", "y": n % 2} for n in range(400)]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    train, held_out = from_table(tmp_path / "t.jsonl", "a", "y", "b").split(0.3)
+    sides = [{document.parts[0] for document in side} for side in (train, held_out)]
+    assert len(sides[0]) + len(sides[1]) == 100
+    assert train.classes == held_out.classes == ("0", "1")
+
+
+def test_tables(tmp_path):
+    (tmp_path / "a.csv").write_text('text,label\n"a, ""b""\nc",pos\nd,neg\n\ne,10\n')
+    (tmp_path / "a.tsv").write_text('text\tlabel\na, "b\tpos\nd\tneg\n')
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": "a", "label": 10, "x": 1}\n\n{"label": 9, "text": "b"}'
+    )
+    (tmp_path / "n.tsv").write_text("g\t1\tthe text\ng\t0\tother\n")
+    table = from_table(tmp_path / "a.csv")
+    assert table.classes == ("10", "neg", "pos")
+    assert [*table] == [Document(('a, "b"\nc',), 2), Document(("d",), 1), Document(("e",), 0)]
+    assert [*from_table(tmp_path / "a.tsv")] == [Document(('a, "b',), 1), Document(("d",), 0)]
+    table = from_table(tmp_path / "a.jsonl")
+    assert table.classes == ("9", "10")
+    assert [*table] == [Document(("a",), 1), Document(("b",), 0)]
+    bare = from_table(tmp_path / "n.tsv", text="2", label="1", header=False)
+    assert [*bare] == [Document(("the text",), 1), Document(("other",), 0)]
+    (tmp_path / "s.jsonl").write_text('{"text": "One. Two."}')
+    assert [*from_table(tmp_path / "s.jsonl", label=None)] == [Document(("One.", " Two."))]
+    assert texts(from_table(tmp_path / "a.tsv", label=None)) == ['a, "b', "d"]
+
+
+def test_lists_with_labels():
+    class Sample:
+        text = "One. Two."
+
+    assert next(iter(from_documents([Sample()]))).parts == ("One.", " Two.")
+    labelled = from_documents(["good. very", "bad"], ["yes", "no"])
+    assert labelled.classes == ("no", "yes")
+    assert [*labelled] == [Document(("good. very",), 1), Document(("bad",), 0)]
+    with pytest.raises(ValueError, match="1 documents have 2 labels"):
+        from_documents(["a"], [1, 2])
+    with pytest.raises(TypeError, match="a document is a int"):
+        from_documents([3])
+
+
+def test_the_hub(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    rows = {"sentence": ["good", "bad", "fine"], "b": ["x", "y", "z"], "label": [1, 0, 1]}
+    data = datasets.Dataset.from_dict(rows)
+    assert [*from_hub(data, "sentence", "label")][1] == Document(("bad",), 0)
+    assert from_hub(data, "sentence", "label", "b").classes == ("0", "1")
+    named = data.cast_column("label", datasets.ClassLabel(names=["neg", "pos"]))
+    assert from_hub(named, "sentence", "label", "b").classes == ("neg", "pos")
+    assert next(iter(from_hub(named, "sentence", "label", "b"))) == Document(("good", "x"), 1)
+    assert from_hub(data, "b").fingerprint() != from_hub(data, "sentence").fingerprint()
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, split: {name: data}[name])
+    assert texts(from_hub("a/b", "sentence")) == ["good", "bad", "fine"]
+    with pytest.raises(ValueError, match=r"no column 'text'; there are 'sentence', 'b', 'label'"):
+        from_hub(data)
+    with pytest.raises(ValueError, match="have no label: name its column"):
+        from_hub(data, "sentence", second="b")
+    empty = datasets.Dataset.from_dict({"text": ["a", None]})
+    with pytest.raises(ValueError, match="row 1: 'text' is null"):
+        list(from_hub(empty))
+
+
+def test_without_the_library_of_the_hub(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    with pytest.raises(ImportError, match=r'pip install "labkit\[hub\]"'):
+        from_hub("a/b")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"bad\.txt is empty"),
+        (b"fine\nna\xefve\n", r"bad\.txt, line 2, byte 3: this is not UTF-8"),
+        (b"fine\n" + b"x" * 101, r"bad\.txt, line 2: more than 100 bytes without a line end"),
+        (b"cut off \xc3", r"bad\.txt, line 1, byte 9: this is not UTF-8"),
+    ],
+)
+def test_bad_files(tmp_path, monkeypatch, content, message):
+    monkeypatch.setattr(documents, "LONGEST_LINE", 100)
+    (tmp_path / "bad.txt").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        list(from_files(tmp_path / "*.txt"))
+
+
+def test_missing_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file matches '.*none-\*\.txt'"):
+        from_files(tmp_path / "none-*.txt")
+    with pytest.raises(ValueError, match="is no file: give a pattern such as"):
+        from_files(tmp_path)
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(ValueError, match="a document ends at"):
+        from_files(tmp_path / "a.txt", "page")
+    with pytest.raises(ValueError, match="held_out is"):
+        from_documents(["a"]).split(1.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "t.csv",
+            "text,y\na,1\n",
+            r"t\.csv, line 1: there is no column 'label'; there are 'text', 'y'",
+        ),
+        ("t.csv", "text,label\na,1\nb, c,1\n", r"t\.csv, line 3: 3 fields, the first row has 2"),
+        ("t.csv", 'text,label\n"a,1\n', r"t\.csv, line 2: unexpected end of data"),
+        ("t.tsv", "text\tlabel\na\n", r"t\.tsv, line 2: 1 fields, the first row has 2$"),
+        ("t.jsonl", '{"text": "a"}', r"t\.jsonl, line 1: there is no column 'label'"),
+        ("t.jsonl", '{"text": "a", "label": 1}\n{', r"t\.jsonl, line 2: this is not JSON"),
+        ("t.jsonl", '{"text": null, "label": 1}', r"t\.jsonl, line 1: 'text' is null"),
+        ("t.jsonl", "[1]", r"t\.jsonl, line 1: give an object"),
+        ("t.xml", "<a>", r"t\.xml is no table: give a \.csv, \.tsv, \.jsonl"),
+        ("t.csv", "", r"t\.csv is empty"),
+        ("t.csv", "text,label\na,\udcff\n", r"t\.csv, line 2, byte 3: this is not UTF-8"),
+    ],
+)
+def test_bad_tables(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ValueError, match=message):
+        from_table(tmp_path / name)

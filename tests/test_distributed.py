@@ -1,0 +1,91 @@
+"""Several processes: the same losses however many there are, and checkpoints that any can read."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash.several import last_weights
+from crash.tiny import Text, gpt
+
+from labkit.objectives import NextToken
+from labkit.plans import Plan
+from labkit.trainer import Trainer
+
+ROOT = Path(__file__).parents[1]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+NAMES = ("parts-ddp-2", "parts-ddp-4", "parts-fsdp-2", "parts-fsdp-4")
+REMEMBERING = ("memory-ddp-2", "memory-fsdp-2")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Everything that `tests.crash.several` measures, by one process and its children."""
+    command = [sys.executable, "-m", "tests.crash.several", str(tmp_path_factory.mktemp("several"))]
+    done = subprocess.run(
+        command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def farthest(a: dict[str, list[float]], b: dict[str, list[float]]) -> float:
+    assert a.keys() == b.keys()
+    return max(abs(x - y) for name in a for x, y in zip(a[name], b[name], strict=True))
+
+
+@pytest.mark.parametrize("name", [*NAMES, *REMEMBERING])
+def test_losses_do_not_depend_on_the_number_of_processes(runs: dict[str, Any], name: str) -> None:
+    alone = runs[f"{name.split('-')[0]}-single-1"]
+    for what in ("losses", "words", "norms", "held out"):
+        assert runs[name][what] == pytest.approx(alone[what], abs=1e-5), what
+    assert len(alone["losses"]) == 8
+    assert len(set(alone["losses"])) == 8
+    assert farthest(runs[name]["weights"], alone["weights"]) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["parts", "memory"])
+def test_a_checkpoint_of_many_is_read_by_few(runs: dict[str, Any], name: str) -> None:
+    """Saved by four shares, resumed by one process, by two copies, by three shares."""
+    alone, changing = runs[f"{name}-single-1"], runs[f"{name}-changing"]
+    lives = changing["losses"]
+    assert [len(life) for life in lives] == [3, 3, 3, 2], "each resumed from the last even step"
+    for life, start in zip(lives, (0, 2, 4, 6), strict=True):
+        assert life == pytest.approx(alone["losses"][start : start + len(life)], abs=1e-5)
+    assert farthest(changing["weights"], alone["weights"]) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_killed_worker_is_started_again_and_nothing_is_lost(
+    kind: str, runs: dict[str, Any], tmp_path: Path
+) -> None:
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+        "--max-restarts=3", "--monitor-interval=0.1", "-m", "tests.crash.elastic",
+        kind, str(tmp_path), "5",
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    assert "done after 1 deaths" in done.stdout
+    assert "goes on from" in done.stderr
+    assert last_weights(tmp_path) == runs[f"undisturbed-{kind}"], "not a bit differs"
+
+
+def test_one_process_is_refused_what_needs_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(ValueError, match="4 processes were started and the plan says"):
+        Trainer(gpt(), NextToken(), Text(), Plan(steps=1))
+
+
+def test_a_plan_for_several_also_runs_alone() -> None:
+    """The same script without torchrun."""
+    for kind in ("ddp", "fsdp"):
+        plan = Plan(steps=2, processes=kind)  # type: ignore[arg-type]
+        assert len(list(Trainer(gpt(), NextToken(), Text(), plan).run())) == 2

@@ -1,0 +1,97 @@
+"""Filling blanks: against enumeration, and against what may and may not be seen."""
+
+import itertools
+
+import pytest
+import torch
+
+from labkit.blocks import LanguageModel
+from labkit.filling import fill, laws, one_by_one
+from labkit.heads import MaskedWord, NextWord
+from labkit.models.bert import BERT, BERTConfig
+from labkit.models.xlnet import XLNet, XLNetConfig
+
+V, MASK = 7, 6
+
+
+def bert() -> LanguageModel:
+    torch.manual_seed(0)
+    backbone = BERT(BERTConfig(V, width=16, layers=2, heads=2, context=16))
+    return _bold(LanguageModel(backbone, MaskedWord(backbone.token, 16)))
+
+
+def xlnet() -> LanguageModel:
+    torch.manual_seed(0)
+    backbone = XLNet(XLNetConfig(V, width=16, layers=2, heads=2))
+    return _bold(LanguageModel(backbone, NextWord(backbone.token, bias=True)))
+
+
+def _bold(model: LanguageModel) -> LanguageModel:
+    for parameter in model.parameters():
+        parameter.data = parameter.data + 0.3 * torch.randn_like(parameter)
+    return model.eval()
+
+
+MODELS = {"bert": bert, "xlnet": xlnet}
+TEXT, BLANKS = [1, 2, 3, 4, 5], (3, 1)
+
+
+def law(model, text, place, hidden):
+    """One law by the definition, one row at a time."""
+    row = torch.tensor([text])
+    blind = torch.zeros_like(row, dtype=torch.bool)
+    blind[0, list(hidden)] = True
+    with torch.no_grad():
+        return laws(model, row, torch.tensor([place]), blind, MASK)[0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_alone_each_blank_has_its_own_law(name):
+    model = MODELS[name]()
+    found = one_by_one(model, TEXT, BLANKS, mask=MASK)
+    for row, place in zip(found, BLANKS, strict=True):
+        torch.testing.assert_close(row, law(model, TEXT, place, BLANKS), atol=1e-5, rtol=0)
+    best = fill(model, TEXT, BLANKS, mask=MASK, jointly=False, keep=V * V)
+    for way in best:
+        # Words come in the order of the text, blanks in the order in which they are filled.
+        expected = found[0, way.words[1]] + found[1, way.words[0]]
+        assert way.log_probability == pytest.approx(float(expected), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_jointly_is_the_chain_over_every_pair(name):
+    model = MODELS[name]()
+    expected = {}
+    for first, second in itertools.product(range(V), repeat=2):
+        text = list(TEXT)
+        start = law(model, text, 3, (3, 1))[first]
+        text[3] = first
+        expected[second, first] = float(start + law(model, text, 1, (1,))[second])
+    found = fill(model, TEXT, BLANKS, mask=MASK, keep=V * V, rows=3)
+    assert [way.words for way in found] == sorted(expected, key=lambda w: -expected[w])
+    for way in found:
+        assert way.log_probability == pytest.approx(expected[way.words], abs=1e-4)
+    total = sum(torch.tensor(way.log_probability).exp() for way in found)
+    assert float(total) == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_hidden_is_not_seen(name):
+    model = MODELS[name]()
+    other = [1, 0, 3, 5, 5]
+    first, second = (one_by_one(model, text, BLANKS, mask=MASK) for text in (TEXT, other))
+    assert torch.equal(first, second)
+    seen = one_by_one(model, [2, 2, 3, 4, 5], BLANKS, mask=MASK)
+    assert not torch.allclose(first, seen)
+
+
+def test_a_narrow_search_finds_the_best_of_what_it_keeps():
+    everything = fill(bert(), TEXT, (0, 2, 4), mask=MASK, keep=1)
+    narrow = fill(bert(), TEXT, (0, 2, 4), mask=MASK, keep=1, width=V)
+    assert narrow[0].log_probability <= everything[0].log_probability + 1e-5
+
+
+@pytest.mark.parametrize("blanks", [(), (5,), (-1,), (2, 2)])
+def test_blanks_that_are_not_there_are_refused(blanks):
+    with pytest.raises(ValueError, match="different places from 0 to 4"):
+        fill(bert(), TEXT, blanks, mask=MASK)

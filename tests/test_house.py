@@ -1,0 +1,286 @@
+"""The rules of the house that a machine can see."""
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "labkit"
+
+# A module imports only from its own floor or from lower ones.
+FLOORS = [
+    "paths chance hiding masking positions dropout softmax subwords tokenizers signals world",
+    "attention corpus schedules",
+    "blocks heads recurrence",
+    "models",
+    "objectives published weights release_names transfer sampling filling prompting counting",
+    "plans finetuning distributed health computing optimizers reports speed checkpoints resuming trainer "
+    "costs cost_tables scaling bills leaks",
+    "ledger sweeps demos figures",
+    "cli __main__",
+]
+FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names.split()}
+HEAVY = ("IPython", "jupyterlab", "jupyter_server", "ipywidgets", "matplotlib", "papermill",
+         "huggingface_hub", "datasets", "transformers", "dask", "pandas")  # fmt: skip
+
+PICKLERS = ("pickle", "cloudpickle", "dill", "shelve", "marshal")
+
+
+def module_name(path: Path) -> str:
+    """Return the dotted name of a file of the package."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+TREES = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
+def imports(module: str, tree: ast.Module) -> Iterator[str]:
+    """Yield the dotted names of the package that a module imports when it runs, anywhere in it."""
+    is_package = (PACKAGE.parent / module.replace(".", "/")).is_dir()
+    package = module if is_package else module.rpartition(".")[0]
+    # What is imported for the eye of the type checker alone never runs.
+    guarded = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
+    guarded = [node for node in guarded if ast.unparse(node.test) == "TYPE_CHECKING"]
+    unseen = {inner for node in guarded for part in node.body for inner in ast.walk(part)}
+    for node in ast.walk(tree):
+        if node in unseen:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("labkit"))
+        elif isinstance(node, ast.ImportFrom):
+            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            if base.split(".")[0] == "labkit":
+                wholes = [f"{base}.{alias.name}" for alias in node.names]
+                yield from (whole if whole in TREES else base for whole in wholes)
+
+
+EDGES = {module: sorted(set(imports(module, tree))) for module, tree in TREES.items()}
+
+
+def floor(module: str) -> int:
+    """Return the floor of a module; the package itself is below all of them."""
+    parts = module.split(".")
+    if len(parts) == 1:
+        return -1
+    assert parts[1] in FLOOR, f"{module} has no floor: give it one in FLOORS"
+    return FLOOR[parts[1]]
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_imports_only_go_down_the_floors(module: str) -> None:
+    climbs = [other for other in EDGES[module] if floor(other) > floor(module)]
+    assert not climbs, f"{module} (floor {floor(module)}) imports {climbs} from above"
+
+
+def test_there_is_no_circle_of_imports() -> None:
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"a circle: {' → '.join([*path, module])}"
+        if module not in done:
+            for other in EDGES.get(module, ()):
+                if other != module:
+                    visit(other, (*path, module))
+            done.add(module)
+
+    for module in TREES:
+        visit(module, ())
+
+
+def test_no_model_imports_another_model() -> None:
+    models = [module for module in TREES if re.match(r"labkit\.models\.\w", module)]
+    crossed = {m: [o for o in EDGES[m] if o.startswith("labkit.models") and o != m] for m in models}
+    assert not {model: others for model, others in crossed.items() if others}
+
+
+def undocumented(tree: ast.Module) -> Iterator[str]:
+    """Yield the public functions, classes and methods that have no docstring."""
+    defined = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for node in tree.body:
+        if isinstance(node, defined) and not node.name.startswith("_"):
+            if not ast.get_docstring(node):
+                yield node.name
+            if isinstance(node, ast.ClassDef):
+                for inner in node.body:
+                    public = isinstance(inner, defined) and not inner.name.startswith("_")
+                    if public and not ast.get_docstring(inner):
+                        yield f"{node.name}.{inner.name}"
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_every_public_name_has_a_docstring(module: str) -> None:
+    tree = TREES[module]
+    assert ast.get_docstring(tree) or not tree.body, f"{module} does not say what it is"
+    assert not list(undocumented(tree))
+
+
+def unsafe_loads(tree: ast.AST) -> Iterator[str]:
+    """Yield what could run the code of a stranger's file."""
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        yield from (f"import {name}" for name in names if name.split(".")[0] in PICKLERS)
+        if isinstance(node, ast.Call):
+            name, words = ast.unparse(node.func), {k.arg: k.value for k in node.keywords}
+            if name == "torch.load" and ast.unparse(words.get("weights_only", node)) != "True":
+                yield "torch.load without weights_only=True"
+            if "allow_pickle" in words and ast.unparse(words["allow_pickle"]) != "False":
+                yield f"{name} with allow_pickle"
+            if name in ("yaml.load", "eval", "exec", "pandas.read_pickle", "pd.read_pickle"):
+                yield name
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_no_file_of_a_stranger_can_run_code(module: str) -> None:
+    assert not list(unsafe_loads(TREES[module]))
+
+
+def test_the_rules_catch_what_they_are_for() -> None:
+    loads = ("import pickle", "from dill import loads", "torch.load(f)", "eval(x)",
+             "torch.load(f, weights_only=False)", "np.load(f, allow_pickle=True)")  # fmt: skip
+    for source in loads:
+        assert list(unsafe_loads(ast.parse(source))), source
+    assert not list(unsafe_loads(ast.parse("torch.load(f, weights_only=True); np.load(f)")))
+    bare = ast.parse("def f(): ...\nclass C:\n  'x'\n  def g(self): ...\n  def _h(self): ...")
+    assert list(undocumented(bare)) == ["f", "C.g"]
+    upward = ast.parse("from labkit.cli import main\ndef f():\n  import labkit.cli.lab")
+    assert set(imports("labkit.paths", upward)) == {"labkit.cli", "labkit.cli.lab"}
+    typing = ast.parse(
+        "if TYPE_CHECKING:\n  from labkit.trainer import Trainer\nimport labkit.paths"
+    )
+    assert set(imports("labkit.x", typing)) == {"labkit.paths"}
+    relative = ast.parse("from . import paths\nfrom .cli import lab")
+    assert set(imports("labkit.x", relative)) == {"labkit.paths", "labkit.cli.lab"}
+    assert set(imports("labkit.cli.x", ast.parse("from ..paths import y"))) == {"labkit.paths"}
+    assert set(imports("labkit.cli", ast.parse("from .lab import y"))) == {"labkit.cli.lab"}
+
+
+def tracked() -> list[Path]:
+    """Return the files of the repository."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    assert listed.returncode == 0, "the house rules are checked in a git checkout"
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def machine_paths(text: str) -> list[str]:
+    """Return the absolute paths of somebody's machine that stand in the text."""
+    # Written in pieces, or this file would be the first to break the rule.
+    places = ["/" + "home/", "/" + "root/", "/" + "Users/", "C:" + r"\\+Users", "/" + "tmp/"]
+    own = [re.escape(str(path)) + r"(?![\w-])" for path in (ROOT, Path(sys.prefix), Path.home())
+           if len(path.parts) > 1]  # fmt: skip
+    return re.findall(r"(?<![\w.~>-])(?:" + "|".join(places + own) + ")", text)
+
+
+def test_no_path_of_a_machine_stands_in_the_repository() -> None:
+    found = {}
+    for path in tracked():
+        hits = machine_paths(path.read_text(encoding="utf-8", errors="ignore"))
+        if hits:
+            found[str(path.relative_to(ROOT))] = sorted(set(hits))
+    assert not found
+
+
+def test_machine_paths_are_recognised() -> None:
+    for text in ("open('/" + "home/me/x')", f"# see {ROOT}/notes", "C:" + "\\Users\\me"):
+        assert machine_paths(text), text
+    inside = "/" + "home/x "
+    assert not machine_paths("data/world" + inside + "https://example.org" + inside)
+
+
+def fresh_python(code: str) -> str:
+    """Run code in a Python of its own and return what it printed."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_the_package_is_cheap() -> None:
+    # CPU seconds of the process, and the best of three: what else the machine does matters little.
+    code = "import labkit, time; print(time.process_time())"
+    assert min(float(fresh_python(code)) for _ in range(3)) <= 1.5
+
+
+def test_the_package_does_not_drag_in_jupyter_plots_or_the_hub() -> None:
+    top = FLOOR["demos"]
+    modules = [module for module in TREES if floor(module) < top]
+    code = f"import sys\nfor m in {modules!r}: __import__(m)\nprint(*sys.modules)"
+    loaded = {name.split(".")[0] for name in fresh_python(code).split()}
+    assert "labkit" in loaded
+    assert not loaded & set(HEAVY)
+
+
+def test_what_the_readme_names_is_there() -> None:
+    from labkit.cli import COMMANDS
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"(?:`|^)make ([a-z]+)", readme, re.MULTILINE)
+    assert {"lab", "test"} <= set(named)
+    assert set(named) <= targets
+    commands = re.findall(r"python -m labkit ([a-z]+)", readme)
+    assert commands
+    assert set(commands) <= set(COMMANDS)
+    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", readme)
+    links += re.findall(r"<img[^>]* src=\"(?!https?:)([^\"]+)\"", readme)
+    missing = [link for link in links if not (ROOT / link).exists()]
+    assert not missing
+
+
+def test_the_readme_says_why_each_dependency_is_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for requirement in project["dependencies"]:
+        name = re.split(r"[\[<>=]", requirement)[0]
+        assert re.search(rf"^\| {name} \|", readme, re.MULTILINE), f"{name} has no row"
+    for extra in project["optional-dependencies"]:
+        assert re.search(rf"^\| `\[{extra}\]` \|", readme, re.MULTILINE), f"{extra} has no row"
+
+
+def sizes() -> str:
+    """Return a line about the package's size, its long files and its long functions."""
+    lines = {path.name if path.parent == PACKAGE else f"{path.parent.name}/{path.name}":
+             path.read_text(encoding="utf-8").count("\n") for path in FILES}  # fmt: skip
+    long_files = [f"{name} ({count})" for name, count in lines.items() if count > 300]
+    functions = [(module, node) for module, tree in TREES.items() for node in ast.walk(tree)
+                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]  # fmt: skip
+    long_functions = [
+        f"{module.removeprefix('labkit.')}.{node.name} ({length})"
+        for module, node in functions
+        if (length := (node.end_lineno or 0) - node.lineno + 1) > 40
+    ]
+    return (
+        f"sizes: {sum(lines.values())} lines in {len(lines)} files; over 300 lines: "
+        f"{', '.join(long_files) or 'none'}; functions over 40 lines: "
+        f"{', '.join(long_functions) or 'none'}"
+    )
+
+
+def test_sizes_are_reported() -> None:
+    assert re.match(r"sizes: \d+ lines in \d+ files; over 300 lines: ", sizes())
+
+
+def test_the_example_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    smaller = {"steps=1000": "steps=2", "size=4000": "size=300", "step % 100": "step % 1",
+               "width=128": "width=8"}  # fmt: skip
+    for whole, small in smaller.items():
+        assert whole in example
+        example = example.replace(whole, small)
+    lines = [f"On day {n} the {n % 7} dogs slept.\n\n" for n in range(3000)]
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / "one.txt").write_text("".join(lines))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
+    assert len(capsys.readouterr().out.splitlines()) == 2

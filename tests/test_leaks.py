@@ -1,0 +1,290 @@
+"""Predictions depend on what the objective allows, on all of it, and on nothing else."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from unittest.mock import patch
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from pairings import PAIRINGS, Pairing, V, batch, named
+from torch import Tensor, nn
+
+from labkit.corpus import Batch
+from labkit.leaks import Dependence, trace
+from labkit.models.gpt import GPT
+from labkit.objectives import MaskedToken, NextToken, Objective, Sum, base, memory, words
+
+
+def segments(given: Batch, objective: Objective) -> list[Batch]:
+    """Two rows; where memory is carried, a segment before them that the second row forgets."""
+    if not getattr(objective, "carry", False):
+        return [given[:2]]
+    before = torch.where(given.tokens < 5, given.tokens, 5 + (given.tokens + 30) % (V - 5))
+    fresh = torch.tensor([False, True, False, False])
+    return [replace(given, tokens=before)[:2], replace(given, fresh=fresh)[:2]]
+
+
+def traced(
+    pairing: Pairing, changed: Callable[[nn.Module], object] = lambda model: None
+) -> Dependence:
+    """What the predictions of a pairing depend on, once `changed` has been done to the model."""
+    objective, model = pairing.objective(), pairing.model()
+    changed(model)
+    return trace(model, objective, segments(pairing.batch(), objective))
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS, ids=lambda pairing: pairing.name)
+def test_predictions_depend_on_all_that_is_allowed_and_on_nothing_else(pairing: Pairing):
+    objective = pairing.objective()
+    if isinstance(objective, Sum):
+        with pytest.raises(ValueError, match="trace each of its parts"):
+            traced(pairing)
+        return
+    found = traced(pairing)
+    assert found.leaks == []
+    assert found.predictions
+    assert found.by_gradient.equal(found.places_allowed)
+    # Only words are exchanged, no special tokens, which say what may be hidden.
+    tokens = [
+        part.tokens[:, :w]
+        for part, w in zip(segments(pairing.batch(), objective), found.widths, strict=True)
+    ]
+    ordinary = torch.cat(tokens, dim=1) >= 5
+    assert (found.by_word & ordinary).equal(found.words_allowed & ordinary)
+
+
+def test_what_is_allowed_is_what_the_lecture_says():
+    """Written out by hand for one row of three models."""
+    given = batch()[:1]
+    left = traced(named("GPT, next word")).words_allowed[:8, 0]
+    assert left.equal(torch.ones(8, 8).tril().bool())
+    everything = traced(named("BERT, masked"))
+    objective = named("BERT, masked").objective()
+    hidden = objective.choose(given, base.Chance(0, 0, given.rows))[0]
+    rows = [n for n, (_, row, _) in enumerate(everything.predictions) if row == 0]
+    assert everything.places_allowed[rows, 0].all()
+    # A word that was replaced is not shown; one that was chosen and kept is.
+    seen = objective.ask(given, base.Chance(0, 0, given.rows)).seen.tokens[0]
+    assert (seen != given.tokens[0])[hidden].any()
+    assert everything.words_allowed[rows, 0].equal((seen == given.tokens[0]).expand(len(rows), -1))
+    permuted = traced(named("XLNet, all permuted"))
+    order = named("XLNet, all permuted").objective().ask(given, base.Chance(0, 0, given.rows)).order
+    for n, (_, row, place) in enumerate(permuted.predictions):
+        if row == 0:
+            assert permuted.words_allowed[n, 0].equal(order.rank[0] < order.rank[0, place])
+
+
+@pytest.mark.parametrize("name", ["XLNet, all permuted", "XLNet, permuted, memory", "XLNet, spans"])
+def test_no_order_leaks(name: str):
+    pairing = named(name)
+    for seed in range(4):
+        objective = pairing.objective()
+        found = trace(pairing.model(), objective, segments(pairing.batch(), objective), seed=seed)
+        assert found.leaks == []
+        assert found.by_gradient.equal(found.places_allowed)
+
+
+def test_memory_reaches_one_segment_further_with_each_layer():
+    """One layer of Transformer-XL sees as far back as its memory; two see beyond."""
+    for layers, reach in ((1, 2), (2, 4)):
+        pairing = named("Transformer-XL, next word")
+        model = pairing.model()
+        model.backbone.remember = 2
+        model.backbone.blocks = model.backbone.blocks[:layers]
+        model.backbone.config = replace(model.backbone.config, layers=layers)
+        tokens = 5 + torch.randperm(V - 5)[:12].view(1, 12)
+        parts = tokens.split(3, dim=1)
+        stream = [Batch.of(part, fresh=torch.tensor([i == 0])) for i, part in enumerate(parts)]
+        found = trace(model, NextToken(carry=True), stream)
+        assert found.leaks == []
+        assert found.by_word.equal(found.words_allowed)
+        # Two words of each segment are read, the last of which are the seventh and the eighth.
+        assert found.words_allowed[0, 0].nonzero()[:, 0].tolist() == list(range(6 - reach, 7))
+
+
+# Planted leaks
+
+
+def add_to_states(mix: Callable[[Tensor], Tensor]) -> Callable[[nn.Module], object]:
+    """Add something to what comes out of the first layer."""
+
+    def plant(model: nn.Module) -> object:
+        def mixed(_: nn.Module, __: object, output: tuple[Tensor, object]) -> tuple[Tensor, object]:
+            return output[0] + mix(output[0]), output[1]
+
+        return model.backbone.blocks[0].register_forward_hook(mixed)
+
+    return plant
+
+
+def forget_nothing(kept, fresh):
+    return recall_of(kept, torch.zeros_like(fresh)) if kept else recall_of(kept, fresh)
+
+
+def hide_long_words_only(self, given, chance):
+    return choose_of(self, given, chance) & (given.tokens % 2 == 0)
+
+
+def queries_that_know_their_word(model: nn.Module) -> None:
+    """The query stream starts from the words, as if it were content."""
+    backbone, streams = model.backbone, model.backbone.two_streams
+
+    def told(tokens_BT, asked_BN, **how):
+        guess = backbone.guess_D
+        del backbone.guess_D
+        backbone.guess_D = backbone.token(tokens_BT.gather(1, asked_BN))
+        found = streams(tokens_BT, asked_BN, **how)
+        del backbone.guess_D
+        backbone.guess_D = guess
+        return found
+
+    backbone.two_streams = told
+
+
+recall_of, choose_of = memory.recall, MaskedToken.choose
+up_to = words.up_to
+
+PLANTED = {
+    "attention without its mask": (
+        "GPT, next word",
+        None,
+        lambda: patch.object(GPT, "_rule", lambda *_: (None, False)),
+    ),
+    "queries that see their own word": (
+        "XLNet, permuted",
+        None,
+        lambda: patch.object(words, "before", lambda order, past=0: up_to(order, past)),
+    ),
+    "queries that start from their own word": (
+        "XLNet, permuted",
+        queries_that_know_their_word,
+        None,
+    ),
+    "content that sees later words": (
+        "XLNet, all permuted",
+        None,
+        lambda: patch.object(
+            words, "up_to", lambda order, past=0: torch.ones_like(up_to(order, past))
+        ),
+    ),
+    "padding that is seen": (
+        "BERT, masked",
+        None,
+        lambda: patch.object(base, "real_keys", lambda real: torch.ones_like(real)[:, None, None]),
+    ),
+    "words that were not hidden": (
+        "BERT, masked",
+        None,
+        lambda: patch.object(words.hiding, "corrupt", lambda tokens, *_, **__: tokens.clone()),
+    ),
+    "a choice that depends on the word": (
+        "BERT, masked",
+        None,
+        lambda: patch.object(MaskedToken, "choose", hide_long_words_only),
+    ),
+    "statistics over the batch": ("BERT, masked", add_to_states(lambda x: x.mean(0)), None),
+    "statistics over the text": (
+        "GPT, next word",
+        add_to_states(lambda x: x.mean(1, keepdim=True)),
+        None,
+    ),
+    "states moved by one": ("GPT-1, next word", add_to_states(lambda x: x.roll(-1, 1)), None),
+    "memory of another text": (
+        "Transformer-XL, next word",
+        None,
+        lambda: patch.object(base, "recall", forget_nothing),
+    ),
+    "states of an LSTM kept for another text": (
+        "AWD-LSTM, next word",
+        None,
+        lambda: patch.object(base, "recall", forget_nothing),
+    ),
+    "directions mixed up": (
+        "ELMo, both directions",
+        None,
+        lambda: patch.object(words, "halves", lambda states: halves_of(states)[::-1]),
+    ),
+}
+halves_of = words.halves
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_leaks_are_found(name: str):
+    pairing, change, put = PLANTED[name]
+    change = change or (lambda model: None)
+    if put is None:
+        found = traced(named(pairing), change)
+    else:
+        with put():
+            found = traced(named(pairing), change)
+    assert found.leaks
+    assert "depends" in str(found.leaks[0])
+    assert traced(named(pairing)).leaks == []
+
+
+def test_packed_documents_do_not_see_each_other():
+    model, tokens = named("GPT, next word").model(), batch().tokens[:1]
+    packed = Batch.of(tokens, documents=torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1]]))
+    assert trace(model, NextToken(), packed).leaks == []
+    with patch.object(base, "same_segment", lambda ids: torch.ones(1, 1, 8, 8, dtype=torch.bool)):
+        found = trace(model, NextToken(), packed)
+    assert {(leak.place, leak.from_place) for leak in found.leaks} == {
+        (place, before) for place in range(4, 8) for before in range(4)
+    }
+
+
+def test_a_query_that_may_see_nothing_sees_nothing():
+    """The first word of a full order, where nothing is given, has nothing to go by."""
+    pairing = named("XLNet, all permuted")
+    tokens = batch().tokens[:1].masked_fill(batch().tokens[:1] < 5, 59)
+    found = trace(pairing.model(), pairing.objective(), Batch.of(tokens))
+    assert found.leaks == []
+    assert found.by_gradient.sum(dim=(1, 2)).sort().values.tolist() == list(range(9))
+
+
+def test_a_batch_that_uses_all_words_is_refused():
+    with pytest.raises(ValueError, match="none is left to exchange"):
+        trace(
+            named("GPT, next word").model(),
+            NextToken(),
+            Batch.of(torch.arange(V)[None, :].view(6, 10)),
+        )
+
+
+# The picture
+
+
+def test_the_picture_shows_each_prediction_and_each_word():
+    given = batch()
+    names = [f"<{word}>" for word in given.tokens[0].tolist()]
+    found = traced(named("BERT, masked"))
+    svg = ElementTree.fromstring(found.picture(0, names))
+    count = sum(row == 0 for _, row, _ in found.predictions)
+    squares = [e.get("fill") for e in svg.iter("{http://www.w3.org/2000/svg}rect")]
+    assert len(squares) == count * 9 + 4
+    assert squares.count("#d62728") == 1
+    texts = [e.text for e in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[:9] == names
+    with patch.object(words.hiding, "corrupt", lambda tokens, *_, **__: tokens.clone()):
+        leaking = traced(named("BERT, masked")).picture(0)
+    # Nothing was hidden: each of the words that are predicted, and not kept, is read by all.
+    hidden = (~found.words_allowed[0, 0]).sum()
+    assert leaking.count("#d62728") == 1 + count * hidden
+
+
+def test_a_leak_is_red_in_the_picture():
+    pairing, _, put = PLANTED["queries that see their own word"]
+    with put():
+        found = traced(named(pairing))
+    in_row = {
+        (leak.place, leak.from_place) for leak in found.leaks if leak.row == leak.from_row == 0
+    }
+    assert found.picture(0).count("#d62728") == 1 + len(in_row)
+
+
+def test_the_pictures_of_the_documentation_are_up_to_date():
+    from draw_leaks import pages
+
+    for path, text in pages().items():
+        assert path.read_text() == text, "draw them again: python tests/draw_leaks.py"

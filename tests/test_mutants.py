@@ -1,0 +1,27 @@
+"""Every known mistake is found, and the page that says so is up to date."""
+
+from functools import lru_cache
+
+import pytest
+from mutants import CHECKS, MUTANTS, TABLE, Mutant, killer, table
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_checks_pass_where_no_mistake_is_made(name: str):
+    CHECKS[name]()
+
+
+@lru_cache
+def found_by(mutant: Mutant) -> str | None:
+    return killer(mutant)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.mistake)
+def test_mutants_are_killed(mutant: Mutant):
+    assert found_by(mutant)
+
+
+def test_the_table_is_up_to_date():
+    killers = {mutant.mistake: found_by(mutant) for mutant in MUTANTS}
+    assert len(killers) == len(MUTANTS) >= 20
+    assert TABLE.read_text() == table(killers), "write it again: python tests/mutants.py"

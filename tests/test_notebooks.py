@@ -1,0 +1,128 @@
+"""A committed notebook has outputs that the tests compare: stripped ones would pass in silence."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labkit.cli.notebooks import PROFILES, dumps, normalised
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NOT_COMPARED = {"nbval-ignore-output", "nbval-skip"}
+
+
+def problems(notebook: dict[str, Any]) -> list[str]:
+    """Return what is wrong with a committed notebook."""
+    found = []
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    counts = [cell["execution_count"] for cell in code]
+    if counts != list(range(1, len(code) + 1)):
+        found.append(f"the cells were not run once, in order: {counts}")
+    if any(output["output_type"] == "error" for cell in code for output in cell["outputs"]):
+        found.append("a cell raised")
+    ignored = [cell for cell in code if NOT_COMPARED & set(cell["metadata"].get("tags", ()))]
+    if len(ignored) > max(2, len(code) // 5):
+        found.append(f"{len(ignored)} cells of {len(code)} are not compared")
+    shown = [cell for cell in code if cell not in ignored and compared(cell)]
+    if 2 * len(shown) < len(code):
+        found.append(f"only {len(shown)} code cells of {len(code)} have an output to compare")
+    if "widgets" in notebook["metadata"]:
+        found.append("the state of widgets is stored")
+    if len(dumps(notebook)) > 500_000:
+        found.append("larger than 500 kB")
+    if normalised(notebook) != notebook:
+        found.append("not normalised: `make notebooks` stores it as it should be")
+    return found + parameter_problems(code)
+
+
+def compared(cell: dict[str, Any]) -> bool:
+    """Say whether a cell has an output that can differ: pictures are not compared."""
+    kinds = [kind for output in cell["outputs"] for kind in output.get("data", {"text": ""})]
+    return any(not kind.startswith("image/") for kind in kinds)
+
+
+def parameter_problems(code: list[dict[str, Any]]) -> list[str]:
+    """Return what is wrong with the cell of the parameters."""
+    cells = [cell for cell in code if "parameters" in cell["metadata"].get("tags", ())]
+    if len(cells) != 1:
+        return [f"{len(cells)} cells are tagged parameters"]
+    source = "".join(cells[0]["source"])
+    found = [f"the parameter {name} is missing, or has no type" for name in ("profile", "seed")
+             if not re.search(rf"^{name}: ", source, re.MULTILINE)]  # fmt: skip
+    profile = re.search(r"^profile: .*?= [\"'](\w+)[\"']", source, re.MULTILINE)
+    if profile and profile[1] not in PROFILES:
+        found.append(f"there is no profile {profile[1]}")
+    return found
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_committed_notebook_is_sound(path: Path) -> None:
+    assert not problems(json.loads(path.read_text(encoding="utf-8")))
+
+
+def test_there_are_notebooks() -> None:
+    assert (ROOT / "notebooks" / "00_start_here.ipynb") in NOTEBOOKS
+
+
+def sound() -> dict[str, Any]:
+    """Return a small notebook with nothing wrong."""
+    sources = ['profile: str = "smoke"\nseed: int = 0\nprint(seed)', "print(1)", "print(2)"]
+    cells = [
+        {
+            "cell_type": "code", "id": f"c{number}", "execution_count": number, "source": source,
+            "metadata": {"tags": ["parameters"]} if number == 1 else {},
+            "outputs": [{"output_type": "stream", "name": "stdout", "text": f"{number}\n"}],
+        }
+        for number, source in enumerate(sources, start=1)
+    ]  # fmt: skip
+    return normalised({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+def test_the_guard_lets_a_sound_notebook_pass() -> None:
+    assert problems(sound()) == []
+
+
+def strip(cells: list[dict[str, Any]]) -> None:
+    for cell in cells:
+        cell["outputs"] = []
+
+
+def only_pictures(cells: list[dict[str, Any]]) -> None:
+    for cell in cells:
+        cell["outputs"] = [
+            {"output_type": "display_data", "metadata": {}, "data": {"image/png": "x"}}
+        ]
+
+
+SPOILERS = {
+    "output to compare": strip,
+    "have an output": only_pictures,
+    "in order": lambda cells: cells[0].update(execution_count=7),
+    "raised": lambda cells: cells[1]["outputs"].append(
+        {"output_type": "error", "ename": "E", "evalue": "", "traceback": []}
+    ),
+    "not compared": lambda cells: [
+        c["metadata"].setdefault("tags", []).append("nbval-skip") for c in cells
+    ],
+    "500 kB": lambda cells: cells[2].update(source="x" * 600_000),
+    "tagged parameters": lambda cells: cells[0].update(metadata={}),
+    "parameter seed": lambda cells: cells[0].update(source='profile: str = "smoke"'),
+    "no profile tiny": lambda cells: cells[0].update(source='profile: str = "tiny"\nseed: int = 0'),
+    "not normalised": lambda cells: cells[0]["metadata"].update(execution={"start": "now"}),
+}
+
+
+@pytest.mark.parametrize("message", SPOILERS)
+def test_the_guard_catches(message: str) -> None:
+    notebook = sound()
+    SPOILERS[message](notebook["cells"])
+    assert any(message in problem for problem in problems(notebook))
+
+
+def test_the_guard_catches_stored_widgets() -> None:
+    notebook = sound()
+    notebook["metadata"]["widgets"] = {}
+    assert "the state of widgets is stored" in problems(notebook)

@@ -1,0 +1,129 @@
+"""The wheel works without the checkout, and the files that name dependencies agree."""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from labkit import __version__
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CONDA_NAMES = {"torch": "pytorch-cpu", "matplotlib": "matplotlib-base"}
+
+
+def run(*words: object, cwd: Path) -> str:
+    """Run a program without the settings of this one and return what it printed."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    done = subprocess.run(
+        [str(word) for word in words], cwd=cwd, env=kept, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the Python of a fresh environment in which the wheel is installed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    tracked = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
+    for name in filter(None, tracked):
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    offline = ("-q", "--no-deps", "--no-index")
+    run(*pip, "wheel", *offline, "--no-build-isolation", "-w", folder, source, cwd=folder)
+    [wheel] = folder.glob("labkit-*.whl")
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "env", cwd=folder)
+    python = folder / "env" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    run(*pip, "--python", python, "install", *offline, wheel, cwd=folder)
+    # The libraries are those of this environment: the test is about the wheel, not about them.
+    own = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder)
+    Path(own.strip(), "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def test_the_wheel_runs_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    said = run(installed, "-c", "import labkit; print(labkit.__version__, labkit.__file__)",
+               cwd=tmp_path)  # fmt: skip
+    version, place = said.split(maxsplit=1)
+    assert version == __version__
+    assert not Path(place.strip()).is_relative_to(ROOT)
+    assert "usage: python -m labkit" in run(installed, "-m", "labkit", cwd=tmp_path)
+    said = run(installed, "-m", "labkit", "doctor", cwd=tmp_path)
+    assert "an installed package" in said
+    assert "[cluster]" in said
+
+
+def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in sorted((ROOT / "labkit").rglob("*.py"))
+        if path.stem not in ("__init__", "__main__")
+    ]
+    run(installed, "-c", f"import importlib\nfor n in {names!r}: importlib.import_module(n)",
+        cwd=tmp_path)  # fmt: skip
+
+
+def test_the_data_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    code = "from labkit.paths import data_path, checkout; print(data_path()); assert not checkout()"
+    folder = Path(run(installed, "-c", code, cwd=tmp_path).strip())
+    assert not folder.is_relative_to(ROOT)
+    tracked = run("git", "ls-files", "-z", "data", cwd=ROOT).split("\0")
+    names = [name for name in tracked if name and (ROOT / name).is_file()]
+    assert names
+    for name in names:
+        assert (folder.parent / name).read_bytes() == (ROOT / name).read_bytes(), name
+
+
+def bounds(lines: list[str]) -> dict[str, str]:
+    """Return name → lower bound of requirements."""
+    found = [re.fullmatch(r"([\w.-]+)(?:\[\w+\])?>=([\d.]+)", line) for line in lines]
+    assert all(found), f"a name and a lower bound in each of {lines}"
+    return {match[1]: match[2] for match in found if match}
+
+
+def test_every_requirement_has_a_lower_bound_and_a_pin() -> None:
+    pins = dict(
+        line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if not line.startswith("#")
+    )  # fmt: skip
+    assert pins["torch"] == "2.13.0"
+    pinned = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pins.items()}
+    for lines in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()):
+        for name, bound in bounds(lines).items():
+            version = pinned[re.sub(r"[-_.]+", "-", name).lower()]
+            assert numbers(version) >= numbers(bound), name
+
+
+def numbers(version: str) -> list[int]:
+    """Return the numbers of a version."""
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def test_environment_yml_equals_pyproject() -> None:
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    assert conda[-2:] == ["pip", {"pip": ["-e ."]}]
+    expected = bounds(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["lecture"])
+    expected = {CONDA_NAMES.get(name, name): bound for name, bound in expected.items()}
+    expected["python"] = PROJECT["requires-python"].removeprefix(">=")
+    assert bounds(conda[:-2]) == expected
+
+
+def test_no_index_is_named() -> None:
+    for name in ("constraints.txt", "pyproject.toml", "environment.yml", "Makefile", ".ci/run"):
+        assert not re.search(r"https?://|index-url|find-links", (ROOT / name).read_text()), name
+
+
+def test_citation_has_the_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == __version__
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()

@@ -1,0 +1,67 @@
+"""Prompts: likelihoods against one text at a time, and the exact best for the language."""
+
+import pytest
+import torch
+
+from labkit.blocks import LanguageModel
+from labkit.heads import NextWord
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.prompting import accuracy, choose, log_likelihoods, shots
+from labkit.world import load_world
+
+PROMPTS, ANSWERS = [[1, 2, 3], [4], [5, 6, 7, 8, 9]], [[1], [2, 3], [4, 5, 6]]
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    torch.manual_seed(0)
+    backbone = GPT(GPTConfig(vocabulary=11, width=16, layers=2, heads=2, context=20))
+    built = LanguageModel(backbone, NextWord(backbone.token)).eval()
+    for parameter in built.parameters():
+        parameter.data *= 3
+    return built
+
+
+@pytest.mark.parametrize("rows", [1, 2, 64])
+def test_likelihoods_are_those_of_each_text_alone(model, rows):
+    found = log_likelihoods(model, PROMPTS, ANSWERS, rows=rows)
+    for i, prompt in enumerate(PROMPTS):
+        for j, answer in enumerate(ANSWERS):
+            said = model(torch.tensor([prompt + answer]))[0].log_softmax(-1)
+            places = range(len(prompt) - 1, len(prompt) + len(answer) - 1)
+            expected = sum(said[p, w].item() for p, w in zip(places, answer, strict=True))
+            assert found[i, j].item() == pytest.approx(expected, abs=1e-4)
+
+
+def test_calibration_takes_off_what_a_blank_prompt_likes(model):
+    plain = choose(model, PROMPTS, ANSWERS)
+    assert plain.answers == plain.probabilities.argmax(1).tolist()
+    blank = choose(model, [PROMPTS[0]], ANSWERS, blank=PROMPTS[0])
+    torch.testing.assert_close(blank.probabilities, torch.full((1, 3), 1 / 3))
+
+
+def test_the_exact_best_rises_with_every_shot():
+    world = load_world()
+    documents = [d for d in world.sample(documents=1500, seed=0) if d.annotations.relation]
+    best = []
+    for k in (0, 1, 2, 3):
+        asked = shots(documents, k)[:120]
+        assert all(shot.prompt[-1] == ":" and shot.prompt.count(":") == k + 1 for shot in asked)
+
+        def guess(prompt: list[str]) -> str:
+            return world.vocabulary[int(world.next_word(prompt).argmax())]
+
+        best.append(accuracy(asked, guess))
+    assert best[0] < best[1] < 1
+    assert best[3] > 0.85
+
+
+def test_bad_prompts_are_refused(model):
+    with pytest.raises(ValueError, match="empty"):
+        log_likelihoods(model, [[]], ANSWERS)
+    with pytest.raises(ValueError, match="empty"):
+        log_likelihoods(model, PROMPTS, [])
+    with pytest.raises(ValueError, match="-1 shots"):
+        shots([], -1)
+    with pytest.raises(ValueError, match="no prompts"):
+        accuracy([], lambda prompt: "")

@@ -1,0 +1,74 @@
+"""Scaling laws: runs that follow a law give it back; resampling covers it."""
+
+import numpy as np
+import pytest
+
+from labkit import cost_tables, scaling
+from labkit.scaling import Run
+
+SIZES, TEXTS = (2e4, 8e4, 3e5, 1e6), (2e5, 1e6, 4e6, 2e7)
+
+
+def runs(a=40.0, alpha=0.5, b=300.0, beta=0.4, noise=0.0, seed=0) -> list[Run]:
+    rng = np.random.default_rng(seed)
+    return [
+        Run(n, d, (a * n**-alpha + b * d**-beta) * np.exp(noise * rng.normal()))
+        for n in SIZES
+        for d in TEXTS
+    ]
+
+
+@pytest.mark.parametrize("law", [(40, 0.5, 300, 0.4), (5, 0.2, 2000, 0.6), (400, 0.9, 20, 0.25)])
+def test_exact_runs_give_the_law_back(law):
+    a, alpha, b, beta = law
+    found = scaling.fit(runs(a, alpha, b, beta), resamples=5)
+    assert found[:4] == pytest.approx((a, alpha, b, beta), rel=1e-4)
+    assert found.error < 1e-6
+    assert found.compute_exponent == pytest.approx(beta / (alpha + beta), rel=1e-4)
+    assert found.excess(SIZES[0], TEXTS[0]) == pytest.approx(runs(a, alpha, b, beta)[0].excess)
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    covered = 0
+    for seed in range(40):
+        found = scaling.fit(runs(noise=0.03, seed=seed), resamples=100)
+        low, high = found.intervals["beta"]
+        covered += low <= 0.4 <= high
+    assert 28 <= covered <= 40
+
+
+def test_a_wrong_floor_moves_the_exponents():
+    """Why a known floor matters: a tenth of a nat too high, and beta is another."""
+    right = scaling.fit(runs(), resamples=5)
+    shifted = [run._replace(excess=run.excess - 0.1) for run in runs()]
+    wrong = scaling.fit(shifted, resamples=5)
+    assert abs(wrong.beta - right.beta) > 0.02
+
+
+def test_too_few_runs_and_runs_below_the_floor_are_refused():
+    with pytest.raises(ValueError, match="2 sizes and 4 amounts"):
+        scaling.fit(runs()[:8])
+    with pytest.raises(ValueError, match="not above the floor"):
+        scaling.fit([run._replace(excess=-0.1) for run in runs()])
+    with pytest.raises(ValueError, match="2 different points"):
+        scaling.power([1, 2], [1, 2])
+
+
+def test_a_power_law_gives_its_exponent_back():
+    x = np.logspace(1, 5, 9)
+    found = scaling.power(x, 3 * x**0.7)
+    assert found[:2] == pytest.approx((3, 0.7))
+    assert found.interval == pytest.approx((0.7, 0.7))
+
+
+def test_the_published_points_of_chinchilla_say_one_half():
+    """Size and text grow alike with the operations: the finding of the paper, from its table."""
+    rows = cost_tables.read("chinchilla_table_3")
+    flop, n, d = ([float(row[name]) for row in rows] for name in ("flop", "parameters", "tokens"))
+    size, text = scaling.power(flop, n), scaling.power(flop, d)
+    assert size.exponent == pytest.approx(0.5, abs=0.01)
+    assert text.exponent == pytest.approx(0.5, abs=0.01)
+    assert size.exponent + text.exponent == pytest.approx(1, abs=0.01)
+    # Six operations for each parameter and token: the table agrees with itself.
+    for c, size_, text_ in zip(flop, n, d, strict=True):
+        assert 6 * size_ * text_ == pytest.approx(c, rel=0.06)

