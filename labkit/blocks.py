@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from labkit.attention import KeysValues
 from labkit.dropout import Dropout
@@ -88,7 +89,7 @@ class Experts(nn.Module):
 
     y = sum over the `used` likeliest experts e of p_e FeedForward_e(x), with p = softmax(router(x))
     scaled to sum to one over those. More experts mean more parameters, but not more operations.
-    Shazeer et al. 2017, section 2; the losses below are Fedus et al. 2021, section 2.2.
+    Shazeer et al. 2017, section 2; the loss that keeps them all at work is `balance`, below.
     """
 
     def __init__(
@@ -138,8 +139,9 @@ def routed(model: nn.Module) -> Iterator[list[Tensor]]:
 def balance(scores: Tensor, used: int) -> Tensor:
     """How unevenly a router [N, experts] shares out its work: 1 when even, experts / used at worst.
 
-    experts * sum_e (share of the choices that fell on e) * (mean probability of e): the first
-    factor has no gradient, the second lowers whatever was chosen too often.
+    experts * sum_e (share of the choices that fell on e) * (mean probability of e), the first of
+    which has no gradient, so that it lowers whatever was chosen too often.
+    Fedus, Zoph and Shazeer 2021, section 2.2. Give the scores of the positions that count.
     """
     likely = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
     chosen = likely.topk(used, dim=-1).indices
@@ -203,3 +205,21 @@ def initialise(model: nn.Module, std: float = 0.02) -> None:
             module.weight.normal_(std=std)
         if isinstance(module, nn.Linear) and module.bias is not None:
             module.bias.zero_()
+
+
+class Undrawn(TorchFunctionMode):
+    """Builds models without drawing their weights, which takes long where a file overwrites them.
+
+    with Undrawn():
+        model = GPT(config)
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Every function of torch does its work, but random weights stay what memory held."""
+        kwargs = kwargs or {}
+        # torch's own normal_ and uniform_, and what torch.nn.init makes of them.
+        if getattr(function, "__name__", "").endswith(("normal_", "uniform_")):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)

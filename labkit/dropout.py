@@ -6,10 +6,15 @@ text: of the features (locked), of the words, of the weights from state to state
 the expected value and do nothing outside of training. Read `LockedDropout` first.
 """
 
+import warnings
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+
+# On a GPU torch would like weights to lie side by side; dropped ones are new each time and cannot.
+warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
 
 
 def check_rate(rate: float) -> float:

@@ -129,14 +129,14 @@ class Optimizers:
 
     def tensors(self) -> dict[str, Tensor]:
         """All that the optimizers remember, under the names of the parameters."""
-        names = {id(parameter): name for name, parameter in self.parameters.items()}
-        return {
-            f"{names[id(parameter)]}|{key}": whole(value)
-            for optimizer in self.all
-            for parameter, state in optimizer.state.items()
-            for key, value in state.items()
-            if isinstance(value, Tensor)
-        }
+        found = {}
+        # In one order for all processes: to put a tensor together, all of them must ask for it.
+        for name, parameter in self.parameters.items():
+            for optimizer in self.all:
+                for key, value in sorted(optimizer.state.get(parameter, {}).items()):
+                    if isinstance(value, Tensor):
+                        found[f"{name}|{key}"] = whole(value)
+        return found
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Remember what was saved, and nothing else."""

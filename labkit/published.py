@@ -9,6 +9,7 @@ used twice counts once.  Where the printed figure is another, the row says why.
     published.build("gpt2-xl")            1,557,611,200 parameters, on the meta device
 """
 
+import contextlib
 import functools
 import textwrap
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from labkit.blocks import Undrawn
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
@@ -260,7 +262,9 @@ def row(name: str) -> Published:
 def build(name: str, device: torch.device | str = "meta") -> nn.Module:
     """The backbone of a published size, its weights newly drawn; on "meta", it has no numbers."""
     config = row(name).config
-    with torch.device(device):
+    # There is nothing to draw where there are no numbers.
+    drawn = Undrawn() if torch.device(device).type == "meta" else contextlib.nullcontext()
+    with torch.device(device), drawn:
         return MODELS[type(config)](config)
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from labkit.blocks import Classifier, LanguageModel
+from labkit.heads import Span
 
 _BERT = {
     "vocab_size": 61,
@@ -38,16 +39,20 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "BertForMaskedLM": ("BertConfig", _BERT),
     "BertForPreTraining": ("BertConfig", _BERT),
     "BertForSequenceClassification": ("BertConfig", {**_BERT, "num_labels": 3}),
+    "BertForQuestionAnswering": ("BertConfig", _BERT),
     "RobertaModel": ("RobertaConfig", _ROBERTA),
     "RobertaForMaskedLM": ("RobertaConfig", _ROBERTA),
     "RobertaForSequenceClassification": ("RobertaConfig", {**_ROBERTA, "num_labels": 3}),
+    "RobertaForQuestionAnswering": ("RobertaConfig", _ROBERTA),
     "AlbertModel": ("AlbertConfig", _ALBERT),
     "AlbertForMaskedLM": ("AlbertConfig", _ALBERT),
     "AlbertForPreTraining": ("AlbertConfig", _ALBERT),
     "AlbertForSequenceClassification": ("AlbertConfig", {**_ALBERT, "num_labels": 3}),
+    "AlbertForQuestionAnswering": ("AlbertConfig", _ALBERT),
     "DistilBertModel": ("DistilBertConfig", _DISTIL),
     "DistilBertForMaskedLM": ("DistilBertConfig", _DISTIL),
     "DistilBertForSequenceClassification": ("DistilBertConfig", {**_DISTIL, "num_labels": 3}),
+    "DistilBertForQuestionAnswering": ("DistilBertConfig", _DISTIL),
     "XLNetModel": ("XLNetConfig", _XLNET),
     "XLNetLMHeadModel": ("XLNetConfig", _XLNET),
     "XLNetForSequenceClassification": ("XLNetConfig", {**_XLNET, "num_labels": 3}),
@@ -82,6 +87,8 @@ def answers(model: Any, tokens_BT: Tensor) -> list[Tensor]:
     """What a reference model says: its head's scores, or its states."""
     with torch.no_grad():
         said = model(tokens_BT)
+    if hasattr(said, "start_logits"):
+        return [torch.stack([said.start_logits, said.end_logits], dim=-1)]
     if hasattr(said, "prediction_logits"):
         other = getattr(said, "seq_relationship_logits", getattr(said, "sop_logits", None))
         return [said.prediction_logits, other]
@@ -95,6 +102,8 @@ def our_answers(model: Any, tokens_BT: Tensor) -> list[Tensor]:
             hidden_BTD = model.backbone(tokens_BT).hidden
             words = [model.head(hidden_BTD)]
             return words + ([model.pair(hidden_BTD[:, 0])] if hasattr(model, "pair") else [])
+        if isinstance(model, Classifier) and isinstance(model.head, Span):
+            return [model(tokens_BT)]
         if isinstance(model, Classifier):
             # XLNet answers from the last position, where its releases put the mark of a text.
             place = -1 if type(model.backbone).__name__ == "XLNet" else 0

@@ -317,6 +317,19 @@ def test_long_sentences_keep_the_place_where_they_meet():
             assert len(row) == 15
 
 
+def test_a_cut_within_a_word_does_not_join_it_to_the_frame():
+    stories = ["lowestlowest " * 9 + ". slower " * 9 for _ in range(3)]
+    tokenizer = Tokenizer.word_pieces(stories, 22)
+    corpus = tokenize(from_documents(stories), tokenizer)
+    cut = 0
+    for length in range(9, 20):
+        batch = Pairs(corpus, length, "order", fill=False, batch=8).at(0)
+        for row, words in zip(pieces(batch, tokenizer), batch.words.tolist(), strict=True):
+            cut += row[1].startswith("##")
+            assert words[1] == words[0] + 1
+    assert cut > 0
+
+
 def test_corpora_without_separators_pair_alike():
     bare = tokenize(from_documents(STORIES), WORDS, end=False)
     for question in ("next", "order"):

@@ -75,6 +75,16 @@ def test_what_is_allowed_is_what_the_lecture_says():
             assert permuted.words_allowed[n, 0].equal(order.rank[0] < order.rank[0, place])
 
 
+@pytest.mark.parametrize("name", ["XLNet, all permuted", "XLNet, permuted, memory", "XLNet, spans"])
+def test_no_order_leaks(name: str):
+    pairing = named(name)
+    for seed in range(4):
+        objective = pairing.objective()
+        found = trace(pairing.model(), objective, segments(pairing.batch(), objective), seed=seed)
+        assert found.leaks == []
+        assert found.by_gradient.equal(found.places_allowed)
+
+
 def test_memory_reaches_one_segment_further_with_each_layer():
     """One layer of Transformer-XL sees as far back as its memory; two see beyond."""
     for layers, reach in ((1, 2), (2, 4)):
@@ -271,3 +281,10 @@ def test_a_leak_is_red_in_the_picture():
         (leak.place, leak.from_place) for leak in found.leaks if leak.row == leak.from_row == 0
     }
     assert found.picture(0).count("#d62728") == 1 + len(in_row)
+
+
+def test_the_pictures_of_the_documentation_are_up_to_date():
+    from draw_leaks import pages
+
+    for path, text in pages().items():
+        assert path.read_text() == text, "draw them again: python tests/draw_leaks.py"

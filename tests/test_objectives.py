@@ -10,6 +10,7 @@ from pairings import (
     COUNTS,
     MASK,
     PAIRINGS,
+    SMALL,
     VOCABULARY,
     Pairing,
     V,
@@ -26,9 +27,14 @@ from pairings import (
 from shapes import checked_shapes
 from torch import Tensor, nn
 
+from labkit.blocks import LanguageModel
 from labkit.chance import Chance
-from labkit.corpus import Batch
+from labkit.corpus import Batch, Pairs, Streams, Windows, from_documents, tokenize
+from labkit.heads import Label, MaskedWord, NextWord
 from labkit.hiding import ordinary
+from labkit.models.bert import BERT, BERTConfig
+from labkit.models.elmo import Mixed, WeightedSum
+from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.word_vectors import draw, noise_law
 from labkit.objectives import (
     CBOW,
@@ -43,12 +49,14 @@ from labkit.objectives import (
     Objective,
     Outcome,
     Permutation,
+    SentenceOrder,
     SkipGram,
     Sum,
     auxiliary,
     combine,
     total,
 )
+from labkit.tokenizers import Tokenizer
 
 every = pytest.mark.parametrize("pairing", PAIRINGS, ids=lambda pairing: pairing.name)
 
@@ -514,3 +522,65 @@ def test_memory_of_other_rows_is_refused():
     goes_on = Batch.of(text(3, 5), fresh=torch.zeros(3, dtype=torch.bool))
     with pytest.raises(ValueError, match="memory is of 2 rows, the batch has 3"):
         run(objective, model, goes_on, memory=memory)
+
+
+# With batches of the corpus
+
+
+def test_batches_of_the_corpus_can_be_asked():
+    stories = [f"{a} b c . d {a} e . f g {a} h ." for a in ("one", "two", "three", "four")]
+    tokenizer = Tokenizer.words(stories)
+    tokens = tokenize(from_documents(stories), tokenizer)
+    vocabulary = tokenizer.vocabulary
+    hide = MaskedToken(vocabulary=vocabulary, rate=0.5)
+    torch.manual_seed(0)
+    backbone = BERT(BERTConfig(vocabulary.size, **SMALL))
+    model = LanguageModel(backbone, MaskedWord(backbone.token, 16))
+    model.pair = Label(16, 2)
+    gpt_ = GPT(GPTConfig(vocabulary.size, **SMALL))
+    left = LanguageModel(gpt_, NextWord(gpt_.token))
+    asked = [
+        (Pairs(tokens, 14, "next", batch=4), Both(parts=(hide, NextSentence(head="pair"))), model),
+        (Pairs(tokens, 14, "order", batch=4), SentenceOrder(head="pair"), model),
+        (Windows(tokens, 12, batch=4), hide, model),
+        (
+            Windows(tokens, 12, batch=4, apart=True),
+            NextToken(),
+            left,
+        ),
+    ]
+    for batches, objective, each in asked:
+        outcome = run(objective, each, batches.at(0))
+        assert outcome.count > 0
+        assert outcome.loss.isfinite()
+
+
+def test_a_stream_is_read_once_from_its_first_word_to_its_last():
+    stories = [" ".join(f"w{i}" for i in range(40))]
+    tokenizer = Tokenizer.words(stories)
+    streams = Streams(tokenize(from_documents(stories), tokenizer), 6, batch=2)
+    objective, targets = NextToken(carry=True), []
+    for step in range(3):
+        given = streams.at(step)
+        assert given.fresh.all() == (step == 0)
+        asked = objective.ask(given, chance(given)).asked["word"]
+        targets.append(asked.targets_N.view(2, -1))
+    rows = torch.cat(targets, 1)
+    texts = [tokenizer.decode(row) for row in rows]
+    for text_ in texts:
+        numbers = [int(word[1:]) for word in text_.split()]
+        assert numbers == list(range(numbers[0], numbers[0] + 18))
+
+
+def test_wrapped_backbones_read_as_they_do_alone():
+    """A mix of layers is still told its segments, and still looks left."""
+    given = batch()
+    for name in ("BERT, label", "GPT, label"):
+        pairing = named(name)
+        model, objective = pairing.model(), pairing.objective()
+        expected = run(objective, model, given).loss
+        model.backbone = Mixed(model.backbone, WeightedSum(3))
+        model.backbone.mix.double()
+        # All the weight on the last layer.
+        model.backbone.mix.weights.data = torch.tensor([0.0, 0.0, 1e4]).double()
+        assert torch.allclose(run(objective, model, given).loss, expected)

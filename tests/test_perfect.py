@@ -103,9 +103,6 @@ class Knows:
     def __init__(self, law: Callable[[Tensor, int], Tensor], looks: str = "all") -> None:
         self.law, self.looks = law, looks
 
-    def forward(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
-        return self(tokens_BT)
-
     def __call__(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
         rows = [[self.law(row, t) for t in range(len(row))] for row in tokens_BT]
         return States((torch.stack([torch.stack(row) for row in rows]),))
@@ -200,9 +197,6 @@ class KnowsOrders:
     """Two streams that know the chain: a query sees what its mask lets it see."""
 
     config = SimpleNamespace(vocabulary=V)
-
-    def forward(self) -> None:
-        """Takes no segments."""
 
     def two_streams(self, tokens_BT, asked_BN, *, mask, query_mask, memory):
         rows = [
@@ -395,9 +389,6 @@ class KnowsWorld:
         self.world, self.looks, self.law = world, looks, law
         self.config = SimpleNamespace(vocabulary=len(world.vocabulary))
 
-    def forward(self) -> None:
-        """Takes no segments."""
-
     def __call__(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
         rows = []
         for row in tokens_BT.numpy():
@@ -427,6 +418,24 @@ def test_next_word_of_the_language(world, texts):
     found = loss(NextToken(), model(KnowsWorld(world, "left", law)), given)
     logs = world.log_probabilities(texts)
     assert found == pytest.approx(mean_of([-each for each in logs]).mean, rel=1e-10)
+
+
+def test_both_directions_of_the_language(world, texts):
+    size = len(world.vocabulary)
+
+    def law(text: np.ndarray, t: int) -> Tensor:
+        # What stands after the end of a document, or before its beginning, is not asked.
+        ahead = world.next_word(text[: t + 1]) if text[t] else np.ones(size)
+        back = world.next_word(text[t:], direction="backward") if t else np.ones(size)
+        return torch.cat([log(ahead), log(back)])
+
+    given, _ = rows_of(world, texts)
+    forward = np.concatenate([each[1:] for each in world.log_probabilities(texts)])
+    backward = np.concatenate(
+        [each[:-1] for each in world.log_probabilities(texts, direction="backward")]
+    )
+    found = loss(BothDirections(), model(KnowsWorld(world, "both", law)), given)
+    assert found == pytest.approx(-(forward.mean() + backward.mean()) / 2, rel=1e-10)
 
 
 def test_masked_words_of_the_language(world, texts):

@@ -198,8 +198,9 @@ def test_a_tied_copy_must_be_a_copy(tmp_path: Path) -> None:
         weights.load(tmp_path)
 
 
-def test_a_head_that_is_not_tied(tmp_path: Path) -> None:
-    theirs = write_release("GPT2LMHeadModel", tmp_path / "theirs", tie_word_embeddings=False)
+@pytest.mark.parametrize("name", ["OpenAIGPTLMHeadModel", "GPT2LMHeadModel", "XLNetLMHeadModel"])
+def test_a_head_that_is_not_tied(name: str, tmp_path: Path) -> None:
+    theirs = write_release(name, tmp_path / "theirs", tie_word_embeddings=False)
     ours = weights.load(tmp_path / "theirs")
     assert isinstance(ours, LanguageModel)
     assert ours.head.words.weight is not ours.backbone.token.weight
@@ -208,6 +209,8 @@ def test_a_head_that_is_not_tied(tmp_path: Path) -> None:
     )
     weights.save_release(ours, tmp_path / "ours")
     assert same(weights.load(tmp_path / "ours"), ours)
+    files = [load_file(tmp_path / who / "model.safetensors") for who in ("theirs", "ours")]
+    assert files[0].keys() == files[1].keys()
     weights.save(ours, tmp_path / "own")
     assert same(weights.load(tmp_path / "own"), ours)
 
@@ -319,7 +322,7 @@ def our_models() -> dict[str, nn.Module]:
         "xlnet": XLNet(XLNetConfig(61, 16, 2, 4)),
         "transformer": Transformer(TransformerConfig(61, 16, 2, 4, 24)),
         "rnn": Classifier(rnn, Pooled(16, 3, parts=("mean", "last"), dropout=0.1)),
-        "convolutions": Convolutions(ConvolutionsConfig(61, 8, 4, kernels=(2, 3))),
+        "convolutions": Convolutions(ConvolutionsConfig(61, 8, 4, kernels=(3, 5))),
         "bag": Bag(BagConfig(61, 8)),
         "vectors": WordVectors(WordVectorsConfig(61, 8)),
         "awd_lstm": LanguageModel(awd, NextWord(awd.token, bias=True)),

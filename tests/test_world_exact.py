@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from world_reference import Reference, all_paths
 
-from labkit.world import END, World
+from labkit.world import END, World, facts
 from labkit.world.floors import floor
 from labkit.world.grammar import read
 from labkit.world.loading import world_from_text
@@ -107,7 +107,9 @@ def test_backward(world: World, reference: Reference, texts: list[tuple[str, ...
 
 
 @pytest.mark.parametrize("reach", [1, 2, 4])
-def test_reach(world: World, reference: Reference, texts: list[tuple[str, ...]], reach: int) -> None:
+def test_reach(
+    world: World, reference: Reference, texts: list[tuple[str, ...]], reach: int
+) -> None:
     for words in texts[::3]:
         logs = world.log_probability(words, reach=reach)
         back = world.log_probability(words, reach=reach, direction="backward")
@@ -133,14 +135,21 @@ def test_next_word_both_ways(world: World, reference: Reference) -> None:
         for number, word in enumerate(world.vocabulary):
             exact = reference.prefix((*words, word)) / whole
             assert law[number] == pytest.approx(exact, abs=1e-12)
-    for words in [("park", ".", END), ("went", "to", "the"), ("is", "in", "oslo", "."), ("anna", "lived")]:
+    for words in [
+        ("park", ".", END),
+        ("went", "to", "the"),
+        ("is", "in", "oslo", "."),
+        ("anna", "lived"),
+    ]:
         law = world.next_word(words, direction="backward")
         assert law.sum() == pytest.approx(1, abs=1e-12)
         whole = reference.anywhere(words)
         begins = reference.prefix(words) / reference.length
         assert law[0] == pytest.approx(begins / whole, abs=1e-12)
         for number, word in enumerate(world.vocabulary[1:], start=1):
-            assert law[number] == pytest.approx(reference.anywhere((word, *words)) / whole, abs=1e-12)
+            assert law[number] == pytest.approx(
+                reference.anywhere((word, *words)) / whole, abs=1e-12
+            )
 
 
 def hidden_sets(words: tuple[str, ...], random: np.random.Generator) -> list[list[int]]:
@@ -187,8 +196,17 @@ def test_hidden_words_of_a_text_cut_off(world: World, reference: Reference) -> N
         np.testing.assert_allclose(law, law_at(world, alike, t), atol=1e-12)
 
 
-def test_noisy_words(world: World, reference: Reference, texts: list[tuple[str, ...]]) -> None:
+@pytest.mark.parametrize(("negligible", "error"), [(math.inf, 1e-12), (facts.NEGLIGIBLE, 1e-8)])
+def test_noisy_words(
+    world: World,
+    reference: Reference,
+    texts: list[tuple[str, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+    negligible: float,
+    error: float,
+) -> None:
     """A channel that keeps or replaces words, with laws asked for hidden and for noisy positions."""
+    monkeypatch.setattr(facts, "NEGLIGIBLE", negligible)
     random = np.random.default_rng(1)
     size = len(world.vocabulary)
     for words in texts[::3]:
@@ -208,13 +226,16 @@ def test_noisy_words(world: World, reference: Reference, texts: list[tuple[str, 
                 weights[other] *= noise + keep * (world.machine.number[other[t]] == shown)
         laws = world.laws([(text, want, noisy)], "document")[0]
         for law, t in zip(laws, want, strict=True):
-            np.testing.assert_allclose(law, law_at(world, weights, t), atol=1e-12)
+            np.testing.assert_allclose(law, law_at(world, weights, t), atol=error)
 
 
 @pytest.mark.parametrize(
-    ("of", "where"), [("topic", "topics"), ("feeling", "feelings"), ("relation", "relations"), ("sense", "senses")]
+    ("of", "where"),
+    [("topic", "topics"), ("feeling", "feelings"), ("relation", "relations"), ("sense", "senses")],
 )
-def test_meanings(world: World, reference: Reference, texts: list[tuple[str, ...]], of: str, where: str) -> None:
+def test_meanings(
+    world: World, reference: Reference, texts: list[tuple[str, ...]], of: str, where: str
+) -> None:
     places = [(words, t) for words in texts for t in range(len(words))]
     for (words, t), found in zip(places, world.posteriors(places, of), strict=True):
         exact: dict[str, float] = {}
@@ -234,7 +255,9 @@ def test_sentences(world: World, reference: Reference) -> None:
                 starts[path.words[a:z]] = starts.get(path.words[a:z], 0.0) + path.chance
     total = sum(starts.values())
     for words, weight in starts.items():
-        assert world.sentence_log_probability(words) == pytest.approx(math.log(weight / total), abs=1e-11)
+        assert world.sentence_log_probability(words) == pytest.approx(
+            math.log(weight / total), abs=1e-11
+        )
     assert not world.is_sentence(("anna", "lived", "in", "rome"))
     assert not world.is_sentence(("anna", "lived", "in", "keys", "."))
     assert not world.is_sentence(("anna", "lives", "in", "rome", "."))
@@ -250,7 +273,9 @@ def test_floors_are_the_means_of_the_exact_losses(
     ]
     assert floor(world, "next", texts).mean == pytest.approx(np.mean(exact), abs=1e-12)
     assert floor(world, "next", texts).count == len(exact)
-    masked, permuted = (floor(world, name, texts, rate=0.5, seed=3) for name in ("masked", "permutation"))
+    masked, permuted = (
+        floor(world, name, texts, rate=0.5, seed=3) for name in ("masked", "permutation")
+    )
     assert masked.count == permuted.count
     assert masked.total > permuted.total
 

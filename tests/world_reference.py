@@ -1,6 +1,7 @@
 """An independent reference for the language: every document of a small grammar, written out.
 
-It walks the grammar as it was read, never the compiled machine, so it shares no sum with what it checks.
+It walks the grammar as it was read, never the compiled machine, so it shares no sum with what it
+checks.
 """
 
 import itertools
@@ -35,14 +36,18 @@ def all_paths(grammar: Grammar) -> list[Path]:
         facts = {}
         for fact, value in drawn:
             chance *= value.weight / sum(v.weight for v in fact.values)
-            facts |= {fact.name + f: token for f, token in zip(fact.fields, value.tokens, strict=True)}
+            facts |= {
+                fact.name + f: token for f, token in zip(fact.fields, value.tokens, strict=True)
+            }
         total = sum(kind.weight for kind in grammar.kinds.values())
         for kind in grammar.kinds.values():
             begins = sum(weight for weight, _ in kind.begins.values())
             for topic, (weight, _) in kind.begins.items():
                 share = chance * kind.weight / total * weight / begins
                 for row, p in _topic(grammar, facts, topic, None):
-                    tokens, topics, feelings, relations = zip(*row, strict=True) if row else ((),) * 4
+                    tokens, topics, feelings, relations = (
+                        zip(*row, strict=True) if row else ((),) * 4
+                    )
                     words = (*(t.word for t in tokens), END)
                     senses = (*(t.sense for t in tokens), None)
                     last = (*topics, "end"), (*feelings, None), (*relations, None)
@@ -50,7 +55,9 @@ def all_paths(grammar: Grammar) -> list[Path]:
     return out
 
 
-def _topic(grammar: Grammar, facts: dict, name: str, feeling: int | None) -> Iterator[tuple[tuple, float]]:
+def _topic(
+    grammar: Grammar, facts: dict, name: str, feeling: int | None
+) -> Iterator[tuple[tuple, float]]:
     """Every way to go on from the beginning of a topic to the end of the document."""
     if name == "end":
         yield (), 1.0
@@ -97,7 +104,9 @@ def _relations(grammar: Grammar) -> Iterator[tuple[tuple, float]]:
         assert relation.stops == 1
         for question, answer in relation.pairs:
             tokens = (*question, Token(":"), *answer.tokens, Token("."))
-            share = relation.weight / total * answer.weight / sum(a.weight for _, a in relation.pairs)
+            share = (
+                relation.weight / total * answer.weight / sum(a.weight for _, a in relation.pairs)
+            )
             yield tuple((t, "relations", None, relation.name) for t in tokens), share
 
 
@@ -126,7 +135,11 @@ def _slot(grammar: Grammar, facts: dict, slot: Slot) -> Iterator[Said]:
     if slot.name in facts:
         rows = [((facts[slot.name],), 1.0)]
     else:
-        kept = [f for f in grammar.lists[slot.name] if not any(t.word in grammar.held_out for t in f.tokens)]
+        kept = [
+            f
+            for f in grammar.lists[slot.name]
+            if not any(t.word in grammar.held_out for t in f.tokens)
+        ]
         rows = [(f.tokens, f.weight / sum(f.weight for f in kept)) for f in kept]
     for tokens, p in rows:
         article = ()
@@ -165,7 +178,9 @@ class Reference:
         return self.prefixes.get(words, 0.0)
 
     def anywhere(self, words: tuple[str, ...]) -> float:
-        """The chance that a random place of an endless stream reads so; no end mark but the last word."""
+        """The chance that a random place of an endless stream reads so; no end mark but the last
+        word.
+        """
         size = len(words)
         if size not in self.windows:
             table = self.windows[size] = defaultdict(float)
@@ -180,5 +195,7 @@ class Reference:
             other: chance
             for other, chance in self.texts.items()
             if len(other) == len(words)
-            and all(i in hidden or a == b for i, (a, b) in enumerate(zip(words, other, strict=True)))
+            and all(
+                i in hidden or a == b for i, (a, b) in enumerate(zip(words, other, strict=True))
+            )
         }

@@ -23,7 +23,7 @@ def draw(found: Any, row: int, words: Sequence[str]) -> str:
     for i, n in enumerate(lines):
         term, _, place = found.predictions[n]
         y = MARGIN + i * SIDE
-        parts.append(_label(MARGIN - 6, y + 15, f"{term}: {words[start + place]}", 0, "end"))
+        parts.append(_label(MARGIN - 6, y + 15, f"{term} at {words[start + place]}", 0, "end"))
         for c in range(columns):
             colour = _colour(found, n, row, c)
             parts.append(_square(MARGIN + c * SIDE, y, colour))

@@ -64,6 +64,11 @@ class BERT(nn.Module):
         self.pooler = nn.Linear(c.width, c.width) if c.pooler else None
         initialise(self)
 
+    @property
+    def tells_segments(self) -> bool:
+        """Whether it is told which part of a text a position is in."""
+        return self.config.segments > 1
+
     def _block(self) -> Block:
         c = self.config
         attention = Attention(c.width, c.heads, dropout=c.dropout)

@@ -236,6 +236,16 @@ class Mixed(nn.Module):
         super().__init__()
         self.backbone, self.mix = backbone, mix
 
+    @property
+    def looks(self) -> str:
+        """What a position may depend on when no mask is given: as the backbone."""
+        return getattr(self.backbone, "looks", "all")
+
+    @property
+    def tells_segments(self) -> bool:
+        """Whether it is told which part of a text a position is in: as the backbone."""
+        return getattr(self.backbone, "tells_segments", False)
+
     def forward(self, tokens_BT: Tensor, **inputs: Any) -> States:
         """The layers of the backbone, and their mix on top."""
         states = self.backbone(tokens_BT, **inputs)

@@ -60,6 +60,9 @@ class XLNet(nn.Module):
     Both come from the same blocks: h asks [memory, h], and g asks [memory, h] too.
     """
 
+    tells_segments = True
+    """It is told which part of a text a position is in."""
+
     def __init__(self, config: XLNetConfig) -> None:
         super().__init__()
         c = self.config = config

@@ -23,13 +23,15 @@ The model's memory of earlier segments is a value too: `outcome.memory` is what 
 the same rows is given, and None forgets. `Memory.tensors` and `Memory.load` are for checkpoints.
 
 Read base.py first, then one file for each kind of question: words.py (next, masked, permuted),
-vectors.py (skip-gram, CBOW), labels.py (classes, tags, pairs, choices), sums.py (several at once).
+vectors.py (skip-gram, CBOW), labels.py (classes, tags, pairs, choices), tasks.py
+(likeness, spans), sums.py (several at once).
 """
 
 from labkit.objectives.base import Asked, Objective, Outcome, Questions, Term, combine, total
 from labkit.objectives.labels import Labels, NextSentence, SentenceOrder
 from labkit.objectives.memory import Memory
 from labkit.objectives.sums import Both, Distillation, Sum, auxiliary
+from labkit.objectives.tasks import Similarity, SpanEnds
 from labkit.objectives.vectors import CBOW, SkipGram
 from labkit.objectives.words import BothDirections, MaskedToken, NextToken, Permutation
 
@@ -49,7 +51,9 @@ __all__ = [
     "Permutation",
     "Questions",
     "SentenceOrder",
+    "Similarity",
     "SkipGram",
+    "SpanEnds",
     "Sum",
     "Term",
     "auxiliary",

@@ -1,6 +1,5 @@
 """What all objectives share: questions, answers, and exact sums over the parts of a step."""
 
-import inspect
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -186,18 +185,16 @@ def reach_back(mask: Tensor | None, known: Tensor, length: int, device: torch.de
     return mask & real_keys(seen.to(device))
 
 
-def parts_of_text(backbone: nn.Module, questions: Questions) -> dict[str, Tensor]:
-    """The segments of the text, for a model that can tell them apart."""
+def parts_of_text(backbone: Any, questions: Questions) -> dict[str, Tensor]:
+    """The segments of the text, for a model that says that it tells them apart."""
     segments = questions.seen.segments
-    tells = "segments_BT" in inspect.signature(backbone.forward).parameters
-    # RoBERTa and DistilBERT are built without: their config counts fewer than two.
-    if segments is None or not tells or getattr(backbone.config, "segments", 2) < 2:
+    if segments is None or not getattr(backbone, "tells_segments", False):
         return {}
     return {"segments_BT": segments}
 
 
 def at(hidden_BTD: Tensor, asked: Asked) -> Tensor:
-    """The states of the asked places, row after row: [N, D]."""
+    """The states of the asked places, row after row and each place once: [N, D]."""
     flat = hidden_BTD.flatten(0, 1)
     if len(asked.rows_N) == len(flat):
         return flat

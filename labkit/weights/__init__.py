@@ -14,12 +14,11 @@ shape by shape, before any memory of the model's size is taken.  Read `load` fir
 import functools
 import os
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
+from labkit.blocks import Undrawn
 from labkit.tokenizers import Tokenizer
 from labkit.weights import ours, release_read, release_write
 from labkit.weights.ours import DESCRIPTION
@@ -71,20 +70,6 @@ def _build(plan: Plan, device: torch.device | str, dtype: torch.dtype | None) ->
             return plan.make()
     finally:
         torch.set_default_dtype(before)
-
-
-class Undrawn(TorchFunctionMode):
-    """Weights that the file will overwrite need not be drawn: for large models, that takes long."""
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Every function of torch does its work, but random weights stay what memory held."""
-        kwargs = kwargs or {}
-        # torch's own normal_ and uniform_, and what torch.nn.init makes of them.
-        if getattr(function, "__name__", "").endswith(("normal_", "uniform_")):
-            return args[0] if args else kwargs["tensor"]
-        return function(*args, **kwargs)
 
 
 def _widest(entries: dict[str, Entry]) -> torch.dtype:

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from labkit.blocks import Classifier, LanguageModel
-from labkit.heads import Label, MaskedWord, NextWord, tied
+from labkit.heads import Label, MaskedWord, NextWord, Span, tied
 from labkit.release_names import RELEASES, Row
 from labkit.weights.release_config import CONFIG, MODELS, read_config
 from labkit.weights.tensors import WeightsError
@@ -25,22 +25,26 @@ ARCHITECTURES = {
         "words": "BertForMaskedLM",
         "label": "BertForSequenceClassification",
         "words and label": "BertForPreTraining",
+        "span": "BertForQuestionAnswering",
     },
     "roberta": {
         "": "RobertaModel",
         "words": "RobertaForMaskedLM",
         "label": "RobertaForSequenceClassification",
+        "span": "RobertaForQuestionAnswering",
     },
     "albert": {
         "": "AlbertModel",
         "words": "AlbertForMaskedLM",
         "label": "AlbertForSequenceClassification",
         "words and label": "AlbertForPreTraining",
+        "span": "AlbertForQuestionAnswering",
     },
     "distilbert": {
         "": "DistilBertModel",
         "words": "DistilBertForMaskedLM",
         "label": "DistilBertForSequenceClassification",
+        "span": "DistilBertForQuestionAnswering",
     },
     "xlnet": {
         "": "XLNetModel",
@@ -54,15 +58,14 @@ CLASSIFIER = {"bert": "cls.seq_relationship", "albert": "sop_classifier.classifi
 """Where the head for labels is called `classifier` when it is the only head."""
 
 
-LOOSE = "lm_head.weight"
-"""The matrix of a head for words that is not the embedding."""
-
-
 def loose(model: Any) -> bool:
-    """Whether the head for words has a matrix of its own."""
+    """Whether the head for words has a matrix of its own, which else repeats the embedding."""
     head = getattr(model, "head", None)
     return isinstance(head, NextWord) and not tied(head, model.backbone.token)
 
+
+SPAN = {"qa_outputs.weight": "ends.weight", "qa_outputs.bias": "ends.bias"}
+"""The head that says where an answer starts and ends, in all of BERT's family: theirs -> ours."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -79,12 +82,14 @@ def build(kind: str, values: Mapping[str, Any], shapes: Shapes, where: Path) -> 
     backbone = MODELS[kind][0](config)
     words = _word_head(kind, backbone, values, shapes)
     label = _label_head(kind, backbone, shapes, where)
-    if words is None:
-        return backbone if label is None else Classifier(backbone, label)
-    model = LanguageModel(backbone, words)
-    if label is not None:
-        model.pair = label
-    return model
+    if words is not None:
+        model = LanguageModel(backbone, words)
+        if label is not None:
+            model.pair = label
+        return model
+    if label is None and "span" in ARCHITECTURES[kind] and "qa_outputs" in _tops(shapes):
+        return Classifier(backbone, Span(config.width))
+    return backbone if label is None else Classifier(backbone, label)
 
 
 def _tops(shapes: Shapes) -> set[str]:
@@ -128,10 +133,12 @@ def release_names(kind: str, model: Any) -> dict[str, Tensor]:
     for row in release.rows(len(backbone.blocks)):
         names |= _parts(row, backbone)
     for head in (getattr(model, name) for name in ("head", "pair") if hasattr(model, name)):
-        for row in release.label if isinstance(head, Label) else release.words:
+        span = [Row(ours, (theirs,)) for theirs, ours in SPAN.items()]
+        kinds = {Label: release.label, Span: span}
+        for row in kinds.get(type(head), release.words):
             names |= _parts(row, head)
     if loose(model):
-        names[LOOSE] = model.head.words.weight
+        names[release.copies[0]] = model.head.words.weight
     return names
 
 

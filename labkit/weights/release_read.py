@@ -14,7 +14,7 @@ from torch import nn
 
 from labkit.release_names import NO_WEIGHTS, OLD_NAMES, RELEASES, Release
 from labkit.weights.release_config import CONFIG, kind_of
-from labkit.weights.release_model import CLASSIFIER, LOOSE, build, loose, release_names
+from labkit.weights.release_model import CLASSIFIER, build, loose, release_names
 from labkit.weights.tensors import Entry, Plan, WeightsError, digest, read_header, read_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -104,7 +104,7 @@ def drop_copies(release: Release, model: nn.Module, entries: dict[str, Entry]) -
     bias = next((row.theirs[0] for row in release.words if row.ours == "words.bias"), "")
     for copy in release.copies:
         name = bias if copy.endswith("bias") else token
-        if copy not in entries or (copy == LOOSE and loose(model)):
+        if copy not in entries or (copy == release.copies[0] and loose(model)):
             continue
         entry = entries.pop(copy)
         if name not in entries:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.heads import Label
+from labkit.heads import Label, Span
 from labkit.release_names import RELEASES
 from labkit.weights.description import describe
 from labkit.weights.ours import DESCRIPTION
@@ -43,7 +43,8 @@ def save(model: Any, folder: Path) -> None:
 def _heads(model: Any) -> str:
     """Which heads the model has, in the words of ARCHITECTURES."""
     heads = [getattr(model, name, None) for name in ("head", "pair")]
-    kinds = {"label" if isinstance(head, Label) else "words" for head in heads if head is not None}
+    known = {Label: "label", Span: "span"}
+    kinds = {known.get(type(head), "words") for head in heads if head is not None}
     return " and ".join(sorted(kinds, reverse=True))
 
 

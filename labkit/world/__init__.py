@@ -6,9 +6,9 @@
     world.next_word(words)                              the law of the next word
     world.conditional(words, hidden=[3, 4])             the laws of hidden words, one by one
 
-Files, in the order to read them: `grammar.py` reads `data/world`, `machine.py` compiles it to a hidden Markov
-model, `sampling.py` draws documents, `sums.py` holds the forward and backward sums, `facts.py` what is drawn once
-for a document, and `exact.py` turns the sums into probabilities.
+Files, in the order to read them: `grammar.py` reads `data/world`, `machine.py` compiles it to a
+hidden Markov model, `sampling.py` draws documents, `sums.py` holds the forward and backward sums,
+`facts.py` what is drawn once for a document, and `exact.py` turns the sums into probabilities.
 """
 
 from labkit.world.exact import World

@@ -1,8 +1,10 @@
-"""Exact probabilities of a language: of texts, of the next word, of hidden and noisy words, of what is meant.
+"""Exact probabilities of a language: of texts, of the next word, of hidden and noisy words, of what
+is meant.
 
-Read `World.log_probability` first.  Everything is in nats.  A text is a list of words; one that ends with the
-end mark is a whole document, any other is cut off there.  `start` says where a text begins: "document" (at the
-beginning of a document) or "anywhere" (at a random word of an endless stream of documents).
+Read `World.log_probability` first.  Everything is in nats.  A text is a list of words; one that
+ends with the end mark is a whole document, any other is cut off there.  `start` says where a text
+begins: "document" (at the beginning of a document) or "anywhere" (at a random word of an endless
+stream of documents).
 """
 
 import math
@@ -12,15 +14,17 @@ from functools import cached_property
 import numpy as np
 
 from labkit.world import floors
+from labkit.world.builder import compile_grammar
 from labkit.world.facts import Case, Facts, Noisy
 from labkit.world.grammar import Grammar
 from labkit.world.labelled import LabelledSet, labelled
-from labkit.world.machine import END, Machine, Section, compile_grammar
+from labkit.world.machine import Machine, Section
 from labkit.world.noisy import NoisyRow, noisy_posteriors
+from labkit.world.prompts import few_shot
 from labkit.world.sampling import SPLITS, Document, Sampler
 from labkit.world.sums import Posterior, Row, posteriors, prefix_masses, suffix_masses
 
-Words = Sequence[str]
+Text = Sequence[str] | np.ndarray | Document
 MEANINGS = ("topic", "stage", "feeling", "relation", "sense")
 STARTS = ("document", "anywhere", "sentence", "second")
 
@@ -50,15 +54,26 @@ class World:
         return Sampler(self.machine)
 
     def sample(
-        self, *, documents: int | None = None, words: int | None = None, seed: int = 0, split: str | None = "train"
+        self,
+        *,
+        documents: int | None = None,
+        words: int | None = None,
+        seed: int = 0,
+        split: str | None = "train",
     ) -> list[Document]:
-        """Draw documents, so many or with so many words at least; `split=None` draws from both splits."""
+        """Draw documents, so many or with so many words at least; `split=None` draws from both
+        splits.
+        """
         if (documents is None) == (words is None):
-            raise ValueError("say how much to draw: documents=100 or words=1_000_000, one of the two")
+            raise ValueError(
+                "say how much to draw: documents=100 or words=1_000_000, one of the two"
+            )
         out: list[Document] = []
         total = 0
         for document in self.documents(seed=seed, split=split):
-            if documents is not None and len(out) >= documents or words is not None and total >= words:
+            if (documents is not None and len(out) >= documents) or (
+                words is not None and total >= words
+            ):
                 return out
             out.append(document)
             total += len(document)
@@ -67,19 +82,27 @@ class World:
     def documents(
         self, *, seed: int = 0, split: str | None = "train", having: str | None = None
     ) -> Iterator[Document]:
-        """The same documents one by one, without end; `having` "feeling" or "relation": reviews or prompts alone."""
+        """The same documents one by one, without end; `having` "feeling" or "relation": reviews or
+        prompts alone.
+        """
         if split is not None and split not in SPLITS:
-            raise ValueError(f'the split is "{split}": choose one of {", ".join(SPLITS)}, or None for both')
+            raise ValueError(
+                f'the split is "{split}": choose one of {", ".join(SPLITS)}, or None for both'
+            )
         begin = self.machine.leave[self.machine.ends[0]]
         if having is not None:
-            begin = begin * [getattr(section, having) is not None for section in self.machine.sections]
+            begin = begin * [
+                getattr(section, having) is not None for section in self.machine.sections
+            ]
         return self._sampler.documents(seed, split, begin)
 
     # ── where a text begins ──────────────────────────────────────────────────────────────────────
 
     @cached_property
     def visits(self) -> np.ndarray:
-        """How often a document is expected to pass each node; the states' sum is its expected length."""
+        """How often a document is expected to pass each node; the states' sum is its expected
+        length.
+        """
         machine = self.machine
         follow = machine.closing @ machine.leave
         inner = np.ones(len(machine.sections), bool)
@@ -93,7 +116,9 @@ class World:
         now = nodes.copy()
         while now.any():
             moved = np.bincount(
-                machine.arc_target, now[machine.arc_source] * machine.arc_weight, minlength=machine.states
+                machine.arc_target,
+                now[machine.arc_source] * machine.arc_weight,
+                minlength=machine.states,
             )
             nodes[: machine.states] += moved
             now[machine.states :] = 0.0
@@ -135,7 +160,7 @@ class World:
             raise ValueError(f'the start is "{name}": choose one of {", ".join(STARTS)}')
         return self._starts[name]
 
-    def numbers(self, words: Words | np.ndarray | Document) -> np.ndarray:
+    def numbers(self, words: Text) -> np.ndarray:
         """The numbers of the words; an unknown word gets a number of its own, which no state emits."""
         if isinstance(words, Document):
             return words.numbers
@@ -147,7 +172,12 @@ class World:
     # ── probabilities of texts ───────────────────────────────────────────────────────────────────
 
     def log_probability(
-        self, words: Words, *, direction: str = "forward", reach: int | None = None, start: str = "document"
+        self,
+        words: Text,
+        *,
+        direction: str = "forward",
+        reach: int | None = None,
+        start: str = "document",
     ) -> np.ndarray:
         """log p(word | all words before), or after with direction="backward", for every word.
 
@@ -156,15 +186,24 @@ class World:
         return self.log_probabilities([words], direction=direction, reach=reach, start=start)[0]
 
     def log_probabilities(
-        self, texts: Iterable[Words], *, direction: str = "forward", reach: int | None = None, start: str = "document"
+        self,
+        texts: Iterable[Text],
+        *,
+        direction: str = "forward",
+        reach: int | None = None,
+        start: str = "document",
     ) -> list[np.ndarray]:
         """`log_probability` of many texts at once, which is much faster than one by one."""
-        texts = [self.numbers(words) for words in texts]
+        numbers = [self.numbers(words) for words in texts]
         if direction not in ("forward", "backward"):
             raise ValueError(f'the direction is "{direction}": choose forward or backward')
         if reach is not None:
-            return self._within_reach(texts, direction, reach, start)
-        logs = self._log_prefixes(texts, start) if direction == "forward" else self._log_suffixes(texts)
+            return self._within_reach(numbers, direction, reach, start)
+        logs = (
+            self._log_prefixes(numbers, start)
+            if direction == "forward"
+            else self._log_suffixes(numbers)
+        )
         if direction == "forward":
             return [_ratios(log, np.append(0.0, log[:-1])) for log in logs]
         return [_ratios(log, np.append(log[1:], 0.0)) for log in logs]
@@ -183,7 +222,9 @@ class World:
             for mass, text in zip(masses, texts, strict=True)
         ]
 
-    def _within_reach(self, texts: list[np.ndarray], direction: str, reach: int, start: str) -> list[np.ndarray]:
+    def _within_reach(
+        self, texts: list[np.ndarray], direction: str, reach: int, start: str
+    ) -> list[np.ndarray]:
         """Every word is the last (or first) of a window of its own."""
         forward = direction == "forward"
         windows: dict[str, list[tuple[int, int, np.ndarray]]] = {"anywhere": [], start: []}
@@ -203,18 +244,23 @@ class World:
         return out
 
     def next_word(
-        self, words: Words, *, direction: str = "forward", start: str = "document"
+        self, words: Text, *, direction: str = "forward", start: str = "document"
     ) -> np.ndarray:
-        """The law of the word after these words (or before them): one probability a word of the vocabulary."""
+        """The law of the word after these words (or before them): one probability a word of the
+        vocabulary.
+        """
         text = self.numbers(words)
         if direction == "forward":
             return self.conditional(np.append(text, 0), [len(text)], start=start)[0]
         if not len(text):
             return self.conditional(np.array([0]), [0], start="anywhere")[0]
-        # Either the words stand within a document, or the end mark comes before and a document begins with them.
+        # Either the words stand within a document, or the end mark comes before and a document
+        # begins with them.
         before = np.insert(text, 0, self.machine.hidden)
         within = self.log_totals([Row(before)], "anywhere")[0]
-        begins = self.log_totals([Row(text)], "document")[0] + math.log(self.stationary[self.machine.ends].sum())
+        begins = self.log_totals([Row(text)], "document")[0] + math.log(
+            self.stationary[self.machine.ends].sum()
+        )
         either = np.logaddexp(within, begins)
         law = np.zeros(len(self.vocabulary))
         if within > -math.inf:
@@ -225,7 +271,7 @@ class World:
     def floor(
         self,
         objective: str,
-        documents: Sequence[Document | Words],
+        documents: Sequence[Text],
         *,
         reach: int | None = None,
         rate: float = 0.15,
@@ -235,65 +281,95 @@ class World:
     ) -> floors.Floor:
         """The lowest loss of an objective on these documents: see `floors.py`."""
         return floors.floor(
-            self, objective, documents, reach=reach, rate=rate, channel=channel, seed=seed, start=start
+            self,
+            objective,
+            documents,
+            reach=reach,
+            rate=rate,
+            channel=channel,
+            seed=seed,
+            start=start,
         )
 
     def entropy_rate(self, *, words: int = 100_000, seed: int = 0) -> floors.Floor:
-        """Nats a word of an endless stream, estimated from a sample; its standard error says how well."""
+        """Nats a word of an endless stream, estimated from a sample; its standard error says how
+        well.
+        """
         return self.floor("next", self.sample(words=words, seed=seed, split=None))
 
     def labelled(self, task: str, size: int, *, seed: int = 0, split: str = "train") -> LabelledSet:
         """A balanced labelled set with the best possible accuracy: see `labelled.py`."""
         return labelled(self, task, size, seed, split)
 
+    def few_shot(self, shots: int, size: int, *, seed: int = 0) -> LabelledSet:
+        """Prompts with so many solved pairs, and the best possible answers: see `prompts.py`."""
+        return few_shot(self, shots, size, seed)
+
     # ── sentences and what they mean ─────────────────────────────────────────────────────────────
 
-    def sentence_log_probability(self, words: Words) -> float:
+    def sentence_log_probability(self, words: Text) -> float:
         """log p(sentence), full stop included, as a random sentence of a story or a review."""
-        if not words or words[-1] != ".":
+        text = self.numbers(words)
+        if not len(text) or text[-1] != self.machine.number["."]:
             return -math.inf
-        return float(self.log_probability(words, start="sentence").sum())
+        return float(self.log_probability(text, start="sentence").sum())
 
-    def is_sentence(self, words: Words) -> bool:
+    def is_sentence(self, words: Text) -> bool:
         """Whether the language can say this sentence (its words, the full stop last)."""
         return self.sentence_log_probability(words) > -math.inf
 
     def posterior(
-        self, words: Words, of: str, *, position: int = -1, start: str = "document"
+        self, words: Text, of: str, *, position: int = -1, start: str = "document"
     ) -> dict[str, float]:
-        """The chances of every topic, stage, feeling, relation or sense at a position, given all words."""
+        """The chances of every topic, stage, feeling, relation or sense at a position, given all
+        words.
+        """
         return self.posteriors([(words, position)], of, start=start)[0]
 
     def posteriors(
-        self, texts: Sequence[tuple[Words, int]], of: str, *, start: str = "document"
+        self, texts: Sequence[tuple[Text, int]], of: str, *, start: str = "document"
     ) -> list[dict[str, float]]:
         """`posterior` of many (words, position)."""
         if of not in MEANINGS:
             raise ValueError(f'cannot tell "{of}": choose one of {", ".join(MEANINGS)}')
         rows = [Row(self.numbers(words)) for words, _ in texts]
-        places = [position % len(row.symbols) for row, (_, position) in zip(rows, texts, strict=True)]
+        places = [
+            position % len(row.symbols) for row, (_, position) in zip(rows, texts, strict=True)
+        ]
         found = self.states_at(rows, start, [[place] for place in places])
         out = []
         for row, place, states in zip(rows, places, found, strict=True):
             numbers, weights, _ = states[place]
             if not weights.sum() > 0:
-                raise ValueError(f'the language cannot say "{" ".join(self.vocabulary[n] for n in row.symbols)}"')
+                raise ValueError(
+                    f'the language cannot say "{" ".join(self.vocabulary[n] for n in row.symbols)}"'
+                )
             labels: dict[str, float] = {}
-            for state, weight in zip(numbers.tolist(), (weights / weights.sum()).tolist(), strict=True):
+            for state, weight in zip(
+                numbers.tolist(), (weights / weights.sum()).tolist(), strict=True
+            ):
                 label = self._meaning(state, int(row.symbols[place]), of)
                 if label is not None and weight > 0:
                     labels[label] = labels.get(label, 0.0) + weight
             out.append(labels)
         return out
 
-    def states_at(self, rows: list[Row], start: str, wanted: list[list[int]]) -> list[dict[int, Posterior]]:
-        """The weights of the states at the wanted positions, given all that a row shows (and nothing noisy)."""
+    def states_at(
+        self, rows: list[Row], start: str, wanted: list[list[int]]
+    ) -> list[dict[int, Posterior]]:
+        """The weights of the states at the wanted positions, given all that a row shows (and
+        nothing noisy).
+        """
         found = posteriors(self.machine, rows, self._start(start), wanted)
         out = []
         for row, states in zip(rows, found, strict=True):
-            chance = self.facts.log_chance(self.facts.left(row.symbols[row.symbols < self.machine.hidden]))
+            chance = self.facts.log_chance(
+                self.facts.left(row.symbols[row.symbols < self.machine.hidden])
+            )
             factor = np.where(self.machine.bound, np.exp(chance), 1.0)
-            out.append({t: p._replace(weights=p.weights * factor[p.states]) for t, p in states.items()})
+            out.append(
+                {t: p._replace(weights=p.weights * factor[p.states]) for t, p in states.items()}
+            )
         return out
 
     def _meaning(self, state: int, word: int, of: str) -> str | None:
@@ -304,17 +380,23 @@ class World:
 
     # ── hidden and noisy words ───────────────────────────────────────────────────────────────────
 
-    def conditional(self, words: Words, hidden: Sequence[int], *, start: str = "document") -> np.ndarray:
+    def conditional(
+        self, words: Text, hidden: Sequence[int], *, start: str = "document"
+    ) -> np.ndarray:
         """For each hidden position the law of its word, given all seen words: [hidden, vocabulary]."""
         return self.laws([(self.numbers(words), list(hidden), {})], start)[0]
 
-    def joint(self, words: Words, hidden: Sequence[int], *, start: str = "document") -> float:
+    def joint(self, words: Text, hidden: Sequence[int], *, start: str = "document") -> float:
         """log p(all hidden words together | the seen words)."""
         return self.joints([(self.numbers(words), list(hidden))], start=start)[0]
 
-    def joints(self, texts: list[tuple[np.ndarray, list[int]]], *, start: str = "document") -> list[float]:
+    def joints(
+        self, texts: list[tuple[np.ndarray, list[int]]], *, start: str = "document"
+    ) -> list[float]:
         """`joint` of many texts: log p(all words) - log p(seen words)."""
-        rows = [Row(text) for text, _ in texts] + [Row(self._hide(text, hidden)) for text, hidden in texts]
+        rows = [Row(text) for text, _ in texts] + [
+            Row(self._hide(text, hidden)) for text, hidden in texts
+        ]
         logs = self.log_totals(rows, start)
         return [whole - part for whole, part in zip(logs, logs[len(texts) :], strict=False)]
 
@@ -327,7 +409,7 @@ class World:
             logs.append(float(np.logaddexp(mass[-1, 0], mass[-1, 1] + self.facts.log_chance(left))))
         return logs
 
-    def gap(self, words: Words, hidden: Sequence[int], *, start: str = "document") -> float:
+    def gap(self, words: Text, hidden: Sequence[int], *, start: str = "document") -> float:
         """What predicting the hidden words one by one loses against predicting them together, in nats.
 
         Its mean over texts is the total correlation of the hidden words given the seen ones (Yang et al. 2019, section 2.5).
@@ -341,7 +423,9 @@ class World:
         masked[list(hidden)] = self.machine.hidden
         return masked
 
-    def laws(self, texts: list[tuple[np.ndarray, list[int], Noisy]], start: str) -> list[np.ndarray]:
+    def laws(
+        self, texts: list[tuple[np.ndarray, list[int], Noisy]], start: str
+    ) -> list[np.ndarray]:
         """The laws of the wanted positions of every (words, wanted, noisy): [wanted, vocabulary] each.
 
         A wanted position is hidden, unless it is noisy: then it shows a word that may be another one.
@@ -357,7 +441,12 @@ class World:
             else:
                 plain_rows.append(Row(self._hide(text, want)))
         begin = self._start(start)
-        noisy_wants = [want for (_, want, noisy), cases in zip(texts, cases_of, strict=True) for _ in cases if noisy]
+        noisy_wants = [
+            want
+            for (_, want, noisy), cases in zip(texts, cases_of, strict=True)
+            for _ in cases
+            if noisy
+        ]
         plain_wants = [want for _, want, noisy in texts if not noisy]
         noisy_found = iter(noisy_posteriors(self.machine, noisy_rows, begin, noisy_wants))
         plain_found = iter(posteriors(self.machine, plain_rows, begin, plain_wants))
@@ -389,7 +478,9 @@ class World:
         cases: list[Case],
         passes: list[dict[int, Posterior]],
     ) -> np.ndarray:
-        """Sum over the states at one position, and over the cases of the facts, what each would say."""
+        """Sum over the states at one position, and over the cases of the facts, what each would
+        say.
+        """
         machine = self.machine
         total = np.zeros(len(self.vocabulary))
         top = max(found[t].log_scale for found in passes)
@@ -398,19 +489,21 @@ class World:
             # Paths that use no facts are the same in every case: they count in the first.
             share = np.where(machine.bound, np.exp(case.log_chance), float(number == 0))
             weights = weights * share * np.exp(log_scale - top if top > -np.inf else 0.0)
-            mass = np.bincount(machine.law, weights, minlength=len(machine.law_start) - 1)
+            mass = np.bincount(machine.law, weights, minlength=len(machine.laws.start) - 1)
             for law, (fact, field) in machine.fact_laws.items():
                 if mass[law]:
                     words, chances = self.facts.law(fact, field, case.masks)
                     np.add.at(total, words, mass[law] * chances)
                     mass[law] = 0.0
-            spread = np.repeat(mass, np.diff(machine.law_start)) * machine.law_weight
-            total += np.bincount(machine.law_word, spread, minlength=len(total))
+            spread = np.repeat(mass, np.diff(machine.laws.start)) * machine.laws.weight
+            total += np.bincount(machine.laws.word, spread, minlength=len(total))
         if noisy:
             word, keep, noise = noisy
             total *= noise + keep * (np.arange(len(total)) == word)
         if not total.sum() > 0:
-            raise ValueError("no text of this language has the words that are seen: check them with is_sentence")
+            raise ValueError(
+                "no text of this language has the words that are seen: check them with is_sentence"
+            )
         return total / total.sum()
 
 

@@ -7,26 +7,26 @@
     masked          p(hidden word | seen words), one by one           BERT; with `channel`, as it is really trained
     permutation     p(hidden words | seen words), one after another   XLNet, in any order of the hidden words
 
-The mean is in nats a prediction.  Its standard error takes documents as independent (a ratio estimate), which
-they are: words of one document are not.
+The mean is in nats a prediction.  Its standard error takes documents as independent (a ratio
+estimate), which they are: words of one document are not.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.world.sampling import Document
-
 if TYPE_CHECKING:
-    from labkit.world.exact import World
+    from labkit.world.exact import Text, World
 
 OBJECTIVES = ("next", "previous", "both", "cloze", "masked", "permutation")
 Channel = tuple[float, float, float]
 BERT: Channel = (0.8, 0.1, 0.1)
 
 
-class Floor(NamedTuple):
+@dataclass(frozen=True)
+class Floor:
     """Nats a prediction, its standard error, and the loss of every prediction of every document."""
 
     mean: float
@@ -49,7 +49,10 @@ class Floor(NamedTuple):
 
 def mean_of(losses: list[np.ndarray]) -> Floor:
     """The mean over all predictions, with its standard error over documents."""
-    sums, counts = np.array([loss.sum() for loss in losses]), np.array([len(loss) for loss in losses])
+    sums, counts = (
+        np.array([loss.sum() for loss in losses]),
+        np.array([len(loss) for loss in losses]),
+    )
     mean = float(sums.sum() / counts.sum())
     documents = len(losses)
     spread = ((sums - mean * counts) ** 2).sum() * documents / max(documents - 1, 1)
@@ -60,7 +63,7 @@ def mean_of(losses: list[np.ndarray]) -> Floor:
 def floor(
     world: "World",
     objective: str,
-    documents: Sequence[Document | Sequence[str]],
+    documents: "Sequence[Text]",
     *,
     reach: int | None = None,
     rate: float = 0.15,
@@ -75,21 +78,32 @@ def floor(
         raise ValueError("there are no documents: give at least one")
     texts = [world.numbers(document) for document in documents]
     if objective in ("next", "previous", "both"):
-        forward = world.log_probabilities(texts, reach=reach, start=start) if objective != "previous" else []
+        forward = (
+            world.log_probabilities(texts, reach=reach, start=start)
+            if objective != "previous"
+            else []
+        )
         back = []
         if objective != "next":
             back = world.log_probabilities(texts, direction="backward", reach=reach)
-        pairs = zip(forward, back, strict=True) if objective == "both" else ((log,) for log in forward or back)
+        pairs = (
+            zip(forward, back, strict=True)
+            if objective == "both"
+            else ((log,) for log in forward or back)
+        )
         return mean_of([-np.concatenate(pair) for pair in pairs])
     if reach is not None and objective != "cloze":
-        raise ValueError(f'the floor of "{objective}" takes no reach: give it shorter texts with start="anywhere"')
+        raise ValueError(
+            f'the floor of "{objective}" takes no reach: give it shorter texts with start="anywhere"'
+        )
     chosen = choose(world, texts, rate, seed)
     if objective == "cloze":
         return mean_of(cloze(world, texts, chosen, reach, start))
     if objective == "masked":
         return mean_of(masked(world, texts, chosen, rate, channel, seed, start))
     joints = world.joints(list(zip(texts, chosen, strict=True)), start=start)
-    # Only the sum does not depend on the order in which the words are predicted: it is spread evenly.
+    # Only the sum does not depend on the order in which the words are predicted: it is spread
+    # evenly.
     return mean_of([np.full(len(h), -log / len(h)) for log, h in zip(joints, chosen, strict=True)])
 
 
@@ -142,7 +156,9 @@ def masked(
     """
     hide, replace, keep = channel
     if min(channel) < 0 or abs(sum(channel) - 1) > 1e-9:
-        raise ValueError(f"the channel is {channel}: the shares hidden, replaced and kept must add up to 1")
+        raise ValueError(
+            f"the channel is {channel}: the shares hidden, replaced and kept must add up to 1"
+        )
     random = np.random.default_rng([seed, 2])
     size = len(world.vocabulary)
     requests = []

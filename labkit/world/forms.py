@@ -1,6 +1,7 @@
 """Regular English inflection: the forms that `nouns`, `verbs` and `adjectives` give to every entry.
 
-Irregular forms follow their word after slashes: `mouse/mice`, `run/ran`, `admit/admitted/admitting`, `good/better/best`.
+Irregular forms follow their word after slashes: `mouse/mice`, `run/ran`,
+`admit/admitted/admitting`, `good/better/best`.
 """
 
 from collections.abc import Callable
@@ -69,7 +70,13 @@ FORMS: dict[str, dict[str, Callable[[str, list[str]], str]]] = {
     "words": {"": base},
     "nouns": {"": base, ".s": plural},
     "verbs": {"": base, ".s": third_person, ".ed": past, ".ing": progressive},
-    "adjectives": {"": base, ".er": comparative, ".est": superlative, ".ly": adverb, ".un": opposite},
+    "adjectives": {
+        "": base,
+        ".er": comparative,
+        ".est": superlative,
+        ".ly": adverb,
+        ".un": opposite,
+    },
 }
 
 

@@ -1,8 +1,9 @@
 """Read the files of a language: lists of words, facts, relations, topics and their sentences.
 
-A file is a series of blocks: a header at the left margin and its lines indented below it; `#` starts a
-comment.  `data/world/README.md` explains every block by adding a topic.  What is read is checked as far
-as one file can tell; `machine.py` checks how the parts fit.  Read `Grammar` first, then `read`.
+A file is a series of blocks: a header at the left margin and its lines indented below it; `#`
+starts a comment.  `data/world/README.md` explains every block by adding a topic.  What is read is
+checked as far as one file can tell; `machine.py` checks how the parts fit.  Read `Grammar` first,
+then `read`.
 """
 
 import difflib
@@ -152,7 +153,9 @@ class Grammar:
         """Add a named thing once; the second of the same name is refused with both places."""
         if name in table:
             first = getattr(table[name], "place", None) or table[name][0].place
-            raise WorldError(place, f'"{name}" was defined already in {first}: give it another name')
+            raise WorldError(
+                place, f'"{name}" was defined already in {first}: give it another name'
+            )
         table[name] = value
 
 
@@ -167,7 +170,9 @@ def read(files: dict[str, str]) -> Grammar:
                 topic = _topic(grammar, header, arguments, body)
             elif keyword == "stage":
                 if topic is None:
-                    raise WorldError(header.place, "a stage belongs to a topic: write `topic NAME` above it")
+                    raise WorldError(
+                        header.place, "a stage belongs to a topic: write `topic NAME` above it"
+                    )
                 topic.stages.append(_stage(header, arguments, body))
             elif keyword in _BLOCKS:
                 _BLOCKS[keyword](grammar, header, arguments, body)
@@ -197,7 +202,10 @@ def _blocks(name: str, text: str) -> Iterable[tuple[Line, list[Line]]]:
                 yield header, body
             header, body = line, []
         elif header is None:
-            raise WorldError(line.place, "an indented line belongs to a block: start with a header such as `words fruit`")
+            raise WorldError(
+                line.place,
+                "an indented line belongs to a block: start with a header such as `words fruit`",
+            )
         else:
             body.append(Line(line.text.strip(), line.place))
     if header is not None:
@@ -207,7 +215,9 @@ def _blocks(name: str, text: str) -> Iterable[tuple[Line, list[Line]]]:
 # ── numbers, weights, names ──────────────────────────────────────────────────────────────────────
 
 
-def _number(text: str, place: Place, what: str, most: float = math.inf, zero: bool = False) -> float:
+def _number(
+    text: str, place: Place, what: str, most: float = math.inf, zero: bool = False
+) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -223,7 +233,9 @@ def _weighted(text: str, place: Place) -> tuple[str, float]:
     """Split `ice cream 3` into the words and the weight, 1 unless given."""
     words = text.split()
     if len(words) > 1 and re.fullmatch(r"[-+]?[\d.]+([eE]-?\d+)?", words[-1]):
-        return " ".join(words[:-1]), _number(words[-1], place, f'the weight of "{" ".join(words[:-1])}"')
+        return " ".join(words[:-1]), _number(
+            words[-1], place, f'the weight of "{" ".join(words[:-1])}"'
+        )
     return " ".join(words), 1.0
 
 
@@ -239,7 +251,9 @@ def _table(text: str, place: Place) -> dict[str, tuple[float, Place]]:
     """Read `garden 2, sea` into {garden: 2, sea: 1}, each with its place."""
     return {
         name: (weight, place)
-        for name, weight in (_weighted(part, place) for part, place in _entries([Line(text, place)]))
+        for name, weight in (
+            _weighted(part, place) for part, place in _entries([Line(text, place)])
+        )
     }
 
 
@@ -256,7 +270,9 @@ def _options(arguments: list[str], names: set[str], place: Place) -> dict[str, s
 
 def _one_name(header: Line, arguments: list[str]) -> str:
     if not arguments or not re.fullmatch(r"[a-z][a-z0-9_]*", arguments[0]):
-        raise WorldError(header.place, f"expected a name in small letters after `{header.text.split()[0]}`")
+        raise WorldError(
+            header.place, f"expected a name in small letters after `{header.text.split()[0]}`"
+        )
     return arguments[0]
 
 
@@ -281,7 +297,9 @@ def _list(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]
         # Zipf's law: the word of rank r is r times as rare as the first.
         rows.append((text, weight / rank if arguments[1:] else weight, place))
     if not rows:
-        raise WorldError(header.place, f'"{name}" is empty: write its words, indented, below the header')
+        raise WorldError(
+            header.place, f'"{name}" is empty: write its words, indented, below the header'
+        )
     for form, inflect in FORMS[keyword].items():
         fillers = []
         for text, weight, place in rows:
@@ -307,7 +325,9 @@ def _fact(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]
             raise WorldError(place, f'expected {len(fact.fields)} words ({fields}), not "{text}"')
         fact.values.append(Filler(words, weight, place))
     if not fact.values:
-        raise WorldError(header.place, f'the fact "{name}" has no values: write them below the header')
+        raise WorldError(
+            header.place, f'the fact "{name}" has no values: write them below the header'
+        )
     grammar.add(grammar.facts, name, fact, header.place)
 
 
@@ -326,17 +346,23 @@ def _relation(grammar: Grammar, header: Line, arguments: list[str], body: list[L
         tokens = [tuple(_token(word, line) for word in part.split()) for part in (question, answer)]
         relation.pairs.append((tokens[0], Filler(tokens[1], weight, line)))
     if not relation.pairs:
-        raise WorldError(place, f'the relation "{name}" has no pairs: write `question = answer` below it')
+        raise WorldError(
+            place, f'the relation "{name}" has no pairs: write `question = answer` below it'
+        )
     grammar.add(grammar.relations, name, relation, place)
 
 
 def _documents(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
-    """`documents`: lines such as `story 6 begins with opening`; a later block replaces an earlier one."""
+    """`documents`: lines such as `story 6 begins with opening`; a later block replaces an earlier
+    one.
+    """
     grammar.kinds.clear()
     for line in body:
         match = re.fullmatch(r"([a-z_]+)\s+(\S+)\s+begins with\s+(.+)", line.text)
         if not match:
-            raise WorldError(line.place, f'expected `KIND WEIGHT begins with TOPIC, …`, not "{line.text}"')
+            raise WorldError(
+                line.place, f'expected `KIND WEIGHT begins with TOPIC, …`, not "{line.text}"'
+            )
         weight = _number(match[2], line.place, f'the weight of "{match[1]}"')
         kind = Kind(match[1], weight, _table(match[3], line.place), line.place)
         grammar.add(grammar.kinds, match[1], kind, line.place)
@@ -353,7 +379,9 @@ def _pairs(grammar: Grammar, header: Line, arguments: list[str], body: list[Line
     for entry, place in _entries(body):
         here, equals, there = (part.strip() for part in entry.partition("="))
         if bool(equals) != (header.text.split()[0] != "syllables") or (equals and not there):
-            raise WorldError(place, f'expected `word = word` (or, in `syllables`, a syllable), not "{entry}"')
+            raise WorldError(
+                place, f'expected `word = word` (or, in `syllables`, a syllable), not "{entry}"'
+            )
         table[here] = there
 
 
@@ -384,8 +412,12 @@ def _topic(grammar: Grammar, header: Line, arguments: list[str], body: list[Line
             topic.feelings = tuple(words[1:3])
             topic.agree = _number(words[-1], line.place, "how often a sentence agrees", most=1)
         else:
-            allowed = "`leads to TOPIC, …`, `comes after TOPIC, …` or `feelings ONE TWO agree SHARE`"
-            raise WorldError(line.place, f'expected {allowed}, not "{line.text}"; sentences stand in a stage')
+            allowed = (
+                "`leads to TOPIC, …`, `comes after TOPIC, …` or `feelings ONE TWO agree SHARE`"
+            )
+            raise WorldError(
+                line.place, f'expected {allowed}, not "{line.text}"; sentences stand in a stage'
+            )
     grammar.add(grammar.topics, topic.name, topic, header.place)
     return topic
 
@@ -393,7 +425,9 @@ def _topic(grammar: Grammar, header: Line, arguments: list[str], body: list[Line
 def _stage(header: Line, arguments: list[str], body: list[Line]) -> Stage:
     name = _one_name(header, arguments)
     given = _options(arguments[1:], {"again"}, header.place)
-    again = _number(given.get("again", "0"), header.place, "how often a stage goes on", most=0.99, zero=True)
+    again = _number(
+        given.get("again", "0"), header.place, "how often a stage goes on", most=0.99, zero=True
+    )
     stage = Stage(name, again, header.place)
     for line in body:
         weight, text = 1.0, line.text
@@ -420,7 +454,9 @@ def parse_pattern(text: str, weight: float, place: Place) -> Pattern:
         raise WorldError(place, "expected words before the full stop")
     sides = {len(choice.options) for choice in _tied(items)} or {1}
     if len(sides) > 1:
-        raise WorldError(place, f"all <a|b> of a sentence have equally many sides, not {sorted(sides)}")
+        raise WorldError(
+            place, f"all <a|b> of a sentence have equally many sides, not {sorted(sides)}"
+        )
     return Pattern(items, weight, sides.pop(), place)
 
 

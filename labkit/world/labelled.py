@@ -1,4 +1,5 @@
-"""Labelled sets drawn from the language, balanced, with the exact chances of every label: the best classifier.
+"""Labelled sets drawn from the language, balanced, with the exact chances of every label: the best
+classifier.
 
     feeling      a whole review                        -> whether its writer liked it
     topic        one sentence of a story               -> the topic it is from
@@ -24,13 +25,15 @@ from labkit.world.sampling import SPLITS, Document, text_hash
 from labkit.world.sums import Row
 
 if TYPE_CHECKING:
-    from labkit.world.exact import Words, World
+    from labkit.world.exact import World
 
 TASKS = ("feeling", "topic", "sense", "relation", "order", "next")
 
 
 class Example(NamedTuple):
-    """A text, a second one for pairs, its label, and the exact chances of the labels given the text."""
+    """A text, a second one for pairs, its label, and the exact chances of the labels given the
+    text.
+    """
 
     words: list[str]
     second: list[str] | None
@@ -82,7 +85,9 @@ def labelled(world: "World", task: str, size: int, seed: int, split: str) -> Lab
         raise ValueError(f'this language has no labels for "{task}"')
     share = size // len(labels)
     if not share:
-        raise ValueError(f"{size} examples do not give one to each of {len(labels)} labels: ask for more")
+        raise ValueError(
+            f"{size} examples do not give one to each of {len(labels)} labels: ask for more"
+        )
     random = np.random.default_rng([seed, 3])
     found: dict[str, list[Candidate]] = {label: [] for label in labels}
     missing = len(labels)
@@ -96,7 +101,9 @@ def labelled(world: "World", task: str, size: int, seed: int, split: str) -> Lab
     chosen = [row for rows in found.values() for row in rows]
     chosen = [chosen[i] for i in random.permutation(len(chosen))]
     chances = _chances(world, task, chosen)
-    return LabelledSet(task, labels, [Example(*row, chance) for row, chance in zip(chosen, chances, strict=True)])
+    return LabelledSet(
+        task, labels, [Example(*row, chance) for row, chance in zip(chosen, chances, strict=True)]
+    )
 
 
 class Candidate(NamedTuple):
@@ -118,7 +125,9 @@ def _candidates(
     world: "World", task: str, seed: int, split: str, random: np.random.Generator
 ) -> Iterator[Candidate]:
     """Go through documents of the split without end, and cut examples from them."""
-    documents = world.documents(seed=seed, split=split, having=task if task in ("feeling", "relation") else None)
+    documents = world.documents(
+        seed=seed, split=split, having=task if task in ("feeling", "relation") else None
+    )
     if task in ("order", "next"):
         while True:
             yield from _pairs(task, list(itertools.islice(documents, 200)), random)
@@ -136,7 +145,9 @@ def _candidates(
                 yield Candidate(document.words[a:z], None, t - a, f"{word}~{sense}")
 
 
-def _pairs(task: str, documents: list[Document], random: np.random.Generator) -> Iterator[Candidate]:
+def _pairs(
+    task: str, documents: list[Document], random: np.random.Generator
+) -> Iterator[Candidate]:
     """Neighbouring sentences, half of them swapped, or with the second from another document."""
     pairs = [
         (number, document.words[a:z], document.words[b:y])
@@ -146,7 +157,11 @@ def _pairs(task: str, documents: list[Document], random: np.random.Generator) ->
     for number, first, second in pairs:
         change = random.random() < 0.5
         if task == "order":
-            yield Candidate(*((second, first) if change else (first, second)), None, "swapped" if change else "right")
+            yield Candidate(
+                *((second, first) if change else (first, second)),
+                None,
+                "swapped" if change else "right",
+            )
         elif change:
             other = number
             while other == number:
@@ -168,15 +183,21 @@ def _priors(world: "World", task: str) -> dict[str, float]:
         return dict.fromkeys(("right", "swapped") if task == "order" else ("next", "random"), 0.5)
     priors: dict[str, float] = defaultdict(float)
     if task == "sense":
-        visits = np.bincount(machine.law, world.visits[: machine.states], minlength=len(machine.law_start) - 1)
+        visits = np.bincount(
+            machine.law, world.visits[: machine.states], minlength=len(machine.laws.start) - 1
+        )
         for (law, word), sense in machine.senses.items():
-            span = slice(machine.law_start[law], machine.law_start[law + 1])
-            share = machine.law_weight[span][machine.law_word[span] == word].sum()
+            span = slice(machine.laws.start[law], machine.laws.start[law + 1])
+            share = machine.laws.weight[span][machine.laws.word[span] == word].sum()
             priors[f"{world.vocabulary[word]}~{sense}"] += float(visits[law] * share)
         words = [label.split("~")[0] for label in priors]
-        return {label: p for label, p in sorted(priors.items()) if words.count(label.split("~")[0]) > 1 and p}
-    law = world.sentence_law if task == "topic" else machine.leave[machine.ends[0]]
-    for section, chance in zip(machine.sections, law, strict=True):
+        return {
+            label: p
+            for label, p in sorted(priors.items())
+            if words.count(label.split("~")[0]) > 1 and p
+        }
+    begins = world.sentence_law if task == "topic" else machine.leave[machine.ends[0]]
+    for section, chance in zip(machine.sections, begins, strict=True):
         label = getattr(section, task)
         if label and chance:
             priors[label] += float(chance)
@@ -186,12 +207,20 @@ def _priors(world: "World", task: str) -> dict[str, float]:
 def _chances(world: "World", task: str, rows: list[Candidate]) -> list[dict[str, float]]:
     """The exact chances of the labels, when all labels are as likely."""
     if task in ("order", "next"):
-        odds = (order_odds if task == "order" else next_odds)(world, [(r.words, r.second or []) for r in rows])
+        odds = (order_odds if task == "order" else next_odds)(
+            world, [(r.words, r.second or []) for r in rows]
+        )
         yes, no = _labels(world, task)
-        return [{yes: 1 / (1 + math.exp(-x)), no: 1 / (1 + math.exp(x))} for x in np.clip(odds, -700, 700)]
+        return [
+            {yes: 1 / (1 + math.exp(-x)), no: 1 / (1 + math.exp(x))}
+            for x in np.clip(odds, -700, 700)
+        ]
     whole = task in ("feeling", "relation")
     texts = [
-        ([*row.words, END] if whole else row.words, len(row.words) - 1 if row.position is None else row.position)
+        (
+            [*row.words, END] if whole else row.words,
+            len(row.words) - 1 if row.position is None else row.position,
+        )
         for row in rows
     ]
     posteriors = world.posteriors(texts, task, start="document" if whole else "sentence")
@@ -199,24 +228,30 @@ def _chances(world: "World", task: str, rows: list[Candidate]) -> list[dict[str,
     out = []
     for row, posterior in zip(rows, posteriors, strict=True):
         if task == "sense":
-            posterior = {f"{row.words[row.position or 0]}~{sense}": p for sense, p in posterior.items()}
+            posterior = {
+                f"{row.words[row.position or 0]}~{sense}": p for sense, p in posterior.items()
+            }
         weights = {label: p / priors[label] for label, p in posterior.items()}
         out.append({label: weight / sum(weights.values()) for label, weight in weights.items()})
     return out
 
 
-Pairs = Sequence[tuple["Words", "Words"]]
+Pairs = Sequence[tuple[Sequence[str], Sequence[str]]]
 
 
 def order_odds(world: "World", pairs: Pairs) -> np.ndarray:
     """log p(first, second) - log p(second, first), as neighbours in a document."""
     there = world.log_totals([Row(world.numbers([*a, *b])) for a, b in pairs], "sentence")
     back = world.log_totals([Row(world.numbers([*b, *a])) for a, b in pairs], "sentence")
-    return np.array([x - y if x > -np.inf or y > -np.inf else 0.0 for x, y in zip(there, back, strict=True)])
+    return np.array(
+        [x - y if x > -np.inf or y > -np.inf else 0.0 for x, y in zip(there, back, strict=True)]
+    )
 
 
 def next_odds(world: "World", pairs: Pairs) -> np.ndarray:
-    """log p(second | it follows first) - log p(second | it is the second sentence of some other pair)."""
+    """log p(second | it follows first) - log p(second | it is the second sentence of some other
+    pair).
+    """
     machine = world.machine
     goes_on = 1 - machine.leave[:, machine.ends].sum(axis=1)
     together = world.log_totals([Row(world.numbers([*a, *b])) for a, b in pairs], "sentence")

@@ -1,7 +1,8 @@
 """The second language: the same meanings in other words and in another order.
 
-Its sentences run the other way (as in languages that put the verb before the subject and the noun before its
-article), a stem is coined from the file's syllables, endings are its own, and a word with two senses becomes two words.
+Its sentences run the other way (as in languages that put the verb before the subject and the noun
+before its article), a stem is coined from the file's syllables, endings are its own, and a word
+with two senses becomes two words.
 """
 
 import hashlib
@@ -11,7 +12,9 @@ from labkit.world.grammar import Choice, Filler, Grammar, Item, Slot, Token
 
 
 def translate(grammar: Grammar) -> Grammar:
-    """Return the grammar in the language that its `syllables`, `endings` and `translate` blocks describe, if any."""
+    """Return the grammar in the language that its `syllables`, `endings` and `translate` blocks
+    describe, if any.
+    """
     if not grammar.lexicon:
         return grammar
     words = _Lexicon(grammar)
@@ -21,7 +24,9 @@ def translate(grammar: Grammar) -> Grammar:
             stages=[
                 replace(
                     stage,
-                    patterns=[p._replace(items=tuple(words.items(p.items))) for p in stage.patterns],
+                    patterns=[
+                        p._replace(items=tuple(words.items(p.items))) for p in stage.patterns
+                    ],
                 )
                 for stage in topic.stages
             ],
@@ -29,13 +34,18 @@ def translate(grammar: Grammar) -> Grammar:
         for name, topic in grammar.topics.items()
     }
     facts = {
-        name: replace(fact, values=[v._replace(tokens=tuple(map(words.token, v.tokens))) for v in fact.values])
+        name: replace(
+            fact, values=[v._replace(tokens=tuple(map(words.token, v.tokens))) for v in fact.values]
+        )
         for name, fact in grammar.facts.items()
     }
     relations = {
         name: replace(
             relation,
-            pairs=[(tuple(words.token(t) for t in question[::-1]), words.filler(answer)) for question, answer in relation.pairs],
+            pairs=[
+                (tuple(words.token(t) for t in question[::-1]), words.filler(answer))
+                for question, answer in relation.pairs
+            ],
         )
         for name, relation in grammar.relations.items()
     }
@@ -78,7 +88,9 @@ class _Lexicon:
     def _coin(self, key: str) -> str:
         attempt, count = 0, len(self.syllables)
         while True:
-            digest = int.from_bytes(hashlib.blake2b(f"{key} {attempt}".encode(), digest_size=8).digest(), "big")
+            digest = int.from_bytes(
+                hashlib.blake2b(f"{key} {attempt}".encode(), digest_size=8).digest(), "big"
+            )
             stem = ""
             # Short words stay short: a syllable for about every three letters.
             for _ in range(1 + min(3, len(key) // 4) + attempt // 8):

@@ -11,7 +11,9 @@ VARIANTS = ("second", "crawl")
 
 
 def load_world(name: str | Path = "world") -> World:
-    """Load "world", its variants "second" (another language) and "crawl" (noisy), or a folder of one's own."""
+    """Load "world", its variants "second" (another language) and "crawl" (noisy), or a folder of
+    one's own.
+    """
     folder = data_path("world")
     if name in VARIANTS:
         extra = [folder / "variants" / f"{name}.txt"]
@@ -22,10 +24,16 @@ def load_world(name: str | Path = "world") -> World:
         if not folder.is_dir():
             known = ", ".join(("world", *VARIANTS))
             raise FileNotFoundError(f'there is no folder "{folder}": name one, or one of {known}')
-    paths = [path for path in sorted(folder.rglob("*.txt")) if "variants" not in path.relative_to(folder).parts]
+    paths = [
+        path
+        for path in sorted(folder.rglob("*.txt"))
+        if "variants" not in path.relative_to(folder).parts
+    ]
     if not paths:
         raise FileNotFoundError(f'the folder "{folder}" holds no .txt files of a language')
-    return world_from_text({str(path.relative_to(folder)): path.read_text("utf-8") for path in paths + extra})
+    return world_from_text(
+        {str(path.relative_to(folder)): path.read_text("utf-8") for path in paths + extra}
+    )
 
 
 def world_from_text(files: dict[str, str]) -> World:

@@ -1,7 +1,9 @@
-"""The sums when every word that is shown may be wrong: then all states stay alive, and dense columns are best.
+"""The sums when every word that is shown may be wrong: then all states stay alive, and dense
+columns are best.
 
-A position shows a word y; a state that emits y with probability p counts keep * p + noise.  A hidden word is
-keep = 0, noise = 1, and a word seen for certain keep = 1, noise = 0, so one rule covers all.
+A position shows a word y; a state that emits y with probability p counts keep * p + noise.  A
+hidden word is keep = 0, noise = 1, and a word seen for certain keep = 1, noise = 0, so one rule
+covers all.
 """
 
 from collections.abc import Iterator
@@ -16,7 +18,9 @@ COLUMNS = 64
 
 
 class NoisyRow(NamedTuple):
-    """What is shown at each position, and how far it is to be believed; `fact` says if a fact's slot may say it."""
+    """What is shown at each position, and how far it is to be believed; `fact` says if a fact's
+    slot may say it.
+    """
 
     symbols: np.ndarray
     keep: np.ndarray
@@ -27,12 +31,16 @@ class NoisyRow(NamedTuple):
 def noisy_posteriors(
     machine: Machine, rows: list[NoisyRow], start: np.ndarray, wanted: list[list[int]]
 ) -> list[dict[int, Posterior]]:
-    """For every row, the weights of the states at the wanted positions, whatever is shown right there."""
+    """For every row, the weights of the states at the wanted positions, whatever is shown right
+    there.
+    """
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i].symbols))
     out: list[dict[int, Posterior]] = [{} for _ in rows]
     for first in range(0, len(order), COLUMNS):
         chunk = order[first : first + COLUMNS]
-        found = _Columns(machine, [rows[i] for i in chunk]).posteriors(start, [set(wanted[i]) for i in chunk])
+        found = _Columns(machine, [rows[i] for i in chunk]).posteriors(
+            start, [set(wanted[i]) for i in chunk]
+        )
         for i, positions in zip(chunk, found, strict=True):
             out[i] = positions
     return out
@@ -45,7 +53,9 @@ class _Columns:
         self.machine, self.rows = machine, rows
         self.lengths = np.array([len(row.symbols) for row in rows])
         nodes = machine.states + len(machine.sections)
-        self.into = _Arcs(machine.arc_source, machine.arc_target, machine.arc_weight, machine.states)
+        self.into = _Arcs(
+            machine.arc_source, machine.arc_target, machine.arc_weight, machine.states
+        )
         self.back = _Arcs(machine.arc_target, machine.arc_source, machine.arc_weight, nodes)
 
     def posteriors(self, start: np.ndarray, wanted: list[set[int]]) -> list[dict[int, Posterior]]:
@@ -66,7 +76,9 @@ class _Columns:
         return out
 
     def _forward(self, start: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """At every position: what the words before it say about each state, and the log of its scale."""
+        """At every position: what the words before it say about each state, and the log of its
+        scale.
+        """
         stops = len(self.machine.inside)
         nodes = np.repeat(start[:, None], len(self.rows), axis=1)
         scale = np.zeros(len(self.rows))
@@ -81,7 +93,9 @@ class _Columns:
             nodes = np.concatenate([values, self.machine.inside.T @ values[:stops]])
 
     def _backward(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """At every position: what the words after it say about each state, and the log of its scale."""
+        """At every position: what the words after it say about each state, and the log of its
+        scale.
+        """
         size, stops = self.machine.states, len(self.machine.inside)
         values = np.ones((size, len(self.rows)))
         scale = np.zeros(len(self.rows))
@@ -104,25 +118,36 @@ class _Columns:
         fact = np.array([row.fact[t] for row in self.rows[:count]])
         factor = np.empty((machine.states, count))
         factor[:] = noise
-        first = machine.entry_start[symbol]
-        number = np.where(keep > 0, machine.entry_start[symbol + 1] - first, 0)
+        first = machine.entries.start[symbol]
+        number = np.where(keep > 0, machine.entries.start[symbol + 1] - first, 0)
         entries, owner = spans(first, number), np.repeat(np.arange(count), number)
-        states = machine.entry_state[entries]
+        states = machine.entries.state[entries]
         counted = (machine.fact[states] < 0) | fact[owner]
-        factor[states, owner] += keep[owner] * machine.entry_weight[entries] * counted
+        factor[states, owner] += keep[owner] * machine.entries.weight[entries] * counted
         return factor
 
 
 class _Arcs:
     """A sparse matrix: sums what comes over the arcs into each target."""
 
-    def __init__(self, source: np.ndarray, target: np.ndarray, weight: np.ndarray, size: int) -> None:
+    def __init__(
+        self, source: np.ndarray, target: np.ndarray, weight: np.ndarray, size: int
+    ) -> None:
         order = np.argsort(target, kind="stable")
-        self.source, self.weight, self.size = source[order], weight[order, None], size
-        self.targets, self.first = np.unique(target[order], return_index=True)
+        source, target, weight = source[order], target[order], weight[order, None]
+        self.size = size
+        self.targets, first = np.unique(target, return_index=True)
+        self.source, self.weight = source[first], weight[first]
+        # Most states have one arc only: the few others add the rest of theirs to the first.
+        rest = np.delete(np.arange(len(target)), first)
+        self.more_source, self.more_weight = source[rest], weight[rest]
+        self.more_targets, self.more_first = np.unique(target[rest], return_index=True)
 
     def times(self, columns: np.ndarray) -> np.ndarray:
         """The sums for many columns at once."""
         out = np.zeros((self.size, columns.shape[1]))
-        out[self.targets] = np.add.reduceat(columns[self.source] * self.weight, self.first, axis=0)
+        out[self.targets] = columns[self.source] * self.weight
+        if len(self.more_first):
+            more = columns[self.more_source] * self.more_weight
+            out[self.more_targets] += np.add.reduceat(more, self.more_first, axis=0)
         return out

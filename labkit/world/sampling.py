@@ -1,7 +1,7 @@
 """Draw documents, many side by side, and say what is hidden in them.
 
-Whether a document may be training text is decided by a hash of its own words, so that no document, from whatever
-seed, is ever in both splits.
+Whether a document may be training text is decided by a hash of its own words, so that no document,
+from whatever seed, is ever in both splits.
 """
 
 import hashlib
@@ -78,9 +78,13 @@ class Document:
 
     @cached_property
     def annotations(self) -> Annotations:
-        """Topic, stage and pattern of each sentence; feeling, relation, facts and senses of the document."""
+        """Topic, stage and pattern of each sentence; feeling, relation, facts and senses of the
+        document.
+        """
         machine = self.machine
-        sections: list[Section] = [machine.sections[machine.section[self.states[a]]] for a, _ in self.sentences]
+        sections: list[Section] = [
+            machine.sections[machine.section[self.states[a]]] for a, _ in self.sentences
+        ]
         firsts = [self.states[a] for a, _ in self.sentences]
         senses = [
             Sense(i, word, machine.senses[law, number])
@@ -97,7 +101,10 @@ class Document:
             sides=[int(machine.side[s]) for s in firsts],
             feeling=next((s.feeling for s in sections if s.feeling), None),
             relation=next((s.relation for s in sections if s.relation), None),
-            facts={machine.facts[f].name: machine.facts[f].values[self.values[f]].tokens[0].word for f in sorted(used)},
+            facts={
+                machine.facts[f].name: machine.facts[f].values[self.values[f]].tokens[0].word
+                for f in sorted(used)
+            },
             senses=senses,
         )
 
@@ -116,22 +123,32 @@ class Sampler:
         size = machine.states
         by_source = np.argsort(machine.arc_source, kind="stable")
         self.targets = machine.arc_target[by_source]
-        self.arcs = _Wheel(machine.arc_source[by_source], machine.arc_weight[by_source], size + len(machine.sections))
+        self.arcs = _Wheel(
+            machine.arc_source[by_source],
+            machine.arc_weight[by_source],
+            size + len(machine.sections),
+        )
         stop, section = np.nonzero(machine.leave)
         self.next_section = section
         self.leave = _Wheel(stop, machine.leave[stop, section], len(machine.leave))
-        law = np.repeat(np.arange(len(machine.law_start) - 1), np.diff(machine.law_start))
-        self.emit = _Wheel(law, machine.law_weight, len(machine.law_start) - 1)
+        law = np.repeat(np.arange(len(machine.laws.start) - 1), np.diff(machine.laws.start))
+        self.emit = _Wheel(law, machine.laws.weight, len(machine.laws.start) - 1)
         self.fact_words = [
-            np.array([[machine.number.get(t.word, 0) for t in value.tokens] for value in fact.values]).T
+            np.array(
+                [[machine.number.get(t.word, 0) for t in value.tokens] for value in fact.values]
+            ).T
             for fact in machine.facts
         ]
-        self.field = np.full(len(machine.law_start), -1)
+        self.field = np.full(len(machine.laws.start), -1)
         for number, (_, field) in machine.fact_laws.items():
             self.field[number] = field
 
-    def documents(self, seed: int, split: str | None, begin: np.ndarray | None = None) -> Iterator[Document]:
-        """All documents of a seed and a split (None: both), without end; `begin` is a law of first sections."""
+    def documents(
+        self, seed: int, split: str | None, begin: np.ndarray | None = None
+    ) -> Iterator[Document]:
+        """All documents of a seed and a split (None: both), without end; `begin` is a law of first
+        sections.
+        """
         law = self.machine.leave[self.machine.ends[0]] if begin is None else begin
         chunk = 0
         while True:
@@ -156,7 +173,7 @@ class Sampler:
         numbers, states, who = [], [], []
         while len(alive):
             state = self.targets[self.arcs.spin(node, random)]
-            word = machine.law_word[self.emit.spin(machine.law[state], random)]
+            word = machine.laws.word[self.emit.spin(machine.law[state], random)]
             for f, table in enumerate(self.fact_words):
                 mine = machine.fact[state] == f
                 word[mine] = table[self.field[machine.law[state[mine]]], values[alive[mine], f]]
@@ -178,7 +195,9 @@ class Sampler:
 
 
 class _Wheel:
-    """Draws one arc of each given node: the arcs of node n lie between n and n + 1 on one long line."""
+    """Draws one arc of each given node: the arcs of node n lie between n and n + 1 on one long
+    line.
+    """
 
     def __init__(self, node: np.ndarray, weight: np.ndarray, nodes: int) -> None:
         total = np.bincount(node, weight, minlength=nodes)

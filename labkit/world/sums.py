@@ -6,8 +6,8 @@ entries), so only those are carried from word to word:
     forward    a_t(s) = sum over nodes r of  a_{t-1}(r) p(r -> s) p(w_t | s)
     backward   b_t(r) = sum over states s of  p(r -> s) p(w_{t+1} | s) b_{t+1}(s)
 
-Both are scaled to sum to one at every step, and the logarithms of the scales are added up: float64 all the way.
-Rabiner (1989), "A tutorial on hidden Markov models", sections III and V.
+Both are scaled to sum to one at every step, and the logarithms of the scales are added up: float64
+all the way. Rabiner (1989), "A tutorial on hidden Markov models", sections III and V.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ import numpy as np
 
 from labkit.world.machine import Machine, spans
 
-# At most so many rows go through the arrays together, and so many values of a pass are kept at once.
+# At most so many rows go through the arrays together, and so many values of a pass are kept at
+# once.
 ROWS, KEPT = 64, 12_000_000
 
 
@@ -65,9 +66,12 @@ class Sums:
             values, log_scale = values[:count], log_scale[:count].copy()
             entries, owner, arcs, arc_owner, segments = self._alive(t, count)
             flat = values.reshape(-1)
-            products = flat[arc_owner * size + machine.pull_source[arcs]] * machine.pull_weight[arcs]
+            products = (
+                flat[arc_owner * size + machine.entries.source[arcs]]
+                * machine.entries.arc_weight[arcs]
+            )
             alpha = np.add.reduceat(products, segments)
-            states = machine.entry_state[entries]
+            states = machine.entries.state[entries]
             total = np.bincount(owner, alpha, minlength=count)
             with np.errstate(divide="ignore"):
                 log_scale += np.log(total)
@@ -79,7 +83,9 @@ class Sums:
             yield Step(entries, states, owner, alpha, arcs, arc_owner, segments, log_scale)
 
     def backward(self, steps: list[Step]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Go back through the steps of a forward pass; give (position, beta of its entries, its log scale)."""
+        """Go back through the steps of a forward pass; give (position, beta of its entries, its log
+        scale).
+        """
         machine, size = self.machine, len(self.start)
         lengths = np.array([len(row.symbols) for row in self.rows])
         stops = len(machine.leave)
@@ -97,27 +103,33 @@ class Sums:
                 log_scale[:count] += np.log(top)
             beta = beta / np.where(top > 0, top, 1.0)[step.owner]
             yield t, beta, log_scale[:count].copy()
-            entry_of_arc = np.repeat(np.arange(len(beta)), np.diff(np.append(step.segments, len(step.arcs))))
-            target = step.arc_owner * size + machine.pull_source[step.arcs]
+            entry_of_arc = np.repeat(
+                np.arange(len(beta)), np.diff(np.append(step.segments, len(step.arcs)))
+            )
+            target = step.arc_owner * size + machine.entries.source[step.arcs]
             values[:] = 0.0
-            np.add.at(flat, target, machine.pull_weight[step.arcs] * beta[entry_of_arc])
+            np.add.at(flat, target, machine.entries.arc_weight[step.arcs] * beta[entry_of_arc])
             values[:, :stops] += values[:, machine.states :] @ machine.inside.T
 
     def _alive(self, t: int, count: int) -> tuple[np.ndarray, ...]:
-        """The entries of the symbols at position t with the arcs that lead into them, row after row."""
+        """The entries of the symbols at position t with the arcs that lead into them, row after
+        row.
+        """
         machine = self.machine
         symbol = np.array([row.symbols[t] for row in self.rows[:count]])
-        first, past = machine.entry_start[symbol], machine.entry_start[symbol + 1]
+        first, past = machine.entries.start[symbol], machine.entries.start[symbol + 1]
         entries, owner = spans(first, past - first), np.repeat(np.arange(count), past - first)
-        arc_first, arc_past = machine.entry_arc[first], machine.entry_arc[past]
+        arc_first, arc_past = machine.entries.arc[first], machine.entries.arc[past]
         arcs = spans(arc_first, arc_past - arc_first)
         arc_owner = np.repeat(np.arange(count), arc_past - arc_first)
-        counts = machine.entry_arc[entries + 1] - machine.entry_arc[entries]
+        counts = machine.entries.arc[entries + 1] - machine.entries.arc[entries]
         return entries, owner, arcs, arc_owner, np.cumsum(counts) - counts
 
 
 def prefix_masses(machine: Machine, rows: list[Row], start: np.ndarray) -> list[np.ndarray]:
-    """Log of the summed weight of every prefix of every row: [T, 2], free paths and paths bound to facts."""
+    """Log of the summed weight of every prefix of every row: [T, 2], free paths and paths bound to
+    facts.
+    """
     out: list[np.ndarray] = [np.zeros((0, 2))] * len(rows)
     for chunk in _chunks(machine, rows, keep=False):
         sums = Sums(machine, [rows[i] for i in chunk], start)
@@ -125,7 +137,9 @@ def prefix_masses(machine: Machine, rows: list[Row], start: np.ndarray) -> list[
         for t, step in enumerate(sums.forward()):
             bound = machine.bound[step.states]
             for group in (0, 1):
-                part = np.bincount(step.owner, step.alpha * (bound == group), minlength=len(step.log_scale))
+                part = np.bincount(
+                    step.owner, step.alpha * (bound == group), minlength=len(step.log_scale)
+                )
                 with np.errstate(divide="ignore"):
                     masses[: len(part), t, group] = np.log(part) + step.log_scale
         for number, i in enumerate(chunk):
@@ -160,12 +174,16 @@ def posteriors(
                 if t in want[number]:
                     span = slice(edges[number], edges[number + 1])
                     scale = step.log_scale[number] + log_scale[number]
-                    out[chunk[number]][t] = Posterior(step.states[span], weights[span], float(scale))
+                    out[chunk[number]][t] = Posterior(
+                        step.states[span], weights[span], float(scale)
+                    )
     return out
 
 
 def suffix_masses(machine: Machine, rows: list[Row], prior: np.ndarray) -> list[np.ndarray]:
-    """Log of the summed weight of every suffix, when `prior` is the law of the state at its first word: [T, 2]."""
+    """Log of the summed weight of every suffix, when `prior` is the law of the state at its first
+    word: [T, 2].
+    """
     out: list[np.ndarray] = [np.zeros((0, 2))] * len(rows)
     start = np.zeros(machine.states + len(machine.sections))
     for chunk in _chunks(machine, rows, keep=True):
@@ -174,7 +192,7 @@ def suffix_masses(machine: Machine, rows: list[Row], prior: np.ndarray) -> list[
         masses = np.full((len(chunk), len(steps), 2), -np.inf)
         for t, beta, log_scale in sums.backward(steps):
             step = steps[t]
-            weights = prior[step.states] * machine.entry_weight[step.entries] * beta
+            weights = prior[step.states] * machine.entries.weight[step.entries] * beta
             bound = machine.bound[step.states]
             for group in (0, 1):
                 part = np.bincount(step.owner, weights * (bound == group), minlength=len(log_scale))
@@ -187,10 +205,12 @@ def suffix_masses(machine: Machine, rows: list[Row], prior: np.ndarray) -> list[
 
 def _chunks(machine: Machine, rows: list[Row], keep: bool) -> Iterator[list[int]]:
     """Rows of like length together, the longest first, as many as the memory for a pass allows."""
-    counts = np.diff(machine.entry_start)
+    counts = np.diff(machine.entries.start)
     chunk: list[int] = []
     kept = 0
-    for i in sorted((i for i in range(len(rows)) if len(rows[i].symbols)), key=lambda i: -len(rows[i].symbols)):
+    for i in sorted(
+        (i for i in range(len(rows)) if len(rows[i].symbols)), key=lambda i: -len(rows[i].symbols)
+    ):
         size = int(counts[rows[i].symbols].sum()) if keep else 0
         if chunk and (len(chunk) == ROWS or kept + size > KEPT):
             yield chunk

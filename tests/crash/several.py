@@ -22,6 +22,7 @@ from labkit.plans import Plan
 from labkit.reports import evaluate
 from labkit.trainer import Trainer
 
+from . import elastic
 from .tiny import Case, Text, gpt
 
 STEPS = 8
@@ -126,6 +127,10 @@ def run(folder: Path) -> dict[str, Any]:
 
             losses.append(together(count, work)["losses"])
         found[place.name] = {"losses": losses, "weights": last_weights(place)}
+    for kind in ("ddp", "fsdp"):
+        place = folder / f"undisturbed-{kind}"
+        together(2, lambda k=kind, p=place: elastic.train(k, p, []))
+        found[place.name] = last_weights(place)
     return found
 
 

@@ -1,0 +1,190 @@
+"""From a pre-trained model to a task: another head, and a say in which layers learn, and how fast.
+
+    model = classifier(language_model, labels=2)          # the backbone stays, the head is new
+    groups = discriminative(model, factor=2.6)            # Howard and Ruder 2018, section 3.2
+    for report in Trainer(model, labels_of(model), batches, plan, groups=groups).run():
+        thaw_from_top(model, 1 + report.step // epoch)    # the same paper, section 3.3
+
+All of it is a function of the layers of a model, from its embeddings up to its head.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from labkit.blocks import Classifier, LanguageModel
+from labkit.heads import Label, Pooled, Span
+from labkit.models.awd_lstm import AWDLSTM
+from labkit.models.bert import BERT
+from labkit.models.elmo import ELMo, Mixed, WeightedSum
+from labkit.models.gpt import GPT
+from labkit.models.transformer_xl import TransformerXL
+from labkit.models.xlnet import XLNet
+from labkit.objectives import Labels
+
+# ---- layers ------------------------------------------------------------------------------------
+
+
+def layer_groups(model: Any) -> list[list[nn.Parameter]]:
+    """The parameters of each layer, from the embeddings (first) up to the head (last).
+
+    What stands above the last block (a last norm, a pooler, a mix of layers) goes with the head.
+    A weight that two layers share belongs to the lower one: tied words to the embeddings.
+    """
+    backbone, blocks = _stack(model)
+    above = [getattr(backbone, name, None) for name in ("norm", "pooler")]
+    # BERT's norm stands on its embeddings, those of the others on the last block.
+    above = above[1:] if isinstance(backbone, BERT) else above
+    inside = {id(p) for part in (*blocks, *above) if part is not None for p in part.parameters()}
+    layers = [[p for p in backbone.parameters() if id(p) not in inside]]
+    layers += [list(block.parameters()) for block in blocks]
+    top = list(model.parameters())
+    seen: set[int] = set()
+    groups = []
+    for layer in [*layers, top]:
+        groups.append([p for p in layer if id(p) not in seen])
+        seen |= {id(p) for p in layer}
+    return groups
+
+
+def _stack(model: Any) -> tuple[Any, list[nn.Module]]:
+    """The innermost backbone, and its blocks from the lowest up."""
+    backbone = model.backbone
+    while isinstance(backbone, Mixed):
+        backbone = backbone.backbone
+    blocks = getattr(backbone, "blocks", None)
+    if blocks is None:
+        raise ValueError(
+            f"{type(backbone).__name__} has no blocks: it is one layer, train it whole"
+        )
+    return backbone, list(blocks)
+
+
+def freeze(parameters: Sequence[nn.Parameter], frozen: bool = True) -> None:
+    """These parameters do not learn, or learn again."""
+    for parameter in parameters:
+        parameter.requires_grad_(not frozen)
+
+
+def thaw_from_top(model: nn.Module, layers: int) -> None:
+    """Only the `layers` highest layers learn, the head being the first of them.
+
+    Called with 1, 2, 3, ... in the loop of training, it is gradual unfreezing; with n + 1, once,
+    it is fine-tuning of the last n layers.
+    """
+    if layers < 0:
+        raise ValueError(f"{layers} layers: give 0 (all frozen) or more")
+    groups = layer_groups(model)
+    for height, group in enumerate(reversed(groups)):
+        freeze(group, frozen=height >= layers)
+
+
+def features_only(model: Any) -> None:
+    """The backbone does not learn; the head does, and the mix of layers that stands on it."""
+    backbone, _ = _stack(model)
+    freeze(list(backbone.parameters()))
+
+
+def discriminative(model: nn.Module, factor: float = 2.6) -> list[tuple[list[nn.Parameter], float]]:
+    """Groups for the Trainer: each layer learns `factor` times slower than the one above it."""
+    if not factor > 0:
+        raise ValueError(
+            f"the factor is {factor}: give more than 0, 1 for the same rate everywhere"
+        )
+    groups = layer_groups(model)
+    top = len(groups) - 1
+    return [(group, factor ** (i - top)) for i, group in enumerate(groups) if group]
+
+
+# ---- heads -------------------------------------------------------------------------------------
+
+
+def classifier(model: Any, labels: int, *, dropout: float = 0.1) -> Classifier:
+    """The backbone of a pre-trained model under a new head for whole texts.
+
+    Each family answers as in its paper: BERT from the first place, GPT and XLNet from the last one,
+    the AWD-LSTM from last, max and mean together, ELMo from a weighted sum of its layers.
+    """
+    if labels < 1:
+        raise ValueError(f"{labels} labels: give at least 1 (2 for yes and no)")
+    backbone = getattr(model, "backbone", model)
+    if isinstance(backbone, BERT):
+        pool = backbone.pooler
+        head: nn.Module = Label(backbone.config.width, labels, pool=pool, dropout=dropout)
+    elif isinstance(backbone, GPT | XLNet | TransformerXL):
+        head = Label(backbone.config.width, labels, pooled=False, dropout=dropout)
+    elif isinstance(backbone, AWDLSTM):
+        head = Pooled(backbone.config.width, labels, dropout=dropout)
+    elif isinstance(backbone, ELMo):
+        width = backbone.config.width
+        backbone = Mixed(backbone, WeightedSum(1 + len(backbone.blocks)))
+        head = Pooled(2 * width, labels, parts=("max", "mean"))
+    else:
+        width = getattr(backbone.config, "out_width", backbone.config.width)
+        head = Pooled(width, labels, parts=("max", "mean"), inner=None, dropout=dropout)
+    return _alike(Classifier(backbone, head), backbone)
+
+
+def tagger(model: Any, labels: int) -> Classifier:
+    """The backbone of a pre-trained model under a new head for each word."""
+    backbone = getattr(model, "backbone", model)
+    head = Label(backbone.config.width, labels, pooled=False)
+    return _alike(Classifier(backbone, head), backbone)
+
+
+def span_finder(model: Any) -> Classifier:
+    """The backbone of a pre-trained model under a head that marks both ends of an answer."""
+    backbone = getattr(model, "backbone", model)
+    return _alike(Classifier(backbone, Span(backbone.config.width)), backbone)
+
+
+def _alike(model: Classifier, backbone: nn.Module) -> Classifier:
+    """The new head where the backbone is, and in its precision."""
+    example = next(backbone.parameters())
+    model.head.to(example.device, example.dtype)
+    return model
+
+
+def labels_of(model: Classifier, *, choices: int = 1) -> Labels:
+    """The objective that asks a classifier at the place where its head answers."""
+    if isinstance(model.head, Pooled):
+        return Labels(place="pooled", choices=choices)
+    return Labels(place="first" if isinstance(model.backbone, BERT) else "last", choices=choices)
+
+
+def language_model_of(model: Any, like: LanguageModel) -> LanguageModel:
+    """The backbone of a classifier under the head for words that it was trained with."""
+    return LanguageModel(model.backbone, like.head)
+
+
+# ---- the inputs of GPT -------------------------------------------------------------------------
+
+
+def one_text(text: Sequence[int], start: int, extract: int) -> list[int]:
+    """Classification: start, text, extract. The answer is read at the last place."""
+    return [start, *text, extract]
+
+
+def two_texts(
+    first: Sequence[int], second: Sequence[int], start: int, between: int, extract: int
+) -> list[int]:
+    """Entailment: start, premise, delimiter, hypothesis, extract."""
+    return [start, *first, between, *second, extract]
+
+
+def both_orders(
+    first: Sequence[int], second: Sequence[int], start: int, between: int, extract: int
+) -> list[list[int]]:
+    """Similarity: both orders, one row each, for `objectives.Similarity`."""
+    one, other = (first, second), (second, first)
+    return [two_texts(*pair, start, between, extract) for pair in (one, other)]
+
+
+def with_choices(
+    context: Sequence[int], choices: Sequence[Sequence[int]], start: int, between: int, extract: int
+) -> list[list[int]]:
+    """Multiple choice: the context with each answer, one row each, for `Labels(choices=n)`."""
+    if not choices:
+        raise ValueError("a question without answers: give at least one")
+    return [two_texts(context, answer, start, between, extract) for answer in choices]

@@ -1,0 +1,155 @@
+"""The plan of a document: its sections, which may follow which, and whether all can be reached.
+
+A section is a stage of a topic (once for each feeling, if the topic has feelings), a relation of the
+prompts, or an end.  Every section has a full stop, its state of the same number; a relation has two,
+";" and, after all sections, ".".  Topics that lead to each other form a group with an end of its own.
+"""
+
+import numpy as np
+
+from labkit.world.grammar import Grammar, Place, Topic, WorldError, expected
+from labkit.world.machine import Section
+
+
+class Plan:
+    """The sections, and the chances to go from full stop to section."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self.grammar = grammar
+        self.groups = groups(grammar)
+        self.sections: list[Section] = []
+        self.first: dict[tuple[str, int], int] = {}
+        for topic in grammar.topics.values():
+            for side, feeling in enumerate(topic.feelings or (None,)):
+                self.first[topic.name, side] = len(self.sections)
+                self.sections += [Section(topic.name, s.name, feeling, None) for s in topic.stages]
+        self.relations = range(len(self.sections), len(self.sections) + len(grammar.relations))
+        self.sections += [Section("relations", "pairs", None, name) for name in grammar.relations]
+        names = sorted(set(self.groups.values()))
+        self.ends = range(len(self.sections), len(self.sections) + len(names))
+        self.sections += [Section("end", group, None, None) for group in names]
+        self.end_of = dict(zip(names, self.ends, strict=True))
+        self.stops = len(self.sections) + len(grammar.relations)
+        self.leave = np.zeros((self.stops, len(self.sections)))
+        self.closing = np.eye(len(self.sections), self.stops)
+        self._follow_ends()
+        self._follow_topics()
+        self._follow_relations()
+
+    def last_stop(self, k: int) -> int:
+        """The full stop of a prompt, as against the semicolons between its pairs."""
+        return len(self.sections) + k - self.relations[0]
+
+    def _follow_ends(self) -> None:
+        kinds = self.grammar.kinds.values()
+        total = sum(kind.weight for kind in kinds)
+        for k in self.ends:
+            for kind in kinds:
+                self._lead(k, kind.begins, kind.weight / total, 0, 1)
+
+    def _follow_topics(self) -> None:
+        for topic in self.grammar.topics.values():
+            sides = max(1, len(topic.feelings))
+            for side in range(sides):
+                for i, stage in enumerate(topic.stages):
+                    k = self.first[topic.name, side] + i
+                    self.leave[k, k] += stage.again
+                    if i + 1 < len(topic.stages):
+                        self.leave[k, k + 1] += 1 - stage.again
+                    else:
+                        self._lead(k, leads_to(self.grammar, topic), 1 - stage.again, side, sides)
+
+    def _follow_relations(self) -> None:
+        for k, relation in zip(self.relations, self.grammar.relations.values(), strict=True):
+            last = self.last_stop(k)
+            self.closing[k, k], self.closing[k, last] = 1 - relation.stops, relation.stops
+            self.leave[k, k] = 1.0
+            self.leave[last, self.end_of["relations"]] = 1.0
+
+    def _lead(
+        self, stop: int, table: dict[str, tuple[float, Place]], share: float, side: int, sides: int
+    ) -> None:
+        """Spread `share` over the beginnings of the topics in the table; a feeling lasts."""
+        total = sum(weight for weight, _ in table.values())
+        for name, (weight, place) in table.items():
+            part = share * weight / total
+            if name == "end" and stop not in self.ends:
+                self.leave[stop, self.end_of[self.groups[self.sections[stop].topic]]] += part
+            elif name == "relations" and self.grammar.relations and stop in self.ends:
+                weights = np.array(
+                    [relation.weight for relation in self.grammar.relations.values()]
+                )
+                self.leave[stop, self.relations] += part * weights / weights.sum()
+            elif name in self.grammar.topics:
+                there = max(1, len(self.grammar.topics[name].feelings))
+                chosen = [side] if there == sides > 1 else list(range(there))
+                for other in chosen:
+                    self.leave[stop, self.first[name, other]] += part / len(chosen)
+            else:
+                known = [*self.grammar.topics, "relations" if stop in self.ends else "end"]
+                raise WorldError(place, expected("a topic", name, known))
+
+
+def leads_to(grammar: Grammar, topic: Topic) -> dict[str, tuple[float, Place]]:
+    """Where a topic leads, by its own word or by that of the topics after it."""
+    table = dict(topic.leads_to)
+    for other in grammar.topics.values():
+        if topic.name in other.comes_after:
+            table[other.name] = other.comes_after[topic.name]
+    if not table:
+        raise WorldError(
+            topic.place, f'topic "{topic.name}" leads nowhere: add `leads to end` below it'
+        )
+    return table
+
+
+def groups(grammar: Grammar) -> dict[str, str]:
+    """Check that every topic can be reached and left; name the group of topics that each is in."""
+    if not grammar.kinds:
+        place = Place("the language", 0)
+        raise WorldError(place, "no `documents` block says which kinds of documents there are")
+    known = [*grammar.topics, "relations"]
+    for kind in grammar.kinds.values():
+        for name, (_, place) in kind.begins.items():
+            if name not in known:
+                raise WorldError(place, expected("a topic", name, known))
+    after = {}
+    for topic in grammar.topics.values():
+        if not topic.stages:
+            message = f'topic "{topic.name}" has no stage: write `stage NAME` below it'
+            raise WorldError(topic.place, message)
+        table = leads_to(grammar, topic)
+        for name, (_, place) in (table | topic.comes_after).items():
+            if name not in grammar.topics and (name != "end" or name in topic.comes_after):
+                raise WorldError(place, expected("a topic", name, [*grammar.topics, "end"]))
+        after[topic.name] = set(table)
+    begins = {name for kind in grammar.kinds.values() for name in kind.begins}
+    reached = _closure(begins, after)
+    for topic in grammar.topics.values():
+        if topic.name not in reached:
+            message = f'no document reaches topic "{topic.name}": add `comes after TOPIC` below it'
+            raise WorldError(topic.place, message)
+        if "end" not in _closure({topic.name}, after):
+            raise WorldError(
+                topic.place,
+                f'after topic "{topic.name}" no document can end: lead to end somewhere',
+            )
+    if grammar.relations and "relations" not in begins:
+        place = next(iter(grammar.relations.values())).place
+        raise WorldError(
+            place, "no document reaches the relations: add `prompt 1 begins with relations`"
+        )
+    group = {name: name for name in after}
+    for name, others in after.items():
+        for other in others - {"end"}:
+            old, new = group[other], group[name]
+            group = {key: new if value == old else value for key, value in group.items()}
+    return group | ({"relations": "relations"} if grammar.relations else {})
+
+
+def _closure(names: set[str], after: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    while names:
+        reached |= names
+        names = set().union(*(after.get(name, set()) for name in names)) - reached
+    return reached

@@ -1,0 +1,77 @@
+"""Zero-, one- and few-shot prompts, "france : paris ; japan : tokyo ; italy :", with the best
+possible answers.
+
+A prompt hides one relation.  Every pair in it makes some relations likelier, so the chances of the
+answers are a mixture over the relations, each weighed by how well it explains the pairs and the
+question.
+"""
+
+import itertools
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from labkit.world.grammar import Relation
+from labkit.world.labelled import Example, LabelledSet
+
+if TYPE_CHECKING:
+    from labkit.world.exact import World
+
+
+def few_shot(world: "World", shots: int, size: int, seed: int) -> LabelledSet:
+    """Draw prompts with so many solved pairs and an open question that is none of theirs; the label
+    is the answer.
+    """
+    relations = list(world.grammar.relations.values())
+    if not relations:
+        raise ValueError("this language has no relations: load the world that has")
+    most = min(len(relation.pairs) for relation in relations) - 1
+    if not 0 <= shots <= most:
+        raise ValueError(f"{shots} shots were asked for: choose 0 to {most}")
+    random = np.random.default_rng([seed, 4])
+    tables = [_table(relation) for relation in relations]
+    weights = np.array([relation.weight for relation in relations])
+    weights /= weights.sum()
+    examples: list[Example] = []
+    while len(examples) < size:
+        chosen = int(random.choice(len(relations), p=weights))
+        pairs = list(tables[chosen])
+        picks = random.choice(
+            len(pairs), size=shots + 1, p=[tables[chosen][pair] for pair in pairs]
+        )
+        drawn = [pairs[i] for i in picks]
+        # What is thrown away depends on the questions alone, so the chances of the answers stay as
+        # they are.
+        if len({question for question, _ in drawn}) == len(drawn):
+            examples.append(_example(drawn, tables, weights))
+    labels = sorted({answer for table in tables for _, answer in table})
+    return LabelledSet("prompt", labels, examples)
+
+
+Pair = tuple[str, str]
+
+
+def _table(relation: Relation) -> dict[Pair, float]:
+    """The pairs of a relation and their chances."""
+    table: dict[Pair, float] = defaultdict(float)
+    total = sum(answer.weight for _, answer in relation.pairs)
+    for question, answer in relation.pairs:
+        words = tuple(
+            " ".join(token.word for token in tokens) for tokens in (question, answer.tokens)
+        )
+        table[words[0], words[1]] += answer.weight / total
+    return table
+
+
+def _example(drawn: list[Pair], tables: list[dict[Pair, float]], weights: np.ndarray) -> Example:
+    *solved, (question, answer) = drawn
+    chances: dict[str, float] = defaultdict(float)
+    for table, weight in zip(tables, weights, strict=True):
+        explained = float(weight * np.prod([table.get(pair, 0.0) for pair in solved]))
+        for (asked, other), chance in table.items():
+            if asked == question and explained:
+                chances[other] += explained * chance
+    total = sum(chances.values())
+    pieces = itertools.chain(*(f"{q} : {a} ;".split() for q, a in solved), question.split(), [":"])
+    return Example(list(pieces), None, None, answer, {a: p / total for a, p in chances.items()})

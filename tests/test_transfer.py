@@ -1,0 +1,316 @@
+"""Transfer: which layers learn, how fast, and what stays bit for bit as it was."""
+
+import copy
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from labkit.blocks import LanguageModel
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.finetuning import Tuning, fine_tune, quadrants, ulmfit
+from labkit.heads import MaskedWord, NextWord, Pooled
+from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
+from labkit.models.bert import BERT, BERTConfig
+from labkit.models.elmo import ELMo, ELMoConfig, Mixed
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.xlnet import XLNet, XLNetConfig
+from labkit.objectives import Labels, Similarity, SpanEnds
+from labkit.plans import Plan
+from labkit.trainer import Trainer
+from labkit.transfer import (
+    both_orders,
+    classifier,
+    discriminative,
+    features_only,
+    labels_of,
+    language_model_of,
+    layer_groups,
+    one_text,
+    span_finder,
+    tagger,
+    thaw_from_top,
+    two_texts,
+    with_choices,
+)
+
+V = 20
+
+
+def gpt() -> LanguageModel:
+    backbone = GPT(GPTConfig(V, width=16, layers=3, heads=2, context=32, dropout=0.0))
+    return LanguageModel(backbone, NextWord(backbone.token))
+
+
+def bert(**changed) -> LanguageModel:
+    sizes = {"width": 16, "layers": 3, "heads": 2, "context": 32, "dropout": 0.0, "pooler": True}
+    backbone = BERT(BERTConfig(V, **(sizes | changed)))
+    return LanguageModel(backbone, MaskedWord(backbone.token, 16))
+
+
+def awd_lstm() -> LanguageModel:
+    backbone = AWDLSTM(AWDLSTMConfig(V, width=12, inner=16, layers=3))
+    return LanguageModel(backbone, NextWord(backbone.token))
+
+
+def xlnet() -> LanguageModel:
+    backbone = XLNet(XLNetConfig(V, width=16, layers=2, heads=2, dropout=0.0))
+    return LanguageModel(backbone, NextWord(backbone.token))
+
+
+def transformer_xl() -> LanguageModel:
+    backbone = TransformerXL(TransformerXLConfig(V, width=16, layers=2, heads=2, dropout=0.0))
+    return LanguageModel(backbone, NextWord(backbone.token))
+
+
+MODELS = {
+    "gpt": (gpt, 3),
+    "bert": (bert, 3),
+    "albert": (lambda: bert(shared=True, embedding=8), 1),
+    "awd-lstm": (awd_lstm, 3),
+    "xlnet": (xlnet, 2),
+    "transformer-xl": (transformer_xl, 2),
+}
+
+
+def seeded(make) -> nn.Module:
+    torch.manual_seed(0)
+    return make()
+
+
+class Task:
+    """Which half of the vocabulary the words are of: batches by number."""
+
+    def __init__(self, rows: int = 16, seed: int = 0) -> None:
+        self.rows, self.seed = rows, seed
+
+    def at(self, step: int) -> Batch:
+        generator = torch.Generator().manual_seed(1000 * self.seed + step)
+        labels = torch.randint(0, 2, (self.rows,), generator=generator)
+        words = torch.randint(0, V // 2, (self.rows, 6), generator=generator)
+        return Batch.of(words + labels[:, None] * (V // 2), labels=labels)
+
+
+PLAN = Plan(steps=4, rate=1e-2, precision="float32", decay=0.0)
+
+
+# ---- layers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_groups_hold_every_parameter_once_from_the_bottom_up(name):
+    make, blocks = MODELS[name]
+    model = classifier(seeded(make), 2)
+    groups = layer_groups(model)
+    assert len(groups) == blocks + 2
+    ids = [id(p) for group in groups for p in group]
+    assert sorted(ids) == sorted(id(p) for p in model.parameters())
+    assert any(p is model.backbone.token.weight for p in groups[0])
+    for block, group in zip(model.backbone.blocks, groups[1:], strict=False):
+        assert {id(p) for p in block.parameters()} == {id(p) for p in group}
+    assert {id(p) for p in model.head.parameters()} <= {id(p) for p in groups[-1]}
+
+
+def test_tied_words_belong_to_the_embeddings():
+    model = seeded(gpt)
+    assert any(p is model.head.words.weight for p in layer_groups(model)[0])
+    top = layer_groups(model)[-1]
+    assert {id(p) for p in top} == {id(p) for p in model.backbone.norm.parameters()}
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2, 3, 5, 9])
+@pytest.mark.parametrize("name", ["gpt", "bert", "awd-lstm"])
+def test_only_the_highest_layers_learn(name, layers):
+    """Trained for some steps, frozen layers are the same bits, the others are not."""
+    model = classifier(seeded(MODELS[name][0]), 2)
+    thaw_from_top(model, layers)
+    before = [[p.clone() for p in group] for group in layer_groups(model)]
+    if layers:
+        for _ in Trainer(model, labels_of(model), Task(), PLAN).run():
+            pass
+    from_top = zip(reversed(layer_groups(model)), reversed(before), strict=True)
+    for height, (group, old) in enumerate(from_top):
+        same = [torch.equal(p, q) for p, q in zip(group, old, strict=True)]
+        assert all(same) if height >= layers else not all(same), height
+
+
+def test_bert_with_three_fine_tuned_layers():
+    """The lectures' `n_fine_tune_layers=3`: three blocks and the head."""
+    backbone = BERT(BERTConfig(V, width=16, layers=6, heads=2, context=32, pooler=True))
+    model = classifier(backbone, 2)
+    thaw_from_top(model, 1 + 3)
+    learning = [any(p.requires_grad for p in block.parameters()) for block in backbone.blocks]
+    assert learning == [False, False, False, True, True, True]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rates_fall_by_the_factor_from_layer_to_layer(name):
+    model = classifier(seeded(MODELS[name][0]), 2)
+    factors = [factor for _, factor in discriminative(model, 2.6)]
+    assert factors[-1] == 1
+    for lower, higher in pairwise(factors):
+        assert higher / lower == pytest.approx(2.6)
+
+
+def test_a_slower_layer_moves_less_by_just_its_factor():
+    """With plain SGD a step is rate x gradient: the moves show the factors themselves."""
+    plan = replace(PLAN, steps=1, optimizer="sgd", clip=None, schedule="constant", warmup=0)
+    model = classifier(seeded(gpt), 2, dropout=0.0)
+    moved = []
+    for factor in (1.0, 2.6):
+        trained = copy.deepcopy(model)
+        for _ in Trainer(trained, labels_of(trained), Task(), plan,
+                         groups=discriminative(trained, factor)).run():  # fmt: skip
+            pass
+        pairs = zip(layer_groups(trained), layer_groups(model), strict=True)
+        moved.append(
+            [sum((p - q).norm().item() for p, q in zip(a, b, strict=True)) for a, b in pairs]
+        )
+    for height, (same, slower) in enumerate(zip(*map(reversed, moved), strict=True)):
+        assert same / slower == pytest.approx(2.6**height, rel=1e-3)
+
+
+def test_gradual_unfreezing_reaches_one_layer_more_each_time():
+    model = classifier(seeded(gpt), 2, dropout=0.0)
+    before = [[p.clone() for p in group] for group in layer_groups(model)]
+    tuning = Tuning(plan=replace(PLAN, steps=4), unfreeze_every=2)
+    fine_tune(model, labels_of(model), Task(), tuning)
+    changed = [
+        not all(torch.equal(p, q) for p, q in zip(group, old, strict=True))
+        for group, old in zip(layer_groups(model), before, strict=True)
+    ]
+    assert changed == [False, False, False, True, True]
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_features_only_trains_the_mix_and_the_head():
+    torch.manual_seed(0)
+    kernels = ((1, 4), (2, 4))
+    elmo = ELMo(ELMoConfig(V, longest=6, letter_width=4, kernels=kernels, width=8, inner=12))
+    model = classifier(elmo, 2)
+    assert isinstance(model.backbone, Mixed)
+    features_only(model)
+    learning = {n.split(".")[0:2][-1] for n, p in model.named_parameters() if p.requires_grad}
+    assert learning == {"mix", "inner", "labels"}
+
+
+# ---- heads and inputs --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_family_learns_a_task_under_its_new_head(name):
+    model = classifier(seeded(MODELS[name][0]), 2, dropout=0.0)
+    plan = Plan(steps=60, rate=1e-2, precision="float32")
+    losses = [float(report.loss) for report in Trainer(model, labels_of(model), Task(), plan).run()]
+    assert losses[-1] < 0.5 * losses[0]
+    assert isinstance(model.head, Pooled) == (name == "awd-lstm")
+
+
+def test_berts_pooler_goes_into_the_head_and_back():
+    model = seeded(bert)
+    built = classifier(model, 3)
+    assert built.head.pool is model.backbone.pooler
+    again = language_model_of(built, model)
+    tokens = torch.randint(0, V, (2, 5))
+    assert torch.equal(again(tokens), model(tokens))
+
+
+def test_tags_and_spans_have_a_head_for_each_place():
+    tokens = torch.randint(0, V, (2, 7))
+    assert tagger(seeded(bert), 5)(tokens).shape == (2, 7, 5)
+    assert span_finder(seeded(bert))(tokens).shape == (2, 7, 2)
+
+
+def test_input_forms_are_those_of_the_paper():
+    start, between, extract = 100, 101, 102
+    assert one_text([1, 2], start, extract) == [100, 1, 2, 102]
+    assert two_texts([1], [2], start, between, extract) == [100, 1, 101, 2, 102]
+    assert both_orders([1], [2], start, between, extract) == [
+        [100, 1, 101, 2, 102],
+        [100, 2, 101, 1, 102],
+    ]
+    assert len(with_choices([1], [[2], [3], [4]], start, between, extract)) == 3
+    with pytest.raises(ValueError, match="without answers"):
+        with_choices([1], [], start, between, extract)
+
+
+def test_likeness_does_not_know_the_order():
+    torch.manual_seed(0)
+    model = classifier(seeded(gpt), 2, dropout=0.0).eval()
+    tokens = torch.randint(0, V, (6, 5))
+    labels = torch.tensor([0, 0, 1, 1, 0, 0])
+    swapped = [1, 0, 3, 2, 5, 4]
+    objective = Similarity(place="last")
+    one = objective(model, Batch.of(tokens, labels=labels), Chance(0, 0, torch.arange(6)))
+    two = objective(model, Batch.of(tokens[swapped], labels=labels), Chance(0, 0, torch.arange(6)))
+    torch.testing.assert_close(one.loss, two.loss)
+    assert one.count == 3
+    hidden = model.backbone(tokens).hidden[:, -1]
+    scores = model.head(hidden[0::2] + hidden[1::2])
+    expected = nn.functional.cross_entropy(scores, labels[::2])
+    torch.testing.assert_close(one.loss, expected)
+
+
+def test_spans_are_asked_at_both_ends_among_real_places():
+    model = span_finder(seeded(bert)).eval()
+    tokens = torch.randint(0, V, (3, 6))
+    real = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 0, 0]]).bool()
+    labels = torch.tensor([[1, 4], [0, 3], [-1, -1]])
+    batch = Batch.of(tokens, real, labels=labels)
+    outcome = SpanEnds()(model, batch, Chance(0, 0, batch.rows))
+    expected = 0.0
+    for row in (0, 1):
+        length = int(real[row].sum())
+        ends = model(tokens[row : row + 1, :length])[0].log_softmax(dim=0)
+        expected -= (ends[labels[row, 0], 0] + ends[labels[row, 1], 1]) / 4
+    torch.testing.assert_close(outcome.loss, expected)
+    for wrong in ([[3, 1], [0, 3], [0, 0]], [[1, 4], [0, 4], [0, 0]]):
+        with pytest.raises(ValueError, match="ends before it begins, or beyond"):
+            SpanEnds()(model, Batch.of(tokens, real, labels=torch.tensor(wrong)), None)
+
+
+# ---- recipes -----------------------------------------------------------------------------------
+
+
+def test_the_three_stages_run_in_one_call():
+    model = seeded(awd_lstm)
+    plan = Plan(steps=3, rate=1e-2, schedule="slanted_triangle", precision="float32")
+    held_out = [Task(seed=9).at(0)]
+    found = ulmfit(
+        model, Task(seed=1), Task(seed=2), Task(seed=3), labels=2, plans=[plan] * 3,
+        held_out=held_out,
+    )  # fmt: skip
+    assert found.language_model is model
+    assert found.losses["classifier"].count == 16
+    assert found.classifier.backbone is not model.backbone
+    with pytest.raises(ValueError, match="2 plans"):
+        ulmfit(model, None, None, Task(), labels=2, plans=[plan] * 2)
+
+
+def test_the_quadrants_change_neither_model():
+    model, fresh = seeded(gpt), seeded(gpt)
+    before = copy.deepcopy(model.state_dict())
+    found = quadrants(model, fresh, {"small": (Task(4), [Task(seed=5).at(0)])}, labels=2, plan=PLAN)
+    assert sorted(found) == [("small", w) for w in ("fine-tuned", "from scratch", "frozen")]
+    assert found["small", "frozen"].loss != found["small", "fine-tuned"].loss
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+# ---- bad input ---------------------------------------------------------------------------------
+
+
+def test_bad_input_is_refused():
+    model = classifier(seeded(gpt), 2)
+    with pytest.raises(ValueError, match="-1 layers"):
+        thaw_from_top(model, -1)
+    with pytest.raises(ValueError, match="factor is 0"):
+        discriminative(model, 0)
+    with pytest.raises(ValueError, match="0 labels"):
+        classifier(seeded(gpt), 0)
+    with pytest.raises(ValueError, match="labels: none"):
+        Labels()(model, Batch.of(torch.zeros(2, 3, dtype=torch.long)), None)
