@@ -74,7 +74,7 @@ class Trainer:
         self.memory: list[Memory | None] = [None] * plan.accumulate
         self._answer = Wrapped(model, objective, self.ranks)
         self._computing = Computing(model, plan)
-        self._operations: float | None = None
+        self.operations_per_row: float | None = None
         self.averaging = False
         self._stop = Stop()
         self.stops: list[Later] = []
@@ -119,7 +119,9 @@ class Trainer:
         """Count the operations of a step and measure the machine, so that reports can say MFU."""
         part = self.batches.at(self.step).micro(self.parts)[0]
         questions = self.objective.ask(part, Chance(self.plan.seed, self.step, part.rows))
-        self._operations = counted_operations(self.model, self.objective, questions) / len(part)
+        self.operations_per_row = counted_operations(self.model, self.objective, questions) / len(
+            part
+        )
 
     def start_average(self) -> None:
         """From here on the weights are averaged: NT-ASGD, when `non_monotone` says so."""
@@ -256,10 +258,10 @@ class Trainer:
         return pace * (self.plan.steps - self.step)
 
     def _mfu(self, rows: int, seconds: float) -> float | None:
-        if self._operations is None:
+        if self.operations_per_row is None:
             return None
         peak = measured_peak(str(self.device), self.precision) * self.ranks.count
-        return self._operations * rows / seconds / peak
+        return self.operations_per_row * rows / seconds / peak
 
     # ---- a run -------------------------------------------------------------------------------
 

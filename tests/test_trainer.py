@@ -656,8 +656,8 @@ def test_operations_are_counted_as_the_costs_count_them() -> None:
     assert "of the peak" in str(report)
     # The objective reads all words but the last of each row.
     expected = counted_flop(model, text.at(0).tokens[:, :-1])
-    assert made._operations is not None
-    assert made._operations * 4 == pytest.approx(expected, rel=0.02)
+    assert made.operations_per_row is not None
+    assert made.operations_per_row * 4 == pytest.approx(expected, rel=0.02)
 
 
 def test_a_report_reads_no_number_before_it_is_asked() -> None:

@@ -108,6 +108,11 @@ def groups(grammar: Grammar) -> dict[str, str]:
     if not grammar.kinds:
         place = Place("the language", 0)
         raise WorldError(place, "no `documents` block says which kinds of documents there are")
+    known = [*grammar.topics, "relations"]
+    for kind in grammar.kinds.values():
+        for name, (_, place) in kind.begins.items():
+            if name not in known:
+                raise WorldError(place, expected("a topic", name, known))
     after = {}
     for topic in grammar.topics.values():
         if not topic.stages:
