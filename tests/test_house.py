@@ -22,7 +22,7 @@ FLOORS = [
     "models",
     "objectives published weights release_names transfer sampling filling prompting counting",
     "plans finetuning distributed health computing optimizers reports speed checkpoints resuming trainer "
-    "costs cost_tables scaling bills leaks",
+    "costs cost_tables scaling bills leaks bench",
     "ledger sweeps demos figures",
     "cli __main__",
 ]
