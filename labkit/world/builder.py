@@ -310,7 +310,7 @@ class _Builder:
             leave=self.plan.leave,
             closing=self.plan.closing,
             ends=np.array(self.plan.ends),
-            entries=list_entries(laws, law, arcs, len(self.number)),
+            entries=list_entries(laws, law, len(self.number)),
         )
 
 

@@ -18,7 +18,7 @@ from labkit.world.builder import compile_grammar
 from labkit.world.facts import Facts
 from labkit.world.grammar import Grammar
 from labkit.world.hidden import Request, hide, laws
-from labkit.world.labelled import LabelledSet, labelled
+from labkit.world.labelled import LabelledSet, labelled, next_odds, order_odds
 from labkit.world.machine import Machine, Section
 from labkit.world.prompts import few_shot
 from labkit.world.sampling import SPLITS, Document, Sampler
@@ -304,6 +304,14 @@ class World:
     def few_shot(self, shots: int, size: int, *, seed: int = 0) -> LabelledSet:
         """Prompts with so many solved pairs, and the best possible answers: see `prompts.py`."""
         return few_shot(self, shots, size, seed)
+
+    def order_odds(self, pairs: Sequence[tuple[Text, Text]]) -> np.ndarray:
+        """log p(first, second) - log p(second, first), as neighbours in a document."""
+        return order_odds(self, pairs)
+
+    def next_odds(self, pairs: Sequence[tuple[Text, Text]]) -> np.ndarray:
+        """The log odds that the second follows the first, against a second of another document."""
+        return next_odds(self, pairs)
 
     # ── sentences and what they mean ─────────────────────────────────────────────────────────────
 

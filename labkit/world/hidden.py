@@ -86,11 +86,11 @@ def _law_at(
     total = np.zeros(len(world.vocabulary))
     top = max(found[t].log_scale for found in passes)
     for number, (case, found) in enumerate(zip(cases, passes, strict=True)):
-        _, weights, log_scale = found[t]
+        states, weights, log_scale = found[t]
         # Paths that use no facts are the same in every case: they count in the first.
-        share = np.where(machine.bound, np.exp(case.log_chance), float(number == 0))
+        share = np.where(machine.bound[states], np.exp(case.log_chance), float(number == 0))
         weights = weights * share * np.exp(log_scale - top if top > -np.inf else 0.0)
-        mass = np.bincount(machine.law, weights, minlength=len(machine.laws.start) - 1)
+        mass = np.bincount(machine.law[states], weights, minlength=len(machine.laws.start) - 1)
         for law, (fact, field) in machine.fact_laws.items():
             if mass[law]:
                 words, chances = world.facts.law(fact, field, case.masks)
