@@ -625,6 +625,15 @@ def test_every_truncated_file_of_ours_is_found(share: float, which: int, saved: 
         path.write_bytes(raw)
 
 
+def test_a_description_that_was_changed_is_refused(tmp_path: Path) -> None:
+    """Not every change gives another shape: this one would only train differently."""
+    weights.save(tiny_gpt(), tmp_path)
+    path = tmp_path / "labkit.json"
+    path.write_text(path.read_text().replace('"dropout": 0.1', '"dropout": 0.9'))
+    with pytest.raises(WeightsError, match=r"labkit\.json is damaged or was edited"):
+        weights.load(tmp_path)
+
+
 @pytest.mark.usefixtures("no_memory")
 def test_a_flipped_number_is_found_before_memory_is_taken(tmp_path: Path) -> None:
     weights.save(tiny_gpt(), tmp_path)
