@@ -278,6 +278,15 @@ def test_a_release_that_we_do_not_have(
         weights.load(tmp_path)
 
 
+def test_how_much_a_release_remembers(tmp_path: Path) -> None:
+    write_release("XLNetModel", tmp_path / "theirs", mem_len=9)
+    model = weights.load(tmp_path / "theirs")
+    assert isinstance(model, XLNet)
+    assert model.config.memory == 9
+    weights.save_release(model, tmp_path / "ours")
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["mem_len"] == 9
+
+
 def test_a_folder_of_another_model_is_not_overwritten(tmp_path: Path) -> None:
     model = tiny_gpt()
     weights.save_release(model, tmp_path)
