@@ -8,7 +8,15 @@ import torch
 
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
-from labkit.demos import Demo, Masking, View, masking_demo, masking_view
+from labkit.demos import (
+    Demo,
+    Masking,
+    View,
+    masking_demo,
+    masking_view,
+    sampling_demo,
+    sampling_view,
+)
 from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, grid, page, table
 from labkit.demos.masking import OBJECTIVES, PAIRS
 from labkit.demos.reading import read
@@ -17,6 +25,7 @@ from labkit.masking import causal
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import MaskedToken
+from labkit.sampling import Sampling, steps
 from labkit.tokenizers import Tokenizer
 from labkit.world import World, load_world
 
@@ -176,13 +185,7 @@ def test_a_long_text_does_not_make_a_huge_picture() -> None:
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_masking_takes_any_text(tokenizer: Tokenizer, objective: str, text: str) -> None:
-    try:
-        view = masking_view(text, Masking(objective=objective), tokenizer, others=OTHERS)
-    except ValueError as error:
-        # A pair needs two sentences: the widget says so in the place of the picture.
-        assert objective in PAIRS and "two sentences" in str(error)  # noqa: PT017, PT018
-        return
-    harmless(view)
+    harmless(masking_view(text, Masking(objective=objective), tokenizer, others=OTHERS))
 
 
 def test_what_is_shown_is_what_the_objective_hides(tokenizer: Tokenizer) -> None:
@@ -419,3 +422,144 @@ def test_one_line_is_enough() -> None:
     assert "Some" in demo.shown.text
     with pytest.raises(ValueError, match="no text"):
         masking_demo()
+
+
+# ---- sampling ----------------------------------------------------------------------------------
+
+
+PROMPT = "The cat sat"
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_sampling_takes_any_prompt(tokenizer: Tokenizer, world: World, text: str) -> None:
+    settings = Sampling(temperature=0.7, top_k=4, top_p=0.8)
+    model = gpt(tokenizer)
+    harmless(sampling_view(text, [], settings, model, tokenizer, world=world))
+    every = list(range(len(tokenizer)))
+    harmless(sampling_view(text, every, settings, model, tokenizer, world=world))
+
+
+def test_bars_are_the_stages_of_the_sampler(tokenizer: Tokenizer) -> None:
+    settings = Sampling(temperature=0.5, top_k=6, top_p=0.7, length=1)
+    model = gpt(tokenizer)
+    view = sampling_view(PROMPT, [], settings, model, tokenizer, seed=3)
+    tokens = [tokenizer.vocabulary.sep or 0, *tokenizer.encode(PROMPT)]
+    step = next(steps(model, [tokens], settings, seed=3))
+    rows = table_of(view, "laws")
+    assert re.findall(r"→ drawn +(.*)", view.text)[0].split() == list(step.stages)
+    for row in rows:
+        token = tokenizer[row[0].removeprefix("→ ")]
+        exact = [float(law[0, token]) for law in step.stages.values()]
+        assert [float(cell) for cell in row[1:]] == pytest.approx(exact, abs=1e-4)
+    drawn = [row[0] for row in rows if row[0].startswith("→")]
+    assert drawn == ["→ " + tokenizer.pieces(step.tokens_B)[0]]
+    widths = re.findall(r"height:10px;width:([\d.]+)%", view.html)
+    numbers = [float(cell) for row in rows for cell in row[1:]]
+    assert [float(w) / 100 for w in widths] == pytest.approx(numbers, abs=1e-3)
+
+
+def test_the_numbers_of_the_formulas_add_up(tokenizer: Tokenizer) -> None:
+    settings = Sampling(temperature=0.6, top_k=9, top_p=0.6)
+    view = sampling_view(PROMPT, [], settings, gpt(tokenizer), tokenizer)
+    lines = [line for line in view.text.splitlines() if " = " in line]
+    assert [line.split(":")[0] for line in lines] == ["model", "temperature", "top-k", "nucleus"]
+    first = table_of(view, "laws")[0]
+    for line, cell in zip(lines, first[1:], strict=True):
+        assert float(line.split(" = ")[-1]) == pytest.approx(float(cell), abs=2e-4)
+    for line in lines[1:]:
+        above, below, result = map(float, re.findall(r"([\d.]+) / ([\d.]+) = ([\d.]+)$", line)[0])
+        assert above / below == pytest.approx(result, abs=2e-3)
+    assert "9 words hold" in lines[2]
+    greedy = sampling_view(PROMPT, [], Sampling(temperature=0.0), gpt(tokenizer), tokenizer)
+    assert table_of(greedy, "laws")[0][2] == "1.0000"
+    assert "the best word alone" in greedy.text
+
+
+def test_the_likelihoods_are_those_of_the_model_and_of_the_language(
+    world: World, of_world: Tokenizer
+) -> None:
+    words = next(world.documents(seed=5)).words
+    prompt, new = words[:6], words[6:11]
+    model = gpt(of_world)
+    tokens = of_world.encode(" ".join(new))
+    view = sampling_view(" ".join(prompt), tokens, Sampling(), model, of_world, world=world)
+    rows = {row[0]: [float(cell) for cell in row[1:]] for row in table_of(view, "likelihoods")}
+    exact = world.log_probability(words[:11])
+    assert rows["language"] == pytest.approx(
+        [exact[:6].sum(), exact[6:].sum(), exact.sum()], abs=2e-3
+    )
+    read = torch.tensor([[of_world.vocabulary.sep or 0, *of_world.encode(" ".join(words[:11]))]])
+    with torch.no_grad():
+        law = model(read)[0].log_softmax(dim=-1)
+    logs = law[:-1].gather(-1, read[0, 1:, None])[:, 0]
+    assert rows["model"] == pytest.approx(
+        [float(logs[:6].sum()), float(logs[6:].sum()), float(logs.sum())], abs=2e-3
+    )
+
+
+def test_a_whole_document_ends_with_the_mark_of_the_language(
+    world: World, of_world: Tokenizer
+) -> None:
+    document = min(world.sample(documents=20, seed=1), key=len)
+    end = of_world.vocabulary.sep or 0
+    model = gpt(of_world, context=256)
+    view = sampling_view(document.text, [end], Sampling(), model, of_world, world=world)
+    rows = {row[0]: row[1:] for row in table_of(view, "likelihoods")}
+    assert float(rows["language"][2]) == pytest.approx(
+        float(world.log_probability(document).sum()), abs=2e-3
+    )
+    assert "has ended" in view.text
+    assert 'data-table="laws"' not in view.html
+
+
+def test_a_word_that_the_language_cannot_say_is_named(world: World, of_world: Tokenizer) -> None:
+    view = sampling_view("york york york", [], Sampling(), gpt(of_world), of_world, world=world)
+    assert "cannot go on with “york”" in view.text
+    assert table_of(view, "likelihoods")[1][1] == "-inf"
+
+
+@pytest.mark.parametrize("context", [64, 12])
+def test_a_run_is_so_many_steps_and_both_can_be_undone(tokenizer: Tokenizer, context: int) -> None:
+    demo = sampling_demo(
+        gpt(tokenizer, context), tokenizer, PROMPT, settings=Sampling(length=9, temperature=1.3)
+    )
+    follows(demo)
+    before = demo.shown
+    for seed in range(4):
+        demo.change(seed=seed)
+        for _ in range(9):
+            demo.buttons["step"].click()
+        steps_taken, stepped = len(demo.past), list(demo.new)
+        for _ in range(steps_taken):
+            demo.buttons["undo"].click()
+        demo.buttons["run"].click()
+        assert demo.new == stepped
+        follows(demo)
+        demo.buttons["undo"].click()
+        assert demo.new == []
+    demo.buttons["undo"].click()
+    demo.change(seed=0)
+    assert demo.shown == before
+
+
+def test_the_sliders_of_sampling_move_the_law(tokenizer: Tokenizer) -> None:
+    model = gpt(tokenizer)
+    demo = sampling_demo(model, tokenizer, PROMPT)
+    demo.change(**{"temperature": 0.5, "top-k": 3, "top-p": 0.9, "seed": 2})
+    settings = Sampling(temperature=0.5, top_k=3, top_p=0.9)
+    assert demo.shown == sampling_view(PROMPT, [], settings, model, tokenizer, seed=2)
+    demo.buttons["step"].click()
+    assert demo.shown == sampling_view(PROMPT, demo.new, settings, model, tokenizer, seed=2)
+    demo.controls["prompt"].value = "A cow"
+    assert demo.new == []
+    assert demo.shown == sampling_view("A cow", [], settings, model, tokenizer, seed=2)
+
+
+def test_a_model_is_left_as_it_was(tokenizer: Tokenizer) -> None:
+    model = gpt(tokenizer).train()
+    model.head.eval()
+    demo = sampling_demo(model, tokenizer, PROMPT)
+    demo.run()
+    masking_view(TEXT, Masking(objective="next word"), tokenizer, model=model)
+    assert model.training
+    assert not model.head.training

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from labkit.corpus import Batch
 from labkit.demos.drawing import Share, View, note, table
-from labkit.demos.reading import Words, best, label, labels, law, next_law, words_of
+from labkit.demos.reading import Words, best, evaluating, label, labels, law, next_law, words_of
 from labkit.objectives import Objective, Questions
 from labkit.tokenizers import Tokenizer
 from labkit.world import World
@@ -62,14 +62,10 @@ def answered(model: Any, objective: Objective, questions: Questions) -> tuple[li
     places = (places_N + (1 if questions.left else 0)).tolist()
     if not places:
         return [], torch.zeros(0, 0)
-    was_training = model.training
-    model.eval()
-    try:
-        there = questions.to(next(model.parameters()).device)
+    there = questions.to(next(model.parameters()).device)
+    with evaluating(model):
         states, _ = objective.think(model, there)
         scores = objective.scores(model, states, there)[name]
-    finally:
-        model.train(was_training)
     return places, scores.float().softmax(dim=-1).cpu()
 
 

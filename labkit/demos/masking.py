@@ -118,7 +118,10 @@ def masking_view(
     """What the model sees of a text, what it must predict, and who may look at whom."""
     objective = objective_of(setting, tokenizer)
     longest = longest_for(model)
-    batch = batch_of(text, others, tokenizer, setting, longest)
+    try:
+        batch = batch_of(text, others, tokenizer, setting, longest)
+    except ValueError as error:
+        return page("masking", problem(str(error)))
     if batch is None or not bool(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).any()):
         return page("masking", problem("There is nothing to hide: write some words."))
     questions = objective.ask(batch, chance_of(setting))

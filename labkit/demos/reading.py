@@ -1,7 +1,8 @@
 """From what somebody typed to a batch, and from tokens back to what a person reads."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,18 @@ def longest_for(model: Any, most: int = LONGEST) -> int:
     """How many tokens of a text a model has positions for."""
     context = getattr(getattr(model, "backbone", None), "config", None)
     return min(most, getattr(context, "context", most))
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Within this the model drops nothing out; afterwards it is as it was."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def label(tokenizer: Tokenizer, token: int) -> str:
