@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -18,16 +19,18 @@ from torch import Tensor, nn
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.checkpoints import newest
-from labkit.corpus import Batch
-from labkit.costs import counted_flop
+from labkit.corpus import Batch, Windows, from_documents, tokenize
+from labkit.counting import counted_flop
 from labkit.heads import NextWord
 from labkit.health import Health
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import Memory, NextToken, Objective, Outcome, Questions, total
 from labkit.optimizers import decays, matrices
 from labkit.plans import Plan
+from labkit.plots import loss_line, loss_picture
 from labkit.resuming import snapshot
 from labkit.schedules import Stages, non_monotone
+from labkit.tokenizers import Tokenizer
 from labkit.trainer import Report, Trainer, evaluate
 
 CASES = cases()
@@ -726,6 +729,17 @@ def test_evaluate_carries_memory_from_batch_to_batch() -> None:
     assert abs(evaluate(model, NextToken(), [first, second]).loss - whole) > 1e-5
 
 
+def test_evaluate_reads_a_corpus_once() -> None:
+    documents = from_documents(["a b c d e", "b c d", "c d e f g h"] * 3)
+    tokenizer = Tokenizer.words(documents.texts)
+    held_out = Windows(tokenize(documents, tokenizer), length=5, batch=2)
+    model = model_of(vocabulary=tokenizer.vocabulary.size)
+    once = list(held_out.once())
+    found = evaluate(model, NextToken(), held_out)
+    assert found == evaluate(model, NextToken(), once)
+    assert found.count == sum(NextToken().ask(b, Chance(0, 0, b.rows)).counts["word"] for b in once)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_evaluating_in_the_loop_leaves_training_as_it_was(name: str) -> None:
     case, ends = CASES[name], []
@@ -742,6 +756,33 @@ def test_evaluating_in_the_loop_leaves_training_as_it_was(name: str) -> None:
                 assert not last.training
         ends.append(snapshot(made))
     assert alike(*ends) == []
+
+
+# ---- pictures --------------------------------------------------------------------------------
+
+
+def test_the_picture_has_the_loss_above_the_floor() -> None:
+    steps, losses = [0.0, 50.0, 100.0], [4.0, 2.0, 1.5]
+    picture = loss_picture(steps, losses, floor=1.0, title="a <b> & c")
+    root = ElementTree.fromstring(picture)
+    lines = [
+        [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
+        for line in root.iter("{http://www.w3.org/2000/svg}polyline")
+    ]
+    loss, floor = lines
+    assert [x for x, _ in loss] == sorted(x for x, _ in loss)
+    assert [y for _, y in loss] == sorted(y for _, y in loss), "down the page as it falls"
+    assert floor[0][1] == floor[1][1] > loss[-1][1], "the floor is a level line below"
+    assert "a &lt;b&gt; &amp; c" in picture
+    assert "floor 1.0000" in picture
+    with pytest.raises(ValueError, match="3 steps and 2 losses"):
+        loss_picture(steps, losses[:2])
+
+
+def test_the_line_of_text_says_the_same() -> None:
+    assert loss_line([4.0, 3.0, 2.0, 1.0], floor=0.0) == "4.00 █▇▅▃ 1.0000, 1.0000 above the floor"
+    assert len(loss_line([float(i) for i in range(1000)], width=10).split()[1]) == 10
+    assert loss_line([2.0]).startswith("2.00")
 
 
 # ---- what is wrong is said -------------------------------------------------------------------
