@@ -4,6 +4,7 @@ import copy
 import os
 import random
 import signal
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -639,14 +640,19 @@ def test_a_copy_made_in_the_loop_computes_with_its_own_weights() -> None:
 def test_a_compiled_model_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     # Without the last stage, which writes C++ and takes a minute.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    ends = []
+    ends, operations = [], []
     for on in (False, True):
-        made = trainer(gpt(dropout=0.0), steps=3, compile=on, optimizer="sgd")
+        made = trainer(gpt(dropout=0.0), steps=3, compile=on, checkpointing=on, optimizer="sgd")
+        made.measure()
         list(made.run())
+        operations.append(made.operations_per_row)
+        made.measure()
+        operations.append(made.operations_per_row)
         assert "losses_N" not in vars(made.model.head)
         ends.append(made.model)
     torch._dynamo.reset()
     assert farthest(*ends) < 1e-5
+    assert len(set(operations)) == 1
 
 
 def test_operations_are_counted_as_the_costs_count_them() -> None:
@@ -668,6 +674,18 @@ def test_a_report_reads_no_number_before_it_is_asked() -> None:
     kinds = {name: type(value) for name, value in vars(report).items()}
     assert all(kinds[name] is Tensor for name in ("loss", "norm", "skipped", "spike"))
     assert all(isinstance(value, Tensor) for value in report.metrics.values())
+
+
+def test_the_time_of_a_step_is_not_that_of_the_readers_loop() -> None:
+    """Nor is it a reading of the clock."""
+    seconds, begun = [], time.perf_counter()
+    for report in trainer().run():
+        seconds.append(report.seconds)
+        time.sleep(0.02)
+    whole = time.perf_counter() - begun
+    assert 0 < sum(seconds) < whole - 12 * 0.02
+    assert report.tokens_per_second == pytest.approx(36 / seconds[-1])
+    assert report.left == 0
 
 
 def test_a_report_says_it_in_one_line() -> None:
