@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.chance import Chance
-from labkit.corpus import Batch
+from labkit.corpus import Batch, Batches
 from labkit.distributed import answer
 from labkit.objectives import Objective, combine
 
@@ -83,7 +83,7 @@ class Evaluation:
 def evaluate(
     model: nn.Module,
     objective: Objective,
-    batches: Iterable[Batch],
+    batches: Iterable[Batch] | Batches,
     *,
     floor: float | None = None,
     seed: int = 0,
@@ -91,15 +91,15 @@ def evaluate(
     """The exact mean over all predictions of all batches, however they are cut.
 
     A model with memory carries it from batch to batch. What the objective hides is the same at
-    each call. Training goes on afterwards as if nothing had been asked. `batches` may be a list,
-    or `[held_out.at(i) for i in range(10)]`; a model of several processes is asked by all of them.
+    each call. Training goes on afterwards as if nothing had been asked. `batches` is a corpus,
+    all of which is read once, or a list of batches; several processes all ask the model together.
     """
     device = next(model.parameters()).device
     modes = {module: module.training for module in model.modules()}
     model.eval()
     memory, found = None, []
     try:
-        for i, batch in enumerate(batches):
+        for i, batch in enumerate(batches.once() if isinstance(batches, Batches) else batches):
             questions = objective.ask(batch, Chance(seed, i, batch.rows)).to(device)
             if memory is not None and len(memory.known) != len(batch):
                 memory = None

@@ -79,7 +79,8 @@ class Trainer:
         self._stop = Stop()
         self.stops: list[Later] = []
         self.troubles: list[Later] = []
-        self._lives, self._shown, self._done, self._begun = LIVES, 0.0, 0, 0.0
+        self._lives, self._done = LIVES, 0
+        self._shown = self._begun = self._step_begun = 0.0
 
     def resume(
         self, folder: str | Path | None = None, *, changed: Iterable[str] = ()
@@ -159,7 +160,7 @@ class Trainer:
 
     def _step(self) -> Report:
         """Ask, answer, go back, change the weights."""
-        plan, begun = self.plan, time.perf_counter()
+        plan = self.plan
         batch = self.batches.at(self.step)
         # All that all processes ask: so each knows the counts by which the loss is divided.
         asked = [
@@ -179,7 +180,7 @@ class Trainer:
                 outcomes.append(outcome)
                 losses.append(loss.detach())
         loss, metrics = self._totals(torch.stack(losses).sum(), combine(outcomes))
-        return self._change(batch, loss, metrics, begun)
+        return self._change(batch, loss, metrics)
 
     def _own(self, asked: list[Questions]) -> list[Questions]:
         """The parts that this process answers for."""
@@ -217,7 +218,6 @@ class Trainer:
         batch: Batch,
         loss: Tensor,
         metrics: dict[str, Tensor],
-        begun: float,
     ) -> Report:
         """Judge the gradients, change the weights, and say what happened."""
         gradients = self.optimizers.gradients()
@@ -235,7 +235,7 @@ class Trainer:
         if self.averaging:
             self.average.add()
         self.troubles.append(Later(self.health.tensors["bad_in_a_row"]))
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - self._step_begun
         return Report(
             step=self.step,
             steps=self.plan.steps,
@@ -269,6 +269,7 @@ class Trainer:
         """Step after step; what the reader does with a report is part of its step."""
         plan = self.plan
         self._done, self._begun = 0, time.perf_counter()
+        self._step_begun = self._begun
         if self.step == plan.steps:
             self.say(f"all {plan.steps} steps are done")
         with self._stop.listening(saver is not None), self._bar() as bar, _finishing(saver):
@@ -279,6 +280,8 @@ class Trainer:
                     report = self._step()
                 self._advance(bar, report)
                 yield report
+                # What the reader does is not the step's time; to wait for a GPU and to save is.
+                self._step_begun = time.perf_counter()
                 if self._read(self.troubles) >= plan.patience:
                     self._go_back(saver)
                     continue
