@@ -39,10 +39,8 @@ def attend(
     if dropout and q_BHQE.device.type == "cpu" and not torch.compiler.is_compiling():
         # The library has no fast kernel for this case: the formula is faster.
         mask = masking.causal(q_BHQE.shape[2]) if causal else mask
-        return (
-            drop(attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK), dropout)
-            @ v_BHKE
-        )
+        weights_BHQK = attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK)
+        return drop(weights_BHQK, dropout) @ v_BHKE
     if bias_BHQK is not None and mask is not None:
         # A large finite number instead of -inf would turn a row where all is hidden into the mean
         # of all keys.

@@ -21,8 +21,8 @@ FLOORS = [
     "blocks heads recurrence",
     "models",
     "objectives published weights release_names transfer sampling filling prompting counting",
-    "plans finetuning distributed health computing optimizers reports speed checkpoints resuming trainer plots "
-    "costs cost_tables scaling bills leaks",
+    "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
+    "plots finetuning costs cost_tables scaling bills leaks",
     "ledger sweeps demos figures",
     "cli __main__",
 ]

@@ -26,13 +26,23 @@ from labkit.counting import counted_flop
 from labkit.heads import NextWord
 from labkit.health import Health
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import Memory, NextToken, Objective, Outcome, Questions, total
+from labkit.objectives import (
+    BothDirections,
+    MaskedToken,
+    Memory,
+    NextToken,
+    Objective,
+    Outcome,
+    Questions,
+    Sum,
+    total,
+)
 from labkit.optimizers import decays, matrices
 from labkit.plans import Plan
 from labkit.plots import loss_line, loss_picture
-from labkit.resuming import snapshot
+from labkit.resuming import _named, snapshot
 from labkit.schedules import Stages, non_monotone
-from labkit.tokenizers import Tokenizer
+from labkit.tokenizers import Tokenizer, Vocabulary
 from labkit.trainer import Report, Trainer, evaluate
 
 CASES = cases()
@@ -945,3 +955,29 @@ def test_the_bar_is_off_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -
     shown = Trainer(gpt(), NextToken(), Text(), Plan(steps=12), progress=True)
     list(shown.run())
     assert "12" in capsys.readouterr().err
+
+
+MASKED = Vocabulary(9, pad=0, mask=1, special=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        (MaskedToken(vocabulary=MASKED), MaskedToken(vocabulary=MASKED, shares=(1.0, 0.0, 0.0))),
+        (
+            MaskedToken(vocabulary=MASKED, frequencies=torch.ones(9)),
+            MaskedToken(vocabulary=MASKED, frequencies=torch.arange(9.0)),
+        ),
+        (
+            Sum(parts=(NextToken(), BothDirections()), weights=(1.0, 1.0)),
+            Sum(parts=(NextToken(), BothDirections()), weights=(1.0, 0.5)),
+        ),
+        (
+            Sum(parts=(NextToken(), BothDirections())),
+            Sum(parts=(NextToken(ar=2.0), BothDirections())),
+        ),
+    ],
+)
+def test_another_objective_is_noticed_whatever_differs(was, now):
+    assert _named(was) == _named(was)
+    assert _named(was) != _named(now)

@@ -26,10 +26,10 @@ held_out
 
 def test_the_good_language_is_read() -> None:
     world = world_from_text({"good.txt": GOOD})
-    assert world.is_sentence("anna ate an apple at home .".split())
-    assert world.is_sentence("anna ate an ice cream .".split())
-    assert not world.is_sentence("anna ate a pear .".split())
-    assert not world.is_sentence("the dog were near the bank .".split())
+    assert world.is_sentence(["anna", "ate", "an", "apple", "at", "home", "."])
+    assert world.is_sentence(["anna", "ate", "an", "ice", "cream", "."])
+    assert not world.is_sentence(["anna", "ate", "a", "pear", "."])
+    assert not world.is_sentence(["the", "dog", "were", "near", "the", "bank", "."])
 
 
 # (what is replaced, by what, the line of the complaint, what it says)
@@ -64,8 +64,13 @@ MISTAKES = [
     ("    pear\n", "    apple, pear, ice\n", 6, "all of"),
     ("near the bank", "near anna bank", 11, 'belongs to the fact "hero"'),
     ("the <dog|dogs>", "pear <dog|dogs>", 13, "says it outright"),
-    ("documents\n", "words fruit\n    plum\ndocuments\n", 7, "was defined already in bad.txt:1"),
-    ("held_out", "topic sea\n    leads to end\nstage only\n    the sea .\nheld_out", 12, "no document reaches"),
+    ("documents\n", "words fruit\n    plum\ndocuments\n", 7, "was defined already in bad.txt:2"),
+    (
+        "held_out",
+        "topic sea\n    leads to end\nstage only\n    the sea .\nheld_out",
+        12,
+        "no document reaches",
+    ),
     ("held_out", "words fruit\n    plum\nheld_out", 12, "was defined already in bad.txt:"),
     ("held_out", "topic sea\n    comes after walk\n    leads to end\nheld_out", 12, "has no stage"),
     ("held_out", "stage more\n    (a|) (b|) .\nheld_out", 13, "may be left out"),

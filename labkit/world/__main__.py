@@ -1,4 +1,4 @@
-"""`python -m labkit.world [NAME] [SEED]` prints a page of a language: of "world", "second" or "crawl"."""
+"""`python -m labkit.world [NAME] [SEED]` prints a page of "world", "second" or "crawl"."""
 
 import sys
 import textwrap

@@ -6,7 +6,9 @@ hidden word is keep = 0, noise = 1, and a word seen for certain keep = 1, noise 
 covers all.
 """
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy as np
 from labkit.world.machine import Machine, spans
 from labkit.world.sums import Posterior
 
-COLUMNS = 64
+COLUMNS = 32
 
 
 class NoisyRow(NamedTuple):
@@ -35,14 +37,18 @@ def noisy_posteriors(
     there.
     """
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i].symbols))
+    chunks = [order[first : first + COLUMNS] for first in range(0, len(order), COLUMNS)]
+
+    def work(chunk: list[int]) -> list[dict[int, Posterior]]:
+        columns = _Columns(machine, [rows[i] for i in chunk])
+        return columns.posteriors(start, [set(wanted[i]) for i in chunk])
+
     out: list[dict[int, Posterior]] = [{} for _ in rows]
-    for first in range(0, len(order), COLUMNS):
-        chunk = order[first : first + COLUMNS]
-        found = _Columns(machine, [rows[i] for i in chunk]).posteriors(
-            start, [set(wanted[i]) for i in chunk]
-        )
-        for i, positions in zip(chunk, found, strict=True):
-            out[i] = positions
+    # numpy works on arrays of this size without Python's lock, so threads do use the cores.
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        for chunk, found in zip(chunks, pool.map(work, chunks), strict=True):
+            for i, positions in zip(chunk, found, strict=True):
+                out[i] = positions
     return out
 
 

@@ -1,8 +1,9 @@
 """The plan of a document: its sections, which may follow which, and whether all can be reached.
 
-A section is a stage of a topic (once for each feeling, if the topic has feelings), a relation of the
-prompts, or an end.  Every section has a full stop, its state of the same number; a relation has two,
-";" and, after all sections, ".".  Topics that lead to each other form a group with an end of its own.
+A section is a stage of a topic (once for each feeling, if the topic has feelings), a relation of
+the prompts, or an end.  Every section has a full stop, its state of the same number; a relation has
+two, ";" and, after all sections, ".".  Topics that lead to each other form a group with an end of
+its own.
 """
 
 import numpy as np

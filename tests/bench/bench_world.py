@@ -41,7 +41,9 @@ def main() -> None:
     timed("floor: masked, 80/10/10", lambda: world.floor("masked", sample, channel=BERT))
     timed("floor: cloze, every 20th word", lambda: world.floor("cloze", sample, rate=0.05))
     for reach in (1, 4, 16, 64):
-        timed(f"floor: next, {reach} words back", lambda k=reach: world.floor("next", sample, reach=k))
+        timed(
+            f"floor: next, {reach} words back", lambda k=reach: world.floor("next", sample, reach=k)
+        )
     for task in ("feeling", "topic", "sense", "relation", "order", "next"):
         timed(
             f"labelled: {task}, 1,000",

@@ -1,0 +1,227 @@
+"""What demos are made of: pieces that know how to look as HTML and how to read as plain text.
+
+Each piece is made of the same words and numbers in both forms, so a page that is exported, or
+read aloud, says what the picture shows.  Every word of a text is escaped here and nowhere else.
+Colours come in pairs of background and text, readable in any theme, and always beside a word.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+import torch
+
+CELL = 14
+LONGEST_LABEL = 24
+DRAWN = 48
+"""How many positions a picture of a mask has room for."""
+
+# Background and text.
+COLOURS = {
+    "plain": ("#eef1f4", "#1b1f24"),
+    "special": ("#d5dae0", "#1b1f24"),
+    "mask": ("#1f3d7a", "#ffffff"),
+    "random": ("#8a3b00", "#ffffff"),
+    "kept": ("#0b5d3b", "#ffffff"),
+    "asked": ("#5b2a86", "#ffffff"),
+}
+PANEL = (
+    "background:var(--jp-layout-color1,#ffffff);color:var(--jp-content-font-color1,#1b1f24);"
+    "padding:8px;line-height:1.4;font-family:sans-serif;overflow-x:auto"
+)
+BAR = "#2f6fb3"
+
+
+class View(NamedTuple):
+    """One thing in two forms."""
+
+    html: str
+    text: str
+
+
+class Chip(NamedTuple):
+    """A token of a text, what became of it, and a word about that."""
+
+    token: str
+    kind: str = "plain"
+    caption: str = ""
+
+
+class Share(NamedTuple):
+    """A number between 0 and 1, drawn as a bar beside its digits; None where there is none."""
+
+    value: float | None
+
+    def __str__(self) -> str:
+        return "–" if self.value is None else f"{self.value:.4f}"
+
+
+def clean(text: str) -> str:
+    """The text with nothing in it that no page can show: control characters, half characters."""
+    kept = {"\n", "\t"}
+    return "".join(
+        "\ufffd" if unicodedata.category(c) in ("Cc", "Cs") and c not in kept else c for c in text
+    )
+
+
+def safe(text: str) -> str:
+    """A text that a browser shows as it stands, whatever stands in it."""
+    return escape(clean(text))
+
+
+def short(text: str) -> str:
+    """A label that cannot push everything else out of the picture."""
+    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+
+
+# ---- pieces ------------------------------------------------------------------------------------
+
+
+def page(name: str, *pieces: View) -> View:
+    """All pieces below each other, as one part of a page with a name."""
+    html = "".join(piece.html for piece in pieces)
+    return View(
+        # The formulas of a page are looked for in its text: a reader's "$" is no formula.
+        f'<div class="labkit-view tex2jax_ignore mathjax_ignore" role="region" '
+        f'aria-label="{safe(name)}" data-demo="{safe(name)}" style="{PANEL}">{html}</div>',
+        "\n\n".join(piece.text for piece in pieces),
+    )
+
+
+def heading(title: str) -> View:
+    """The title of what follows."""
+    return View(
+        f'<div role="heading" aria-level="4" style="font-weight:600;margin-top:8px">'
+        f"{safe(title)}</div>",
+        clean(title),
+    )
+
+
+def note(text: str, name: str = "note") -> View:
+    """A sentence; `name` is what a program finds it by."""
+    return View(f'<div data-note="{safe(name)}">{safe(text)}</div>', clean(text))
+
+
+def problem(text: str) -> View:
+    """What is wrong and what to do, in the place of a picture."""
+    return View(
+        f'<div role="alert" style="border-left:4px solid;padding-left:8px">{safe(text)}</div>',
+        clean(text),
+    )
+
+
+def chips(tokens: Sequence[Chip]) -> View:
+    """A text, token by token; each keeps its own direction of writing."""
+    return View(
+        f'<div style="display:flex;flex-wrap:wrap;gap:3px">'
+        f"{''.join(_chip(place, chip) for place, chip in enumerate(tokens))}</div>",
+        " ".join(clean(chip.token) for chip in tokens),
+    )
+
+
+def _chip(place: int, chip: Chip) -> str:
+    ground, ink = COLOURS[chip.kind]
+    below = f'<br><small dir="ltr">{safe(chip.caption)}</small>' if chip.caption else ""
+    return (
+        f'<span data-place="{place}" data-kind="{chip.kind}" style="background:{ground};'
+        f"color:{ink};border:1px solid {ink};border-radius:4px;padding:1px 5px;text-align:center;"
+        f'max-width:100%;overflow-wrap:anywhere"><bdi>{safe(chip.token)}</bdi>{below}</span>'
+    )
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str | Share]], *, name: str, marked: int = -1
+) -> View:
+    """A table, in which shares are bars with their numbers; one row may be marked with a star."""
+    columns = "".join(
+        f'<th scope="col" style="text-align:left;padding:0 8px">{safe(title)}</th>'
+        for title in head
+    )
+    body = "".join(
+        f'<tr data-row="{n}">{"".join(_cell(cell, n == marked) for cell in row)}</tr>'
+        for n, row in enumerate(rows)
+    )
+    html = (
+        f'<table data-table="{safe(name)}" style="border-collapse:collapse">'
+        f"<thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>"
+    )
+    lines = ([clean(str(cell)) for cell in row] for row in (head, *rows))
+    return View(html, _aligned(list(lines)))
+
+
+def _cell(cell: str | Share, marked: bool) -> str:
+    weight = "font-weight:600;" if marked else ""
+    style = f'style="{weight}text-align:left;padding:0 8px"'
+    if isinstance(cell, str):
+        return f"<td {style}><bdi>{safe(cell)}</bdi></td>"
+    width = 0 if cell.value is None else round(100 * min(max(cell.value, 0.0), 1.0), 1)
+    bar = (
+        f'<span aria-hidden="true" style="display:inline-block;width:100px;vertical-align:middle">'
+        f'<span style="display:block;height:10px;width:{width}%;background:{BAR}"></span></span>'
+    )
+    return f"<td {style}>{bar} {cell}</td>"
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in padded)
+
+
+# ---- who may look at whom ----------------------------------------------------------------------
+
+
+def grid(mask: torch.Tensor, words: Sequence[str], *, title: str) -> View:
+    """A mask [Q, K] as squares: a row for each query, filled where it may look at the key."""
+    seen = mask[:DRAWN, :DRAWN].tolist()
+    labels = [short(clean(word)) for word in words[:DRAWN]]
+    rows, columns = len(seen), len(seen[0]) if seen else 0
+    margin = 8 + 8 * max((len(label) for label in labels), default=0)
+    squares = "".join(
+        f"M{margin + start * CELL} {margin + y * CELL}h{(end - start) * CELL}v{CELL}H"
+        f"{margin + start * CELL}z"
+        for y, row in enumerate(seen)
+        for start, end in _runs(row)
+    )
+    lines = "".join(
+        [f"M{margin} {margin + i * CELL}h{columns * CELL}" for i in range(rows + 1)]
+        + [f"M{margin + i * CELL} {margin}v{rows * CELL}" for i in range(columns + 1)]
+    )
+    names = "".join(
+        _label(margin - 4, margin + y * CELL + 11, labels[y], "end") for y in range(rows)
+    ) + "".join(_turned(margin + x * CELL + 11, margin - 4, labels[x]) for x in range(columns))
+    width, height = margin + columns * CELL + 4, margin + rows * CELL + 4
+    left_out = f" The first {DRAWN} of {len(words)} positions." if len(words) > DRAWN else ""
+    said = f"{clean(title)}: a filled square says that the row may look at the column.{left_out}"
+    html = (
+        f"<div>{safe(said)}</div>"
+        f'<svg data-mask="{safe(title)}" role="img" aria-label="{safe(said)}" width="{width}" '
+        f'height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        f'font-size="11" fill="currentColor">'
+        f'<path d="{squares}" fill="{BAR}" stroke="none"/>'
+        f'<path d="{lines}" stroke="currentColor" stroke-opacity="0.25" fill="none"/>{names}</svg>'
+    )
+    wide = max((len(label) for label in labels), default=0)
+    drawn = (
+        f"{labels[y].ljust(wide)}  {''.join('■' if cell else '·' for cell in row)}"
+        for y, row in enumerate(seen)
+    )
+    return View(html, "\n".join([said, *drawn]))
+
+
+def _runs(row: Sequence[bool]) -> list[tuple[int, int]]:
+    """Where each run of True begins and ends."""
+    edges = [i for i in range(len(row) + 1) if (i > 0 and row[i - 1]) != (i < len(row) and row[i])]
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def _label(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{safe(text)}</text>'
+
+
+def _turned(x: float, y: float, text: str) -> str:
+    return f'<text x="{x}" y="{y}" transform="rotate(-90 {x} {y})">{safe(text)}</text>'

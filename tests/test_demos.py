@@ -1,0 +1,565 @@
+"""Demos: what they show is what the objectives, the models and the language say, as text."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from labkit.blocks import LanguageModel
+from labkit.chance import Chance
+from labkit.demos import (
+    Demo,
+    Masking,
+    View,
+    masking_demo,
+    masking_view,
+    sampling_demo,
+    sampling_view,
+)
+from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, grid, page, table
+from labkit.demos.masking import OBJECTIVES, PAIRS
+from labkit.demos.reading import read
+from labkit.heads import MaskedWord, NextWord
+from labkit.masking import causal
+from labkit.models.bert import BERT, BERTConfig
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import MaskedToken
+from labkit.sampling import Sampling, steps
+from labkit.tokenizers import Tokenizer
+from labkit.world import World, load_world
+
+TEXT = "The cat sat on the mat. Then the dog came in and barked!"
+OTHERS = ["A cow ran home. It was late.", "Bread is good. We eat it."]
+HOSTILE = {
+    "script": "<script>alert('x')</script> <img src=x onerror=alert(1)> </div></table>",
+    "quotes": """"double" 'single' `back` &amp; &lt; &#39; & \\ $x^2$""",
+    "right to left": "שלום עולם. مرحبا بالعالم. \u202ereversed\u202c",
+    "emoji": "👩‍👩‍👧 🇫🇷 😀. e\u0301\u0301 \U0001f9d1\U0001f3fd",
+    "control": "a\x00b\x07c\ud800d\u2028e",
+    "long": "word " * 2000,
+    "one long word": "x" * 10_000,
+    "empty": "",
+    "blank": " \n\t ",
+    "special": "[MASK] [CLS] [SEP] [PAD]",
+}
+VOID = {"br", "path", "rect"}
+
+
+class Page(HTMLParser):
+    """What a browser makes of a page: its elements, its text, and whether they are closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self.open, f"left open: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def having(self, name: str) -> list[dict[str, str | None]]:
+        return [attrs for _, attrs in self.elements if name in attrs]
+
+
+ALLOWED = {"div", "span", "bdi", "small", "br", "table", "thead", "tbody", "tr", "th", "td",
+           "svg", "path", "text", "rect", "circle", "title", "code", "pre"}  # fmt: skip
+
+
+def harmless(view: View) -> Page:
+    """The page of a view, after a look at what could run or be fetched."""
+    found = Page(view.html)
+    assert {tag for tag, _ in found.elements} <= ALLOWED
+    for _, attrs in found.elements:
+        assert not [name for name in attrs if name.startswith("on") or name in ("src", "href")]
+        assert "url(" not in (attrs.get("style") or "")
+    assert view.text.strip()
+    view.html.encode()
+    view.text.encode()
+    return found
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.words([TEXT, *OTHERS])
+
+
+@pytest.fixture(scope="module")
+def pieces() -> Tokenizer:
+    return Tokenizer.word_pieces([TEXT, *OTHERS], size=60)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return load_world()
+
+
+@pytest.fixture(scope="module")
+def of_world(world: World) -> Tokenizer:
+    return Tokenizer.words([" ".join(world.vocabulary[1:])])
+
+
+def gpt(tokenizer: Tokenizer, context: int = 64) -> LanguageModel:
+    torch.manual_seed(1)
+    model = GPT(GPTConfig(len(tokenizer), width=16, layers=2, heads=2, context=context))
+    return LanguageModel(model, NextWord(model.token)).eval()
+
+
+def bert(tokenizer: Tokenizer, context: int = 64) -> LanguageModel:
+    torch.manual_seed(2)
+    model = BERT(BERTConfig(len(tokenizer), width=16, layers=2, heads=2, context=context))
+    return LanguageModel(model, MaskedWord(model.token, 16)).eval()
+
+
+# ---- pieces ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pair", COLOURS.values(), ids=COLOURS)
+def test_text_stands_out_from_its_background(pair: tuple[str, str]) -> None:
+    def light(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dark, bright = sorted(map(light, pair))
+    assert (bright + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_a_background_never_comes_without_its_text_colour() -> None:
+    view = page("x", chips([Chip("a", "mask", "masked")]))
+    for attrs in harmless(view).having("style"):
+        style = attrs["style"] or ""
+        assert ("background:" in style) == bool(re.search(r"(?<![\w-])color:", style)) or (
+            "height:10px" in style
+        )
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_every_piece_shows_a_text_as_text(text: str) -> None:
+    mask = causal(2)
+    found = harmless(
+        page(
+            text,
+            chips([Chip(text, "plain", text)]),
+            table([text, "p"], [[text, Share(0.5)]], name=text),
+            grid(mask, [text, "b"], title=text),
+        )
+    )
+    assert "".join(found.words).count(clean(text)) >= 4
+
+
+def test_a_mask_is_drawn_square_by_square() -> None:
+    mask = torch.rand(7, 9, generator=torch.Generator().manual_seed(0)) < 0.5
+    view = grid(mask, [str(i) for i in range(9)], title="m")
+    lines = view.text.splitlines()[1:]
+    assert [[c == "■" for c in line.split("  ")[-1]] for line in lines] == mask.tolist()
+    path = re.findall(r'<path d="([^"]*)"', view.html)[0]
+    area = sum(int(w) * int(h) for w, h in re.findall(r"h(\d+)v(\d+)", path))
+    assert area == int(mask.sum()) * 14 * 14
+
+
+def test_a_long_text_does_not_make_a_huge_picture() -> None:
+    checker = (torch.arange(512)[:, None] + torch.arange(512)) % 2 == 0
+    assert len(grid(checker, ["w"] * 512, title="m").html) < 60_000
+    assert "first 48 of 512" in grid(checker, ["w"] * 512, title="m").text
+
+
+# ---- masking -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_masking_takes_any_text(tokenizer: Tokenizer, objective: str, text: str) -> None:
+    harmless(masking_view(text, Masking(objective=objective), tokenizer, others=OTHERS))
+
+
+def test_what_is_shown_is_what_the_objective_hides(tokenizer: Tokenizer) -> None:
+    setting = Masking(rate=0.5, mask=0.4, random=0.3, draw=5)
+    batch = read(TEXT, tokenizer)
+    assert batch is not None
+    chance = Chance(0, 5, torch.zeros(1, dtype=torch.long))
+    objective = MaskedToken(vocabulary=tokenizer.vocabulary, rate=0.5, shares=setting.shares)
+    questions = objective.ask(batch, chance)
+    view = masking_view(TEXT, setting, tokenizer)
+    shown = harmless(view).having("data-place")
+    asked = questions.asked["masked"].places_N.tolist()
+    assert asked
+    assert [
+        int(a["data-place"]) for a in shown if a["data-kind"] in ("mask", "random", "kept")
+    ] == asked
+    kinds = {place: shown[place]["data-kind"] for place in asked}
+    for place, kind in kinds.items():
+        token, was = int(questions.seen.tokens[0, place]), int(batch.tokens[0, place])
+        mask = tokenizer.vocabulary.mask
+        assert kind == ("mask" if token == mask else "kept" if token == was else "random")
+    assert set(kinds.values()) == {"mask", "random", "kept"}
+    said = view.text.split("What it must predict")[1]
+    for place in asked:
+        assert f"{place}: {tokenizer.pieces(batch.tokens[0, place : place + 1])[0]} (" in said
+
+
+def statistics_of(view: View) -> dict[str, tuple[float, float, float]]:
+    lines = view.text.split("share")[-1].splitlines()[1:]
+    cells = [re.split(r"\s{2,}", line) for line in lines if "±" in line and "  " in line]
+    return {name: (float(a), float(f), float(e[1:])) for name, a, f, e in cells}
+
+
+@pytest.mark.parametrize("objective", ["masked tokens", "whole words", "spans"])
+def test_shares_over_many_draws_are_those_asked_for(pieces: Tokenizer, objective: str) -> None:
+    setting = Masking(objective=objective, rate=0.3, mask=0.5, random=0.3)
+    found = statistics_of(masking_view(TEXT, setting, pieces))
+    assert len(found) == 4
+    assert found["predicted"][0] == 0.3
+    for asked, share, error in found.values():
+        assert 0 < error < 0.05
+        assert abs(share - asked) < 2 * error
+
+
+def test_statistics_hold_still_while_draws_change(tokenizer: Tokenizer) -> None:
+    first, second = (masking_view(TEXT, Masking(draw=n), tokenizer) for n in (0, 1))
+    assert statistics_of(first) == statistics_of(second)
+    assert first.text != second.text
+
+
+def test_pieces_of_a_word_are_hidden_together(pieces: Tokenizer) -> None:
+    batch = read(TEXT, pieces)
+    assert batch is not None
+    assert batch.words is not None
+    words = batch.words[0].tolist()
+    assert len(set(words)) < len(words)
+    whole = 0
+    for draw in range(20):
+        view = masking_view(TEXT, Masking(objective="whole words", rate=0.4, draw=draw), pieces)
+        shown = harmless(view).having("data-place")
+        fates: dict[int, set[bool]] = {}
+        for word, attrs in zip(words, shown, strict=True):
+            fates.setdefault(word, set()).add(attrs["data-kind"] in ("mask", "random", "kept"))
+        assert all(len(both) == 1 for both in fates.values())
+        whole += sum(True in both for both in fates.values())
+    assert whole
+
+
+def test_the_next_word_is_asked_everywhere_and_nothing_is_hidden(tokenizer: Tokenizer) -> None:
+    view = masking_view(TEXT, Masking(objective="next word"), tokenizer)
+    shown = harmless(view).having("data-place")
+    assert [a["data-kind"] for a in shown] == ["special"] + ["asked"] * (len(shown) - 1)
+    assert "[MASK]" not in view.text
+    rows = [line.split("  ")[-1].strip() for line in view.text.splitlines() if "■" in line]
+    assert rows == ["■" * (i + 1) + "·" * (len(rows) - i - 1) for i in range(len(rows))]
+
+
+def test_an_order_shows_both_streams(tokenizer: Tokenizer) -> None:
+    view = masking_view(TEXT, Masking(objective="permutation", rate=0.3), tokenizer)
+    content, query = (part.splitlines() for part in view.text.split("stream: ")[1:])
+    squares = [
+        [line.split("  ")[-1].strip() for line in lines[1:] if re.search("[■·]", line)]
+        for lines in (content, query)
+    ]
+    assert len(squares[0]) == len(squares[1]) > 10
+    for place, (h, g) in enumerate(zip(*squares, strict=True)):
+        # Content sees its own word; the query sees the same others, and never its own word.
+        assert (h[place], g[place]) == ("■", "·")
+
+
+@pytest.mark.parametrize("objective", PAIRS)
+def test_a_pair_has_its_answer(tokenizer: Tokenizer, objective: str) -> None:
+    answers = set()
+    for draw in range(12):
+        view = masking_view(
+            TEXT, Masking(objective=objective, rate=0.0, draw=draw), tokenizer, others=OTHERS
+        )
+        seen = " ".join(view.text.split("\n\n")[1].split())
+        straight = seen.startswith("[CLS] The cat sat on the mat . [SEP] Then the dog came in")
+        yes = "follows A" in view.text or "stand in their order" in view.text
+        assert straight == yes
+        answers.add(yes)
+    assert answers == {True, False}
+    asked, found, error = re.findall(r"asked ([\d.]+), found ([\d.]+) ± (\d\.\d+)", view.text)[0]
+    assert abs(float(found) - float(asked)) < 2 * float(error)
+
+
+def test_a_pair_of_one_sentence_says_what_to_do(tokenizer: Tokenizer) -> None:
+    demo = masking_demo(text="One sentence", tokenizer=tokenizer, texts=OTHERS)
+    demo.change(objective="next sentence")
+    assert "two sentences" in demo.shown.text
+    assert 'role="alert"' in demo.picture.value
+
+
+def test_guesses_are_those_of_the_model(tokenizer: Tokenizer) -> None:
+    model = bert(tokenizer)
+    view = masking_view(TEXT, Masking(rate=0.4, mask=1.0, random=0.0), tokenizer, model=model)
+    batch = read(TEXT, tokenizer)
+    assert batch is not None
+    lines = re.findall(r"^(\d+): \S+\s+(0\.\d{4})", view.text.split("p by the model")[1], re.M)
+    assert lines
+    seen = batch.tokens.clone()
+    seen[0, [int(place) for place, _ in lines]] = tokenizer.vocabulary.mask or 0
+    with torch.no_grad():
+        law = model(seen).softmax(dim=-1)[0]
+    for place, said in lines:
+        right = int(batch.tokens[0, int(place)])
+        assert float(said) == pytest.approx(float(law[int(place), right]), abs=1e-4)
+
+
+@pytest.mark.parametrize("objective", ["next word", "masked tokens", "permutation"])
+def test_exact_probabilities_are_those_of_the_language(
+    world: World, of_world: Tokenizer, objective: str
+) -> None:
+    from labkit.models.xlnet import XLNet, XLNetConfig
+
+    words = next(world.documents(seed=3)).words[:9]
+    model = gpt(of_world) if objective == "next word" else bert(of_world)
+    if objective == "permutation":
+        backbone = XLNet(XLNetConfig(len(of_world), width=16, layers=1, heads=2))
+        model = LanguageModel(backbone, NextWord(backbone.token))
+    view = masking_view(
+        " ".join(words), Masking(objective=objective, rate=0.4, mask=1.0, random=0.0, draw=1),
+        of_world, model=model, world=world, start="document",
+    )  # fmt: skip
+    rows = table_of(view, "guesses")
+    found = {int(row[0].split(":")[0]) - 1: float(row[3].strip()) for row in rows if row[3] != "–"}
+    assert found
+    if objective == "next word":
+        exact = world.log_probability(words).tolist()
+        assert found == {p: pytest.approx(2.718281828 ** exact[p], abs=1e-4) for p in range(9)}
+    elif objective == "masked tokens":
+        hidden = sorted(found)
+        law = world.conditional(words, hidden)
+        for row, place in zip(law, hidden, strict=True):
+            assert found[place] == pytest.approx(row[world.numbers(words)[place]], abs=1e-4)
+    else:
+        # One after the other in the order, the asked words have their joint probability.
+        joint = torch.tensor(list(found.values())).log().sum()
+        assert float(joint) == pytest.approx(world.joint(words, sorted(found)), abs=2e-2)
+
+
+def table_of(view: View, name: str) -> list[list[str]]:
+    """The cells of a table of a page."""
+    html = view.html.split(f'<table data-table="{name}"')[1].split("</table>")[0]
+    rows = html.split("<tbody>")[1].split("</tr>")[:-1]
+    return [["".join(Page(c + "</td>").words).strip() for c in re.findall(r"(<td.*?)</td>", row)]
+            for row in rows]  # fmt: skip
+
+
+def test_a_text_that_the_language_cannot_say_is_no_error(world: World, of_world: Tokenizer) -> None:
+    view = masking_view(
+        "york york <b> .", Masking(rate=0.9), of_world, model=bert(of_world), world=world
+    )
+    exact = [row[4] for row in table_of(view, "guesses")]
+    assert exact
+    assert set(exact) == {"the language cannot say this"}
+
+
+def test_a_text_longer_than_the_model_is_cut_and_says_so(tokenizer: Tokenizer) -> None:
+    view = masking_view("the cat " * 50, Masking(), tokenizer, model=bert(tokenizer, context=16))
+    assert "100 tokens; shown are the first 16" in view.text
+
+
+# ---- the widget --------------------------------------------------------------------------------
+
+
+def follows(demo: Demo) -> None:
+    """Live and static, a demo shows the same."""
+    bundle = demo._repr_mimebundle_()
+    assert bundle["text/html"] == demo.picture.value == demo.shown.html
+    assert bundle["text/plain"] == demo.shown.text
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+def test_moving_a_control_draws_what_the_pure_function_says(tokenizer: Tokenizer) -> None:
+    demo = masking_demo(text=TEXT, tokenizer=tokenizer, texts=OTHERS)
+    follows(demo)
+    demo.controls["rate"].value = 0.6
+    demo.controls["objective"].value = "spans"
+    follows(demo)
+    asked = Masking(objective="spans", rate=0.6)
+    assert demo.shown == masking_view(TEXT, asked, tokenizer, others=OTHERS)
+    demo.buttons["draw again"].click()
+    assert demo.values["draw"] == 1
+    assert demo.shown == masking_view(
+        TEXT, Masking(objective="spans", rate=0.6, draw=1), tokenizer, others=OTHERS
+    )
+    demo.buttons["another text"].click()
+    assert demo.values["text"] == OTHERS[0]
+    follows(demo)
+
+
+def test_two_shares_cannot_be_more_than_the_whole(tokenizer: Tokenizer) -> None:
+    demo = masking_demo(text=TEXT, tokenizer=tokenizer)
+    for name, value in (("mask", 1.0), ("random", 0.7), ("mask", 0.95), ("mask", 0.0)):
+        demo.controls[name].value = value
+        assert demo.values["mask"] + demo.values["random"] <= 1 + 1e-9
+        assert demo.values[name] == value
+        assert 'role="alert"' not in demo.picture.value
+
+
+def test_every_control_has_a_name_and_a_place_to_be_found(tokenizer: Tokenizer) -> None:
+    demo = masking_demo(text=TEXT, tokenizer=tokenizer)
+    assert "labkit-masking" in demo._dom_classes
+    for name, control in demo.controls.items():
+        assert f"labkit-{name}" in control._dom_classes
+        assert control.description
+        assert control.tooltip
+
+
+def test_one_line_is_enough() -> None:
+    demo = masking_demo(text="Some words of mine.")
+    assert "Some" in demo.shown.text
+    with pytest.raises(ValueError, match="no text"):
+        masking_demo()
+
+
+# ---- sampling ----------------------------------------------------------------------------------
+
+
+PROMPT = "The cat sat"
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_sampling_takes_any_prompt(tokenizer: Tokenizer, world: World, text: str) -> None:
+    settings = Sampling(temperature=0.7, top_k=4, top_p=0.8)
+    model = gpt(tokenizer)
+    harmless(sampling_view(text, [], settings, model, tokenizer, world=world))
+    every = list(range(len(tokenizer)))
+    harmless(sampling_view(text, every, settings, model, tokenizer, world=world))
+
+
+def test_bars_are_the_stages_of_the_sampler(tokenizer: Tokenizer) -> None:
+    settings = Sampling(temperature=0.5, top_k=6, top_p=0.7, length=1)
+    model = gpt(tokenizer)
+    view = sampling_view(PROMPT, [], settings, model, tokenizer, seed=3)
+    tokens = [tokenizer.vocabulary.sep or 0, *tokenizer.encode(PROMPT)]
+    step = next(steps(model, [tokens], settings, seed=3))
+    rows = table_of(view, "laws")
+    assert re.findall(r"→ drawn +(.*)", view.text)[0].split() == list(step.stages)
+    for row in rows:
+        token = tokenizer[row[0].removeprefix("→ ")]
+        exact = [float(law[0, token]) for law in step.stages.values()]
+        assert [float(cell) for cell in row[1:]] == pytest.approx(exact, abs=1e-4)
+    drawn = [row[0] for row in rows if row[0].startswith("→")]
+    assert drawn == ["→ " + tokenizer.pieces(step.tokens_B)[0]]
+    widths = re.findall(r"height:10px;width:([\d.]+)%", view.html)
+    numbers = [float(cell) for row in rows for cell in row[1:]]
+    assert [float(w) / 100 for w in widths] == pytest.approx(numbers, abs=1e-3)
+
+
+def test_the_numbers_of_the_formulas_add_up(tokenizer: Tokenizer) -> None:
+    settings = Sampling(temperature=0.6, top_k=9, top_p=0.6)
+    view = sampling_view(PROMPT, [], settings, gpt(tokenizer), tokenizer)
+    lines = [line for line in view.text.splitlines() if " = " in line]
+    assert [line.split(":")[0] for line in lines] == ["model", "temperature", "top-k", "nucleus"]
+    first = table_of(view, "laws")[0]
+    for line, cell in zip(lines, first[1:], strict=True):
+        assert float(line.split(" = ")[-1]) == pytest.approx(float(cell), abs=2e-4)
+    for line in lines[1:]:
+        above, below, result = map(float, re.findall(r"([\d.]+) / ([\d.]+) = ([\d.]+)$", line)[0])
+        assert above / below == pytest.approx(result, abs=2e-3)
+    assert "9 words hold" in lines[2]
+    greedy = sampling_view(PROMPT, [], Sampling(temperature=0.0), gpt(tokenizer), tokenizer)
+    assert table_of(greedy, "laws")[0][2] == "1.0000"
+    assert "the best word alone" in greedy.text
+
+
+def test_the_likelihoods_are_those_of_the_model_and_of_the_language(
+    world: World, of_world: Tokenizer
+) -> None:
+    words = next(world.documents(seed=5)).words
+    prompt, new = words[:6], words[6:11]
+    model = gpt(of_world)
+    tokens = of_world.encode(" ".join(new))
+    view = sampling_view(" ".join(prompt), tokens, Sampling(), model, of_world, world=world)
+    rows = {row[0]: [float(cell) for cell in row[1:]] for row in table_of(view, "likelihoods")}
+    exact = world.log_probability(words[:11])
+    assert rows["language"] == pytest.approx(
+        [exact[:6].sum(), exact[6:].sum(), exact.sum()], abs=2e-3
+    )
+    read = torch.tensor([[of_world.vocabulary.sep or 0, *of_world.encode(" ".join(words[:11]))]])
+    with torch.no_grad():
+        law = model(read)[0].log_softmax(dim=-1)
+    logs = law[:-1].gather(-1, read[0, 1:, None])[:, 0]
+    assert rows["model"] == pytest.approx(
+        [float(logs[:6].sum()), float(logs[6:].sum()), float(logs.sum())], abs=2e-3
+    )
+
+
+def test_a_whole_document_ends_with_the_mark_of_the_language(
+    world: World, of_world: Tokenizer
+) -> None:
+    document = min(world.sample(documents=20, seed=1), key=len)
+    end = of_world.vocabulary.sep or 0
+    model = gpt(of_world, context=256)
+    view = sampling_view(document.text, [end], Sampling(), model, of_world, world=world)
+    rows = {row[0]: row[1:] for row in table_of(view, "likelihoods")}
+    assert float(rows["language"][2]) == pytest.approx(
+        float(world.log_probability(document).sum()), abs=2e-3
+    )
+    assert "has ended" in view.text
+    assert 'data-table="laws"' not in view.html
+
+
+def test_a_word_that_the_language_cannot_say_is_named(world: World, of_world: Tokenizer) -> None:
+    view = sampling_view("york york york", [], Sampling(), gpt(of_world), of_world, world=world)
+    assert "cannot go on with “york”" in view.text
+    assert table_of(view, "likelihoods")[1][1] == "-inf"
+
+
+@pytest.mark.parametrize("context", [64, 12])
+def test_a_run_is_so_many_steps_and_both_can_be_undone(tokenizer: Tokenizer, context: int) -> None:
+    demo = sampling_demo(
+        gpt(tokenizer, context), tokenizer, PROMPT, settings=Sampling(length=9, temperature=1.3)
+    )
+    follows(demo)
+    before = demo.shown
+    for seed in range(4):
+        demo.change(seed=seed)
+        for _ in range(9):
+            demo.buttons["step"].click()
+        steps_taken, stepped = len(demo.past), list(demo.new)
+        for _ in range(steps_taken):
+            demo.buttons["undo"].click()
+        demo.buttons["run"].click()
+        assert demo.new == stepped
+        follows(demo)
+        demo.buttons["undo"].click()
+        assert demo.new == []
+    demo.buttons["undo"].click()
+    demo.change(seed=0)
+    assert demo.shown == before
+
+
+def test_the_sliders_of_sampling_move_the_law(tokenizer: Tokenizer) -> None:
+    model = gpt(tokenizer)
+    demo = sampling_demo(model, tokenizer, PROMPT)
+    demo.change(**{"temperature": 0.5, "top-k": 3, "top-p": 0.9, "seed": 2})
+    settings = Sampling(temperature=0.5, top_k=3, top_p=0.9)
+    assert demo.shown == sampling_view(PROMPT, [], settings, model, tokenizer, seed=2)
+    demo.buttons["step"].click()
+    assert demo.shown == sampling_view(PROMPT, demo.new, settings, model, tokenizer, seed=2)
+    demo.controls["prompt"].value = "A cow"
+    assert demo.new == []
+    assert demo.shown == sampling_view("A cow", [], settings, model, tokenizer, seed=2)
+
+
+def test_a_model_is_left_as_it_was(tokenizer: Tokenizer) -> None:
+    model = gpt(tokenizer).train()
+    model.head.eval()
+    demo = sampling_demo(model, tokenizer, PROMPT)
+    demo.run()
+    masking_view(TEXT, Masking(objective="next word"), tokenizer, model=model)
+    assert model.training
+    assert not model.head.training
