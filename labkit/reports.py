@@ -1,7 +1,9 @@
 """What a step of training found, and how well a model answers: for the eye and for the ledger."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +62,32 @@ class Report:
         if self.skipped > 0:
             parts.append(f"{int(self.skipped)} steps skipped")
         return " · ".join(parts)
+
+
+class Bar:
+    """A bar on a terminal; nothing elsewhere."""
+
+    def __init__(self, done: int, steps: int, shown: bool) -> None:
+        self._bar: Any = None
+        self._last = 0.0
+        if shown:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=steps, initial=done, unit="step", leave=False)
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def show(self, report: Report) -> None:
+        """Move on, once a second at most: the bar needs a number, and waits for it."""
+        if self._bar is not None and time.perf_counter() - self._last > 1:
+            self._last = time.perf_counter()
+            self._bar.set_postfix_str(f"loss {float(report.loss):.4f}", refresh=False)
+            self._bar.update(report.step - self._bar.n)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from labkit.health import Health, Later, vanished
 from labkit.objectives import Memory, Objective, Outcome, Questions, combine, total
 from labkit.optimizers import Average, Group, Optimizers, named_groups
 from labkit.plans import Plan
-from labkit.reports import Evaluation, Report, evaluate
+from labkit.reports import Bar, Evaluation, Report, evaluate
 from labkit.resuming import about, check_same, restore, snapshot
 from labkit.schedules import Batches
 from labkit.signals import Stop
@@ -80,7 +80,7 @@ class Trainer:
         self.stops: list[Later] = []
         self.troubles: list[Later] = []
         self._lives, self._done = LIVES, 0
-        self._shown = self._begun = self._step_begun = 0.0
+        self._begun = self._step_begun = 0.0
 
     def resume(
         self, folder: str | Path | None = None, *, changed: Iterable[str] = ()
@@ -272,13 +272,15 @@ class Trainer:
         self._step_begun = self._begun
         if self.step == plan.steps:
             self.say(f"all {plan.steps} steps are done")
-        with self._stop.listening(saver is not None), self._bar() as bar, _finishing(saver):
+        shown = self.progress and self.ranks.first
+        bar, ending = Bar(self.step, plan.steps, shown), contextlib.nullcontext()
+        with self._stop.listening(saver is not None), bar, saver or ending:
             if saver is not None and self.step == 0:
                 saver.save(snapshot(self))
             while self.step < plan.steps:
                 with memory_explained(plan, self.batches, self.step, self.parts):
                     report = self._step()
-                self._advance(bar, report)
+                bar.show(report)
                 yield report
                 # What the reader does is not the step's time; to wait for a GPU and to save is.
                 self._step_begun = time.perf_counter()
@@ -329,34 +331,3 @@ class Trainer:
         restore(self, found.snapshot)
         self.scale = scale
         self.say(f"{story}; back to {found.path}, with {scale:g} of the rate from there")
-
-    @contextlib.contextmanager
-    def _bar(self) -> Iterator[Any]:
-        """A bar on a terminal; nothing elsewhere."""
-        if not (self.progress and self.ranks.first):
-            yield None
-            return
-        from tqdm import tqdm
-
-        with tqdm(total=self.plan.steps, initial=self.step, unit="step", leave=False) as bar:
-            yield bar
-
-    def _advance(self, bar: Any, report: Report) -> None:
-        # Not more than once a second: the bar needs a number, and waits for it.
-        if bar is not None and time.perf_counter() - self._shown > 1:
-            self._shown = time.perf_counter()
-            bar.set_postfix_str(f"loss {float(report.loss):.4f}", refresh=False)
-            bar.update(report.step - bar.n)
-
-
-@contextlib.contextmanager
-def _finishing(saver: Saver | None) -> Iterator[None]:
-    """Whatever ends the run, what was begun to be saved is saved."""
-    try:
-        yield
-    except BaseException:
-        if saver is not None:
-            saver.wait()
-        raise
-    if saver is not None:
-        saver.wait(last=True)

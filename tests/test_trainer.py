@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from crash.tiny import WORDS, Case, Text, alike, awd_lstm, bert, cases, gpt, masked
 from torch import Tensor, nn
 
+from labkit import checkpoints
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
-from labkit.checkpoints import newest
+from labkit.checkpoints import Snapshot, newest
 from labkit.corpus import Batch, Windows, from_documents, tokenize
 from labkit.counting import counted_flop
 from labkit.heads import NextWord
@@ -233,6 +234,36 @@ def test_the_bits_depend_on_everything_that_is_saved(tmp_path: Path) -> None:
             forgetful.memory = [None] * 3
         list(run)
         assert alike(snapshot(whole), snapshot(forgetful)) != [], file
+
+
+def test_a_full_disk_is_no_reason_to_stop_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full: set[int] = set()
+
+    def write(folder: Path, shot: Snapshot) -> Path:
+        if shot.step in full:
+            raise OSError(28, "No space left on device")
+        return real(folder, shot)
+
+    real = checkpoints.write
+    monkeypatch.setattr(checkpoints, "write", write)
+    full |= {6, 9}
+    made = trainer(save_every=3)
+    with pytest.warns(UserWarning, match=r"No space left .* still step-00000003: make room"):
+        assert len(list(made.resume(tmp_path / "a"))) == 12
+    assert newest(tmp_path / "a").path == tmp_path / "a" / "step-00000012"
+    full |= {12}
+    made = trainer(save_every=3)
+    with (
+        pytest.warns(UserWarning, match="No space left"),
+        pytest.raises(OSError, match="is still step-00000003: make room"),
+    ):
+        list(made.resume(tmp_path / "b"))
+    full.clear()
+    again = trainer(gpt(4), save_every=3)
+    assert [report.step for report in again.resume(tmp_path / "b")] == list(range(4, 13))
+    assert equal(weights(made.model), weights(again.model))
 
 
 def test_what_the_readers_loop_does_is_saved_with_its_step(tmp_path: Path) -> None:
