@@ -20,7 +20,9 @@ class Computing:
     """How a step computes: things that are undone after it, so that a copy of a model is clean."""
 
     def __init__(self, model: nn.Module, plan: Plan) -> None:
-        self.blocks = blocks(model) if plan.checkpointing else []
+        found = blocks(model) if plan.checkpointing else []
+        # Made once, since a compiled model is compiled again for every new function.
+        self.blocks = [(b, partial(checkpoint, b.forward, use_reentrant=False)) for b in found]
         if plan.checkpointing and not self.blocks:
             raise ValueError("checkpointing is on, but this model has no blocks: leave it out")
         self.head: Any = None
@@ -34,14 +36,14 @@ class Computing:
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         """For the time of one step."""
-        for block in self.blocks:
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        for block, forward in self.blocks:
+            block.forward = forward
         if self.head is not None:
             self.head.losses_N = self.losses_N
         try:
             yield
         finally:
-            for block in self.blocks:
+            for block, _ in self.blocks:
                 del block.forward
             if self.head is not None:
                 del self.head.losses_N

@@ -29,7 +29,7 @@ from labkit.health import Health, Later, vanished
 from labkit.objectives import Memory, Objective, Outcome, Questions, combine, total
 from labkit.optimizers import Average, Group, Optimizers, named_groups
 from labkit.plans import Plan
-from labkit.reports import Evaluation, Report, evaluate
+from labkit.reports import Bar, Evaluation, Report, evaluate
 from labkit.resuming import about, check_same, restore, snapshot
 from labkit.schedules import Batches
 from labkit.signals import Stop
@@ -79,7 +79,8 @@ class Trainer:
         self._stop = Stop()
         self.stops: list[Later] = []
         self.troubles: list[Later] = []
-        self._lives, self._shown, self._done, self._begun = LIVES, 0.0, 0, 0.0
+        self._lives, self._done = LIVES, 0
+        self._begun = self._step_begun = 0.0
 
     def resume(
         self, folder: str | Path | None = None, *, changed: Iterable[str] = ()
@@ -159,7 +160,7 @@ class Trainer:
 
     def _step(self) -> Report:
         """Ask, answer, go back, change the weights."""
-        plan, begun = self.plan, time.perf_counter()
+        plan = self.plan
         batch = self.batches.at(self.step)
         # All that all processes ask: so each knows the counts by which the loss is divided.
         asked = [
@@ -179,7 +180,7 @@ class Trainer:
                 outcomes.append(outcome)
                 losses.append(loss.detach())
         loss, metrics = self._totals(torch.stack(losses).sum(), combine(outcomes))
-        return self._change(batch, loss, metrics, begun)
+        return self._change(batch, loss, metrics)
 
     def _own(self, asked: list[Questions]) -> list[Questions]:
         """The parts that this process answers for."""
@@ -217,7 +218,6 @@ class Trainer:
         batch: Batch,
         loss: Tensor,
         metrics: dict[str, Tensor],
-        begun: float,
     ) -> Report:
         """Judge the gradients, change the weights, and say what happened."""
         gradients = self.optimizers.gradients()
@@ -235,7 +235,7 @@ class Trainer:
         if self.averaging:
             self.average.add()
         self.troubles.append(Later(self.health.tensors["bad_in_a_row"]))
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - self._step_begun
         return Report(
             step=self.step,
             steps=self.plan.steps,
@@ -269,16 +269,21 @@ class Trainer:
         """Step after step; what the reader does with a report is part of its step."""
         plan = self.plan
         self._done, self._begun = 0, time.perf_counter()
+        self._step_begun = self._begun
         if self.step == plan.steps:
             self.say(f"all {plan.steps} steps are done")
-        with self._stop.listening(saver is not None), self._bar() as bar, _finishing(saver):
+        shown = self.progress and self.ranks.first
+        bar, ending = Bar(self.step, plan.steps, shown), contextlib.nullcontext()
+        with self._stop.listening(saver is not None), bar, saver or ending:
             if saver is not None and self.step == 0:
                 saver.save(snapshot(self))
             while self.step < plan.steps:
                 with memory_explained(plan, self.batches, self.step, self.parts):
                     report = self._step()
-                self._advance(bar, report)
+                bar.show(report)
                 yield report
+                # What the reader does is not the step's time; to wait for a GPU and to save is.
+                self._step_begun = time.perf_counter()
                 if self._read(self.troubles) >= plan.patience:
                     self._go_back(saver)
                     continue
@@ -326,34 +331,3 @@ class Trainer:
         restore(self, found.snapshot)
         self.scale = scale
         self.say(f"{story}; back to {found.path}, with {scale:g} of the rate from there")
-
-    @contextlib.contextmanager
-    def _bar(self) -> Iterator[Any]:
-        """A bar on a terminal; nothing elsewhere."""
-        if not (self.progress and self.ranks.first):
-            yield None
-            return
-        from tqdm import tqdm
-
-        with tqdm(total=self.plan.steps, initial=self.step, unit="step", leave=False) as bar:
-            yield bar
-
-    def _advance(self, bar: Any, report: Report) -> None:
-        # Not more than once a second: the bar needs a number, and waits for it.
-        if bar is not None and time.perf_counter() - self._shown > 1:
-            self._shown = time.perf_counter()
-            bar.set_postfix_str(f"loss {float(report.loss):.4f}", refresh=False)
-            bar.update(report.step - bar.n)
-
-
-@contextlib.contextmanager
-def _finishing(saver: Saver | None) -> Iterator[None]:
-    """Whatever ends the run, what was begun to be saved is saved."""
-    try:
-        yield
-    except BaseException:
-        if saver is not None:
-            saver.wait()
-        raise
-    if saver is not None:
-        saver.wait(last=True)

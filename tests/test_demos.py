@@ -14,12 +14,16 @@ from labkit.demos import (
     View,
     masking_demo,
     masking_view,
+    orders_demo,
+    orders_view,
     sampling_demo,
     sampling_view,
+    show,
 )
 from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, grid, page, table
 from labkit.demos.masking import OBJECTIVES, PAIRS
 from labkit.demos.reading import read
+from labkit.demos.source import coloured
 from labkit.heads import MaskedWord, NextWord
 from labkit.masking import causal
 from labkit.models.bert import BERT, BERTConfig
@@ -563,3 +567,89 @@ def test_a_model_is_left_as_it_was(tokenizer: Tokenizer) -> None:
     masking_view(TEXT, Masking(objective="next word"), tokenizer, model=model)
     assert model.training
     assert not model.head.training
+
+
+# ---- orders ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_orders_take_anything(text: str) -> None:
+    harmless(orders_view(text, ""))
+    harmless(orders_view("New York is", text))
+    harmless(orders_view(text, text))
+
+
+def test_an_order_decides_what_each_prediction_is_given() -> None:
+    view = orders_view("New York is large", "3 1 4 2")
+    assert table_of(view, "given") == [
+        ["1", "3 is", "nothing"],
+        ["2", "1 New", "is"],
+        ["3", "4 large", "New is"],
+        ["4", "2 York", "New is large"],
+    ]
+    masks = [
+        [line.split()[-1] for line in part.splitlines()[1:5]]
+        for part in re.split("stream .*: a filled", view.text)[1:]
+    ]
+    assert masks == [["■·■·", "■■■■", "··■·", "■·■■"], ["··■·", "■·■■", "····", "■·■·"]]
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [("1 2", "misses 3"), ("1 2 3 4", "no word for 4"), ("1 2 3 3", "twice 3"), ("1 x 3", "“x”")],
+)
+def test_a_wrong_order_says_what_is_wrong(order: str, said: str) -> None:
+    view = orders_view("New York is", order)
+    assert said in view.text
+    assert "1 to 3" in view.text
+    assert "<svg" not in view.html
+
+
+def test_orders_are_turned_round_and_drawn() -> None:
+    demo = orders_demo("New York is", order="2 1 3")
+    follows(demo)
+    demo.buttons["turn round"].click()
+    assert demo.values["order"] == "3 1 2"
+    demo.buttons["left to right"].click()
+    assert demo.shown == orders_view("New York is", "1 2 3") == orders_view("New York is", "")
+    orders = set()
+    for _ in range(12):
+        demo.buttons["draw an order"].click()
+        orders.add(demo.values["order"])
+        assert sorted(demo.values["order"].split()) == ["1", "2", "3"]
+        follows(demo)
+    assert len(orders) > 3
+
+
+# ---- source ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("thing", [causal, GPT, Sampling, Masking, show, coloured, GPT.forward])
+def test_the_source_is_shown_as_it_is(thing: object) -> None:
+    import inspect
+
+    shown = show(thing)
+    assert shown.code == inspect.cleandoc("\n" + inspect.getsource(thing)).rstrip()  # type: ignore[arg-type]
+    found = harmless(View(shown._repr_html_(), repr(shown)))
+    assert "".join(found.words) == shown.title + shown.code
+    assert repr(shown).endswith(shown.code)
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_any_code_is_escaped(text: str) -> None:
+    code = f'def f():\n    """{text}"""\n    return f"<b>{{1}}</b>"  # <i> {text}\n'
+    for one in (code, text):
+        assert "".join(Page(f"<pre>{coloured(one)}</pre>").words) == clean(one)
+
+
+def test_kinds_of_code_are_told_apart() -> None:
+    found = dict(
+        re.findall(r'data-kind="(\w+)"[^>]*>([^<]+)<', coloured("def f(): return 'x'  # y"))
+    )
+    assert found == {"keyword": "return", "name": "f", "string": "&#x27;x&#x27;", "comment": "# y"}
+
+
+def test_what_has_no_source_says_so() -> None:
+    with pytest.raises(ValueError, match="no Python source of len"):
+        show(len)
+    assert show(gpt).code.startswith("def gpt(")

@@ -22,7 +22,7 @@ FLOORS = [
     "models",
     "objectives published weights release_names transfer sampling filling prompting counting",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
-    "finetuning costs cost_tables scaling bills leaks",
+    "plots finetuning costs cost_tables scaling bills leaks",
     "ledger running sweeps demos figures",
     "cli __main__",
 ]

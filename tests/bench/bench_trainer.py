@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -26,11 +26,15 @@ from torch import Tensor, nn
 
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
-from labkit.heads import NextWord
+from labkit.heads import MaskedWord, NextWord
+from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import NextToken
+from labkit.models.xlnet import XLNet, XLNetConfig
+from labkit.objectives import MaskedToken, NextToken, Objective, Permutation
 from labkit.optimizers import decays
 from labkit.plans import Plan
+from labkit.speed import measured_peak
+from labkit.tokenizers import Vocabulary
 from labkit.trainer import Trainer, evaluate
 
 Steps = Iterator[Any]
@@ -315,65 +319,117 @@ def steps_of(make: Any, base: Any) -> Iterator[Any]:
 
 
 def against_transformers(seconds: float) -> Iterator[str]:
-    """Our trainer against transformers' with a GPT-2 of the same size."""
-    yield "| model | transformers' Trainer | labkit | times as fast |"
-    yield "|---|---|---|---|"
+    """Our trainer against transformers' with a GPT-2 of the same size; times as fast as theirs."""
+    yield "| model | transformers' Trainer | labkit | labkit, compiled | labkit, bfloat16 |"
+    yield "|---|---|---|---|---|"
     for size in SIZES:
         plan = Plan(steps=10**6, warmup=100, precision="float32", device="cpu")
-        runs = [theirs(size), trained(size.model(), noise(size), plan)]
+        plans = [plan, replace(plan, compile=True), replace(plan, precision="bfloat16")]
+        ours = [trained(size.model(), noise(size), each) for each in plans]
         chunk = 10 if size.width < 200 else 1
-        them, us = in_turns(runs, seconds=seconds, chunk=chunk, settle=lambda: None)
-        yield f"| {size} | {1000 * them:.2f} ms | {1000 * us:.2f} ms | {them / us:.2f} × |"
+        runs = [theirs(size), *ours]
+        them, *us = in_turns(runs, seconds=seconds, chunk=chunk, settle=lambda: None)
+        cells = [f"{1000 * taken:.2f} ms, {them / taken:.2f} ×" for taken in us]
+        yield f"| {size} | {1000 * them:.2f} ms | {' | '.join(cells)} |"
 
 
 # ---- on a GPU --------------------------------------------------------------------------------
 
 
 def gpu(seconds: float) -> Iterator[str]:
-    """GPT-2's size at context 1024 in bfloat16, compiled: against a plain compiled loop."""
+    """Sizes of the papers in bfloat16, compiled; GPT-2 also against a plain compiled loop."""
     if not torch.cuda.is_available():
         yield "there is no GPU on this machine: nothing measured"
         return
-    from labkit.speed import measured_peak
-
-    size = Size(12, 12, 768, 1024, 16, 50304)
     peak = measured_peak("cuda", torch.bfloat16)
+    yield f"measured peak of bfloat16: {peak / 1e12:.0f} TFLOP/s"
+    yield ""
+    yield "| run | ms per step | tokens/s | share of the measured peak | peak of memory |"
+    yield "|---|---|---|---|---|"
+    gpt = Size(12, 12, 768, 1024, 16, 50304)
+    yield from gpt_rows(gpt, "cuda", seconds, peak)
+    for name in ("BERT-base, 32 × 512", "XLNet-base, 16 × 512"):
+        yield encoder_row(name, 512, 768, "cuda", seconds, peak)
+
+
+def gpt_rows(size: Size, device: str, seconds: float, peak: float) -> Iterator[str]:
+    """GPT-2: the plain loop, the trainer, and the trainer that also saves."""
     plan = Plan(
-        steps=10**6, warmup=100, rate=6e-4, precision="bfloat16", compile=True, save_every=250
-    )
-    plain = size.model().cuda()
+        steps=10**6, warmup=100, rate=6e-4, precision="bfloat16", compile=True, save_every=250,
+        device=device,
+    )  # fmt: skip
+    trainer = Trainer(size.model(), NextToken(), noise(size), plan, progress=False)
+    trainer.measure()
+    operations = (trainer.operations_per_row or 0.0) * size.batch
+    memory = MemoryPeak(device)
+    compiled = torch.compile(size.model().to(device))
     with tempfile.TemporaryDirectory() as folder:
-        model = size.model()
-        trainer = Trainer(model, NextToken(), noise(size), plan, progress=False)
-        trainer.measure()
         runs: list[Steps] = [
-            bare_loop(
-                torch.compile(plain),
-                noise(size),
-                plan,
-                device="cuda",
-                half=True,
-            ),
+            bare_loop(compiled, noise(size), plan, device=device, half=True),
             trainer.run(),
             trained(size.model(), noise(size), plan, folder),
         ]
-        times = in_turns(runs, seconds=seconds, chunk=10, settle=torch.cuda.synchronize)
-    tokens = size.batch * size.context
-    assert trainer.operations_per_row is not None
-    operations = trainer.operations_per_row * size.batch
-    yield f"measured peak of bfloat16: {peak / 1e12:.0f} TFLOP/s"
-    yield ""
-    yield "| GPT-2 124M, batch 16 × 1024 | ms per step | tokens/s | share of the measured peak |"
-    yield "|---|---|---|---|"
-    for name, taken in zip(
-        ("plain compiled loop", "trainer", "trainer with checkpoints"), times, strict=True
-    ):
-        yield (
-            f"| {name} | {1000 * taken:.1f} | {tokens / taken:,.0f} "
-            f"| {operations / taken / peak:.0%} |"
-        )
-    yield ""
-    yield f"peak of memory, all three at once: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB"
+        times = in_turns(runs, seconds=seconds, chunk=10, settle=memory.settle)
+        runs[2].close()  # type: ignore[attr-defined]
+    names = ("plain compiled loop", "trainer", "trainer with checkpoints")
+    for name, taken in zip(names, times, strict=True):
+        row = f"GPT-2, {size.batch} × {size.context}, {name}"
+        in_all = f"{memory} for all three"
+        yield _row(row, taken, size.batch * size.context, operations / peak, in_all)
+
+
+def encoder_row(
+    name: str, length: int, width: int, device: str, seconds: float, peak: float
+) -> str:
+    """BERT or XLNet with its own objective."""
+    rows = int(name.split(",")[1].split("×")[0])
+    heads, vocabulary = width // 64, 30522 if name.startswith("BERT") else 32000
+    words = Vocabulary(vocabulary, mask=4, special=(0, 1, 2, 3, 4))
+    memory = MemoryPeak(device)
+    model: nn.Module
+    objective: Objective
+    if name.startswith("BERT"):
+        bert = BERT(BERTConfig(vocabulary, width, heads=heads, context=length))
+        model = LanguageModel(bert, MaskedWord(bert.token, width))
+        objective = MaskedToken(vocabulary=words)
+    else:
+        xlnet = XLNet(XLNetConfig(vocabulary, width, heads=heads, context=length))
+        model = LanguageModel(xlnet, NextWord(xlnet.token, bias=True))
+        objective = Permutation(vocabulary=words)
+    text = torch.randint(5, vocabulary, (1_000_000,))
+    plan = Plan(steps=10**6, rate=1e-4, precision="bfloat16", compile=True, device=device)
+    trainer = Trainer(model, objective, Windows(text, rows, length - 1), plan, progress=False)
+    trainer.measure()
+    (taken,) = in_turns([trainer.run()], seconds=seconds / 2, chunk=10, settle=memory.settle)
+    best = (trainer.operations_per_row or 0.0) * rows / peak
+    return _row(name, taken, rows * length, best, str(memory))
+
+
+class MemoryPeak:
+    """The most memory that was in use on a GPU since this was made."""
+
+    def __init__(self, device: str) -> None:
+        self.gpu = device == "cuda"
+        if self.gpu:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+    def settle(self) -> None:
+        """Until the GPU has done what it was asked to."""
+        if self.gpu:
+            torch.cuda.synchronize()
+
+    def __str__(self) -> str:
+        if not self.gpu:
+            return "not measured"
+        return f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB"
+
+
+def _row(name: str, taken: float, tokens: int, best: float, memory: str) -> str:
+    """One row; `best` is the time that the measured peak would allow."""
+    return (
+        f"| {name} | {1000 * taken:.1f} | {tokens / taken:,.0f} | {best / taken:.0%} | {memory} |"
+    )
 
 
 SECTIONS: dict[str, Callable[[float], Iterator[str]]] = {
