@@ -65,7 +65,7 @@ def execute(
                 start_timeout=START, execution_timeout=timeout, progress_bar=progress,
             )  # fmt: skip
         except papermill.PapermillExecutionError as found:
-            error = f"cell {found.exec_count}: {found.ename}: {found.evalue}"
+            error = f"cell {found.exec_count}: {found.ename}: {found.evalue}".rstrip(": ")
         except (TimeoutError, RuntimeError) as found:  # a cell that hangs, a kernel that died
             error = f"{type(found).__name__}: {first_line(found)}"
     return Run(notebook.stem, time.perf_counter() - start, max(peak), error)

@@ -188,27 +188,27 @@ def _cell(value: object) -> str:
 
 
 def plot(results: Sequence[Row], *, x: str, y: str) -> "Figure":
-    """Draw a recorded number over a parameter: each run a dot, the mean of equal runs a line.
+    """Draw a recorded number over a parameter: finished runs as dots, means of equal runs as lines.
 
     Runs that differ in `seed` alone are equal; every other combination is a line of its own.
     """
     from matplotlib import pyplot
 
-    rows = [row for row in results if x in row.parameters and _is_number(row.results.get(y))]
+    rows = [row for row in results if row.status == "finished" and x in row.parameters]
+    rows = [row for row in rows if _is_number(row.results.get(y))]
     if not rows:
-        names = sorted({name for row in results for name in row.results})
-        raise ValueError(f"no run has a parameter {x} and a recorded number {y}: recorded were "
-                         f"{', '.join(names) or 'none'}")  # fmt: skip
+        raise ValueError(f"no finished run has a parameter {x} and a recorded number {y}")
     others = [name for name in varied(rows) if name not in (x, "seed")]
+    words = not all(_is_number(row.parameters[x]) for row in rows)
     lines: dict[str, dict[Any, list[float]]] = {}
     for row in rows:
         label = ", ".join(f"{name} = {_cell(row.parameters.get(name))}" for name in others)
-        at = row.parameters[x] if _is_number(row.parameters[x]) else str(row.parameters[x])
+        at = str(row.parameters[x]) if words else row.parameters[x]
         lines.setdefault(label, {}).setdefault(at, []).append(row.results[y])
     figure = pyplot.figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.add_subplot(xlabel=x, ylabel=y)
     for marker, (label, values) in zip(itertools.cycle("osD^vPX*"), lines.items(), strict=False):
-        places = list(values) if any(isinstance(at, str) for at in values) else sorted(values)
+        places = list(values) if words else sorted(values)
         means = [sum(values[at]) / len(values[at]) for at in places]
         [line] = axes.plot(places, means, label=label)
         dots = [(at, value) for at in places for value in values[at]]

@@ -17,9 +17,11 @@ import torch
 
 from labkit.cli import main
 from labkit.cli.parameters import ParameterError, checked_grid, listed
-from labkit.running import RECORD, Point, Row, code_version, cores, run_point
+from labkit.cli.sweeps import summary
+from labkit.running import RECORD, Point, Ran, Row, blank, code_version, cores, run_point
 from labkit.sweeps import (
     finished,
+    keep,
     plot,
     points,
     record,
@@ -93,6 +95,7 @@ def gone(pids: list[int]) -> bool:
     return not psutil.wait_procs(alive, timeout=20)[1]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_in_parallel_as_one_by_one_and_a_failed_run_stops_no_other(
     notebook: Path, tmp_path: Path
 ) -> None:
@@ -350,6 +353,7 @@ def test_the_table_shows_what_varies() -> None:
 
 def test_the_plot_shows_every_run_and_the_means() -> None:
     rows = [row(0, 0.5, 2.0), row(1, 0.5, 1.0), row(0, 0.1, 4.0), row(1, 0.1, None)]
+    rows.append(row(2, 0.5, 9.0, status="failed"))
     mean, dots = plot(rows, x="rate", y="loss").axes[0].lines
     assert (list(mean.get_xdata()), list(mean.get_ydata())) == ([0.1, 0.5], [4.0, 1.5])
     assert sorted(zip(dots.get_xdata(), dots.get_ydata(), strict=True)) == [
@@ -360,8 +364,29 @@ def test_the_plot_shows_every_run_and_the_means() -> None:
         "rate = 0.5", "rate = 0.1"
     ]  # fmt: skip
     assert plot(rows, x="text", y="loss").axes[0].lines
-    with pytest.raises(ValueError, match="recorded were loss"):
+    mixed = [one._replace(parameters={"x": at}) for one, at in zip(rows, (None, 1), strict=False)]
+    assert list(plot(mixed, x="x", y="loss").axes[0].lines[0].get_ydata()) == [2.0, 1.0]
+    with pytest.raises(ValueError, match="no finished run has a parameter rate and"):
         plot(rows, x="rate", y="los")
+
+
+def test_the_summary_lists_what_failed_and_says_so_in_the_exit_code(
+    notebook: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = points(notebook, {"seed": [0, 1]})
+    good, bad = (blank(point, error) for point, error in zip(every, (None, "boom"), strict=True))
+    good = good._replace(results={"loss": 1.0})
+    for one in (good, bad):
+        keep(Ran(one, ""), tmp_path)
+    assert summary(every, tmp_path, ["seed", "loss"]) == 1
+    said = capsys.readouterr().out
+    assert "1 of 2 runs failed" in said
+    assert f"{bad.run} seed=1: FAILED: boom ({tmp_path / bad.run / 'run.ipynb'})" in said
+    assert (tmp_path / "loss-by-seed.png").is_file()
+    with pytest.raises(SystemExit):
+        summary(every, tmp_path, ["seed", "los"])
+    assert "no run recorded los; did you mean loss?" in capsys.readouterr().err
+    assert summary(every[:1], tmp_path, None) == 0
 
 
 def test_record_remembers_and_writes_only_inside_a_run(

@@ -155,21 +155,28 @@ def told(row: Row) -> str:
 
 
 def summary(every: Sequence[Point], out: Path, axes: Sequence[str] | None) -> int:
-    """Print the table, draw the plot, list what failed, and return the exit code."""
-    done = finished(every, out)
-    rows = [done[point.name] for point in every if point.name in done]
-    print(f"\n{table(rows)}\n\n{out / RESULTS}" if rows else "\nno run is finished")
-    failed = [point for point in every if point.name not in done]
-    if axes and rows:
-        picture = out / f"{axes[1]}-by-{axes[0]}.png"
-        try:
-            plot(rows, x=axes[0], y=axes[1]).savefig(picture, dpi=150)
-        except ValueError as error:
-            fail(f"labkit sweep: --plot: {error}", code=1)
-        print(picture)
+    """Print the table, list what failed, draw the plot, and return the exit code."""
+    rows = [Row.of((out / point.name / "row.json").read_text("utf-8")) for point in every]
+    failed = [row for row in rows if row.status != "finished"]
+    print(f"\n{table(rows)}\n\n{out / RESULTS}")
     if failed:
-        print(f"\n{len(failed)} of {len(every)} runs failed; the same command tries them again:")
-        for point in failed:
-            row = Row.of((out / point.name / "row.json").read_text(encoding="utf-8"))
+        print(f"\n{len(failed)} of {len(rows)} runs failed; the same command tries them again:")
+        for row in failed:
             print(f"  {told(row)} ({out / row.run / 'run.ipynb'})")
+    if axes:
+        draw(rows, out, *axes)
     return 1 if failed else 0
+
+
+def draw(rows: Sequence[Row], out: Path, x: str, y: str) -> None:
+    """Write the figure of a recorded number over a parameter."""
+    names = sorted({name for row in rows for name in row.results})
+    if y not in names:
+        fail(f"labkit sweep: --plot: no run recorded {y}{nearest(y, names)} "
+             f"(recorded: {', '.join(names) or 'nothing'})", code=1)  # fmt: skip
+    picture = out / f"{y}-by-{x}.png"
+    try:
+        plot(rows, x=x, y=y).savefig(picture, dpi=150)
+    except ValueError as error:
+        fail(f"labkit sweep: --plot: {error}", code=1)
+    print(picture)
