@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -231,16 +232,14 @@ def run_point(point: Point) -> Ran:
 
 def _ran(point: Point, folder: Path, code: int) -> Ran:
     """Read what the process of a point left in its folder."""
-    notebook, records, ended = (
-        path.read_text(encoding="utf-8") if path.is_file() else ""
-        for path in (folder / "run.ipynb", folder / "run.records.json", folder / "ended")
+    names = ("run.ipynb", "run.records.json", "ended", "log")
+    notebook, records, ended, log = (
+        path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        for path in (folder / name for name in names)
     )
-    log = (folder / "log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    if ended:
-        found = json.loads(ended)
-    else:
-        why = f"the process of the run ended with code {code}: {log[-1] if log else 'no word'}"
-        found = {"error": why, "seconds": 0.0, "peak_bytes": 0}
+    said = (log.strip().splitlines() or ["no word"])[-1]
+    lost = f"the process of the run ended with code {code}: {said}"
+    found = json.loads(ended) if ended else {"error": lost, "seconds": 0.0, "peak_bytes": 0}
     row = blank(point, found["error"])
     return Ran(
         row._replace(
@@ -271,7 +270,7 @@ def blank(point: Point, error: str | None) -> Row:
 
 def main(folder: Path) -> None:
     """The process of one point: run it, and end with whoever started it."""
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    threading.Thread(target=_end_with_the_parent, args=[folder], daemon=True).start()
     point = Point(**ast.literal_eval((folder / "point").read_text(encoding="utf-8")))
     source = folder / f"{point.notebook}.ipynb"
     source.write_text(point.source, encoding="utf-8")
@@ -286,13 +285,14 @@ def end_runs() -> None:
             process.stdin.close()
 
 
-def _end_with_the_parent() -> None:
-    """Wait until the pipe from the parent closes, even by kill -9, and leave with all kernels."""
+def _end_with_the_parent(folder: Path) -> None:
+    """Wait until the pipe from the parent closes, even by kill -9, and leave without a trace."""
     import psutil
 
     os.read(0, 1)
     for child in psutil.Process().children(recursive=True):
         child.kill()
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 

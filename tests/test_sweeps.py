@@ -80,11 +80,13 @@ def begun(folder: Path, seed: int) -> list[int]:
     return [int(word) for word in path.read_text().split()] if path.exists() else []
 
 
-def wait_for(condition: Callable[[], object], process: "subprocess.Popen[str]") -> None:
+def wait_for(
+    condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None
+) -> None:
     """Wait until something holds, while a process lives."""
     end = time.monotonic() + 120
     while not condition():
-        assert process.poll() is None, process.communicate()
+        assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)
 
@@ -125,13 +127,19 @@ def test_in_parallel_as_one_by_one_and_a_failed_run_stops_no_other(
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9(notebook: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9(
+    notebook: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    out, temporary = tmp_path / "out", tmp_path / "temporary"
+    temporary.mkdir()
     words = [sys.executable, "-m", "labkit", "sweep", str(notebook), "-p", "seed=0:3", "-p"]
     words += [f"folder={tmp_path}", "--workers", "2", "--out", str(out), "--plot", "seed", "loss"]
 
     def start() -> "subprocess.Popen[str]":
-        return subprocess.Popen(words, cwd=ROOT, text=True, stdout=-1, stderr=-1)
+        settings = {**os.environ, "TMPDIR": str(temporary)}
+        process = subprocess.Popen(words, cwd=ROOT, text=True, stdout=-1, stderr=-1, env=settings)
+        request.addfinalizer(process.kill)
+        return process
 
     first = start()
     wait_for(lambda: len(results(out)) == 1 and begun(tmp_path, 1) and begun(tmp_path, 2), first)
@@ -148,6 +156,7 @@ def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9(notebook: Path, tmp_path:
     second.communicate()
     # A sweep that is killed cannot tidy up: its runs notice, or they would run beside the next.
     assert gone([*begun(tmp_path, 1), *begun(tmp_path, 2)])
+    wait_for(lambda: not list(temporary.glob("labkit-*")))
     assert [row.parameters["seed"] for row in results(out)] == [0]
 
     (tmp_path / "go").touch()
