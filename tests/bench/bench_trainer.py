@@ -1,7 +1,8 @@
 """How fast training is, against a bare loop and transformers, and how good in a minute.
 
     python -m labkit bench trainer
-    python tests/bench/bench_trainer.py [overhead] [transformers] [precision] [quality] [gpu] [--seconds 60]
+    python tests/bench/bench_trainer.py [overhead] [transformers] [precision] [quality]
+        [gpu] [--seconds 60]
 
 Each figure is a ratio of two runs that take turns on the same machine, so that what else the
 machine does falls on both. Tables name the machine; the section `gpu` runs where there is one.
