@@ -39,10 +39,8 @@ def attend(
     if dropout and q_BHQE.device.type == "cpu" and not torch.compiler.is_compiling():
         # The library has no fast kernel for this case: the formula is faster.
         mask = masking.causal(q_BHQE.shape[2]) if causal else mask
-        return (
-            drop(attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK), dropout)
-            @ v_BHKE
-        )
+        weights_BHQK = attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK)
+        return drop(weights_BHQK, dropout) @ v_BHKE
     if bias_BHQK is not None and mask is not None:
         # A large finite number instead of -inf would turn a row where all is hidden into the mean
         # of all keys.
@@ -90,17 +88,17 @@ def merge_heads(x_BHTE: Tensor) -> Tensor:
 
 
 class Room:
-    """Space for keys and values [2, B, H, room, E], of which the first `filled` are written."""
+    """Space for keys and for values, [B, H, room, E] each; the first `filled` are written."""
 
-    def __init__(self, space: Tensor, filled: int) -> None:
-        self.space, self.filled = space, filled
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.keys, self.values, self.filled = keys, values, 0
 
     def put(self, k_BHKE: Tensor, v_BHKE: Tensor) -> None:
         """Write behind what is there."""
-        end = self.filled + k_BHKE.shape[2]
-        self.space[0, :, :, self.filled : end] = k_BHKE
-        self.space[1, :, :, self.filled : end] = v_BHKE
-        self.filled = end
+        count = k_BHKE.shape[2]
+        self.keys.narrow(2, self.filled, count).copy_(k_BHKE)
+        self.values.narrow(2, self.filled, count).copy_(v_BHKE)
+        self.filled += count
 
 
 class KeysValues(NamedTuple):
@@ -122,14 +120,13 @@ class KeysValues(NamedTuple):
         old, new = self.k_BHKE.shape[2], k_BHQE.shape[2]
         room = self.room if isinstance(self, Growing) else None
         # Someone else may have gone on from the same value and written there already.
-        if room is None or room.filled != old or old + new > room.space.shape[3]:
+        if room is None or room.filled != old or old + new > room.keys.shape[2]:
             batch, heads, _, each = self.k_BHKE.shape
-            space = self.k_BHKE.new_empty(2, batch, heads, max(2 * (old + new), 64), each)
-            room = Room(space, 0)
+            shape = (batch, heads, max(2 * (old + new), 64), each)
+            room = Room(self.k_BHKE.new_empty(shape), self.k_BHKE.new_empty(shape))
             room.put(self.k_BHKE, self.v_BHKE)
         room.put(k_BHQE, v_BHQE)
-        k_BHKE, v_BHKE = room.space[:, :, :, : room.filled]
-        grown = Growing(k_BHKE, v_BHKE)
+        grown = Growing(room.keys.narrow(2, 0, room.filled), room.values.narrow(2, 0, room.filled))
         grown.room = room
         return grown
 
@@ -162,11 +159,12 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, KeysValues]:
         """x asks; what is in memory and `source` (x itself when there is none) answers."""
         if source_BKD is None:
-            q, k, v = self.query_key_value(x_BQD).chunk(3, dim=-1)
+            parts = split_heads(self.query_key_value(x_BQD), 3 * self.heads)
+            q_BHQE, k_BHKE, v_BHKE = parts.chunk(3, dim=1)
         else:
-            q = self._project(x_BQD, 0, 1)
-            k, v = self._project(source_BKD, 1, 3).chunk(2, dim=-1)
-        q_BHQE, k_BHKE, v_BHKE = (split_heads(part, self.heads) for part in (q, k, v))
+            q_BHQE = split_heads(self._project(x_BQD, 0, 1), self.heads)
+            both = split_heads(self._project(source_BKD, 1, 3), 2 * self.heads)
+            k_BHKE, v_BHKE = both.chunk(2, dim=1)
         known = KeysValues(k_BHKE, v_BHKE)
         if memory is not None:
             known = memory.extended(k_BHKE, v_BHKE)

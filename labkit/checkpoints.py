@@ -178,6 +178,13 @@ class Saver:
         self.problem: OSError | None = None
         self._thread: threading.Thread | None = None
 
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
+        """Whatever ends a run, what was begun to be saved is saved."""
+        self.wait(last=kind is None)
+
     def save(self, snapshot: Snapshot) -> None:
         """Begin to write a snapshot whose tensors nobody changes any more."""
         self.wait()

@@ -82,8 +82,22 @@ def join(kind: str, device: str) -> Ranks:
     if count == 1:
         return Ranks("single", 0, 1, place)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+        backend = "nccl" if place.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=_meeting(rank), rank=rank, world_size=count)
     return Ranks(kind, rank, count, place)
+
+
+def _meeting(rank: int) -> dist.Store:
+    """Where the processes leave their addresses for each other.
+
+    torchrun's own store outlives its workers: after a restart they would find the addresses of
+    the dead in it, so each life gets a page of its own.
+    """
+    environment = os.environ
+    kept = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    address, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+    store = dist.TCPStore(address, port, is_master=rank == 0 and not kept, multi_tenant=not kept)
+    return dist.PrefixStore(f"life {environment.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
 
 
 def _device(asked: str) -> torch.device:

@@ -18,11 +18,10 @@ FAMILIES = {
 
 def compute_by_model() -> "Figure":
     """Training compute of each model in the order of the lectures, on a scale of powers of ten."""
-    # A figure of its own, apart from pyplot's list of open ones.
-    from matplotlib.figure import Figure
+    from matplotlib import pyplot
 
     rows = cost_tables.compute_by_model()
-    figure = Figure(figsize=(8, 0.28 * len(rows) + 1.1), layout="constrained")
+    figure = pyplot.figure(figsize=(8, 0.28 * len(rows) + 1.1), layout="constrained")
     axes = figure.add_subplot()
     for place, row in enumerate(rows):
         axes.barh(place, row.petaflop_days, color=FAMILIES[row.family], label=row.family)
@@ -44,4 +43,6 @@ def compute_by_model() -> "Figure":
     named = dict(zip(labels, handles, strict=True))
     axes.legend(named.values(), named.keys(), loc="upper right")
     axes.spines[["top", "right"]].set_visible(False)
+    # Shown by whoever it is returned to, and not once more by pyplot.
+    pyplot.close(figure)
     return figure

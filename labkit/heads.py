@@ -14,11 +14,7 @@ from torch import Tensor, nn
 
 from labkit.blocks import ACTIVATIONS
 from labkit.dropout import Dropout
-
-
-def exact(scores: Tensor) -> Tensor:
-    """Scores of a short float as float32: a softmax over many words sums too many of them."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+from labkit.softmax import exact, losses
 
 
 class WordHead(nn.Module):
@@ -43,6 +39,10 @@ class NextWord(WordHead):
         """The scores of all words [N, V]."""
         return self.words(hidden_ND)
 
+    def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
+        """-log p(target) at each asked position."""
+        return losses(hidden_ND, self.words.weight, self.words.bias, targets_N)
+
 
 class MaskedWord(WordHead):
     """BERT's head: one more layer, then the embedding of the words, transposed, and a bias."""
@@ -65,7 +65,15 @@ class MaskedWord(WordHead):
 
     def forward(self, hidden_ND: Tensor) -> Tensor:
         """The scores of all words [N, V]."""
-        return self.words(self.norm(self.activation(self.dense(hidden_ND))))
+        return self.words(self._transform(hidden_ND))
+
+    def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
+        """-log p(target) at each asked position."""
+        return losses(self._transform(hidden_ND), self.words.weight, self.words.bias, targets_N)
+
+    def _transform(self, hidden_ND: Tensor) -> Tensor:
+        """The layer before the words: norm(activation(dense(h)))"""
+        return self.norm(self.activation(self.dense(hidden_ND)))
 
 
 class AdaptiveEmbedding(nn.Module):

@@ -1,13 +1,15 @@
 """What a step of training found, and how well a model answers: for the eye and for the ledger."""
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from labkit.chance import Chance
-from labkit.corpus import Batch
+from labkit.corpus import Batch, Batches
 from labkit.distributed import answer
 from labkit.objectives import Objective, combine
 
@@ -62,6 +64,32 @@ class Report:
         return " · ".join(parts)
 
 
+class Bar:
+    """A bar on a terminal; nothing elsewhere."""
+
+    def __init__(self, done: int, steps: int, shown: bool) -> None:
+        self._bar: Any = None
+        self._last = 0.0
+        if shown:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=steps, initial=done, unit="step", leave=False)
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def show(self, report: Report) -> None:
+        """Move on, once a second at most: the bar needs a number, and waits for it."""
+        if self._bar is not None and time.perf_counter() - self._last > 1:
+            self._last = time.perf_counter()
+            self._bar.set_postfix_str(f"loss {float(report.loss):.4f}", refresh=False)
+            self._bar.update(report.step - self._bar.n)
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """How well a model answers."""
@@ -83,7 +111,7 @@ class Evaluation:
 def evaluate(
     model: nn.Module,
     objective: Objective,
-    batches: Iterable[Batch],
+    batches: Iterable[Batch] | Batches,
     *,
     floor: float | None = None,
     seed: int = 0,
@@ -91,15 +119,15 @@ def evaluate(
     """The exact mean over all predictions of all batches, however they are cut.
 
     A model with memory carries it from batch to batch. What the objective hides is the same at
-    each call. Training goes on afterwards as if nothing had been asked. `batches` may be a list,
-    or `[held_out.at(i) for i in range(10)]`; a model of several processes is asked by all of them.
+    each call. Training goes on afterwards as if nothing had been asked. `batches` is a corpus,
+    all of which is read once, or a list of batches; several processes all ask the model together.
     """
     device = next(model.parameters()).device
     modes = {module: module.training for module in model.modules()}
     model.eval()
     memory, found = None, []
     try:
-        for i, batch in enumerate(batches):
+        for i, batch in enumerate(batches.once() if isinstance(batches, Batches) else batches):
             questions = objective.ask(batch, Chance(seed, i, batch.rows)).to(device)
             if memory is not None and len(memory.known) != len(batch):
                 memory = None

@@ -142,7 +142,19 @@ def _described(model: nn.Module) -> dict[str, Any]:
     return kinds | sizes
 
 
-def _named(objective: Objective) -> str:
-    """An objective by its class and its plain fields."""
-    plain = {k: v for k, v in vars(objective).items() if isinstance(v, str | int | float | None)}
-    return f"{type(objective).__name__}({', '.join(f'{k}={v!r}' for k, v in plain.items())})"
+def _named(part: Any) -> str:
+    """An objective by its class and its fields, those of its parts included.
+
+    A tensor is told by a checksum; a module, such as a teacher, by its class alone.
+    """
+    if isinstance(part, Tensor):
+        data = part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+        return f"tensor {list(part.shape)} {hashlib.sha256(data).hexdigest()[:8]}"
+    if isinstance(part, nn.Module):
+        return type(part).__name__
+    if isinstance(part, list | tuple) and type(part) in (list, tuple):
+        return f"[{', '.join(map(_named, part))}]"
+    if is_dataclass(part) and not isinstance(part, type):
+        inside = ", ".join(f"{name}={_named(value)}" for name, value in vars(part).items())
+        return f"{type(part).__name__}({inside})"
+    return repr(part) if isinstance(part, str | int | float | tuple | None) else type(part).__name__

@@ -25,7 +25,8 @@ def counted_operations(model: nn.Module, objective: Objective, questions: Questi
     state = {name: buffer.to("meta") for name, buffer in step.named_buffers()}
     for name, parameter in step.named_parameters():
         state[name] = parameter.detach().to("meta").requires_grad_(parameter.requires_grad)
-    with FlopCounterMode(display=False) as counter:
+    # A compiled model is counted as it stands in the source.
+    with torch.compiler.set_stance("force_eager"), FlopCounterMode(display=False) as counter:
         arguments = (questions.to("meta"), None, questions.counts)
         loss, _ = torch.func.functional_call(step, state, arguments)
         loss.backward()

@@ -22,14 +22,14 @@ from torch.nn.utils import get_total_norm
 
 from labkit.chance import Chance
 from labkit.checkpoints import Found, Saver, newest, read, sweep
-from labkit.computing import Computing, dice, memory_explained, precision_of
+from labkit.computing import Computing, dice, memory_explained, precision_of, width_of
 from labkit.corpus import Batch
 from labkit.distributed import Wrapped, cut, join, whole
 from labkit.health import Health, Later, vanished
 from labkit.objectives import Memory, Objective, Outcome, Questions, combine, total
 from labkit.optimizers import Average, Group, Optimizers, named_groups
 from labkit.plans import Plan
-from labkit.reports import Evaluation, Report, evaluate
+from labkit.reports import Bar, Evaluation, Report, evaluate
 from labkit.resuming import about, check_same, restore, snapshot
 from labkit.schedules import Batches
 from labkit.signals import Stop
@@ -64,7 +64,7 @@ class Trainer:
         if self.ranks.kind == "fsdp":
             cut(model, self.ranks)
         self.parts = self.ranks.count * plan.accumulate
-        self.precision = precision_of(plan, self.device)
+        self.precision = precision_of(plan, self.device, width_of(model))
         self.optimizers = Optimizers(model, plan, named)
         self.average = Average(model, plan)
         self.health = Health(plan, self.precision == torch.float16, self.device)
@@ -74,12 +74,13 @@ class Trainer:
         self.memory: list[Memory | None] = [None] * plan.accumulate
         self._answer = Wrapped(model, objective, self.ranks)
         self._computing = Computing(model, plan)
-        self._operations: float | None = None
+        self.operations_per_row: float | None = None
         self.averaging = False
         self._stop = Stop()
         self.stops: list[Later] = []
         self.troubles: list[Later] = []
-        self._lives, self._shown, self._done, self._begun = LIVES, 0.0, 0, 0.0
+        self._lives, self._done = LIVES, 0
+        self._begun = self._step_begun = 0.0
 
     def resume(
         self, folder: str | Path | None = None, *, changed: Iterable[str] = ()
@@ -119,7 +120,9 @@ class Trainer:
         """Count the operations of a step and measure the machine, so that reports can say MFU."""
         part = self.batches.at(self.step).micro(self.parts)[0]
         questions = self.objective.ask(part, Chance(self.plan.seed, self.step, part.rows))
-        self._operations = counted_operations(self.model, self.objective, questions) / len(part)
+        self.operations_per_row = counted_operations(self.model, self.objective, questions) / len(
+            part
+        )
 
     def start_average(self) -> None:
         """From here on the weights are averaged: NT-ASGD, when `non_monotone` says so."""
@@ -157,7 +160,7 @@ class Trainer:
 
     def _step(self) -> Report:
         """Ask, answer, go back, change the weights."""
-        plan, begun = self.plan, time.perf_counter()
+        plan = self.plan
         batch = self.batches.at(self.step)
         # All that all processes ask: so each knows the counts by which the loss is divided.
         asked = [
@@ -177,7 +180,7 @@ class Trainer:
                 outcomes.append(outcome)
                 losses.append(loss.detach())
         loss, metrics = self._totals(torch.stack(losses).sum(), combine(outcomes))
-        return self._change(batch, loss, metrics, begun)
+        return self._change(batch, loss, metrics)
 
     def _own(self, asked: list[Questions]) -> list[Questions]:
         """The parts that this process answers for."""
@@ -215,7 +218,6 @@ class Trainer:
         batch: Batch,
         loss: Tensor,
         metrics: dict[str, Tensor],
-        begun: float,
     ) -> Report:
         """Judge the gradients, change the weights, and say what happened."""
         gradients = self.optimizers.gradients()
@@ -233,7 +235,7 @@ class Trainer:
         if self.averaging:
             self.average.add()
         self.troubles.append(Later(self.health.tensors["bad_in_a_row"]))
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - self._step_begun
         return Report(
             step=self.step,
             steps=self.plan.steps,
@@ -256,10 +258,10 @@ class Trainer:
         return pace * (self.plan.steps - self.step)
 
     def _mfu(self, rows: int, seconds: float) -> float | None:
-        if self._operations is None:
+        if self.operations_per_row is None:
             return None
         peak = measured_peak(str(self.device), self.precision) * self.ranks.count
-        return self._operations * rows / seconds / peak
+        return self.operations_per_row * rows / seconds / peak
 
     # ---- a run -------------------------------------------------------------------------------
 
@@ -267,16 +269,21 @@ class Trainer:
         """Step after step; what the reader does with a report is part of its step."""
         plan = self.plan
         self._done, self._begun = 0, time.perf_counter()
+        self._step_begun = self._begun
         if self.step == plan.steps:
             self.say(f"all {plan.steps} steps are done")
-        with self._stop.listening(saver is not None), self._bar() as bar, _finishing(saver):
+        shown = self.progress and self.ranks.first
+        bar, ending = Bar(self.step, plan.steps, shown), contextlib.nullcontext()
+        with self._stop.listening(saver is not None), bar, saver or ending:
             if saver is not None and self.step == 0:
                 saver.save(snapshot(self))
             while self.step < plan.steps:
                 with memory_explained(plan, self.batches, self.step, self.parts):
                     report = self._step()
-                self._advance(bar, report)
+                bar.show(report)
                 yield report
+                # What the reader does is not the step's time; to wait for a GPU and to save is.
+                self._step_begun = time.perf_counter()
                 if self._read(self.troubles) >= plan.patience:
                     self._go_back(saver)
                     continue
@@ -324,34 +331,3 @@ class Trainer:
         restore(self, found.snapshot)
         self.scale = scale
         self.say(f"{story}; back to {found.path}, with {scale:g} of the rate from there")
-
-    @contextlib.contextmanager
-    def _bar(self) -> Iterator[Any]:
-        """A bar on a terminal; nothing elsewhere."""
-        if not (self.progress and self.ranks.first):
-            yield None
-            return
-        from tqdm import tqdm
-
-        with tqdm(total=self.plan.steps, initial=self.step, unit="step", leave=False) as bar:
-            yield bar
-
-    def _advance(self, bar: Any, report: Report) -> None:
-        # Not more than once a second: the bar needs a number, and waits for it.
-        if bar is not None and time.perf_counter() - self._shown > 1:
-            self._shown = time.perf_counter()
-            bar.set_postfix_str(f"loss {float(report.loss):.4f}", refresh=False)
-            bar.update(report.step - bar.n)
-
-
-@contextlib.contextmanager
-def _finishing(saver: Saver | None) -> Iterator[None]:
-    """Whatever ends the run, what was begun to be saved is saved."""
-    try:
-        yield
-    except BaseException:
-        if saver is not None:
-            saver.wait()
-        raise
-    if saver is not None:
-        saver.wait(last=True)

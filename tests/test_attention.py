@@ -79,6 +79,7 @@ def test_attention_is_its_formula(mask: Tensor | None, biased: bool) -> None:
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("biased", [False, True])
 def test_who_sees_nothing_answers_zeros(biased: bool, dropout: float) -> None:
+    torch.manual_seed(1)  # a seed with which dropout leaves every other query something to see
     q, k, v, bias = inputs()
     y = attend(q, k, v, mask=holes(), bias_BHQK=bias if biased else None, dropout=dropout)
     assert (y[1, :, 2] == 0).all()

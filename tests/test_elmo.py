@@ -167,6 +167,24 @@ def test_a_mixed_backbone_takes_a_head_and_only_the_mix_learns() -> None:
     assert all(weight.grad is None for weight in elmo.parameters())
 
 
+def test_in_training_what_goes_into_each_lstm_is_dropped() -> None:
+    elmo = model().train()
+    torch.manual_seed(0)
+    given: list[Tensor] = []
+    for block in elmo.blocks:
+        for lstm in (block.left, block.right):
+            lstm.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0].detach()))
+    text = torch.zeros(30, 20).long() + 3
+    first, second = elmo(text), elmo(text)
+    assert torch.equal(first.layers[0], second.layers[0])
+    assert not torch.equal(first.layers[1], second.layers[1])
+    assert len(given) == 8
+    for x in given:
+        # 3,600 draws of one in ten: four standard deviations.
+        assert abs(float((x == 0).float().mean()) - 0.1) < 0.021
+    assert torch.equal(elmo.eval()(text).hidden, elmo(text).hidden)
+
+
 @pytest.mark.parametrize(("rows", "length"), [(1, 1), (1, 4), (3, 1), (2, 100)])
 def test_any_shape_learns(rows: int, length: int) -> None:
     elmo = model().train()

@@ -4,8 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.blocks import Experts, FeedForward, balance, routed
+from labkit.blocks import Experts, FeedForward, LanguageModel, balance, routed
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import Balanced, NextToken
 
 
 def test_one_expert_is_a_feed_forward() -> None:
@@ -135,3 +139,43 @@ def test_compiled_it_is_the_same() -> None:
 def test_more_experts_than_there_are_cannot_be_used() -> None:
     with pytest.raises(ValueError, match="3 of 2 experts"):
         Experts(6, 8, 2, used=3)
+
+
+def lopsided(backbone):
+    """A router that sends everything to its first two experts."""
+    for block in backbone.blocks:
+        block.mlp.router.weight.data.zero_()
+        block.mlp.router.weight.data[:2] = 0.2
+        block.mlp_norm.bias.data += 1  # what the router reads has a positive mean
+    return backbone
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_training_with_the_balance_spreads_the_work(weight):
+    """With the term the routers come near an even share (1), without it they do not."""
+
+    torch.manual_seed(0)
+    config = GPTConfig(30, width=16, layers=1, heads=2, context=16, dropout=0.0, experts=6)
+    backbone = lopsided(GPT(config))
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    objective = Balanced(objective=NextToken(), weight=weight)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    found = []
+    for step in range(60):
+        batch = Batch.of(torch.randint(0, 30, (8, 12)))
+        outcome = objective(model, batch, Chance(0, step, batch.rows))
+        found.append(outcome.metrics["balance"].item())
+        optimizer.zero_grad()
+        outcome.loss.backward()
+        optimizer.step()
+    assert found[0] > 2
+    assert (found[-1] < 1.3) == bool(weight)
+    assert outcome.count == 8 * 11
+
+
+def test_a_model_without_experts_has_nothing_to_balance():
+
+    backbone = GPT(GPTConfig(9, width=8, layers=1, heads=1, context=8))
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    with pytest.raises(ValueError, match="no experts to balance"):
+        Balanced(objective=NextToken())(model, Batch.of(torch.zeros(1, 4).long()), None)

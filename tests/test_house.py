@@ -16,14 +16,14 @@ PACKAGE = ROOT / "labkit"
 
 # A module imports only from its own floor or from lower ones.
 FLOORS = [
-    "paths chance hiding masking positions dropout subwords tokenizers signals world",
+    "paths chance hiding masking positions dropout softmax subwords tokenizers signals world",
     "attention corpus schedules",
     "blocks heads recurrence",
     "models",
     "objectives published weights release_names transfer sampling filling prompting counting",
-    "plans finetuning distributed health computing optimizers reports speed checkpoints resuming trainer "
-    "costs cost_tables scaling bills leaks",
-    "ledger sweeps demos figures",
+    "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
+    "plots finetuning costs cost_tables scaling bills leaks",
+    "ledger running sweeps demos figures",
     "cli __main__",
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names.split()}

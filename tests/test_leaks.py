@@ -75,6 +75,16 @@ def test_what_is_allowed_is_what_the_lecture_says():
             assert permuted.words_allowed[n, 0].equal(order.rank[0] < order.rank[0, place])
 
 
+@pytest.mark.parametrize("name", ["XLNet, all permuted", "XLNet, permuted, memory", "XLNet, spans"])
+def test_no_order_leaks(name: str):
+    pairing = named(name)
+    for seed in range(4):
+        objective = pairing.objective()
+        found = trace(pairing.model(), objective, segments(pairing.batch(), objective), seed=seed)
+        assert found.leaks == []
+        assert found.by_gradient.equal(found.places_allowed)
+
+
 def test_memory_reaches_one_segment_further_with_each_layer():
     """One layer of Transformer-XL sees as far back as its memory; two see beyond."""
     for layers, reach in ((1, 2), (2, 4)):

@@ -420,6 +420,24 @@ def test_next_word_of_the_language(world, texts):
     assert found == pytest.approx(mean_of([-each for each in logs]).mean, rel=1e-10)
 
 
+def test_both_directions_of_the_language(world, texts):
+    size = len(world.vocabulary)
+
+    def law(text: np.ndarray, t: int) -> Tensor:
+        # What stands after the end of a document, or before its beginning, is not asked.
+        ahead = world.next_word(text[: t + 1]) if text[t] else np.ones(size)
+        back = world.next_word(text[t:], direction="backward") if t else np.ones(size)
+        return torch.cat([log(ahead), log(back)])
+
+    given, _ = rows_of(world, texts)
+    forward = np.concatenate([each[1:] for each in world.log_probabilities(texts)])
+    backward = np.concatenate(
+        [each[:-1] for each in world.log_probabilities(texts, direction="backward")]
+    )
+    found = loss(BothDirections(), model(KnowsWorld(world, "both", law)), given)
+    assert found == pytest.approx(-(forward.mean() + backward.mean()) / 2, rel=1e-10)
+
+
 def test_masked_words_of_the_language(world, texts):
     given, vocabulary = rows_of(world, texts)
     mask = vocabulary.mask

@@ -146,6 +146,22 @@ def test_padding_and_other_rows_change_nothing(name: str) -> None:
         assert bool((whole[row, length:] == 0).all())
 
 
+def test_dropout_is_in_training_only() -> None:
+    torch.manual_seed(0)
+    for model in (
+        Bag(BagConfig(WORDS, 6, dropout=0.5)),
+        Convolutions(ConvolutionsConfig(WORDS, 6, 4, dropout=0.5)),
+        Recurrent(RecurrentConfig(WORDS, 6, 2, dropout=0.5)),
+    ):
+        first, second = model.train()(tokens()), model(tokens())
+        for a, b in zip(first.layers, second.layers, strict=True):
+            assert not torch.equal(a, b)
+        share = float((first.hidden == 0).float().mean())
+        relu = isinstance(model, Convolutions)  # which makes zeros of its own
+        assert share > 0.5 if relu else 0.3 < share < 0.7
+        assert torch.equal(model.eval()(tokens()).hidden, model(tokens()).hidden)
+
+
 @pytest.mark.parametrize("cell", CELLS)
 def test_memory_makes_two_pieces_one_text(cell: str) -> None:
     model = Recurrent(RecurrentConfig(WORDS, 6, 2, cell)).double()

@@ -4,10 +4,12 @@ import copy
 import os
 import random
 import signal
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -15,19 +17,32 @@ import torch.nn.functional as F
 from crash.tiny import WORDS, Case, Text, alike, awd_lstm, bert, cases, gpt, masked
 from torch import Tensor, nn
 
+from labkit import checkpoints
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
-from labkit.checkpoints import newest
-from labkit.corpus import Batch
-from labkit.costs import counted_flop
+from labkit.checkpoints import Snapshot, newest
+from labkit.corpus import Batch, Windows, from_documents, tokenize
+from labkit.counting import counted_flop
 from labkit.heads import NextWord
 from labkit.health import Health
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import Memory, NextToken, Objective, Outcome, Questions, total
+from labkit.objectives import (
+    BothDirections,
+    MaskedToken,
+    Memory,
+    NextToken,
+    Objective,
+    Outcome,
+    Questions,
+    Sum,
+    total,
+)
 from labkit.optimizers import decays, matrices
 from labkit.plans import Plan
-from labkit.resuming import snapshot
+from labkit.plots import loss_line, loss_picture
+from labkit.resuming import _named, snapshot
 from labkit.schedules import Stages, non_monotone
+from labkit.tokenizers import Tokenizer, Vocabulary
 from labkit.trainer import Report, Trainer, evaluate
 
 CASES = cases()
@@ -219,6 +234,36 @@ def test_the_bits_depend_on_everything_that_is_saved(tmp_path: Path) -> None:
             forgetful.memory = [None] * 3
         list(run)
         assert alike(snapshot(whole), snapshot(forgetful)) != [], file
+
+
+def test_a_full_disk_is_no_reason_to_stop_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full: set[int] = set()
+
+    def write(folder: Path, shot: Snapshot) -> Path:
+        if shot.step in full:
+            raise OSError(28, "No space left on device")
+        return real(folder, shot)
+
+    real = checkpoints.write
+    monkeypatch.setattr(checkpoints, "write", write)
+    full |= {6, 9}
+    made = trainer(save_every=3)
+    with pytest.warns(UserWarning, match=r"No space left .* still step-00000003: make room"):
+        assert len(list(made.resume(tmp_path / "a"))) == 12
+    assert newest(tmp_path / "a").path == tmp_path / "a" / "step-00000012"
+    full |= {12}
+    made = trainer(save_every=3)
+    with (
+        pytest.warns(UserWarning, match="No space left"),
+        pytest.raises(OSError, match="is still step-00000003: make room"),
+    ):
+        list(made.resume(tmp_path / "b"))
+    full.clear()
+    again = trainer(gpt(4), save_every=3)
+    assert [report.step for report in again.resume(tmp_path / "b")] == list(range(4, 13))
+    assert equal(weights(made.model), weights(again.model))
 
 
 def test_what_the_readers_loop_does_is_saved_with_its_step(tmp_path: Path) -> None:
@@ -636,14 +681,19 @@ def test_a_copy_made_in_the_loop_computes_with_its_own_weights() -> None:
 def test_a_compiled_model_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     # Without the last stage, which writes C++ and takes a minute.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    ends = []
+    ends, operations = [], []
     for on in (False, True):
-        made = trainer(gpt(dropout=0.0), steps=3, compile=on, optimizer="sgd")
+        made = trainer(gpt(dropout=0.0), steps=3, compile=on, checkpointing=on, optimizer="sgd")
+        made.measure()
         list(made.run())
+        operations.append(made.operations_per_row)
+        made.measure()
+        operations.append(made.operations_per_row)
         assert "losses_N" not in vars(made.model.head)
         ends.append(made.model)
     torch._dynamo.reset()
     assert farthest(*ends) < 1e-5
+    assert len(set(operations)) == 1
 
 
 def test_operations_are_counted_as_the_costs_count_them() -> None:
@@ -656,8 +706,8 @@ def test_operations_are_counted_as_the_costs_count_them() -> None:
     assert "of the peak" in str(report)
     # The objective reads all words but the last of each row.
     expected = counted_flop(model, text.at(0).tokens[:, :-1])
-    assert made._operations is not None
-    assert made._operations * 4 == pytest.approx(expected, rel=0.02)
+    assert made.operations_per_row is not None
+    assert made.operations_per_row * 4 == pytest.approx(expected, rel=0.02)
 
 
 def test_a_report_reads_no_number_before_it_is_asked() -> None:
@@ -665,6 +715,18 @@ def test_a_report_reads_no_number_before_it_is_asked() -> None:
     kinds = {name: type(value) for name, value in vars(report).items()}
     assert all(kinds[name] is Tensor for name in ("loss", "norm", "skipped", "spike"))
     assert all(isinstance(value, Tensor) for value in report.metrics.values())
+
+
+def test_the_time_of_a_step_is_not_that_of_the_readers_loop() -> None:
+    """Nor is it a reading of the clock."""
+    seconds, begun = [], time.perf_counter()
+    for report in trainer().run():
+        seconds.append(report.seconds)
+        time.sleep(0.02)
+    whole = time.perf_counter() - begun
+    assert 0 < sum(seconds) < whole - 12 * 0.02
+    assert report.tokens_per_second == pytest.approx(36 / seconds[-1])
+    assert report.left == 0
 
 
 def test_a_report_says_it_in_one_line() -> None:
@@ -726,6 +788,17 @@ def test_evaluate_carries_memory_from_batch_to_batch() -> None:
     assert abs(evaluate(model, NextToken(), [first, second]).loss - whole) > 1e-5
 
 
+def test_evaluate_reads_a_corpus_once() -> None:
+    documents = from_documents(["a b c d e", "b c d", "c d e f g h"] * 3)
+    tokenizer = Tokenizer.words(documents.texts)
+    held_out = Windows(tokenize(documents, tokenizer), length=5, batch=2)
+    model = model_of(vocabulary=tokenizer.vocabulary.size)
+    once = list(held_out.once())
+    found = evaluate(model, NextToken(), held_out)
+    assert found == evaluate(model, NextToken(), once)
+    assert found.count == sum(NextToken().ask(b, Chance(0, 0, b.rows)).counts["word"] for b in once)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_evaluating_in_the_loop_leaves_training_as_it_was(name: str) -> None:
     case, ends = CASES[name], []
@@ -742,6 +815,33 @@ def test_evaluating_in_the_loop_leaves_training_as_it_was(name: str) -> None:
                 assert not last.training
         ends.append(snapshot(made))
     assert alike(*ends) == []
+
+
+# ---- pictures --------------------------------------------------------------------------------
+
+
+def test_the_picture_has_the_loss_above_the_floor() -> None:
+    steps, losses = [0.0, 50.0, 100.0], [4.0, 2.0, 1.5]
+    picture = loss_picture(steps, losses, floor=1.0, title="a <b> & c")
+    root = ElementTree.fromstring(picture)
+    lines = [
+        [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
+        for line in root.iter("{http://www.w3.org/2000/svg}polyline")
+    ]
+    loss, floor = lines
+    assert [x for x, _ in loss] == sorted(x for x, _ in loss)
+    assert [y for _, y in loss] == sorted(y for _, y in loss), "down the page as it falls"
+    assert floor[0][1] == floor[1][1] > loss[-1][1], "the floor is a level line below"
+    assert "a &lt;b&gt; &amp; c" in picture
+    assert "floor 1.0000" in picture
+    with pytest.raises(ValueError, match="3 steps and 2 losses"):
+        loss_picture(steps, losses[:2])
+
+
+def test_the_line_of_text_says_the_same() -> None:
+    assert loss_line([4.0, 3.0, 2.0, 1.0], floor=0.0) == "4.00 █▇▅▃ 1.0000, 1.0000 above the floor"
+    assert len(loss_line([float(i) for i in range(1000)], width=10).split()[1]) == 10
+    assert loss_line([2.0]).startswith("2.00")
 
 
 # ---- what is wrong is said -------------------------------------------------------------------
@@ -855,3 +955,43 @@ def test_the_bar_is_off_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -
     shown = Trainer(gpt(), NextToken(), Text(), Plan(steps=12), progress=True)
     list(shown.run())
     assert "12" in capsys.readouterr().err
+
+
+MASKED = Vocabulary(9, pad=0, mask=1, special=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        (MaskedToken(vocabulary=MASKED), MaskedToken(vocabulary=MASKED, shares=(1.0, 0.0, 0.0))),
+        (
+            MaskedToken(vocabulary=MASKED, frequencies=torch.ones(9)),
+            MaskedToken(vocabulary=MASKED, frequencies=torch.arange(9.0)),
+        ),
+        (
+            Sum(parts=(NextToken(), BothDirections()), weights=(1.0, 1.0)),
+            Sum(parts=(NextToken(), BothDirections()), weights=(1.0, 0.5)),
+        ),
+        (
+            Sum(parts=(NextToken(), BothDirections())),
+            Sum(parts=(NextToken(ar=2.0), BothDirections())),
+        ),
+    ],
+)
+def test_another_objective_is_noticed_whatever_differs(was, now):
+    assert _named(was) == _named(was)
+    assert _named(was) != _named(now)
+
+
+def test_auto_takes_16_bits_on_a_cpu_for_wide_models_only(monkeypatch):
+    from labkit import computing
+
+    cpu, auto = torch.device("cpu"), Plan(steps=1)
+    monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: True)
+    assert computing.precision_of(auto, cpu, 128) == torch.float32
+    assert computing.precision_of(auto, cpu, 256) == torch.bfloat16
+    assert computing.precision_of(Plan(steps=1, precision="float32"), cpu, 256) == torch.float32
+    monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: False)
+    assert computing.precision_of(auto, cpu, 256) == torch.float32
+    backbone = GPT(GPTConfig(9, width=256, layers=1, heads=4, context=8))
+    assert computing.width_of(LanguageModel(backbone, NextWord(backbone.token))) == 256

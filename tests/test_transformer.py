@@ -94,6 +94,18 @@ def test_a_given_rule_replaces_the_natural_one() -> None:
     assert not torch.allclose(padded.hidden, natural)
 
 
+def test_dropout_is_in_training_only() -> None:
+    net = model().train()
+    given = {"source_BK": words(3, 5, 1)}
+    first, second = net(words(), **given), net(words(), **given)
+    for a, b in zip(first.layers, second.layers, strict=True):
+        assert not torch.equal(a, b)
+    encoded = net.encode(given["source_BK"])
+    assert not torch.equal(encoded.hidden, net.encode(given["source_BK"]).hidden)
+    net.eval()
+    assert torch.equal(net(words(), **given).hidden, net(words(), **given).hidden)
+
+
 def test_one_table_of_words_serves_both_texts_and_the_head() -> None:
     net = model()
     whole = LanguageModel(net, NextWord(net.token))

@@ -278,6 +278,15 @@ def test_a_release_that_we_do_not_have(
         weights.load(tmp_path)
 
 
+def test_how_much_a_release_remembers(tmp_path: Path) -> None:
+    write_release("XLNetModel", tmp_path / "theirs", mem_len=9)
+    model = weights.load(tmp_path / "theirs")
+    assert isinstance(model, XLNet)
+    assert model.config.memory == 9
+    weights.save_release(model, tmp_path / "ours")
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["mem_len"] == 9
+
+
 def test_a_folder_of_another_model_is_not_overwritten(tmp_path: Path) -> None:
     model = tiny_gpt()
     weights.save_release(model, tmp_path)
@@ -625,6 +634,15 @@ def test_every_truncated_file_of_ours_is_found(share: float, which: int, saved: 
         path.write_bytes(raw)
 
 
+def test_a_description_that_was_changed_is_refused(tmp_path: Path) -> None:
+    """Not every change gives another shape: this one would only train differently."""
+    weights.save(tiny_gpt(), tmp_path)
+    path = tmp_path / "labkit.json"
+    path.write_text(path.read_text().replace('"dropout": 0.1', '"dropout": 0.9'))
+    with pytest.raises(WeightsError, match=r"labkit\.json is damaged or was edited"):
+        weights.load(tmp_path)
+
+
 @pytest.mark.usefixtures("no_memory")
 def test_a_flipped_number_is_found_before_memory_is_taken(tmp_path: Path) -> None:
     weights.save(tiny_gpt(), tmp_path)
@@ -735,6 +753,8 @@ def test_a_killed_save_leaves_a_whole_folder(after: str, tmp_path: Path) -> None
 
     assert os.waitstatus_to_exitcode(in_a_child(save)) == -signal.SIGKILL
     assert same(weights.load(tmp_path), old if after == "write" else new)
+    # What a process leaves that is killed while it writes.
+    (tmp_path / ".labkit.json.0123abcd.part").write_text("half")
     weights.save(old, tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 

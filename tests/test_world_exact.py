@@ -1,6 +1,8 @@
 """Every probability of a small language, against the sum over all of its documents."""
 
+import itertools
 import math
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -8,8 +10,8 @@ from world_reference import Reference, all_paths
 
 from labkit.world import END, World, facts
 from labkit.world.floors import floor
-from labkit.world.grammar import read
 from labkit.world.loading import world_from_text
+from labkit.world.reading import read
 
 TINY = """
 documents
@@ -205,7 +207,7 @@ def test_noisy_words(
     negligible: float,
     error: float,
 ) -> None:
-    """A channel that keeps or replaces words, with laws asked for hidden and for noisy positions."""
+    """A channel keeps or replaces words; laws are asked for hidden and for noisy positions."""
     monkeypatch.setattr(facts, "NEGLIGIBLE", negligible)
     random = np.random.default_rng(1)
     size = len(world.vocabulary)
@@ -261,6 +263,35 @@ def test_sentences(world: World, reference: Reference) -> None:
     assert not world.is_sentence(("anna", "lived", "in", "rome"))
     assert not world.is_sentence(("anna", "lived", "in", "keys", "."))
     assert not world.is_sentence(("anna", "lives", "in", "rome", "."))
+
+
+def test_pairs_of_sentences(world: World, reference: Reference) -> None:
+    pairs: dict[tuple, float] = defaultdict(float)
+    first: dict[tuple, float] = defaultdict(float)
+    second: dict[tuple, float] = defaultdict(float)
+    for words, chance in reference.texts.items():
+        stops = [i + 1 for i, word in enumerate(words) if word == "."]
+        sentences = [words[a:z] for a, z in zip([0, *stops], stops, strict=False)]
+        for a, b in itertools.pairwise(sentences):
+            pairs[a, b] += chance
+            first[a] += chance
+            second[b] += chance
+    total = sum(pairs.values())
+    some = list(pairs)[:: max(1, len(pairs) // 100)]
+    some += [(a, b) for (a, _), (_, b) in itertools.pairwise(some)]
+    for (a, b), follows, order in zip(
+        some, world.next_odds(some), world.order_odds(some), strict=True
+    ):
+        there, back = pairs.get((a, b), 0.0), pairs.get((b, a), 0.0)
+        assert math.exp(follows) == pytest.approx(there * total / first[a] / second[b], abs=1e-11)
+        expected = 0.0 if there == back == 0 else _log(there) - _log(back)
+        assert order == pytest.approx(expected, abs=1e-11)
+    with pytest.raises(ValueError, match="none of this language"):
+        world.next_odds([(("anna", "."), ("anna", "."))])
+
+
+def _log(chance: float) -> float:
+    return math.log(chance) if chance > 0 else -math.inf
 
 
 def test_floors_are_the_means_of_the_exact_losses(

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "test": ("labkit.cli.suite", "test", "set up what is missing and run everything that CI runs"),
     "doctor": ("labkit.cli.doctor", "doctor", "what was found on this machine, and how fast it is"),
     "run": ("labkit.cli.notebooks", "run", "run one notebook with parameters of your own"),
+    "sweep": ("labkit.cli.sweeps", "command", "run one notebook at every point of a grid"),
     "course": ("labkit.cli.notebooks", "course", "run every notebook; measure time and memory"),
     "notebooks": ("labkit.cli.notebooks", "notebooks", "execute notebooks and store their outputs"),
     "bench": ("labkit.cli.suite", "bench", "run the benchmarks, all or some"),
@@ -33,6 +34,7 @@ EXAMPLES = """examples:
   python -m labkit lab                                  open the course
   python -m labkit doctor                               is this machine ready?
   python -m labkit run 00 --profile laptop -p seed 3    one notebook, other parameters
+  python -m labkit sweep 00 -p seed=0:5                 one notebook, many parameters
   python -m labkit run --help                           everything about one command
 """
 

@@ -1,24 +1,21 @@
 """Run notebooks: one with parameters of your own, all of them, or to store their outputs."""
 
-import contextlib
 import datetime
 import functools
 import json
 import os
 import platform
 import re
-import tempfile
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from labkit.cli.parameters import ParameterError, checked
 from labkit.cli.parser import Parser, fail, nearest
 from labkit.paths import checkout
+from labkit.running import Run, execute, write_text
 
 PROFILES = ("smoke", "laptop", "gpu")
 # Seconds that one cell may take: a cell that hangs ends with an error, not never.
@@ -28,15 +25,6 @@ TIMEOUT = {"smoke": 300, "laptop": 1800, "gpu": 24 * 3600}
 REPEATABLE = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 KEPT_CELL_METADATA = ("tags", "jupyter", "slideshow", "editable", "deletable")
 START_MARK, END_MARK = "<!-- notebooks: begin -->", "<!-- notebooks: end -->"
-
-
-class Run(NamedTuple):
-    """What came of one run of a notebook."""
-
-    notebook: str
-    seconds: float
-    peak_bytes: int
-    error: str | None
 
 
 def run(parser: Parser, words: Sequence[str]) -> int:
@@ -161,56 +149,6 @@ def listing(notebook: Path) -> str:
     )
 
 
-def execute(
-    notebook: Path,
-    output: Path,
-    parameters: dict[str, object],
-    timeout: int,
-    progress: bool = False,
-) -> Run:
-    """Run a notebook through papermill and measure its time and its kernel's memory."""
-    import papermill
-
-    output.parent.mkdir(parents=True, exist_ok=True)
-    error = None
-    start = time.perf_counter()
-    with peak_of_children() as peak:
-        try:
-            papermill.execute_notebook(
-                str(notebook), str(output), parameters=parameters, kernel_name="python3",
-                execution_timeout=timeout, progress_bar=progress,
-            )  # fmt: skip
-        except papermill.PapermillExecutionError as found:
-            error = f"cell {found.exec_count}: {found.ename}: {found.evalue}"
-        except (TimeoutError, RuntimeError) as found:  # a cell that hangs, a kernel that died
-            error = f"{type(found).__name__}: {str(found).strip().splitlines()[0]}"
-    return Run(notebook.stem, time.perf_counter() - start, max(peak), error)
-
-
-@contextlib.contextmanager
-def peak_of_children(every: float = 0.1) -> Iterator[list[int]]:
-    """Give a list whose last number will be the most memory that the child processes held."""
-    import psutil
-
-    peak, done, me = [0], threading.Event(), psutil.Process()
-
-    def watch() -> None:
-        while not done.wait(every):
-            total = 0
-            for child in me.children(recursive=True):
-                with contextlib.suppress(psutil.Error):
-                    total += child.memory_info().rss
-            peak.append(max(peak.pop(), total))
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        thread.join()
-
-
 def normalised(notebook: Any) -> Any:
     """Return the notebook without what differs from run to run, or does not live in a file."""
     notebook = json.loads(json.dumps(notebook))
@@ -251,16 +189,6 @@ def dumps(notebook: Any) -> str:
     import nbformat
 
     return nbformat.writes(nbformat.from_dict(notebook), version=4).rstrip("\n") + "\n"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, delete=False, encoding="utf-8", newline="\n"
-    ) as file:
-        file.write(text)
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
 
 
 def write_table(books: Sequence[Path], results: Sequence[Run], profile: str) -> None:

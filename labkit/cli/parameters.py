@@ -5,8 +5,10 @@ one reads the result of a run that was never asked for; so names and types are c
 """
 
 import ast
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from labkit.cli.parser import nearest
 
@@ -19,22 +21,72 @@ class ParameterError(ValueError):
 
 def checked(notebook: Path, given: Mapping[str, str]) -> dict[str, object]:
     """Return the given words as values of the types that the notebook's parameters have."""
+    rows = known(notebook, given)
+    return {name: typed(name, word, rows[name]) for name, word in given.items()}
+
+
+def checked_grid(notebook: Path, given: Mapping[str, str]) -> dict[str, list[object]]:
+    """Return the values of each parameter that are meant by words such as `0.1,0.2` or `0:5`."""
+    rows = known(notebook, given)
+    grid = {}
+    for name, words in given.items():
+        row = rows[name]
+        texts = fits("", annotation(kind_of(row["inferred_type_name"], row["default"])))
+        found = [typed(name, word, row) for word in listed(name, words, ranges=not texts)]
+        # Told apart by how they are written: True is not 1, and a list has no hash.
+        grid[name] = list({repr(value): value for value in found}.values())
+    return grid
+
+
+def known(notebook: Path, given: Iterable[str]) -> dict[str, Any]:
+    """Return the notebook's parameters as papermill finds them, if the given names are there."""
     import papermill
 
-    known = papermill.inspect_notebook(str(notebook))
-    values: dict[str, object] = {}
-    for name, word in given.items():
-        if name not in known:
+    rows: dict[str, Any] = papermill.inspect_notebook(str(notebook))
+    for name in given:
+        if name not in rows:
             raise ParameterError(
-                f"there is no parameter {name}{nearest(name, list(known))} "
-                f"(the parameters: {', '.join(known) or 'none'})"
+                f"there is no parameter {name}{nearest(name, list(rows))} "
+                f"(the parameters: {', '.join(rows) or 'none'})"
             )
-        kind, default = known[name]["inferred_type_name"], known[name]["default"]
-        try:
-            values[name] = value(word, kind_of(kind, default))
-        except ValueError as error:
-            raise ParameterError(f"parameter {name}: {error} (its default is {default})") from None
-    return values
+    return rows
+
+
+def typed(name: str, word: str, row: Mapping[str, str]) -> object:
+    """Return the word as a value of the type that a parameter has."""
+    default = row["default"]
+    try:
+        return value(word, kind_of(row["inferred_type_name"], default))
+    except ValueError as error:
+        raise ParameterError(f"parameter {name}: {error} (its default is {default})") from None
+
+
+def listed(name: str, words: str, ranges: bool) -> list[str]:
+    """Return the single words of `a,b,c`, in which `0:3` means 0,1,2 and brackets hold together."""
+    found: list[str] = []
+    for word in pieces(words):
+        ends = re.fullmatch(r"(-?\d+):(-?\d+)", word) if ranges else None
+        if ends is None:
+            found.append(word)
+        elif int(ends[1]) < int(ends[2]):
+            found += map(str, range(int(ends[1]), int(ends[2])))
+        else:
+            raise ParameterError(f"parameter {name}: {word} is empty, since the end is excluded")
+    if not all(found):
+        raise ParameterError(f"parameter {name}: a value is missing in {words or 'nothing'!r}")
+    return found
+
+
+def pieces(words: str) -> list[str]:
+    """Split at the commas that stand in no bracket."""
+    found, depth = [""], 0
+    for letter in words:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth <= 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [word.strip() for word in found]
 
 
 def kind_of(annotation: str, default: str) -> str:
@@ -50,7 +102,7 @@ def kind_of(annotation: str, default: str) -> str:
 
 def value(word: str, kind: str) -> object:
     """Return the word as a value of a type such as `int`, `float | None` or `list[int]`."""
-    wanted = ast.parse(kind.strip(), mode="eval").body
+    wanted = annotation(kind)
     if fits(None, wanted) and word == "None":
         return None
     if fits("", wanted):
@@ -64,6 +116,11 @@ def value(word: str, kind: str) -> object:
     if not fits(found, wanted):
         raise ValueError(f"{word!r} is not of type {kind}")
     return float(found) if kind == "float" else found
+
+
+def annotation(kind: str) -> ast.expr:
+    """Return the parsed annotation of a type."""
+    return ast.parse(kind.strip(), mode="eval").body
 
 
 def fits(found: object, wanted: ast.expr) -> bool:

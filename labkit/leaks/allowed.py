@@ -13,7 +13,6 @@ from torch import Tensor
 
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.masking import before, causal, same_segment, up_to, window
 from labkit.objectives import (
     CBOW,
     BothDirections,
@@ -73,7 +72,7 @@ def look(backbone: Any, objective: Objective, asked: Sequence[Questions]) -> dic
         both[:, :, here, :start] = remembered(backbone, objective, asked[: i + 1], start)[:, None]
     content, query = both
     if isinstance(objective, BothDirections):
-        left = causal(length)
+        left = not_later(length)
         return {"next": Looks(content & left), "previous": Looks(content & left.T)}
     if isinstance(objective, SkipGram | CBOW):
         content = torch.eye(length, dtype=torch.bool).expand_as(content)
@@ -85,13 +84,17 @@ def masks(backbone: Any, objective: Objective, questions: Questions) -> list[Ten
     seen = questions.seen
     if isinstance(objective, Permutation):
         assert questions.order is not None
-        found = [up_to(questions.order.rank), before(questions.order.rank)]
+        rank = questions.order.rank
+        # Of each query, as a row, and of each key, as a column: the key is not later, or earlier.
+        of_query, of_key = rank[:, None, :, None], rank[:, None, None, :]
+        found = [of_key <= of_query, of_key < of_query]
     else:
         length = seen.tokens.shape[1]
         left = questions.left or getattr(backbone, "looks", "all") == "left"
-        found = [causal(length) if left else torch.ones(length, length, dtype=torch.bool)]
+        found = [not_later(length) if left else torch.ones(length, length, dtype=torch.bool)]
     if seen.documents is not None:
-        found = [mask & same_segment(seen.documents) for mask in found]
+        same = seen.documents[:, None, :, None] == seen.documents[:, None, None, :]
+        found = [mask & same for mask in found]
     return [mask & seen.real[:, None, None, :] for mask in found]
 
 
@@ -116,12 +119,19 @@ def compose(backbone: Any, looks: Looks, query: bool = False) -> Tensor:
     guess = torch.zeros_like(know)
     band = getattr(config, "band", None)
     for layer in range(getattr(config, "layers", 1)):
-        near = window(band, length) if band and layer % 2 else torch.tensor(True)
+        near = torch.ones(length, length, dtype=torch.bool)
+        if band and layer % 2:
+            near = near.triu(1 - band).tril(band - 1)
         if query:
             assert looks.query is not None
             guess = guess | join(looks.query & near, know)
         know = know | join(looks.content & near, know)
     return guess if query else know
+
+
+def not_later(length: int) -> Tensor:
+    """True where a key stands where the query stands, or before it."""
+    return torch.ones(length, length, dtype=torch.bool).tril()
 
 
 def join(looks: Tensor, know: Tensor) -> Tensor:

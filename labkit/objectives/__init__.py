@@ -30,7 +30,7 @@ vectors.py (skip-gram, CBOW), labels.py (classes, tags, pairs, choices), tasks.p
 from labkit.objectives.base import Asked, Objective, Outcome, Questions, Term, combine, total
 from labkit.objectives.labels import Labels, NextSentence, SentenceOrder
 from labkit.objectives.memory import Memory
-from labkit.objectives.sums import Both, Distillation, Sum, auxiliary
+from labkit.objectives.sums import Balanced, Both, Distillation, Sum, auxiliary
 from labkit.objectives.tasks import Similarity, SpanEnds
 from labkit.objectives.vectors import CBOW, SkipGram
 from labkit.objectives.words import BothDirections, MaskedToken, NextToken, Permutation
@@ -38,6 +38,7 @@ from labkit.objectives.words import BothDirections, MaskedToken, NextToken, Perm
 __all__ = [
     "CBOW",
     "Asked",
+    "Balanced",
     "Both",
     "BothDirections",
     "Distillation",

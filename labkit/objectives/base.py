@@ -194,7 +194,7 @@ def parts_of_text(backbone: Any, questions: Questions) -> dict[str, Tensor]:
 
 
 def at(hidden_BTD: Tensor, asked: Asked) -> Tensor:
-    """The states of the asked places, row after row: [N, D]."""
+    """The states of the asked places, row after row and each place once: [N, D]."""
     flat = hidden_BTD.flatten(0, 1)
     if len(asked.rows_N) == len(flat):
         return flat

@@ -59,16 +59,16 @@ class Labels(Objective):
         if batch.labels is None or batch.labels.shape != wanted:
             found = "none" if batch.labels is None else f"shape {tuple(batch.labels.shape)}"
             raise ValueError(f"labels: {found}; {self.name} needs one of shape {tuple(wanted)}")
-        questions = batch.labels.unflatten(0, (-1, self.choices)) if self._whole(batch) else None
-        if questions is None or bool((questions != questions[:, :1]).any()):
+        together = len(batch) % self.choices == 0
+        if together and self.choices > 1:
+            questions = batch.labels.view(-1, self.choices)
+            together = bool((questions == questions[:, :1]).all())
+        if not together:
             raise ValueError(
                 f"the rows of a question with {self.choices} choices do not stand together, or do "
                 "not carry the same label: give all choices of a question one after the other"
             )
         return batch.labels
-
-    def _whole(self, batch: Batch) -> bool:
-        return len(batch) % self.choices == 0
 
     def scores(self, model: Any, states: States, questions: Questions) -> dict[str, Tensor]:
         """The scores of all labels, one row for each question."""

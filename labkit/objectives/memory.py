@@ -67,6 +67,9 @@ def recall(memory: Memory | None, fresh: Tensor) -> Memory:
             "part of a step the memory of the same part of the step before"
         )
 
+    if not bool(fresh.any()):
+        return memory
+
     def forget(kept: Tensor) -> Tensor:
         # Zeros are the state in which a recurrent model starts; attention is kept away by `known`.
         gone = fresh.to(kept.device).view(-1, *[1] * (kept.dim() - 1))

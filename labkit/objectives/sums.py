@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.blocks import States
+from labkit.blocks import Experts, States, balance, routed
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.objectives.base import Objective, Outcome, Questions, Term
@@ -194,3 +194,37 @@ def divergence(teacher_NV: Tensor, student_NV: Tensor, temperature: float) -> Te
     student_NV = (student_NV / temperature).log_softmax(dim=-1)
     divergence = F.kl_div(student_NV, teacher_NV, reduction="sum", log_target=True)
     return divergence * temperature**2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Balanced(Objective):
+    """An objective for a mixture of experts: its own loss, and weight * (balance of the routers).
+
+    Without it a router soon sends everything to the experts that happened to learn first (Fedus et
+    al. 2021, section 2.2). The balance is that of each part of a step, weighed by its rows: shares
+    of choices cannot be added up, so it is the one term that depends on how a batch is cut.
+    """
+
+    objective: Objective
+    weight: float = 0.01
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        """What the objective asks."""
+        questions = self.objective.ask(batch, chance)
+        return replace(questions, counts={**questions.counts, "balance": len(batch)})
+
+    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
+        """Let the model answer, and listen to its routers at the real places."""
+        with routed(model) as scores:
+            outcome = self.objective.answer(model, questions, memory)
+        if not scores:
+            raise ValueError(
+                "the model has no experts to balance: use the objective alone, or build the model "
+                "with experts=4"
+            )
+        real = questions.seen.real.flatten()
+        used = next(m.used for m in model.modules() if isinstance(m, Experts))
+        each = [balance(said[real], used) for said in scores]
+        rows = questions.counts["balance"]
+        term = Term(torch.stack(each).mean() * rows, rows, self.weight)
+        return Outcome({**outcome.terms, "balance": term}, outcome.memory)

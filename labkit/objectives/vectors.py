@@ -90,8 +90,8 @@ class SkipGram(NearWords):
 
     def scores(self, model: Any, states: States, questions: Questions) -> dict[str, Tensor]:
         """How well each word of the vocabulary goes with the centre."""
-        hidden_ND = self.hidden(states, questions)["pair"]
-        return {"pair": hidden_ND @ model.backbone.company.weight.T}
+        rows_N, places_N, _ = questions.asked["pair"]
+        return {"pair": states.hidden[rows_N, places_N] @ model.backbone.company.weight.T}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

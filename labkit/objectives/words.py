@@ -56,6 +56,8 @@ class NextToken(Continuing):
         """Every real word that has a word of its own text before it."""
         self._check(batch)
         width = batch.tokens.shape[1] - 1
+        if width < 1:
+            raise ValueError("rows of one token hold no next word: give at least two")
         # The last word of a row is not read, wherever the row ends.
         seen = replace(narrow(batch, width), real=batch.real[:, 1:] & batch.real[:, :-1])
         asked = Asked.where(neighbours(batch), batch.tokens[:, 1:])

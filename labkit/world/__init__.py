@@ -5,10 +5,18 @@
     world.log_probability(words)                        log p(word | all before), or after
     world.next_word(words)                              the law of the next word
     world.conditional(words, hidden=[3, 4])             the laws of hidden words, one by one
+    world.joint(words, hidden=[3, 4])                   log p of them together; world.gap: the gain
+    world.posterior(words, "topic")                     chances of its topics, senses, …
+    world.floor("next", documents)                      the lowest loss of an objective
+    world.labelled("feeling", 1000)                     labelled examples and the best accuracy
+    world.few_shot(2, 1000)                             prompts with two solved pairs, and the same
+    world.is_sentence(words)                            whether the language can say it
 
-Files, in the order to read them: `grammar.py` reads `data/world`, `machine.py` compiles it to a
-hidden Markov model, `sampling.py` draws documents, `sums.py` holds the forward and backward sums,
-`facts.py` what is drawn once for a document, and `exact.py` turns the sums into probabilities.
+Files, in the order to read them: `grammar.py` is what `reading.py` reads of `data/world`;
+`plan.py`, `builder.py` and `machine.py` compile it to a hidden Markov model; `sampling.py` draws
+documents; `sums.py` holds the forward and backward sums, `noisy.py` those for words that may be
+wrong, `facts.py` what is drawn once for a document; `exact.py` and `hidden.py` turn the sums into
+probabilities, `floors.py`, `labelled.py` and `prompts.py` these into floors and best accuracies.
 """
 
 from labkit.world.exact import World

@@ -25,7 +25,7 @@ from labkit.world.machine import END, Machine, list_entries, pack_laws
 from labkit.world.plan import Plan
 
 Frontier = list[tuple[int, float]]
-# Fillers of a slot that go together: their article, their share, their law, or the words of one name.
+# Fillers of a slot that go together: their article, share and law, or the words of one name.
 Group = tuple[str, float, int | None, list[Token]]
 
 
@@ -165,7 +165,7 @@ class _Builder:
         return after
 
     def _fillers(self, slot: Slot) -> list[Group]:
-        """Group the fillers of a slot: one law for all single words, a chain for each longer name."""
+        """Group the fillers: one law for all single words, a chain for each longer name."""
         rows = self.grammar.lists[slot.name]
         kept = rows if self.new_forms else [row for row in rows if not self._is_new(row)]
         if not kept:
@@ -248,7 +248,7 @@ class _Builder:
                 raise WorldError(place, expected("a word of some list", word, listed))
 
     def _check_facts(self) -> None:
-        """Facts stay exact because, in documents that use them, their words come from their slots."""
+        """Facts stay exact because where they are used their words come from their slots."""
         plan = self.plan
         groups = [plan.groups.get(section.topic, section.stage) for section in plan.sections]
         users = {groups[section] for _, section, _, _, fact in self.states if fact >= 0}
@@ -310,7 +310,7 @@ class _Builder:
             leave=self.plan.leave,
             closing=self.plan.closing,
             ends=np.array(self.plan.ends),
-            entries=list_entries(laws, law, arcs, len(self.number)),
+            entries=list_entries(laws, law, len(self.number)),
         )
 
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from labkit.world import floors
 from labkit.world.builder import compile_grammar
-from labkit.world.facts import Case, Facts, Noisy
+from labkit.world.facts import Facts
 from labkit.world.grammar import Grammar
-from labkit.world.labelled import LabelledSet, labelled
+from labkit.world.hidden import Request, hide, laws
+from labkit.world.labelled import LabelledSet, labelled, next_odds, order_odds
 from labkit.world.machine import Machine, Section
-from labkit.world.noisy import NoisyRow, noisy_posteriors
 from labkit.world.prompts import few_shot
 from labkit.world.sampling import SPLITS, Document, Sampler
 from labkit.world.sums import Posterior, Row, posteriors, prefix_masses, suffix_masses
@@ -161,7 +161,7 @@ class World:
         return self._starts[name]
 
     def numbers(self, words: Text) -> np.ndarray:
-        """The numbers of the words; an unknown word gets a number of its own, which no state emits."""
+        """The numbers of the words; an unknown word gets a number that no state emits."""
         if isinstance(words, Document):
             return words.numbers
         if isinstance(words, np.ndarray):
@@ -181,7 +181,7 @@ class World:
     ) -> np.ndarray:
         """log p(word | all words before), or after with direction="backward", for every word.
 
-        `reach` limits what is known to so many words; the text then seems to start (or to stop) anywhere.
+        `reach` limits what is known to so many words; the text then seems to start anywhere.
         """
         return self.log_probabilities([words], direction=direction, reach=reach, start=start)[0]
 
@@ -305,6 +305,14 @@ class World:
         """Prompts with so many solved pairs, and the best possible answers: see `prompts.py`."""
         return few_shot(self, shots, size, seed)
 
+    def order_odds(self, pairs: Sequence[tuple[Text, Text]]) -> np.ndarray:
+        """log p(first, second) - log p(second, first), as neighbours in a document."""
+        return order_odds(self, pairs)
+
+    def next_odds(self, pairs: Sequence[tuple[Text, Text]]) -> np.ndarray:
+        """The log odds that the second follows the first, against a second of another document."""
+        return next_odds(self, pairs)
+
     # ── sentences and what they mean ─────────────────────────────────────────────────────────────
 
     def sentence_log_probability(self, words: Text) -> float:
@@ -383,7 +391,7 @@ class World:
     def conditional(
         self, words: Text, hidden: Sequence[int], *, start: str = "document"
     ) -> np.ndarray:
-        """For each hidden position the law of its word, given all seen words: [hidden, vocabulary]."""
+        """For each hidden position the law of its word, given the seen: [hidden, vocabulary]."""
         return self.laws([(self.numbers(words), list(hidden), {})], start)[0]
 
     def joint(self, words: Text, hidden: Sequence[int], *, start: str = "document") -> float:
@@ -395,7 +403,7 @@ class World:
     ) -> list[float]:
         """`joint` of many texts: log p(all words) - log p(seen words)."""
         rows = [Row(text) for text, _ in texts] + [
-            Row(self._hide(text, hidden)) for text, hidden in texts
+            Row(hide(self, text, hidden)) for text, hidden in texts
         ]
         logs = self.log_totals(rows, start)
         return [whole - part for whole, part in zip(logs, logs[len(texts) :], strict=False)]
@@ -410,101 +418,21 @@ class World:
         return logs
 
     def gap(self, words: Text, hidden: Sequence[int], *, start: str = "document") -> float:
-        """What predicting the hidden words one by one loses against predicting them together, in nats.
+        """What predicting the hidden words one by one loses against predicting them together.
 
-        Its mean over texts is the total correlation of the hidden words given the seen ones (Yang et al. 2019, section 2.5).
+        Its mean over texts is the total correlation of the hidden words given the seen ones
+        (Yang et al. 2019, XLNet, section 2.5).
         """
         laws = self.conditional(words, hidden, start=start)
         alone = np.log(laws[np.arange(len(hidden)), self.numbers(words)[list(hidden)]]).sum()
         return self.joint(words, hidden, start=start) - float(alone)
 
-    def _hide(self, text: np.ndarray, hidden: Sequence[int]) -> np.ndarray:
-        masked = text.copy()
-        masked[list(hidden)] = self.machine.hidden
-        return masked
+    def laws(self, texts: list[Request], start: str) -> list[np.ndarray]:
+        """The laws [wanted, vocabulary] of the wanted positions of every (words, wanted, noisy).
 
-    def laws(
-        self, texts: list[tuple[np.ndarray, list[int], Noisy]], start: str
-    ) -> list[np.ndarray]:
-        """The laws of the wanted positions of every (words, wanted, noisy): [wanted, vocabulary] each.
-
-        A wanted position is hidden, unless it is noisy: then it shows a word that may be another one.
+        A wanted position is hidden, unless it is noisy: then it shows a word that may be wrong.
         """
-        noisy_rows: list[NoisyRow] = []
-        plain_rows: list[Row] = []
-        cases_of = []
-        for text, want, noisy in texts:
-            cases = self._cases(text, want, noisy)
-            cases_of.append(cases)
-            if noisy:
-                noisy_rows += [self._noisy_row(text, want, noisy, case) for case in cases]
-            else:
-                plain_rows.append(Row(self._hide(text, want)))
-        begin = self._start(start)
-        noisy_wants = [
-            want
-            for (_, want, noisy), cases in zip(texts, cases_of, strict=True)
-            for _ in cases
-            if noisy
-        ]
-        plain_wants = [want for _, want, noisy in texts if not noisy]
-        noisy_found = iter(noisy_posteriors(self.machine, noisy_rows, begin, noisy_wants))
-        plain_found = iter(posteriors(self.machine, plain_rows, begin, plain_wants))
-        out = []
-        for (_, want, noisy), cases in zip(texts, cases_of, strict=True):
-            passes = [next(noisy_found if noisy else plain_found) for _ in cases]
-            out.append(np.stack([self._law_at(t, noisy.get(t), cases, passes) for t in want]))
-        return out
-
-    def _cases(self, text: np.ndarray, want: list[int], noisy: Noisy) -> list[Case]:
-        sure = np.ones(len(text), bool)
-        sure[[*want, *noisy]] = False
-        return self.facts.cases(text[sure], noisy)
-
-    def _noisy_row(self, text: np.ndarray, want: list[int], noisy: Noisy, case: Case) -> NoisyRow:
-        """Certain words, hidden words and noisy words, as a case of the facts sees them."""
-        symbols = self._hide(text, want)
-        keep = np.where(symbols == self.machine.hidden, 0.0, 1.0)
-        noise, fact = 1.0 - keep, np.ones(len(text), bool)
-        for t, (word, believed, other) in noisy.items():
-            symbols[t], keep[t], noise[t] = word, believed, other
-            fact[t] = word not in self.facts.owner or self.facts.explains(case, word)
-        return NoisyRow(symbols, keep, noise, fact)
-
-    def _law_at(
-        self,
-        t: int,
-        noisy: tuple[int, float, float] | None,
-        cases: list[Case],
-        passes: list[dict[int, Posterior]],
-    ) -> np.ndarray:
-        """Sum over the states at one position, and over the cases of the facts, what each would
-        say.
-        """
-        machine = self.machine
-        total = np.zeros(len(self.vocabulary))
-        top = max(found[t].log_scale for found in passes)
-        for number, (case, found) in enumerate(zip(cases, passes, strict=True)):
-            _, weights, log_scale = found[t]
-            # Paths that use no facts are the same in every case: they count in the first.
-            share = np.where(machine.bound, np.exp(case.log_chance), float(number == 0))
-            weights = weights * share * np.exp(log_scale - top if top > -np.inf else 0.0)
-            mass = np.bincount(machine.law, weights, minlength=len(machine.laws.start) - 1)
-            for law, (fact, field) in machine.fact_laws.items():
-                if mass[law]:
-                    words, chances = self.facts.law(fact, field, case.masks)
-                    np.add.at(total, words, mass[law] * chances)
-                    mass[law] = 0.0
-            spread = np.repeat(mass, np.diff(machine.laws.start)) * machine.laws.weight
-            total += np.bincount(machine.laws.word, spread, minlength=len(total))
-        if noisy:
-            word, keep, noise = noisy
-            total *= noise + keep * (np.arange(len(total)) == word)
-        if not total.sum() > 0:
-            raise ValueError(
-                "no text of this language has the words that are seen: check them with is_sentence"
-            )
-        return total / total.sum()
+        return laws(self, texts, self._start(start))
 
 
 def _ratios(log: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -75,7 +75,7 @@ class Facts:
         return out
 
     def cases(self, seen: np.ndarray, noisy: Noisy) -> list[Case]:
-        """Split the values that agree with the words seen by which of the noisy words they explain."""
+        """Split the values that are left by which of the noisy words they explain."""
         parts: list[list[tuple[float, np.ndarray]]] = []
         for f, mask in enumerate(self.left(seen)):
             shown = [

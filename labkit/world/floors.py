@@ -1,11 +1,14 @@
 """The lowest loss that any model can reach on given documents, for every way of training on text.
 
-    next            p(word | all before)                              GPT, AWD-LSTM; with `reach`, a segment without memory
-    previous        p(word | all after)                               the other half of ELMo
-    both            the two together                                  ELMo
-    cloze           p(word | all other words), one word hidden        what both sides tell
-    masked          p(hidden word | seen words), one by one           BERT; with `channel`, as it is really trained
-    permutation     p(hidden words | seen words), one after another   XLNet, in any order of the hidden words
+    next         p(word | all before)                           GPT, AWD-LSTM
+    previous     p(word | all after)                            the other half of ELMo
+    both         the two together                               ELMo
+    cloze        p(word | all other words), one word hidden     what both sides tell
+    masked       p(hidden word | seen words), one by one        BERT
+    permutation  p(hidden words | seen words), in any order     XLNet
+
+With `reach` only so many words are known: a segment without memory.  With `channel` some of the
+chosen words are replaced or kept, as in BERT's own training.
 
 The mean is in nats a prediction.  Its standard error takes documents as independent (a ratio
 estimate), which they are: words of one document are not.
@@ -94,7 +97,7 @@ def floor(
         return mean_of([-np.concatenate(pair) for pair in pairs])
     if reach is not None and objective != "cloze":
         raise ValueError(
-            f'the floor of "{objective}" takes no reach: give it shorter texts with start="anywhere"'
+            f'the floor of "{objective}" takes no reach: give shorter texts with start="anywhere"'
         )
     chosen = choose(world, texts, rate, seed)
     if objective == "cloze":
@@ -150,9 +153,10 @@ def masked(
 ) -> list[np.ndarray]:
     """−log p(chosen word | what is shown), one by one.
 
-    Of the chosen words a share is hidden, a share replaced by any word, a share kept: which words are replaced
-    is not known to the model, so every word shown may be wrong: a word that is not asked for is itself with
-    chance keep, or else any word of the vocabulary (Devlin et al. 2019, section 3.1 and appendix A.1).
+    Of the chosen words a share is hidden, a share replaced by any word, a share kept.  Which are
+    replaced is not known to the model, so every word shown may be wrong: a word that is not asked
+    for is itself, or was chosen and replaced by any word of the vocabulary (Devlin et al. 2019,
+    section 3.1 and appendix A.1).
     """
     hide, replace, keep = channel
     if min(channel) < 0 or abs(sum(channel) - 1) > 1e-9:

@@ -5,7 +5,7 @@ classifier.
     topic        one sentence of a story               -> the topic it is from
     sense        a sentence and an ambiguous word      -> which of the word's senses is meant
     relation     a whole prompt                        -> the relation of its pairs
-    order        two neighbouring sentences            -> "right", or "swapped"               (sentence order)
+    order        two neighbouring sentences            -> "right", or "swapped"
     next         a sentence and another                -> "next", or "random", from another document
 
 No document and no example is ever in both splits: each is put into one by a hash of its own words.
@@ -25,7 +25,7 @@ from labkit.world.sampling import SPLITS, Document, text_hash
 from labkit.world.sums import Row
 
 if TYPE_CHECKING:
-    from labkit.world.exact import World
+    from labkit.world.exact import Text, World
 
 TASKS = ("feeling", "topic", "sense", "relation", "order", "next")
 
@@ -69,7 +69,7 @@ class LabelledSet(Sequence[Example]):
 
     @property
     def standard_error(self) -> float:
-        """By how much the measured accuracy of the best classifier varies around `best_accuracy`."""
+        """How far the measured accuracy of the best classifier strays from `best_accuracy`."""
         best = np.array([max(e.chances.values()) for e in self.examples])
         return float(np.sqrt((best * (1 - best)).sum()) / len(best))
 
@@ -236,31 +236,36 @@ def _chances(world: "World", task: str, rows: list[Candidate]) -> list[dict[str,
     return out
 
 
-Pairs = Sequence[tuple[Sequence[str], Sequence[str]]]
+Pairs = Sequence[tuple["Text", "Text"]]
 
 
 def order_odds(world: "World", pairs: Pairs) -> np.ndarray:
-    """log p(first, second) - log p(second, first), as neighbours in a document."""
-    there = world.log_totals([Row(world.numbers([*a, *b])) for a, b in pairs], "sentence")
-    back = world.log_totals([Row(world.numbers([*b, *a])) for a, b in pairs], "sentence")
-    return np.array(
-        [x - y if x > -np.inf or y > -np.inf else 0.0 for x, y in zip(there, back, strict=True)]
-    )
+    """See `World.order_odds`."""
+    there = world.log_totals([Row(_joined(world, a, b)) for a, b in pairs], "sentence")
+    back = world.log_totals([Row(_joined(world, b, a)) for a, b in pairs], "sentence")
+    both = zip(there, back, strict=True)
+    return np.array([x - y if max(x, y) > -np.inf else 0.0 for x, y in both])
 
 
 def next_odds(world: "World", pairs: Pairs) -> np.ndarray:
-    """log p(second | it follows first) - log p(second | it is the second sentence of some other
-    pair).
-    """
+    """See `World.next_odds`."""
     machine = world.machine
     goes_on = 1 - machine.leave[:, machine.ends].sum(axis=1)
-    together = world.log_totals([Row(world.numbers([*a, *b])) for a, b in pairs], "sentence")
+    together = world.log_totals([Row(_joined(world, a, b)) for a, b in pairs], "sentence")
     firsts = [Row(world.numbers(a)) for a, _ in pairs]
     last = [[len(row.symbols) - 1] for row in firsts]
     first = []
     for row, found in zip(firsts, world.states_at(firsts, "sentence", last), strict=True):
         states, weights, log_scale = found[len(row.symbols) - 1]
         # The first of a pair is a sentence that another one follows.
-        first.append(math.log((weights * goes_on[states]).sum()) + log_scale)
+        chance = float((weights * goes_on[states]).sum())
+        first.append(math.log(chance) + log_scale if chance > 0 else -math.inf)
     second = world.log_totals([Row(world.numbers(b)) for _, b in pairs], "second")
-    return np.array(together) - np.array(first) - np.array(second)
+    alone = np.array(first) + np.array(second)
+    if not (alone > -np.inf).all():
+        raise ValueError("a sentence of a pair is none of this language: check with is_sentence")
+    return np.array(together) - alone
+
+
+def _joined(world: "World", first: "Text", second: "Text") -> np.ndarray:
+    return np.concatenate([world.numbers(first), world.numbers(second)])

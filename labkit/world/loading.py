@@ -4,8 +4,8 @@ from pathlib import Path
 
 from labkit.paths import data_path
 from labkit.world.exact import World
-from labkit.world.grammar import read
 from labkit.world.lexicon import translate
+from labkit.world.reading import read
 
 VARIANTS = ("second", "crawl")
 

@@ -12,6 +12,7 @@ chains between few full stops.
     entries   (symbol, state) pairs with the probability that the state emits the symbol, sorted by
               symbol; symbol V stands for a hidden word (every state, probability 1), V + 1 for an
               unknown one (none)
+    onward    state -> state, the way over full stop and section included;  turned: the same, back
 
 What is drawn once for a document (hero, home) is no part of the state: a fact's state emits each of
 its words with weight 1, and `facts.py` multiplies by the chance of the values that agree with the
@@ -46,14 +47,26 @@ class Laws(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Which states emit a symbol, and over which arcs they are entered; see the head of the file."""
+    """Which states emit a symbol: those of symbol n from start[n] on, with their probabilities."""
 
     start: np.ndarray
     state: np.ndarray
     weight: np.ndarray
-    arc: np.ndarray
-    source: np.ndarray
-    arc_weight: np.ndarray
+
+
+class Arcs(NamedTuple):
+    """Arcs from state to state: those of state n from start[n] on."""
+
+    start: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+
+
+def pack_arcs(source: np.ndarray, target: np.ndarray, weight: np.ndarray, size: int) -> Arcs:
+    """Sort arcs by the state that they leave."""
+    order = np.argsort(source, kind="stable")
+    start = np.searchsorted(source[order], np.arange(size + 1))
+    return Arcs(start, target[order], weight[order])
 
 
 @dataclass
@@ -90,6 +103,37 @@ class Machine:
         # Inside one text nothing follows the end of a document.
         self.inside = self.leave.copy()
         self.inside[self.ends] = 0.0
+        number = np.repeat(np.arange(len(self.entries.start) - 1), np.diff(self.entries.start))
+        self._keys = number * self.states + self.entries.state
+        self.onward, self.turned = self._from_state_to_state()
+
+    def _from_state_to_state(self) -> tuple[Arcs, Arcs]:
+        """The arcs between states, with the way over the sections, onward and turned round."""
+        inner = self.arc_source < self.states
+        stop, section = np.nonzero(self.inside)
+        by_source = pack_arcs(
+            self.arc_source, self.arc_target, self.arc_weight, self.states + len(self.sections)
+        )
+        first = by_source.start[self.states + section]
+        counts = by_source.start[self.states + section + 1] - first
+        begins = spans(first, counts)
+        over = np.repeat(self.inside[stop, section], counts) * by_source.weight[begins]
+        source = np.concatenate([self.arc_source[inner], np.repeat(stop, counts)])
+        target = np.concatenate([self.arc_target[inner], by_source.target[begins]])
+        weight = np.concatenate([self.arc_weight[inner], over])
+        size = self.states
+        return pack_arcs(source, target, weight, size), pack_arcs(target, source, weight, size)
+
+    def enter(self, start: np.ndarray) -> np.ndarray:
+        """The weight with which every state is entered from nodes of these weights."""
+        sent = start[self.arc_source] * self.arc_weight
+        return np.bincount(self.arc_target, sent, minlength=self.states)
+
+    def says(self, symbols: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """The probability that each state emits the symbol beside it."""
+        keys = symbols * self.states + states
+        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return self.entries.weight[places] * (self._keys[places] == keys)
 
     @property
     def states(self) -> int:
@@ -117,30 +161,14 @@ def pack_laws(rows: list[list[tuple[int, float]]]) -> Laws:
     )
 
 
-def list_entries(laws: Laws, law: np.ndarray, arcs: tuple[np.ndarray, ...], words: int) -> Entries:
-    """Pair every state with every word of its law, with the hidden word, and none with unknown ones."""
-    source, target, weight = arcs
+def list_entries(laws: Laws, law: np.ndarray, words: int) -> Entries:
+    """Pair every state with every word of its law and with the hidden word, sorted by symbol."""
     size = len(law)
     counts = np.diff(laws.start)[law]
     places = spans(laws.start[law], counts)
-    # A symbol that no state emits still needs an entry, of weight 0.
-    silent = np.setdiff1d(np.arange(words), laws.word[places])
-    nothing = np.append(silent, words + 1)
-    symbol = np.concatenate([laws.word[places], np.full(size, words), nothing])
-    state = np.concatenate(
-        [np.repeat(np.arange(size), counts), np.arange(size), np.zeros(len(nothing), int)]
-    )
-    emits = np.concatenate([laws.weight[places], np.ones(size), np.zeros(len(nothing))])
+    symbol = np.concatenate([laws.word[places], np.full(size, words)])
+    state = np.concatenate([np.repeat(np.arange(size), counts), np.arange(size)])
+    emits = np.concatenate([laws.weight[places], np.ones(size)])
     order = np.lexsort((state, symbol))
-    symbol, state, emits = symbol[order], state[order], emits[order]
-    into = np.searchsorted(target, np.arange(size + 1))
-    arcs_in = np.diff(into)[state]
-    pulled = spans(into[state], arcs_in)
-    return Entries(
-        start=np.searchsorted(symbol, np.arange(words + 3)),
-        state=state,
-        weight=emits,
-        arc=np.concatenate([[0], np.cumsum(arcs_in)]),
-        source=source[pulled],
-        arc_weight=weight[pulled] * np.repeat(emits, arcs_in),
-    )
+    start = np.searchsorted(symbol[order], np.arange(words + 3))
+    return Entries(start, state[order], emits[order])

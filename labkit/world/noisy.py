@@ -6,7 +6,9 @@ hidden word is keep = 0, noise = 1, and a word seen for certain keep = 1, noise 
 covers all.
 """
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy as np
 from labkit.world.machine import Machine, spans
 from labkit.world.sums import Posterior
 
-COLUMNS = 64
+COLUMNS = 32
 
 
 class NoisyRow(NamedTuple):
@@ -35,14 +37,18 @@ def noisy_posteriors(
     there.
     """
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i].symbols))
+    chunks = [order[first : first + COLUMNS] for first in range(0, len(order), COLUMNS)]
+
+    def work(chunk: list[int]) -> list[dict[int, Posterior]]:
+        columns = _Columns(machine, [rows[i] for i in chunk])
+        return columns.posteriors(start, [set(wanted[i]) for i in chunk])
+
     out: list[dict[int, Posterior]] = [{} for _ in rows]
-    for first in range(0, len(order), COLUMNS):
-        chunk = order[first : first + COLUMNS]
-        found = _Columns(machine, [rows[i] for i in chunk]).posteriors(
-            start, [set(wanted[i]) for i in chunk]
-        )
-        for i, positions in zip(chunk, found, strict=True):
-            out[i] = positions
+    # numpy works on arrays of this size without Python's lock, so threads do use the cores.
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        for chunk, found in zip(chunks, pool.map(work, chunks), strict=True):
+            for i, positions in zip(chunk, found, strict=True):
+                out[i] = positions
     return out
 
 
@@ -86,7 +92,7 @@ class _Columns:
             count = int((self.lengths > t).sum())
             values, scale = self.into.times(nodes[:, :count]), scale[:count]
             yield t, values, scale
-            values *= self._factor(t, count)
+            values = self._shown(t, values)
             total = np.maximum(values.sum(axis=0), 1e-300)
             values /= total
             scale = scale + np.log(total)
@@ -102,29 +108,28 @@ class _Columns:
         for t in reversed(range(self.lengths[0])):
             count = int((self.lengths > t).sum())
             yield t, values[:, :count], scale[:count]
-            nodes = self.back.times(values[:, :count] * self._factor(t, count))
+            nodes = self.back.times(self._shown(t, values[:, :count]))
             here = nodes[:size]
             here[:stops] += self.machine.inside @ nodes[size:]
             top = np.maximum(here.max(axis=0), 1e-300)
             values[:, :count] = here / top
             scale[:count] += np.log(top)
 
-    def _factor(self, t: int, count: int) -> np.ndarray:
-        """How likely each state shows what is shown at t: [states, rows]."""
-        machine = self.machine
-        symbol = np.array([row.symbols[t] for row in self.rows[:count]])
-        keep = np.array([row.keep[t] for row in self.rows[:count]])
-        noise = np.array([row.noise[t] for row in self.rows[:count]])
-        fact = np.array([row.fact[t] for row in self.rows[:count]])
-        factor = np.empty((machine.states, count))
-        factor[:] = noise
+    def _shown(self, t: int, values: np.ndarray) -> np.ndarray:
+        """Weigh every state by how likely it shows what is shown at t: [states, rows]."""
+        machine, rows = self.machine, self.rows[: values.shape[1]]
+        symbol = np.array([row.symbols[t] for row in rows])
+        keep = np.array([row.keep[t] for row in rows])
+        fact = np.array([row.fact[t] for row in rows])
         first = machine.entries.start[symbol]
         number = np.where(keep > 0, machine.entries.start[symbol + 1] - first, 0)
-        entries, owner = spans(first, number), np.repeat(np.arange(count), number)
+        entries, owner = spans(first, number), np.repeat(np.arange(len(rows)), number)
         states = machine.entries.state[entries]
         counted = (machine.fact[states] < 0) | fact[owner]
-        factor[states, owner] += keep[owner] * machine.entries.weight[entries] * counted
-        return factor
+        kept = values[states, owner] * keep[owner] * machine.entries.weight[entries] * counted
+        out = values * np.array([row.noise[t] for row in rows])
+        out[states, owner] += kept
+        return out
 
 
 class _Arcs:

@@ -1,8 +1,9 @@
 """The plan of a document: its sections, which may follow which, and whether all can be reached.
 
-A section is a stage of a topic (once for each feeling, if the topic has feelings), a relation of the
-prompts, or an end.  Every section has a full stop, its state of the same number; a relation has two,
-";" and, after all sections, ".".  Topics that lead to each other form a group with an end of its own.
+A section is a stage of a topic (once for each feeling, if the topic has feelings), a relation of
+the prompts, or an end.  Every section has a full stop, its state of the same number; a relation has
+two, ";" and, after all sections, ".".  Topics that lead to each other form a group with an end of
+its own.
 """
 
 import numpy as np
@@ -108,6 +109,11 @@ def groups(grammar: Grammar) -> dict[str, str]:
     if not grammar.kinds:
         place = Place("the language", 0)
         raise WorldError(place, "no `documents` block says which kinds of documents there are")
+    known = [*grammar.topics, "relations"]
+    for kind in grammar.kinds.values():
+        for name, (_, place) in kind.begins.items():
+            if name not in known:
+                raise WorldError(place, expected("a topic", name, known))
     after = {}
     for topic in grammar.topics.values():
         if not topic.stages:

@@ -244,6 +244,7 @@ def peak_memory(build, size: tuple[int, int], ours: bool, precision: str) -> flo
     here, there = context.Pipe()
     process = context.Process(target=_peak, args=(there, build, size, ours, precision))
     process.start()
+    there.close()  # so that a process that died is noticed
     found = here.recv()
     process.join()
     return found
@@ -284,13 +285,13 @@ def main() -> None:
         [peak_memory(MODELS[name], size, ours, given.precision) for ours in (True, False)]
         for name, size in chosen
     ]
-    print(f"{BATCH} texts of {LENGTH} tokens, {LAYERS} layers, {HEADS} heads, {given.precision}, ")
-    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}\n")
     print(
+        f"{BATCH} texts of {LENGTH} tokens, {LAYERS} layers, {HEADS} heads, {given.precision}, "
+        f"{torch.get_num_threads()} threads, torch {torch.__version__}\n\n"
         "| model | width | vocabulary | ours, ms | reference, ms | ratio | model alone "
         "| reference with fused AdamW | peak, MiB | reference, MiB |"
     )
-    print("|---|" + "---:|" * 9)
+    print("|---|" + "---:|" * 9, flush=True)
     found = []
     for (name, size), (mine, reference) in zip(chosen, memory, strict=True):
         row = race(MODELS[name], size, given.precision, given.steps)

@@ -153,6 +153,8 @@ def _watched(model: LanguageModel, tokens: Tensor, real: Tensor):
         states = backbone(tokens, mask=real_keys(real))
     for hook in hooks:
         hook.remove()
+    assert set(factors) == {"weights", "words", "input", "hidden 1", "hidden 2", "output"}
+    assert len(factors["weights"]) == 3
     return states, factors
 
 

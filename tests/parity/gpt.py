@@ -1,4 +1,6 @@
-"""GPT and GPT-2 against the implementation of the releases."""
+"""GPT, GPT-2 and GPT-3 against the implementation of the releases."""
+
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -72,6 +74,36 @@ def _remembering(dtype: torch.dtype) -> Differences:
     return {"layers": largest(ours, theirs)}
 
 
+def _banded(dtype: torch.dtype) -> Differences:
+    """GPT-3: the reference of GPT-2, told in every other layer to look three positions back."""
+    reference, plain = pair("gpt2", 4, dtype)
+    backbone = GPT(replace(plain.backbone.config, band=3)).to(dtype).eval()
+    backbone.load_state_dict(plain.backbone.state_dict())
+    band = torch.tensor([[0 <= i - j < 3 for j in range(11)] for i in range(11)])[None, None]
+    for block in reference.transformer.h[1::2]:
+        block.register_forward_pre_hook(lambda _, given: (*given[:2], band, *given[3:]))
+    tokens = torch.randint(0, 37, (2, 12), generator=torch.Generator().manual_seed(2))
+    theirs = reference(tokens[:, :-1], output_hidden_states=True)
+    ours, targets = backbone(tokens[:, :-1]), tokens[:, 1:].flatten()
+    expected = F.cross_entropy(theirs.logits.flatten(0, 1), targets)
+    loss = NextWord(backbone.token).losses_N(ours.hidden.flatten(0, 1), targets).mean()
+    loss.backward()
+    expected.backward()
+    pieces, memory = [], ()
+    for piece in tokens[:, :-1].split([4, 1, 6], dim=1):
+        states = backbone(piece, memory=memory)
+        memory = states.memory
+        pieces.append(states.hidden)
+    return {
+        "layers": largest(
+            [*ours.layers, torch.cat(pieces, dim=1)],
+            [*theirs.hidden_states, theirs.hidden_states[-1]],
+        ),
+        "loss": largest([loss], [expected]),
+        "gradients": gradients("gpt2", reference, backbone),
+    }
+
+
 def _case(model: str, family: str, padded: bool) -> Case:
     what = "padding" if padded else "next word"
     return Case(model, what, "transformers", lambda dtype: _compare(family, padded, dtype))
@@ -83,4 +115,5 @@ CASES = [
     _case("GPT-2", "gpt2", False),
     _case("GPT-2", "gpt2", True),
     Case("GPT-2", "memory over three segments", "transformers", _remembering),
+    Case("GPT-3", "bands, memory over three segments", "transformers, masked", _banded),
 ]

@@ -1,0 +1,503 @@
+"""How fast training is, against a bare loop and transformers, and how good in a minute.
+
+    python -m labkit bench trainer
+    python tests/bench/bench_trainer.py [overhead] [transformers] [precision] [quality]
+        [gpu] [--seconds 60]
+
+Each figure is a ratio of two runs that take turns on the same machine, so that what else the
+machine does falls on both. Tables name the machine; the section `gpu` runs where there is one.
+"""
+
+import argparse
+import math
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.blocks import LanguageModel
+from labkit.corpus import Batch
+from labkit.heads import MaskedWord, NextWord
+from labkit.models.bert import BERT, BERTConfig
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.xlnet import XLNet, XLNetConfig
+from labkit.objectives import MaskedToken, NextToken, Objective, Permutation
+from labkit.optimizers import decays
+from labkit.plans import Plan
+from labkit.speed import measured_peak
+from labkit.tokenizers import Vocabulary
+from labkit.trainer import Trainer, evaluate
+
+Steps = Iterator[Any]
+
+
+class Size(NamedTuple):
+    """A GPT and its batches."""
+
+    layers: int
+    heads: int
+    width: int
+    context: int
+    batch: int
+    vocabulary: int = 65
+
+    def __str__(self) -> str:
+        return f"{self.layers} × {self.width}, batch {self.batch} × {self.context}"
+
+    def model(self) -> nn.Module:
+        """A fresh model."""
+        torch.manual_seed(0)
+        sizes = GPTConfig(
+            self.vocabulary, self.width, self.layers, self.heads, self.context + 1, dropout=0.0
+        )
+        backbone = GPT(sizes)
+        return LanguageModel(backbone, NextWord(backbone.token))
+
+
+# The first is nanoGPT's size for a CPU.
+SIZES = (Size(4, 4, 128, 64, 12), Size(8, 8, 256, 256, 4), Size(8, 8, 512, 256, 4))
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Random places of a long text, as nanoGPT takes them."""
+
+    text: Tensor
+    rows: int
+    length: int
+
+    def tokens(self, step: int) -> Tensor:
+        """The tokens of one step [B, T + 1]: each but the last predicts the next."""
+        chance = torch.Generator().manual_seed(step)
+        starts = torch.randint(len(self.text) - self.length - 1, (self.rows, 1), generator=chance)
+        return self.text[starts + torch.arange(self.length + 1)]
+
+    def at(self, step: int) -> Batch:
+        """The same as a batch."""
+        return Batch.of(self.tokens(step))
+
+
+def noise(size: Size) -> Windows:
+    """A text of random words: for speed, any will do."""
+    chance = torch.Generator().manual_seed(1)
+    text = torch.randint(size.vocabulary, (1_000_000,), generator=chance)
+    return Windows(text, size.batch, size.context)
+
+
+def bare_loop(
+    model: Callable[..., Any], text: Windows, plan: Plan, *, device: str = "cpu", half: bool = False
+) -> Steps:
+    """What one writes without a trainer: data, loss, clip, AdamW, schedule, now and then a line."""
+    assert isinstance(model, nn.Module)
+    named = list(model.named_parameters())
+    groups = [
+        {"params": [p for n, p in named if decays(n, p) == decay], "weight_decay": weight}
+        for decay, weight in ((True, plan.decay), (False, 0.0))
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=plan.rate, betas=plan.betas, fused=True)
+    for step in range(plan.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = plan.rate * plan.share(step)
+        tokens = text.tokens(step).to(device)
+        with torch.autocast(device, torch.bfloat16, enabled=half):
+            logits = model(tokens[:, :-1])
+            loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), plan.clip or math.inf)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if step % 10 == 9:
+            float(loss.detach())
+        yield loss
+
+
+def trained(model: nn.Module, text: Windows, plan: Plan, folder: str | None = None) -> Steps:
+    """The same by the trainer; now and then the reader's line."""
+    for report in Trainer(model, NextToken(), text, plan, progress=False).resume(folder):
+        if report.step % 10 == 0:
+            str(report)
+        yield report
+
+
+def in_turns(
+    runs: Sequence[Steps], *, seconds: float, chunk: int, settle: Callable[[], None]
+) -> list[float]:
+    """Seconds per step of each run, the median over chunks that take turns."""
+    for run in runs:
+        for _ in range(chunk):
+            next(run)
+    settle()
+    times: list[list[float]] = [[] for _ in runs]
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times[0]) < 3:
+        for taken, run in zip(times, runs, strict=True):
+            begun = time.perf_counter()
+            for _ in range(chunk):
+                next(run)
+            settle()
+            taken.append((time.perf_counter() - begun) / chunk)
+    return [statistics.median(taken) for taken in times]
+
+
+def overhead(seconds: float) -> Iterator[str]:
+    """The trainer against a bare loop around the same model."""
+    yield "| model | bare loop | trainer | trainer with checkpoints | overhead | with checkpoints |"
+    yield "|---|---|---|---|---|---|"
+    for size in SIZES:
+        plan = Plan(steps=10**6, warmup=100, save_every=200, precision="float32", device="cpu")
+        with tempfile.TemporaryDirectory() as folder:
+            runs = [
+                bare_loop(size.model(), noise(size), plan),
+                trained(size.model(), noise(size), plan),
+                trained(size.model(), noise(size), plan, folder),
+            ]
+            chunk = 10 if size.width < 200 else 1
+            times = in_turns(runs, seconds=seconds, chunk=chunk, settle=lambda: None)
+            for run in runs[1:]:
+                run.close()  # type: ignore[attr-defined]
+        bare, ours, saving = (1000 * each for each in times)
+        yield (
+            f"| {size} | {bare:.2f} ms | {ours:.2f} ms | {saving:.2f} ms | {ours / bare - 1:+.1%} "
+            f"| {saving / bare - 1:+.1%} |"
+        )
+
+
+def precision(seconds: float) -> Iterator[str]:
+    """A step in 16 bits against one in 32, by width: what precision="auto" is chosen by."""
+    yield "| model | float32 | bfloat16 | faster |"
+    yield "|---|---|---|---|"
+    for size in SIZES:
+        runs = [
+            trained(
+                size.model(),
+                noise(size),
+                Plan(steps=10**6, warmup=100, precision=name, device="cpu"),
+            )
+            for name in ("float32", "bfloat16")
+        ]
+        times = in_turns(runs, seconds=seconds, chunk=2, settle=lambda: None)
+        for run in runs:
+            run.close()  # type: ignore[attr-defined]
+        wide, narrow = (1000 * each for each in times)
+        yield f"| {size} | {wide:.2f} ms | {narrow:.2f} ms | {wide / narrow:.2f} times |"
+
+
+# ---- quality in a minute ---------------------------------------------------------------------
+
+
+class Language(NamedTuple):
+    """Text of the course's language, and held-out documents with their exact floor."""
+
+    text: Tensor
+    held_out: list[Batch]
+    floor: float
+    vocabulary: int
+
+
+def language(context: int, words: int = 3_000_000) -> Language:
+    """Sample a text to learn from and documents to be tested on, up to `context` words of each."""
+    import numpy as np
+
+    from labkit.world import load_world
+
+    world = load_world()
+    text = np.concatenate([d.numbers for d in world.sample(words=words, seed=1, split=None)])
+    tests = [d.numbers[:context] for d in world.sample(documents=256, seed=2, split=None)]
+    spelled = [[world.vocabulary[number] for number in numbers] for numbers in tests]
+    floor = -float(np.concatenate(world.log_probabilities(spelled)).mean())
+    # What stands before a document is the end of the one before it.
+    rows = [torch.tensor([0, *numbers.tolist()]) for numbers in tests]
+    padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    real = torch.arange(padded.shape[1]) < torch.tensor([[len(row)] for row in rows])
+    whole = Batch.of(padded, real)
+    return Language(torch.from_numpy(text).long(), whole.micro(8), floor, len(world.vocabulary))
+
+
+def steps_in(seconds: float, start: Callable[[Plan], Steps], plan: dict[str, Any]) -> int:
+    """How many steps of a recipe fit into the time, measured on some of them."""
+    run = start(Plan(**{**plan, "steps": 10**6}))
+    for _ in range(5):
+        next(run)
+    begun, done = time.perf_counter(), 0
+    while time.perf_counter() - begun < max(3.0, seconds / 20):
+        next(run)
+        done += 1
+    return max(50, int(seconds * done / (time.perf_counter() - begun)))
+
+
+# The recipe of the notebooks, and nanoGPT's at the same width.
+OURS = {"rate": 4e-3, "schedule": "linear", "optimizer": "muon", "decay": 0.05, "clip": 1.0}
+THEIRS = {"rate": 3e-3, "schedule": "cosine", "betas": (0.9, 0.95), "decay": 0.1, "clip": 1.0}
+
+
+def quality(seconds: float) -> Iterator[str]:
+    """The gap to the exact floor after a minute: our recipe, and nanoGPT's in a bare loop."""
+    known = language(128)
+    sizes = {
+        "labkit": Size(2, 4, 128, 128, 8, known.vocabulary),
+        "nanoGPT's recipe": Size(3, 4, 128, 128, 16, known.vocabulary),
+    }
+    yield f"{known.vocabulary} words, floor {known.floor:.4f} nats, {seconds:.0f} s each"
+    yield ""
+    yield "| recipe | model | steps | seconds | held-out loss | above the floor |"
+    yield "|---|---|---|---|---|---|"
+    for name, size in sizes.items():
+        yield f"| {name} {_minute(name == 'labkit', size, known, seconds)}"
+
+
+def _minute(ours: bool, size: Size, known: Language, seconds: float) -> str:
+    """One row: a recipe gets its time, and is tested."""
+    text = Windows(known.text, size.batch, size.context)
+    recipe: dict[str, Any] = {**(OURS if ours else THEIRS), "device": "cpu"}
+    start = trained if ours else bare_loop
+    steps = steps_in(seconds, lambda plan: start(size.model(), text, plan), recipe)
+    model = size.model()
+    run = start(model, text, Plan(**{**recipe, "steps": steps, "warmup": steps // 20}))
+    begun = time.perf_counter()
+    for _ in run:
+        pass
+    took = time.perf_counter() - begun
+    found = evaluate(model, NextToken(), known.held_out, floor=known.floor)
+    gap = found.loss - known.floor
+    return f"| {size} | {steps:,} | {took:.0f} | {found.loss:.4f} | {gap:.4f} |"
+
+
+# ---- against transformers ---------------------------------------------------------------------
+
+
+class Dataset(torch.utils.data.Dataset):
+    """The same windows, row by row, as transformers wants them."""
+
+    def __init__(self, text: Windows, rows: int) -> None:
+        self.text, self.rows = text, rows
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        tokens = self.text.text[index : index + self.text.length]
+        return {"input_ids": tokens, "labels": tokens}
+
+
+def theirs(size: Size) -> Iterator[Any]:
+    """transformers' Trainer with a GPT-2 of the same size, step by step."""
+    import transformers
+    from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback, TrainingArguments
+
+    transformers.logging.set_verbosity_error()
+    config = GPT2Config(
+        vocab_size=size.vocabulary, n_positions=size.context, n_embd=size.width,
+        n_layer=size.layers, n_head=size.heads, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder, per_device_train_batch_size=size.batch, max_steps=10**6, learning_rate=1e-3,
+            logging_steps=10, save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True,
+            optim="adamw_torch_fused", lr_scheduler_type="cosine", dataloader_num_workers=0,
+        )  # fmt: skip
+        yield from steps_of(
+            lambda callback: transformers.Trainer(
+                GPT2LMHeadModel(config), arguments, train_dataset=Dataset(noise(size), 900_000),
+                callbacks=[callback],
+            ),
+            TrainerCallback,
+        )  # fmt: skip
+
+
+def steps_of(make: Any, base: Any) -> Iterator[Any]:
+    """Their loop calls us; a thread that hands over after each step turns it inside out."""
+    go, done = threading.Semaphore(0), threading.Semaphore(0)
+
+    class Hand(base):
+        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            done.release()
+            go.acquire()
+
+        def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            pass
+
+    def work() -> None:
+        trainer = make(Hand())
+        trainer.remove_callback(__import__("transformers").PrinterCallback)
+        go.acquire()
+        trainer.train()
+
+    threading.Thread(target=work, daemon=True).start()
+    while True:
+        go.release()
+        done.acquire()
+        yield None
+
+
+def against_transformers(seconds: float) -> Iterator[str]:
+    """Our trainer against transformers' with a GPT-2 of the same size; times as fast as theirs."""
+    yield "| model | transformers' Trainer | labkit | labkit, compiled | labkit, bfloat16 |"
+    yield "|---|---|---|---|---|"
+    for size in SIZES:
+        plan = Plan(steps=10**6, warmup=100, precision="float32", device="cpu")
+        plans = [plan, replace(plan, compile=True), replace(plan, precision="bfloat16")]
+        ours = [trained(size.model(), noise(size), each) for each in plans]
+        chunk = 10 if size.width < 200 else 1
+        runs = [theirs(size), *ours]
+        them, *us = in_turns(runs, seconds=seconds, chunk=chunk, settle=lambda: None)
+        cells = [f"{1000 * taken:.2f} ms, {them / taken:.2f} ×" for taken in us]
+        yield f"| {size} | {1000 * them:.2f} ms | {' | '.join(cells)} |"
+
+
+# ---- on a GPU --------------------------------------------------------------------------------
+
+
+def gpu(seconds: float) -> Iterator[str]:
+    """Sizes of the papers in bfloat16, compiled; GPT-2 also against a plain compiled loop."""
+    if not torch.cuda.is_available():
+        yield "there is no GPU on this machine: nothing measured"
+        return
+    peak = measured_peak("cuda", torch.bfloat16)
+    yield f"measured peak of bfloat16: {peak / 1e12:.0f} TFLOP/s"
+    yield ""
+    yield "| run | ms per step | tokens/s | share of the measured peak | peak of memory |"
+    yield "|---|---|---|---|---|"
+    gpt = Size(12, 12, 768, 1024, 16, 50304)
+    yield from gpt_rows(gpt, "cuda", seconds, peak)
+    for name in ("BERT-base, 32 × 512", "XLNet-base, 16 × 512"):
+        yield encoder_row(name, 512, 768, "cuda", seconds, peak)
+
+
+def gpt_rows(size: Size, device: str, seconds: float, peak: float) -> Iterator[str]:
+    """GPT-2: the plain loop, the trainer, and the trainer that also saves."""
+    plan = Plan(
+        steps=10**6, warmup=100, rate=6e-4, precision="bfloat16", compile=True, save_every=250,
+        device=device,
+    )  # fmt: skip
+    trainer = Trainer(size.model(), NextToken(), noise(size), plan, progress=False)
+    trainer.measure()
+    operations = (trainer.operations_per_row or 0.0) * size.batch
+    memory = MemoryPeak(device)
+    compiled = torch.compile(size.model().to(device))
+    with tempfile.TemporaryDirectory() as folder:
+        runs: list[Steps] = [
+            bare_loop(compiled, noise(size), plan, device=device, half=True),
+            trainer.run(),
+            trained(size.model(), noise(size), plan, folder),
+        ]
+        times = in_turns(runs, seconds=seconds, chunk=10, settle=memory.settle)
+        runs[2].close()  # type: ignore[attr-defined]
+    names = ("plain compiled loop", "trainer", "trainer with checkpoints")
+    for name, taken in zip(names, times, strict=True):
+        row = f"GPT-2, {size.batch} × {size.context}, {name}"
+        in_all = f"{memory} for all three"
+        yield _row(row, taken, size.batch * size.context, operations / peak, in_all)
+
+
+def encoder_row(
+    name: str, length: int, width: int, device: str, seconds: float, peak: float
+) -> str:
+    """BERT or XLNet with its own objective."""
+    rows = int(name.split(",")[1].split("×")[0])
+    heads, vocabulary = width // 64, 30522 if name.startswith("BERT") else 32000
+    words = Vocabulary(vocabulary, mask=4, special=(0, 1, 2, 3, 4))
+    memory = MemoryPeak(device)
+    model: nn.Module
+    objective: Objective
+    if name.startswith("BERT"):
+        bert = BERT(BERTConfig(vocabulary, width, heads=heads, context=length))
+        model = LanguageModel(bert, MaskedWord(bert.token, width))
+        objective = MaskedToken(vocabulary=words)
+    else:
+        xlnet = XLNet(XLNetConfig(vocabulary, width, heads=heads, context=length))
+        model = LanguageModel(xlnet, NextWord(xlnet.token, bias=True))
+        objective = Permutation(vocabulary=words)
+    text = torch.randint(5, vocabulary, (1_000_000,))
+    plan = Plan(steps=10**6, rate=1e-4, precision="bfloat16", compile=True, device=device)
+    trainer = Trainer(model, objective, Windows(text, rows, length - 1), plan, progress=False)
+    trainer.measure()
+    (taken,) = in_turns([trainer.run()], seconds=seconds / 2, chunk=10, settle=memory.settle)
+    best = (trainer.operations_per_row or 0.0) * rows / peak
+    return _row(name, taken, rows * length, best, str(memory))
+
+
+class MemoryPeak:
+    """The most memory that was in use on a GPU since this was made."""
+
+    def __init__(self, device: str) -> None:
+        self.gpu = device == "cuda"
+        if self.gpu:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+    def settle(self) -> None:
+        """Until the GPU has done what it was asked to."""
+        if self.gpu:
+            torch.cuda.synchronize()
+
+    def __str__(self) -> str:
+        if not self.gpu:
+            return "not measured"
+        return f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB"
+
+
+def _row(name: str, taken: float, tokens: int, best: float, memory: str) -> str:
+    """One row; `best` is the time that the measured peak would allow."""
+    return (
+        f"| {name} | {1000 * taken:.1f} | {tokens / taken:,.0f} | {best / taken:.0%} | {memory} |"
+    )
+
+
+SECTIONS: dict[str, Callable[[float], Iterator[str]]] = {
+    "overhead": overhead,
+    "transformers": against_transformers,
+    "precision": precision,
+    "quality": quality,
+    "gpu": gpu,
+}
+
+
+def machine() -> str:
+    """The machine, so that a table can be compared with another."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (
+        f"{_processor()}, {cores} cores, {torch.get_num_threads()} threads · {device} · "
+        f"torch {torch.__version__} · Python {platform.python_version()}"
+    )
+
+
+def _processor() -> str:
+    """The name of the processor where the system tells it."""
+    try:
+        with open("/proc/cpuinfo") as lines:
+            names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+        return names[0] if names else platform.processor()
+    except OSError:
+        return platform.processor() or platform.machine()
+
+
+def main(words: Sequence[str]) -> int:
+    """Print the tables of the chosen sections."""
+    parser = argparse.ArgumentParser(description="How fast training is, and how good in a minute.")
+    parser.add_argument("sections", nargs="*", help=f"which of: {', '.join(SECTIONS)} [all]")
+    parser.add_argument("--seconds", type=float, default=60.0, help="time for each row [60]")
+    arguments = parser.parse_args(words)
+    unknown = [name for name in arguments.sections if name not in SECTIONS]
+    if unknown:
+        parser.error(f"invalid choice: '{unknown[0]}' (choose from {', '.join(SECTIONS)})")
+    print(machine())
+    for name in arguments.sections or SECTIONS:
+        print(f"\n{name}: {(SECTIONS[name].__doc__ or '').strip()}\n", flush=True)
+        for line in SECTIONS[name](arguments.seconds):
+            print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

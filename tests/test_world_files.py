@@ -1,0 +1,148 @@
+"""What is wrong in the files of a language is refused, with file, line and what was expected."""
+
+from pathlib import Path
+
+import pytest
+
+from labkit.world import WorldError, load_world
+from labkit.world.forms import FORMS
+from labkit.world.loading import world_from_text
+
+GOOD = """documents
+    story 1 begins with walk
+fact hero he
+    anna she, ben he 2
+words fruit
+    apple 2, pear, ice cream
+topic walk
+    leads to end 2, walk
+stage begin again 0.5
+    2 {hero} ate {a fruit} (at home|) .
+    the <dog|dogs> <was|were> near the bank~river .
+held_out
+    pear
+"""
+
+
+def test_the_good_language_is_read() -> None:
+    world = world_from_text({"good.txt": GOOD})
+    assert world.is_sentence(["anna", "ate", "an", "apple", "at", "home", "."])
+    assert world.is_sentence(["anna", "ate", "an", "ice", "cream", "."])
+    assert not world.is_sentence(["anna", "ate", "a", "pear", "."])
+    assert not world.is_sentence(["the", "dog", "were", "near", "the", "bank", "."])
+
+
+# (what is replaced, by what, the line of the complaint, what it says)
+MISTAKES = [
+    ("{a fruit}", "{a friut}", 10, 'not "friut": did you mean "fruit"?'),
+    ("{hero} ate", "{hero.she} ate", 10, 'did you mean "hero.he"?'),
+    ("apple 2", "apple -2", 6, "more than 0"),
+    ("apple 2", "apple 0", 6, "more than 0"),
+    ("2 {hero}", "-2 {hero}", 10, "more than 0"),
+    ("again 0.5", "again 1.5", 9, "at most 0.99"),
+    ("again 0.5", "agian 0.5", 9, 'did you mean "again"?'),
+    ("again 0.5", "again", 9, 'a number after "again"'),
+    ("story 1 begins with walk", "story begins with walk", 2, "KIND WEIGHT begins with"),
+    ("begins with walk", "begins with wlak", 2, "expected a topic"),
+    ("leads to end 2, walk", "leads to end 2, wlak", 8, 'did you mean "walk"?'),
+    ("leads to end 2, walk", "leads to walk", 7, "no document can end"),
+    ("    leads to end 2, walk\n", "", 7, "leads nowhere"),
+    ("    leads to end 2, walk", "    laeds to end", 8, "expected `leads to"),
+    ("at home|) .", "at home|) ", 10, 'ends with " ."'),
+    ("(at home|)", "(at home|", 10, 'expected ")"'),
+    ("(at home|)", "at home|)", 10, "without its opening bracket"),
+    ("<was|were>", "<was|were|be>", 11, "equally many sides"),
+    ("bank~river", "bank~", 11, "word~sense"),
+    ("the <dog", "The <dog", 11, "small letters"),
+    ("words fruit", "wrods fruit", 5, 'did you mean "words"?'),
+    ("words fruit", "words", 5, "expected a name"),
+    ("words fruit", "words fruit zpif", 5, 'or "zipf"'),
+    ("    apple 2, pear, ice cream\n", "", 5, "is empty"),
+    ("apple 2, pear", "apple 2,, pear", 6, "between two commas"),
+    ("anna she, ben he 2", "anna, ben he 2", 4, "expected 2 words"),
+    ("    pear\n", "    paer\n", 13, 'did you mean "pear"?'),
+    ("    pear\n", "    apple, pear, ice\n", 6, "all of"),
+    ("near the bank", "near anna bank", 11, 'belongs to the fact "hero"'),
+    ("the <dog|dogs>", "pear <dog|dogs>", 13, "says it outright"),
+    ("documents\n", "words fruit\n    plum\ndocuments\n", 7, "was defined already in bad.txt:2"),
+    (
+        "held_out",
+        "topic sea\n    leads to end\nstage only\n    the sea .\nheld_out",
+        12,
+        "no document reaches",
+    ),
+    ("held_out", "words fruit\n    plum\nheld_out", 12, "was defined already in bad.txt:"),
+    ("held_out", "topic sea\n    comes after walk\n    leads to end\nheld_out", 12, "has no stage"),
+    ("held_out", "stage more\n    (a|) (b|) .\nheld_out", 13, "may be left out"),
+    ("held_out", "stage more\nheld_out", 12, "has no sentences"),
+    ("held_out", "relation r\n    a = b\nheld_out", 12, "no document reaches the relations"),
+    ("held_out", "relation r\n    a b\nheld_out", 13, "question = answer"),
+    ("topic walk\n    leads to end 2, walk\n", "", 7, "a stage belongs to a topic"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "line", "says"), MISTAKES)
+def test_a_mistake_is_refused_with_its_place(old: str, new: str, line: int, says: str) -> None:
+    assert old in GOOD
+    with pytest.raises(WorldError) as caught:
+        world_from_text({"bad.txt": GOOD.replace(old, new, 1)})
+    assert str(caught.value).startswith(f"bad.txt:{line}: ")
+    assert says in str(caught.value)
+
+
+def test_a_language_without_documents_is_refused() -> None:
+    with pytest.raises(WorldError, match="no `documents` block"):
+        world_from_text({"bad.txt": "words fruit\n    apple\n"})
+
+
+def test_one_list_cannot_hold_two_senses_of_a_word() -> None:
+    text = GOOD.replace("ice cream", "bat~animal, bat~sport")
+    with pytest.raises(WorldError, match="in two senses"):
+        world_from_text({"bad.txt": text})
+
+
+def test_the_readme_teaches_a_topic_that_works(tmp_path: Path) -> None:
+    """The topic of the README, added to a copy of the language, can be said."""
+    from labkit.paths import data_path
+
+    folder = data_path("world")
+    readme = (folder / "README.md").read_text("utf-8")
+    blocks = readme.split("```")[1::2]
+    topic = next(block for block in blocks if block.lstrip("\n").startswith("topic "))
+    for path in folder.rglob("*.txt"):
+        if "variants" not in path.parts:
+            copy = tmp_path / path.relative_to(folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(path.read_text("utf-8"), "utf-8")
+    (tmp_path / "topics" / "new.txt").write_text(topic.lstrip("\n"), "utf-8")
+    name = topic.split()[1]
+    world = load_world(tmp_path)
+    topics = {t for d in world.sample(documents=300) for t in d.annotations.topics}
+    assert name in topics
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry", "forms"),
+    [
+        ("nouns", "dog", ["dog", "dogs"]),
+        ("nouns", "fox", ["fox", "foxes"]),
+        ("nouns", "berry", ["berry", "berries"]),
+        ("nouns", "toy", ["toy", "toys"]),
+        ("nouns", "mouse/mice", ["mouse", "mice"]),
+        ("verbs", "stop", ["stop", "stops", "stopped", "stopping"]),
+        ("verbs", "bake", ["bake", "bakes", "baked", "baking"]),
+        ("verbs", "carry", ["carry", "carries", "carried", "carrying"]),
+        ("verbs", "play", ["play", "plays", "played", "playing"]),
+        ("verbs", "watch", ["watch", "watches", "watched", "watching"]),
+        ("verbs", "run/ran", ["run", "runs", "ran", "running"]),
+        ("verbs", "clean", ["clean", "cleans", "cleaned", "cleaning"]),
+        ("verbs", "admit/admitted/admitting", ["admit", "admits", "admitted", "admitting"]),
+        ("adjectives", "happy", ["happy", "happier", "happiest", "happily", "unhappy"]),
+        ("adjectives", "big", ["big", "bigger", "biggest", "bigly", "unbig"]),
+        ("adjectives", "gentle", ["gentle", "gentler", "gentlest", "gently", "ungentle"]),
+        ("adjectives", "good/better/best", ["good", "better", "best", "goodly", "ungood"]),
+    ],
+)
+def test_forms(kind: str, entry: str, forms: list[str]) -> None:
+    lemma, *irregular = entry.split("/")
+    assert [inflect(lemma, irregular) for inflect in FORMS[kind].values()] == forms
