@@ -88,11 +88,34 @@ def memory_explained(plan: Plan, batches: Batches, step: int, parts: int) -> Ite
         ) from problem
 
 
-def precision_of(plan: Plan, device: torch.device) -> torch.dtype:
-    """The precision of matrix products."""
+WIDE = 256
+"""From this width on, 16 bits are faster on a CPU that has instructions for them: measured by
+`python tests/bench/bench_trainer.py precision`. In narrower models changing the format costs as
+much as it saves."""
+
+
+def precision_of(plan: Plan, device: torch.device, width: int = WIDE) -> torch.dtype:
+    """The precision of matrix products, for a model of that width."""
     if plan.precision != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[
             plan.precision
         ]
-    modern = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.bfloat16 if modern else torch.float32
+    if device.type == "cuda":
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        fast = device.type == "cpu" and width >= WIDE and _cpu_has_bfloat16()
+    return torch.bfloat16 if fast else torch.float32
+
+
+def width_of(model: nn.Module) -> int:
+    """The width of a model as its config tells, or that of its widest matrix."""
+    config = getattr(getattr(model, "backbone", model), "config", None)
+    linear = (m.in_features for m in model.modules() if isinstance(m, nn.Linear))
+    return getattr(config, "width", None) or max(linear, default=0)
+
+
+def _cpu_has_bfloat16() -> bool:
+    """Whether the processor multiplies 16-bit numbers by itself."""
+    # torch has had these questions under such names only, and in some releases not at all.
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in names)

@@ -48,7 +48,8 @@ class Plan:
     ema_decay: float = 0.999
 
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """auto: bfloat16 where a GPU has it, float32 elsewhere. Weights are always float32."""
+    """auto: bfloat16 where a GPU has it, and on a CPU that has it for wide models; else float32.
+    Weights are always float32. A run that must be the same on every CPU says float32."""
     loss_scale: float | None = 2.0**16
     """float16 only: by how much gradients are enlarged at first; None never does, for a look."""
     device: str = "auto"

@@ -22,7 +22,7 @@ from torch.nn.utils import get_total_norm
 
 from labkit.chance import Chance
 from labkit.checkpoints import Found, Saver, newest, read, sweep
-from labkit.computing import Computing, dice, memory_explained, precision_of
+from labkit.computing import Computing, dice, memory_explained, precision_of, width_of
 from labkit.corpus import Batch
 from labkit.distributed import Wrapped, cut, join, whole
 from labkit.health import Health, Later, vanished
@@ -64,7 +64,7 @@ class Trainer:
         if self.ranks.kind == "fsdp":
             cut(model, self.ranks)
         self.parts = self.ranks.count * plan.accumulate
-        self.precision = precision_of(plan, self.device)
+        self.precision = precision_of(plan, self.device, width_of(model))
         self.optimizers = Optimizers(model, plan, named)
         self.average = Average(model, plan)
         self.health = Health(plan, self.precision == torch.float16, self.device)

@@ -6,12 +6,19 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
+from labkit.attention import merge_heads
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.demos import (
     Demo,
     Masking,
     View,
+    attention_demo,
+    attention_view,
+    costs_demo,
+    floors_view,
+    leaks_demo,
+    leaks_view,
     masking_demo,
     masking_view,
     orders_demo,
@@ -19,16 +26,23 @@ from labkit.demos import (
     sampling_demo,
     sampling_view,
     show,
-)
+    training_demo,
+    training_view,
+    vectors_demo,
+    vectors_view,
+)  # fmt: skip
+from labkit.demos.attention import weights
 from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, grid, page, table
 from labkit.demos.masking import OBJECTIVES, PAIRS
 from labkit.demos.reading import read
 from labkit.demos.source import coloured
+from labkit.demos.training import Point
 from labkit.heads import MaskedWord, NextWord
 from labkit.masking import causal
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import MaskedToken
+from labkit.objectives import MaskedToken, NextToken
+from labkit.reports import Report
 from labkit.sampling import Sampling, steps
 from labkit.tokenizers import Tokenizer
 from labkit.world import World, load_world
@@ -653,3 +667,167 @@ def test_what_has_no_source_says_so() -> None:
     with pytest.raises(ValueError, match="no Python source of len"):
         show(len)
     assert show(gpt).code.startswith("def gpt(")
+
+
+# ---- floors, attention, costs, vectors, leaks, training ------------------------------------------
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_the_other_demos_take_any_text(tokenizer: Tokenizer, world: World, text: str) -> None:
+    vectors = torch.randn(len(tokenizer), 4, generator=torch.Generator().manual_seed(0))
+    harmless(floors_view(text, 2, world))
+    harmless(attention_view(text, 1, 0, gpt(tokenizer), tokenizer))
+    harmless(vectors_view(text, text, vectors, tokenizer))
+
+
+@pytest.mark.parametrize("text", ["", HOSTILE["script"], HOSTILE["emoji"], HOSTILE["control"]])
+def test_leaks_take_any_text(tokenizer: Tokenizer, text: str) -> None:
+    harmless(leaks_view(text, gpt(tokenizer), NextToken(), tokenizer))
+
+
+def test_floors_are_those_of_the_language(world: World) -> None:
+    words = next(world.documents(seed=7)).words[:12]
+    view = floors_view(" ".join(words), 3, world, "document")
+    [means] = table_of(view, "floors")
+    exact = (
+        world.floor("next", [words]).mean,
+        world.floor("next", [words], reach=3).mean,
+        world.floor("cloze", [words], rate=1.0).mean,
+    )
+    assert [float(mean) for mean in means] == pytest.approx(exact, abs=1e-4)
+    shown = [float(row[1]) for row in table_of(view, "words")]
+    exact_shown = world.log_probability(words)
+    assert shown == pytest.approx([2.718281828**log for log in exact_shown], abs=1e-4)
+    assert "cannot be word 2" in floors_view("the <b> the", 3, world).text
+
+
+def test_attention_is_that_of_the_model(tokenizer: Tokenizer) -> None:
+    batch = read(TEXT, tokenizer)
+    assert batch is not None
+    for model, seen in ((gpt(tokenizer), causal(17)), (bert(tokenizer), torch.ones(17, 17) > 0)):
+        found = weights(model, batch.tokens)
+        assert [tuple(layer.shape) for layer in found] == [(1, 2, 17, 17)] * 2
+        assert torch.allclose(found[0].sum(dim=-1), torch.ones(1, 2, 17))
+        assert bool(((found[0] > 0) == seen).all())
+        attention = model.backbone.blocks[0].attention
+        x_BTD = model.backbone(batch.tokens).layers[0]
+        if isinstance(model.backbone, GPT):
+            x_BTD = model.backbone.blocks[0].attention_norm(x_BTD)
+        mixed = []
+        handle = attention.register_forward_hook(
+            lambda m, i, out, mixed=mixed: mixed.append(out[0])
+        )
+        model.backbone(batch.tokens)
+        handle.remove()
+        # With the weights that were found, the values give what the attention gave.
+        v_BHKE = attention(x_BTD, None)[1].v_BHKE
+        assert torch.allclose(attention.out(merge_heads(found[0] @ v_BHKE)), mixed[0], atol=1e-5)
+        view = attention_view(TEXT, 2, 1, model, tokenizer)
+        lines = [line.split("  ")[-1].split() for line in view.text.split("\n\n")[2].splitlines()]
+        shown = torch.tensor([[float(share) for share in line] for line in lines])
+        assert torch.allclose(shown, found[1][0, 0], atol=6e-3)
+        mean = attention_view(TEXT, 2, 0, model, tokenizer)
+        opacity = [float(o) for o in re.findall(r'fill-opacity="([\d.]+)"', mean.html)]
+        assert sum(opacity) == pytest.approx(17, abs=0.2)
+    with pytest.raises(ValueError, match="layers 1 to 2"):
+        attention_view(TEXT, 3, 1, gpt(tokenizer), tokenizer)
+
+
+def test_relative_attention_can_be_looked_at(tokenizer: Tokenizer) -> None:
+    from labkit.models.xlnet import XLNet, XLNetConfig
+
+    backbone = XLNet(XLNetConfig(len(tokenizer), width=16, layers=3, heads=4))
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    demo = attention_demo(model, tokenizer, TEXT)
+    follows(demo)
+    demo.change(layer=3, head=4)
+    assert demo.shown == attention_view(TEXT, 3, 4, model, tokenizer)
+    assert "Layer 3 of 3, head 4 of 4" in demo.shown.text
+    assert model.training
+
+
+def test_the_bill_is_that_of_the_tables() -> None:
+    from labkit.bills import bill, machine
+
+    demo = costs_demo()
+    follows(demo)
+    demo.change(devices=8, mfu=0.5)
+    exact = bill("gpt-3-175b", machine("a100"), count=256, mfu=0.5)
+    rows = dict(table_of(demo.shown, "bill"))
+    assert rows["parameters"] == f"{exact.parameters:,}"
+    assert float(rows["days"].replace(",", "")) == pytest.approx(exact.days, rel=1e-3)
+    assert rows["rent"] == f"{exact.rent_dollars:,.0f} dollars"
+    for model in demo.controls["model"].options[:3]:
+        demo.change(model=model)
+        assert 'role="alert"' not in demo.shown.html
+        follows(demo)
+
+
+def test_neighbours_and_analogies_are_those_of_the_vectors() -> None:
+    words = ["king", "queen", "man", "woman", "apple"]
+    tokenizer = Tokenizer.words(words)
+    vectors = torch.zeros(len(tokenizer), 3)
+    for word, vector in zip(
+        words, ([1, 1, 0.1], [1, -1, 0.1], [0, 1, 0.1], [0, -1, 0.1], [0, 0, 1.0]), strict=True
+    ):
+        vectors[tokenizer[word]] = torch.tensor(vector)
+    demo = vectors_demo(vectors, tokenizer, "king", "man king woman")
+    follows(demo)
+    assert table_of(demo.shown, "analogy")[0][0] == "queen"
+    near = table_of(demo.shown, "neighbours")
+    assert [row[0] for row in near][:2] == ["man", "apple"]
+    exact = torch.cosine_similarity(vectors[tokenizer["king"]], vectors[tokenizer["man"]], dim=0)
+    assert float(near[0][1]) == pytest.approx(float(exact), abs=1e-4)
+    assert "[MASK]" not in demo.shown.text
+    demo.change(question="man king dragon")
+    assert "Not in the vocabulary: dragon" in demo.shown.text
+
+
+def test_a_leak_is_shown(tokenizer: Tokenizer) -> None:
+    class Looking(GPT):
+        """It sees the whole text."""
+
+        def _rule(self, *given: object) -> tuple[None, bool]:
+            return None, False
+
+    text = "The cat sat on"
+    assert "Nothing leaks." in leaks_view(text, gpt(tokenizer), NextToken(), tokenizer).text
+    backbone = Looking(GPTConfig(len(tokenizer), width=16, layers=1, heads=2, context=64))
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    demo = leaks_demo(model, NextToken(), tokenizer, text)
+    follows(demo)
+    assert re.search(r"^\d+ leaks: word at", demo.shown.text)
+    assert "word at 0 [CLS] depends on 0 [CLS], 1 The, 2 cat" in demo.shown.text
+
+
+def report(step: int, loss: float) -> Report:
+    zero = torch.tensor(0.0)
+    return Report(step, 9, torch.tensor(loss), {}, torch.tensor(2.5), 1e-3, 1, 1.0, 1.0, zero, zero)
+
+
+def test_training_is_watched_and_passed_on() -> None:
+    demo = training_demo(floor=1.25, seconds=0)
+    follows(demo)
+    reports = [report(step, 5.0 / step) for step in range(1, 8)]
+    seen = []
+    for one in demo.watch(reports, every=2):
+        seen.append(one)
+        follows(demo)
+    assert seen == reports
+    assert [point.step for point in demo.points] == [2, 4, 6, 7]
+    assert demo.shown == training_view(demo.points, 1.25)
+    now = dict(table_of(demo.shown, "now"))
+    assert now["step"] == "7"
+    assert float(now["above the floor"]) == pytest.approx(5 / 7 - 1.25, abs=1e-4)
+    assert "fell from 2.5000 to 0.7143" in demo.shown.text
+
+
+def test_long_and_broken_runs_can_be_drawn() -> None:
+    points = [Point(n, float("nan") if n == 3 else 1 / n, 1e-3, 1.0) for n in range(1, 10_001)]
+    found = harmless(training_view(points, 0.0))
+    [line] = found.having("data-points")
+    assert int(line["data-points"] or 0) <= 302
+    assert "1 of 10000 losses are no numbers" in training_view(points).text
+    harmless(training_view([Point(1, float("inf"), 1e-3, 1.0)], 1.0))
+    harmless(training_view([]))
+    harmless(training_view(points[:1]))

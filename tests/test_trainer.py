@@ -981,3 +981,17 @@ MASKED = Vocabulary(9, pad=0, mask=1, special=(0, 1))
 def test_another_objective_is_noticed_whatever_differs(was, now):
     assert _named(was) == _named(was)
     assert _named(was) != _named(now)
+
+
+def test_auto_takes_16_bits_on_a_cpu_for_wide_models_only(monkeypatch):
+    from labkit import computing
+
+    cpu, auto = torch.device("cpu"), Plan(steps=1)
+    monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: True)
+    assert computing.precision_of(auto, cpu, 128) == torch.float32
+    assert computing.precision_of(auto, cpu, 256) == torch.bfloat16
+    assert computing.precision_of(Plan(steps=1, precision="float32"), cpu, 256) == torch.float32
+    monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: False)
+    assert computing.precision_of(auto, cpu, 256) == torch.float32
+    backbone = GPT(GPTConfig(9, width=256, layers=1, heads=4, context=8))
+    assert computing.width_of(LanguageModel(backbone, NextWord(backbone.token))) == 256

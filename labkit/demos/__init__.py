@@ -4,22 +4,42 @@
     masking_demo(texts=corpus, tokenizer=tokenizer, model=model, world=world)
     sampling_demo(model, tokenizer, "the most beautiful place", world=world)
     orders_demo("New York is a city", "2 1 3 5 4")
+    floors_demo(world)
+    attention_demo(model, tokenizer, "The cat sat.")
+    costs_demo("GPT-3 175B", "a100")
+    vectors_demo(model, tokenizer, "paris", "france paris japan")
+    leaks_demo(model, objective, tokenizer, "The cat sat.")
+    training_demo(floor=1.38)
     show(masking.causal)                                the source, as it runs
 
 Read `drawing` for the pieces, `base` for the widget, and then one demo.
 """
 
+from labkit.demos.attention import attention_demo, attention_view
 from labkit.demos.base import Demo
+from labkit.demos.costs import costs_demo, costs_view
 from labkit.demos.drawing import View
+from labkit.demos.floors import floors_demo, floors_view
+from labkit.demos.leaks import leaks_demo, leaks_view
 from labkit.demos.masking import Masking, masking_demo, masking_view
 from labkit.demos.orders import orders_demo, orders_view
 from labkit.demos.sampling import sampling_demo, sampling_view
 from labkit.demos.source import show
+from labkit.demos.training import training_demo, training_view
+from labkit.demos.vectors import vectors_demo, vectors_view
 
 __all__ = [
     "Demo",
     "Masking",
     "View",
+    "attention_demo",
+    "attention_view",
+    "costs_demo",
+    "costs_view",
+    "floors_demo",
+    "floors_view",
+    "leaks_demo",
+    "leaks_view",
     "masking_demo",
     "masking_view",
     "orders_demo",
@@ -27,4 +47,8 @@ __all__ = [
     "sampling_demo",
     "sampling_view",
     "show",
+    "training_demo",
+    "training_view",
+    "vectors_demo",
+    "vectors_view",
 ]

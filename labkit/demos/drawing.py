@@ -225,3 +225,37 @@ def _label(x: float, y: float, text: str, anchor: str) -> str:
 
 def _turned(x: float, y: float, text: str) -> str:
     return f'<text x="{x}" y="{y}" transform="rotate(-90 {x} {y})">{safe(text)}</text>'
+
+
+def shades(weights: torch.Tensor, words: Sequence[str], *, title: str) -> View:
+    """A table of shares [Q, K] as squares: the darker, the more; the words of the last K."""
+    labels = [short(clean(word)) for word in words]
+    shares = weights.tolist()
+    columns = len(shares[0]) if shares else 0
+    # Columns before those of the text are what is remembered.
+    across = ["memory"] * (columns - len(labels)) + labels
+    margin = 8 + 8 * max((len(label) for label in across), default=0)
+    squares = "".join(
+        f'<rect x="{margin + x * CELL}" y="{margin + y * CELL}" width="{CELL}" height="{CELL}" '
+        f'fill="{BAR}" fill-opacity="{share:.3f}"/>'
+        for y, row in enumerate(shares)
+        for x, share in enumerate(row)
+        if share >= 0.0005
+    )
+    edge = f"M{margin} {margin}h{columns * CELL}v{len(shares) * CELL}h{-columns * CELL}z"
+    names = "".join(
+        _label(margin - 4, margin + y * CELL + 11, labels[y], "end") for y in range(len(shares))
+    ) + "".join(_turned(margin + x * CELL + 11, margin - 4, across[x]) for x in range(columns))
+    width, height = margin + columns * CELL + 4, margin + len(shares) * CELL + 4
+    html = (
+        f'<svg data-shades="{safe(title)}" role="img" aria-label="{safe(title)}" width="{width}" '
+        f'height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        f'font-size="11" fill="currentColor">{squares}'
+        f'<path d="{edge}" stroke="currentColor" fill="none"/>{names}</svg>'
+    )
+    wide = max((len(label) for label in labels), default=0)
+    lines = (
+        f"{label.ljust(wide)}  {' '.join(f'{share:.2f}' for share in row)}"
+        for label, row in zip(labels, shares, strict=True)
+    )
+    return View(html, "\n".join(lines))

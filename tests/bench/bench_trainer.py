@@ -1,7 +1,8 @@
 """How fast training is, against a bare loop and transformers, and how good in a minute.
 
     python -m labkit bench trainer
-    python tests/bench/bench_trainer.py [overhead] [transformers] [quality] [gpu] [--seconds 60]
+    python tests/bench/bench_trainer.py [overhead] [transformers] [precision] [quality]
+        [gpu] [--seconds 60]
 
 Each figure is a ratio of two runs that take turns on the same machine, so that what else the
 machine does falls on both. Tables name the machine; the section `gpu` runs where there is one.
@@ -169,6 +170,26 @@ def overhead(seconds: float) -> Iterator[str]:
             f"| {size} | {bare:.2f} ms | {ours:.2f} ms | {saving:.2f} ms | {ours / bare - 1:+.1%} "
             f"| {saving / bare - 1:+.1%} |"
         )
+
+
+def precision(seconds: float) -> Iterator[str]:
+    """A step in 16 bits against one in 32, by width: what precision="auto" is chosen by."""
+    yield "| model | float32 | bfloat16 | faster |"
+    yield "|---|---|---|---|"
+    for size in SIZES:
+        runs = [
+            trained(
+                size.model(),
+                noise(size),
+                Plan(steps=10**6, warmup=100, precision=name, device="cpu"),
+            )
+            for name in ("float32", "bfloat16")
+        ]
+        times = in_turns(runs, seconds=seconds, chunk=2, settle=lambda: None)
+        for run in runs:
+            run.close()  # type: ignore[attr-defined]
+        wide, narrow = (1000 * each for each in times)
+        yield f"| {size} | {wide:.2f} ms | {narrow:.2f} ms | {wide / narrow:.2f} times |"
 
 
 # ---- quality in a minute ---------------------------------------------------------------------
@@ -435,6 +456,7 @@ def _row(name: str, taken: float, tokens: int, best: float, memory: str) -> str:
 SECTIONS: dict[str, Callable[[float], Iterator[str]]] = {
     "overhead": overhead,
     "transformers": against_transformers,
+    "precision": precision,
     "quality": quality,
     "gpu": gpu,
 }
