@@ -239,13 +239,13 @@ def _ran(point: Point, folder: Path, code: int) -> Ran:
     )
     said = (log.strip().splitlines() or ["no word"])[-1]
     lost = f"the process of the run ended with code {code}: {said}"
-    found = json.loads(ended) if ended else {"error": lost, "seconds": 0.0, "peak_bytes": 0}
-    row = blank(point, found["error"])
+    found = Run(**json.loads(ended)) if ended else Run(point.notebook, 0.0, 0, lost)
+    row = blank(point, found.error)
     return Ran(
         row._replace(
             results=json.loads(records or "{}"),
-            seconds=round(found["seconds"], 3),
-            peak_bytes=found["peak_bytes"],
+            seconds=round(found.seconds, 3),
+            peak_bytes=found.peak_bytes,
         ),
         notebook,
     )

@@ -103,7 +103,7 @@ def _outcome(future: "Future[Ran]", point: Point) -> Ran:
 
 
 def stop(futures: Mapping["Future[Ran]", Point]) -> None:
-    """Cancel what waits and end what runs."""
+    """Cancel what waits and end what runs; on a cluster that ends by itself, and is dropped."""
     for future in futures:
         future.cancel()
     while wait(futures, timeout=0.1).not_done:

@@ -99,8 +99,9 @@ def gone(pids: list[int]) -> bool:
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_in_parallel_as_one_by_one_and_a_failed_run_stops_no_other(
-    notebook: Path, tmp_path: Path
+    notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # which the share of the cores replaces
     (tmp_path / "go").touch()
     grid = {"seed": [2, 13, 99], "folder": [str(tmp_path)]}
     every = points(notebook, grid, timeout=120, side_by_side=cores())
