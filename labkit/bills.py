@@ -93,6 +93,12 @@ def trained_on() -> dict[str, float]:
     return {_plain(row["model"]): float(row["tokens_billion"]) * 1e9 for row in rows}
 
 
+def ready() -> list[str]:
+    """The published models whose number of tokens is in the tables: `bill` need not be told it."""
+    known = trained_on()
+    return [row.name for row in published.ROWS if _plain(row.name) in known]
+
+
 def shape_of(config: Any) -> Shape | None:
     """The sizes that the formulas need, from the config of a stack of equal blocks."""
     if not all(hasattr(config, size) for size in ("layers", "heads", "inner", "context")):

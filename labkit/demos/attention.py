@@ -82,7 +82,7 @@ def attention_view(text: str, layer: int, head: int, model: Any, tokenizer: Toke
     return page(
         "attention",
         heading(f"Layer {layer} of {len(layers)}, {who}"),
-        note("Each row shares out 1 among the positions that it looks at; darker is more."),
+        note("Each row shares out 1 among what it looks at: the fuller the colour, the more."),
         shades(shown, names, title="Attention"),
         table(["position", "looks most at", "share"], rows, name="most"),
     )

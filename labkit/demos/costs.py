@@ -40,15 +40,13 @@ def costs_view(
 
 def costs_demo(model: str = "GPT-3 175B", device: str = "a100") -> Demo:
     """Choose a model and devices, and see days, dollars and kilowatt-hours."""
-    known = bills.trained_on()
-    names = [row.name for row in bills.published.ROWS if bills._plain(row.name) in known]
     devices = [row["name"] for row in cost_tables.read("hardware")]
 
     def draw(model: str, device: str, devices: int, mfu: float) -> View:
         return costs_view(model, device, 2**devices, round(mfu, 2))
 
     controls = {
-        "model": choice("model", names, bills.model(model).name),
+        "model": choice("model", bills.ready(), bills.model(model).name),
         "device": choice("device", devices, bills.machine(device).name),
         "devices": whole_slider("devices: 2 to the", 10, 0, 15),
         "mfu": slider("share of peak", 0.4, 0.05, 1.0, 0.05),

@@ -252,14 +252,11 @@ def masking_demo(
             text, asked, tokenizer, others=others, model=model, world=world, start=start
         )
 
-    def again() -> None:
-        demo.change(draw=demo.values["draw"] + 1)
-
     def another() -> None:
         here = known.index(demo.values["text"]) if demo.values["text"] in known else -1
         demo.change(text=known[(here + 1) % len(known)])
 
-    buttons = {"draw again": again}
+    buttons = {"draw again": lambda: demo.change(draw=demo.values["draw"] + 1)}
     if len(known) > 1:
         buttons["another text"] = another
     demo = Demo("masking", draw, controls_of(known[0], setting), buttons)

@@ -67,13 +67,7 @@ def curve(points: Sequence[Point], floor: float | None) -> View:
         return round(HEIGHT - 20 - (loss - low) / max(high - low, 1e-12) * (HEIGHT - 36), 1)
 
     line = " ".join(f"{x(point.step)},{y(point.loss)}" for point in some)
-    dashed = ""
-    if floor is not None:
-        dashed = (
-            f'<path data-floor="{floor:.4f}" d="M{MARGIN} {y(floor)}H{WIDTH - 8}" '
-            f'stroke="currentColor" stroke-dasharray="5 4" fill="none"/>'
-            f'<text x="{WIDTH - 8}" y="{y(floor) - 4}" text-anchor="end">floor {floor:.4f}</text>'
-        )
+    dashed = "" if floor is None else _floor(floor, y(floor))
     marks = (
         "".join(
             f'<text x="{MARGIN - 4}" y="{y(value) + 4}" text-anchor="end">{value:.3g}</text>'
@@ -93,6 +87,15 @@ def curve(points: Sequence[Point], floor: float | None) -> View:
         f'fill="none"/>{dashed}{marks}</svg><div>{said}</div>'
     )
     return View(html, said)
+
+
+def _floor(floor: float, y: float) -> str:
+    """A dashed line that no loss can fall below, with its number."""
+    return (
+        f'<path data-floor="{floor:.4f}" d="M{MARGIN} {y}H{WIDTH - 8}" '
+        f'stroke="currentColor" stroke-dasharray="5 4" fill="none"/>'
+        f'<text x="{WIDTH - 8}" y="{y - 4}" text-anchor="end">floor {floor:.4f}</text>'
+    )
 
 
 class TrainingDemo(Demo):
