@@ -1,6 +1,7 @@
 """What all tests share: one thread, repeatable examples, a browser, and a report of sizes."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -12,6 +13,8 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+# A shell that runs the tests in the background has Ctrl-C ignored, also by what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # The same examples on every machine: a failure in CI is a failure at home.
 hypothesis.settings.register_profile("labkit", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("labkit")
