@@ -241,13 +241,6 @@ def test_bfloat16_autocast_is_close() -> None:
     going_on.hidden.float().sum().backward()
 
 
-@pytest.mark.slow
-def test_compiled_it_is_the_same() -> None:
-    model = AWDLSTM(SMALL).eval()
-    compiled = torch.compile(model, backend="aot_eager")
-    torch.testing.assert_close(compiled(tokens()).hidden, model(tokens()).hidden)
-
-
 def test_what_cannot_be_read_is_refused() -> None:
     model = AWDLSTM(SMALL)
     with pytest.raises(ValueError, match=r"real\(tokens, pad\)"):

@@ -203,13 +203,6 @@ def test_bfloat16_autocast_is_close() -> None:
     torch.testing.assert_close(states.hidden.float(), expected, atol=0.05, rtol=0)
 
 
-@pytest.mark.slow
-def test_compiled_it_is_the_same() -> None:
-    elmo = model()
-    compiled = torch.compile(elmo, backend="aot_eager")
-    torch.testing.assert_close(compiled(tokens()).hidden, elmo(tokens()).hidden)
-
-
 def test_what_cannot_be_read_is_refused() -> None:
     elmo = model()
     with pytest.raises(ValueError, match="nothing to spell"):

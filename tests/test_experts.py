@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from labkit.blocks import Experts, FeedForward, LanguageModel, balance, routed
 from labkit.chance import Chance
@@ -126,14 +125,6 @@ def test_bfloat16_autocast_is_close() -> None:
     # A position on the edge between two experts may go to the other one.
     far = (found.float() - expected).abs().amax(-1) > 0.05
     assert float(far.float().mean()) < 0.1
-
-
-@pytest.mark.slow
-def test_compiled_it_is_the_same() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(Experts(6, 8, 4), nn.LayerNorm(6))
-    x = torch.randn(3, 5, 6)
-    torch.testing.assert_close(torch.compile(model, backend="aot_eager")(x), model(x))
 
 
 def test_more_experts_than_there_are_cannot_be_used() -> None:

@@ -160,14 +160,6 @@ def test_bfloat16_autocast_is_close() -> None:
     torch.testing.assert_close(states.hidden.float(), expected, atol=0.1, rtol=0)
 
 
-@pytest.mark.slow
-def test_compiled_it_is_the_same() -> None:
-    net = model(torch.float32)
-    compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
-    given = {"source_BK": words(3, 5, 1), "source_mask": real_keys(REAL)}
-    torch.testing.assert_close(compiled(words(), **given).hidden, net(words(), **given).hidden)
-
-
 def test_one_source_and_only_one() -> None:
     net, source = model(), words(3, 5, 1)
     with pytest.raises(ValueError, match="give either source_BK"):
