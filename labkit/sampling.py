@@ -160,13 +160,13 @@ class Reader:
     """Feeds a model word by word, with its memory: keys and values, segments, or a state."""
 
     def __init__(self, model: Any) -> None:
-        self.model, self.memory, self.read = model, (), 0
-        self.context: int | None = getattr(model.backbone.config, "context", None)
+        self.model = model
+        self.memory: Any = ()
 
     def next_word(self, tokens_BT: Tensor) -> Tensor:
         """Read on, and score the word that comes next [B, V]."""
         states = self.model.backbone(tokens_BT, memory=self.memory)
-        self.memory, self.read = states.memory, self.read + tokens_BT.shape[1]
+        self.memory = states.memory
         return self.model.head(states.hidden[:, -1]).float()
 
     def select(self, rows: Tensor) -> None:
@@ -292,23 +292,19 @@ def sample(
     many = [prompt for prompt in prompts for _ in range(samples)]
     written: list[list[int]] = [[] for _ in many]
     said = [0.0] * len(many)
-    stopped = [False] * len(many)
+    stopped, done = [False] * len(many), [False] * len(many)
     for step in steps(model, many, settings, seed=seed, explain=False):
         tokens, log_p, new = (part.tolist() for part in step[1:])
         for row, text in enumerate(written):
-            if new[row] and not stopped[row] and len(text) < settings.length:
+            if new[row] and not done[row]:
                 text.append(tokens[row])
                 said[row] += log_p[row]
                 stopped[row] = tokens[row] in settings.stop
-        if all(map(_done, written, stopped, [settings.length] * len(many))):
+                done[row] = stopped[row] or len(text) == settings.length
+        if all(done):
             break
     made = [Sample(*parts) for parts in zip(written, said, stopped, strict=True)]
     return [made[i : i + samples] for i in range(0, len(made), samples)]
-
-
-def _done(text: list[int], stopped: bool, length: int) -> bool:
-    """Whether nothing more is to be written here."""
-    return stopped or len(text) >= length
 
 
 # ---- the best text -----------------------------------------------------------------------------
@@ -337,7 +333,7 @@ def beam(
     for new in range(settings.length):
         stages = dict(settings.stages(logits_BV, text_BT, torch.full_like(score_B, new)))
         total_BV = score_B[:, None] + list(stages.values())[-1].log_softmax(dim=-1)
-        # Of twice as many, at least `beams` do not stop, unless every word is a stop word.
+        # Each text can stop once for each stop word, so `beams` of so many go on, if any can.
         wanted = min(beams * (1 + len(settings.stop)), total_BV.numel())
         best, where = total_BV.flatten().topk(wanted)
         vocabulary = total_BV.shape[1]
@@ -351,6 +347,7 @@ def beam(
             else:
                 going.append(i)
         if not going:
+            text_BT, score_B = text_BT[:0], score_B[:0]
             break
         chosen = where[going]
         rows_B = chosen // vocabulary

@@ -322,3 +322,14 @@ def test_a_broken_model_is_named_as_such(broken):
     model.backbone.token.weight.data[5] = broken
     with pytest.raises(ValueError, match="NaN or infinite"):
         sample(model, [[1, 5]], Sampling(length=3))
+
+
+@pytest.mark.parametrize("place", [0, 4])
+def test_a_beam_in_which_every_text_has_stopped_ends_there(place):
+    """With one allowed word a step the search is greedy: the stop word leaves nothing to go on."""
+    model = gpt()
+    best = sample(model, [[1]], GREEDY)[0][0].tokens
+    stop = best[place]
+    end = best.index(stop) + 1
+    found = beam(model, [1], Sampling(temperature=0.0, length=8, stop=(stop,)), beams=2)
+    assert [(text.tokens, text.stopped) for text in found] == [(best[:end], True)]
