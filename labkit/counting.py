@@ -8,6 +8,7 @@ attention), `counted_flop` (every matrix product of the built model).  Every nam
 import copy
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -167,6 +168,18 @@ def attention_share(shape: Shape) -> float:
     )
 
 
+def has_experts(model: nn.Module) -> bool:
+    """Whether what a model computes depends on the text, so that it must be run to be counted."""
+    return any(isinstance(module, Experts) for module in model.modules())
+
+
+@contextmanager
+def products() -> Iterator[FlopCounterMode]:
+    """Count the operations of all matrix products within, those of attention as plain products."""
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        yield counter
+
+
 def counted_flop(model: nn.Module, tokens_BT: Tensor, *, training: bool = True) -> int:
     """Operations of all matrix products of one pass, counted as torch computes them.
 
@@ -174,9 +187,9 @@ def counted_flop(model: nn.Module, tokens_BT: Tensor, *, training: bool = True) 
     must be run, since what it computes depends on the text.  Attention is counted as two plain
     products: the fused kernels of some processors are not counted at all.
     """
-    if not any(isinstance(module, Experts) for module in model.modules()):
+    if not has_experts(model):
         model, tokens_BT = copy.deepcopy(model).to("meta"), tokens_BT.to("meta")
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+    with products() as counter:
         output = model(tokens_BT)
         output = getattr(output, "hidden", output)
         if training:

@@ -87,7 +87,8 @@ def in_pieces(
         scores.exp_().scatter_add_(1, targets, scores.new_full(targets.shape, -1))
         scores *= upstream_N[piece, None]
         torch.mm(scores, words_VD, out=d_hidden[piece])
-        d_words.addmm_(scores.t(), some)
+        # Not addmm_, which torch's counter of operations does not know.
+        torch.addmm(d_words, scores.t(), some, out=d_words)
         if d_bias is not None:
             d_bias += scores.sum(dim=0)
     return losses_N, (d_hidden, d_words, d_bias)

@@ -9,8 +9,8 @@ from functools import cache
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
+from labkit.counting import has_experts, products
 from labkit.distributed import Answer
 from labkit.objectives import Objective, Questions
 
@@ -18,16 +18,18 @@ from labkit.objectives import Objective, Questions
 def counted_operations(model: nn.Module, objective: Objective, questions: Questions) -> float:
     """Operations of all matrix products of one answer and the way back.
 
-    Counted on the meta device, where nothing is computed and nothing stored.
+    Counted on the meta device, where nothing is computed and nothing stored; a mixture of experts
+    is run where it is, on leaves of its own that take the gradients.
     """
     step = Answer(model, objective)
+    where = next(model.parameters()).device if has_experts(model) else torch.device("meta")
     # Each weight once: a head that shares the embedding's is tied to it again by the call.
-    state = {name: buffer.to("meta") for name, buffer in step.named_buffers()}
+    state = {name: buffer.to(where) for name, buffer in step.named_buffers()}
     for name, parameter in step.named_parameters():
-        state[name] = parameter.detach().to("meta").requires_grad_(parameter.requires_grad)
+        state[name] = parameter.detach().to(where).requires_grad_(parameter.requires_grad)
     # A compiled model is counted as it stands in the source.
-    with torch.compiler.set_stance("force_eager"), FlopCounterMode(display=False) as counter:
-        arguments = (questions.to("meta"), None, questions.counts)
+    with torch.compiler.set_stance("force_eager"), products() as counter:
+        arguments = (questions.to(where), None, questions.counts)
         loss, _ = torch.func.functional_call(step, state, arguments)
         loss.backward()
     return float(counter.get_total_flops())

@@ -42,6 +42,7 @@ from labkit.plans import Plan
 from labkit.plots import loss_line, loss_picture
 from labkit.resuming import _named, snapshot
 from labkit.schedules import Stages, non_monotone
+from labkit.speed import counted_operations
 from labkit.tokenizers import Tokenizer, Vocabulary
 from labkit.trainer import Report, Trainer, evaluate
 
@@ -995,3 +996,14 @@ def test_auto_takes_16_bits_on_a_cpu_for_wide_models_only(monkeypatch):
     assert computing.precision_of(auto, cpu, 256) == torch.float32
     backbone = GPT(GPTConfig(9, width=256, layers=1, heads=4, context=8))
     assert computing.width_of(LanguageModel(backbone, NextWord(backbone.token))) == 256
+
+
+def test_a_mixture_of_experts_can_be_measured_too():
+    torch.manual_seed(0)
+    backbone = GPT(GPTConfig(20, width=16, layers=1, heads=2, context=16, dropout=0.0, experts=4))
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    batch = Batch.of(torch.randint(0, 20, (2, 9)))
+    questions = NextToken().ask(batch, Chance(0, 0, batch.rows))
+    counted = counted_operations(model, NextToken(), questions)
+    assert counted == counted_flop(copy.deepcopy(model), batch.tokens[:, :-1])
+    assert all(parameter.grad is None for parameter in model.parameters())
