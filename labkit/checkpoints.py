@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import threading
 import warnings
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import Tensor
+
+from labkit.disk import to_disk
 
 MANIFEST = "manifest.json"
 NAME = re.compile(r"step-(\d{8,})")
@@ -69,12 +70,12 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
             files[name] = _sealed(draft / name)
         content = {"step": snapshot.step, "facts": snapshot.facts, "files": files}
         (draft / MANIFEST).write_bytes(_manifest(content))
-        _to_disk(draft / MANIFEST)
-        _to_disk(draft)
+        to_disk(draft / MANIFEST)
+        to_disk(draft)
         if target.exists():
             remove(target)
         draft.rename(target)
-        _to_disk(folder)
+        to_disk(folder)
     except SafetensorError as problem:
         # The library says "I/O error" in its own words where the disk is full.
         raise OSError(str(problem)) from problem
@@ -244,23 +245,12 @@ def _free(folder: Path) -> str:
 
 def _sealed(path: Path) -> dict[str, Any]:
     """Force a file to the disk, and give its size and checksum."""
-    _to_disk(path)
+    to_disk(path)
     with path.open("rb") as file:
         return {
             "bytes": path.stat().st_size,
             "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
         }
-
-
-def _to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, survive a loss of power."""
-    if path.is_dir() and sys.platform == "win32":
-        return
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _manifest(content: dict[str, Any]) -> bytes:

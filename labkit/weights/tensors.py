@@ -22,6 +22,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from labkit.disk import to_disk
+
 MAX_HEADER = 100_000_000
 """The longest header that safetensors itself allows, in bytes."""
 
@@ -252,20 +254,10 @@ def replacing(path: Path) -> Iterator[Path]:
     left = list(path.parent.glob(".*.part"))
     try:
         yield part
-        _sync(part)
+        to_disk(part)
         os.replace(part, path)
-        if os.name == "posix":
-            _sync(path.parent)
+        to_disk(path.parent)
         for old in left:
             old.unlink(missing_ok=True)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk itself."""
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
