@@ -24,6 +24,7 @@ from labkit.models.rnn import (
     RecurrentConfig,
 )
 from labkit.models.transformer import Transformer, TransformerConfig
+from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 
 V = 12
 WORDS = [chr(97 + i) * (1 + i % 4) for i in range(V)]
@@ -38,6 +39,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "GPT": lambda: GPT(GPTConfig(V, width=8, layers=2, heads=2, context=16, norm_first=False)),
     "GPT-3": lambda: GPT(GPTConfig(V, width=8, layers=2, heads=2, context=16, band=3)),
     "experts": lambda: GPT(GPTConfig(V, width=8, layers=1, heads=2, context=16, experts=3)),
+    "word vectors": lambda: WordVectors(WordVectorsConfig(V, width=8)),
     "bag of words": lambda: Bag(BagConfig(V, width=8)),
     "CNN": lambda: Convolutions(ConvolutionsConfig(V, width=8)),
     "Elman": lambda: Recurrent(RecurrentConfig(V, width=8, cell="elman")),
