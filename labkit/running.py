@@ -22,8 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit import __version__
-from labkit.paths import PACKAGE, data_path
+from labkit.paths import PACKAGE, code_version
 
 # Where the notebook that runs writes what it records: `labkit.sweeps.record` reads this name.
 RECORD = "LABKIT_RECORD"
@@ -178,20 +177,6 @@ class Ran(NamedTuple):
 
     row: Row
     notebook: str
-
-
-def code_version() -> str:
-    """Return the version of the package and a hash of its code and data.
-
-    In a checkout both change while the version stays; old results are then not those of the new.
-    """
-    digest = hashlib.sha256()
-    for root, pattern in ((PACKAGE, "*.py"), (data_path(), "*")):
-        for path in sorted(root.rglob(pattern)):
-            if path.is_file() and "__pycache__" not in path.parts:
-                digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
-                digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return f"{__version__}+{digest.hexdigest()[:12]}"
 
 
 def cores() -> int:
