@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
-FENCED = re.compile(rf"^([ \t]*){BEGIN}[^\n]*\n(.*?)^[ \t]*{END}[^\n]*(\n|\Z)", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(
+    rf"^([ \t]*){BEGIN}[^\n]*\n(.*?)^[ \t]*{END}[^\n]*(\n|\Z)", re.DOTALL | re.MULTILINE
+)
 
 
-class NotYet(AssertionError):
+class NotYet(AssertionError):  # noqa: N818
     """An answer that is missing or not right."""
 
     def _render_traceback_(self) -> list[str]:

@@ -16,7 +16,8 @@ PACKAGE = ROOT / "labkit"
 
 # A module imports only from its own floor or from lower ones.
 FLOORS = [
-    "disk paths cache chance hiding masking positions dropout softmax subwords tokenizers signals world",
+    "disk paths cache chance hiding masking positions dropout softmax subwords tokenizers signals "
+    "world",
     "attention corpus schedules",
     "blocks heads recurrence",
     "models",
