@@ -6,9 +6,10 @@ step, and each rank takes its rows of the same batch. Read `Batches` first.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -17,11 +18,13 @@ from torch import Tensor
 
 from labkit.chance import Chance, shuffled
 from labkit.corpus.batch import Batch
-from labkit.corpus.rows import Span, frame, lay_out, unmark
+from labkit.corpus.rows import Rows, Span, frame, lay_out, unmark
 from labkit.corpus.tokens import Tokens
 
 # Labelled examples are sorted by length among those of so many batches.
 BUCKETS = 64
+# Padded rows of so many tokens are laid out at one go, if they are those of more than one step.
+AHEAD = 2**16
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -202,34 +205,88 @@ class Streams(Batches):
 
 
 @dataclass(frozen=True, eq=False)
-class Examples(Batches):
-    """One row for each document, padded: [CLS] text [SEP], or [CLS] text [SEP] text [SEP].
+class LaidOut(Batches):
+    """Rows of one text or two, padded; those of some steps are laid out at one go.
 
-    Texts that are too long are cut. `bucketed` puts rows of similar lengths together, so that
-    there is little padding. Without `framed` a row is the bare document with its separator.
+    A small batch takes longer to be asked for than to be made. Which steps share the work depends
+    on their numbers alone, and each gets copies: so a batch is still a function of its step.
     """
 
     tokens: Tokens
     length: int
-    bucketed: bool = True
-    framed: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.length < 5:
             raise ValueError(f"length is {self.length}: give at least 5")
 
+    @abstractmethod
+    def lay_out(self, examples: Tensor, chances: Sequence[Chance]) -> Rows:
+        """The rows of these examples, those of the first chance, those of the second and so on."""
+
+    def rows_of(self, examples: Tensor, chance: Chance) -> Batch:
+        """The rows of these examples."""
+        return self.lay_out(examples, [chance]).batch(0, len(examples))
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step, the same whenever and wherever it is asked for."""
+        if step < 0:
+            raise ValueError(f"step is {step}: steps are counted from 0")
+        block, turn = divmod(step, self._together)
+        rows, edges = self._rows(block)
+        return rows.batch(edges[turn], edges[turn + 1])
+
+    @cached_property
+    def _together(self) -> int:
+        """How many steps are laid out at one go."""
+        return max(1, AHEAD // (self.batch * self.length))
+
+    @cached_property
+    def _rows(self) -> Callable[[int], tuple[Rows, list[int]]]:
+        return lru_cache(maxsize=2)(self._rows_of_block)
+
+    def _rows_of_block(self, block: int) -> tuple[Rows, list[int]]:
+        """The rows of some steps, and where those of each step begin and end."""
+        steps = range(block * self._together, (block + 1) * self._together)
+        examples = [self._examples(step) for step in steps]
+        chances = [
+            Chance(self.seed, step, torch.arange(len(some)))
+            for step, some in zip(steps, examples, strict=True)
+        ]
+        edges = [0, *accumulate(map(len, examples))]
+        return self.lay_out(torch.cat(examples), chances), edges
+
+
+@dataclass(frozen=True, eq=False)
+class Examples(LaidOut):
+    """One row for each document, padded: [CLS] text [SEP], or [CLS] text [SEP] text [SEP].
+
+    Texts that are too long are cut. `bucketed` puts rows of similar lengths together, so that
+    there is little padding. Without `framed` a row is the bare document with its separator.
+    """
+
+    bucketed: bool = True
+    framed: bool = True
+
     @property
     def size(self) -> int:
         """How many documents there are."""
         return self.tokens.documents
 
-    def rows_of(self, examples: Tensor, chance: Chance) -> Batch:
+    def lay_out(self, examples: Tensor, chances: Sequence[Chance]) -> Rows:
         """The documents with these numbers."""
-        a, b = self._spans(examples.numpy())
-        batch = lay_out(self.tokens, a, b, examples, self.length, framed=self.framed)
-        labels = torch.from_numpy(self.tokens.arrays.labels[examples.numpy()])
-        return replace(batch, labels=labels) if self.tokens.classes else batch
+        documents = examples.numpy()
+        a, b = self._spans(documents)
+        known = {"examples": documents}
+        if self.tokens.classes:
+            known["labels"] = self.tokens.arrays.labels[documents]
+        return lay_out(self.tokens, a, b, self.length, known, framed=self.framed)
+
+    @cached_property
+    def _two(self) -> bool:
+        """Whether all documents are two labelled texts."""
+        ends = self.tokens.arrays.document_ends
+        return bool(self.framed and self.tokens.classes and (np.diff(ends, prepend=0) == 2).all())
 
     def _spans(self, documents: NDArray[np.int64]) -> "tuple[Span, Span | None]":
         """The whole text of each document; or its two texts, where all have two labelled ones."""
@@ -238,7 +295,7 @@ class Examples(Batches):
         start, end = tokens.sentence_starts(first), tokens.arrays.sentence_ends[last - 1]
         if self.framed and tokens.end:
             end = end - 1
-        if not (self.framed and tokens.classes and (last - first == 2).all()):
+        if not self._two:
             return Span(start, end), None
         middle = tokens.arrays.sentence_ends[first]
         return Span(start, middle), Span(middle, end)
