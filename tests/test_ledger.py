@@ -8,8 +8,8 @@ import pytest
 
 from labkit import ledger
 from labkit.claims import claims
-from labkit.cli.claims import expect, store, table
-from labkit.ledger import Claim, Contrast, Measured, measure, text_of, verdict, verdict_of
+from labkit.cli.claims import expect, store
+from labkit.ledger import Claim, Contrast, Measured, measure, table, text_of, verdict, verdict_of
 
 
 @pytest.fixture(autouse=True)

@@ -39,7 +39,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
                  f"(the claims: {', '.join(known)})")  # fmt: skip
     chosen = {name: known[name] for name in args.names or known}
     if args.kept:
-        print(table([finding for finding in ledger.rows() if finding.id in chosen]))
+        print(ledger.table([finding for finding in ledger.rows() if finding.id in chosen]))
         return 0
     count = ledger.SEEDS[args.profile] if args.seeds is None else args.seeds
     if count < 1 or args.jobs < 1:
@@ -54,7 +54,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
             store(finding, folder, words)
         if args.expect and folder:
             expect(finding, folder)
-    print(table(findings))
+    print(ledger.table(findings))
     return 0 if len(findings) == len(chosen) else 1
 
 
@@ -86,26 +86,6 @@ def measure_all(
         for name, claim in chosen.items()
         if len(found[name]) == len(seeds)
     ]
-
-
-def table(findings: Sequence[Any]) -> str:
-    """The ledger as lines of text: each claim with what was seen of it, and the verdict."""
-    from labkit.ledger import figure_of
-
-    lines = []
-    for finding in findings:
-        lines.append(f"{finding.id}: {finding.verdict}")
-        lines.append(f"    {finding.says} ({finding.notebook}; {finding.where})")
-        for seen in finding.contrasts:
-            bounds = f"above {figure_of(seen.above)}" if seen.above > float("-inf") else ""
-            bounds += f" below {figure_of(seen.below)}" if seen.below is not None else ""
-            lines.append(
-                f"    {seen.says}: {figure_of(seen.value)} [{figure_of(seen.low)}, "
-                f"{figure_of(seen.high)}], must be {bounds.strip()}: {seen.verdict}"
-            )
-    verdicts = [finding.verdict for finding in findings]
-    counts = ", ".join(f"{verdicts.count(one)} {one}" for one in sorted(set(verdicts)))
-    return "\n".join([*lines, f"{len(findings)} claims: {counts or 'none'}"])
 
 
 def store(finding: Any, folder: Path, words: Sequence[str]) -> None:
