@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labkit.chance import Chance, first_bits, scaled
-from labkit.corpus.batches import LaidOut
+from labkit.corpus.padded import LaidOut
 from labkit.corpus.rows import Rows, Span, lay_out
 from labkit.corpus.tokens import NUMBER
 
