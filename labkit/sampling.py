@@ -19,6 +19,7 @@ from torch import Tensor
 
 from labkit.attention import KeysValues
 from labkit.chance import Chance
+from labkit.decoding import Decoder, can_decode
 
 NEVER = -math.inf
 
@@ -159,18 +160,28 @@ def check(logits_BV: Tensor) -> Tensor:
 class Reader:
     """Feeds a model word by word, with its memory: keys and values, segments, or a state."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Any, room: int) -> None:
+        self.model, self.room = model, room
         self.memory: Any = ()
+        self.decoder: Decoder | None = None
 
     def next_word(self, tokens_BT: Tensor) -> Tensor:
-        """Read on, and score the word that comes next [B, V]."""
+        """Read on, up to `room` words in all, and score the word that comes next [B, V]."""
+        if self.memory and tokens_BT.shape[1] == 1 and can_decode(self.model):
+            self.decoder, self.memory = Decoder(self.model, self.memory, self.room), ()
+        if self.decoder is not None:
+            return self.decoder.next_word(tokens_BT[:, 0]).float()
         states = self.model.backbone(tokens_BT, memory=self.memory)
         self.memory = states.memory
         return self.model.head(states.hidden[:, -1]).float()
 
-    def select(self, rows: Tensor) -> None:
-        """Go on with these rows of what was read."""
+    def select(self, rows: Tensor, since: int = 0) -> None:
+        """Go on with these rows of what was read, alike to those they replace before `since`."""
+        if self.decoder is not None and len(rows) == self.decoder.rows:
+            self.decoder.select(rows, since)
+            return
+        if self.decoder is not None:
+            self.decoder, self.memory = None, self.decoder.memory
         self.memory = select(self.memory, rows)
 
 
@@ -261,7 +272,7 @@ def steps(
     text_BT = torch.zeros(len(rows), longest + settings.length, dtype=torch.long).to(rows[0].device)
     for row, tokens in zip(text_BT, rows, strict=True):
         row[: len(tokens)] = tokens
-    reader, who = Reader(model), torch.arange(len(rows), device=text_BT.device)
+    reader, who = Reader(model, text_BT.shape[1]), torch.arange(len(rows), device=text_BT.device)
     logits_BV = reader.next_word(text_BT[:, :shortest])
     for place in range(shortest, longest + settings.length):
         new_B = lengths_B <= place
@@ -326,7 +337,7 @@ def beam(
     if beams < 1:
         raise ValueError(f"a beam of {beams} texts finds nothing: give at least 1")
     start = _as_rows([prompt], model, settings)[0]
-    reader, done = Reader(model), list[Sample]()
+    reader, done = Reader(model, len(start) + settings.length), list[Sample]()
     logits_BV = reader.next_word(start[None])
     text_BT = start[None]
     score_B = torch.zeros(1, device=start.device)
