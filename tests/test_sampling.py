@@ -127,7 +127,7 @@ def test_temperature_zero_is_the_best_word_and_tall_scores_do_not_overflow():
 def test_draws_follow_the_probabilities():
     shares = torch.tensor([0.5, 0.25, 0.15, 0.1, 0.0])
     n = 200_000
-    drawn = draw(shares.log().expand(n, -1), Chance(7, 0, torch.arange(n)))
+    drawn = draw(shares.log().expand(n, -1), Chance(7, 0, torch.arange(n)).uniform("word", 1)[:, 0])
     found = torch.bincount(drawn, minlength=5)
     assert found[4] == 0
     chi_square = ((found[:4] - n * shares[:4]) ** 2 / (n * shares[:4])).sum()
