@@ -126,7 +126,7 @@ def product(layer: nn.Linear, rows: int, *, bend: bool = False) -> Product:
         straight = partial(_times_vector, _along_the_longer_side(weight), bias)
     elif _packs(weight):
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
-        then = ("gelu", [], "tanh") if bend else ("none", [], "")
+        then: tuple[str, list[Any], str] = ("gelu", [], "tanh") if bend else ("none", [], "")
         return lambda x_BD: torch.ops.mkldnn._linear_pointwise(x_BD, packed, bias, *then)
     else:
         straight = partial(F.linear, weight=weight, bias=bias)

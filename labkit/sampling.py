@@ -177,11 +177,12 @@ class Reader:
 
     def select(self, rows: Tensor, since: int = 0) -> None:
         """Go on with these rows of what was read, alike to those they replace before `since`."""
-        if self.decoder is not None and len(rows) == self.decoder.rows:
-            self.decoder.select(rows, since)
+        decoder = self.decoder
+        if decoder is not None and len(rows) == decoder.rows:
+            decoder.select(rows, since)
             return
-        if self.decoder is not None:
-            self.decoder, self.memory = None, self.decoder.memory
+        if decoder is not None:
+            self.memory, self.decoder = decoder.memory, None
         self.memory = select(self.memory, rows)
 
 
@@ -276,7 +277,10 @@ def steps(
     who = torch.arange(len(rows), device=text_BT.device)
     uniform_BT = Chance(seed, 0, who).uniform("word", text_BT.shape[1])
     reader = Reader(model, text_BT.shape[1])
-    logits_BV = reader.next_word(text_BT[:, :shortest])
+    # Equal beginnings are read once: those of the samples of one prompt.
+    beginnings, alike_B = text_BT[:, :shortest].unique(dim=0, return_inverse=True)
+    logits_BV = reader.next_word(beginnings)[alike_B]
+    reader.select(alike_B)
     for place in range(shortest, longest + settings.length):
         new_B = lengths_B <= place
         stages = dict(settings.stages(logits_BV, text_BT[:, :place], place - lengths_B))
@@ -335,43 +339,51 @@ def beam(
 ) -> list[Sample]:
     """The best texts that a search `beams` wide finds, the best first.
 
-    Texts are compared by log p / length^length_penalty: 0 compares the sums, 1 the means.
+    Texts are compared by s / length^length_penalty, where s sums the log-probabilities of the words
+    after the filters: 0 compares sums, 1 means. The `log_probability` of a text that is found is
+    that of the model itself, which is s when no filter is on.
     """
     if beams < 1:
         raise ValueError(f"a beam of {beams} texts finds nothing: give at least 1")
-    start = _as_rows([prompt], model, settings)[0]
-    reader, done = Reader(model, len(start) + settings.length), list[Sample]()
-    logits_BV = reader.next_word(start[None])
-    text_BT = start[None]
-    score_B = torch.zeros(1, device=start.device)
-    for new in range(settings.length):
-        stages = dict(settings.stages(logits_BV, text_BT, torch.full_like(score_B, new)))
-        total_BV = score_B[:, None] + list(stages.values())[-1].log_softmax(dim=-1)
+    text_BT = _as_rows([prompt], model, settings)[0][None]
+    begin, done = text_BT.shape[1], list[tuple[float, Sample]]()
+    reader = Reader(model, begin + settings.length)
+    logits_BV = reader.next_word(text_BT)
+    score_B, own_B = (torch.zeros(1, device=text_BT.device) for _ in range(2))
+    for new in range(1, settings.length + 1):
+        *_, (_, last_BV) = settings.stages(logits_BV, text_BT, torch.full_like(score_B, new - 1))
+        total_BV = score_B[:, None] + last_BV.log_softmax(dim=-1)
+        own_BV = own_B[:, None] + logits_BV.log_softmax(dim=-1)
         # Each text can stop once for each stop word, so `beams` of so many go on, if any can.
-        wanted = min(beams * (1 + len(settings.stop)), total_BV.numel())
-        best, where = total_BV.flatten().topk(wanted)
-        vocabulary = total_BV.shape[1]
-        going: list[int] = []
-        for i, (score, place) in enumerate(zip(best.tolist(), where.tolist(), strict=True)):
+        best, where = total_BV.flatten().topk(
+            min(beams * (1 + len(settings.stop)), total_BV.numel())
+        )
+        rows, words = where // total_BV.shape[1], where % total_BV.shape[1]
+        texts = torch.cat([text_BT[rows], words[:, None]], dim=1)
+        own = own_BV.flatten()[where]
+        going = list[int]()
+        for i, (score, word) in enumerate(zip(best.tolist(), words.tolist(), strict=True)):
             if score == NEVER or len(going) == beams:
                 break
-            if place % vocabulary in settings.stop:
-                tokens = [*text_BT[place // vocabulary, len(start) :].tolist(), place % vocabulary]
-                done.append(Sample(tokens, score, True))
-            else:
+            if word in settings.stop or new == settings.length:
+                stopped = word in settings.stop
+                found = Sample(texts[i, begin:].tolist(), float(own[i]), stopped)
+                done.append((score / new**length_penalty, found))
+            if word not in settings.stop:
                 going.append(i)
-        if not going:
-            text_BT, score_B = text_BT[:0], score_B[:0]
+        if not going or new == settings.length:
             break
-        chosen = where[going]
-        rows_B = chosen // vocabulary
-        text_BT = torch.cat([text_BT[rows_B], (chosen % vocabulary)[:, None]], dim=1)
-        score_B = best[going]
-        if new + 1 < settings.length:
-            if not torch.equal(rows_B, torch.arange(len(logits_BV), device=rows_B.device)):
-                reader.select(rows_B)
-            logits_BV = reader.next_word(text_BT[:, -1:])
-    going_on = zip(text_BT[:, len(start) :].tolist(), score_B.tolist(), strict=True)
-    done += [Sample(tokens, score, False) for tokens, score in going_on]
-    done.sort(key=lambda text: -text.log_probability / len(text.tokens) ** length_penalty)
-    return done[:beams]
+        _follow(reader, text_BT, texts[going], rows[going])
+        text_BT, score_B, own_B = texts[going], best[going], own[going]
+        logits_BV = reader.next_word(text_BT[:, -1:])
+    return [text for _, text in sorted(done, key=lambda pair: -pair[0])][:beams]
+
+
+def _follow(reader: Reader, before: Tensor, after: Tensor, rows: Tensor) -> None:
+    """Let the memory of the rows that go on take the place of those that were there."""
+    if len(before) != len(after):
+        reader.select(rows)
+        return
+    moved = (before != after[:, :-1]).any(dim=0).tolist()
+    if any(moved):
+        reader.select(rows, since=moved.index(True))

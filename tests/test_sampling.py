@@ -333,3 +333,13 @@ def test_a_beam_in_which_every_text_has_stopped_ends_there(place):
     end = best.index(stop) + 1
     found = beam(model, [1], Sampling(temperature=0.0, length=8, stop=(stop,)), beams=2)
     assert [(text.tokens, text.stopped) for text in found] == [(best[:end], True)]
+
+
+def test_a_beam_sums_filtered_scores_and_tells_the_probability_of_the_model():
+    """Sharper scores change which text wins, and never how likely the model says it is."""
+    model, prompt = gpt(), [1, 2]
+    for how in (Sampling(length=6, temperature=0.5, top_k=7), Sampling(length=6, repetition=1.7)):
+        for text in beam(model, prompt, how, beams=3):
+            said = model(torch.tensor([prompt + text.tokens]))[0].log_softmax(-1).detach()
+            each = [float(said[1 + i, token]) for i, token in enumerate(text.tokens)]
+            assert text.log_probability == pytest.approx(sum(each), abs=1e-4)
