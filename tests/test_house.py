@@ -23,7 +23,7 @@ FLOORS = [
     "objectives published weights release_names transfer sampling filling prompting counting",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
     "plots finetuning costs cost_tables scaling bills leaks",
-    "ledger running sweeps demos figures",
+    "ledger running sweeps demos figures pages",
     "cli __main__",
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names.split()}

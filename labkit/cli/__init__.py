@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sweep": ("labkit.cli.sweeps", "command", "run one notebook at every point of a grid"),
     "course": ("labkit.cli.notebooks", "course", "run every notebook; measure time and memory"),
     "notebooks": ("labkit.cli.notebooks", "notebooks", "execute notebooks and store their outputs"),
+    "lecture": ("labkit.cli.lecture", "lecture", "a notebook as slides with live widgets"),
+    "site": ("labkit.cli.site", "site", "all notebooks as pages that need no server, no network"),
     "bench": ("labkit.cli.suite", "bench", "run the benchmarks, all or some"),
     "costs": ("labkit.cli.costs", "costs", "what it costs to train a model, or what money buys"),
     "pins": ("labkit.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
