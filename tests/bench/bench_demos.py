@@ -78,7 +78,7 @@ def main() -> None:
     turns = parser.parse_args().turns
     torch.set_num_threads(1)
     print("from a key or a click to new pixels, in ms        moves    p50    p95")
-    for name, found in latencies(turns).items():
+    for name, found in latencies(turns):
         low, high = statistics.median(found), statistics.quantiles(found, n=20)[-1]
         print(f"{name:<48} {len(found):6d} {low:6.0f} {high:6.0f}", flush=True)
     print("\nfrom state to HTML, the processor's own time")
