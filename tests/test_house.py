@@ -25,7 +25,7 @@ FLOORS = [
     "counting",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
     "plots finetuning recipes costs cost_tables scaling bills leaks",
-    "ledger exercises running sweeps figures",
+    "ledger exercises running sweeps figures pages",
     "claims demos",
     "cli __main__",
 ]
