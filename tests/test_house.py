@@ -22,7 +22,7 @@ FLOORS = [
     "blocks heads recurrence",
     "models",
     "objectives published weights release_names transfer decoding sampling filling prompting "
-    "counting",
+    "counting classifying",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
     "plots finetuning recipes costs cost_tables scaling bills leaks",
     "ledger exercises running sweeps figures pages",
