@@ -22,8 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit import __version__
-from labkit.paths import PACKAGE, data_path
+from labkit.paths import PACKAGE, code_version
 
 # Where the notebook that runs writes what it records: `labkit.sweeps.record` reads this name.
 RECORD = "LABKIT_RECORD"
@@ -180,20 +179,6 @@ class Ran(NamedTuple):
     notebook: str
 
 
-def code_version() -> str:
-    """Return the version of the package and a hash of its code and data.
-
-    In a checkout both change while the version stays; old results are then not those of the new.
-    """
-    digest = hashlib.sha256()
-    for root, pattern in ((PACKAGE, "*.py"), (data_path(), "*")):
-        for path in sorted(root.rglob(pattern)):
-            if path.is_file() and "__pycache__" not in path.parts:
-                digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
-                digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return f"{__version__}+{digest.hexdigest()[:12]}"
-
-
 def cores() -> int:
     """Return how many cores this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)
@@ -253,7 +238,6 @@ def _ran(point: Point, folder: Path, code: int) -> Ran:
 
 def blank(point: Point, error: str | None) -> Row:
     """Return the row of a point, as yet without results."""
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
     return Row(
         run=point.name,
         notebook=point.notebook,
@@ -264,8 +248,14 @@ def blank(point: Point, error: str | None) -> Row:
         seconds=0.0,
         peak_bytes=0,
         threads=max(1, cores() // point.side_by_side),
-        versions={"labkit": point.version, "python": platform.python_version(), **versions},
+        versions={"labkit": point.version, **versions()},
     )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what a result depends on, labkit's own apart."""
+    found = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
+    return {"python": platform.python_version(), **found}
 
 
 def main(folder: Path) -> None:

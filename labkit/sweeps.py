@@ -14,13 +14,13 @@ from concurrent.futures import CancelledError, Executor, Future, as_completed, w
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit.paths import code_version
 from labkit.running import (
     RECORD,
     Point,
     Ran,
     Row,
     blank,
-    code_version,
     end_runs,
     first_line,
     run_point,

@@ -16,15 +16,17 @@ PACKAGE = ROOT / "labkit"
 
 # A module imports only from its own floor or from lower ones.
 FLOORS = [
-    "disk paths chance hiding masking positions dropout softmax subwords tokenizers signals world",
+    "disk paths cache chance hiding masking positions dropout softmax subwords tokenizers signals "
+    "world",
     "attention corpus schedules",
     "blocks heads recurrence",
     "models",
     "objectives published weights release_names transfer decoding sampling filling prompting "
     "counting",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
-    "plots finetuning costs cost_tables scaling bills leaks",
-    "ledger running sweeps demos figures",
+    "plots finetuning recipes costs cost_tables scaling bills leaks",
+    "ledger exercises running sweeps figures pages",
+    "claims demos",
     "cli __main__",
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names.split()}

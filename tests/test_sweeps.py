@@ -18,7 +18,8 @@ import torch
 from labkit.cli import main
 from labkit.cli.parameters import ParameterError, checked_grid, listed
 from labkit.cli.sweeps import summary
-from labkit.running import RECORD, Point, Ran, Row, blank, code_version, cores, run_point
+from labkit.paths import code_version
+from labkit.running import RECORD, Point, Ran, Row, blank, cores, run_point
 from labkit.sweeps import (
     finished,
     keep,
