@@ -17,7 +17,6 @@ from labkit.heads import MaskedWord, NextWord
 from labkit.ledger import Claim, Contrast, Measured
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import Balanced, NextToken, Objective
-from labkit.recipes import CourseText
 from labkit.scaling_runs import (
     BATCH,
     LENGTH,
