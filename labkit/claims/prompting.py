@@ -318,6 +318,25 @@ def continued(
     return [tokenizer.pieces([t for t in text.tokens if t != end]) for [text] in written]
 
 
+def over_shares(
+    profile: str, seed: int, shares: Sequence[float] = (0.0, 0.5, 0.8, 0.9, 0.95, 1.0)
+) -> dict[float, tuple[float, float, float]]:
+    """For the nucleus of each share: means of possible, distinct, both; real text stands at -1."""
+    text = ordinary(profile, seed)
+    assert text.world is not None
+    model = reader(text, profile, seed)
+    starts, truth = openings(text.world, SIZES[profile]["tests"] // 4, seed)
+    every = {-1.0: truth}
+    for share in shares:
+        how = Sampling(top_p=share)
+        every[share] = continued(model, text.tokenizer, starts, how, seed)
+    found = {share: quality(texts, text.world) for share, texts in every.items()}
+    return {
+        share: (float(np.mean(q.possible)), float(np.mean(q.distinct)), float(np.mean(q.both)))
+        for share, q in found.items()
+    }
+
+
 def ways_to_write(profile: str, seed: int) -> Measured:
     """Sense and variety of texts written greedily, from the nucleus, and from the whole law."""
     text = ordinary(profile, seed)
