@@ -33,6 +33,8 @@ PANEL = (
 BAR = "#2f6fb3"
 # A word of ten thousand letters is no reason for a page as wide.
 BREAK = "overflow-wrap:anywhere"
+CHIP = "border:1px solid;border-radius:4px;padding:1px 5px"
+CENTRED = "text-align:center"
 
 
 class View(NamedTuple):
@@ -63,6 +65,8 @@ class Share(NamedTuple):
 def clean(text: str) -> str:
     """The text with nothing in it that no page can show: control characters, half characters."""
     kept = {"\n", "\t"}
+    if text.isprintable():
+        return text
     return "".join(
         "\ufffd" if unicodedata.category(c) in ("Cc", "Cs") and c not in kept else c for c in text
     )
@@ -135,11 +139,16 @@ def chips(tokens: Sequence[Chip]) -> View:
 
 def _chip(place: int, chip: Chip) -> str:
     ground, ink = COLOURS[chip.kind]
-    below = f'<br><small dir="ltr">{safe(chip.caption)}</small>' if chip.caption else ""
+    # A text has many chips: each says no more than it needs.
+    style = f"background:{ground};color:{ink};{CHIP}"
+    below = ""
+    if chip.caption:
+        below, style = f'<br><small dir="ltr">{safe(chip.caption)}</small>', f"{style};{CENTRED}"
+    if len(chip.token) > LONGEST_LABEL:
+        style += f";max-width:100%;{BREAK}"
     return (
-        f'<span data-place="{place}" data-kind="{chip.kind}" style="background:{ground};'
-        f"color:{ink};border:1px solid {ink};border-radius:4px;padding:1px 5px;text-align:center;"
-        f'max-width:100%;overflow-wrap:anywhere"><bdi>{safe(chip.token)}</bdi>{below}</span>'
+        f'<span data-place="{place}" data-kind="{chip.kind}" style="{style}">'
+        f"<bdi>{safe(chip.token)}</bdi>{below}</span>"
     )
 
 
