@@ -143,7 +143,10 @@ def attention_view(
     rows = [[f"{n} {name}", *most(shown[n], across)] for n, name in enumerate(names)]
     pieces = [
         heading(f"Layer {layer} of {len(layers)}, {who}{which}"),
-        note("Each row shares out 1 among what it looks at: the fuller the colour, the more."),
+        note(
+            "Each row shares out 1 among what it looks at; the fullest colour is "
+            f"{float(shown.max()):.3f}."
+        ),
         shades(shown, names, title="Attention", memory=past),
         table(["position", "looks most at", "share"], rows, name="most"),
     ]

@@ -267,15 +267,17 @@ def _turned(x: float, y: float, text: str) -> str:
 def shades(
     weights: torch.Tensor, words: Sequence[str], *, title: str, memory: Sequence[str] = ()
 ) -> View:
-    """A table of shares [Q, K] as squares: the darker, the more; first come remembered words."""
+    """A table of shares [Q, K] as squares: the fuller, the more; first come remembered words."""
     labels = [short(clean(word)) for word in words]
     shares = weights.tolist()
     columns = len(shares[0]) if shares else 0
+    # The largest share gets the full colour: where all is even, all would be pale.
+    top = max(float(weights.max()), 1e-9) if shares else 1.0
     across = [f"({short(clean(word))})" for word in memory] + labels
     margin = 8 + 8 * max((len(label) for label in across), default=0)
     squares = "".join(
         f'<rect x="{margin + x * CELL}" y="{margin + y * CELL}" width="{CELL}" height="{CELL}" '
-        f'fill="{BAR}" fill-opacity="{share:.3f}"/>'
+        f'fill="{BAR}" fill-opacity="{share / top:.3f}"/>'
         for y, row in enumerate(shares)
         for x, share in enumerate(row)
         if share >= 0.0005
@@ -288,7 +290,8 @@ def shades(
     ) + "".join(_turned(margin + x * CELL + 11, margin - 4, across[x]) for x in range(columns))
     width, height = margin + columns * CELL + 4, margin + len(shares) * CELL + 4
     html = (
-        f'<svg data-shades="{safe(title)}" role="img" aria-label="{safe(title)}" width="{width}" '
+        f'<svg data-shades="{safe(title)}" data-top="{top:.4f}" role="img" '
+        f'aria-label="{safe(title)}" width="{width}" '
         f'height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" '
         f'font-size="11" fill="currentColor">{squares}'
         f'<path d="{edge}{parted}" stroke="currentColor" fill="none"/>{names}</svg>'
