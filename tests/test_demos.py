@@ -43,13 +43,14 @@ from labkit.demos import (
 )  # fmt: skip
 from labkit.demos.attention import order_of as order_of_text
 from labkit.demos.attention import weights
-from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, grid, page, table
+from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, page, table
 from labkit.demos.masking import OBJECTIVES, PAIRS
 from labkit.demos.masks import asked_by_epoch
 from labkit.demos.reach import heard
 from labkit.demos.reading import label, read
 from labkit.demos.senses import reader
 from labkit.demos.source import coloured
+from labkit.demos.squares import grid
 from labkit.demos.training import Point
 from labkit.heads import MaskedWord, NextWord
 from labkit.ledger import Arm, Finding, Seen
@@ -743,7 +744,9 @@ def test_attention_is_that_of_the_model(tokenizer: Tokenizer) -> None:
         assert torch.allclose(shown, found[1][0, 0], atol=6e-3)
         mean = attention_view(TEXT, 2, 0, model, tokenizer)
         opacity = [float(o) for o in re.findall(r'fill-opacity="([\d.]+)"', mean.html)]
-        assert sum(opacity) == pytest.approx(17, abs=0.2)
+        [drawn] = harmless(mean).having("data-top")
+        assert sum(opacity) * float(drawn["data-top"] or 0) == pytest.approx(17, abs=0.2)
+        assert max(opacity) == 1
     with pytest.raises(ValueError, match="layers 1 to 2"):
         attention_view(TEXT, 3, 1, gpt(tokenizer), tokenizer)
 
