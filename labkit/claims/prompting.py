@@ -59,7 +59,7 @@ def ordinary(profile: str, seed: int) -> CourseText:
 def reader(text: CourseText, profile: str, seed: int, *, share: float = 1.0) -> LanguageModel:
     """A GPT that has read a share of the text, by the recipe of a run of that length."""
     sizes = SIZES[profile]
-    steps = max(1, round(share * sizes["steps"]))
+    steps = max(2, round(share * sizes["steps"]))
     model, _ = recipes.gpt(
         text, steps, seed=seed, width=sizes["width"], layers=sizes["layers"], length=LENGTH,
         batch=BATCH, rate=sizes["rate"],
@@ -176,7 +176,7 @@ def with_leak(text: CourseText, answers: Iterable[Words], seed: int) -> CourseTe
 
 
 def prompt_text(world: World, count: int, seed: int) -> tuple[Tokenizer, Tokens]:
-    """Documents of one relation each, "france : paris ; japan : tokyo .", in a vocabulary of theirs.
+    """Documents such as "france : paris ; japan : tokyo .", in a vocabulary of their own.
 
     In the ordinary text one word in fifty stands in such a document: a model of this size would
     have to read for an hour to learn from them.
