@@ -31,6 +31,8 @@ PANEL = (
     "padding:8px;line-height:1.4;font-family:sans-serif;overflow-x:auto"
 )
 BAR = "#2f6fb3"
+# A word of ten thousand letters is no reason for a page as wide.
+BREAK = "overflow-wrap:anywhere"
 
 
 class View(NamedTuple):
@@ -102,7 +104,7 @@ def beside(*pieces: View) -> View:
 def heading(title: str) -> View:
     """The title of what follows."""
     return View(
-        f'<div role="heading" aria-level="4" style="font-weight:600;margin-top:8px">'
+        f'<div role="heading" aria-level="4" style="font-weight:600;margin-top:8px;{BREAK}">'
         f"{safe(title)}</div>",
         clean(title),
     )
@@ -110,13 +112,14 @@ def heading(title: str) -> View:
 
 def note(text: str, name: str = "note") -> View:
     """A sentence; `name` is what a program finds it by."""
-    return View(f'<div data-note="{safe(name)}">{safe(text)}</div>', clean(text))
+    return View(f'<div data-note="{safe(name)}" style="{BREAK}">{safe(text)}</div>', clean(text))
 
 
 def problem(text: str) -> View:
     """What is wrong and what to do, in the place of a picture."""
     return View(
-        f'<div role="alert" style="border-left:4px solid;padding-left:8px">{safe(text)}</div>',
+        f'<div role="alert" style="border-left:4px solid;padding-left:8px;{BREAK}">'
+        f"{safe(text)}</div>",
         clean(text),
     )
 
@@ -164,7 +167,8 @@ def _cell(cell: str | Share, marked: bool) -> str:
     weight = "font-weight:600;" if marked else ""
     style = f'style="{weight}text-align:left;padding:0 8px"'
     if isinstance(cell, str):
-        return f"<td {style}><bdi>{safe(cell)}</bdi></td>"
+        broken = f' style="{BREAK}"' if len(cell) > 2 * LONGEST_LABEL else ""
+        return f"<td {style}><bdi{broken}>{safe(cell)}</bdi></td>"
     width = 0 if cell.value is None else round(100 * min(max(cell.value, 0.0), 1.0), 1)
     bar = (
         f'<span aria-hidden="true" style="display:inline-block;width:100px;vertical-align:middle">'
