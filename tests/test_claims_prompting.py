@@ -76,21 +76,21 @@ def test_the_answer_to_a_question_of_order_is_likelier_than_its_reverse(world):
         assert world.log_probability(words, start="sentence").sum() > -np.inf
 
 
-def test_quality_counts_sentences_that_can_be_said_and_are_said_once(world):
+def test_shares_count_sentences_that_can_be_said_and_are_said_once(world):
     [document] = world.sample(documents=1, seed=1, split="held_out")
     good = list(document.words[: document.words.index(".") + 1])
     bad = ["dog", "the", "the", "."]
-    found = prompting.quality([good, [*good, *bad], bad[:2], [*bad, "the"]], world)
+    found = prompting.shares([good, [*good, *bad], bad[:2], [*bad, "the"]], world)
     assert found.possible == [1.0, 0.5, 0.0, 0.0]
     assert found.distinct == [0.0, 0.0, 0.0, 0.0]
-    once = prompting.quality([good, bad], world)
+    once = prompting.shares([good, bad], world)
     assert once == ([1.0, 0.0], [1.0, 1.0], [1.0, 0.0])
 
 
 def test_real_text_makes_sense(world):
     starts, rest = prompting.openings(world, 12, 0)
     assert all(start[-1] == "." and len(rest[i]) == 30 for i, start in enumerate(starts))
-    assert np.mean(prompting.quality(rest, world).possible) == 1.0
+    assert np.mean(prompting.shares(rest, world).possible) == 1.0
 
 
 def test_what_is_written_goes_on_from_each_beginning_and_holds_no_separator():
