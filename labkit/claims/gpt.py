@@ -181,7 +181,9 @@ def gradient_sizes(model: LanguageModel, batch: Batch) -> torch.Tensor:
     """The sizes of all gradients of one batch, one number for each weight."""
     model.zero_grad()
     NextToken()(model, batch, Chance(0, 0, batch.rows)).loss.backward()
-    found = [weight.grad.flatten().abs() for weight in model.parameters() if weight.grad is not None]
+    found = [
+        weight.grad.flatten().abs() for weight in model.parameters() if weight.grad is not None
+    ]
     model.zero_grad()
     return torch.cat(found)
 
