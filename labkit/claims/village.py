@@ -1,0 +1,206 @@
+"""The small language of the experiments on BERT and its family, and models that learn it fast.
+
+`data/village` is a language like that of the course, with some two hundred words: a masked model
+of a hundred thousand parameters comes near its floor within a few hundred steps. Rows are single
+sentences (or pairs), so that a place says much. Read `encoder`, `cloze` and `sense_probe`.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.blocks import LanguageModel, initialise
+from labkit.corpus import Batch, Examples, from_documents, tokenize
+from labkit.heads import MaskedWord
+from labkit.models.bert import BERT, BERTConfig
+from labkit.objectives import MaskedToken
+from labkit.paths import data_path
+from labkit.tokenizers import Tokenizer
+from labkit.world import World, load_world
+from labkit.world.labelled import Example
+from labkit.world.sampling import Document
+
+LONGEST = 40
+"""Tokens of the longest row: two sentences and what frames them."""
+RATE = 1e-2
+
+
+@cache
+def village() -> World:
+    """The small language."""
+    return load_world(data_path("village"))
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    """Its words, each a token."""
+    return Tokenizer.words([" ".join(village().vocabulary[1:])])
+
+
+@cache
+def documents(split: str, words: int) -> tuple[Document, ...]:
+    """Documents of the language, always the same ones."""
+    return tuple(village().sample(words=words, split=split))
+
+
+@cache
+def sentences(split: str, words: int) -> tuple[tuple[str, ...], ...]:
+    """The sentences of these documents."""
+    return tuple(
+        tuple(document.words[a:z])
+        for document in documents(split, words)
+        for a, z in document.sentences
+    )
+
+
+def rows(texts: Sequence[Sequence[str]], *, batch: int = 64, seed: int = 0) -> Examples:
+    """[CLS] sentence [SEP], a row for each sentence."""
+    source = from_documents([" ".join(words) for words in texts])
+    return Examples(
+        tokenize(source, tokenizer(), end=False), batch=batch, length=LONGEST, seed=seed
+    )
+
+
+def masked(**choices: Any) -> MaskedToken:
+    """BERT's objective on this language."""
+    return MaskedToken(vocabulary=tokenizer().vocabulary, **choices)
+
+
+# ---- models
+
+
+def awake(model: nn.Module, std: float = 0.1) -> nn.Module:
+    """Draw first weights that suit a width of 64: those of BERT, 0.02, suit a width of 768.
+
+    Too small ones make attention a plain mean, which takes long to become anything else.
+    """
+    initialise(model, std)
+    with torch.no_grad():
+        model.backbone.position.weight.normal_(std=std)  # type: ignore[union-attr, operator]
+    return model
+
+
+def encoder(seed: int, *, width: int = 64, layers: int = 2, **sizes: Any) -> LanguageModel:
+    """A small BERT with its head for masked words, not yet trained."""
+    torch.manual_seed(seed)
+    config = BERTConfig(
+        len(tokenizer()), width, layers, heads=4, context=LONGEST, dropout=0.0, **sizes
+    )
+    backbone = BERT(config)
+    model = LanguageModel(backbone, MaskedWord(backbone.token, width))
+    awake(model)
+    return model
+
+
+# ---- what is measured
+
+
+class Blanks(NamedTuple):
+    """Sentences with one word asked of each, and the exact losses of the best model."""
+
+    batch: Batch
+    places: Tensor
+    """The asked place of each row, [CLS] being place 0."""
+    both: np.ndarray
+    """-log p(word | all other words)"""
+    left: np.ndarray
+    """-log p(word | the words before it)"""
+
+
+@cache
+def blanks(size: int) -> Blanks:
+    """The first held-out sentences, each with a word of it (never its full stop)."""
+    texts = sentences("held_out", 12 * size)[:size]
+    random = np.random.default_rng(0)
+    places = [int(random.integers(len(words) - 1)) for words in texts]
+    world = village()
+    numbers = [world.numbers(words) for words in texts]
+    requests: Any = [(text, [place], {}) for text, place in zip(numbers, places, strict=True)]
+    laws = world.laws(requests, "sentence")
+    both = [
+        -np.log(law[0, text[place]]) for law, text, place in zip(laws, numbers, places, strict=True)
+    ]
+    before = world.log_probabilities(numbers, start="sentence")
+    left = [-log[place] for log, place in zip(before, places, strict=True)]
+    [batch] = rows(texts, batch=size).once()
+    return Blanks(batch, 1 + torch.tensor(places), np.array(both), np.array(left))
+
+
+@torch.no_grad()
+def cloze(model: Any, asked: Blanks, *, hidden: bool = True) -> list[float]:
+    """How surprised a masked model is by the asked word of each sentence.
+
+    Each sentence has one [MASK]; or, without `hidden`, the word itself stands there.
+    """
+    batch, count = asked.batch, torch.arange(len(asked.batch))
+    tokens = batch.tokens.clone()
+    if hidden:
+        tokens[count, asked.places] = tokenizer().vocabulary.mask or 0
+    answers = states(model, tokens, batch.real)[count, asked.places]
+    targets = batch.tokens[count, asked.places]
+    losses: list[float] = model.head.losses_N(answers, targets).tolist()
+    return losses
+
+
+@torch.no_grad()
+def states(model: Any, tokens: Tensor, real: Tensor, **parts: Tensor) -> Tensor:
+    """The last states, padding left out of all."""
+    found: Tensor = model.backbone(tokens, mask=real[:, None, None, :], **parts).hidden
+    return found
+
+
+class Senses(NamedTuple):
+    """Sentences with an ambiguous word, where it stands, and which of its senses is meant."""
+
+    batch: Batch
+    places: Tensor
+    labels: Tensor
+    best: float
+    """The accuracy of the best classifier."""
+
+
+@cache
+def senses(split: str, size: int) -> Senses:
+    """Sentences with an ambiguous word, as many of each sense."""
+    drawn = village().labelled("sense", size, seed=1, split=split)
+    number = {label: i for i, label in enumerate(drawn.labels)}
+    examples: list[Example] = list(drawn)
+    [batch] = rows([one.words for one in examples], batch=len(examples)).once()
+    places = torch.tensor([1 + (one.position or 0) for one in examples])
+    labels = torch.tensor([number[one.label] for one in examples])
+    return Senses(batch, places, labels, drawn.best_accuracy)
+
+
+def sense_probe(model: Any, *, shown: int = 80, asked: int = 400) -> list[float]:
+    """1 where the sense of a word can be read from its frozen state, 0 where not.
+
+    The words stand in plain sentences, without any [MASK]; a linear map learns from a few of them
+    (4 of each sense) and is asked about others.
+    """
+    few, many = senses("train", shown), senses("held_out", asked)
+    read = [
+        states(model, one.batch.tokens, one.batch.real)[torch.arange(len(one.labels)), one.places]
+        for one in (few, many)
+    ]
+    return probe(read[0], few.labels, read[1], many.labels)
+
+
+def probe(known: Tensor, labels: Tensor, asked: Tensor, right: Tensor) -> list[float]:
+    """1 where a linear map, fitted to the labels of known states, is right about others.
+
+    Least squares with a penalty (ridge), solved exactly: nothing is trained, nothing is drawn.
+    """
+    mean, spread = known.mean(dim=0), known.std(dim=0) + 1e-3
+    known, asked = (
+        F.pad((part - mean) / spread, (0, 1), value=1.0).double() for part in (known, asked)
+    )
+    wanted = F.one_hot(labels).double()
+    penalty = 0.1 * len(known) * torch.eye(known.shape[1], dtype=torch.double)
+    weights = torch.linalg.solve(known.T @ known + penalty, known.T @ wanted)
+    found: list[float] = ((asked @ weights).argmax(dim=1) == right).double().tolist()
+    return found
