@@ -5,6 +5,7 @@ of a hundred thousand parameters comes near its floor within a few hundred steps
 sentences (or pairs), so that a place says much. Read `encoder`, `cloze` and `sense_probe`.
 """
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -15,15 +16,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.blocks import LanguageModel, initialise
-from labkit.corpus import Batch, Examples, from_documents, tokenize
+from labkit.corpus import Batch, Document, Examples, Tokens, from_documents, tokenize
+from labkit.corpus.tokens import Arrays
 from labkit.heads import MaskedWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.objectives import MaskedToken
 from labkit.paths import data_path
+from labkit.recipes import CourseText, course_text
 from labkit.tokenizers import Tokenizer
 from labkit.world import World, load_world
 from labkit.world.labelled import Example
-from labkit.world.sampling import Document
+from labkit.world.sampling import Document as Sampled
 
 LONGEST = 40
 """Tokens of the longest row: two sentences and what frames them."""
@@ -43,7 +46,7 @@ def tokenizer() -> Tokenizer:
 
 
 @cache
-def documents(split: str, words: int) -> tuple[Document, ...]:
+def documents(split: str, words: int) -> tuple[Sampled, ...]:
     """Documents of the language, always the same ones."""
     return tuple(village().sample(words=words, split=split))
 
@@ -71,6 +74,25 @@ def masked(**choices: Any) -> MaskedToken:
     return MaskedToken(vocabulary=tokenizer().vocabulary, **choices)
 
 
+def class_text(corpus: str, *, words: int, seed: int = 0) -> CourseText:
+    """The small language ("village"), or what `recipes.course_text` knows: a file of yours."""
+    if corpus != "village":
+        return course_text(corpus, words=words, held_out=4_000, seed=seed)
+    train, tests = documents("train", words), documents("held_out", 4_000)
+    spelled = [list(document.words) for document in tests]
+    parts = (tokenize(from_documents(part), tokenizer()) for part in (train, tests))
+    return CourseText(tokenizer(), *parts, spelled, village())
+
+
+def sentence_rows(tokens: Tokens, *, batch: int = 64, seed: int = 0) -> Examples:
+    """[CLS] sentence [SEP], a row for each sentence of a text that is tokens already."""
+    ends = tokens.arrays.sentence_ends
+    count = len(ends)
+    arrays = Arrays(tokens.arrays.marked, ends, np.arange(1, count + 1), np.full(count, -1))
+    alone = Tokens(arrays, tokens.vocabulary, (), end=False)
+    return Examples(alone, batch=batch, length=LONGEST, seed=seed)
+
+
 # ---- models
 
 
@@ -85,12 +107,13 @@ def awake(model: nn.Module, std: float = 0.1) -> nn.Module:
     return model
 
 
-def encoder(seed: int, *, width: int = 64, layers: int = 2, **sizes: Any) -> LanguageModel:
+def encoder(
+    seed: int, *, vocabulary: int | None = None, width: int = 64, layers: int = 2, **sizes: Any
+) -> LanguageModel:
     """A small BERT with its head for masked words, not yet trained."""
     torch.manual_seed(seed)
-    config = BERTConfig(
-        len(tokenizer()), width, layers, heads=4, context=LONGEST, dropout=0.0, **sizes
-    )
+    words = vocabulary or len(tokenizer())
+    config = BERTConfig(words, width, layers, heads=4, context=LONGEST, dropout=0.0, **sizes)
     backbone = BERT(config)
     model = LanguageModel(backbone, MaskedWord(backbone.token, width))
     awake(model)
@@ -152,6 +175,34 @@ def states(model: Any, tokens: Tensor, real: Tensor, **parts: Tensor) -> Tensor:
     """The last states, padding left out of all."""
     found: Tensor = model.backbone(tokens, mask=real[:, None, None, :], **parts).hidden
     return found
+
+
+SPAM = (
+    "{praise} {dish} and {praise} {fish} in the {shop} .",
+    "the {shop} had {praise} {spice} for the {player} .",
+    "we had a {praise} {vehicle} for the {shop} .",
+    "the {dish} of the {shop} was {praise} and {praise} .",
+)
+
+
+def spam(size: int, seed: int, *, split: str = "train") -> Examples:
+    """Short messages: advertising from a few patterns (label 1), ordinary sentences (label 0)."""
+    random = np.random.default_rng([seed, split == "train"])
+    lists = village().grammar.lists
+
+    def filled(slot: re.Match[str]) -> str:
+        fillers = lists[slot[1]]
+        return " ".join(t.word for t in fillers[int(random.integers(len(fillers)))].tokens)
+
+    patterns = [SPAM[int(random.integers(len(SPAM)))] for _ in range(size // 2)]
+    known = sentences(split, 20_000)
+    chosen = random.choice(len(known), size=size - size // 2, replace=False)
+    texts = [re.sub(r"{(\w+)}", filled, pattern) for pattern in patterns]
+    texts += [" ".join(known[i]) for i in chosen]
+    labels = [1] * len(patterns) + [0] * len(chosen)
+    found = [Document((text,), label) for text, label in zip(texts, labels, strict=True)]
+    tokens = tokenize(from_documents(found), tokenizer(), end=False)
+    return Examples(tokens, batch=min(32, size), length=LONGEST, seed=seed)
 
 
 class Senses(NamedTuple):
