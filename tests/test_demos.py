@@ -705,7 +705,7 @@ def test_attention_is_that_of_the_model(tokenizer: Tokenizer) -> None:
     batch = read(TEXT, tokenizer)
     assert batch is not None
     for model, seen in ((gpt(tokenizer), causal(17)), (bert(tokenizer), torch.ones(17, 17) > 0)):
-        found = weights(model, batch.tokens)
+        found = weights(model, batch.tokens)["as an encoder"]
         assert [tuple(layer.shape) for layer in found] == [(1, 2, 17, 17)] * 2
         assert torch.allclose(found[0].sum(dim=-1), torch.ones(1, 2, 17))
         assert bool(((found[0] > 0) == seen).all())

@@ -185,12 +185,26 @@ def _aligned(rows: list[list[str]]) -> str:
 # ---- who may look at whom ----------------------------------------------------------------------
 
 
-def grid(mask: torch.Tensor, words: Sequence[str], *, title: str) -> View:
-    """A mask [Q, K] as squares: a row for each query, filled where it may look at the key."""
+LOOKS = "a filled square says that the row may look at the column"
+
+
+def grid(
+    mask: torch.Tensor,
+    words: Sequence[str],
+    *,
+    title: str,
+    down: Sequence[str] | None = None,
+    filled: str = LOOKS,
+) -> View:
+    """A mask [Q, K] as squares: a row for each query, filled where it may look at the key.
+
+    The rows are called like the columns, or as `down` says.
+    """
     seen = mask[:DRAWN, :DRAWN].tolist()
-    labels = [short(clean(word)) for word in words[:DRAWN]]
+    across = [short(clean(word)) for word in words[:DRAWN]]
+    labels = across if down is None else [short(clean(word)) for word in down[:DRAWN]]
     rows, columns = len(seen), len(seen[0]) if seen else 0
-    margin = 8 + 8 * max((len(label) for label in labels), default=0)
+    margin = 8 + 8 * max(map(len, [*labels, *across]), default=0)
     squares = "".join(
         f"M{margin + start * CELL} {margin + y * CELL}h{(end - start) * CELL}v{CELL}H"
         f"{margin + start * CELL}z"
@@ -203,10 +217,10 @@ def grid(mask: torch.Tensor, words: Sequence[str], *, title: str) -> View:
     )
     names = "".join(
         _label(margin - 4, margin + y * CELL + 11, labels[y], "end") for y in range(rows)
-    ) + "".join(_turned(margin + x * CELL + 11, margin - 4, labels[x]) for x in range(columns))
+    ) + "".join(_turned(margin + x * CELL + 11, margin - 4, across[x]) for x in range(columns))
     width, height = margin + columns * CELL + 4, margin + rows * CELL + 4
     left_out = f" The first {DRAWN} of {len(words)} positions." if len(words) > DRAWN else ""
-    said = f"{clean(title)}: a filled square says that the row may look at the column.{left_out}"
+    said = f"{clean(title)}: {filled}.{left_out}"
     html = (
         f"<div>{safe(said)}</div>"
         f'<svg data-mask="{safe(title)}" role="img" aria-label="{safe(said)}" width="{width}" '
@@ -237,13 +251,14 @@ def _turned(x: float, y: float, text: str) -> str:
     return f'<text x="{x}" y="{y}" transform="rotate(-90 {x} {y})">{safe(text)}</text>'
 
 
-def shades(weights: torch.Tensor, words: Sequence[str], *, title: str) -> View:
-    """A table of shares [Q, K] as squares: the darker, the more; the words of the last K."""
+def shades(
+    weights: torch.Tensor, words: Sequence[str], *, title: str, memory: Sequence[str] = ()
+) -> View:
+    """A table of shares [Q, K] as squares: the darker, the more; first come remembered words."""
     labels = [short(clean(word)) for word in words]
     shares = weights.tolist()
     columns = len(shares[0]) if shares else 0
-    # Columns before those of the text are what is remembered.
-    across = ["memory"] * (columns - len(labels)) + labels
+    across = [f"({short(clean(word))})" for word in memory] + labels
     margin = 8 + 8 * max((len(label) for label in across), default=0)
     squares = "".join(
         f'<rect x="{margin + x * CELL}" y="{margin + y * CELL}" width="{CELL}" height="{CELL}" '
@@ -253,6 +268,8 @@ def shades(weights: torch.Tensor, words: Sequence[str], *, title: str) -> View:
         if share >= 0.0005
     )
     edge = f"M{margin} {margin}h{columns * CELL}v{len(shares) * CELL}h{-columns * CELL}z"
+    # A line between what is remembered and the text itself.
+    parted = f"M{margin + len(memory) * CELL} {margin}v{len(shares) * CELL}" if memory else ""
     names = "".join(
         _label(margin - 4, margin + y * CELL + 11, labels[y], "end") for y in range(len(shares))
     ) + "".join(_turned(margin + x * CELL + 11, margin - 4, across[x]) for x in range(columns))
@@ -261,7 +278,7 @@ def shades(weights: torch.Tensor, words: Sequence[str], *, title: str) -> View:
         f'<svg data-shades="{safe(title)}" role="img" aria-label="{safe(title)}" width="{width}" '
         f'height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" '
         f'font-size="11" fill="currentColor">{squares}'
-        f'<path d="{edge}" stroke="currentColor" fill="none"/>{names}</svg>'
+        f'<path d="{edge}{parted}" stroke="currentColor" fill="none"/>{names}</svg>'
     )
     wide = max((len(label) for label in labels), default=0)
     lines = (

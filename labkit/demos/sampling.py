@@ -14,12 +14,14 @@ import torch
 from labkit.demos.base import Demo, slider, text_box, whole_slider
 from labkit.demos.drawing import Chip, Share, View, chips, heading, note, page, problem, table
 from labkit.demos.likelihood import Text, likelihoods
-from labkit.demos.reading import evaluating, label, written
-from labkit.sampling import Sampling, Step, sample, steps
+from labkit.demos.reading import evaluating, label, labels, written
+from labkit.sampling import Sampling, Step, beam, sample, steps
 from labkit.tokenizers import Tokenizer
 from labkit.world import World
 
 SHOWN = 12
+AHEAD = 8
+"""How many words a beam looks ahead: more would make a hand wait."""
 
 
 def text_of(prompt: str, new: Sequence[int], tokenizer: Tokenizer) -> Text:
@@ -57,6 +59,7 @@ def sampling_view(
     seed: int = 0,
     world: World | None = None,
     start: str = "document",
+    beams: int = 0,
 ) -> View:
     """The text so far, the law of its next word through each filter, and how likely it all is."""
     text = text_of(prompt, new, tokenizer)
@@ -73,6 +76,9 @@ def sampling_view(
         step = next_step(model, text.tokens, settings, seed)
         pieces += [heading("The next word"), law_table(step, tokenizer)]
         pieces += [note(line, "formula") for line in formulas(step, settings, tokenizer)]
+        if beams:
+            pieces += [heading(f"What a beam of {beams} finds"),
+                       found_by_beam(model, text.tokens, settings, beams, tokenizer)]  # fmt: skip
     pieces += [heading("How likely is the text (log p, in nats)")]
     pieces.append(likelihoods(text, said, tokenizer, world, start))
     return page("sampling", *pieces)
@@ -149,6 +155,26 @@ def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
     return lines
 
 
+def found_by_beam(
+    model: Any, tokens: list[int], settings: Sampling, beams: int, tokenizer: Tokenizer
+) -> View:
+    """The best ways on that a search finds, with log p of all their words and of each."""
+    length = min(settings.length, AHEAD)
+    stop = () if tokenizer.vocabulary.sep is None else (tokenizer.vocabulary.sep,)
+    asked = replace(settings, length=length, stop=stop)
+    with evaluating(model):
+        made = beam(model, within(tokens, model, length), asked, beams=beams)
+    rows = [
+        [
+            " ".join(labels(tokenizer, one.tokens)),
+            f"{one.log_probability:.3f}",
+            f"{one.log_probability / len(one.tokens):.3f}",
+        ]
+        for one in made
+    ]
+    return table([f"the next {length} words, or to the end", "log p", "a word"], rows, name="beam")
+
+
 # ---- the widget --------------------------------------------------------------------------------
 
 
@@ -174,6 +200,7 @@ class SamplingDemo(Demo):
             "top-k": whole_slider("top-k (0: all)", settings.top_k or 0, 0, min(50, self.words)),
             "top-p": slider("top-p", settings.top_p, 0.0, 1.0, 0.01),
             "seed": whole_slider("seed", 0, 0, 1000),
+            "beams": whole_slider("beam (0: none)", 0, 0, 8),
         }
         controls["prompt"].observe(lambda _: self.forget(), names="value")
         buttons = {"step": self.step, "run": self.run, "undo": self.undo}
@@ -199,7 +226,7 @@ class SamplingDemo(Demo):
         """The view of the state."""
         return sampling_view(
             values["prompt"], self.new, self.chosen, self.model, self.tokenizer,
-            seed=values["seed"], world=self.world, start=self.start,
+            seed=values["seed"], world=self.world, start=self.start, beams=values["beams"],
         )  # fmt: skip
 
     @property
