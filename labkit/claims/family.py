@@ -123,8 +123,8 @@ def albert(profile: str, seed: int) -> Measured:
     asked = village.blanks(TESTS)
     ways: dict[str, dict[str, Any]] = {
         "own weights": {},
-        "narrow embeddings": {"embedding": 16},
-        "narrow, shared": {"embedding": 16, "shared": True},
+        "narrow embeddings": {"embedding": 32},
+        "narrow, shared": {"embedding": 32, "shared": True},
     }
     arms = {
         "BERT-large / ALBERT-large, parameters": [
@@ -136,7 +136,7 @@ def albert(profile: str, seed: int) -> Measured:
         model = village.encoder(seed, layers=4, **sizes)
         arms[f"{name}: loss"] = village.cloze(learned(model, profile, seed), asked)
         best[f"{name}: loss"] = float(asked.both.mean())
-    return Measured(arms, best, "four layers of width 64; embeddings of width 16 where narrow")
+    return Measured(arms, best, "four layers of width 64; embeddings of width 32 where narrow")
 
 
 ALBERT = Claim(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from labkit.blocks import LanguageModel, initialise
 from labkit.corpus import Batch, Document, Examples, Tokens, from_documents, tokenize
 from labkit.corpus.tokens import Arrays
+from labkit.filling import one_by_one
 from labkit.heads import MaskedWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.objectives import MaskedToken
@@ -177,6 +178,26 @@ def states(model: Any, tokens: Tensor, real: Tensor, **parts: Tensor) -> Tensor:
     return found
 
 
+def best_words(model: Any, words: Tokenizer, sentence: str, *, count: int = 3) -> str:
+    """The likeliest words for the [MASK] of a sentence, by a masked model."""
+    marks: Any = words.vocabulary
+    tokens = [marks.cls, *words.encode(sentence, special=True), marks.sep]
+    law = one_by_one(model, tokens, [tokens.index(marks.mask)], mask=marks.mask)[0]
+    likely = law.topk(count)
+    spelled = words.pieces(likely.indices.tolist())
+    return "  ".join(f"{w} {p:.2f}" for w, p in zip(spelled, likely.values.exp(), strict=True))
+
+
+@torch.no_grad()
+def likeness(backbone: Any, words: Tokenizer, texts: Sequence[str]) -> Tensor:
+    """The cosines between the mean states of some texts."""
+    marks: Any = words.vocabulary
+    rows = [torch.tensor([[marks.cls, *words.encode(text), marks.sep]]) for text in texts]
+    means = torch.stack([backbone(row).hidden[0].mean(dim=0) for row in rows])
+    means = F.normalize(means, dim=-1)
+    return means @ means.T
+
+
 SPAM = (
     "{praise} {dish} and {praise} {fish} in the {shop} .",
     "the {shop} had {praise} {spice} for the {player} .",
@@ -202,7 +223,7 @@ def spam(size: int, seed: int, *, split: str = "train") -> Examples:
     labels = [1] * len(patterns) + [0] * len(chosen)
     found = [Document((text,), label) for text, label in zip(texts, labels, strict=True)]
     tokens = tokenize(from_documents(found), tokenizer(), end=False)
-    return Examples(tokens, batch=min(32, size), length=LONGEST, seed=seed)
+    return Examples(tokens, batch=min(32, size), length=LONGEST, bucketed=False, seed=seed)
 
 
 class Senses(NamedTuple):
