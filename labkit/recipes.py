@@ -40,6 +40,7 @@ RECIPE: dict[str, Any] = {
     "precision": "float32",
     "device": "auto",
 }
+LAYERS, WIDTH, LENGTH, BATCH = 2, 128, 128, 8
 # What has no say in how a model turns out.
 NOT_TRAINING = ("cli", "demos", "claims", "leaks", "figures.py", "ledger.py", "exercises.py",
                 "plots.py", "running.py", "sweeps.py")  # fmt: skip
@@ -215,10 +216,10 @@ def gpt(
     steps: int,
     *,
     seed: int = 0,
-    width: int = 128,
-    layers: int = 2,
-    length: int = 128,
-    batch: int = 8,
+    width: int = WIDTH,
+    layers: int = LAYERS,
+    length: int = LENGTH,
+    batch: int = BATCH,
     **changes: Any,
 ) -> tuple[LanguageModel, Curve]:
     """A small GPT that has read a text, and how that went."""
