@@ -1,8 +1,8 @@
 """Labelled texts of the language as batches, and which of them a classifier gets right.
 
-    texts = rows_of(world.labelled("feeling", 100, seed=0), tokenizer, batch=20)
-    model = transfer.classifier(language_model, labels=2)
-    right(model, transfer.labels_of(model), tests)      # for each text 1 or 0, for the ledger
+texts = rows_of(world.labelled("feeling", 100, seed=0), tokenizer, batch=20)
+model = transfer.classifier(language_model, labels=2)
+right(model, transfer.labels_of(model), tests)      # for each text 1 or 0, for the ledger
 """
 
 from collections.abc import Iterable

@@ -43,13 +43,14 @@ from labkit.demos import (
 )  # fmt: skip
 from labkit.demos.attention import order_of as order_of_text
 from labkit.demos.attention import weights
-from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, grid, page, table
+from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, page, table
 from labkit.demos.masking import OBJECTIVES, PAIRS
 from labkit.demos.masks import asked_by_epoch
 from labkit.demos.reach import heard
 from labkit.demos.reading import label, read
 from labkit.demos.senses import reader
 from labkit.demos.source import coloured
+from labkit.demos.squares import grid
 from labkit.demos.training import Point
 from labkit.heads import MaskedWord, NextWord
 from labkit.ledger import Arm, Finding, Seen

@@ -10,8 +10,9 @@ from labkit.attention import attention_weights
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.demos.base import Demo, choice, text_box, whole_slider
-from labkit.demos.drawing import Chip, View, chips, heading, note, page, problem, shades, table
+from labkit.demos.drawing import Chip, View, chips, heading, note, page, problem, table
 from labkit.demos.reading import evaluating, labels, longest_for, read
+from labkit.demos.squares import shades
 from labkit.hiding import order, ordinary
 from labkit.masking import before, causal, up_to
 from labkit.tokenizers import Tokenizer

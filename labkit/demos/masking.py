@@ -15,19 +15,10 @@ from torch import Tensor
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, from_documents, tokenize
 from labkit.demos.base import Demo, choice, slider, text_box, whole_slider
-from labkit.demos.drawing import (
-    Chip,
-    View,
-    beside,
-    chips,
-    grid,
-    heading,
-    note,
-    page,
-    problem,
-)
+from labkit.demos.drawing import Chip, View, beside, chips, heading, note, page, problem
 from labkit.demos.guesses import guesses
 from labkit.demos.reading import label, labels, longest_for, read, written
+from labkit.demos.squares import grid
 from labkit.demos.statistics import DRAWS, answers_no, statistics
 from labkit.hiding import ordinary
 from labkit.masking import before, causal, up_to

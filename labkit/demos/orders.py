@@ -16,7 +16,6 @@ from labkit.demos.drawing import (
     beside,
     chips,
     clean,
-    grid,
     heading,
     note,
     page,
@@ -25,6 +24,7 @@ from labkit.demos.drawing import (
     table,
 )
 from labkit.demos.reading import words_in
+from labkit.demos.squares import grid
 from labkit.masking import before, up_to
 
 LONGEST = 40
