@@ -51,12 +51,20 @@ model = LanguageModel(backbone, NextWord(backbone.token))
 train = Windows(tokenize(from_documents(documents), tokenizer), batch=16, length=64)
 for report in Trainer(model, NextToken(), train, Plan(steps=250, rate=3e-3)).run():
     pass
-text = " ".join(documents[1].split()[:16])"""
+stories = (one for one in documents if ":" not in one)
+text = " ".join(next(stories).split()[:16])"""
 MASKING = "masking_demo(text, tokenizer, setting=Masking(rate=0.3, draw=3))"
+ORDER = "masking_demo(text, tokenizer, setting=Masking(objective='permutation', rate=0.3))"
 SAMPLING = (
     "writer = sampling_demo(model, tokenizer, 'the most beautiful place', world=world,\n"
     "    settings=Sampling(temperature=0.8, top_k=20, top_p=0.9, length=8))\n"
-    "writer.run()\nwriter"
+    "for seed in range(40):\n"
+    "    writer.change(seed=seed)\n"
+    "    writer.run()\n"
+    "    if '-inf' not in writer.shown.text:\n"
+    "        break\n"
+    "    writer.undo()\n"
+    "writer"
 )
 SLIDE = (
     "## What BERT sees, and what it must predict\n\n"
@@ -78,7 +86,7 @@ def demos(browser: Any, folder: Path) -> None:
     """Two demos in JupyterLab, the second one in the dark."""
     (folder / "books").mkdir()
     code = nbformat.v4.new_code_cell
-    notebook(folder / "books" / "demos.ipynb", *map(code, (SETUP, MASKING, SAMPLING)))
+    notebook(folder / "books" / "demos.ipynb", *map(code, (SETUP, ORDER, SAMPLING)))
     with jupyterlab(folder / "books", folder) as server:
         page = opened(browser, server, "demos.ipynb")
         page.set_viewport_size({"width": 1250, "height": 1500})
