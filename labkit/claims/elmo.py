@@ -4,7 +4,7 @@ Peters et al. 2018, "Deep contextualized word representations", sections 3.1 to 
 Read `senses` first, then `forms`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -101,12 +101,20 @@ def _number(word: str, tokenizer: Tokenizer) -> int:
     return int(number if number is not None else tokenizer.vocabulary.unk or 0)
 
 
+def vectors_of(
+    backbone: Any, texts: Sequence[Sequence[str]], places: Sequence[int], tokenizer: Tokenizer
+) -> tuple[Tensor, ...]:
+    """For each layer the vectors [N, D] of one word of each text."""
+    layers = states(backbone, texts, tokenizer).layers
+    rows = torch.arange(len(texts))
+    return tuple(layer[rows, torch.tensor(places)] for layer in layers)
+
+
 def meant(backbone: Any, found: LabelledSet, tokenizer: Tokenizer) -> Meant:
     """The vectors of each ambiguous word where it stands."""
-    layers = states(backbone, [example.words for example in found], tokenizer).layers
-    rows, places = torch.arange(len(found)), torch.tensor([e.position for e in found])
+    texts, places = [e.words for e in found], [e.position or 0 for e in found]
     senses_N = torch.tensor([found.labels.index(example.label) for example in found])
-    return Meant(tuple(layer[rows, places] for layer in layers), senses_N)
+    return Meant(vectors_of(backbone, texts, places, tokenizer), senses_N)
 
 
 def with_company(backbone: Any, found: LabelledSet, tokenizer: Tokenizer) -> Meant:
@@ -124,21 +132,25 @@ class Probed(NamedTuple):
     shares: list[float]
 
 
-def probe(train: Meant, tests: Meant, senses: int, *, seed: int = 0, steps: int = 150) -> Probed:
-    """Learn senses from the vectors with one layer, the same for all kinds of vectors.
-
-    Several layers of vectors go through ELMo's weighted sum, whose weights are learned as well.
-    """
+def learned(
+    train: Meant, senses: int, *, seed: int = 0, steps: int = 150
+) -> tuple[WeightedSum, nn.Linear]:
+    """A probe: ELMo's weighted sum of the layers that are given, and one linear layer on top."""
     torch.manual_seed(seed)
     mix = WeightedSum(len(train.layers), normalise=True)
     answer = nn.Linear(train.layers[0].shape[-1], senses)
-    optimizer = torch.optim.AdamW(
-        [*mix.parameters(), *answer.parameters()], 0.03, weight_decay=0.01
-    )
+    weights = [*mix.parameters(), *answer.parameters()]
+    optimizer = torch.optim.AdamW(weights, 0.03, weight_decay=0.01)
     for _ in range(steps):
         optimizer.zero_grad()
         F.cross_entropy(answer(mix(train.layers)), train.senses_N).backward()
         optimizer.step()
+    return mix, answer
+
+
+def probe(train: Meant, tests: Meant, senses: int, *, seed: int = 0) -> Probed:
+    """Learn senses from vectors, the same way for all kinds of them, and ask about others."""
+    mix, answer = learned(train, senses, seed=seed)
     with torch.no_grad():
         guesses_N = answer(mix(tests.layers)).argmax(dim=-1)
     return Probed((guesses_N == tests.senses_N).float().tolist(), mix.shares.tolist())
@@ -187,11 +199,13 @@ def untrained_reader(text: CourseText, profile: str, seed: int) -> Any:
     return recipes.untrained_elmo(text, seed=seed, width=SIZES[profile]["width"]).backbone
 
 
-def occurrences(word: str, each: int, seed: int) -> tuple[list[list[str]], list[str]]:
+def occurrences(
+    word: str, each: int, seed: int, split: str = "held_out"
+) -> tuple[list[list[str]], list[str]]:
     """Sentences with an ambiguous word, some for each of its senses, one sense after the other."""
     world = load_world()
     found: dict[str, list[list[str]]] = {}
-    for document in world.documents(seed=seed, split="held_out"):
+    for document in world.documents(seed=seed, split=split):
         if word not in document.words:
             continue
         for place, one, sense in document.annotations.senses:
@@ -216,10 +230,22 @@ def cosines(
     backbone: Any, texts: Sequence[list[str]], word: str, tokenizer: Tokenizer
 ) -> list[Tensor]:
     """For each layer, how nearly the word's vectors in all texts point the same way."""
-    layers = states(backbone, texts, tokenizer).layers
-    rows, places = torch.arange(len(texts)), torch.tensor([words.index(word) for words in texts])
-    return [F.cosine_similarity(v[:, None], v[None], dim=-1)
-            for v in (layer[rows, places] for layer in layers)]  # fmt: skip
+    layers = vectors_of(backbone, texts, [words.index(word) for words in texts], tokenizer)
+    return [F.cosine_similarity(x_ND[:, None], x_ND[None], dim=-1) for x_ND in layers]
+
+
+def probes_of(
+    backbone: Any, word: str, tokenizer: Tokenizer, seed: int, each: int = 8
+) -> tuple[list[Callable[[Tensor], Tensor]], list[str]]:
+    """For each layer a probe that tells the senses of one word apart, and these senses."""
+    texts, names = occurrences(word, each, seed, split="train")
+    senses = sorted(set(names))
+    layers = vectors_of(backbone, texts, [words.index(word) for words in texts], tokenizer)
+    senses_N = torch.tensor([senses.index(name) for name in names])
+    found = [learned(Meant((layer,), senses_N), len(senses), seed=seed) for layer in layers]
+    return [
+        lambda x, mix=mix, answer=answer: answer(mix([x])).detach() for mix, answer in found
+    ], senses
 
 
 # ---- features into a small classifier
