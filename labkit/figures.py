@@ -1,11 +1,17 @@
 """Figures that the course draws from its tables."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from labkit import cost_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from labkit.scaling import Fit
+    from labkit.scaling_runs import Point
 
 FAMILIES = {
     "GPT and GPT-4": "#b45f06",
@@ -44,5 +50,27 @@ def compute_by_model() -> "Figure":
     axes.legend(named.values(), named.keys(), loc="upper right")
     axes.spines[["top", "right"]].set_visible(False)
     # Shown by whoever it is returned to, and not once more by pyplot.
+    pyplot.close(figure)
+    return figure
+
+
+def scaling_law(points: "Sequence[Point]", law: "Fit") -> "Figure":
+    """Loss above the floor over the text that was read, a line of the law for each size."""
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.add_subplot(xscale="log", yscale="log")
+    read = np.geomspace(min(p.tokens for p in points) / 1.5, max(p.tokens for p in points) * 1.5)
+    for i, size in enumerate(sorted({point.parameters for point in points})):
+        own = [point for point in points if point.parameters == size]
+        axes.plot(
+            [p.tokens for p in own], [p.excess for p in own], "osD^vPX*"[i % 8], color=f"C{i}"
+        )
+        axes.plot(read, law.excess(size, read), f"C{i}", label=f"{size:,.0f} parameters")
+    axes.plot(read, law.b * read**-law.beta, "k:", label="endless parameters")
+    axes.set_xlabel("words read")
+    axes.set_ylabel("loss - floor, nats a word")
+    axes.legend(fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
     pyplot.close(figure)
     return figure
