@@ -95,6 +95,7 @@ def seconds_by_length(lengths: Sequence[int], seconds: Mapping[str, Sequence[flo
         axes.plot(lengths, [1e6 * time for time in times], "o-", label=name)
     axes.set(xscale="log", yscale="log", xlabel="words in a text")
     axes.set(ylabel="microseconds a word", title="Forwards and backwards, on this machine")
+    axes.minorticks_off()
     axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.legend(fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)

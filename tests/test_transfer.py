@@ -138,6 +138,19 @@ def test_only_the_highest_layers_learn(name, layers):
         assert all(same) if height >= layers else not all(same), height
 
 
+@pytest.mark.parametrize("name", ["gpt", "bert", "awd-lstm"])
+def test_muon_rests_while_its_layers_are_frozen(name):
+    """Only the head learns at first, and Muon has no matrix of it."""
+    model = classifier(seeded(MODELS[name][0]), 2)
+    before = [p.clone() for group in layer_groups(model)[1:-1] for p in group]
+    plan = replace(PLAN, optimizer="muon", steps=2)
+    fine_tune(model, labels_of(model), Task(), Tuning(plan=plan, unfreeze_every=2))
+    after = [p for group in layer_groups(model)[1:-1] for p in group]
+    assert all(torch.equal(p, q) for p, q in zip(after, before, strict=True))
+    fine_tune(model, labels_of(model), Task(), Tuning(plan=plan))
+    assert not all(torch.equal(p, q) for p, q in zip(after, before, strict=True))
+
+
 def test_bert_with_three_fine_tuned_layers():
     """The lectures' `n_fine_tune_layers=3`: three blocks and the head."""
     backbone = BERT(BERTConfig(V, width=16, layers=6, heads=2, context=32, pooler=True))
