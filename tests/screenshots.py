@@ -121,12 +121,9 @@ def lecture(book: Path) -> Iterator[str]:
 
 def slide(browser: Any, folder: Path) -> None:
     """A slide with a live demo."""
-    from test_lecture_browser import wait_for
-
     code, text = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
     notebook(folder / "talk.ipynb", text("# BERT"), code(SETUP), text(SLIDE), code(MASKING))
     with lecture(folder / "talk.ipynb") as link:
-        wait_for(link)
         page = browser.new_page(viewport=WIDE)
         page.set_default_timeout(180_000)
         page.goto(link)
