@@ -285,7 +285,9 @@ def steps(
         new_B = lengths_B <= place
         stages = dict(settings.stages(logits_BV, text_BT[:, :place], place - lengths_B))
         last_BV = list(stages.values())[-1]
-        drawn_B = draw(last_BV, uniform_BT[:, place])
+        # At temperature 0 a single word is left, and needs no draw.
+        best = settings.temperature == 0
+        drawn_B = last_BV.argmax(dim=-1) if best else draw(last_BV, uniform_BT[:, place])
         tokens_B = torch.where(new_B, drawn_B, text_BT[:, place])
         text_BT[:, place] = tokens_B
         expected_BV = logits_BV.log_softmax(dim=-1)

@@ -21,8 +21,8 @@ FLOORS = [
     "attention corpus schedules",
     "blocks heads recurrence",
     "models",
-    "objectives published weights release_names transfer decoding sampling filling prompting "
-    "counting",
+    "objectives published weights release_names transfer decoding sampling quality filling "
+    "prompting counting classifying",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
     "plots finetuning recipes costs cost_tables scaling scaling_runs bills leaks",
     "ledger exercises running sweeps figures pages",
