@@ -1,0 +1,205 @@
+"""What is claimed of XLNet: words that are hidden together say something about each other.
+
+Measured in the village, a small language with names of two words such as New York: a whole name is
+hidden, and its words are predicted one by one (BERT's objective) or one after the other (XLNet's).
+Read `name_losses`.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from labkit.blocks import LanguageModel
+from labkit.heads import NextWord
+from labkit.ledger import Claim, Contrast, Measured
+from labkit.masking import before, up_to
+from labkit.models.xlnet import XLNet, XLNetConfig
+from labkit.objectives import Permutation
+from labkit.recipes import CourseText, bert, course_text, plan, trained
+
+LENGTH = 32
+"""Of a row: [CLS], thirty words, [SEP]."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large the experiment is."""
+
+    steps: int
+    words: int
+    held_out: int
+    width: int = 64
+    batch: int = 16
+
+
+SIZES = {
+    "smoke": Size(300, 100_000, 12_000),
+    "laptop": Size(1_000, 200_000, 40_000),
+    "gpu": Size(6_000, 1_000_000, 100_000, 256, 64),
+}
+
+
+@lru_cache(maxsize=2)
+def village(profile: str, seed: int) -> CourseText:
+    """The text that both models read."""
+    size = SIZES[profile]
+    return course_text("village", words=size.words, held_out=size.held_out, seed=seed)
+
+
+# ---- names -------------------------------------------------------------------------------------
+
+
+class Names(NamedTuple):
+    """Windows of text with a name of two words in them, one for each document."""
+
+    words: list[list[str]]
+    place: int
+    """Where the first word of the name stands in each window."""
+
+    @property
+    def hidden(self) -> list[int]:
+        """The places of both words."""
+        return [self.place, self.place + 1]
+
+
+def pairs(world: Any) -> set[tuple[str, str]]:
+    """The names of cities that have two words."""
+    fillers = world.grammar.lists["city"]
+    found = [tuple(token.word for token in one.tokens) for one in fillers]
+    return {(name[0], name[1]) for name in found if len(name) == 2}
+
+
+def names(text: CourseText, length: int = LENGTH - 2) -> Names:
+    """The first name of each held-out document that has enough words around it."""
+    known, place, found = pairs(text.world), length // 2, []
+    for one in text.documents:
+        for start in range(1, len(one) - length):
+            if tuple(one[start + place : start + place + 2]) in known:
+                found.append(one[start : start + length])
+                break
+    return Names(found, place)
+
+
+def lowest(text: CourseText, what: Names) -> dict[str, list[float]]:
+    """The lowest loss of each whole name, its words one by one and one after the other: exact."""
+    world: Any = text.world
+    found: dict[str, list[float]] = {"one by one": [], "in order": []}
+    for words in what.words:
+        together = world.joint(words, what.hidden, start="anywhere")
+        found["in order"].append(-together)
+        gap = world.gap(words, what.hidden, start="anywhere")
+        found["one by one"].append(gap - together)
+    return found
+
+
+# ---- models ------------------------------------------------------------------------------------
+
+
+def small_bert(text: CourseText, profile: str, seed: int) -> LanguageModel:
+    """A BERT that has filled in 15 % of the words, each for itself."""
+    size = SIZES[profile]
+    model, _ = bert(
+        text, size.steps, seed=seed, width=size.width, length=LENGTH, batch=size.batch, rate=1e-2
+    )
+    return model
+
+
+def small_xlnet(text: CourseText, profile: str, seed: int) -> LanguageModel:
+    """An XLNet that has predicted a sixth of the words, the last ones of a random order."""
+    size = SIZES[profile]
+    torch.manual_seed(seed)
+    sizes = XLNetConfig(text.vocabulary, size.width, 2, max(1, size.width // 32), dropout=0.0)
+    backbone = XLNet(sizes)
+    model = LanguageModel(backbone, NextWord(backbone.token, bias=True))
+    batches = text.windows(size.batch, LENGTH, seed=seed, framed=True)
+    asked = Permutation(vocabulary=text.tokenizer.vocabulary)
+    trained(model, asked, batches, plan(size.steps, seed=seed, rate=1e-2))
+    return model
+
+
+def framed(text: CourseText, what: Names) -> Tensor:
+    """[CLS] words [SEP] of each window."""
+    vocabulary = text.tokenizer.vocabulary
+    rows = [text.tokenizer.encode(" ".join(words)) for words in what.words]
+    return torch.tensor([[vocabulary.cls, *row, vocabulary.sep] for row in rows])
+
+
+@torch.no_grad()
+def bert_losses(text: CourseText, model: LanguageModel, what: Names, order: bool) -> Tensor:
+    """The loss of each word of each name [B, 2]; in order, the second word sees the first."""
+    whole, first = framed(text, what), what.place + 1
+    shown = whole.clone()
+    shown[:, first : first + 2] = text.tokenizer.vocabulary.mask
+    found = []
+    for place in (first, first + 1):
+        if order and place > first:
+            shown[:, first] = whole[:, first]
+        hidden = model.backbone(shown).hidden[:, place]
+        found.append(model.head.losses_N(hidden, whole[:, place]))
+    return torch.stack(found, dim=1)
+
+
+@torch.no_grad()
+def xlnet_losses(text: CourseText, model: LanguageModel, what: Names, order: bool) -> Tensor:
+    """The same with two streams: the name comes last, and in order or both words at once."""
+    whole, first = framed(text, what), what.place + 1
+    rank = torch.full_like(whole, -1)
+    rank[:, first], rank[:, first + 1] = 0, int(order)
+    asked = torch.tensor([first, first + 1]).expand(len(whole), 2)
+    masks = {"mask": up_to(rank), "query_mask": before(rank)}
+    backbone: Any = model.backbone
+    hidden = backbone.two_streams(whole, asked, **masks).query.hidden
+    logits = model.head(hidden)
+    return F.cross_entropy(logits.transpose(1, 2), whole[:, first : first + 2], reduction="none")
+
+
+# ---- new-york ----------------------------------------------------------------------------------
+
+
+def name_losses(profile: str, seed: int) -> Measured:
+    """Whole names, hidden from both models: their words one by one, and one after the other."""
+    text = village(profile, seed)
+    what = names(text)
+    floor = lowest(text, what)
+    models = {
+        "BERT": (bert_losses, small_bert(text, profile, seed)),
+        "XLNet": (xlnet_losses, small_xlnet(text, profile, seed)),
+    }
+    arms = {f"possible, {how}": floor[how] for how in floor}
+    best = {}
+    for name, (ask, model) in models.items():
+        for how in floor:
+            arm = f"{name}, {how}"
+            arms[arm] = ask(text, model, what, how == "in order").sum(dim=1).tolist()
+            best[arm] = float(np.mean(floor[how]))
+    return Measured(arms, best, f"{len(what.words)} names of two words, one of each document")
+
+
+NEW_YORK = Claim(
+    id="new-york",
+    says="predicting hidden words independently loses what they say about each other",
+    where="lecture 003; Yang et al. 2019, sections 2.1 and 2.6",
+    notebook="09_xlnet",
+    unit="nats a name of two words",
+    experiment=name_losses,
+    contrasts=(
+        Contrast(
+            "what independence costs, exactly",
+            {"possible, one by one": 1, "possible, in order": -1},
+        ),
+        Contrast(
+            "BERT as it was trained, above XLNet as it was trained",
+            {"BERT, one by one": 1, "XLNet, in order": -1},
+        ),
+        Contrast(
+            "XLNet asked like BERT, above XLNet", {"XLNet, one by one": 1, "XLNet, in order": -1}
+        ),
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (NEW_YORK,)
