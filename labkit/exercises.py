@@ -142,3 +142,26 @@ def students_version(notebook: Mapping[str, Any]) -> dict[str, Any]:
         cell["source"] = unsolved("".join(cell["source"])).rstrip("\n")
         cell["outputs"], cell["execution_count"] = [], None
     return copied
+
+
+UNSOLVED = """\
+from labkit.exercises import NotYet
+
+try:
+{source}
+except NotYet as found:
+    print("unsolved, it says:", found)
+else:
+    raise AssertionError("this exercise passes without its solution")
+"""
+
+
+def proving(notebook: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a notebook in which each exercise is tried unsolved first, and must fail."""
+    copied: dict[str, Any] = copy.deepcopy(dict(notebook))
+    for i in reversed(solved_cells(copied)):
+        source = unsolved("".join(copied["cells"][i]["source"]))
+        tried = UNSOLVED.format(source=textwrap.indent(source, "    "))
+        cell = {**copy.deepcopy(copied["cells"][i]), "id": f"unsolved-{i}", "source": tried}
+        copied["cells"].insert(i, {**cell, "outputs": [], "execution_count": None, "metadata": {}})
+    return copied

@@ -341,6 +341,24 @@ def text_of(finding: Finding) -> str:
     return "\n".join(lines)
 
 
+def table(findings: Sequence[Finding]) -> str:
+    """The ledger as lines of text: each claim with what was seen of it, and the verdict."""
+    lines = []
+    for finding in findings:
+        lines.append(f"{finding.id}: {finding.verdict}")
+        lines.append(f"    {finding.says} ({finding.notebook}; {finding.where})")
+        for seen in finding.contrasts:
+            bounds = f"above {figure_of(seen.above)}" if seen.above > float("-inf") else ""
+            bounds += f" below {figure_of(seen.below)}" if seen.below is not None else ""
+            lines.append(
+                f"    {seen.says}: {figure_of(seen.value)} [{figure_of(seen.low)}, "
+                f"{figure_of(seen.high)}], must be {bounds.strip()}: {seen.verdict}"
+            )
+    verdicts = [finding.verdict for finding in findings]
+    counts = ", ".join(f"{verdicts.count(one)} {one}" for one in sorted(set(verdicts)))
+    return "\n".join([*lines, f"{len(findings)} claims: {counts or 'none'}"])
+
+
 def picture(finding: Finding) -> "Figure":
     """Draw the arms with their intervals and, where it is known, what is possible."""
     from matplotlib import pyplot

@@ -29,7 +29,7 @@ from labkit.plans import Plan
 from labkit.schedules import Batches
 from labkit.tokenizers import Tokenizer
 from labkit.trainer import Trainer
-from labkit.world import World, load_world
+from labkit.world import END, World, load_world
 
 RECIPE: dict[str, Any] = {
     "rate": 4e-3,
@@ -57,8 +57,8 @@ def plan(steps: int, **changes: Any) -> Plan:
 class CourseText:
     """A text to learn from, and whole documents that were held out of it.
 
-    `world` is the language that it is from, None for a text of the reader's own: then no floor is
-    known.
+    Each document ends with the word `END`. `world` is the language that the text is from, None for
+    a text of the reader's own: then no floor is known.
     """
 
     tokenizer: Tokenizer
@@ -77,17 +77,24 @@ class CourseText:
         return Windows(self.train, batch=batch, length=length, seed=seed, **choices)
 
     def tests(self, length: int, *, batch: int = 32) -> list[Batch]:
-        """The first words of each held-out document, after a separator: predictions of words."""
+        """The first words of each held-out document, after a separator; its end is a word, too."""
         separator = self.tokenizer.vocabulary.sep
         assert separator is not None
         rows = [
-            torch.tensor([separator, *self.tokenizer.encode(" ".join(words[:length]))])
-            for words in self.documents
+            torch.tensor([separator, *self.numbers(words[:length])]) for words in self.documents
         ]
         tokens = nn.utils.rnn.pad_sequence(rows, batch_first=True)
         real = torch.arange(tokens.shape[1]) < torch.tensor([[len(row)] for row in rows])
         whole = Batch.of(tokens, real)
         return [whole[start : start + batch] for start in range(0, len(rows), batch)]
+
+    def numbers(self, words: Sequence[str]) -> list[int]:
+        """The tokens of words, of which the end of a document is the separator."""
+        separator = self.tokenizer.vocabulary.sep
+        assert separator is not None
+        ended = bool(words) and words[-1] == END
+        tokens = self.tokenizer.encode(" ".join(words[:-1] if ended else words))
+        return [*tokens, separator] if ended else tokens
 
     def floor(self, objective: str, length: int, **choices: Any) -> float | None:
         """The lowest loss on `tests(length)`, where the language is known."""
@@ -123,7 +130,9 @@ def course_text(
     read = from_files(path)
     texts, tests_of_it = read.split(held_out=0.1)
     tokenizer = Tokenizer.words(texts.texts, size=8_000)
-    spelled = [tokenizer.pieces(tokenizer.encode(document.text)) for document in tests_of_it]
+    spelled = [
+        [*tokenizer.pieces(tokenizer.encode(document.text)), END] for document in tests_of_it
+    ]
     if not spelled:
         raise ValueError(
             f"{path} has too few documents to hold one out: end documents with blank lines"

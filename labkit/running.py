@@ -238,7 +238,6 @@ def _ran(point: Point, folder: Path, code: int) -> Ran:
 
 def blank(point: Point, error: str | None) -> Row:
     """Return the row of a point, as yet without results."""
-    versions = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
     return Row(
         run=point.name,
         notebook=point.notebook,
@@ -249,8 +248,14 @@ def blank(point: Point, error: str | None) -> Row:
         seconds=0.0,
         peak_bytes=0,
         threads=max(1, cores() // point.side_by_side),
-        versions={"labkit": point.version, "python": platform.python_version(), **versions},
+        versions={"labkit": point.version, **versions()},
     )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what a result depends on, labkit's own apart."""
+    found = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
+    return {"python": platform.python_version(), **found}
 
 
 def main(folder: Path) -> None:

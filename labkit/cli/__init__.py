@@ -21,9 +21,12 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "doctor": ("labkit.cli.doctor", "doctor", "what was found on this machine, and how fast it is"),
     "run": ("labkit.cli.notebooks", "run", "run one notebook with parameters of your own"),
     "sweep": ("labkit.cli.sweeps", "command", "run one notebook at every point of a grid"),
+    "claims": ("labkit.cli.claims", "command", "measure what the lectures claim; the ledger"),
     "course": ("labkit.cli.notebooks", "course", "run every notebook; measure time and memory"),
     "notebooks": ("labkit.cli.notebooks", "notebooks", "execute notebooks and store their outputs"),
     "bench": ("labkit.cli.suite", "bench", "run the benchmarks, all or some"),
+    "students": ("labkit.cli.notebooks", "students", "write the notebooks without solutions"),
+    "cache": ("labkit.cli.claims", "cache_command", "what is kept of trained models; clear it"),
     "costs": ("labkit.cli.costs", "costs", "what it costs to train a model, or what money buys"),
     "pins": ("labkit.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
 }

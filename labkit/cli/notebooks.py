@@ -12,8 +12,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from labkit.cli.parameters import ParameterError, checked
+from labkit.cli.parameters import ParameterError, checked, known
 from labkit.cli.parser import Parser, fail, nearest
+from labkit.exercises import proving, solved_cells, students_version
 from labkit.paths import checkout
 from labkit.running import Run, execute, write_text
 
@@ -57,10 +58,20 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="notebooks at the same time [1]")
     parser.add_argument("--table", action="store_true", help="write the table in README.md")
     parser.add_argument("--output", type=Path, default=Path("runs"), help="folder [runs]")
+    parser.add_argument("--where-known", nargs=2, action="append", default=[],
+                        metavar=("NAME", "VALUE"),
+                        help="the same, for notebooks that have it")  # fmt: skip
+    parser.add_argument(
+        "--unsolved",
+        action="store_true",
+        help="also try each exercise without its solution: it has to fail",
+    )
     args = parser.parse_args(words)
     args.profile = args.profile or "laptop"
     books = every_notebook()
-    asked = [parameters_or_fail(book, args) for book in books]
+    asked = [parameters_or_fail(book, args, args.where_known) for book in books]
+    if args.unsolved:
+        books = [to_prove(book, args.output) for book in books]
     outputs = [args.output / f"{book.stem}-{args.profile}.ipynb" for book in books]
     one = functools.partial(execute, timeout=TIMEOUT[args.profile])
     # A process for each notebook, so that the memory that is measured is the notebook's own.
@@ -102,9 +113,39 @@ def add_parameters(parser: Parser) -> None:
     parser.add_argument("--profile", choices=PROFILES, help="how large: a parameter by itself")
 
 
-def parameters_or_fail(notebook: Path, args: Any) -> dict[str, object]:
+def to_prove(notebook: Path, folder: Path) -> Path:
+    """Write a copy of a notebook in which each exercise is tried unsolved first."""
+    (folder / "unsolved").mkdir(parents=True, exist_ok=True)
+    copied = folder / "unsolved" / notebook.name
+    write_text(copied, dumps(proving(json.loads(notebook.read_text(encoding="utf-8")))))
+    return copied
+
+
+def students(parser: Parser, words: Sequence[str]) -> int:
+    """Write every notebook without its solutions, for a class to solve."""
+    parser.add_argument("names", nargs="*", help="which ones [all]")
+    parser.add_argument("--output", type=Path, default=Path("runs/students"),
+                        help="folder [runs/students]")  # fmt: skip
+    args = parser.parse_args(words)
+    args.output.mkdir(parents=True, exist_ok=True)
+    for path in [find(name) for name in args.names] or every_notebook():
+        solved = json.loads(path.read_text(encoding="utf-8"))
+        if args.output.resolve() == path.parent.resolve():
+            fail(f"labkit students: {args.output} holds the notebooks with their solutions: "
+                 "give another folder with --output")  # fmt: skip
+        write_text(args.output / path.name, dumps(students_version(solved)))
+        print(f"{args.output / path.name}: {len(solved_cells(solved))} exercises", flush=True)
+    return 0
+
+
+def parameters_or_fail(
+    notebook: Path, args: Any, where_known: Sequence[tuple[str, str]] = ()
+) -> dict[str, object]:
     """Return the parameters of the command line, with their types, or leave with one line."""
     given = dict(args.parameter)
+    if where_known:
+        names = known(notebook, {})
+        given |= {name: value for name, value in where_known if name in names}
     if args.profile:
         given["profile"] = args.profile
     profile = given.get("profile", "smoke")

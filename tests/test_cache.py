@@ -1,0 +1,253 @@
+"""What is kept is found again only by exactly what it came from, and never changes a result."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from labkit import cache
+from labkit.blocks import LanguageModel
+from labkit.corpus import Batch
+from labkit.heads import NextWord
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import NextToken
+from labkit.recipes import course_text, gpt, plan, trained
+from labkit.world import END
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("LABKIT_CACHE_LIMIT", raising=False)
+    return tmp_path / "cache"
+
+
+# ---- keys
+
+
+@dataclass(frozen=True)
+class Settings:
+    rate: float = 0.1
+    names: tuple[str, ...] = ("a", "b")
+
+
+def linear(seed: int = 0) -> nn.Linear:
+    torch.manual_seed(seed)
+    return nn.Linear(2, 3)
+
+
+ALIKE: list[Callable[[], Any]] = [
+    lambda: 1, lambda: "text", lambda: None, lambda: Settings(), lambda: [1, [2, 3]],
+    lambda: {"a": torch.arange(3)}, lambda: linear(), lambda: np.eye(2), lambda: Path("x"),
+    lambda: nn.Sequential(linear(1), nn.Dropout(0.1)), lambda: json.dumps, lambda: NextToken(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", ALIKE)
+def test_what_is_made_alike_has_one_key(make: Callable[[], Any]) -> None:
+    assert cache.fingerprint(make()) == cache.fingerprint(make())
+
+
+def test_whatever_differs_has_another_key() -> None:
+    different = [
+        1, 1.0, True, "1", b"1", None, [], [1], [[1]], [1, 1], {"a": 1}, {"b": 1}, Settings(),
+        replace(Settings(), rate=0.2), Settings(names=("ab",)), torch.ones(2), torch.ones(2, 1),
+        torch.ones(2, dtype=torch.float64), np.ones(2), linear(0), linear(1), nn.Dropout(0.1),
+        nn.Dropout(0.2), nn.Sequential(linear(0)), json.dumps, json.loads,
+        torch.tensor([0.0, -0.0]), torch.tensor([0.0, 0.0]), ["a", "b"], ["ab"], Path("1"),
+    ]  # fmt: skip
+    keys = [cache.fingerprint(thing) for thing in different]
+    assert len(set(keys)) == len(different)
+
+
+def test_what_has_no_content_of_its_own_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"a object cannot be part of a key: give numbers"):
+        cache.fingerprint(object())
+
+
+# ---- keeping
+
+
+def test_what_is_kept_is_made_once() -> None:
+    made = []
+    for _ in range(2):
+        assert cache.kept_json("key", lambda: made.append(1) or {"loss": 0.1}) == {"loss": 0.1}
+    assert made == [1]
+    assert cache.kept_json("other", lambda: [1]) == [1]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe\x00", b'{"a": '])
+def test_a_damaged_file_is_made_anew_and_said(
+    damage: bytes, empty_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache.kept_json("key", lambda: [1])
+    (empty_cache / "key.json").write_bytes(damage)
+    assert cache.kept_json("key", lambda: [2]) == [2]
+    assert "cannot be read" in capsys.readouterr().err
+    assert cache.kept_json("key", lambda: [3]) == [2]
+
+
+def test_where_nothing_can_be_written_the_result_is_there_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "file"))
+    assert cache.kept_json("key", lambda: [1]) == [1]
+    assert "nothing is kept" in capsys.readouterr().err
+
+
+def test_the_least_recently_used_goes_first(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for age, key in enumerate(("new", "middle", "old")):
+        cache.kept_json(key, lambda: "x" * 400)
+        os.utime(empty_cache / f"{key}.json", (1e9 - age, 1e9 - age))
+    monkeypatch.setenv("LABKIT_CACHE_LIMIT", "1K")
+    cache.kept_json("middle", lambda: "never")
+    cache.kept_json("newest", lambda: "x" * 400)
+    left = {path.stem for path, _ in cache.files()}
+    assert left == {"middle", "newest"}
+
+
+@pytest.mark.parametrize(("words", "bytes_"), [("5", 5), ("2K", 2_000), ("1.5gb", 1_500_000_000)])
+def test_the_limit_is_said_in_words(
+    words: str, bytes_: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_CACHE_LIMIT", words)
+    assert cache.limit() == bytes_
+
+
+def test_a_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_CACHE_LIMIT", "much")
+    with pytest.raises(ValueError, match=r"LABKIT_CACHE_LIMIT is 'much': give a number of bytes"):
+        cache.limit()
+
+
+def test_the_command_shows_and_clears(empty_cache: Path) -> None:
+    cache.kept_json("key", lambda: [1])
+
+    def call(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "labkit", "cache", *words], capture_output=True, text=True,
+            check=True, env={**os.environ, "LABKIT_CACHE": str(empty_cache)},
+        )  # fmt: skip
+        return done.stdout
+
+    (empty_cache / "mine.txt").write_text("not the cache's")
+    assert "1 files" in call()
+    assert "removed" in call("clear")
+    assert "0 files" in call()
+    assert (empty_cache / "mine.txt").exists()
+
+
+# ---- trained models
+
+
+class Rows:
+    """Random rows."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def at(self, step: int) -> Batch:
+        chance = torch.Generator().manual_seed(1000 * self.seed + step)
+        return Batch.of(torch.randint(11, (4, 9), generator=chance))
+
+
+def tiny(seed: int = 0, layers: int = 1) -> LanguageModel:
+    torch.manual_seed(seed)
+    backbone = GPT(GPTConfig(11, 16, layers, 2, context=8, dropout=0.1))
+    return LanguageModel(backbone, NextWord(backbone.token))
+
+
+def weights(model: nn.Module) -> str:
+    return cache.fingerprint(model.state_dict())
+
+
+def test_a_second_training_gives_the_same_weights_with_and_without_the_cache() -> None:
+    models = [tiny() for _ in range(3)]
+    curves = [trained(models[0], NextToken(), Rows(), plan(6), points=3)]
+    assert len(cache.files()) == 1
+    curves.append(trained(models[1], NextToken(), Rows(), plan(6), points=3))
+    assert len(cache.files()) == 1
+    cache.shrink(0)
+    curves.append(trained(models[2], NextToken(), Rows(), plan(6), points=3))
+    assert weights(models[0]) == weights(models[1]) == weights(models[2])
+    assert curves[0] == curves[1] == curves[2]
+    assert curves[0].steps == [2, 4, 6]
+    assert not models[0].training
+    assert not models[1].training
+
+
+OTHERS: dict[str, Callable[[], tuple[LanguageModel, Rows, Any]]] = {
+    "another first weight": lambda: (tiny(1), Rows(), plan(4)),
+    "another size": lambda: (tiny(layers=2), Rows(), plan(4)),
+    "other batches": lambda: (tiny(), Rows(1), plan(4)),
+    "more steps": lambda: (tiny(), Rows(), plan(5)),
+    "another rate": lambda: (tiny(), Rows(), plan(4, rate=1e-3)),
+    "another seed": lambda: (tiny(), Rows(), plan(4, seed=1)),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_run_never_finds_the_weights_of_this_one(other: str) -> None:
+    trained(tiny(), NextToken(), Rows(), plan(4))
+    model, rows, how = OTHERS[other]()
+    fresh, rows_again, how_again = OTHERS[other]()
+    trained(model, NextToken(), rows, how)
+    assert len(cache.files()) == 2
+    cache.shrink(0)
+    trained(fresh, NextToken(), rows_again, how_again)
+    assert weights(model) == weights(fresh)
+
+
+def test_frozen_weights_are_another_run() -> None:
+    trained(tiny(), NextToken(), Rows(), plan(4))
+    frozen = tiny()
+    frozen.backbone.token.weight.requires_grad = False
+    before = frozen.backbone.token.weight.clone()
+    trained(frozen, NextToken(), Rows(), plan(4))
+    assert torch.equal(frozen.backbone.token.weight, before)
+
+
+# ---- texts
+
+
+def test_the_course_text_and_a_text_of_the_readers_own(tmp_path: Path) -> None:
+    text = course_text(words=3_000, held_out=600)
+    assert text.world is not None
+    tests = text.tests(16)
+    counted = sum(int(batch.real.sum()) - len(batch) for batch in tests)
+    assert counted == sum(min(16, len(words)) for words in text.documents)
+    assert 0.5 < (text.floor("next", 16) or 0) < 3
+    for row, words in enumerate(text.documents):
+        tokens = tests[0].tokens[row][tests[0].real[row]].tolist()
+        *spelled, last = words[:16]
+        assert text.tokenizer.decode(tokens) == " ".join(spelled + [last] * (last != END))
+        assert (tokens[-1] == tokens[0]) == (last == END)
+
+    mine = tmp_path / "mine.txt"
+    mine.write_text("\n\n".join(f"the {i} th line has words of its own ." for i in range(300)))
+    own = course_text(mine)
+    assert own.world is None
+    assert own.floor("next", 16) is None
+    assert own.documents
+    assert len(own.train) > 1_000
+    _, curve = gpt(own, 3, width=16, layers=1, length=8, batch=2)
+    assert len(curve.steps) == 3
+    with pytest.raises(
+        FileNotFoundError, match="corpus is 'wrld': give 'world', 'second', 'crawl'"
+    ):
+        course_text("wrld")
+    (tmp_path / "one.txt").write_text("a single short document")
+    with pytest.raises(ValueError, match="too few documents"):
+        course_text(tmp_path / "one.txt")

@@ -1,0 +1,171 @@
+"""A verdict is right when the truth is known, and intervals hold what they should as often."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from labkit import ledger
+from labkit.claims import claims
+from labkit.cli.claims import expect, store
+from labkit.ledger import Claim, Contrast, Measured, measure, table, text_of, verdict, verdict_of
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "cache"))
+
+
+def coins(profile: str, seed: int) -> Measured | None:
+    """Two arms: one right in 80 % of the cases, one in 60 %."""
+    random = np.random.default_rng(seed)
+    fair = random.random(400)
+    return Measured({"good": (fair < 0.8).tolist(), "poor": (fair < 0.6).tolist()}, {"good": 0.8})
+
+
+def nothing(profile: str, seed: int) -> Measured | None:
+    return None
+
+
+def claim(*contrasts: Contrast, id: str = "coins", experiment=coins) -> Claim:  # type: ignore[no-untyped-def]
+    return Claim(
+        id, "good beats poor", "nowhere", "00_start_here", "accuracy", experiment, contrasts
+    )
+
+
+BETTER = Contrast("good - poor", {"good": 1, "poor": -1})
+WORSE = Contrast("poor - good", {"good": -1, "poor": 1})
+FAR = Contrast("good - poor above 0.2", {"good": 1, "poor": -1}, above=0.2)
+NEAR = Contrast("good - poor between", {"good": 1, "poor": -1}, above=0.1, below=0.3)
+
+
+@pytest.mark.parametrize(
+    ("contrasts", "wanted"),
+    [
+        ([BETTER], "holds"), ([WORSE], "does not hold here"), ([FAR], "not significant"),
+        ([NEAR], "holds"), ([BETTER, FAR], "not significant"),
+        ([BETTER, FAR, WORSE], "does not hold here"),
+    ],
+)  # fmt: skip
+def test_the_verdict_is_the_one_that_is_true(contrasts: list[Contrast], wanted: str) -> None:
+    finding = measure(claim(*contrasts), "smoke")
+    assert finding.verdict == wanted
+
+
+def test_seeds_run_in_several_processes_and_give_the_same() -> None:
+    one_by_one = [ledger.one_seed(claim(BETTER), "laptop", seed) for seed in (4, 5, 6)]
+    together = measure(claim(BETTER), "laptop", 4)
+    assert together.seeds == [4, 5, 6]
+    assert together.arms["good"].by_seed == [np.mean(run["arms"]["good"]) for run in one_by_one]
+
+
+def test_what_cannot_be_tested_says_so() -> None:
+    finding = measure(claim(BETTER, experiment=nothing, id="nothing"), "smoke")
+    assert finding.verdict == "not tested at this size"
+    assert "not tested" in str(finding)
+
+
+def test_the_bounds_of_a_verdict() -> None:
+    inf = float("inf")
+    assert verdict_of(0.1, 0.2, 0.0, inf) == "holds"
+    assert verdict_of(-0.1, 0.0, 0.0, inf) == "does not hold here"
+    assert verdict_of(0.0, 0.2, 0.0, inf) == "not significant"
+    assert verdict_of(0.5, 0.6, 0.0, 0.4) == "does not hold here"
+    assert verdict_of(0.3, 0.6, 0.0, 0.4) == "not significant"
+    assert verdict([]) == "not tested at this size"
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    """Pairs of noisy items with a true difference of 0.1: 95 of 100 intervals hold it."""
+    held = 0
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        shared = random.normal(size=60)
+        runs = [{"a": shared + 0.1 + random.normal(0, 0.1, 60), "b": shared}]
+        drawn = ledger.bootstrap([{k: v.tolist() for k, v in run.items()} for run in runs])
+        low, high = np.quantile(drawn["a"] - drawn["b"], (0.025, 0.975))
+        held += low <= 0.1 <= high
+        # The items are paired: what they share does not widen the interval.
+        assert high - low < 0.1
+    assert 180 <= held <= 198
+
+
+def test_an_unknown_arm_or_profile_is_named() -> None:
+    with pytest.raises(ValueError, match="there is no arm 'best': the arms are good, poor"):
+        measure(claim(Contrast("best", {"best": 1})), "smoke")
+    with pytest.raises(ValueError, match="profile is 'tiny': choose one of smoke"):
+        measure(claim(BETTER), "tiny")
+
+
+def test_a_finding_is_kept_and_read_again(tmp_path: Path) -> None:
+    finding = measure(claim(BETTER, NEAR), "smoke")
+    store(finding, tmp_path, ["coins"])
+    [kept] = ledger.rows(tmp_path.glob("*.json"))
+    assert kept.verdict == finding.verdict
+    assert kept.arms["good"].mean == pytest.approx(finding.arms["good"].mean, rel=1e-5)
+    assert [seen.below for seen in kept.contrasts] == [None, 0.3]
+    raw = json.loads((tmp_path / "coins.json").read_text())
+    assert {"date", "command", "machine", "versions"} < set(raw)
+    assert "good beats poor" in table([kept])
+    assert "1 claims: 1 holds" in table([kept])
+
+
+def test_text_hides_from_the_comparison_only_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = {"good": [0.7, 0.9], "poor": [0.1, 0.2]}
+    monkeypatch.setattr(ledger, "expected", lambda claim, profile: bounds)
+    said = text_of(measure(claim(BETTER), "smoke"))
+    lines = [line.strip() for line in said.splitlines()]
+    good, poor = (next(x for x in lines if x.startswith(arm)) for arm in ("good  ", "poor  "))
+    assert good.startswith("good  ⟨0.")
+    assert "expected 0.700 … 0.900: yes; possible ⟨0.800⟩" in good
+    # A figure outside its interval is seen by whoever compares the outputs.
+    assert "expected 0.100 … 0.200: NO" in poor
+    assert ledger.inside(0.25, 0.2, 0.3, "nats") == "⟨0.250⟩ nats, expected 0.200 … 0.300: yes"
+
+
+def test_expected_intervals_need_five_seeds(tmp_path: Path) -> None:
+    finding = measure(claim(BETTER), "smoke", seeds=5)
+    expect(finding, tmp_path)
+    kept = json.loads((tmp_path / "expected.json").read_text())
+    low, high = kept["coins"]["smoke"]["good"]
+    assert low < min(finding.arms["good"].by_seed) < max(finding.arms["good"].by_seed) < high
+    with pytest.raises(ValueError, match="at least 5"):
+        ledger.interval([1.0] * 4)
+
+
+def test_a_picture_shows_every_arm() -> None:
+    figure = measure(claim(BETTER), "smoke").draw()
+    [axes] = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["good", "poor"]
+    assert "holds" in axes.get_title()
+
+
+# ---- the claims of the course
+
+
+def test_claims_have_notebooks_and_arms_that_differ() -> None:
+    root = Path(__file__).resolve().parent.parent
+    for one in claims().values():
+        assert (root / "notebooks" / f"{one.notebook}.ipynb").is_file(), one.id
+        assert one.contrasts, f"{one.id} can come out one way only"
+        assert one.where, one.id
+
+
+def test_the_ledger_holds_only_claims_that_there_are() -> None:
+    known = claims()
+    for finding in ledger.rows():
+        assert finding.id in known
+        assert [seen.says for seen in finding.contrasts] == [
+            c.says for c in known[finding.id].contrasts
+        ]
+        weights = [c.weights for c in known[finding.id].contrasts]
+        values = [sum(w * finding.arms[arm].mean for arm, w in each.items()) for each in weights]
+        assert values == pytest.approx(
+            [seen.value for seen in finding.contrasts], rel=1e-3, abs=1e-4
+        )
+        verdicts = [
+            verdict_of(s.low, s.high, s.above, float("inf") if s.below is None else s.below)
+            for s in finding.contrasts
+        ]
+        assert finding.verdict == verdict(verdicts), finding.id
