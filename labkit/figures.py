@@ -1,6 +1,9 @@
-"""Figures that the course draws from its tables."""
+"""Figures that the course draws: tables, reach, losses."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from labkit import cost_tables
 
@@ -44,5 +47,52 @@ def compute_by_model() -> "Figure":
     axes.legend(named.values(), named.keys(), loc="upper right")
     axes.spines[["top", "right"]].set_visible(False)
     # Shown by whoever it is returned to, and not once more by pyplot.
+    pyplot.close(figure)
+    return figure
+
+
+def reach(layers: int, segment: int, memory: int, segments: int = 3) -> "Figure":
+    """Which positions of which layers the last one knows of, when segments leave a memory behind.
+
+    Drawn from the rule itself: a position asks the layer below about its own segment up to itself,
+    and about the last `memory` positions before the segment.
+    """
+    from matplotlib import pyplot
+
+    length = segment * segments
+    known = np.zeros((layers + 1, length), bool)
+    known[layers, -1] = True
+    for layer in range(layers, 0, -1):
+        for place in np.flatnonzero(known[layer]):
+            start = place // segment * segment
+            known[layer - 1, max(0, start - memory) : place + 1] = True
+    figure = pyplot.figure(figsize=(8, 0.45 * layers + 1.2), layout="constrained")
+    axes = figure.add_subplot()
+    for layer in range(layers + 1):
+        colours = ["tab:blue" if seen else "white" for seen in known[layer]]
+        axes.scatter(range(length), [layer] * length, 60, colours, edgecolors="tab:blue")
+    for edge in range(segment, length, segment):
+        axes.axvline(edge - 0.5, color="gray", linestyle=":")
+    axes.set_yticks(range(layers + 1), ["words", *(f"layer {i + 1}" for i in range(layers))])
+    axes.set_xlabel("position; dotted: where a segment ends")
+    axes.set_title(f"The last position knows of {known[0].sum()} words (filled)", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    pyplot.close(figure)
+    return figure
+
+
+def losses_by_place(lines: Mapping[str, Sequence[float]]) -> "Figure":
+    """Losses by the place in the segment; the lines whose name begins with "lowest" are dashed."""
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=(7, 3), layout="constrained")
+    axes = figure.add_subplot()
+    for name, losses in lines.items():
+        exact = name.startswith("lowest")
+        places = range(1, len(losses) + 1)
+        axes.plot(places, losses, "k--" if exact else "o-", linewidth=1, label=name)
+    axes.set(xlabel="place in the segment", ylabel="nats a word", ylim=(0, None))
+    axes.legend(fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
     pyplot.close(figure)
     return figure

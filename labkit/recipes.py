@@ -124,8 +124,8 @@ def course_text(
     path = Path(corpus).expanduser()
     if not path.is_file() and not any(sign in str(corpus) for sign in "*?["):
         raise FileNotFoundError(
-            f"corpus is {str(corpus)!r}: give 'world', 'second', 'crawl', 'village', or the path of "
-            f"a text file (there is none at {path.resolve()})"
+            f"corpus is {str(corpus)!r}: give 'world', 'second', 'crawl', 'village', or the path "
+            f"of a text file (there is none at {path.resolve()})"
         )
     read = from_files(path)
     texts, tests_of_it = read.split(held_out=0.1)

@@ -6,6 +6,7 @@ Read `remembering`, then `stretching`.
 """
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -140,6 +141,58 @@ def times_fewer(backbone: Any, length: int, segment: int | None = None) -> float
     return operations(backbone, length, 0) / (operations(backbone, segment, length) / segment)
 
 
+def seconds_a_word(model: LanguageModel, length: int, tries: int = 3) -> tuple[float, float]:
+    """How long a word takes: with a window that slides, and with as long a memory."""
+    tokens = torch.zeros(1, length, dtype=torch.long, device=next(model.parameters()).device)
+    backbone: Any = model.backbone
+    before, backbone.remember = backbone.remember, length
+    past = backbone(tokens).memory
+    best = [math.inf, math.inf]
+    with torch.no_grad():
+        for _ in range(tries):
+            for i, memory in enumerate((None, past)):
+                start = time.perf_counter()
+                hidden = backbone(tokens, memory=memory).hidden
+                # The window is read for its last word alone.
+                float(model.head(hidden[:, -1:] if memory is None else hidden).sum())
+                best[i] = min(best[i], time.perf_counter() - start)
+    backbone.remember = before
+    return best[0], best[1] / length
+
+
+def by_place(model: LanguageModel, text: CourseText, memory: int) -> list[float]:
+    """The mean loss at each place of a segment, over held-out text."""
+    if text.world is not None:
+        # The first segment of a document is not like the others.
+        found = losses(model, documents(text)[0], memory)[:, SEGMENT:]
+        return found.reshape(-1, SEGMENT).mean(dim=0).tolist()
+    rows = max(1, min(16, len(text.held_out) // (4 * SEGMENT)))
+    kept: Any = model.backbone
+    before, kept.remember = kept.remember, memory
+    sums, count, past = np.zeros(SEGMENT), 0, None
+    with torch.no_grad():
+        for batch in Streams(text.held_out, batch=rows, length=SEGMENT).once():
+            states = kept(batch.tokens[:, :-1], memory=past)
+            past = states.memory
+            hidden, targets = states.hidden.flatten(0, 1), batch.tokens[:, 1:].flatten()
+            sums += model.head.losses_N(hidden, targets).view(rows, -1).sum(dim=0).numpy()
+            count += rows
+    kept.remember = before
+    return list(sums / count)
+
+
+def floors_by_place(text: CourseText) -> dict[str, list[float]]:
+    """The lowest losses at each place of a segment, without memory and with all of it: exact."""
+    if text.world is None:
+        return {}
+    words = documents(text)[1]
+    lines = {"lowest, no memory": fragmented(text, words), "lowest": floors(text, words)}
+    return {
+        name: list(found[:, SEGMENT:].reshape(-1, SEGMENT).mean(axis=0))
+        for name, found in lines.items()
+    }
+
+
 def remembering(profile: str, seed: int) -> Measured:
     """The same model with memory and without it, and what is possible without it."""
     text = village(profile, seed)
@@ -244,7 +297,7 @@ def stretching(profile: str, seed: int) -> Measured:
 RELATIVE_POSITIONS = Claim(
     id="relative-positions",
     says="relative positions stretch to longer texts than trained on",
-    where="lecture 003; Dai et al. 2019, sections 3.3 and 4.3",
+    where="lecture 003; Dai et al. 2019, sections 3.3 and 4.2",
     notebook="08_transformer_xl",
     unit="nats a word",
     experiment=stretching,

@@ -6,6 +6,7 @@ Both objectives train the same network, as in the ablation of the paper (Yang et
 3.4), so that nothing but the objective differs.  Read `name_losses`.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from labkit.ledger import Claim, Contrast, Measured
 from labkit.masking import before, up_to
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import MaskedToken, Objective, Permutation
-from labkit.recipes import CourseText, course_text, plan, trained
+from labkit.recipes import CourseText, Curve, course_text, plan, trained
 
 LENGTH = 32
 """Of a row: [CLS], thirty words, [SEP]."""
@@ -75,20 +76,20 @@ def pairs(world: Any) -> set[tuple[str, str]]:
     return {(name[0], name[1]) for name in found if len(name) == 2}
 
 
-def names(text: CourseText, length: int = LENGTH - 2) -> Names:
-    """The first name of each held-out document that has enough words around it."""
-    known, place, found = pairs(text.world), length // 2, []
-    for one in text.documents:
-        for start in range(1, len(one) - length):
-            if tuple(one[start + place : start + place + 2]) in known:
-                found.append(one[start : start + length])
+def names(world: Any, documents: Iterable[Sequence[str]], length: int = LENGTH - 2) -> Names:
+    """The first name of each document that has enough words around it."""
+    known, place, found = pairs(world), length // 2, []
+    for document in documents:
+        words = list(document)
+        for start in range(1, len(words) - length):
+            if tuple(words[start + place : start + place + 2]) in known:
+                found.append(words[start : start + length])
                 break
     return Names(found, place)
 
 
-def lowest(text: CourseText, what: Names) -> dict[str, list[float]]:
+def lowest(world: Any, what: Names) -> dict[str, list[float]]:
     """The lowest loss of each whole name, its words one by one and one after the other: exact."""
-    world: Any = text.world
     found: dict[str, list[float]] = {"one by one": [], "in order": []}
     for words in what.words:
         together = world.joint(words, what.hidden, start="anywhere")
@@ -98,11 +99,20 @@ def lowest(text: CourseText, what: Names) -> dict[str, list[float]]:
     return found
 
 
+def gaps_of_names(world: Any, documents: Iterable[Any]) -> list[float]:
+    """What guessing both words of a name independently loses, for a name of each document."""
+    found = lowest(world, names(world, [document.words for document in documents]))
+    pairs = zip(found["one by one"], found["in order"], strict=True)
+    return [alone - together for alone, together in pairs]
+
+
 # ---- models ------------------------------------------------------------------------------------
 
 
-def reader(text: CourseText, profile: str, seed: int, asked: Objective) -> LanguageModel:
-    """A small XLNet that has read the text under an objective: XLNet's own, or BERT's."""
+def reader(
+    text: CourseText, profile: str, seed: int, asked: Objective
+) -> tuple[LanguageModel, Curve]:
+    """A small XLNet that has read the text under an objective, XLNet's own or BERT's."""
     size = SIZES[profile]
     torch.manual_seed(seed)
     sizes = XLNetConfig(text.vocabulary, size.width, 2, 4, inner=2 * size.width, dropout=0.0)
@@ -110,18 +120,22 @@ def reader(text: CourseText, profile: str, seed: int, asked: Objective) -> Langu
     model = LanguageModel(backbone, NextWord(backbone.token, bias=True))
     batches = text.windows(size.batch, LENGTH, seed=seed, framed=True)
     # A norm after each sum bears, and with this little training needs, a higher rate.
-    trained(model, asked, batches, plan(size.steps, seed=seed, rate=2e-2))
-    return model
+    return model, trained(model, asked, batches, plan(size.steps, seed=seed, rate=2e-2))
 
 
-def masked(text: CourseText, profile: str, seed: int) -> LanguageModel:
-    """Trained as BERT is: 15 % of the words are hidden, and each is predicted for itself."""
-    return reader(text, profile, seed, MaskedToken(vocabulary=text.tokenizer.vocabulary))
+def objectives(text: CourseText, rate: float = 0.15) -> dict[str, Objective]:
+    """XLNet: the last sixth of a random order.  BERT: 15 % of the words, each for itself."""
+    words = text.tokenizer.vocabulary
+    return {
+        "XLNet": Permutation(vocabulary=words),
+        "BERT": MaskedToken(vocabulary=words, rate=rate),
+    }
 
 
-def permuted(text: CourseText, profile: str, seed: int) -> LanguageModel:
-    """Trained as XLNet is: the last sixth of a random order, one word after the other."""
-    return reader(text, profile, seed, Permutation(vocabulary=text.tokenizer.vocabulary))
+def curves(text: CourseText, profile: str, seed: int, rate: float) -> dict[str, Curve]:
+    """How the same network learned under both objectives."""
+    asked = objectives(text, rate)
+    return {f"{name}'s objective": reader(text, profile, seed, asked[name])[1] for name in asked}
 
 
 def framed(text: CourseText, what: Names) -> Tensor:
@@ -166,18 +180,16 @@ def xlnet_losses(text: CourseText, model: LanguageModel, what: Names, order: boo
 def name_losses(profile: str, seed: int) -> Measured:
     """Whole names, hidden from both models: their words one by one, and one after the other."""
     text = village(profile, seed)
-    what = names(text)
-    floor = lowest(text, what)
-    models = {
-        "BERT": (bert_losses, masked(text, profile, seed)),
-        "XLNet": (xlnet_losses, permuted(text, profile, seed)),
-    }
+    what = names(text.world, text.documents)
+    floor = lowest(text.world, what)
+    asks = {"BERT": bert_losses, "XLNet": xlnet_losses}
     arms = {f"possible, {how}": floor[how] for how in floor}
     best = {}
-    for name, (ask, model) in models.items():
+    for name, objective in objectives(text).items():
+        model, _ = reader(text, profile, seed, objective)
         for how in floor:
             arm = f"{name}, {how}"
-            arms[arm] = ask(text, model, what, how == "in order").sum(dim=1).tolist()
+            arms[arm] = asks[name](text, model, what, how == "in order").sum(dim=1).tolist()
             best[arm] = float(np.mean(floor[how]))
     return Measured(arms, best, f"{len(what.words)} names of two words, one of each document")
 
