@@ -1,13 +1,19 @@
 # Everything is `python -m labkit …` as well, for machines without make.
 PYTHON ?= python3
 
-.PHONY: lab test course bench notebooks pins clean
+.PHONY: lab test lecture site course bench notebooks pins clean
 
 lab:        ## set up what is missing and open the course in JupyterLab
 	@$(PYTHON) -m labkit lab
 
 test:       ## set up what is missing and run everything that CI runs
 	@$(PYTHON) -m labkit test
+
+lecture:    ## slides with live widgets: make lecture NB=06_bert
+	@$(PYTHON) -m labkit lecture $(NB)
+
+site:       ## write all notebooks as pages that need no server and no network
+	@$(PYTHON) -m labkit site
 
 course:     ## run every notebook and write the measured table into the README
 	@$(PYTHON) -m labkit course --table
@@ -22,4 +28,4 @@ pins:       ## write constraints.txt anew
 	@$(PYTHON) -m labkit pins
 
 clean:      ## remove what was set up, built and run
-	rm -rf .venv build dist runs artifacts *.egg-info .*_cache .hypothesis
+	rm -rf .venv build dist runs site artifacts *.egg-info .*_cache .hypothesis

@@ -7,5 +7,9 @@ folders = ["labkit.data", *(f"labkit.data.{name}" for name in find_namespace_pac
 setup(
     packages=[*find_packages(include=["labkit", "labkit.*"]), *folders],
     package_dir={"labkit.data": "data"},
-    package_data={"labkit": ["py.typed"], **{name: ["*"] for name in folders}},
+    package_data={
+        "labkit": ["py.typed"],
+        "labkit.pages": ["share/**/*"],
+        **{name: ["*"] for name in folders},
+    },
 )

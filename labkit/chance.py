@@ -10,23 +10,27 @@ One output holds 64 bits, enough for two positions. Read `Chance.bits` first.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Numbers = TypeVar("Numbers", Tensor, NDArray[np.int64])
 
 # 2^64 divided by the golden ratio, and the multipliers of the mixer, as signed 64-bit numbers.
 GOLDEN = -0x61C8864680B583EB
 MULTIPLIERS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 
 
-def mix(x: Tensor) -> Tensor:
+def mix(x: Numbers) -> Numbers:
     """Scramble 64-bit integers in place: each bit moves each bit returned with probability 1/2."""
-    shifted = torch.empty_like(x)
     for shift, multiplier in ((30, MULTIPLIERS[0]), (27, MULTIPLIERS[1]), (31, None)):
-        torch.bitwise_right_shift(x, shift, out=shifted)
-        # torch shifts the sign in from the left; the mixer needs zeros there.
-        x ^= shifted.bitwise_and_((1 << (64 - shift)) - 1)
+        # Signed numbers shift their sign in from the left; the mixer needs zeros there.
+        x ^= (x >> shift) & ((1 << (64 - shift)) - 1)
         if multiplier is not None:
             x *= multiplier
     return x
@@ -64,11 +68,13 @@ class Chance:
 
     def bits(self, purpose: str, positions: int) -> Tensor:
         """32 random bits for each position, as signed numbers [B, T]."""
-        # Rows are scrambled before they become keys, else row r + 1 would be row r moved by one.
-        row_keys_B1 = mix(self.rows.unsqueeze(1) * GOLDEN + key_of(self.seed, self.step, purpose))
-        counters = torch.arange(1, (positions + 1) // 2 + 1, device=self.rows.device) * GOLDEN
-        both_halves = mix(row_keys_B1 + counters).view(torch.int32)
-        return both_halves[:, :positions]
+        key, halves = key_of(self.seed, self.step, purpose), (positions + 1) // 2
+        # The same few operations take numpy a third of the time, and most batches are small.
+        if self.rows.device.type == "cpu":
+            both = torch.from_numpy(_outputs(self.rows.numpy(), np.arange(1, halves + 1), key))
+        else:
+            both = _outputs(self.rows, torch.arange(1, halves + 1, device=self.rows.device), key)
+        return both.view(torch.int32)[:, :positions]
 
     def uniform(self, purpose: str, positions: int) -> Tensor:
         """Numbers in [0, 1) for each position, float32 [B, T]: the multiples of 2^-24."""
@@ -79,17 +85,35 @@ class Chance:
         """Whole numbers from 0 to high - 1 for each position, int64 [B, T]; high may be [B, 1]."""
         if isinstance(high, int) and not 0 < high <= 2**31:
             raise ValueError(f"high is {high}: give 1 to 2^31, the numbers are 0 … high - 1")
-        return scaled(self.bits(purpose, positions), high)
+        return scaled(self.bits(purpose, positions).long(), high)
 
     def permutation(self, purpose: str, positions: int) -> Tensor:
         """A random order of the positions for each row, int64 [B, T]."""
         return self.bits(purpose, positions).argsort(dim=1, stable=True)
 
 
-def scaled(bits: Tensor, high: int | Tensor) -> Tensor:
-    """Whole numbers from 0 to high - 1, one for each 32 random bits."""
+def first_bits(chances: Sequence[Chance], *purposes: str) -> NDArray[np.int64]:
+    """What `bits(purpose, 1)` gives for the rows of several steps, at one go: [purposes, B]."""
+    keys = np.array([[key_of(c.seed, c.step, purpose) for c in chances] for purpose in purposes])
+    rows = [c.rows.numpy() for c in chances]
+    keys = keys.repeat([len(some) for some in rows], axis=1)[:, :, None]
+    outputs = _outputs(np.concatenate(rows), np.arange(1, 2), keys)
+    return outputs.view(np.int32)[:, :, 0].astype(np.int64)
+
+
+def _outputs(rows: Numbers, counts: Numbers, key: int | Numbers) -> Numbers:
+    """The outputs with these numbers of the streams of these rows [B, T / 2]."""
+    # Rows are scrambled before they become keys, else row r + 1 would be row r moved by one.
+    return mix(mix(rows[:, None] * GOLDEN + key) + counts * GOLDEN)
+
+
+def scaled(bits: Numbers, high: int | Numbers) -> Numbers:
+    """Whole numbers from 0 to high - 1, one for each 32 random bits, in the place of those."""
     # The high half of a product: no share of the numbers is off by more than high / 2^32.
-    return bits.long().add_(2**31).mul_(high).bitwise_right_shift_(32)
+    bits += 2**31
+    bits *= high
+    bits >>= 32
+    return bits
 
 
 def shuffled(size: int, *key: int | str) -> Tensor:
@@ -97,7 +121,9 @@ def shuffled(size: int, *key: int | str) -> Tensor:
     # The low bits of each random number make room for the number it is drawn for: sorting them in
     # place takes no second array, and there are no ties.
     low = (1 << size.bit_length()) - 1
-    drawn = mix(torch.arange(1, size + 1) * GOLDEN + key_of(*key)).bitwise_and_(~low)
-    numbered = drawn.bitwise_or_(torch.arange(size))
-    numbered.numpy().sort()
-    return numbered.bitwise_and_(low)
+    drawn = mix(np.arange(1, size + 1) * GOLDEN + key_of(*key))
+    drawn &= ~low
+    drawn |= np.arange(size)
+    drawn.sort()
+    drawn &= low
+    return torch.from_numpy(drawn)

@@ -10,6 +10,9 @@ from labkit import cost_tables
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from labkit.scaling import Fit
+    from labkit.scaling_runs import Point
+
 FAMILIES = {
     "GPT and GPT-4": "#b45f06",
     "BERT": "#38761d",
@@ -51,46 +54,38 @@ def compute_by_model() -> "Figure":
     return figure
 
 
-def reach(layers: int, segment: int, memory: int, segments: int = 3) -> "Figure":
-    """Which positions of which layers the last one knows of, when segments leave a memory behind.
-
-    Drawn from the rule itself: a position asks the layer below about its own segment up to itself,
-    and about the last `memory` positions before the segment.
-    """
+def scaling_law(points: "Sequence[Point]", law: "Fit") -> "Figure":
+    """Loss above the floor over the text that was read, a line of the law for each size."""
     from matplotlib import pyplot
 
-    length = segment * segments
-    known = np.zeros((layers + 1, length), bool)
-    known[layers, -1] = True
-    for layer in range(layers, 0, -1):
-        for place in np.flatnonzero(known[layer]):
-            start = place // segment * segment
-            known[layer - 1, max(0, start - memory) : place + 1] = True
-    figure = pyplot.figure(figsize=(8, 0.45 * layers + 1.2), layout="constrained")
-    axes = figure.add_subplot()
-    for layer in range(layers + 1):
-        colours = ["tab:blue" if seen else "white" for seen in known[layer]]
-        axes.scatter(range(length), [layer] * length, 60, colours, edgecolors="tab:blue")
-    for edge in range(segment, length, segment):
-        axes.axvline(edge - 0.5, color="gray", linestyle=":")
-    axes.set_yticks(range(layers + 1), ["words", *(f"layer {i + 1}" for i in range(layers))])
-    axes.set_xlabel("position; dotted: where a segment ends")
-    axes.set_title(f"The last position knows of {known[0].sum()} words (filled)", fontsize=10)
+    figure = pyplot.figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.add_subplot(xscale="log", yscale="log")
+    read = np.geomspace(min(p.tokens for p in points) / 1.5, max(p.tokens for p in points) * 1.5)
+    for i, size in enumerate(sorted({point.parameters for point in points})):
+        own = [point for point in points if point.parameters == size]
+        axes.plot(
+            [p.tokens for p in own], [p.excess for p in own], "osD^vPX*"[i % 8], color=f"C{i}"
+        )
+        axes.plot(read, law.excess(size, read), f"C{i}", label=f"{size:,.0f} parameters")
+    axes.plot(read, law.b * read**-law.beta, "k:", label="endless parameters")
+    axes.set_xlabel("words read")
+    axes.set_ylabel("loss - floor, nats a word")
+    axes.legend(fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     pyplot.close(figure)
     return figure
 
 
 def losses_by_place(lines: Mapping[str, Sequence[float]]) -> "Figure":
-    """Losses by the place in the segment; the lines whose name begins with "lowest" are dashed."""
+    """Losses by the place in the segment; lines without marks are the lowest possible ones."""
     from matplotlib import pyplot
 
     figure = pyplot.figure(figsize=(7, 3), layout="constrained")
     axes = figure.add_subplot()
+    dashes = iter(("k--", "k:", "k-."))
     for name, losses in lines.items():
-        exact = name.startswith("lowest")
-        places = range(1, len(losses) + 1)
-        axes.plot(places, losses, "k--" if exact else "o-", linewidth=1, label=name)
+        look = next(dashes) if name.startswith("lowest") else "o-"
+        axes.plot(range(1, len(losses) + 1), losses, look, linewidth=1, markersize=4, label=name)
     axes.set(xlabel="place in the segment", ylabel="nats a word", ylim=(0, None))
     axes.legend(fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)

@@ -149,7 +149,7 @@ def _words(
     """A random word for each place of the batch in `swap`."""
     words = _ordinary_words(vocabulary, swap.device).nonzero().squeeze(1)
     if frequencies is None:
-        return words[scaled(chance.bits("word", length).flatten()[swap], len(words))]
+        return words[scaled(chance.bits("word", length).flatten()[swap].long(), len(words))]
     law = frequencies.to(swap.device)[words].double().cumsum(0)
     draws = chance.uniform("word", length).flatten()[swap].double() * law[-1]
     return words[torch.searchsorted(law, draws, right=True)]

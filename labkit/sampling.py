@@ -19,6 +19,7 @@ from torch import Tensor
 
 from labkit.attention import KeysValues
 from labkit.chance import Chance
+from labkit.decoding import Decoder, can_decode
 
 NEVER = -math.inf
 
@@ -52,20 +53,20 @@ def nucleus(logits_BV: Tensor, p: float) -> Tensor:
         raise ValueError(f"top_p is {p}: it is a share of the probability, give 0 to 1")
     if p == 1:
         return logits_BV
-    sorted_BV = best_first(logits_BV)
-    share_BV = sorted_BV.softmax(dim=-1)
-    # A word is left out when the better ones alone hold the share; the best is never left out.
-    kept_B1 = (share_BV.cumsum(dim=-1) - share_BV < p).sum(dim=-1, keepdim=True).clamp(min=1)
-    worst_B1 = sorted_BV.gather(-1, kept_B1 - 1)
+    sorted_BV = worst_first(logits_BV)
+    below_BV = sorted_BV.softmax(dim=-1).cumsum(dim=-1)
+    # The worst words go, as long as they hold no more than 1 - p together; the best never goes.
+    kept_B1 = torch.searchsorted(below_BV, below_BV.new_full((len(below_BV), 1), 1 - p), right=True)
+    worst_B1 = sorted_BV.gather(-1, kept_B1.clamp(max=logits_BV.shape[-1] - 1))
     return logits_BV.masked_fill(logits_BV < worst_B1, NEVER)
 
 
-def best_first(logits_BV: Tensor) -> Tensor:
-    """The scores of each row from the best to the worst."""
+def worst_first(logits_BV: Tensor) -> Tensor:
+    """The scores of each row from the worst to the best."""
     if logits_BV.device.type == "cpu" and not logits_BV.requires_grad:
         # numpy sorts with the vector units of the processor: up to 30 times faster than torch.
-        return torch.from_numpy(-np.sort(-logits_BV.numpy(), axis=-1))
-    return logits_BV.sort(dim=-1, descending=True).values
+        return torch.from_numpy(np.sort(logits_BV.numpy(), axis=-1))
+    return logits_BV.sort(dim=-1).values
 
 
 def repeat_less(logits_BV: Tensor, seen_BT: Tensor, penalty: float) -> Tensor:
@@ -159,18 +160,29 @@ def check(logits_BV: Tensor) -> Tensor:
 class Reader:
     """Feeds a model word by word, with its memory: keys and values, segments, or a state."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Any, room: int) -> None:
+        self.model, self.room = model, room
         self.memory: Any = ()
+        self.decoder: Decoder | None = None
 
     def next_word(self, tokens_BT: Tensor) -> Tensor:
-        """Read on, and score the word that comes next [B, V]."""
+        """Read on, up to `room` words in all, and score the word that comes next [B, V]."""
+        if self.memory and tokens_BT.shape[1] == 1 and can_decode(self.model):
+            self.decoder, self.memory = Decoder(self.model, self.memory, self.room), ()
+        if self.decoder is not None:
+            return self.decoder.next_word(tokens_BT[:, 0]).float()
         states = self.model.backbone(tokens_BT, memory=self.memory)
         self.memory = states.memory
         return self.model.head(states.hidden[:, -1]).float()
 
-    def select(self, rows: Tensor) -> None:
-        """Go on with these rows of what was read."""
+    def select(self, rows: Tensor, since: int = 0) -> None:
+        """Go on with these rows of what was read, alike to those they replace before `since`."""
+        decoder = self.decoder
+        if decoder is not None and len(rows) == decoder.rows:
+            decoder.select(rows, since)
+            return
+        if decoder is not None:
+            self.memory, self.decoder = decoder.memory, None
         self.memory = select(self.memory, rows)
 
 
@@ -209,11 +221,12 @@ class Sample(NamedTuple):
     """Whether a stop word ended it."""
 
 
-def draw(logits_BV: Tensor, chance: Chance) -> Tensor:
-    """One word for each row: the first whose cumulative probability passes a random number."""
+def draw(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """One word for each row: the first whose cumulative probability passes a number in [0, 1)."""
     share_BV = logits_BV.softmax(dim=-1).cumsum(dim=-1)
-    point_B1 = chance.uniform("word", 1).to(share_BV.device) * share_BV[:, -1:]
-    return (share_BV <= point_B1).sum(dim=-1).clamp(max=logits_BV.shape[-1] - 1)
+    point_B1 = uniform_B[:, None] * share_BV[:, -1:]
+    word_B1 = torch.searchsorted(share_BV, point_B1, right=True)
+    return word_B1.clamp(max=logits_BV.shape[-1] - 1)[:, 0]
 
 
 def _as_rows(prompts: Sequence[Sequence[int]], model: Any, settings: Sampling) -> list[Tensor]:
@@ -261,13 +274,20 @@ def steps(
     text_BT = torch.zeros(len(rows), longest + settings.length, dtype=torch.long).to(rows[0].device)
     for row, tokens in zip(text_BT, rows, strict=True):
         row[: len(tokens)] = tokens
-    reader, who = Reader(model), torch.arange(len(rows), device=text_BT.device)
-    logits_BV = reader.next_word(text_BT[:, :shortest])
+    who = torch.arange(len(rows), device=text_BT.device)
+    uniform_BT = Chance(seed, 0, who).uniform("word", text_BT.shape[1])
+    reader = Reader(model, text_BT.shape[1])
+    # Equal beginnings are read once: those of the samples of one prompt.
+    beginnings, alike_B = text_BT[:, :shortest].unique(dim=0, return_inverse=True)
+    logits_BV = reader.next_word(beginnings)[alike_B]
+    reader.select(alike_B)
     for place in range(shortest, longest + settings.length):
         new_B = lengths_B <= place
         stages = dict(settings.stages(logits_BV, text_BT[:, :place], place - lengths_B))
         last_BV = list(stages.values())[-1]
-        drawn_B = draw(last_BV, Chance(seed, place, who))
+        # At temperature 0 a single word is left, and needs no draw.
+        best = settings.temperature == 0
+        drawn_B = last_BV.argmax(dim=-1) if best else draw(last_BV, uniform_BT[:, place])
         tokens_B = torch.where(new_B, drawn_B, text_BT[:, place])
         text_BT[:, place] = tokens_B
         expected_BV = logits_BV.log_softmax(dim=-1)
@@ -321,43 +341,51 @@ def beam(
 ) -> list[Sample]:
     """The best texts that a search `beams` wide finds, the best first.
 
-    Texts are compared by log p / length^length_penalty: 0 compares the sums, 1 the means.
+    Texts are compared by s / length^length_penalty, where s sums the log-probabilities of the words
+    after the filters: 0 compares sums, 1 means. The `log_probability` of a text that is found is
+    that of the model itself, which is s when no filter is on.
     """
     if beams < 1:
         raise ValueError(f"a beam of {beams} texts finds nothing: give at least 1")
-    start = _as_rows([prompt], model, settings)[0]
-    reader, done = Reader(model), list[Sample]()
-    logits_BV = reader.next_word(start[None])
-    text_BT = start[None]
-    score_B = torch.zeros(1, device=start.device)
-    for new in range(settings.length):
-        stages = dict(settings.stages(logits_BV, text_BT, torch.full_like(score_B, new)))
-        total_BV = score_B[:, None] + list(stages.values())[-1].log_softmax(dim=-1)
+    text_BT = _as_rows([prompt], model, settings)[0][None]
+    begin, done = text_BT.shape[1], list[tuple[float, Sample]]()
+    reader = Reader(model, begin + settings.length)
+    logits_BV = reader.next_word(text_BT)
+    score_B, own_B = (torch.zeros(1, device=text_BT.device) for _ in range(2))
+    for new in range(1, settings.length + 1):
+        *_, (_, last_BV) = settings.stages(logits_BV, text_BT, torch.full_like(score_B, new - 1))
+        total_BV = score_B[:, None] + last_BV.log_softmax(dim=-1)
+        own_BV = own_B[:, None] + logits_BV.log_softmax(dim=-1)
         # Each text can stop once for each stop word, so `beams` of so many go on, if any can.
-        wanted = min(beams * (1 + len(settings.stop)), total_BV.numel())
-        best, where = total_BV.flatten().topk(wanted)
-        vocabulary = total_BV.shape[1]
-        going: list[int] = []
-        for i, (score, place) in enumerate(zip(best.tolist(), where.tolist(), strict=True)):
+        best, where = total_BV.flatten().topk(
+            min(beams * (1 + len(settings.stop)), total_BV.numel())
+        )
+        rows, words = where // total_BV.shape[1], where % total_BV.shape[1]
+        texts = torch.cat([text_BT[rows], words[:, None]], dim=1)
+        own = own_BV.flatten()[where]
+        going = list[int]()
+        for i, (score, word) in enumerate(zip(best.tolist(), words.tolist(), strict=True)):
             if score == NEVER or len(going) == beams:
                 break
-            if place % vocabulary in settings.stop:
-                tokens = [*text_BT[place // vocabulary, len(start) :].tolist(), place % vocabulary]
-                done.append(Sample(tokens, score, True))
-            else:
+            if word in settings.stop or new == settings.length:
+                stopped = word in settings.stop
+                found = Sample(texts[i, begin:].tolist(), float(own[i]), stopped)
+                done.append((score / new**length_penalty, found))
+            if word not in settings.stop:
                 going.append(i)
-        if not going:
-            text_BT, score_B = text_BT[:0], score_B[:0]
+        if not going or new == settings.length:
             break
-        chosen = where[going]
-        rows_B = chosen // vocabulary
-        text_BT = torch.cat([text_BT[rows_B], (chosen % vocabulary)[:, None]], dim=1)
-        score_B = best[going]
-        if new + 1 < settings.length:
-            if not torch.equal(rows_B, torch.arange(len(logits_BV), device=rows_B.device)):
-                reader.select(rows_B)
-            logits_BV = reader.next_word(text_BT[:, -1:])
-    going_on = zip(text_BT[:, len(start) :].tolist(), score_B.tolist(), strict=True)
-    done += [Sample(tokens, score, False) for tokens, score in going_on]
-    done.sort(key=lambda text: -text.log_probability / len(text.tokens) ** length_penalty)
-    return done[:beams]
+        _follow(reader, text_BT, texts[going], rows[going])
+        text_BT, score_B, own_B = texts[going], best[going], own[going]
+        logits_BV = reader.next_word(text_BT[:, -1:])
+    return [text for _, text in sorted(done, key=lambda pair: -pair[0])][:beams]
+
+
+def _follow(reader: Reader, before: Tensor, after: Tensor, rows: Tensor) -> None:
+    """Let the memory of the rows that go on take the place of those that were there."""
+    if len(before) != len(after):
+        reader.select(rows)
+        return
+    moved = (before != after[:, :-1]).any(dim=0).tolist()
+    if any(moved):
+        reader.select(rows, since=moved.index(True))

@@ -77,6 +77,23 @@ def fit(runs: Sequence[Run], *, resamples: int = 300, seed: int = 0) -> Fit:
     return Fit(a, alpha, b, beta, intervals, error=float(errors[0]))
 
 
+def held_out_errors(runs: Sequence[Run], law: str = "power") -> list[float]:
+    """|log(predicted / measured)| of each run, by the law fitted to all the others.
+
+    "power" is that of `fit`; "exponential", a exp(-alpha N) + b exp(-beta D), has as many numbers.
+    """
+    if law not in ("power", "exponential"):
+        raise ValueError(f"law is {law!r}: choose power or exponential")
+    if len(runs) < 6:
+        raise ValueError(f"{len(runs)} runs: one is left out and four numbers fitted, give six")
+    n, d, y = np.array(runs, float).T
+    x, z = (np.log(v) if law == "power" else v / np.median(v) for v in (n, d))
+    others = 1 - np.eye(len(runs))
+    found, _ = _least_squares(x - x.mean(), z - z.mean(), np.log(y), others)
+    residual, _ = _residuals(found, x - x.mean(), z - z.mean(), np.log(y))
+    return [abs(float(each)) for each in np.diag(residual)]
+
+
 def _least_squares(x: Array, z: Array, log_y: Array, weights: Array) -> tuple[Array, Array]:
     """(log a, alpha, log b, beta) for each row of weights, the best of some starts; its error."""
     best = np.full(len(weights), np.inf)

@@ -26,6 +26,10 @@ SETTINGS = {
     # Otherwise outputs outside the window are missing from the page.
     "notebook-extension/tracker": {"windowingMode": "none"},
 }
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
 # The "idle" sign shows before there is a kernel, and "run all" is then dropped in silence.
 READY = """async () => {
     const panel = jupyterapp.shell.currentWidget;

@@ -31,14 +31,11 @@ def browser() -> Iterator[object]:
         if os.environ.get("LABKIT_BROWSER") == "required":
             pytest.fail(reason)
         pytest.skip(reason)
+    from browser import FLAGS
     from playwright.sync_api import sync_playwright
 
-    flags = (
-        "--no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run "
-        "--disable-background-networking --disable-component-update --disable-sync"
-    )
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=flags.split())
+        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield chromium
         chromium.close()
 

@@ -63,6 +63,11 @@ def pages() -> dict[Path, str]:
     pictures["xlnet_leaking"] = text, found.picture(0, names(named(pairing)))
     for name, (text, _) in pictures.items():
         lines += ["", text, "", f"![{name}](leaks/{name}.svg)"]
+    # A file on its own has no page to take its colours from.
+    paper = '<svg style="background:#ffffff;color:#1b1f24" '
+    pictures = {
+        name: (text, svg.replace("<svg ", paper, 1)) for name, (text, svg) in pictures.items()
+    }
     files = {FOLDER / "leaks" / f"{name}.svg": svg + "\n" for name, (_, svg) in pictures.items()}
     return {FOLDER / "leaks.md": "\n".join(lines) + "\n"} | files
 

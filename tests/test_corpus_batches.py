@@ -212,7 +212,7 @@ def test_buckets_save_padding():
 @pytest.mark.parametrize("bucketed", [False, True])
 @pytest.mark.parametrize("size", [4, 150])
 def test_many_blocks_of_buckets(bucketed, size, monkeypatch):
-    monkeypatch.setattr("labkit.corpus.batches.BUCKETS", 3)
+    monkeypatch.setattr("labkit.corpus.padded.BUCKETS", 3)
     batches = Examples(LABELLED, 32, batch=size, bucketed=bucketed)
     seen = torch.cat([batches.at(step).examples for step in range(batches.steps)])
     assert sorted(set(seen.tolist())) == [*range(150)]

@@ -21,10 +21,11 @@ FLOORS = [
     "attention corpus schedules",
     "blocks heads recurrence",
     "models",
-    "objectives published weights release_names transfer sampling filling prompting counting",
+    "objectives published weights release_names transfer decoding sampling quality filling "
+    "prompting counting",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
-    "plots finetuning recipes costs cost_tables scaling bills leaks",
-    "ledger exercises running sweeps figures",
+    "plots finetuning recipes costs cost_tables scaling scaling_runs bills leaks",
+    "ledger exercises running sweeps figures pages",
     "claims demos",
     "cli __main__",
 ]

@@ -127,7 +127,7 @@ def test_temperature_zero_is_the_best_word_and_tall_scores_do_not_overflow():
 def test_draws_follow_the_probabilities():
     shares = torch.tensor([0.5, 0.25, 0.15, 0.1, 0.0])
     n = 200_000
-    drawn = draw(shares.log().expand(n, -1), Chance(7, 0, torch.arange(n)))
+    drawn = draw(shares.log().expand(n, -1), Chance(7, 0, torch.arange(n)).uniform("word", 1)[:, 0])
     found = torch.bincount(drawn, minlength=5)
     assert found[4] == 0
     chi_square = ((found[:4] - n * shares[:4]) ** 2 / (n * shares[:4])).sum()
@@ -333,3 +333,13 @@ def test_a_beam_in_which_every_text_has_stopped_ends_there(place):
     end = best.index(stop) + 1
     found = beam(model, [1], Sampling(temperature=0.0, length=8, stop=(stop,)), beams=2)
     assert [(text.tokens, text.stopped) for text in found] == [(best[:end], True)]
+
+
+def test_a_beam_sums_filtered_scores_and_tells_the_probability_of_the_model():
+    """Sharper scores change which text wins, and never how likely the model says it is."""
+    model, prompt = gpt(), [1, 2]
+    for how in (Sampling(length=6, temperature=0.5, top_k=7), Sampling(length=6, repetition=1.7)):
+        for text in beam(model, prompt, how, beams=3):
+            said = model(torch.tensor([prompt + text.tokens]))[0].log_softmax(-1).detach()
+            each = [float(said[1 + i, token]) for i, token in enumerate(text.tokens)]
+            assert text.log_probability == pytest.approx(sum(each), abs=1e-4)

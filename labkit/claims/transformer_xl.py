@@ -1,7 +1,7 @@
 """What is claimed of Transformer-XL: its memory is worth having, and distances reach further.
 
-Both are measured in the village, a language of a hundred words in which heroes, pets and towns are
-named once and needed again and again: a model of a few thousand weights learns it in seconds.
+Both are measured in the language of `data/journey`, of a hundred words, in which heroes, pets and
+towns are named once and needed again and again: a small model learns it in seconds.
 Read `remembering`, then `stretching`.
 """
 
@@ -52,10 +52,10 @@ SIZES = {
 
 
 @lru_cache(maxsize=2)
-def village(profile: str, seed: int) -> CourseText:
+def journeys(profile: str, seed: int) -> CourseText:
     """The text of both experiments."""
     size = SIZES[profile]
-    return course_text("village", words=size.words, held_out=size.held_out, seed=seed)
+    return course_text("journey", words=size.words, held_out=size.held_out, seed=seed)
 
 
 def transformer_xl(text: CourseText, profile: str, seed: int, memory: int) -> LanguageModel:
@@ -195,7 +195,7 @@ def floors_by_place(text: CourseText) -> dict[str, list[float]]:
 
 def remembering(profile: str, seed: int) -> Measured:
     """The same model with memory and without it, and what is possible without it."""
-    text = village(profile, seed)
+    text = journeys(profile, seed)
     tokens, words = documents(text)
     alone = transformer_xl(text, profile, seed, 0)
     recalls = transformer_xl(text, profile, seed, MEMORY)
@@ -279,7 +279,7 @@ def lowest(text: CourseText, words: Sequence[list[str]], length: int) -> float:
 
 def stretching(profile: str, seed: int) -> Measured:
     """Models that were trained on short segments read once, twice, four times as much."""
-    text = village(profile, seed)
+    text = journeys(profile, seed)
     tokens, words = documents(text)
     models = {
         "distances": transformer_xl(text, profile, seed, 0),

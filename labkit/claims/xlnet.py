@@ -1,6 +1,6 @@
 """What is claimed of XLNet: words that are hidden together say something about each other.
 
-Measured in the village, a small language with names of two words such as New York: a whole name is
+Measured in the small language of `data/journey`, which has names such as New York: a whole name is
 hidden, and its words are predicted one by one (BERT's objective) or one after the other (XLNet's).
 Both objectives train the same network, as in the ablation of the paper (Yang et al. 2019, section
 3.4), so that nothing but the objective differs.  Read `name_losses`.
@@ -47,10 +47,10 @@ SIZES = {
 
 
 @lru_cache(maxsize=2)
-def village(profile: str, seed: int) -> CourseText:
+def journeys(profile: str, seed: int) -> CourseText:
     """The text that both models read."""
     size = SIZES[profile]
-    return course_text("village", words=size.words, held_out=size.held_out, seed=seed)
+    return course_text("journey", words=size.words, held_out=size.held_out, seed=seed)
 
 
 # ---- names -------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def xlnet_losses(text: CourseText, model: LanguageModel, what: Names, order: boo
 
 def name_losses(profile: str, seed: int) -> Measured:
     """Whole names, hidden from both models: their words one by one, and one after the other."""
-    text = village(profile, seed)
+    text = journeys(profile, seed)
     what = names(text.world, text.documents)
     floor = lowest(text.world, what)
     asks = {"BERT": bert_losses, "XLNet": xlnet_losses}

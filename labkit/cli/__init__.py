@@ -24,6 +24,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "claims": ("labkit.cli.claims", "command", "measure what the lectures claim; the ledger"),
     "course": ("labkit.cli.notebooks", "course", "run every notebook; measure time and memory"),
     "notebooks": ("labkit.cli.notebooks", "notebooks", "execute notebooks and store their outputs"),
+    "lecture": ("labkit.cli.lecture", "lecture", "a notebook as slides with live widgets"),
+    "site": ("labkit.cli.site", "site", "all notebooks as pages that need no server, no network"),
     "bench": ("labkit.cli.suite", "bench", "run the benchmarks, all or some"),
     "students": ("labkit.cli.notebooks", "students", "write the notebooks without solutions"),
     "cache": ("labkit.cli.claims", "cache_command", "what is kept of trained models; clear it"),

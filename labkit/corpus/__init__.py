@@ -6,17 +6,18 @@
     batches = Windows(tokens, batch=32, length=128)         # or Streams, Examples, Pairs
     batches.at(step)
 
-Read `documents`, `tokens`, `rows`, `batches` and `pairs` in this order.
+Read `documents`, `tokens`, `rows`, `batches`, `padded` and `pairs` in this order.
 """
 
 from labkit.corpus.batch import Batch
-from labkit.corpus.batches import Batches, Examples, Streams, Windows
+from labkit.corpus.batches import Batches, Streams, Windows
 from labkit.corpus.documents import (
     Document,
     Documents,
     from_documents,
     from_files,
 )
+from labkit.corpus.padded import Examples
 from labkit.corpus.pairs import Pairs
 from labkit.corpus.tables import from_hub, from_table
 from labkit.corpus.tokens import Tokens, tokenize

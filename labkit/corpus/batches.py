@@ -1,4 +1,4 @@
-"""From tokens to rows: windows, streams and labelled examples, each a function of (seed, step).
+"""From tokens to rows without padding: windows and streams, each a function of (seed, step).
 
 Nothing is remembered from one step to the next: which examples a step takes is looked up in a
 shuffle that depends on the seed and the epoch alone. So a run is resumed by the number of its
@@ -10,18 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from labkit.chance import Chance, shuffled
 from labkit.corpus.batch import Batch
-from labkit.corpus.rows import Span, frame, lay_out, unmark
+from labkit.corpus.rows import frame, unmark
 from labkit.corpus.tokens import Tokens
-
-# Labelled examples are sorted by length among those of so many batches.
-BUCKETS = 64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -199,67 +194,3 @@ class Streams(Batches):
             chance = Chance(self.seed, epoch, torch.tensor([step]))
             edge += int(chance.integers("edge", 1, 2 * self.vary + 1)) - self.vary
         return edge
-
-
-@dataclass(frozen=True, eq=False)
-class Examples(Batches):
-    """One row for each document, padded: [CLS] text [SEP], or [CLS] text [SEP] text [SEP].
-
-    Texts that are too long are cut. `bucketed` puts rows of similar lengths together, so that
-    there is little padding. Without `framed` a row is the bare document with its separator.
-    """
-
-    tokens: Tokens
-    length: int
-    bucketed: bool = True
-    framed: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.length < 5:
-            raise ValueError(f"length is {self.length}: give at least 5")
-
-    @property
-    def size(self) -> int:
-        """How many documents there are."""
-        return self.tokens.documents
-
-    def rows_of(self, examples: Tensor, chance: Chance) -> Batch:
-        """The documents with these numbers."""
-        a, b = self._spans(examples.numpy())
-        batch = lay_out(self.tokens, a, b, examples, self.length, framed=self.framed)
-        labels = torch.from_numpy(self.tokens.arrays.labels[examples.numpy()])
-        return replace(batch, labels=labels) if self.tokens.classes else batch
-
-    def _spans(self, documents: NDArray[np.int64]) -> "tuple[Span, Span | None]":
-        """The whole text of each document; or its two texts, where all have two labelled ones."""
-        tokens = self.tokens
-        first, last = tokens.document_starts(documents), tokens.arrays.document_ends[documents]
-        start, end = tokens.sentence_starts(first), tokens.arrays.sentence_ends[last - 1]
-        if self.framed and tokens.end:
-            end = end - 1
-        if not (self.framed and tokens.classes and (last - first == 2).all()):
-            return Span(start, end), None
-        middle = tokens.arrays.sentence_ends[first]
-        return Span(start, middle), Span(middle, end)
-
-    def _examples(self, step: int) -> Tensor:
-        if not self.bucketed:
-            return super()._examples(step)
-        epoch, place = divmod(step, self.steps)
-        block, turn = divmod(place, BUCKETS)
-        return self._block(epoch, block)[turn]
-
-    @cached_property
-    def _block(self) -> Callable[[int, int], list[Tensor]]:
-        return lru_cache(maxsize=2)(self._by_length)
-
-    def _by_length(self, epoch: int, block: int) -> list[Tensor]:
-        """The batches of one block: rows of similar lengths together, the batches in any order."""
-        width = BUCKETS * self.batch
-        mixed = self._order(epoch)[block * width : (block + 1) * width]
-        a, b = self._spans(mixed.numpy())
-        sizes = torch.from_numpy(a.size if b is None else a.size + b.size)
-        batches = mixed[sizes.argsort(stable=True)].split(self.batch)
-        turns = shuffled(len(batches), self.seed, "turn", epoch, block)
-        return [batches[turn] for turn in turns.tolist()]

@@ -5,35 +5,32 @@ section 3.1). Sentence order (SOP): in half of the rows the two have changed pla
 2020, section 3.1). The labels are those of the releases: 0 says yes, 1 says no.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from labkit.chance import Chance
-from labkit.corpus.batch import Batch
-from labkit.corpus.batches import Batches
-from labkit.corpus.rows import Span, lay_out
-from labkit.corpus.tokens import NUMBER, Tokens
+from labkit.chance import Chance, first_bits, scaled
+from labkit.corpus.padded import LaidOut
+from labkit.corpus.rows import Rows, Span, lay_out
+from labkit.corpus.tokens import NUMBER
 
 # How often another sentence is drawn when one has the very words of the true next one.
 DRAWS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(Batches):
+class Pairs(LaidOut):
     """Rows [CLS] a [SEP] b [SEP]; an example is a sentence that another one follows.
 
     With `fill`, a row takes as many sentences as fit and is cut between two of them at random;
     without, both parts are single sentences.
     """
 
-    tokens: Tokens
-    length: int
     question: Literal["next", "order"]
     fill: bool = True
 
@@ -41,8 +38,6 @@ class Pairs(Batches):
         super().__post_init__()
         if self.question not in ("next", "order"):
             raise ValueError(f"question={self.question!r}: ask for 'next' or for 'order'")
-        if self.length < 5:
-            raise ValueError(f"length is {self.length}: give at least 5")
         if self.size == 0:
             raise ValueError(
                 "no document has two sentences: a pair needs them (a sentence ends at a line's end "
@@ -63,22 +58,23 @@ class Pairs(Batches):
         """How many examples there are up to the end of each document."""
         return self.tokens.arrays.document_ends - np.arange(1, self.tokens.documents + 1)
 
-    def rows_of(self, examples: Tensor, chance: Chance) -> Batch:
+    def lay_out(self, examples: Tensor, chances: Sequence[Chance]) -> Rows:
         """The pairs that begin with these sentences."""
         document = np.searchsorted(self._pairs_before, examples.numpy(), "right")
         first = examples.numpy() + document
         until = self._until(first, document, self.length - 3, least=2)
+        cut, answer, other = first_bits(chances, "cut", "answer", "other 0")
         # Somewhere between the first sentence and the last one.
-        inner = torch.from_numpy(until - first - 1).unsqueeze(1)
-        middle = first + 1 + chance.integers("cut", 1, inner).squeeze(1).numpy()
-        a, b = self._span(first, middle), self._span(middle, until)
-        no = chance.uniform("answer", 1).squeeze(1).numpy() < 0.5
+        middle = first + 1 + scaled(cut, until - first - 1)
+        a, b = self._span(first, middle, document), self._span(middle, until, document)
+        no = answer < 0
         if self.question == "order":
             a, b = _where(no, b, a), _where(no, a, b)
         else:
-            b = _where(no, self._elsewhere(document, middle, a.size, no, chance), b)
-        batch = lay_out(self.tokens, a, b, examples, self.length)
-        return replace(batch, labels=torch.from_numpy(no).long())
+            sentence = self._others(document, middle, no, other, chances)
+            b = _where(no, self._from(sentence, self.length - 3 - a.size), b)
+        known = {"examples": examples.numpy(), "labels": no.astype(np.int64)}
+        return lay_out(self.tokens, a, b, self.length, known)
 
     def _until(
         self,
@@ -91,50 +87,62 @@ class Pairs(Batches):
         if not self.fill:
             return first + least
         limit = self.tokens.sentence_starts(first) + room
-        fits = np.searchsorted(self.tokens.arrays.sentence_ends, limit, "right")
-        return np.clip(fits, first + least, self.tokens.arrays.document_ends[document])
+        fits = self.tokens.arrays.sentence_ends.searchsorted(limit, "right")
+        most = self.tokens.arrays.document_ends[document]
+        return np.minimum(np.maximum(fits, first + least), most)
 
-    def _span(self, first: NDArray[np.int64], until: NDArray[np.int64]) -> Span:
+    def _span(
+        self, first: NDArray[np.int64], until: NDArray[np.int64], document: NDArray[np.int64]
+    ) -> Span:
         """The tokens of these sentences, without the separator of their document."""
-        start = self.tokens.sentence_starts(first)
         end = self.tokens.arrays.sentence_ends[until - 1]
         if self.tokens.end:
-            ends = self.tokens.arrays.document_ends
-            end = end - (ends[np.searchsorted(ends, until)] == until)
-        return Span(start, end)
+            end = end - (self.tokens.arrays.document_ends[document] == until)
+        return Span(self.tokens.sentence_starts(first), end)
 
-    def _elsewhere(
+    def _document(self, sentence: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.tokens.arrays.document_ends.searchsorted(sentence, "right")
+
+    def _from(self, sentence: NDArray[np.int64], room: NDArray[np.int64]) -> Span:
+        """As much text as there is room for, and at least this sentence."""
+        document = self._document(sentence)
+        until = self._until(sentence, document, np.maximum(1, room), least=1)
+        return self._span(sentence, until, document)
+
+    def _others(
         self,
         document: NDArray[np.int64],
         following: NDArray[np.int64],
-        size: NDArray[np.int64],
         asked: NDArray[np.bool_],
-        chance: Chance,
-    ) -> Span:
-        """Text from another document, which does not begin with the words of the true next one."""
+        drawn: NDArray[np.int64],
+        chances: Sequence[Chance],
+    ) -> NDArray[np.int64]:
+        """Sentences of other documents that have not the words of the true next ones."""
         begin = self.tokens.document_starts(document)
         own = self.tokens.arrays.document_ends[document] - begin
-        others = torch.from_numpy(len(self.tokens.arrays.sentence_ends) - own).unsqueeze(1)
+        others = len(self.tokens.arrays.sentence_ends) - own
         sentence = np.zeros_like(following)
-        left = asked.copy()
-        for draw in range(DRAWS):
-            drawn = chance.integers(f"other {draw}", 1, others).squeeze(1).numpy()
+        left = asked.nonzero()[0]
+        for draw in range(1, DRAWS + 1):
+            found = scaled(drawn, others)[left]
             # The sentences of the document itself are skipped, so all others are as likely.
-            sentence = np.where(left, drawn + own * (drawn >= begin), sentence)
-            left = left & self._same(sentence, following)
-            if not left.any():
-                break
-        else:
-            raise ValueError(
-                f"{DRAWS} sentences of other documents all have the words of the one that follows: "
-                "the corpus repeats itself too much for this question"
-            )
-        where = np.searchsorted(self.tokens.arrays.document_ends, sentence, "right")
-        room = np.maximum(1, self.length - 3 - size)
-        return self._span(sentence, self._until(sentence, where, room, least=1))
+            found += own[left] * (found >= begin[left])
+            sentence[left] = found
+            left = left[self._same(found, following[left], document[left])]
+            if not len(left):
+                return sentence
+            (drawn,) = first_bits(chances, f"other {draw}")
+        raise ValueError(
+            f"{DRAWS} sentences of other documents all have the words of the one that follows: "
+            "the corpus repeats itself too much for this question"
+        )
 
-    def _same(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.bool_]:
-        a, b = self._span(one, one + 1), self._span(other, other + 1)
+    def _same(
+        self, one: NDArray[np.int64], other: NDArray[np.int64], document: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Whether two sentences, the second of the given document, have the same words."""
+        a = self._span(one, one + 1, self._document(one))
+        b = self._span(other, other + 1, document)
         same = a.size == b.size
         for row in np.flatnonzero(same):
             span = np.arange(a.size[row])

@@ -1,6 +1,7 @@
 """How a row is laid out: which tokens stand where, and what is known about each of them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,12 +47,8 @@ def unmark(marked_BT: Tensor, examples: Tensor, apart: bool = False) -> Batch:
         examples=examples,
         fresh=torch.ones(len(marked_BT), dtype=torch.bool),
         documents=documents_BT,
-        words=_counted(marked_BT, WORD),
+        words=(marked_BT & WORD).ne_(0).cumsum_(1),
     )
-
-
-def _counted(marked_BT: Tensor, mark: int) -> Tensor:
-    return (marked_BT & mark).ne_(0).cumsum_(1)
 
 
 @dataclass(frozen=True)
@@ -66,41 +63,69 @@ class Span:
         """How many tokens each text has."""
         return self.end - self.start
 
-    def columns(self) -> tuple[Tensor, Tensor]:
-        """Starts and sizes, each as [B, 1]."""
-        return torch.from_numpy(self.start).unsqueeze(1), torch.from_numpy(self.size).unsqueeze(1)
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one step or of several, laid out: each batch is a copy of some of them."""
+
+    by_place: dict[str, NDArray[Any]]
+    """What is known of each position: [B, T]."""
+    by_row: dict[str, NDArray[Any]]
+    """What is known of each row: [B]."""
+    ends: NDArray[np.int64]
+
+    def batch(self, start: int, end: int) -> Batch:
+        """The rows from start to end, as wide as the longest of them."""
+        width = max(1, int(self.ends[start:end].max()))
+        parts = {name: known[start:end, :width] for name, known in self.by_place.items()}
+        parts |= {name: known[start:end] for name, known in self.by_row.items()}
+        # numpy slices and copies in a third of torch's time.
+        return Batch(
+            rows=torch.arange(end - start),
+            fresh=torch.ones(end - start, dtype=torch.bool),
+            **{name: torch.from_numpy(part.copy()) for name, part in parts.items()},
+        )
 
 
 def lay_out(
-    tokens: Tokens, a: Span, b: Span | None, examples: Tensor, length: int, framed: bool = True
-) -> Batch:
+    tokens: Tokens,
+    a: Span,
+    b: Span | None,
+    length: int,
+    by_row: dict[str, NDArray[np.int64]],
+    *,
+    framed: bool = True,
+) -> Rows:
     """[CLS] a [SEP] b [SEP] in each row and padding after it; bare a without `framed`.
 
     What does not fit is cut: see `_cut`.
     """
-    first, last = frame_tokens(tokens) if framed else (0, 0)
     a, b = _cut(a, b, length - (0 if not framed else 2 if b is None else 3))
-    a_start_B1, a_size_B1 = a.columns()
-    ends_B1 = a_size_B1 + (2 if framed else 0)
-    middle_B1 = a_size_B1 + 1
+    edges = int(framed)
+    middle = a.size + edges
+    ends = middle + (edges if b is None else b.size + 2)
+    places_T = np.arange(max(1, ends.max()))
+    real_BT = places_T < ends[:, None]
+    index_BT = places_T + (a.start - edges)[:, None]
+    second_BT = None
     if b is not None:
-        b_start_B1, b_size_B1 = b.columns()
-        ends_B1 = ends_B1 + b_size_B1 + 1
-    places_1T = torch.arange(max(1, int(ends_B1.max()))).unsqueeze(0)
-    index_BT = a_start_B1 - int(framed) + places_1T
-    segments_BT = None
-    if b is not None:
-        second_BT = places_1T > middle_B1
-        index_BT = torch.where(second_BT, b_start_B1 - middle_B1 - 1 + places_1T, index_BT)
-        segments_BT = (second_BT & (places_1T < ends_B1)).long()
-    marked_BT = torch.from_numpy(tokens.take(index_BT.clamp_(0, len(tokens) - 1).numpy()))
-    real_BT = places_1T < ends_B1
+        second_BT = real_BT & (places_T > middle[:, None])
+        index_BT += second_BT * (b.start - middle - a.start)[:, None]
+    # Before the text stands a [CLS]; padding would read on, and may not read beyond the corpus.
+    np.minimum(index_BT, len(tokens) - 1, out=index_BT)
+    marked_BT = tokens.take(index_BT)
+    marked_BT[~real_BT] = (tokens.vocabulary.pad or 0) | WORD
     if framed:
-        marked_BT[:, :2] |= WORD
+        first, last = frame_tokens(tokens)
+        rows = np.arange(len(ends))
+        marked_BT[:, 1] |= WORD
         marked_BT[:, 0] = first | WORD
-        marked_BT.masked_fill_((places_1T == middle_B1) | (places_1T == ends_B1 - 1), last | WORD)
-    marked_BT.masked_fill_(~real_BT, (tokens.vocabulary.pad or 0) | WORD)
-    return replace(unmark(marked_BT, examples), real=real_BT, segments=segments_BT)
+        marked_BT[rows, middle] = marked_BT[rows, ends - 1] = last | WORD
+    by_place = {"tokens": marked_BT & NUMBER, "real": real_BT}
+    by_place["words"] = np.cumsum((marked_BT & WORD) != 0, axis=1)
+    if second_BT is not None:
+        by_place["segments"] = second_BT.astype(np.int64)
+    return Rows(by_place, by_row, ends)
 
 
 def _cut(a: Span, b: Span | None, room: int) -> tuple[Span, Span | None]:

@@ -89,13 +89,11 @@ class Tokens:
 
     def sentence_starts(self, sentences: NDArray[np.int64]) -> NDArray[np.int64]:
         """At which token each sentence begins."""
-        ends = self.arrays.sentence_ends
-        return np.where(sentences == 0, 0, ends[sentences - 1])
+        return self.arrays.sentence_ends[sentences - 1] * (sentences > 0)
 
     def document_starts(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """At which sentence each document begins."""
-        ends = self.arrays.document_ends
-        return np.where(documents == 0, 0, ends[documents - 1])
+        return self.arrays.document_ends[documents - 1] * (documents > 0)
 
 
 def tokenize(

@@ -84,7 +84,7 @@ def _button(label: str, act: Callable[[], None]) -> widgets.Button:
 
 # ---- controls that look alike ------------------------------------------------------------------
 
-WIDE = {"description_width": "110px"}
+WIDE = {"description_width": "9em"}
 
 
 def text_box(label: str, value: str, rows: int = 2) -> widgets.Textarea:

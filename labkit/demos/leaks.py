@@ -10,8 +10,6 @@ from labkit.objectives import Objective
 from labkit.tokenizers import Tokenizer
 
 LONGEST = 14
-# The picture is drawn in dark ink on white, whatever the theme.
-PAPER = "background:#ffffff;color:#1b1f24;overflow-x:auto"
 
 
 def leaks_view(text: str, model: Any, objective: Objective, tokenizer: Tokenizer) -> View:
@@ -37,7 +35,7 @@ def drawn(found: Dependence, words: list[str]) -> View:
         by = (found.by_gradient | found.by_word)[n, 0].nonzero()[:, 0].tolist()
         said = ", ".join(f"{i} {words[i]}" for i in by) or "nothing"
         lines.append(f"{term} at {place} {words[place]} depends on {said}")
-    html = f'<div style="{PAPER}">{found.picture(0, [w[:12] for w in words])}</div>'
+    html = f'<div style="overflow-x:auto">{found.picture(0, [w[:12] for w in words])}</div>'
     title = heading("What each prediction depends on")
     return View(title.html + html, "\n".join([title.text, *lines]))
 

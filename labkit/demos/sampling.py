@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from labkit.demos.base import Demo, slider, text_box, whole_slider
+from labkit.demos.beams import found_by_beam, within
 from labkit.demos.drawing import Chip, Share, View, chips, heading, note, page, problem, table
 from labkit.demos.likelihood import Text, likelihoods
 from labkit.demos.reading import evaluating, label, written
@@ -27,14 +28,6 @@ def text_of(prompt: str, new: Sequence[int], tokenizer: Tokenizer) -> Text:
     opens = tokenizer.vocabulary.sep
     begin = [] if opens is None else [opens]
     return Text(begin, tokenizer.encode(written(prompt)), list(new))
-
-
-def within(tokens: list[int], model: Any, more: int = 1) -> list[int]:
-    """The last tokens, as many as leave room for `more` where a model has no more positions."""
-    if not hasattr(model.backbone, "position"):
-        return tokens
-    room = model.backbone.config.context + 1 - more
-    return tokens[-room:]
 
 
 def next_step(model: Any, tokens: list[int], settings: Sampling, seed: int) -> Step:
@@ -57,6 +50,7 @@ def sampling_view(
     seed: int = 0,
     world: World | None = None,
     start: str = "document",
+    beams: int = 0,
 ) -> View:
     """The text so far, the law of its next word through each filter, and how likely it all is."""
     text = text_of(prompt, new, tokenizer)
@@ -73,6 +67,9 @@ def sampling_view(
         step = next_step(model, text.tokens, settings, seed)
         pieces += [heading("The next word"), law_table(step, tokenizer)]
         pieces += [note(line, "formula") for line in formulas(step, settings, tokenizer)]
+        if beams:
+            pieces += [heading(f"What a beam of {beams} finds"),
+                       found_by_beam(model, text.tokens, settings, beams, tokenizer)]  # fmt: skip
     pieces += [heading("How likely is the text (log p, in nats)")]
     pieces.append(likelihoods(text, said, tokenizer, world, start))
     return page("sampling", *pieces)
@@ -174,6 +171,7 @@ class SamplingDemo(Demo):
             "top-k": whole_slider("top-k (0: all)", settings.top_k or 0, 0, min(50, self.words)),
             "top-p": slider("top-p", settings.top_p, 0.0, 1.0, 0.01),
             "seed": whole_slider("seed", 0, 0, 1000),
+            "beams": whole_slider("beam (0: none)", 0, 0, 8),
         }
         controls["prompt"].observe(lambda _: self.forget(), names="value")
         buttons = {"step": self.step, "run": self.run, "undo": self.undo}
@@ -199,7 +197,7 @@ class SamplingDemo(Demo):
         """The view of the state."""
         return sampling_view(
             values["prompt"], self.new, self.chosen, self.model, self.tokenizer,
-            seed=values["seed"], world=self.world, start=self.start,
+            seed=values["seed"], world=self.world, start=self.start, beams=values["beams"],
         )  # fmt: skip
 
     @property

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 SIDE, MARGIN = 22, 96
-WORD, PLACE, ALLOWED, LEAK, NONE = "#2f6fb3", "#a9cbee", "#eef1f4", "#d62728", "#ffffff"
+WORD, PLACE, ALLOWED, LEAK, NONE = "#2f6fb3", "#8fb8e0", "#8a919940", "#d62728", "none"
 LEGEND = (
     (WORD, "depends on this word"),
     (PLACE, "depends on this place, not on its word"),
@@ -32,7 +32,9 @@ def draw(found: Any, row: int, words: Sequence[str]) -> str:
         # A line where one segment ends and the next begins.
         edge += width * SIDE
         bottom = MARGIN + len(lines) * SIDE
-        parts.append(f'<path d="M{edge} {MARGIN}V{bottom}" stroke="#333" stroke-width="2"/>')
+        parts.append(
+            f'<path d="M{edge} {MARGIN}V{bottom}" stroke="currentColor" stroke-width="2"/>'
+        )
     top = MARGIN + len(lines) * SIDE + 14
     for i, (colour, text) in enumerate(LEGEND):
         parts.append(_square(MARGIN, top + i * SIDE, colour))
@@ -41,7 +43,8 @@ def draw(found: Any, row: int, words: Sequence[str]) -> str:
     height = top + len(LEGEND) * SIDE + 6
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}" font-family="sans-serif" font-size="12" role="img">'
+        f'width="{width}" height="{height}" font-family="sans-serif" font-size="12" '
+        f'fill="currentColor" role="img">'
         f"<title>What each prediction depends on</title>{''.join(parts)}</svg>"
     )
 
@@ -63,7 +66,7 @@ def _colour(found: Any, prediction: int, row: int, column: int) -> str:
 def _square(x: float, y: float, colour: str) -> str:
     return (
         f'<rect x="{x:g}" y="{y:g}" width="{SIDE}" height="{SIDE}" fill="{colour}" '
-        'stroke="#c8ccd0"/>'
+        'stroke="#8a9199"/>'
     )
 
 

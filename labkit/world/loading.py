@@ -8,12 +8,12 @@ from labkit.world.lexicon import translate
 from labkit.world.reading import read
 
 VARIANTS = ("second", "crawl")
-SMALL = "village"
+SMALL = "journey"
 
 
 def load_world(name: str | Path = "world") -> World:
     """Load "world", its variants "second" (another language) and "crawl" (noisy), the small
-    "village", or a folder of one's own.
+    "journey", or a folder of one's own.
     """
     folder = data_path(SMALL if name == SMALL else "world")
     if name in VARIANTS:

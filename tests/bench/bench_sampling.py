@@ -3,7 +3,8 @@
     python tests/bench/bench_sampling.py [--threads 2] [--rounds 5]
 
 Prints tokens a second of both, measured in turn in one process, and the median of their ratios;
-then what a word costs as the text grows; then beams.
+then what a word costs as the text grows; then beams.  The last column of the first table is the
+limit: the share of our time that the bare products with the weights take, nothing else being done.
 """
 
 import argparse
@@ -12,10 +13,12 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from labkit.decoding import Decoder
 from labkit.sampling import Sampling, beam, sample
 from labkit.weights import load
 
@@ -52,27 +55,52 @@ def compare(ours: Callable[[], object], theirs: Callable[[], object], rounds: in
 
 
 def writing(rounds: int) -> None:
-    """Tokens a second, for one prompt and for sixteen."""
-    print(f"\n{NEW} new words, temperature 0.9, top-p 0.9, vocabulary {VOCABULARY}")
-    print(f"{'model':>10} {'prompts':>8} {'labkit tok/s':>13} {'transformers':>13} {'ratio':>6}")
+    """Tokens a second, the best word or a drawn one, for one prompt and for sixteen."""
+    print(f"\n{NEW} new words, vocabulary {VOCABULARY}; drawn: temperature 0.9, top-p 0.9")
+    print(
+        f"{'model':>8} {'prompts':>8} {'words':>7} {'labkit tok/s':>13} {'transformers':>13} "
+        f"{'ratio':>6} {'bare products':>14}"
+    )
     for width, layers in ((128, 4), (256, 8)):
         ours, theirs = pair(width, layers)
         for prompts in (1, 16):
             tokens = torch.randint(0, VOCABULARY, (prompts, 8))
-            asked = tokens.tolist()
+            bare = NEW * bare_products(ours, prompts)
+            for words, how in (("best", Sampling(length=NEW, temperature=0)), ("drawn", HOW)):
+                a, b, ratio = compare(
+                    partial(sample, ours, tokens.tolist(), how),
+                    partial(generate, theirs, tokens, drawn=words == "drawn"),
+                    rounds,
+                )
+                size, many = f"{width} x {layers}", prompts * NEW
+                print(
+                    f"{size:>8} {prompts:>8} {words:>7} {many / a:>13.0f} {many / b:>13.0f} "
+                    f"{ratio:>6.2f} {bare / a:>14.0%}"
+                )
 
-            def write(ours=ours, asked=asked) -> None:
-                sample(ours, asked, HOW)
 
-            def generate(theirs=theirs, tokens=tokens) -> None:
-                theirs.generate(
-                    tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=NEW,
-                    do_sample=True, temperature=0.9, top_p=0.9, top_k=0, pad_token_id=0,
-                )  # fmt: skip
+def generate(model: GPT2LMHeadModel, tokens: torch.Tensor, *, drawn: bool) -> None:
+    """The same with transformers."""
+    how = {"do_sample": True, "temperature": 0.9, "top_p": 0.9, "top_k": 0} if drawn else {}
+    model.generate(
+        tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=NEW, pad_token_id=0,
+        **({"do_sample": False} | how),
+    )  # fmt: skip
 
-            a, b, ratio = compare(write, generate, rounds)
-            size, many = f"{width} x {layers}", prompts * NEW
-            print(f"{size:>10} {prompts:>8} {many / a:>13.0f} {many / b:>13.0f} {ratio:>6.2f}")
+
+@torch.inference_mode()
+def bare_products(model: torch.nn.Module, rows: int) -> float:
+    """Seconds that one word's products with all weights take, without anything between them."""
+    memory = model.backbone(torch.zeros(rows, 1, dtype=torch.long), memory=()).memory
+    decoder = Decoder(model, memory, 2)
+    x = torch.randn(rows, model.backbone.config.width)
+
+    def multiply() -> None:
+        for block in decoder.blocks:
+            block.ask(x), block.out(x), block.narrow(block.widen(x))
+        decoder.words(x)
+
+    return statistics.median(seconds(multiply) for _ in range(100))
 
 
 def growing(rounds: int) -> None:
@@ -92,16 +120,14 @@ def beams(rounds: int) -> None:
         ours, theirs = pair(width, layers)
         tokens = torch.randint(0, VOCABULARY, (1, 8))
 
-        def search(ours=ours, tokens=tokens) -> None:
-            beam(ours, tokens[0].tolist(), Sampling(length=NEW), beams=4)
-
-        def generate(theirs=theirs, tokens=tokens) -> None:
+        def generate_beams(theirs=theirs, tokens=tokens) -> None:
             theirs.generate(
                 tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=NEW, num_beams=4,
                 do_sample=False, pad_token_id=0,
             )  # fmt: skip
 
-        a, b, ratio = compare(search, generate, rounds)
+        search = partial(beam, ours, tokens[0].tolist(), Sampling(length=NEW), beams=4)
+        a, b, ratio = compare(search, generate_beams, rounds)
         size = f"{width} x {layers}"
         print(f"{size:>10} labkit {a:.2f} s, transformers {b:.2f} s, ratio {ratio:.2f}")
 

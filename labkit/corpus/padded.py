@@ -1,0 +1,145 @@
+"""Rows of one text or two, padded: what pairs and labelled examples are made of.
+
+A small batch takes longer to be asked for than to be made: so the rows of some steps are laid out
+at one go. Read `LaidOut` first.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import accumulate
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from labkit.chance import Chance, shuffled
+from labkit.corpus.batch import Batch
+from labkit.corpus.batches import Batches
+from labkit.corpus.rows import Rows, Span, lay_out
+from labkit.corpus.tokens import Tokens
+
+# Labelled examples are sorted by length among those of so many batches.
+BUCKETS = 64
+# Padded rows of so many tokens are laid out at one go, if they are those of more than one step.
+AHEAD = 2**16
+
+
+@dataclass(frozen=True, eq=False)
+class LaidOut(Batches):
+    """Rows of one text or two, padded; those of some steps are laid out at one go.
+
+    Which steps share the work depends on their numbers alone, and each gets copies: so a batch is
+    still a function of its step.
+    """
+
+    tokens: Tokens
+    length: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length < 5:
+            raise ValueError(f"length is {self.length}: give at least 5")
+
+    @abstractmethod
+    def lay_out(self, examples: Tensor, chances: Sequence[Chance]) -> Rows:
+        """The rows of these examples, those of the first chance, those of the second and so on."""
+
+    def rows_of(self, examples: Tensor, chance: Chance) -> Batch:
+        """The rows of these examples."""
+        return self.lay_out(examples, [chance]).batch(0, len(examples))
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step, the same whenever and wherever it is asked for."""
+        if step < 0:
+            raise ValueError(f"step is {step}: steps are counted from 0")
+        block, turn = divmod(step, self._together)
+        rows, edges = self._rows(block)
+        return rows.batch(edges[turn], edges[turn + 1])
+
+    @cached_property
+    def _together(self) -> int:
+        """How many steps are laid out at one go."""
+        return max(1, AHEAD // (self.batch * self.length))
+
+    @cached_property
+    def _rows(self) -> Callable[[int], tuple[Rows, list[int]]]:
+        return lru_cache(maxsize=2)(self._rows_of_block)
+
+    def _rows_of_block(self, block: int) -> tuple[Rows, list[int]]:
+        """The rows of some steps, and where those of each step begin and end."""
+        steps = range(block * self._together, (block + 1) * self._together)
+        examples = [self._examples(step) for step in steps]
+        chances = [
+            Chance(self.seed, step, torch.arange(len(some)))
+            for step, some in zip(steps, examples, strict=True)
+        ]
+        edges = [0, *accumulate(map(len, examples))]
+        return self.lay_out(torch.cat(examples), chances), edges
+
+
+@dataclass(frozen=True, eq=False)
+class Examples(LaidOut):
+    """One row for each document, padded: [CLS] text [SEP], or [CLS] text [SEP] text [SEP].
+
+    Texts that are too long are cut. `bucketed` puts rows of similar lengths together, so that
+    there is little padding. Without `framed` a row is the bare document with its separator.
+    """
+
+    bucketed: bool = True
+    framed: bool = True
+
+    @property
+    def size(self) -> int:
+        """How many documents there are."""
+        return self.tokens.documents
+
+    def lay_out(self, examples: Tensor, chances: Sequence[Chance]) -> Rows:
+        """The documents with these numbers."""
+        documents = examples.numpy()
+        a, b = self._spans(documents)
+        known = {"examples": documents}
+        if self.tokens.classes:
+            known["labels"] = self.tokens.arrays.labels[documents]
+        return lay_out(self.tokens, a, b, self.length, known, framed=self.framed)
+
+    @cached_property
+    def _two(self) -> bool:
+        """Whether all documents are two labelled texts."""
+        ends = self.tokens.arrays.document_ends
+        return bool(self.framed and self.tokens.classes and (np.diff(ends, prepend=0) == 2).all())
+
+    def _spans(self, documents: NDArray[np.int64]) -> "tuple[Span, Span | None]":
+        """The whole text of each document; or its two texts, where all have two labelled ones."""
+        tokens = self.tokens
+        first, last = tokens.document_starts(documents), tokens.arrays.document_ends[documents]
+        start, end = tokens.sentence_starts(first), tokens.arrays.sentence_ends[last - 1]
+        if self.framed and tokens.end:
+            end = end - 1
+        if not self._two:
+            return Span(start, end), None
+        middle = tokens.arrays.sentence_ends[first]
+        return Span(start, middle), Span(middle, end)
+
+    def _examples(self, step: int) -> Tensor:
+        if not self.bucketed:
+            return super()._examples(step)
+        epoch, place = divmod(step, self.steps)
+        block, turn = divmod(place, BUCKETS)
+        return self._block(epoch, block)[turn]
+
+    @cached_property
+    def _block(self) -> Callable[[int, int], list[Tensor]]:
+        return lru_cache(maxsize=2)(self._by_length)
+
+    def _by_length(self, epoch: int, block: int) -> list[Tensor]:
+        """The batches of one block: rows of similar lengths together, the batches in any order."""
+        width = BUCKETS * self.batch
+        mixed = self._order(epoch)[block * width : (block + 1) * width]
+        a, b = self._spans(mixed.numpy())
+        sizes = torch.from_numpy(a.size if b is None else a.size + b.size)
+        batches = mixed[sizes.argsort(stable=True)].split(self.batch)
+        turns = shuffled(len(batches), self.seed, "turn", epoch, block)
+        return [batches[turn] for turn in turns.tolist()]

@@ -1,0 +1,181 @@
+// Slides out of a notebook: a new one begins at each heading of the first or second level.
+(() => {
+  "use strict";
+  const KEYS = `→  Page ↓  space   next slide
+←  Page ↑           previous slide
+Home  End           first, last slide
+c                   show or fold the code of all cells
+n                   show or hide the speaker's notes
+w                   the notes in a window of their own
+f                   full screen
+Esc                 leave a slider or a text, so that the arrows turn pages again
+?                   this list`;
+  const place = document.querySelector("#rendered_cells > div");
+  const slides = [];
+
+  const make = (name, properties) => Object.assign(document.createElement(name), properties);
+
+  // ---- where slides begin, and what is only for the speaker ----
+
+  const starts = (cell) => /^H[12]$/.test(cell.querySelector(".jp-RenderedMarkdown")
+    ?.firstElementChild?.tagName ?? "");
+
+  function comments(root) {
+    const found = [];
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_COMMENT);
+    while (walker.nextNode()) {
+      const told = /^\s*notes:\s*([^]*)$/i.exec(walker.currentNode.data);
+      if (told) found.push(told[1].trim());
+    }
+    return found;
+  }
+
+  // A heading in the middle of a cell begins a slide as well.
+  function parted(cell) {
+    const parts = [cell];
+    const text = cell.querySelector(".jp-RenderedMarkdown");
+    for (const heading of text ? [...text.querySelectorAll(":scope > h1, :scope > h2")] : []) {
+      if (!heading.previousElementSibling) continue;
+      const part = make("div", { className: "jp-Cell jp-MarkdownCell" });
+      const inside = make("div", { className: text.className });
+      part.append(inside);
+      while (heading.nextSibling) inside.append(heading.nextSibling);
+      inside.prepend(heading);
+      parts.at(-1).after(part);
+      // What follows a later heading has moved along, and is parted from here in its turn.
+      return [...parts, ...parted(part)];
+    }
+    return parts;
+  }
+
+  function divide() {
+    for (const whole of [...place.querySelectorAll(":scope > div")]) {
+      for (const cell of parted(whole)) {
+        if (!slides.length || starts(cell)) {
+          slides.push(make("section", { className: "lecture-slide", hidden: true, notes: [] }));
+        }
+        const slide = slides.at(-1);
+        slide.notes.push(...comments(cell));
+        const spoken = cell.querySelector(".celltag_notes");
+        if (spoken) {
+          slide.notes.push(spoken.innerText.trim());
+          cell.remove();
+        } else {
+          slide.append(cell);
+        }
+      }
+    }
+    // What stands before the first heading is a slide only if it says something.
+    if (slides.length > 1 && !slides[0].innerText.trim()
+        && !slides[0].querySelector(".jp-Cell-outputWrapper")) {
+      slides[1].prepend(...slides.shift().childNodes);
+    }
+    place.append(...slides);
+  }
+
+  function fold() {
+    for (const input of place.querySelectorAll(".jp-CodeCell .jp-Cell-inputWrapper")) {
+      const button = make("button", { className: "lecture-button lecture-code",
+        textContent: "code", ariaExpanded: "false" });
+      button.addEventListener("click", () => {
+        const open = input.toggleAttribute("data-open");
+        button.ariaExpanded = String(open);
+      });
+      input.prepend(button);
+    }
+  }
+
+  // ---- the slide that is shown ----
+
+  let at = 0;
+  const counter = make("output", { ariaLive: "polite" });
+  const panel = make("aside", { className: "lecture-notes", hidden: true,
+    ariaLabel: "speaker's notes" });
+  const help = make("aside", { className: "lecture-help", hidden: true, ariaLabel: "keys" });
+  help.append(make("pre", { textContent: KEYS }));
+  let beside = null;
+
+  function tell() {
+    const notes = slides[at].notes.join("\n\n") || "No notes for this slide.";
+    panel.textContent = notes;
+    if (beside && !beside.closed) {
+      const title = slides[at].querySelector("h1, h2")?.innerText.replace("¶", "") ?? "";
+      beside.document.title = "Notes";
+      beside.document.body.style.cssText = "font:22px/1.5 sans-serif;margin:1em;"
+        + "white-space:pre-line;background:#ffffff;color:#1b1f24";
+      beside.document.body.textContent = `${at + 1} / ${slides.length}  ${title}\n\n${notes}`;
+    }
+  }
+
+  function go(to) {
+    slides[at].hidden = true;
+    at = Math.max(0, Math.min(slides.length - 1, to));
+    slides[at].hidden = false;
+    counter.value = `${at + 1} / ${slides.length}`;
+    history.replaceState(null, "", `#${at + 1}`);
+    window.scrollTo(0, 0);
+    // What was hidden while it was drawn gets its size now.
+    window.dispatchEvent(new Event("resize"));
+    tell();
+  }
+
+  function apart() {
+    beside = window.open("", "lecture-notes", "width=700,height=600");
+    tell();
+    window.focus();
+  }
+
+  const ACTS = {
+    ArrowRight: () => go(at + 1),
+    PageDown: () => go(at + 1),
+    " ": () => go(at + 1),
+    ArrowLeft: () => go(at - 1),
+    PageUp: () => go(at - 1),
+    Home: () => go(0),
+    End: () => go(slides.length - 1),
+    c: () => document.body.toggleAttribute("data-code"),
+    n: () => { panel.hidden = !panel.hidden; },
+    w: apart,
+    f: () => (document.fullscreenElement ? document.exitFullscreen()
+      : document.documentElement.requestFullscreen()),
+    "?": () => { help.hidden = !help.hidden; },
+    Escape: () => { document.activeElement?.blur(); help.hidden = true; },
+  };
+  const WRITING = "input, textarea, select, [contenteditable], [role=slider], [role=listbox]";
+  const PRESSED = "button, a, summary, [role=button]";
+
+  function pressed(event) {
+    if (event.ctrlKey || event.altKey || event.metaKey || !ACTS[event.key]) return;
+    const on = document.activeElement;
+    // A slider keeps its arrows, a text its letters, a button its space.
+    if (event.key !== "Escape" && on?.matches(WRITING)) return;
+    if (event.key === " " && on?.matches(PRESSED)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    ACTS[event.key]();
+  }
+
+  function bar() {
+    const buttons = [["‹", "previous slide", "ArrowLeft"], ["›", "next slide", "ArrowRight"],
+      ["code", "show or fold all code", "c"], ["notes", "speaker's notes", "n"],
+      ["?", "list of keys", "?"]];
+    const found = make("nav", { className: "lecture-bar", ariaLabel: "slides" });
+    for (const [textContent, title, key] of buttons) {
+      const button = make("button", { className: "lecture-button", textContent, title,
+        ariaLabel: title });
+      button.addEventListener("click", ACTS[key]);
+      found.append(button);
+    }
+    found.children[0].after(counter);
+    return found;
+  }
+
+  divide();
+  fold();
+  document.body.append(panel, help, bar());
+  document.addEventListener("keydown", pressed, true);
+  window.addEventListener("beforeprint", () => slides.forEach((s) => { s.hidden = false; }));
+  window.addEventListener("afterprint", () => go(at));
+  slides.forEach((slide) => { slide.hidden = true; });
+  go((Number.parseInt(location.hash.slice(1), 10) || 1) - 1);
+})();

@@ -1,0 +1,103 @@
+"""The decoder of one word against `GPT.forward` on the whole text, whatever way it multiplies."""
+
+import pytest
+import torch
+from torch import nn
+
+from labkit import decoding
+from labkit.blocks import LanguageModel
+from labkit.decoding import Decoder, can_decode, product
+from labkit.heads import NextWord
+from labkit.models.gpt import GPT, GPTConfig
+
+SHAPES = {
+    "GPT-2": {},
+    "GPT": {"norm_first": False},
+    "GPT-3": {"band": 3},
+    "wide": {"width": 64, "inner": 192},
+    "narrow inside": {"inner": 8},
+}
+
+
+def gpt(**changed) -> LanguageModel:
+    torch.manual_seed(0)
+    sizes = {"vocabulary": 23, "width": 16, "layers": 3, "heads": 2, "context": 20}
+    backbone = GPT(GPTConfig(**(sizes | changed)))
+    model = LanguageModel(backbone, NextWord(backbone.token)).eval()
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)  # biases and norms that matter
+    return model
+
+
+def begin(model: LanguageModel, text: torch.Tensor, read: int, room: int = 20) -> Decoder:
+    with torch.no_grad():
+        return Decoder(model, model.backbone(text[:, :read], memory=()).memory, room)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("rows", [1, 2, 17])
+@pytest.mark.parametrize("name", SHAPES)
+def test_word_by_word_it_equals_the_forward_pass(name, rows, packed, monkeypatch):
+    monkeypatch.setattr(decoding, "SMALL", 0 if packed else 10**9)
+    model, text = gpt(**SHAPES[name]), torch.randint(0, 23, (rows, 20))
+    decoder = begin(model, text, 4)
+    whole = model(text).detach()
+    for place in range(4, 20):
+        found = decoder.next_word(text[:, place])
+        torch.testing.assert_close(found, whole[:, place], atol=2e-5, rtol=1e-4)
+
+
+def test_in_double_precision_it_is_the_forward_pass_to_the_last_digits():
+    model, text = gpt().double(), torch.randint(0, 23, (3, 12))
+    decoder = begin(model, text, 1)
+    found = torch.stack([decoder.next_word(text[:, place]) for place in range(1, 12)], dim=1)
+    torch.testing.assert_close(found, model(text)[:, 1:].detach(), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("rows", [[1, 1, 0], [2, 0, 1]])
+def test_rows_that_are_alike_at_first_are_exchanged_from_where_they_differ(rows):
+    model, picked = gpt(), torch.tensor(rows)
+    text = torch.randint(0, 23, (3, 12))
+    text[:, :5] = text[0, :5]
+    decoder = begin(model, text, 2)
+    for place in range(2, 9):
+        decoder.next_word(text[:, place])
+    decoder.select(picked, since=5)
+    mixed = torch.cat([text[picked, :9], text[:, 9:]], dim=1)
+    whole = model(mixed).detach()
+    for place in range(9, 12):
+        found = decoder.next_word(mixed[:, place])
+        torch.testing.assert_close(found, whole[:, place], atol=2e-5, rtol=1e-4)
+
+
+def test_the_model_goes_on_from_where_the_decoder_stands():
+    model, text = gpt(), torch.randint(0, 23, (2, 9))
+    decoder = begin(model, text, 3)
+    for place in range(3, 6):
+        decoder.next_word(text[:, place])
+    memory = decoder.memory
+    decoder.next_word(text[:, 8])  # what is read later does not change a memory that was given
+    with torch.no_grad():
+        rest = model.head(model.backbone(text[:, 6:], memory=memory).hidden)
+    torch.testing.assert_close(rest, model(text)[:, 6:].detach(), atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bend", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("sizes", [(300, 400), (400, 300), (7, 5)])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_products_are_those_of_the_layer(rows, sizes, bias, bend):
+    torch.manual_seed(0)
+    layer, x = nn.Linear(*sizes, bias=bias), torch.randn(rows, sizes[0])
+    expected = layer(x).detach()
+    expected = nn.functional.gelu(expected, approximate="tanh") if bend else expected
+    with torch.inference_mode():
+        torch.testing.assert_close(product(layer, rows, bend=bend)(x), expected)
+
+
+def test_models_of_another_kind_are_left_to_their_own_way():
+    assert can_decode(gpt())
+    assert not can_decode(gpt().train())
+    assert not can_decode(gpt(experts=4))
+    assert not can_decode(LanguageModel(gpt().backbone, nn.Linear(16, 23)).eval())
+    assert not can_decode(nn.Linear(2, 2))

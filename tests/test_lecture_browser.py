@@ -1,0 +1,333 @@
+"""A notebook as slides, and the site of files, in a real browser."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ARTIFACTS = ROOT / "artifacts"
+TEXT = "The cat sat on the mat. Then the dog came in."
+MARKDOWN, CODE = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
+CELLS = [
+    MARKDOWN("# First slide\n\nThe loss is $-\\log q(w_{t+1} \\mid w_t)$ & <em>less</em>.\n\n"
+             "<!-- notes: Say *this* first. -->"),
+    CODE("print('one ' + 'output')"),
+    MARKDOWN("Still the first.\n\n## Second slide\n\n$$ \\frac{a}{b} = \\sum_i x_i $$\n\n"
+             "### No slide of its own\n\n## Third slide"),
+    MARKDOWN("The answer is forty-two.", metadata={"tags": ["notes"]}),
+    CODE(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+         f"from labkit.demos import masking_demo\nmasking_demo(text={TEXT!r})"),
+    MARKDOWN("## Last slide"),
+    CODE("import ipywidgets\nipywidgets.Text('typed here')"),
+]  # fmt: skip
+
+pytestmark = pytest.mark.browser
+
+
+class Lecture(NamedTuple):
+    """Slides that are served, a page that shows them, and what went wrong in it."""
+
+    link: str
+    page: Any
+    errors: list[str]
+    requests: list[str]
+
+
+def outside(requests: list[str]) -> list[str]:
+    """The requests that leave this machine."""
+    inside = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:", "file://", "about:")
+    return [url for url in requests if not url.startswith(inside)]
+
+
+def watched(browser: Any, **settings: Any) -> tuple[Any, list[str], list[str]]:
+    """A new page, its errors and its requests."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, **settings)
+    page.set_default_timeout(60_000)
+    errors: list[str] = []
+    requests: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("websocket", lambda socket: requests.append(socket.url))
+    return page, errors, requests
+
+
+@pytest.fixture(scope="module")
+def lecture(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lecture]:
+    folder = tmp_path_factory.mktemp("lecture")
+    book = nbformat.v4.new_notebook(cells=CELLS)
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(book, folder / "talk.ipynb")
+    state = {"JUPYTER_CONFIG_DIR": str(folder), "IPYTHONDIR": str(folder), "PYTHONUNBUFFERED": "1"}
+    words = [sys.executable, "-m", "labkit", "lecture", str(folder / "talk.ipynb"), "--no-browser",
+             "--port", "8910"]  # fmt: skip
+    with (
+        (folder / "log.txt").open("w") as log,
+        subprocess.Popen(
+            words, cwd=ROOT, env={**os.environ, **state}, stdout=subprocess.PIPE, stderr=log,
+            text=True, start_new_session=True,
+        ) as server,
+    ):  # fmt: skip
+        try:
+            assert server.stdout is not None
+            said = iter(server.stdout)
+            link = next(found[0] for line in said if (found := re.search(r"http://\S+", line)))
+            wait_for(link)
+            page, errors, requests = watched(browser)
+            page.goto(link)
+            page.wait_for_selector(".lecture-slide:not([hidden]) h1")
+            ARTIFACTS.mkdir(exist_ok=True)
+            yield Lecture(link, page, errors, requests)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGTERM)
+
+
+def wait_for(link: str) -> None:
+    """Wait until something listens there, whatever it answers."""
+    import time
+
+    for _ in range(300):
+        try:
+            answer(link.split("?")[0] + "login")
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError(link)
+
+
+def answer(address: str) -> int:
+    """The status of a request without a cookie, its redirections not followed."""
+
+    class Still(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *given: Any) -> None:
+            return None
+
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), Still)
+    try:
+        with opener.open(address, timeout=10) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def shown(lecture: Lecture) -> str:
+    """The text of the slide that is shown; there is one."""
+    [slide] = lecture.page.locator(".lecture-slide:not([hidden])").all()
+    return str(slide.inner_text())
+
+
+def turn(lecture: Lecture, *keys: str) -> str:
+    """Press keys, and return the number of the slide that is shown then."""
+    for key in keys:
+        lecture.page.keyboard.press(key)
+    return str(lecture.page.locator(".lecture-bar output").inner_text())
+
+
+def test_without_the_token_nothing_is_told(lecture: Lecture) -> None:
+    home, token = lecture.link.split("?token=")
+    assert len(token) == 32
+    assert home.startswith("http://127.0.0.1:")
+    for path in ("", "?token=wrong", "voila/render/talk.ipynb", "voila/tree/"):
+        assert answer(home + path) in (302, 403, 404), path
+    kernel = next(url for url in lecture.requests if "/api/kernels/" in url)
+    kernel = kernel.replace("ws://", "http://").split("?")[0].removesuffix("/channels")
+    for path in ("", "/channels"):
+        assert answer(kernel + path) in (302, 401, 403), path
+    assert answer(home + "voila/files/talk.ipynb") in (302, 403, 404)
+    assert answer(lecture.link) == 200
+
+
+def test_slides_begin_at_headings_and_keys_turn_them(lecture: Lecture) -> None:
+    assert turn(lecture, "Home") == "1 / 4"
+    lecture.page.wait_for_selector(".lecture-slide:not([hidden]) >> text=one output")
+    first = shown(lecture)
+    assert "First slide" in first
+    assert "Still the first." in first
+    assert "less" in first
+    assert "Second" not in first
+    assert turn(lecture, "ArrowRight") == "2 / 4"
+    second = shown(lecture)
+    assert "Second slide" in second
+    assert "No slide of its own" in second
+    assert "Third" not in second
+    assert turn(lecture, "PageDown", "ArrowRight", "ArrowRight") == "4 / 4"
+    assert lecture.page.url.endswith("#4")
+    assert turn(lecture, "ArrowLeft", "PageUp") == "2 / 4"
+    assert turn(lecture, "End") == "4 / 4"
+    assert turn(lecture, "Home", "Space") == "2 / 4"
+    lecture.page.get_by_role("button", name="previous slide").click()
+    assert turn(lecture) == "1 / 4"
+
+
+def test_formulas_are_drawn_without_a_script(lecture: Lecture) -> None:
+    turn(lecture, "Home", "ArrowRight")
+    size = lecture.page.evaluate(
+        "() => { const box = document.querySelector('.lecture-slide:not([hidden]) math mfrac')"
+        ".getBoundingClientRect(); return [box.width, box.height]; }"
+    )
+    assert size[0] > 5
+    assert size[1] > 20
+    assert "$" not in shown(lecture)
+    assert "\\frac" not in shown(lecture)
+
+
+def test_code_is_folded_until_asked_for(lecture: Lecture) -> None:
+    turn(lecture, "Home")
+    code = lecture.page.locator(".lecture-slide:not([hidden]) .jp-InputArea-editor")
+    assert code.count() == 1
+    assert not code.is_visible()
+    turn(lecture, "c")
+    assert code.is_visible()
+    assert "print(" in code.inner_text()
+    turn(lecture, "c")
+    assert not code.is_visible()
+    button = lecture.page.locator(".lecture-slide:not([hidden]) .lecture-code")
+    button.click()
+    assert code.is_visible()
+    assert button.get_attribute("aria-expanded") == "true"
+    # A button keeps the space bar for itself.
+    assert turn(lecture, "Space") == "1 / 4"
+    assert not code.is_visible()
+    turn(lecture, "Escape")
+
+
+def test_notes_are_for_the_speaker(lecture: Lecture) -> None:
+    page = lecture.page
+    panel = page.locator(".lecture-notes")
+    turn(lecture, "Home")
+    assert not panel.is_visible()
+    assert "Say" not in shown(lecture)
+    turn(lecture, "n")
+    assert panel.inner_text() == "Say *this* first."
+    turn(lecture, "ArrowRight")
+    assert "No notes" in panel.inner_text()
+    turn(lecture, "ArrowRight")
+    assert "forty-two" not in shown(lecture)
+    assert panel.inner_text() == "The answer is forty-two."
+    turn(lecture, "n")
+    assert not panel.is_visible()
+    with page.expect_popup() as popup:
+        turn(lecture, "w")
+    assert "forty-two" in popup.value.locator("body").inner_text()
+    turn(lecture, "Home")
+    assert "Say *this* first." in popup.value.locator("body").inner_text()
+    assert "First slide" in popup.value.locator("body").inner_text()
+    popup.value.close()
+
+
+def test_a_widget_is_alive_and_keeps_its_arrows(lecture: Lecture) -> None:
+    page = lecture.page
+    assert turn(lecture, "Home", "ArrowRight", "ArrowRight") == "3 / 4"
+    page.wait_for_selector(".labkit-masking .labkit-view")
+    before = page.locator(".labkit-masking .labkit-view").inner_text()
+    page.locator(".labkit-masking .labkit-rate .noUi-handle").focus()
+    assert turn(lecture, "ArrowRight", "ArrowRight", "ArrowRight") == "3 / 4"
+    page.wait_for_function(
+        "before => document.querySelector('.labkit-masking .labkit-view').innerText !== before",
+        arg=before,
+    )
+    page.screenshot(path=ARTIFACTS / "lecture.png")
+    assert turn(lecture, "Escape", "ArrowRight") == "4 / 4"
+    box = page.locator(".lecture-slide:not([hidden]) input[type=text]")
+    box.fill("")
+    box.focus()
+    assert turn(lecture, "n", "c", "ArrowLeft", "Space") == "4 / 4"
+    assert box.input_value() == "n c"
+
+
+def test_no_slide_asks_for_anything_outside(lecture: Lecture) -> None:
+    # The last test of the lecture: what happened in all of those before.
+    assert lecture.errors == []
+    assert any(url.startswith("ws://") for url in lecture.requests)
+    assert outside(lecture.requests) == []
+
+
+# ---- the site ----------------------------------------------------------------------------------
+
+READ = """() => ({
+    text: document.body.innerText,
+    drawn: [...document.querySelectorAll('math')].map(m => m.getBoundingClientRect().width),
+    links: [...document.querySelectorAll('a[href]')].map(a => a.href),
+    scripts: document.scripts.length,
+})"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from labkit.pages.site import build
+
+    folder = tmp_path_factory.mktemp("site")
+    own = folder / "99_own.ipynb"
+    picture = '<div class="labkit-view">the fallback of a widget</div>'
+    widget = {"version_major": 2, "version_minor": 0, "model_id": "0"}
+    shown = {
+        "application/vnd.jupyter.widget-view+json": widget,
+        "text/html": picture,
+        "text/plain": "x",
+    }
+    outputs = [
+        nbformat.v4.new_output("display_data", shown),
+        nbformat.v4.new_output("display_data", {"text/latex": "$\\sqrt{x}$", "text/plain": "r"}),
+    ]
+    cells = [*CELLS[:4], CODE("demo", outputs=outputs, execution_count=1)]
+    cells[0] = MARKDOWN(CELLS[0].source + "\n\n[costs](10_cost_tables.ipynb#x) [code](source.py)")
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), own)
+    (folder / "source.py").write_text("x = 1\n")
+    books = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    # A link in the notebook of the test leads to where that notebook would stand.
+    for name in ("10_cost_tables.ipynb",):
+        (folder / name).symlink_to(ROOT / "notebooks" / name)
+    pages = build([*books, own], folder / "out")
+    assert [page.file for page in pages] == [f"{book.stem}.html" for book in [*books, own]]
+    return folder / "out"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_site_opens_from_a_file_and_fetches_nothing(
+    browser: Any, site: Path, scheme: Any
+) -> None:
+    page, errors, requests = watched(browser, color_scheme=scheme, offline=True)
+    page.goto((site / "index.html").as_uri())
+    listed = page.evaluate(READ)["links"]
+    assert len(listed) == len(list((ROOT / "notebooks").glob("[0-9]*.ipynb"))) + 1
+    for link in listed:
+        page.goto(link)
+        found = page.evaluate(READ)
+        assert len(found["text"]) > 100
+        assert found["scripts"] == 0
+        local = [to.split("#")[0] for to in found["links"] if to.startswith("file:")]
+        missing = [to for to in local if not Path(to.removeprefix("file://")).exists()]
+        assert missing == []
+    ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    light = max(int(part) for part in re.findall(r"\d+", ground)[:3]) > 128
+    assert light == (scheme == "light")
+    page.screenshot(path=ARTIFACTS / f"site-{scheme}.png")
+    page.close()
+    assert errors == []
+    assert outside(requests) == []
+
+
+def test_a_page_has_formulas_fallbacks_and_no_notes(browser: Any, site: Path) -> None:
+    page, _, _ = watched(browser, offline=True)
+    page.goto((site / "99_own.html").as_uri())
+    found = page.evaluate(READ)
+    assert len(found["drawn"]) == 3
+    assert min(found["drawn"]) > 5
+    assert "$" not in found["text"]
+    assert "the fallback of a widget" in found["text"]
+    assert "Say" not in page.content()
+    assert "forty-two" not in page.content()
+    targets = {link.rsplit("/", 1)[-1] for link in found["links"]}
+    assert {"index.html", "10_cost_tables.html#x", "source.py.txt"} <= targets
+    page.close()
