@@ -23,7 +23,7 @@ def text() -> CourseText:
 def small(vocabulary: int, memory: int = 0) -> LanguageModel:
     torch.manual_seed(0)
     config = TransformerXLConfig(vocabulary, 16, 2, 2, memory=memory, inner=48, dropout=0.0)
-    backbone = TransformerXL(config)
+    backbone: Any = TransformerXL(config)
     return LanguageModel(backbone, NextWord(backbone.token)).eval()
 
 

@@ -67,7 +67,7 @@ def transformer_xl(text: CourseText, profile: str, seed: int, memory: int) -> La
     sizes = TransformerXLConfig(
         text.vocabulary, size.width, 2, 4, SEGMENT, memory, inner=2 * size.width, dropout=0.0
     )
-    backbone = TransformerXL(sizes)
+    backbone: Any = TransformerXL(sizes)
     model = LanguageModel(backbone, NextWord(backbone.token))
     batches: Batches = (
         Streams(text.train, batch=size.batch, length=SEGMENT, seed=seed)
@@ -89,10 +89,14 @@ def documents(text: CourseText, length: int = READ) -> tuple[Tensor, list[list[s
     return torch.tensor(rows), words
 
 
+def _parts(model: LanguageModel) -> tuple[Any, Any]:
+    return model.head, model.backbone
+
+
 @torch.no_grad()
 def losses(model: LanguageModel, tokens: Tensor, memory: int, segment: int = SEGMENT) -> Tensor:
     """The loss of each word of each document [B, T - 1], read segment by segment."""
-    backbone: Any = model.backbone
+    head, backbone = _parts(model)
     before, backbone.remember = backbone.remember, memory
     past, found = None, []
     for start in range(0, tokens.shape[1] - 1, segment):
@@ -100,7 +104,7 @@ def losses(model: LanguageModel, tokens: Tensor, memory: int, segment: int = SEG
         states = backbone(inputs[:, :-1], memory=past)
         past = states.memory
         asked = states.hidden.flatten(0, 1), inputs[:, 1:].flatten()
-        found.append(model.head.losses_N(*asked).view(len(tokens), -1))
+        found.append(head.losses_N(*asked).view(len(tokens), -1))
     backbone.remember = before
     return torch.cat(found, dim=1)
 
@@ -168,7 +172,7 @@ def by_place(model: LanguageModel, text: CourseText, memory: int) -> list[float]
         found = losses(model, documents(text)[0], memory)[:, SEGMENT:]
         return found.reshape(-1, SEGMENT).mean(dim=0).tolist()
     rows = max(1, min(16, len(text.held_out) // (4 * SEGMENT)))
-    kept: Any = model.backbone
+    head, kept = _parts(model)
     before, kept.remember = kept.remember, memory
     sums, count, past = np.zeros(SEGMENT), 0, None
     with torch.no_grad():
@@ -176,7 +180,7 @@ def by_place(model: LanguageModel, text: CourseText, memory: int) -> list[float]
             states = kept(batch.tokens[:, :-1], memory=past)
             past = states.memory
             hidden, targets = states.hidden.flatten(0, 1), batch.tokens[:, 1:].flatten()
-            sums += model.head.losses_N(hidden, targets).view(rows, -1).sum(dim=0).numpy()
+            sums += head.losses_N(hidden, targets).view(rows, -1).sum(dim=0).numpy()
             count += rows
     kept.remember = before
     return list(sums / count)
@@ -257,11 +261,12 @@ def gpt(text: CourseText, profile: str, seed: int, waves: bool) -> LanguageModel
 @torch.no_grad()
 def last_words(model: LanguageModel, tokens: Tensor, length: int) -> list[float]:
     """For each document the loss of the same words, after `length` words were read."""
+    head, backbone = _parts(model)
     found = []
     for end in ENDS:
-        hidden = model.backbone(tokens[:, end - length : end]).hidden[:, -SCORED:]
+        hidden = backbone(tokens[:, end - length : end]).hidden[:, -SCORED:]
         targets = tokens[:, end - SCORED + 1 : end + 1]
-        loss = model.head.losses_N(hidden.flatten(0, 1), targets.flatten())
+        loss = head.losses_N(hidden.flatten(0, 1), targets.flatten())
         found.append(loss.view(len(tokens), SCORED))
     return torch.cat(found, dim=1).mean(dim=1).tolist()
 

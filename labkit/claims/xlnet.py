@@ -149,14 +149,17 @@ def framed(text: CourseText, what: Names) -> Tensor:
 def bert_losses(text: CourseText, model: LanguageModel, what: Names, order: bool) -> Tensor:
     """The loss of each word of each name [B, 2]; in order, the second word sees the first."""
     whole, first = framed(text, what), what.place + 1
+    mask = text.tokenizer.vocabulary.mask
+    assert mask is not None
     shown = whole.clone()
-    shown[:, first : first + 2] = text.tokenizer.vocabulary.mask
+    shown[:, first : first + 2] = mask
+    head: Any = model.head
     found = []
     for place in (first, first + 1):
         if order and place > first:
             shown[:, first] = whole[:, first]
         hidden = model.backbone(shown).hidden[:, place]
-        found.append(model.head.losses_N(hidden, whole[:, place]))
+        found.append(head.losses_N(hidden, whole[:, place]))
     return torch.stack(found, dim=1)
 
 
