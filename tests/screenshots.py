@@ -49,22 +49,22 @@ tokenizer = Tokenizer.words([" ".join(world.vocabulary[1:])])
 backbone = GPT(GPTConfig(len(tokenizer), width=64, layers=2, heads=2, context=64))
 model = LanguageModel(backbone, NextWord(backbone.token))
 train = Windows(tokenize(from_documents(documents), tokenizer), batch=16, length=64)
-for report in Trainer(model, NextToken(), train, Plan(steps=250, rate=3e-3)).run():
+for report in Trainer(model, NextToken(), train, Plan(steps=400, rate=3e-3)).run():
     pass
 stories = (one for one in documents if ":" not in one)
 text = " ".join(next(stories).split()[:16])"""
 MASKING = "masking_demo(text, tokenizer, setting=Masking(rate=0.3, draw=3))"
 ORDER = "masking_demo(text, tokenizer, setting=Masking(objective='permutation', rate=0.3))"
 SAMPLING = (
-    "writer = sampling_demo(model, tokenizer, 'the most beautiful place', world=world,\n"
-    "    settings=Sampling(temperature=0.8, top_k=20, top_p=0.9, length=8))\n"
+    "writer = sampling_demo(model, tokenizer, ' '.join(text.split()[:7]), world=world,\n"
+    "    settings=Sampling(temperature=0.8, top_k=20, top_p=0.9, length=5))\n"
     "for seed in range(40):\n"
     "    writer.change(seed=seed)\n"
     "    writer.run()\n"
     "    if '-inf' not in writer.shown.text:\n"
     "        break\n"
     "    writer.undo()\n"
-    "writer"
+    "writer.change(beams=3)\nwriter"
 )
 SLIDE = (
     "## What BERT sees, and what it must predict\n\n"
@@ -121,12 +121,9 @@ def lecture(book: Path) -> Iterator[str]:
 
 def slide(browser: Any, folder: Path) -> None:
     """A slide with a live demo."""
-    from test_lecture_browser import wait_for
-
     code, text = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
     notebook(folder / "talk.ipynb", text("# BERT"), code(SETUP), text(SLIDE), code(MASKING))
     with lecture(folder / "talk.ipynb") as link:
-        wait_for(link)
         page = browser.new_page(viewport=WIDE)
         page.set_default_timeout(180_000)
         page.goto(link)
