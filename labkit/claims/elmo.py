@@ -35,7 +35,7 @@ NOTEBOOK = "02_elmo"
 
 SIZES: dict[str, dict[str, int]] = {
     "smoke": {"words": 100_000, "steps": 200, "width": 32, "shots": 4, "tests": 580,
-              "documents": 600, "vector_steps": 200},
+              "documents": 1_200, "vector_steps": 200},
     "laptop": {"words": 300_000, "steps": 600, "width": 48, "shots": 4, "tests": 1_160,
                "documents": 2_000, "vector_steps": 500},
     "gpu": {"words": 3_000_000, "steps": 8_000, "width": 128, "shots": 4, "tests": 5_800,
