@@ -243,9 +243,16 @@ def probes_of(
     layers = vectors_of(backbone, texts, [words.index(word) for words in texts], tokenizer)
     senses_N = torch.tensor([senses.index(name) for name in names])
     found = [learned(Meant((layer,), senses_N), len(senses), seed=seed) for layer in layers]
-    return [
-        lambda x, mix=mix, answer=answer: answer(mix([x])).detach() for mix, answer in found
-    ], senses
+    return [_asking(*pair) for pair in found], senses
+
+
+def _asking(mix: WeightedSum, answer: nn.Linear) -> Callable[[Tensor], Tensor]:
+    @torch.no_grad()
+    def scores(x: Tensor) -> Tensor:
+        said: Tensor = answer(mix([x]))
+        return said
+
+    return scores
 
 
 # ---- features into a small classifier
