@@ -266,7 +266,7 @@ def topics(
     train = world.labelled("topic", 190, seed=seed)
     tests = world.labelled("topic", SIZES[profile]["tests"], seed=seed, split="held_out")
     batches = examples(train, text.tokenizer, 32, seed)
-    how = recipes.plan(100, seed=seed, optimizer="adamw", rate=1e-2, decay=0.0)
+    how = recipes.plan(150, seed=seed, optimizer="adamw", rate=3e-2, decay=0.0)
     recipes.trained(small, labels_of(small), batches, how)
     hits = right(small, examples(tests, text.tokenizer, 64, seed))
     shares = small.backbone.mix.shares.tolist()
