@@ -43,6 +43,7 @@ RECIPE: dict[str, Any] = {
     "precision": "float32",
     "device": "auto",
 }
+LAYERS, WIDTH, LENGTH, BATCH = 2, 128, 128, 8
 # What has no say in how a model turns out.
 NOT_TRAINING = ("cli", "demos", "claims", "leaks", "figures.py", "ledger.py", "exercises.py",
                 "plots.py", "running.py", "sweeps.py")  # fmt: skip
@@ -110,11 +111,12 @@ class CourseText:
 def course_text(
     corpus: str | Path = "world", *, words: int = 300_000, held_out: int = 20_000, seed: int = 0
 ) -> CourseText:
-    """Sample the course's language ("world", "second", "crawl"), or read a text file of yours.
+    """Sample a language of the course ("world", "second", "crawl", the small "journey"), or read
+    a text file of yours.
 
     Words are tokens: in a text of your own, the 8,000 most frequent ones.
     """
-    if str(corpus) in ("world", "second", "crawl"):
+    if str(corpus) in ("world", "second", "crawl", "journey"):
         world = load_world(*([] if corpus == "world" else [str(corpus)]))
         train = world.sample(words=words, seed=seed, split="train")
         tests = world.sample(words=held_out, seed=seed, split="held_out")
@@ -126,8 +128,8 @@ def course_text(
     path = Path(corpus).expanduser()
     if not path.is_file() and not any(sign in str(corpus) for sign in "*?["):
         raise FileNotFoundError(
-            f"corpus is {str(corpus)!r}: give 'world', 'second', 'crawl', or the path of a text "
-            f"file (there is none at {path.resolve()})"
+            f"corpus is {str(corpus)!r}: give 'world', 'second', 'crawl', 'journey', or the path "
+            f"of a text file (there is none at {path.resolve()})"
         )
     read = from_files(path)
     texts, tests_of_it = read.split(held_out=0.1)
@@ -286,10 +288,10 @@ def gpt(
     steps: int,
     *,
     seed: int = 0,
-    width: int = 128,
-    layers: int = 2,
-    length: int = 128,
-    batch: int = 8,
+    width: int = WIDTH,
+    layers: int = LAYERS,
+    length: int = LENGTH,
+    batch: int = BATCH,
     **changes: Any,
 ) -> tuple[LanguageModel, Curve]:
     """A small GPT that has read a text, and how that went."""
