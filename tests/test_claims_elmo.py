@@ -182,3 +182,8 @@ def test_the_experiments_have_the_arms_of_their_contrasts(
         )
         assert len({len(items) for items in found.arms.values()}) == 1
         assert set(found.best) <= set(found.arms)
+
+
+def test_a_sentence_with_an_unknown_word_is_refused_with_its_words() -> None:
+    with pytest.raises(ValueError, match=r"the \[unknown\] stick"):
+        load_world().posterior(["the", "quux", "stick"], "sense", start="sentence")

@@ -35,7 +35,7 @@ NOTEBOOK = "02_elmo"
 
 SIZES: dict[str, dict[str, int]] = {
     "smoke": {"words": 100_000, "steps": 200, "width": 32, "shots": 4, "tests": 580,
-              "documents": 600, "vector_steps": 200},
+              "documents": 1_200, "vector_steps": 200},
     "laptop": {"words": 300_000, "steps": 600, "width": 48, "shots": 4, "tests": 1_160,
                "documents": 2_000, "vector_steps": 500},
     "gpu": {"words": 3_000_000, "steps": 8_000, "width": 128, "shots": 4, "tests": 5_800,
@@ -243,9 +243,16 @@ def probes_of(
     layers = vectors_of(backbone, texts, [words.index(word) for words in texts], tokenizer)
     senses_N = torch.tensor([senses.index(name) for name in names])
     found = [learned(Meant((layer,), senses_N), len(senses), seed=seed) for layer in layers]
-    return [
-        lambda x, mix=mix, answer=answer: answer(mix([x])).detach() for mix, answer in found
-    ], senses
+    return [_asking(*pair) for pair in found], senses
+
+
+def _asking(mix: WeightedSum, answer: nn.Linear) -> Callable[[Tensor], Tensor]:
+    @torch.no_grad()
+    def scores(x: Tensor) -> Tensor:
+        said: Tensor = answer(mix([x]))
+        return said
+
+    return scores
 
 
 # ---- features into a small classifier
@@ -259,7 +266,7 @@ def topics(
     train = world.labelled("topic", 190, seed=seed)
     tests = world.labelled("topic", SIZES[profile]["tests"], seed=seed, split="held_out")
     batches = examples(train, text.tokenizer, 32, seed)
-    how = recipes.plan(100, seed=seed, optimizer="adamw", rate=1e-2, decay=0.0)
+    how = recipes.plan(150, seed=seed, optimizer="adamw", rate=3e-2, decay=0.0)
     recipes.trained(small, labels_of(small), batches, how)
     hits = right(small, examples(tests, text.tokenizer, 64, seed))
     shares = small.backbone.mix.shares.tolist()

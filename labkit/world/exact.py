@@ -349,8 +349,10 @@ class World:
         for row, place, states in zip(rows, places, found, strict=True):
             numbers, weights, _ = states[place]
             if not weights.sum() > 0:
+                # Words that it does not know are beyond the end of its vocabulary.
+                said = [*self.vocabulary, "[hidden]", "[unknown]"]
                 raise ValueError(
-                    f'the language cannot say "{" ".join(self.vocabulary[n] for n in row.symbols)}"'
+                    f'the language cannot say "{" ".join(said[n] for n in row.symbols)}"'
                 )
             labels: dict[str, float] = {}
             for state, weight in zip(
