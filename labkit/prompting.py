@@ -22,6 +22,8 @@ def log_likelihoods(
     empty = next((pair for pair in pairs if not len(pair[0]) or not len(pair[1])), None)
     if empty is not None or not pairs:
         raise ValueError("a prompt or an answer is empty: each needs at least one token")
+    if all(len(answer) == 1 for answer in answers):
+        return _score_words(model, prompts, [word for [word] in answers], rows)
     # Texts of like length side by side, so that little padding is read.
     order = sorted(range(len(pairs)), key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
     said = torch.zeros(len(pairs))
@@ -47,6 +49,20 @@ def _score(model: Any, pairs: Sequence[tuple[Tokens, Tokens]]) -> Tensor:
     losses = text_BT.new_zeros(asked.shape, dtype=torch.float32)
     losses[asked] = model.head.losses_N(hidden_ND, text_BT[:, 1:][asked])
     return -losses.sum(dim=1).cpu()
+
+
+def _score_words(model: Any, prompts: Sequence[Tokens], words: Sequence[int], rows: int) -> Tensor:
+    """log p(word | prompt): each prompt is read once, whatever the number of the answers."""
+    where = next(model.parameters()).device
+    found = []
+    for start in range(0, len(prompts), rows):
+        texts = [torch.tensor([*prompt]) for prompt in prompts[start : start + rows]]
+        longest = max(len(text) for text in texts)
+        text_BT = torch.stack([pad(text, (0, longest - len(text))) for text in texts]).to(where)
+        last = torch.tensor([len(text) - 1 for text in texts], device=where)
+        hidden_BD = model.backbone(text_BT).hidden[torch.arange(len(texts), device=where), last]
+        found.append(model.head(hidden_BD).float().log_softmax(dim=-1)[:, list(words)])
+    return torch.cat(found).cpu()
 
 
 class Choice(NamedTuple):

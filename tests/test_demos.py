@@ -43,13 +43,14 @@ from labkit.demos import (
 )  # fmt: skip
 from labkit.demos.attention import order_of as order_of_text
 from labkit.demos.attention import weights
-from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, grid, page, table
+from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, page, table
 from labkit.demos.masking import OBJECTIVES, PAIRS
 from labkit.demos.masks import asked_by_epoch
 from labkit.demos.reach import heard
 from labkit.demos.reading import label, read
 from labkit.demos.senses import reader
 from labkit.demos.source import coloured
+from labkit.demos.squares import grid
 from labkit.demos.training import Point
 from labkit.heads import MaskedWord, NextWord
 from labkit.ledger import Arm, Finding, Seen
@@ -743,7 +744,9 @@ def test_attention_is_that_of_the_model(tokenizer: Tokenizer) -> None:
         assert torch.allclose(shown, found[1][0, 0], atol=6e-3)
         mean = attention_view(TEXT, 2, 0, model, tokenizer)
         opacity = [float(o) for o in re.findall(r'fill-opacity="([\d.]+)"', mean.html)]
-        assert sum(opacity) == pytest.approx(17, abs=0.2)
+        [drawn] = harmless(mean).having("data-top")
+        assert sum(opacity) * float(drawn["data-top"] or 0) == pytest.approx(17, abs=0.2)
+        assert max(opacity) == 1
     with pytest.raises(ValueError, match="layers 1 to 2"):
         attention_view(TEXT, 3, 1, gpt(tokenizer), tokenizer)
 
@@ -936,6 +939,18 @@ def test_a_beam_finds_what_the_search_finds(tokenizer: Tokenizer) -> None:
     short = sampling_demo(gpt(tokenizer, 12), tokenizer, "the cat " * 20)
     short.change(beams=2)
     assert len(table_of(short.shown, "beam")) == 2
+
+
+def test_one_move_is_drawn_once(tokenizer: Tokenizer) -> None:
+    demo = masking_demo(TEXT, tokenizer)
+    draws = []
+    draw = demo.draw
+    demo.draw = lambda **values: draws.append(values) or draw(**values)  # type: ignore[func-returns-value]
+    demo.controls["mask"].value = 1.0
+    assert demo.values["random"] == 0.0
+    assert draws == [demo.values]
+    demo.change(rate=0.5, mask=0.5, draw=9)
+    assert draws[1:] == [demo.values]
 
 
 # ---- orders by hand ------------------------------------------------------------------------------

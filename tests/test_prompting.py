@@ -22,11 +22,12 @@ def model() -> LanguageModel:
     return built
 
 
+@pytest.mark.parametrize("answers", [ANSWERS, [[1], [7], [3]]], ids=["texts", "words"])
 @pytest.mark.parametrize("rows", [1, 2, 64])
-def test_likelihoods_are_those_of_each_text_alone(model, rows):
-    found = log_likelihoods(model, PROMPTS, ANSWERS, rows=rows)
+def test_likelihoods_are_those_of_each_text_alone(model, rows, answers):
+    found = log_likelihoods(model, PROMPTS, answers, rows=rows)
     for i, prompt in enumerate(PROMPTS):
-        for j, answer in enumerate(ANSWERS):
+        for j, answer in enumerate(answers):
             said = model(torch.tensor([prompt + answer]))[0].log_softmax(-1)
             places = range(len(prompt) - 1, len(prompt) + len(answer) - 1)
             expected = sum(said[p, w].item() for p, w in zip(places, answer, strict=True))

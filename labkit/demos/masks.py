@@ -11,8 +11,9 @@ from torch import Tensor
 
 from labkit.chance import Chance
 from labkit.demos.base import Demo, slider, text_box, whole_slider
-from labkit.demos.drawing import View, beside, grid, heading, note, page, problem, table
+from labkit.demos.drawing import View, beside, heading, note, page, problem, table
 from labkit.demos.reading import labels, read
+from labkit.demos.squares import grid
 from labkit.hiding import ordinary
 from labkit.objectives import MaskedToken
 from labkit.tokenizers import Tokenizer

@@ -16,7 +16,6 @@ from labkit.demos.drawing import (
     beside,
     chips,
     clean,
-    grid,
     heading,
     note,
     page,
@@ -25,6 +24,7 @@ from labkit.demos.drawing import (
     table,
 )
 from labkit.demos.reading import words_in
+from labkit.demos.squares import grid
 from labkit.masking import before, up_to
 
 LONGEST = 40
@@ -120,7 +120,9 @@ class OrdersDemo(Demo):
         bar = self.children[0]
         moved = [self.chosen, self.buttons["earlier"], self.buttons["later"]]
         others = [child for child in bar.children if child not in moved]
-        hint = widgets.HTML("the order: drag a word, or move one with the buttons")
+        hint = widgets.HTML(
+            "the order: drag a word, or move one with the buttons", layout={"width": "98%"}
+        )
         rows = [*others, hint, self.dragged, *moved]
         bar.children = rows
         self.dragged.observe(self._dragged, names="value")
@@ -149,7 +151,10 @@ class OrdersDemo(Demo):
             self.dragged.allowed_tags = names
             self.dragged.value = [names[place - 1] for place in places]
             if list(self.chosen.options) != names:
-                self.chosen.options = names
+                # In one message: a list without its choice would be shown as empty.
+                with self.chosen.hold_sync():
+                    self.chosen.options = names
+                    self.chosen.index = 0 if names else None
         finally:
             self._quiet = quiet
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from labkit.demos.base import Demo, whole_slider
-from labkit.demos.drawing import View, grid, heading, note, page, table
+from labkit.demos.drawing import View, heading, note, page, table
+from labkit.demos.squares import grid
 
 
 def looks(segment: int, memory: int, length: int) -> Tensor:
