@@ -206,7 +206,8 @@ def next_sentence(profile: str, seed: int) -> Measured:
                 pair_features(model, question, split, TESTS) for split in ("train", "held_out")
             )
             arms[f"{task}, {question}"] = village.probe(*few, *many)
-    world, best = village.village(), {}
+    world = village.village()
+    best: dict[str, float] = {}
     for question in QUESTIONS:
         possible = world.labelled(question, TESTS, seed=1, split="held_out").best_accuracy
         best |= {name: possible for name in arms if name.endswith(question)}

@@ -81,8 +81,8 @@ def class_text(corpus: str, *, words: int, seed: int = 0) -> CourseText:
         return course_text(corpus, words=words, held_out=4_000, seed=seed)
     train, tests = documents("train", words), documents("held_out", 4_000)
     spelled = [list(document.words) for document in tests]
-    parts = (tokenize(from_documents(part), tokenizer()) for part in (train, tests))
-    return CourseText(tokenizer(), *parts, spelled, village())
+    read, asked = (tokenize(from_documents(part), tokenizer()) for part in (train, tests))
+    return CourseText(tokenizer(), read, asked, spelled, village())
 
 
 def sentence_rows(tokens: Tokens, *, batch: int = 64, seed: int = 0) -> Examples:
