@@ -14,7 +14,8 @@ from labkit.chance import Chance
 from labkit.corpus import Batch, Document, Examples, from_documents, tokenize
 from labkit.objectives import Labels
 from labkit.tokenizers import Tokenizer
-from labkit.world.labelled import LabelledSet
+from labkit.world import World
+from labkit.world.labelled import Example, LabelledSet, priors
 
 
 def rows_of(
@@ -29,12 +30,33 @@ def rows_of(
     """A row for each example, [CLS] text [SEP] or [CLS] text [SEP] text [SEP], with its label."""
     documents = []
     for example in labelled:
-        parts = (" ".join(example.words),)
+        parts: tuple[str, ...] = (" ".join(example.words),)
         if example.second is not None:
             parts = (*parts, f" {' '.join(example.second)}")
         documents.append(Document(parts, labelled.labels.index(example.label)))
     tokens = tokenize(from_documents(documents), tokenizer)
     return Examples(tokens, batch=batch, length=length, seed=seed, bucketed=bucketed)
+
+
+def openings(world: World, labelled: LabelledSet, pairs: int = 2) -> LabelledSet:
+    """Prompts of which only the first pairs are shown, with the exact chances of each relation.
+
+    Whole prompts tell their relation many times over; a short one asks for knowledge of its words.
+    """
+    shown = [_first(example.words, pairs) for example in labelled]
+    posteriors = world.posteriors([(words, len(words) - 1) for words in shown], "relation")
+    before, found = priors(world, "relation"), []
+    for example, words, posterior in zip(labelled, shown, posteriors, strict=True):
+        weights = {label: chance / before[label] for label, chance in posterior.items()}
+        chances = {label: weight / sum(weights.values()) for label, weight in weights.items()}
+        found.append(Example(words, None, None, example.label, chances))
+    return LabelledSet(labelled.task, labelled.labels, found)
+
+
+def _first(words: list[str], pairs: int) -> list[str]:
+    """Up to where the pair with this number ends, which a semicolon says, or the full stop."""
+    ends = [i + 1 for i, word in enumerate(words) if word in (";", ".")]
+    return words[: ends[min(pairs, len(ends)) - 1]]
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Figures that the course draws: tables, reach, losses."""
+"""Figures that the course draws: tables, schedules, reach, losses."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit import cost_tables
+from labkit.schedules import slanted_triangle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,6 +51,53 @@ def compute_by_model() -> "Figure":
     axes.legend(named.values(), named.keys(), loc="upper right")
     axes.spines[["top", "right"]].set_visible(False)
     # Shown by whoever it is returned to, and not once more by pyplot.
+    pyplot.close(figure)
+    return figure
+
+
+def who_learns(
+    layers: Sequence[str], *, steps: int = 400, factor: float = 2.6, every: int = 50
+) -> "Figure":
+    """ULMFiT's third stage: the rate of each layer over time, and who is still frozen.
+
+    `layers` are named from the lowest to the highest; one more learns after `every` steps.
+    """
+    from matplotlib import pyplot
+
+    figure, (above, below) = pyplot.subplots(
+        2, 1, figsize=(7, 4.6), sharex=True, layout="constrained"
+    )
+    time = range(steps)
+    share = [slanted_triangle(step, steps) for step in time]
+    for height, name in enumerate(reversed(layers)):
+        begin, slower = min(height * every, steps), factor**-height
+        colour = f"C{height}"
+        above.plot(time[begin:], [slower * s for s in share[begin:]], color=colour, label=name)
+        below.barh(name, begin, color="0.9", edgecolor="0.6", hatch="//")
+        below.barh(name, steps - begin, left=begin, color=colour)
+    above.set(ylabel="share of the rate", title="Each layer learns later, and more slowly")
+    above.legend(fontsize=8)
+    below.set(xlabel="step (hatched: frozen)")
+    below.invert_yaxis()
+    for axes in (above, below):
+        axes.spines[["top", "right"]].set_visible(False)
+    pyplot.close(figure)
+    return figure
+
+
+def seconds_by_length(lengths: Sequence[int], seconds: Mapping[str, Sequence[float]]) -> "Figure":
+    """The time for a word by the length of the text, on this machine."""
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=(7, 3), layout="constrained")
+    axes = figure.add_subplot()
+    for name, times in seconds.items():
+        axes.plot(lengths, [1e6 * time for time in times], "o-", label=name)
+    axes.set(xscale="log", yscale="log", xlabel="words in a text")
+    axes.set(ylabel="microseconds a word", title="Forwards and backwards, on this machine")
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.legend(fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
     pyplot.close(figure)
     return figure
 

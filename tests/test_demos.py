@@ -941,6 +941,18 @@ def test_a_beam_finds_what_the_search_finds(tokenizer: Tokenizer) -> None:
     assert len(table_of(short.shown, "beam")) == 2
 
 
+def test_one_move_is_drawn_once(tokenizer: Tokenizer) -> None:
+    demo = masking_demo(TEXT, tokenizer)
+    draws = []
+    draw = demo.draw
+    demo.draw = lambda **values: draws.append(values) or draw(**values)  # type: ignore[func-returns-value]
+    demo.controls["mask"].value = 1.0
+    assert demo.values["random"] == 0.0
+    assert draws == [demo.values]
+    demo.change(rate=0.5, mask=0.5, draw=9)
+    assert draws[1:] == [demo.values]
+
+
 # ---- orders by hand ------------------------------------------------------------------------------
 
 

@@ -376,6 +376,7 @@ def test_a_demo_follows_keyboard_and_mouse(
         act(page, demo)
         still(page, demo, before)
         assert same(page, demo, eval(wanted, here))
+    page.locator(f".labkit-{demo}").screenshot(path=ARTIFACTS / f"{demo}.png")
 
 
 def test_training_is_drawn(notebook: Opened, here: dict[str, Any]) -> None:
@@ -402,6 +403,7 @@ def test_an_order_is_dragged_by_mouse_and_moved_by_keyboard(notebook: Opened) ->
     page.keyboard.press("Enter")
     still(page, "orders", before)
     assert same(page, "orders", orders_view(text, "4 2 1 5 3"))
+    page.locator(".labkit-orders").screenshot(path=ARTIFACTS / "orders.png")
 
 
 HOSTILE = {
@@ -427,8 +429,9 @@ def test_hostile_text_is_shown_and_breaks_nothing(notebook: Opened, kind: str) -
         boxes = page.locator(f".labkit-{demo} textarea")
         for place in range(boxes.count()):
             boxes.nth(place).fill(HOSTILE[kind])
+    # One wait for all of them: until nothing of the notebook moves, and its kernel rests.
+    page.evaluate(STILL, [".jp-NotebookPanel", ""])
     for demo in TEXTS:
-        still(page, demo)
         assert page.locator(f".labkit-{demo} .labkit-view :is(img, script, a)").count() == 0
         assert page.evaluate(WIDER, demo) <= 1, demo
     assert page.evaluate("() => window.ran") is None
@@ -437,8 +440,7 @@ def test_hostile_text_is_shown_and_breaks_nothing(notebook: Opened, kind: str) -
         boxes = page.locator(f".labkit-{demo} textarea")
         for place in range(boxes.count()):
             boxes.nth(place).fill("the cat")
-    for demo in TEXTS:
-        still(page, demo)
+    page.evaluate(STILL, [".jp-NotebookPanel", ""])
 
 
 NAMED = """demo => {

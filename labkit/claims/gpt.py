@@ -4,22 +4,23 @@ import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
-from labkit.blocks import Classifier, LanguageModel
+from labkit.blocks import Classifier, LanguageModel, States
 from labkit.chance import Chance
-from labkit.classifying import right, rows_of
+from labkit.classifying import openings, right, rows_of
 from labkit.corpus import Batch, Examples
-from labkit.heads import NextWord
 from labkit.ledger import Claim, Contrast, Measured
-from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import NextToken, Objective, auxiliary
-from labkit.recipes import course_text, gpt, plan, trained
+from labkit.objectives import NextToken, Objective, Questions, Term, auxiliary
+from labkit.objectives.sums import weighted
+from labkit.recipes import CourseText, course_text, gpt, plan, trained
 from labkit.reports import evaluate
 from labkit.trainer import Trainer
 from labkit.transfer import classifier, labels_of
 
 NOTEBOOK = "04_gpt"
+LENGTH, BATCH = 64, 4
 
 
 @dataclass(frozen=True)
@@ -28,20 +29,23 @@ class Size:
 
     words: int = 150_000
     width: int = 64
-    steps: int = 200
+    layers: int = 1
+    rate: float = 2.5e-2
+    steps: int = 300
     """Of pre-training."""
-    labelled: int = 80
+    labelled: int = 120
     """Steps of fine-tuning."""
     tests: int = 396
-    half: int = 60
+    half: int = 40
     """Steps of each run in half precision."""
 
 
 SIZES = {
     "smoke": Size(),
-    "laptop": Size(words=300_000, steps=500, labelled=150, half=120),
+    "laptop": Size(words=300_000, steps=900, labelled=240, half=100),
     "gpu": Size(
-        words=2_000_000, width=256, steps=6_000, labelled=400, tests=1_980, half=2_000
+        words=2_000_000, width=256, layers=4, rate=4e-3, steps=6_000, labelled=400, tests=1_980,
+        half=1_000,
     ),
 }  # fmt: skip
 
@@ -59,7 +63,7 @@ def tuned(
     model.words = start.head
     label = labels_of(model)
     objective: Objective = auxiliary(share, label=label) if share else label
-    trained(model, objective, rows, plan(steps, seed=seed))
+    trained(model, objective, rows, plan(steps, rate=1e-2, seed=seed))
     return model
 
 
@@ -70,19 +74,18 @@ SHARES = (0.0, 0.5)
 def auxiliary_objective(profile: str, seed: int) -> Measured:
     """Accuracy with and without the language model in fine-tuning, on a small and a large set."""
     size = SIZES[profile]
-    text = course_text(words=size.words, held_out=4_000, seed=seed)
+    text, start = pretrained(profile, seed)
     world = text.world
     assert world is not None
-    start, _ = gpt(text, size.steps, seed=seed, width=size.width, length=64)
-    asked = world.labelled("relation", size.tests, seed=seed, split="held_out")
-    tests = rows_of(asked, text.tokenizer, batch=100, length=64, bucketed=False)
+    asked = openings(world, world.labelled("relation", size.tests, seed=seed, split="held_out"), 1)
+    tests = rows_of(asked, text.tokenizer, batch=100, bucketed=False)
     arms: dict[str, list[float]] = {}
     for count in (FEW, MANY):
-        labelled = world.labelled("relation", count, seed=seed)
-        rows = rows_of(labelled, text.tokenizer, batch=16, length=64, seed=seed)
+        labelled = openings(world, world.labelled("relation", count, seed=seed), 1)
+        rows = rows_of(labelled, text.tokenizer, batch=16, seed=seed)
         for share in SHARES:
             known = {"labels": len(asked.labels), "steps": size.labelled, "seed": seed}
-            model = tuned(start, rows, share=share, **known)  # type: ignore[arg-type]
+            model = tuned(start, rows, share=share, **known)
             arms[arm(count, share)] = right(model, labels_of(model), tests.once())
     return Measured(arms, dict.fromkeys(arms, asked.best_accuracy))
 
@@ -114,6 +117,8 @@ AUXILIARY_OBJECTIVE = Claim(
 
 # ---- half precision ----------------------------------------------------------------------------
 
+WORDS_A_STEP = 2**19
+"""Half a million words in a step of GPT-3 small (Brown et al. 2020, table 2.1)."""
 Precision = Literal["float32", "float16", "bfloat16"]
 WAYS: dict[str, tuple[Precision, float | None]] = {
     "float32": ("float32", None),
@@ -123,27 +128,53 @@ WAYS: dict[str, tuple[Precision, float | None]] = {
 }
 
 
-def half_precision(profile: str, seed: int) -> Measured:
-    """The share of gradients that are zero, and the loss, in each precision."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PartOfStep(NextToken):
+    """Next words, as one part of a step of many more: its loss is the mean over all of them."""
+
+    share: float = 1.0
+
+    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
+        """The surprise, counted as the part that it is."""
+        return weighted(super().read(model, states, questions), self.share)
+
+
+def pretrained(profile: str, seed: int) -> tuple[CourseText, LanguageModel]:
+    """A small GPT that has read general text."""
     size = SIZES[profile]
-    text = course_text(words=size.words, held_out=3_000, seed=seed)
+    text = course_text(words=size.words, held_out=2_000, seed=seed)
+    model, _ = gpt(
+        text, size.steps, seed=seed, width=size.width, layers=size.layers, length=LENGTH,
+        batch=BATCH, rate=size.rate,
+    )  # fmt: skip
+    return text, model
+
+
+def half_precision(profile: str, seed: int) -> Measured:
+    """The share of gradients that are zero, and the loss, in each precision.
+
+    GPT-3 small learns from half a million words in each step. So many are too many here, but the
+    gradients of a part of such a step are as small as there.
+    """
+    size = SIZES[profile]
+    text, start = pretrained(profile, seed)
     tests = text.tests(48, batch=1)
     assert text.world is not None
     floor = text.world.floor("next", [words[:48] for words in text.documents])
-    best = sum(float(losses.mean()) for losses in floor.losses) / len(floor.losses)
+    best = float(np.mean([losses.mean() for losses in floor.losses]))
+    batches = text.windows(BATCH, LENGTH, seed=seed + 1)
+    objective = PartOfStep(share=BATCH * LENGTH / WORDS_A_STEP)
     zeros: dict[str, list[float]] = {}
     losses: dict[str, list[float]] = {}
     for way, (precision, scale) in WAYS.items():
-        torch.manual_seed(seed)
-        backbone = GPT(GPTConfig(text.vocabulary, size.width, 2, 2, 65, dropout=0.0))
-        model = LanguageModel(backbone, NextWord(backbone.token))
-        how = plan(size.half, precision=precision, loss_scale=scale, seed=seed)
-        batches = text.windows(8, 64, seed=seed)
-        reports = Trainer(model, NextToken(), batches, how, progress=False).run()
+        model = copy.deepcopy(start)
+        how = plan(
+            size.half, rate=size.rate / 2, precision=precision, loss_scale=scale, seed=seed
+        )  # fmt: skip
+        reports = Trainer(model, objective, batches, how, progress=False).run()
         share = [float(one.vanished) for one in reports if one.vanished is not None]
         if share:
-            # The first steps look for the scale; what is of interest is the trained model.
-            zeros[f"zero: {way}"] = share[len(share) // 2 :]
+            zeros[f"zero: {way}"] = share
         losses[f"loss: {way}"] = [evaluate(model, NextToken(), [row]).loss for row in tests]
     return Measured({**zeros, **losses}, dict.fromkeys(losses, best))
 
