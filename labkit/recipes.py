@@ -1,8 +1,8 @@
 """What the notebooks train with: one text, one recipe, and models that are trained only once.
 
 The recipe is the best that was found for a minute on two cores at width 128
-(`python -m labkit bench trainer quality` compares it): small batches, few layers, and Muon for the
-matrices of the blocks.
+(`python -m labkit bench trainer quality` compares it): one layer, Muon for the matrices of the
+blocks, and a rate three times as high as is usual, for all weights.
 """
 
 import json
@@ -35,7 +35,7 @@ from labkit.trainer import Trainer
 from labkit.world import END, World, load_world
 
 RECIPE: dict[str, Any] = {
-    "rate": 4e-3,
+    "rate": 1.2e-2,
     "schedule": "linear",
     "optimizer": "muon",
     "decay": 0.05,
@@ -43,7 +43,8 @@ RECIPE: dict[str, Any] = {
     "precision": "float32",
     "device": "auto",
 }
-LAYERS, WIDTH, LENGTH, BATCH = 2, 128, 128, 8
+# In a minute, one layer comes nearer to the floor than two.
+LAYERS, WIDTH, LENGTH, BATCH = 1, 128, 128, 8
 # What has no say in how a model turns out.
 NOT_TRAINING = ("cli", "demos", "claims", "leaks", "figures.py", "ledger.py", "exercises.py",
                 "plots.py", "running.py", "sweeps.py")  # fmt: skip

@@ -364,7 +364,7 @@ def draw(runs: Sequence[Minute], floor: float, path: str) -> None:
             f"{run.loss:.2f}", (run.times[-1], run.loss), (6, 2), textcoords="offset points"
         )
     axes.axhline(floor, color="#990000", linestyle="--", label=f"floor {floor:.2f}")
-    axes.set(xlabel="seconds on two cores", ylabel="loss (nats a word)", ylim=(0, 4))
+    axes.set(xlabel="seconds", ylabel="loss (nats a word)", ylim=(0, 4))
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
