@@ -1,11 +1,18 @@
-"""Figures that the course draws from its tables."""
+"""Figures that the course draws: tables, schedules, reach, losses."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from labkit import cost_tables
+from labkit.schedules import slanted_triangle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from labkit.scaling import Fit
+    from labkit.scaling_runs import Point
 
 FAMILIES = {
     "GPT and GPT-4": "#b45f06",
@@ -44,5 +51,91 @@ def compute_by_model() -> "Figure":
     axes.legend(named.values(), named.keys(), loc="upper right")
     axes.spines[["top", "right"]].set_visible(False)
     # Shown by whoever it is returned to, and not once more by pyplot.
+    pyplot.close(figure)
+    return figure
+
+
+def who_learns(
+    layers: Sequence[str], *, steps: int = 400, factor: float = 2.6, every: int = 50
+) -> "Figure":
+    """ULMFiT's third stage: the rate of each layer over time, and who is still frozen.
+
+    `layers` are named from the lowest to the highest; one more learns after `every` steps.
+    """
+    from matplotlib import pyplot
+
+    figure, (above, below) = pyplot.subplots(
+        2, 1, figsize=(7, 4.6), sharex=True, layout="constrained"
+    )
+    time = range(steps)
+    share = [slanted_triangle(step, steps) for step in time]
+    for height, name in enumerate(reversed(layers)):
+        begin, slower = min(height * every, steps), factor**-height
+        colour = f"C{height}"
+        above.plot(time[begin:], [slower * s for s in share[begin:]], color=colour, label=name)
+        below.barh(name, begin, color="0.9", edgecolor="0.6", hatch="//")
+        below.barh(name, steps - begin, left=begin, color=colour)
+    above.set(ylabel="share of the rate", title="Each layer learns later, and more slowly")
+    above.legend(fontsize=8)
+    below.set(xlabel="step (hatched: frozen)")
+    below.invert_yaxis()
+    for axes in (above, below):
+        axes.spines[["top", "right"]].set_visible(False)
+    pyplot.close(figure)
+    return figure
+
+
+def seconds_by_length(lengths: Sequence[int], seconds: Mapping[str, Sequence[float]]) -> "Figure":
+    """The time for a word by the length of the text, on this machine."""
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=(7, 3), layout="constrained")
+    axes = figure.add_subplot()
+    for name, times in seconds.items():
+        axes.plot(lengths, [1e6 * time for time in times], "o-", label=name)
+    axes.set(xscale="log", yscale="log", xlabel="words in a text")
+    axes.set(ylabel="microseconds a word", title="Forwards and backwards, on this machine")
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.legend(fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    pyplot.close(figure)
+    return figure
+
+
+def scaling_law(points: "Sequence[Point]", law: "Fit") -> "Figure":
+    """Loss above the floor over the text that was read, a line of the law for each size."""
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.add_subplot(xscale="log", yscale="log")
+    read = np.geomspace(min(p.tokens for p in points) / 1.5, max(p.tokens for p in points) * 1.5)
+    for i, size in enumerate(sorted({point.parameters for point in points})):
+        own = [point for point in points if point.parameters == size]
+        axes.plot(
+            [p.tokens for p in own], [p.excess for p in own], "osD^vPX*"[i % 8], color=f"C{i}"
+        )
+        axes.plot(read, law.excess(size, read), f"C{i}", label=f"{size:,.0f} parameters")
+    axes.plot(read, law.b * read**-law.beta, "k:", label="endless parameters")
+    axes.set_xlabel("words read")
+    axes.set_ylabel("loss - floor, nats a word")
+    axes.legend(fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    pyplot.close(figure)
+    return figure
+
+
+def losses_by_place(lines: Mapping[str, Sequence[float]]) -> "Figure":
+    """Losses by the place in the segment; lines without marks are the lowest possible ones."""
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=(7, 3), layout="constrained")
+    axes = figure.add_subplot()
+    dashes = iter(("k--", "k:", "k-."))
+    for name, losses in lines.items():
+        look = next(dashes) if name.startswith("lowest") else "o-"
+        axes.plot(range(1, len(losses) + 1), losses, look, linewidth=1, markersize=4, label=name)
+    axes.set(xlabel="place in the segment", ylabel="nats a word", ylim=(0, None))
+    axes.legend(fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
     pyplot.close(figure)
     return figure

@@ -106,6 +106,16 @@ Way = Literal["frozen", "fine-tuned", "from scratch"]
 WAYS: tuple[Way, ...] = ("frozen", "fine-tuned", "from scratch")
 
 
+def one_way(start: nn.Module, way: Way, batches: Batches, *, labels: int, plan: Plan) -> Classifier:
+    """A classifier on top of a copy of a language model, which it trains unless it is frozen."""
+    built = classifier(copy.deepcopy(start), labels)
+    if way == "frozen":
+        features_only(built)
+    for _ in Trainer(built, labels_of(built), batches, plan).run():
+        pass
+    return built
+
+
 def quadrants(
     model: LanguageModel,
     fresh: LanguageModel,
@@ -123,11 +133,6 @@ def quadrants(
     for task, (batches, held_out) in tasks.items():
         for way in WAYS:
             start: nn.Module = fresh if way == "from scratch" else model
-            built = classifier(copy.deepcopy(start), labels)
-            if way == "frozen":
-                features_only(built)
-            objective = labels_of(built)
-            for _ in Trainer(built, objective, batches, plan).run():
-                pass
-            found[task, way] = evaluate(built, objective, held_out)
+            built = one_way(start, way, batches, labels=labels, plan=plan)
+            found[task, way] = evaluate(built, labels_of(built), held_out)
     return found

@@ -119,8 +119,10 @@ class Optimizers:
                 optimizer.step()
             elif not bool(bad):
                 own = [p.grad for g in optimizer.param_groups for p in g["params"]]
-                torch._foreach_div_([grad for grad in own if grad is not None], divisor)
-                optimizer.step()
+                # While all of its layers are frozen, an optimizer has nothing to do.
+                if learning := [grad for grad in own if grad is not None]:
+                    torch._foreach_div_(learning, divisor)
+                    optimizer.step()
 
     def clear(self) -> None:
         """Forget the gradients."""

@@ -6,7 +6,7 @@ matrices of the blocks.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,10 +20,13 @@ from torch import nn
 from labkit import cache
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Documents, Tokens, Windows, from_documents, from_files, tokenize
+from labkit.corpus.tokens import NUMBER
 from labkit.heads import MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
+from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import MaskedToken, NextToken, Objective
+from labkit.models.word_vectors import WordVectors, WordVectorsConfig
+from labkit.objectives import CBOW, BothDirections, MaskedToken, NextToken, Objective, SkipGram
 from labkit.optimizers import Group, named_groups
 from labkit.plans import Plan
 from labkit.schedules import Batches
@@ -40,6 +43,7 @@ RECIPE: dict[str, Any] = {
     "precision": "float32",
     "device": "auto",
 }
+LAYERS, WIDTH, LENGTH, BATCH = 2, 128, 128, 8
 # What has no say in how a model turns out.
 NOT_TRAINING = ("cli", "demos", "claims", "leaks", "figures.py", "ledger.py", "exercises.py",
                 "plots.py", "running.py", "sweeps.py")  # fmt: skip
@@ -107,11 +111,12 @@ class CourseText:
 def course_text(
     corpus: str | Path = "world", *, words: int = 300_000, held_out: int = 20_000, seed: int = 0
 ) -> CourseText:
-    """Sample the course's language ("world", "second", "crawl"), or read a text file of yours.
+    """Sample a language of the course ("world", "second", "crawl", the small "journey"), or read
+    a text file of yours.
 
     Words are tokens: in a text of your own, the 8,000 most frequent ones.
     """
-    if str(corpus) in ("world", "second", "crawl"):
+    if str(corpus) in ("world", "second", "crawl", "journey"):
         world = load_world(*([] if corpus == "world" else [str(corpus)]))
         train = world.sample(words=words, seed=seed, split="train")
         tests = world.sample(words=held_out, seed=seed, split="held_out")
@@ -123,8 +128,8 @@ def course_text(
     path = Path(corpus).expanduser()
     if not path.is_file() and not any(sign in str(corpus) for sign in "*?["):
         raise FileNotFoundError(
-            f"corpus is {str(corpus)!r}: give 'world', 'second', 'crawl', or the path of a text "
-            f"file (there is none at {path.resolve()})"
+            f"corpus is {str(corpus)!r}: give 'world', 'second', 'crawl', 'journey', or the path "
+            f"of a text file (there is none at {path.resolve()})"
         )
     read = from_files(path)
     texts, tests_of_it = read.split(held_out=0.1)
@@ -210,15 +215,83 @@ def _run(trainer: Trainer, every: int) -> Curve:
     return curve
 
 
+def word_vectors(
+    text: CourseText,
+    steps: int,
+    *,
+    kind: type[SkipGram] | type[CBOW] = SkipGram,
+    seed: int = 0,
+    width: int = 64,
+    length: int = 64,
+    batch: int = 16,
+    reach: int = 5,
+    **changes: Any,
+) -> tuple[LanguageModel, Curve]:
+    """A table of word vectors that tell neighbours from noise, and how that went."""
+    torch.manual_seed(seed)
+    # There is no head: the vectors themselves answer.
+    model = LanguageModel(WordVectors(WordVectorsConfig(text.vocabulary, width)), nn.Identity())
+    objective = kind(counts=counts(text), reach=reach)
+    batches = text.windows(batch, length, seed=seed, apart=True)
+    # A word is met in few steps only, so its vector must move far in each, and never shrink.
+    changes = {"optimizer": "adamw", "rate": 3e-2, "decay": 0.0, **changes}
+    return model, trained(model, objective, batches, plan(steps, seed=seed, **changes))
+
+
+def counts(text: CourseText) -> torch.Tensor:
+    """How often each token stands in the training text; special tokens never."""
+    tokens = torch.from_numpy(text.train.arrays.marked.astype(np.int64) & NUMBER)
+    found = torch.bincount(tokens, minlength=text.vocabulary)
+    found[list(text.tokenizer.vocabulary.special)] = 0
+    return found
+
+
+def elmo(
+    text: CourseText,
+    steps: int,
+    *,
+    seed: int = 0,
+    length: int = 16,
+    batch: int = 16,
+    objective: Objective | None = None,
+    sizes: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> tuple[LanguageModel, Curve]:
+    """A small ELMo that has read a text from both sides, and how that went."""
+    model = untrained_elmo(text, seed=seed, **(sizes or {}))
+    batches = text.windows(batch, length, seed=seed)
+    how = plan(steps, seed=seed, **{"rate": 2e-2, **changes})
+    return model, trained(model, objective or BothDirections(), batches, how)
+
+
+def untrained_elmo(
+    text: CourseText,
+    *,
+    seed: int = 0,
+    width: int = 32,
+    layers: int = 2,
+    kernels: tuple[tuple[int, int], ...] = ((1, 8), (2, 16), (3, 32)),
+) -> LanguageModel:
+    """The same before it has read anything."""
+    torch.manual_seed(seed)
+    sizes = ELMoConfig(
+        text.vocabulary, longest=16, letter_width=8, kernels=kernels, highways=1, width=width,
+        inner=2 * width, layers=layers, dropout=0.0,
+    )  # fmt: skip
+    backbone = ELMo(sizes, text.tokenizer.pieces(range(text.vocabulary)))
+    # Its words are spelled, so the head has vectors of its own.
+    return LanguageModel(backbone, NextWord(nn.Embedding(text.vocabulary, width)))
+
+
 def gpt(
     text: CourseText,
     steps: int,
     *,
     seed: int = 0,
-    width: int = 128,
-    layers: int = 2,
-    length: int = 128,
-    batch: int = 8,
+    width: int = WIDTH,
+    layers: int = LAYERS,
+    length: int = LENGTH,
+    batch: int = BATCH,
     **changes: Any,
 ) -> tuple[LanguageModel, Curve]:
     """A small GPT that has read a text, and how that went."""

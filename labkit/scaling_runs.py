@@ -1,7 +1,6 @@
 """One small GPT as a point of a scaling law: its size, what it read, how far above the floor.
 
-The points that the course ships were made by a sweep over a notebook of three cells (six minutes
-of one core):
+The points that the course ships were made by a sweep over a notebook of three cells:
 
     python -m labkit sweep notebooks/extra/one_gpt.ipynb --out runs/scaling \\
         -p width=16,32,64,128 -p words=40000,100000,250000,500000

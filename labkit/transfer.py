@@ -48,11 +48,17 @@ def layer_groups(model: Any) -> list[list[nn.Parameter]]:
     return groups
 
 
-def _stack(model: Any) -> tuple[Any, list[nn.Module]]:
-    """The innermost backbone, and its blocks from the lowest up."""
+def _innermost(model: Any) -> Any:
+    """The backbone itself, not the mix of its layers."""
     backbone = model.backbone
     while isinstance(backbone, Mixed):
         backbone = backbone.backbone
+    return backbone
+
+
+def _stack(model: Any) -> tuple[Any, list[nn.Module]]:
+    """The innermost backbone, and its blocks from the lowest up."""
+    backbone = _innermost(model)
     blocks = getattr(backbone, "blocks", None)
     if blocks is None:
         raise ValueError(
@@ -82,8 +88,7 @@ def thaw_from_top(model: nn.Module, layers: int) -> None:
 
 def features_only(model: Any) -> None:
     """The backbone does not learn; the head does, and the mix of layers that stands on it."""
-    backbone, _ = _stack(model)
-    freeze(list(backbone.parameters()))
+    freeze(list(_innermost(model).parameters()))
 
 
 def discriminative(model: nn.Module, factor: float = 2.6) -> list[tuple[list[nn.Parameter], float]]:

@@ -91,6 +91,18 @@ def test_a_mistake_is_one_line_with_the_nearest_name(
     assert message in said
 
 
+def test_words_after_one_benchmark_are_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Sequence[str]] = []
+    monkeypatch.setattr(subprocess, "call", lambda command, **_: called.append(command[1:]) or 0)
+    main(["bench", "trainer", "quality", "--seconds", "3"])
+    main(["bench", "corpus", "world"])
+    assert [Path(script).stem for script, *_ in called] == [
+        "bench_trainer", "bench_corpus", "bench_world"
+    ]  # fmt: skip
+    assert called[0][1:] == ["quality", "--seconds", "3"]
+    assert called[1][1:] == called[2][1:] == []
+
+
 def test_as_a_program_too() -> None:
     done = call("rnu", "00")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -19,25 +19,41 @@ from labkit.demos import (
     floors_view,
     leaks_demo,
     leaks_view,
+    ledger_demo,
+    ledger_view,
     masking_demo,
     masking_view,
+    masks_demo,
+    masks_view,
     orders_demo,
     orders_view,
+    reach_demo,
+    reach_view,
     sampling_demo,
     sampling_view,
+    schedule_demo,
+    schedule_view,
+    senses_demo,
+    senses_view,
     show,
     training_demo,
     training_view,
     vectors_demo,
     vectors_view,
 )  # fmt: skip
+from labkit.demos.attention import order_of as order_of_text
 from labkit.demos.attention import weights
-from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, grid, page, table
+from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, page, table
 from labkit.demos.masking import OBJECTIVES, PAIRS
-from labkit.demos.reading import read
+from labkit.demos.masks import asked_by_epoch
+from labkit.demos.reach import heard
+from labkit.demos.reading import label, read
+from labkit.demos.senses import reader
 from labkit.demos.source import coloured
+from labkit.demos.squares import grid
 from labkit.demos.training import Point
 from labkit.heads import MaskedWord, NextWord
+from labkit.ledger import Arm, Finding, Seen
 from labkit.masking import causal
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
@@ -728,7 +744,9 @@ def test_attention_is_that_of_the_model(tokenizer: Tokenizer) -> None:
         assert torch.allclose(shown, found[1][0, 0], atol=6e-3)
         mean = attention_view(TEXT, 2, 0, model, tokenizer)
         opacity = [float(o) for o in re.findall(r'fill-opacity="([\d.]+)"', mean.html)]
-        assert sum(opacity) == pytest.approx(17, abs=0.2)
+        [drawn] = harmless(mean).having("data-top")
+        assert sum(opacity) * float(drawn["data-top"] or 0) == pytest.approx(17, abs=0.2)
+        assert max(opacity) == 1
     with pytest.raises(ValueError, match="layers 1 to 2"):
         attention_view(TEXT, 3, 1, gpt(tokenizer), tokenizer)
 
@@ -831,3 +849,354 @@ def test_long_and_broken_runs_can_be_drawn() -> None:
     harmless(training_view([Point(1, float("inf"), 1e-3, 1.0)], 1.0))
     harmless(training_view([]))
     harmless(training_view(points[:1]))
+
+
+# ---- both streams, memory, beams -----------------------------------------------------------------
+
+
+def test_memory_has_columns_of_its_own(tokenizer: Tokenizer) -> None:
+    from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+
+    torch.manual_seed(3)
+    backbone = TransformerXL(
+        TransformerXLConfig(len(tokenizer), width=16, layers=2, heads=2, memory=4)
+    )
+    model = LanguageModel(backbone, NextWord(backbone.token)).eval()
+    demo = attention_demo(model, tokenizer, "the cat sat", before=OTHERS[0])
+    follows(demo)
+    assert "the 4 positions that are remembered" in demo.shown.text
+    first, now = read(OTHERS[0], tokenizer), read("the cat sat", tokenizer)
+    assert first is not None
+    assert now is not None
+    memory = backbone(first.tokens).memory
+    found = weights(model, now.tokens, memory)["as an encoder"][0]
+    assert tuple(found.shape[2:]) == (5, 9)
+    assert bool((found[..., :4] > 0).all())
+    # The weights are those that mix the states: a remembered word that changes changes them.
+    plain = weights(model, now.tokens)["as an encoder"][0]
+    assert tuple(plain.shape[2:]) == (5, 5)
+    kept = [label(tokenizer, token) for token in first.tokens[0, -4:].tolist()]
+    for word in kept:
+        assert f"({word})" in "".join(Page(demo.shown.html).words)
+    shown = [line.split("  ")[-1].split() for line in demo.shown.text.split("\n\n")[3].splitlines()]
+    exact = found[0, 0]
+    assert torch.allclose(
+        torch.tensor([[float(s) for s in row] for row in shown]), exact, atol=6e-3
+    )
+    demo.change(before="")
+    assert "remembered" not in demo.shown.text
+    follows(demo)
+
+
+def test_the_query_stream_does_not_see_its_own_word(tokenizer: Tokenizer) -> None:
+    from labkit.models.xlnet import XLNet, XLNetConfig
+
+    torch.manual_seed(4)
+    backbone = XLNet(XLNetConfig(len(tokenizer), width=16, layers=2, heads=2, memory=3))
+    model = LanguageModel(backbone, NextWord(backbone.token)).eval()
+    batch = read("the cat sat on the mat", tokenizer)
+    assert batch is not None
+    rank = order_of_text(batch, tokenizer, 5)
+    both = weights(model, batch.tokens, None, rank)
+    for layer in range(2):
+        seen = both["query stream"][layer][0, 0] > 0
+        assert bool((seen == (rank[0][None] < rank[0][:, None])).all())
+        content = both["content stream"][layer][0, 0] > 0
+        assert bool((content == (rank[0][None] <= rank[0][:, None])).all())
+    demo = attention_demo(model, tokenizer, "the cat sat on the mat")
+    for stream in ("content stream", "query stream"):
+        demo.change(stream=stream, draw=5, head=0, before=OTHERS[1])
+        follows(demo)
+        assert stream in demo.shown.text
+        assert "remembered" in demo.shown.text
+        ranks = [int(at) + 1 for at in rank[0].tolist() if at >= 0]
+        captions = "".join(Page(demo.shown.html).words)
+        assert all(f"{at}." in captions for at in ranks)
+    for text in HOSTILE.values():
+        demo.change(text=text, before=text)
+        harmless(demo.shown)
+
+
+def test_a_beam_finds_what_the_search_finds(tokenizer: Tokenizer) -> None:
+    from labkit.sampling import beam
+
+    model = gpt(tokenizer)
+    demo = sampling_demo(model, tokenizer, PROMPT, settings=Sampling(length=4))
+    assert 'data-table="beam"' not in demo.shown.html
+    demo.change(beams=3)
+    follows(demo)
+    rows = table_of(demo.shown, "beam")
+    sep = tokenizer.vocabulary.sep
+    assert sep is not None
+    asked = Sampling(length=4, stop=(sep,))
+    exact = beam(model, [sep, *tokenizer.encode(PROMPT)], asked, beams=3)
+    assert [float(row[1]) for row in rows] == pytest.approx(
+        [one.log_probability for one in exact], abs=1e-3
+    )
+    assert [row[0] for row in rows] == [
+        " ".join(label(tokenizer, token) for token in one.tokens) for one in exact
+    ]
+    short = sampling_demo(gpt(tokenizer, 12), tokenizer, "the cat " * 20)
+    short.change(beams=2)
+    assert len(table_of(short.shown, "beam")) == 2
+
+
+def test_one_move_is_drawn_once(tokenizer: Tokenizer) -> None:
+    demo = masking_demo(TEXT, tokenizer)
+    draws = []
+    draw = demo.draw
+    demo.draw = lambda **values: draws.append(values) or draw(**values)  # type: ignore[func-returns-value]
+    demo.controls["mask"].value = 1.0
+    assert demo.values["random"] == 0.0
+    assert draws == [demo.values]
+    demo.change(rate=0.5, mask=0.5, draw=9)
+    assert draws[1:] == [demo.values]
+
+
+# ---- orders by hand ------------------------------------------------------------------------------
+
+
+def test_an_order_can_be_dragged_and_moved() -> None:
+    demo = orders_demo("New York is York", "2 1 3 4")
+    assert demo.dragged.value == ["2 York", "1 New", "3 is", "4 York"]
+    demo.dragged.value = ["4 York", "2 York", "1 New", "3 is"]
+    assert demo.values["order"] == "4 2 1 3"
+    assert demo.shown == orders_view("New York is York", "4 2 1 3")
+    follows(demo)
+    demo.chosen.value = "1 New"
+    demo.buttons["earlier"].click()
+    assert demo.values["order"] == "4 1 2 3"
+    assert demo.dragged.value == ["4 York", "1 New", "2 York", "3 is"]
+    demo.buttons["later"].click()
+    demo.buttons["later"].click()
+    demo.buttons["later"].click()
+    assert demo.values["order"] == "4 2 3 1"
+    # A word whose cross was pressed is not lost.
+    demo.dragged.value = ["2 York", "3 is", "1 New"]
+    assert demo.values["order"] == "2 3 1 4"
+    demo.change(text="one two")
+    assert demo.dragged.value == ["1 one", "2 two"]
+    for text in HOSTILE.values():
+        demo.change(text=text, order=text)
+        harmless(demo.shown)
+        for button in demo.buttons.values():
+            button.click()
+        assert len(demo.dragged.value) == len(demo.names)
+        follows(demo)
+
+
+# ---- masks, reach, schedule, senses, ledger ------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_more_demos_take_any_text(tokenizer: Tokenizer, text: str) -> None:
+    harmless(masks_view(text, 5, 0.3, 2, tokenizer))
+    probes = [torch.nn.Linear(16, 2)] * 3
+    read_text = reader(gpt(tokenizer), tokenizer)
+    harmless(senses_view([text, "the cat"], text, read_text, probes, [text, "b"]))
+    finding = found_claim(text, text)
+    harmless(ledger_view([finding], claim=text))
+    follows(ledger_demo([finding]))
+
+
+def squares(view: View, title: str) -> list[list[bool]]:
+    """The squares of one of the grids of a page."""
+    part = view.text.split(f"{title}: a filled")[1].splitlines()[1:]
+    rows = []
+    for line in part:
+        if not re.search("[■·]$", line):
+            break
+        rows.append([c == "■" for c in line.split("  ")[-1].strip()])
+    return rows
+
+
+def test_static_masks_come_back_and_dynamic_ones_do_not(tokenizer: Tokenizer) -> None:
+    view = masks_view(TEXT, 20, 0.2, 3, tokenizer)
+    static, dynamic = squares(view, "Static, 3 copies"), squares(view, "Dynamic")
+    assert len(static) == len(dynamic) == 20
+    assert static[:3] + static[:3] == static[3:9]
+    assert len({tuple(row) for row in static}) == 3
+    assert len({tuple(row) for row in dynamic}) > 10
+    rows = {row[0]: row[1:] for row in table_of(view, "asked")}
+    words = len(static[0]) - 2
+    for name, masks in (("static", static), ("dynamic", dynamic)):
+        ever = sum(any(column) for column in zip(*masks, strict=True))
+        assert rows[name][0] == f"{ever} of {words}"
+        assert rows[name][1] == str(len({tuple(row) for row in masks}))
+    assert float(rows["dynamic"][2]) == pytest.approx(1 - 0.8**20, abs=1e-3)
+    assert float(rows["static"][2]) == pytest.approx(1 - 0.8**3, abs=1e-3)
+    # In each epoch about as much is asked for either way, and over many it is the share.
+    many = asked_by_epoch(TEXT, 2000, 0.2, 0, tokenizer)
+    assert many is not None
+    assert float(many[:, 1:-1].double().mean()) == pytest.approx(0.2, abs=0.01)
+    demo = masks_demo(TEXT, tokenizer)
+    follows(demo)
+    demo.change(epochs=20, rate=0.2, copies=3)
+    assert demo.shown == view
+
+
+@pytest.mark.parametrize(
+    ("segment", "memory", "layers"), [(3, 3, 2), (2, 5, 3), (4, 2, 3), (3, 0, 2)]
+)
+def test_the_reach_is_that_of_a_transformer_xl(segment: int, memory: int, layers: int) -> None:
+    from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+
+    torch.manual_seed(5)
+    config = TransformerXLConfig(50, width=8, layers=layers, heads=2, memory=memory, dropout=0.0)
+    model = TransformerXL(config).double().eval()
+    place, segments = 2, 5
+    at = (segments - 1) * segment + place - 1
+
+    def top(tokens: torch.Tensor) -> torch.Tensor:
+        state = None
+        with torch.no_grad():
+            for n in range(segments):
+                states = model(tokens[:, n * segment : (n + 1) * segment], memory=state)
+                state = states.memory
+        return states.hidden[0, place - 1]
+
+    tokens = torch.arange(segments * segment)[None]
+    before = top(tokens)
+    depends = []
+    for n in range(segments * segment):
+        other = tokens.clone()
+        other[0, n] = 49
+        depends.append(bool((top(other) != before).any()))
+    assert heard(segment, memory, layers, at)[-1].tolist() == depends
+    view = reach_view(segment, memory, layers, segments, place)
+    assert squares(view, f"A memory of {memory}")[-1] == depends
+    rows = table_of(view, "reach")
+    assert rows[0][1:] == [str(sum(depends)), str(at - depends.index(True))]
+
+
+def test_the_sliders_of_reach_never_leave_a_segment() -> None:
+    demo = reach_demo(segment=4, memory=2, layers=2)
+    follows(demo)
+    demo.change(segment=2, place=8)
+    assert demo.shown == reach_view(2, 2, 2, 5, 2)
+    with pytest.raises(ValueError, match="places 1 to 2"):
+        reach_view(2, 2, 2, 5, 3)
+
+
+def test_the_schedule_is_that_of_the_course() -> None:
+    from labkit.schedules import slanted_triangle
+
+    view = schedule_view(130, 400, "slanted_triangle", 3, 2.0, 60)
+    rows = {row[0]: row[1:] for row in table_of(view, "layers")}
+    assert list(rows) == ["head", "layer 3", "layer 2", "layer 1", "embeddings"]
+    assert [row[0] for row in rows.values()] == ["learns"] * 3 + ["frozen"] * 2
+    share = slanted_triangle(130, 400)
+    assert f"{share:.4f}" in view.text
+    times = [float(row[1]) for row in rows.values()]
+    assert times == pytest.approx([1, 0.5, 0.25, 0.125, 0.0625], abs=1e-4)
+    now = [float(row[2]) for row in rows.values()]
+    assert now == pytest.approx([share, share / 2, share / 4, 0, 0], abs=1e-4)
+    everything = schedule_view(0, 400, "linear", 3, 2.0, 0)
+    assert "5 of 5 layers learn" in everything.text
+    demo = schedule_demo(steps=400, layers=3, every=60)
+    follows(demo)
+    demo.change(step=130, factor=2.0)
+    assert demo.shown == view
+    for name in demo.controls["shape"].options:
+        demo.change(shape=name)
+        harmless(demo.shown)
+    with pytest.raises(ValueError, match="steps 0 to 9"):
+        schedule_view(10, 10, "linear", 1, 1.0, 0)
+    with pytest.raises(ValueError, match="choose one of"):
+        schedule_view(0, 10, "steep", 1, 1.0, 0)
+
+
+def test_senses_are_what_the_probes_say_of_each_layer(tokenizer: Tokenizer) -> None:
+    model = bert(tokenizer)
+    torch.manual_seed(6)
+    probes = [torch.nn.Linear(16, 2) for _ in range(3)]
+    texts = ["the cat sat", "Then the dog came in & the cat barked"]
+    senses = ["animal", "machine"]
+    demo = senses_demo(model, tokenizer, probes, senses, texts, "Cat")
+    follows(demo)
+    for number, text in enumerate(texts):
+        batch = read(text, tokenizer)
+        assert batch is not None
+        place = batch.tokens[0].tolist().index(tokenizer["cat"])
+        with torch.no_grad():
+            layers = model.backbone(batch.tokens).layers
+            exact = [
+                probe(layer[0, place]).softmax(-1)
+                for probe, layer in zip(probes, layers, strict=True)
+            ]
+        rows = table_of(demo.shown, f"senses-{number + 1}")
+        assert [row[0] for row in rows] == ["embeddings", "layer 1", "layer 2"]
+        for row, law in zip(rows, exact, strict=True):
+            assert [float(p) for p in row[1:]] == pytest.approx(law.tolist(), abs=1e-4)
+    demo.change(second="no such word")
+    assert "is not in text 2" in demo.shown.text
+    assert 'data-table="senses-1"' in demo.shown.html
+
+
+def test_exact_senses_are_those_of_the_language(world: World, of_world: Tokenizer) -> None:
+    known = {word for _, word in world.machine.senses}
+    document = next(
+        d for d in world.documents(seed=1) if any(n in known for n in world.numbers(d.words))
+    )
+    for first, last in document.sentences:
+        words = document.words[first:last]
+        places = [n for n, number in enumerate(world.numbers(words)) if number in known]
+        if places:
+            break
+    exact = world.posterior(words, "sense", position=places[0], start="sentence")
+    senses = sorted(exact)
+    probes = [torch.nn.Linear(16, len(senses)) for _ in range(3)]
+    demo = senses_demo(
+        bert(of_world), of_world, probes, senses, [" ".join(words), "<b>"], words[places[0]],
+        world=world,
+    )  # fmt: skip
+    row = table_of(demo.shown, "senses-1")[-1]
+    assert row[0] == "exact"
+    assert [float(p) for p in row[1:]] == pytest.approx([exact[s] for s in senses], abs=1e-4)
+
+
+def found_claim(name: str, says: str, verdict: str = "holds", notebook: str = "01") -> Finding:
+    """A finding of two arms."""
+    arms = {
+        "with": Arm(0.8, 0.75, 0.85, [0.79, 0.81], 0.9),
+        says: Arm(0.5, 0.45, 0.55, [0.5, 0.5]),
+    }
+    seen = Seen(says, 0.3, 0.2, 0.4, 0.05, None, verdict)  # type: ignore[arg-type]
+    return Finding(
+        name, says, "lecture", notebook, "accuracy", "laptop", [0, 1], verdict,  # type: ignore[arg-type]
+        arms, [seen], 12.0, says,
+    )  # fmt: skip
+
+
+def test_the_ledger_is_filtered_and_opened() -> None:
+    findings = [
+        found_claim("a", "one is more"),
+        found_claim("b", "two is more", "not significant"),
+        found_claim("c", "three is more", "holds", "02"),
+    ]
+    demo = ledger_demo(findings)
+    follows(demo)
+    assert [row[0] for row in table_of(demo.shown, "claims")] == ["a", "b", "c"]
+    demo.controls["verdict"].value = "holds"
+    assert [row[0] for row in table_of(demo.shown, "claims")] == ["a", "c"]
+    assert demo.controls["claim"].options == ("", "a", "c")
+    demo.controls["claim"].value = "c"
+    arms = table_of(demo.shown, "arms")
+    assert arms[0] == ["with", "0.800", "0.750 … 0.850", "0.900", "0.790, 0.810"]
+    assert arms[1][3] == "–"
+    assert table_of(demo.shown, "contrasts") == [
+        ["three is more", "> 0.050", "0.300", "0.200 … 0.400", "holds"]
+    ]
+    assert harmless(demo.shown).having("data-best")[0]["data-best"] == "0.9000"
+    demo.controls["notebook"].value = "01"
+    assert demo.controls["claim"].value == ""
+    assert 'data-table="arms"' not in demo.shown.html
+    demo.controls["verdict"].value = "not significant"
+    demo.controls["notebook"].value = "02"
+    assert "No claim fits" in demo.shown.text
+    follows(demo)
+    assert "is empty" in ledger_view([]).text
+    harmless(ledger_demo().shown)
+    untested = found_claim("d", "x")
+    bare = type(untested)(**{**untested.__dict__, "arms": {}, "contrasts": []})
+    assert "Not tested" in ledger_view([bare], claim="d").text

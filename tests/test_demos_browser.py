@@ -1,6 +1,6 @@
 """Demos in JupyterLab, moved by keyboard and by mouse: the page shows what the function says."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ import torch
 from browser import jupyterlab, opened, run_all
 
 from labkit.blocks import LanguageModel
-from labkit.demos import Masking, View, masking_view, sampling_view
+from labkit.demos import Masking, View, masking_view, orders_view, sampling_view
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.sampling import Sampling, sample
@@ -26,23 +26,55 @@ SETUP = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 import torch
+from labkit import demos
 from labkit.blocks import LanguageModel
+from labkit.demos import *
+from labkit.demos.senses import reader
 from labkit.heads import NextWord
+from labkit.ledger import Arm, Finding, Seen
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.xlnet import XLNet, XLNetConfig
+from labkit.objectives import NextToken
 from labkit.sampling import Sampling
 from labkit.tokenizers import Tokenizer
-torch.manual_seed(0)
+from labkit.world import load_world
 torch.set_num_threads(1)
 tokenizer = Tokenizer.words([{TEXT!r}])
+torch.manual_seed(0)
 backbone = GPT(GPTConfig(len(tokenizer), width=16, layers=2, heads=2, context=64))
 model = LanguageModel(backbone, NextWord(backbone.token)).eval()
+torch.manual_seed(1)
+other = XLNet(XLNetConfig(len(tokenizer), width=16, layers=2, heads=3 + 1, memory=4))
+xlnet = LanguageModel(other, NextWord(other.token)).eval()
+vectors = torch.randn(len(tokenizer), 8)
+probes = [torch.nn.Linear(16, 2).requires_grad_(False) for _ in range(3)]
+world = load_world()
+said = " ".join(world.sample(documents=1, seed=1)[0].words[:6])
+points = [demos.training.Point(n, 5.0 / n, 1e-3, 2.0) for n in range(1, 30)]
+def claim(name, verdict):
+    arms = {{"with": Arm(0.8, 0.75, 0.85, [0.8], 0.9), "without": Arm(0.5, 0.4, 0.6, [0.5])}}
+    seen = Seen("more with", 0.3, 0.2, 0.4, 0.0, None, verdict)
+    return Finding(name, "It helps <b>a lot</b>.", "lecture 3", "03", "accuracy", "laptop", [0],
+                   verdict, arms, [seen], 3.0)
+findings = [claim("helps", "holds"), claim("hurts", "not significant")]
 """
-CELLS = (
-    SETUP,
-    f"from labkit.demos import masking_demo\nmasking_demo(text={TEXT!r}, tokenizer=tokenizer)",
-    "from labkit.demos import sampling_demo\n"
-    f"sampling_demo(model, tokenizer, {PROMPT!r}, settings=Sampling(length=5))",
-)
+SHOWN = {
+    "masking": f"masking_demo(text={TEXT!r}, tokenizer=tokenizer)",
+    "sampling": f"sampling_demo(model, tokenizer, {PROMPT!r}, settings=Sampling(length=5))",
+    "orders": "orders_demo('New York is a city', '2 1 3 5 4')",
+    "floors": "floors_demo(world, said)",
+    "attention": "attention_demo(xlnet, tokenizer, 'the cat sat', before='the dog came')",
+    "costs": "costs_demo('GPT-3 175B', 'a100')",
+    "vectors": "vectors_demo(vectors, tokenizer, 'cat', 'cat dog mat')",
+    "leaks": "leaks_demo(model, NextToken(), tokenizer, 'The cat sat')",
+    "training": "live = training_demo(floor=0.1)\nlive.points += points\nlive.refresh()\nlive",
+    "masks": f"masks_demo({TEXT!r}, tokenizer)",
+    "memory-reach": "reach_demo()",
+    "schedule": "schedule_demo()",
+    "senses": "senses_demo(model, tokenizer, probes, ['a', 'b'], ['the cat sat', 'a cat'], 'cat')",
+    "ledger": "ledger_demo(findings)",
+}
+CELLS = (SETUP, *SHOWN.values())
 # Wait until the picture has been the same for so long: the first change may be a frame between.
 STILL = """async ([selector, before]) => {
     const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
@@ -83,7 +115,7 @@ def notebook(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         page.on("pageerror", lambda error: seen.errors.append(str(error)))
         page.on("request", lambda request: seen.requests.append(request.url))
         assert run_all(page)
-        page.wait_for_selector(".labkit-sampling .labkit-view")
+        page.wait_for_selector(".labkit-ledger .labkit-view")
         ARTIFACTS.mkdir(exist_ok=True)
         yield seen
 
@@ -201,6 +233,250 @@ def test_sampling_by_keyboard_and_mouse(notebook: Opened) -> None:
     assert same(page, "sampling", sampling_view(PROMPT, [], settings, model, tokenizer))
 
 
+# ---- every other demo ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def here() -> dict[str, Any]:
+    """What the first cell of the notebook makes, made here."""
+    names: dict[str, Any] = {}
+    exec(compile(SETUP, "setup", "exec"), names)
+    return names
+
+
+def typed(control: str, text: str) -> Callable[[Any, str], None]:
+    """Write into a text box from the keyboard."""
+
+    def act(page: Any, demo: str) -> None:
+        box = page.locator(f".labkit-{demo} .labkit-{control} textarea")
+        box.focus()
+        page.keyboard.press("Control+a")
+        page.keyboard.insert_text(text)
+
+    return act
+
+
+def key(control: str, name: str, times: int = 1) -> Callable[[Any, str], None]:
+    """Press a key on a slider."""
+    return lambda page, demo: press(page, demo, control, name, times)
+
+
+def end(control: str) -> Callable[[Any, str], None]:
+    """Click on the right end of a slider."""
+
+    def act(page: Any, demo: str) -> None:
+        bar = page.locator(f".labkit-{demo} .labkit-{control} .noUi-base")
+        bar.scroll_into_view_if_needed()
+        box = bar.bounding_box()
+        page.mouse.click(box["x"] + box["width"] - 1, box["y"] + box["height"] / 2)
+
+    return act
+
+
+def take(control: str, name: str) -> Callable[[Any, str], None]:
+    """Choose from a list."""
+
+    def act(page: Any, demo: str) -> None:
+        page.locator(f".labkit-{demo} .labkit-{control} select").select_option(name)
+
+    return act
+
+
+def clicked(control: str, text: str) -> Callable[[Any, str], None]:
+    """Point at a text box and write at its end."""
+
+    def act(page: Any, demo: str) -> None:
+        page.locator(f".labkit-{demo} .labkit-{control} textarea").click()
+        page.keyboard.press("Control+End")
+        page.keyboard.insert_text(text)
+
+    return act
+
+
+class Moves(NamedTuple):
+    """What a demo shows at first, after a move of the keyboard, and after one of the mouse too."""
+
+    first: str
+    by_key: Callable[[Any, str], None]
+    then: str
+    by_mouse: Callable[[Any, str], None]
+    at_last: str
+
+
+MOVES = {
+    "floors": Moves(
+        "floors_view(said, 2, world)", key("reach", "ArrowRight", 2),
+        "floors_view(said, 4, world)", end("reach"), "floors_view(said, 12, world)",
+    ),
+    "attention": Moves(
+        "attention_view('the cat sat', 1, 1, xlnet, tokenizer, Asked('the dog came'))",
+        key("layer", "ArrowRight"),
+        "attention_view('the cat sat', 2, 1, xlnet, tokenizer, Asked('the dog came'))",
+        take("stream", "query stream"),
+        "attention_view('the cat sat', 2, 1, xlnet, tokenizer, "
+        "Asked('the dog came', 'query stream'))",
+    ),
+    "costs": Moves(
+        "costs_view('GPT-3 175B', 'a100', 1024)", key("devices", "ArrowLeft", 2),
+        "costs_view('GPT-3 175B', 'a100', 256)", end("mfu"),
+        "costs_view('GPT-3 175B', 'a100', 256, 1.0)",
+    ),
+    "vectors": Moves(
+        "vectors_view('cat', 'cat dog mat', vectors, tokenizer)", typed("word", "dog"),
+        "vectors_view('dog', 'cat dog mat', vectors, tokenizer)", clicked("question", "x"),
+        "vectors_view('dog', 'cat dog matx', vectors, tokenizer)",
+    ),
+    "leaks": Moves(
+        "leaks_view('The cat sat', model, NextToken(), tokenizer)", typed("text", "The cat"),
+        "leaks_view('The cat', model, NextToken(), tokenizer)", clicked("text", " sat on"),
+        "leaks_view('The cat sat on', model, NextToken(), tokenizer)",
+    ),
+    "masks": Moves(
+        f"masks_view({TEXT!r}, 10, 0.15, 1, tokenizer)", key("epochs", "ArrowRight", 3),
+        f"masks_view({TEXT!r}, 13, 0.15, 1, tokenizer)", end("copies"),
+        f"masks_view({TEXT!r}, 13, 0.15, 10, tokenizer)",
+    ),
+    "memory-reach": Moves(
+        "reach_view(4, 4, 3, 5, 4)", key("memory", "ArrowLeft", 2), "reach_view(4, 2, 3, 5, 4)",
+        end("layers"), "reach_view(4, 2, 6, 5, 4)",
+    ),
+    "schedule": Moves(
+        "schedule_view(0, 400, 'slanted_triangle', 3, 2.6, 60)", key("layers", "ArrowRight", 1),
+        "schedule_view(0, 400, 'slanted_triangle', 4, 2.6, 60)", end("factor"),
+        "schedule_view(0, 400, 'slanted_triangle', 4, 5.0, 60)",
+    ),
+    "senses": Moves(
+        "senses_view(['the cat sat', 'a cat'], 'cat', reader(model, tokenizer), probes, "
+        "['a', 'b'])",
+        typed("second", "the dog & the cat"),
+        "senses_view(['the cat sat', 'the dog & the cat'], 'cat', reader(model, tokenizer), probes,"
+        " ['a', 'b'])",
+        clicked("first", " dog"),
+        "senses_view(['the cat sat dog', 'the dog & the cat'], 'cat', reader(model, tokenizer), "
+        "probes, ['a', 'b'])",
+    ),
+    "ledger": Moves(
+        "ledger_view(findings)", take("verdict", "holds"),
+        "ledger_view(findings, verdict='holds')", take("claim", "helps"),
+        "ledger_view(findings, verdict='holds', claim='helps')",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("demo", MOVES)
+def test_a_demo_follows_keyboard_and_mouse(
+    notebook: Opened, here: dict[str, Any], demo: str
+) -> None:
+    page, moves = notebook.page, MOVES[demo]
+    here["Asked"] = here["demos"].attention.Asked
+    page.locator(f".labkit-{demo}").scroll_into_view_if_needed()
+    assert same(page, demo, eval(moves.first, here))
+    for act, wanted in ((moves.by_key, moves.then), (moves.by_mouse, moves.at_last)):
+        before = shown(page, demo)
+        act(page, demo)
+        still(page, demo, before)
+        assert same(page, demo, eval(wanted, here))
+    page.locator(f".labkit-{demo}").screenshot(path=ARTIFACTS / f"{demo}.png")
+
+
+def test_training_is_drawn(notebook: Opened, here: dict[str, Any]) -> None:
+    assert same(notebook.page, "training", here["training_view"](here["points"], 0.1))
+
+
+def test_an_order_is_dragged_by_mouse_and_moved_by_keyboard(notebook: Opened) -> None:
+    page = notebook.page
+    page.locator(".labkit-orders").scroll_into_view_if_needed()
+    text = "New York is a city"
+    assert same(page, "orders", orders_view(text, "2 1 3 5 4"))
+    tags = page.locator(".labkit-orders .labkit-drag [draggable=true]")
+    assert tags.count() == 5
+    before = shown(page, "orders")
+    tags.nth(4).drag_to(tags.nth(0), target_position={"x": 3, "y": 5})
+    still(page, "orders", before)
+    assert same(page, "orders", orders_view(text, "4 2 1 3 5"))
+    before = shown(page, "orders")
+    chosen = page.locator(".labkit-orders .labkit-chosen select")
+    chosen.focus()
+    page.keyboard.press("End")
+    # The next thing that Tab reaches is the button that moves the word.
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    still(page, "orders", before)
+    assert same(page, "orders", orders_view(text, "4 2 1 5 3"))
+    page.locator(".labkit-orders").screenshot(path=ARTIFACTS / "orders.png")
+
+
+HOSTILE = {
+    "script": "<img src=x onerror=window.ran=1> <script>window.ran = 1</script> </div></table>",
+    "quotes": "\"double\" 'single' &amp; &lt;b&gt; \\\\ $x^2$",
+    "right to left": "שלום עולם مرحبا 😀 👩‍👩‍👧",
+    "long": "x" * 10_000,
+    "empty": "",
+}
+WIDER = """demo => {
+    const view = document.querySelector(`.labkit-${demo} .labkit-view`);
+    const cell = view.closest('.jp-OutputArea-output');
+    return view.getBoundingClientRect().right - cell.getBoundingClientRect().right;
+}"""
+TEXTS = ("masking", "sampling", "orders", "floors", "attention", "vectors", "leaks", "masks",
+         "senses")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_text_is_shown_and_breaks_nothing(notebook: Opened, kind: str) -> None:
+    page = notebook.page
+    for demo in TEXTS:
+        boxes = page.locator(f".labkit-{demo} textarea")
+        for place in range(boxes.count()):
+            boxes.nth(place).fill(HOSTILE[kind])
+    # One wait for all of them: until nothing of the notebook moves, and its kernel rests.
+    page.evaluate(STILL, [".jp-NotebookPanel", ""])
+    for demo in TEXTS:
+        assert page.locator(f".labkit-{demo} .labkit-view :is(img, script, a)").count() == 0
+        assert page.evaluate(WIDER, demo) <= 1, demo
+    assert page.evaluate("() => window.ran") is None
+    assert page.locator(".jp-OutputArea-output[data-mime-type$='stderr']").count() == 0
+    for demo in TEXTS:
+        boxes = page.locator(f".labkit-{demo} textarea")
+        for place in range(boxes.count()):
+            boxes.nth(place).fill("the cat")
+    page.evaluate(STILL, [".jp-NotebookPanel", ""])
+
+
+NAMED = """demo => {
+    const root = document.querySelector(`.labkit-${demo}`);
+    const able = [...root.querySelectorAll('textarea, select, button, .noUi-handle')]
+        .filter(element => element.offsetParent);
+    return able.map(element => {
+        const box = element.closest('.widget-inline-hbox') ?? element;
+        const label = box.querySelector('.widget-label')?.innerText ?? element.innerText;
+        return [element.className + element.tagName, label.trim(), element.tabIndex >= 0];
+    });
+}"""
+REACHED = """() => {
+    const on = document.activeElement;
+    const able = [...document.querySelectorAll(
+        'textarea, select, button, .noUi-handle')].filter(e => e.closest('[class*=labkit-]'));
+    return able.indexOf(on);
+}"""
+
+
+@pytest.mark.parametrize("demo", [demo for demo in SHOWN if demo != "training"])
+def test_every_control_has_a_label_and_tab_reaches_it(notebook: Opened, demo: str) -> None:
+    page = notebook.page
+    named = page.evaluate(NAMED, demo)
+    assert named
+    for element, label, can in named:
+        assert label, f"{element} has no label"
+        assert can, f"Tab does not reach {label}"
+    page.locator(f".labkit-{demo} :is(textarea, select, .noUi-handle)").first.focus()
+    reached = {page.evaluate(REACHED)}
+    for _ in range(2 * len(named)):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate(REACHED))
+    assert len(reached - {-1}) >= len(named)
+
+
 CONTRAST = """() => {
     const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
     const light = ([r, g, b]) => [r, g, b].map(c => c / 255)
@@ -242,8 +518,8 @@ def test_all_text_is_readable_in_both_themes(notebook: Opened, theme: str) -> No
     assert count > 50
     assert worst >= 4.5
     name = theme.split()[-1].lower()
-    page.locator(".labkit-sampling").screenshot(path=ARTIFACTS / f"sampling-{name}.png")
-    page.locator(".labkit-masking").screenshot(path=ARTIFACTS / f"masking-{name}.png")
+    for demo in SHOWN:
+        page.locator(f".labkit-{demo}").screenshot(path=ARTIFACTS / f"{demo}-{name}.png")
 
 
 def test_nothing_raised_and_nothing_was_fetched_from_elsewhere(notebook: Opened) -> None:

@@ -22,7 +22,7 @@ FLOORS = [
     "blocks heads recurrence",
     "models",
     "objectives published weights release_names transfer decoding sampling quality filling "
-    "prompting counting",
+    "prompting counting classifying",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
     "plots finetuning recipes costs cost_tables scaling scaling_runs bills leaks",
     "ledger exercises running sweeps figures pages",

@@ -82,7 +82,6 @@ def lecture(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             assert server.stdout is not None
             said = iter(server.stdout)
             link = next(found[0] for line in said if (found := re.search(r"http://\S+", line)))
-            wait_for(link)
             page, errors, requests = watched(browser)
             page.goto(link)
             page.wait_for_selector(".lecture-slide:not([hidden]) h1")
@@ -91,19 +90,6 @@ def lecture(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGTERM)
-
-
-def wait_for(link: str) -> None:
-    """Wait until something listens there, whatever it answers."""
-    import time
-
-    for _ in range(300):
-        try:
-            answer(link.split("?")[0] + "login")
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise TimeoutError(link)
 
 
 def answer(address: str) -> int:

@@ -95,6 +95,36 @@ def test_the_command_writes_the_site(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert names == ["00_start_here.html", "index.html"]
 
 
+def test_the_site_for_students_has_no_solutions(tmp_path: Path) -> None:
+    code = nbformat.v4.new_code_cell(
+        "### BEGIN SOLUTION\nanswer = 41 + 1\n### END SOLUTION\nanswer"
+    )
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# T\n\nx"), code])
+    nbformat.write(made, tmp_path / "01_x.ipynb")
+    for students in (False, True):
+        build([tmp_path / "01_x.ipynb"], tmp_path / "out", students=students)
+        page = (tmp_path / "out" / "01_x.html").read_text(encoding="utf-8")
+        assert ("END SOLUTION" in page) != students
+
+
+def test_stored_pictures_of_widgets_are_in_the_site(tmp_path: Path) -> None:
+    books = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9]*.ipynb"))
+    build(books, tmp_path)
+    counts = {}
+    for path in books:
+        outputs = [
+            "".join(output["data"].get("text/html", ""))
+            for cell in nbformat.read(path, as_version=4).cells
+            for output in cell.get("outputs", ())
+            if "data" in output
+        ]
+        counts[path.stem] = sum(html.count('class="labkit-view') for html in outputs)
+        page = (tmp_path / f"{path.stem}.html").read_text(encoding="utf-8")
+        assert page.count('class="labkit-view') == counts[path.stem]
+        assert not re.search(r"<script|<link|@import|url\((?!data:)", page)
+    assert sum(counts.values())
+
+
 @pytest.mark.parametrize("command", ["lecture", "site"])
 def test_a_name_that_is_not_there_gets_the_nearest(
     command: str, capsys: pytest.CaptureFixture[str]

@@ -72,3 +72,15 @@ def test_the_published_points_of_chinchilla_say_one_half():
     # Six operations for each parameter and token: the table agrees with itself.
     for c, size_, text_ in zip(flop, n, d, strict=True):
         assert 6 * size_ * text_ == pytest.approx(c, rel=0.06)
+
+
+def test_a_run_left_out_is_predicted_by_the_law_that_made_the_runs():
+    """A power law where there is one, an exponential where there is that: either can win."""
+    falling = [Run(n, d, 3 * np.exp(-n / 4e5) + 2 * np.exp(-d / 5e6)) for n in SIZES for d in TEXTS]
+    for made, right, wrong in ((runs(), "power", "exponential"), (falling, "exponential", "power")):
+        assert max(scaling.held_out_errors(made, right)) < 1e-3
+        assert np.mean(scaling.held_out_errors(made, wrong)) > 0.02
+    with pytest.raises(ValueError, match="choose power or exponential"):
+        scaling.held_out_errors(runs(), "linear")
+    with pytest.raises(ValueError, match="give six"):
+        scaling.held_out_errors(runs()[:5])

@@ -103,7 +103,7 @@ def six_n_d(profile: str, seed: int) -> Measured:
     """The rule against the count for the models of Table D.1, and against its 17 printed rows."""
     both = {name: operations(name) for name in COUNTED}
     rows = cost_tables.read("table_d1")
-    ratios = [_by_rule(row) / float(row["flop"]) for row in rows]
+    ratios = [by_rule(row) / float(row["flop"]) for row in rows]
     arms = {
         "6 N D / counted": [rule / counted for rule, counted in both.values()],
         "attention's share": [attention_part(name, both[name][1]) for name in both],
@@ -112,7 +112,7 @@ def six_n_d(profile: str, seed: int) -> Measured:
     return Measured(arms, note="items are models; nothing is drawn, the interval is over models")
 
 
-def _by_rule(row: dict[str, str]) -> float:
+def by_rule(row: dict[str, str]) -> float:
     """Operations per parameter and token (6, or 3 where half of a model works), times N and D."""
     each = float(row["flop_per_parameter_and_token"])
     return each * float(row["parameters_million"]) * 1e6 * float(row["tokens_billion"]) * 1e9

@@ -59,7 +59,7 @@ def ordinary(profile: str, seed: int) -> CourseText:
 def reader(text: CourseText, profile: str, seed: int, *, share: float = 1.0) -> LanguageModel:
     """A GPT that has read a share of the text, by the recipe of a run of that length."""
     sizes = SIZES[profile]
-    steps = max(1, round(share * sizes["steps"]))
+    steps = max(2, round(share * sizes["steps"]))
     model, _ = recipes.gpt(
         text, steps, seed=seed, width=sizes["width"], layers=sizes["layers"], length=LENGTH,
         batch=BATCH, rate=sizes["rate"],
@@ -176,7 +176,7 @@ def with_leak(text: CourseText, answers: Iterable[Words], seed: int) -> CourseTe
 
 
 def prompt_text(world: World, count: int, seed: int) -> tuple[Tokenizer, Tokens]:
-    """Documents of one relation each, "france : paris ; japan : tokyo .", in a vocabulary of theirs.
+    """Documents such as "france : paris ; japan : tokyo .", in a vocabulary of their own.
 
     In the ordinary text one word in fifty stands in such a document: a model of this size would
     have to read for an hour to learn from them.
@@ -252,7 +252,7 @@ WAYS = {
 }
 
 
-class Quality(NamedTuple):
+class Shares(NamedTuple):
     """Of each text that was written, the shares of its sentences."""
 
     possible: list[float]
@@ -273,7 +273,7 @@ def sentences(words: Words) -> list[tuple[str, ...]]:
     return found
 
 
-def quality(texts: Sequence[Words], world: World) -> Quality:
+def shares(texts: Sequence[Words], world: World) -> Shares:
     """How much of some texts makes sense, and how much is said once only.
 
     A text without one whole sentence counts as none of it.
@@ -282,13 +282,13 @@ def quality(texts: Sequence[Words], world: World) -> Quality:
     times = Counter(sentence for text in parts for sentence in text)
     can = {sentence: world.is_sentence(list(sentence)) for sentence in times}
 
-    def shares(good: Any) -> list[float]:
+    def of(good: Any) -> list[float]:
         return [float(np.mean([good(s) for s in text])) if text else 0.0 for text in parts]
 
-    return Quality(
-        shares(lambda s: can[s]),
-        shares(lambda s: times[s] == 1),
-        shares(lambda s: can[s] and times[s] == 1),
+    return Shares(
+        of(lambda s: can[s]),
+        of(lambda s: times[s] == 1),
+        of(lambda s: can[s] and times[s] == 1),
     )
 
 
@@ -324,14 +324,14 @@ def ways_to_write(profile: str, seed: int) -> Measured:
     assert text.world is not None
     model = reader(text, profile, seed)
     starts, truth = openings(text.world, SIZES[profile]["tests"] // 2, seed)
-    real = quality(truth, text.world)
+    real = shares(truth, text.world)
     arms, best = {}, {}
     for way, how in WAYS.items():
-        found = quality(continued(model, text.tokenizer, starts, how, seed), text.world)
-        for name, shares, ceiling in zip(Quality._fields, found, real, strict=True):
-            arms[f"{name}, {way}"] = shares
+        found = shares(continued(model, text.tokenizer, starts, how, seed), text.world)
+        for name, items, ceiling in zip(Shares._fields, found, real, strict=True):
+            arms[f"{name}, {way}"] = items
             best[f"{name}, {way}"] = float(np.mean(ceiling))
-    order = sorted(arms, key=lambda arm: Quality._fields.index(arm.split(",")[0]))
+    order = sorted(arms, key=lambda arm: Shares._fields.index(arm.split(",")[0]))
     return Measured({arm: arms[arm] for arm in order}, best)
 
 

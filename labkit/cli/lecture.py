@@ -1,11 +1,13 @@
 """A notebook as slides with live widgets, on this machine alone unless told otherwise."""
 
+import contextlib
 import importlib.util
 import logging
 import os
 import secrets
 import socket
 import threading
+import time
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,12 +36,23 @@ def lecture(parser: Parser, words: Sequence[str]) -> int:
     port, token = free_port(args.ip, args.port), secrets.token_hex(16)
     host = socket.gethostname() if args.ip in EVERYWHERE else args.ip
     link = f"http://{host}:{port}/?token={token}"
-    print(f"{notebook.name} as slides, at\n\n    {link}\n\nCtrl-C ends it; ? lists the keys.",
-          flush=True)  # fmt: skip
-    if not args.no_browser:
-        threading.Timer(1.5, webbrowser.open, [link]).start()
+    print(f"{notebook.name}: starting ...", flush=True)
+    told = (args.ip, port, f"{notebook.name} as slides, at", link, not args.no_browser)
+    threading.Thread(target=announce, args=told, daemon=True).start()
     serve(notebook.resolve(), args.ip, port, token, args.theme)
     return 0
+
+
+def announce(ip: str, port: int, said: str, link: str, browse: bool) -> None:
+    """Wait until somebody listens there; then print the link, and open it."""
+    here = "127.0.0.1" if ip in EVERYWHERE else ip
+    for _ in range(1200):
+        with contextlib.suppress(OSError), socket.create_connection((here, port), timeout=1):
+            break
+        time.sleep(0.1)
+    print(f"{said}\n\n    {link}\n\nCtrl-C ends it; ? lists the keys.", flush=True)
+    if browse:
+        webbrowser.open(link)
 
 
 def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from labkit.cli.environment import ready_python
@@ -86,13 +87,21 @@ def _run(name: str, command: Sequence[str], settings: dict[str, str], start: flo
 
 def bench(parser: Parser, words: Sequence[str]) -> int:
     """Run benchmarks, one after another: each is a program of its own in tests/bench."""
-    parser.add_argument("names", nargs="*", help="which ones, such as awd_lstm [all]")
-    args = parser.parse_args(words)
+    parser.add_argument(
+        "names",
+        nargs="*",
+        help="which ones, such as awd_lstm [all]; after the "
+        "name of a single one, words for it: trainer quality --seconds 60",
+    )
     root = checkout()
     if root is None:
         fail("labkit bench: benchmarks belong to a checkout, and this is an installed package")
     scripts = {path.stem.removeprefix("bench_"): path
                for path in sorted((root / "tests" / "bench").glob("bench_*.py"))}  # fmt: skip
+    names = list(takewhile(lambda word: word in scripts, words))
+    # What follows the name of one is for it.
+    count = 1 if len(names) == 1 else len(words)
+    args, more = parser.parse_args(words[:count]), words[count:]
     for name in args.names:
         if name not in scripts:
             fail(f"labkit bench: there is no benchmark {name}{nearest(name, list(scripts))} "
@@ -100,7 +109,7 @@ def bench(parser: Parser, words: Sequence[str]) -> int:
     failed = []
     for name in args.names or scripts:
         print(f"\n--- {name}", flush=True)
-        if subprocess.call([sys.executable, str(scripts[name])], cwd=root):
+        if subprocess.call([sys.executable, str(scripts[name]), *more], cwd=root):
             failed.append(name)
     if failed:
         fail(f"labkit bench: failed: {', '.join(failed)}", code=1)

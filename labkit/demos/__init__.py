@@ -10,6 +10,11 @@
     vectors_demo(model, tokenizer, "paris", "france paris japan")
     leaks_demo(model, objective, tokenizer, "The cat sat.")
     training_demo(floor=1.38)
+    masks_demo("The cat sat on the mat.")               static and dynamic masks, epoch by epoch
+    reach_demo(segment=4, memory=4, layers=3)           how far back a memory lets a layer hear
+    schedule_demo(steps=400)                            the rate, and who is frozen at each step
+    senses_demo(model, tokenizer, probes, senses, texts, "stick")
+    ledger_demo()                                       what was claimed, measured and judged
     show(masking.causal)                                the source, as it runs
 
 Read `drawing` for the pieces, `base` for the widget, and then one demo.
@@ -21,9 +26,14 @@ from labkit.demos.costs import costs_demo, costs_view
 from labkit.demos.drawing import View
 from labkit.demos.floors import floors_demo, floors_view
 from labkit.demos.leaks import leaks_demo, leaks_view
+from labkit.demos.ledger import ledger_demo, ledger_view
 from labkit.demos.masking import Masking, masking_demo, masking_view
+from labkit.demos.masks import masks_demo, masks_view
 from labkit.demos.orders import orders_demo, orders_view
+from labkit.demos.reach import reach_demo, reach_view
 from labkit.demos.sampling import sampling_demo, sampling_view
+from labkit.demos.schedule import schedule_demo, schedule_view
+from labkit.demos.senses import senses_demo, senses_view
 from labkit.demos.source import show
 from labkit.demos.training import training_demo, training_view
 from labkit.demos.vectors import vectors_demo, vectors_view
@@ -40,12 +50,22 @@ __all__ = [
     "floors_view",
     "leaks_demo",
     "leaks_view",
+    "ledger_demo",
+    "ledger_view",
     "masking_demo",
     "masking_view",
+    "masks_demo",
+    "masks_view",
     "orders_demo",
     "orders_view",
+    "reach_demo",
+    "reach_view",
     "sampling_demo",
     "sampling_view",
+    "schedule_demo",
+    "schedule_view",
+    "senses_demo",
+    "senses_view",
     "show",
     "training_demo",
     "training_view",

@@ -10,8 +10,9 @@ from labkit.attention import attention_weights
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.demos.base import Demo, choice, text_box, whole_slider
-from labkit.demos.drawing import Chip, View, chips, heading, note, page, problem, shades, table
+from labkit.demos.drawing import Chip, View, chips, heading, note, page, problem, table
 from labkit.demos.reading import evaluating, labels, longest_for, read
+from labkit.demos.squares import shades
 from labkit.hiding import order, ordinary
 from labkit.masking import before, causal, up_to
 from labkit.tokenizers import Tokenizer
@@ -143,7 +144,10 @@ def attention_view(
     rows = [[f"{n} {name}", *most(shown[n], across)] for n, name in enumerate(names)]
     pieces = [
         heading(f"Layer {layer} of {len(layers)}, {who}{which}"),
-        note("Each row shares out 1 among what it looks at: the fuller the colour, the more."),
+        note(
+            "Each row shares out 1 among what it looks at; the fullest colour is "
+            f"{float(shown.max()):.3f}."
+        ),
         shades(shown, names, title="Attention", memory=past),
         table(["position", "looks most at", "share"], rows, name="most"),
     ]

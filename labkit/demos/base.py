@@ -27,6 +27,7 @@ class Demo(widgets.VBox):
     ) -> None:
         self.name, self.draw, self.controls = name, draw, dict(controls)
         self.shown = View("", "")
+        self.drawn: dict[str, Any] = {}
         self.picture = widgets.HTML()
         self.picture.add_class("labkit-picture")
         self.buttons = {label: _button(label, act) for label, act in (buttons or {}).items()}
@@ -59,14 +60,16 @@ class Demo(widgets.VBox):
 
     def refresh(self) -> None:
         """Draw what the state says; a state that is not allowed says so in its place."""
+        self.drawn = self.values
         try:
-            self.shown = self.draw(**self.values)
+            self.shown = self.draw(**self.drawn)
         except ValueError as error:
             self.shown = page(self.name, problem(str(error)))
         self.picture.value = self.shown.html
 
     def _changed(self, change: Any) -> None:
-        if not self._quiet:
+        # A control that has pushed another one is told last: by then all is drawn.
+        if not self._quiet and self.values != self.drawn:
             self.refresh()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:

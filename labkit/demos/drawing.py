@@ -10,12 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-import torch
-
-CELL = 14
 LONGEST_LABEL = 24
-DRAWN = 48
-"""How many positions a picture of a mask has room for."""
 
 # Background and text.
 COLOURS = {
@@ -31,6 +26,10 @@ PANEL = (
     "padding:8px;line-height:1.4;font-family:sans-serif;overflow-x:auto"
 )
 BAR = "#2f6fb3"
+# A word of ten thousand letters is no reason for a page as wide.
+BREAK = "overflow-wrap:anywhere"
+CHIP = "border:1px solid;border-radius:4px;padding:1px 5px"
+CENTRED = "text-align:center"
 
 
 class View(NamedTuple):
@@ -61,6 +60,8 @@ class Share(NamedTuple):
 def clean(text: str) -> str:
     """The text with nothing in it that no page can show: control characters, half characters."""
     kept = {"\n", "\t"}
+    if text.isprintable():
+        return text
     return "".join(
         "\ufffd" if unicodedata.category(c) in ("Cc", "Cs") and c not in kept else c for c in text
     )
@@ -102,7 +103,7 @@ def beside(*pieces: View) -> View:
 def heading(title: str) -> View:
     """The title of what follows."""
     return View(
-        f'<div role="heading" aria-level="4" style="font-weight:600;margin-top:8px">'
+        f'<div role="heading" aria-level="4" style="font-weight:600;margin-top:8px;{BREAK}">'
         f"{safe(title)}</div>",
         clean(title),
     )
@@ -110,13 +111,14 @@ def heading(title: str) -> View:
 
 def note(text: str, name: str = "note") -> View:
     """A sentence; `name` is what a program finds it by."""
-    return View(f'<div data-note="{safe(name)}">{safe(text)}</div>', clean(text))
+    return View(f'<div data-note="{safe(name)}" style="{BREAK}">{safe(text)}</div>', clean(text))
 
 
 def problem(text: str) -> View:
     """What is wrong and what to do, in the place of a picture."""
     return View(
-        f'<div role="alert" style="border-left:4px solid;padding-left:8px">{safe(text)}</div>',
+        f'<div role="alert" style="border-left:4px solid;padding-left:8px;{BREAK}">'
+        f"{safe(text)}</div>",
         clean(text),
     )
 
@@ -132,11 +134,16 @@ def chips(tokens: Sequence[Chip]) -> View:
 
 def _chip(place: int, chip: Chip) -> str:
     ground, ink = COLOURS[chip.kind]
-    below = f'<br><small dir="ltr">{safe(chip.caption)}</small>' if chip.caption else ""
+    # A text has many chips: each says no more than it needs.
+    style = f"background:{ground};color:{ink};{CHIP}"
+    below = ""
+    if chip.caption:
+        below, style = f'<br><small dir="ltr">{safe(chip.caption)}</small>', f"{style};{CENTRED}"
+    if len(chip.token) > LONGEST_LABEL:
+        style += f";max-width:100%;{BREAK}"
     return (
-        f'<span data-place="{place}" data-kind="{chip.kind}" style="background:{ground};'
-        f"color:{ink};border:1px solid {ink};border-radius:4px;padding:1px 5px;text-align:center;"
-        f'max-width:100%;overflow-wrap:anywhere"><bdi>{safe(chip.token)}</bdi>{below}</span>'
+        f'<span data-place="{place}" data-kind="{chip.kind}" style="{style}">'
+        f"<bdi>{safe(chip.token)}</bdi>{below}</span>"
     )
 
 
@@ -164,7 +171,8 @@ def _cell(cell: str | Share, marked: bool) -> str:
     weight = "font-weight:600;" if marked else ""
     style = f'style="{weight}text-align:left;padding:0 8px"'
     if isinstance(cell, str):
-        return f"<td {style}><bdi>{safe(cell)}</bdi></td>"
+        broken = f' style="{BREAK}"' if len(cell) > 2 * LONGEST_LABEL else ""
+        return f"<td {style}><bdi{broken}>{safe(cell)}</bdi></td>"
     width = 0 if cell.value is None else round(100 * min(max(cell.value, 0.0), 1.0), 1)
     bar = (
         f'<span aria-hidden="true" style="display:inline-block;width:100px;vertical-align:middle">'
@@ -180,109 +188,3 @@ def _aligned(rows: list[list[str]]) -> str:
         for row in rows
     )
     return "\n".join(line.rstrip() for line in padded)
-
-
-# ---- who may look at whom ----------------------------------------------------------------------
-
-
-LOOKS = "a filled square says that the row may look at the column"
-
-
-def grid(
-    mask: torch.Tensor,
-    words: Sequence[str],
-    *,
-    title: str,
-    down: Sequence[str] | None = None,
-    filled: str = LOOKS,
-) -> View:
-    """A mask [Q, K] as squares: a row for each query, filled where it may look at the key.
-
-    The rows are called like the columns, or as `down` says.
-    """
-    seen = mask[:DRAWN, :DRAWN].tolist()
-    across = [short(clean(word)) for word in words[:DRAWN]]
-    labels = across if down is None else [short(clean(word)) for word in down[:DRAWN]]
-    rows, columns = len(seen), len(seen[0]) if seen else 0
-    margin = 8 + 8 * max(map(len, [*labels, *across]), default=0)
-    squares = "".join(
-        f"M{margin + start * CELL} {margin + y * CELL}h{(end - start) * CELL}v{CELL}H"
-        f"{margin + start * CELL}z"
-        for y, row in enumerate(seen)
-        for start, end in _runs(row)
-    )
-    lines = "".join(
-        [f"M{margin} {margin + i * CELL}h{columns * CELL}" for i in range(rows + 1)]
-        + [f"M{margin + i * CELL} {margin}v{rows * CELL}" for i in range(columns + 1)]
-    )
-    names = "".join(
-        _label(margin - 4, margin + y * CELL + 11, labels[y], "end") for y in range(rows)
-    ) + "".join(_turned(margin + x * CELL + 11, margin - 4, across[x]) for x in range(columns))
-    width, height = margin + columns * CELL + 4, margin + rows * CELL + 4
-    left_out = f" The first {DRAWN} of {len(words)} positions." if len(words) > DRAWN else ""
-    said = f"{clean(title)}: {filled}.{left_out}"
-    html = (
-        f"<div>{safe(said)}</div>"
-        f'<svg data-mask="{safe(title)}" role="img" aria-label="{safe(said)}" width="{width}" '
-        f'height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-        f'font-size="11" fill="currentColor">'
-        f'<path d="{squares}" fill="{BAR}" stroke="none"/>'
-        f'<path d="{lines}" stroke="currentColor" stroke-opacity="0.25" fill="none"/>{names}</svg>'
-    )
-    wide = max((len(label) for label in labels), default=0)
-    drawn = (
-        f"{labels[y].ljust(wide)}  {''.join('■' if cell else '·' for cell in row)}"
-        for y, row in enumerate(seen)
-    )
-    return View(html, "\n".join([said, *drawn]))
-
-
-def _runs(row: Sequence[bool]) -> list[tuple[int, int]]:
-    """Where each run of True begins and ends."""
-    edges = [i for i in range(len(row) + 1) if (i > 0 and row[i - 1]) != (i < len(row) and row[i])]
-    return list(zip(edges[::2], edges[1::2], strict=True))
-
-
-def _label(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{safe(text)}</text>'
-
-
-def _turned(x: float, y: float, text: str) -> str:
-    return f'<text x="{x}" y="{y}" transform="rotate(-90 {x} {y})">{safe(text)}</text>'
-
-
-def shades(
-    weights: torch.Tensor, words: Sequence[str], *, title: str, memory: Sequence[str] = ()
-) -> View:
-    """A table of shares [Q, K] as squares: the darker, the more; first come remembered words."""
-    labels = [short(clean(word)) for word in words]
-    shares = weights.tolist()
-    columns = len(shares[0]) if shares else 0
-    across = [f"({short(clean(word))})" for word in memory] + labels
-    margin = 8 + 8 * max((len(label) for label in across), default=0)
-    squares = "".join(
-        f'<rect x="{margin + x * CELL}" y="{margin + y * CELL}" width="{CELL}" height="{CELL}" '
-        f'fill="{BAR}" fill-opacity="{share:.3f}"/>'
-        for y, row in enumerate(shares)
-        for x, share in enumerate(row)
-        if share >= 0.0005
-    )
-    edge = f"M{margin} {margin}h{columns * CELL}v{len(shares) * CELL}h{-columns * CELL}z"
-    # A line between what is remembered and the text itself.
-    parted = f"M{margin + len(memory) * CELL} {margin}v{len(shares) * CELL}" if memory else ""
-    names = "".join(
-        _label(margin - 4, margin + y * CELL + 11, labels[y], "end") for y in range(len(shares))
-    ) + "".join(_turned(margin + x * CELL + 11, margin - 4, across[x]) for x in range(columns))
-    width, height = margin + columns * CELL + 4, margin + len(shares) * CELL + 4
-    html = (
-        f'<svg data-shades="{safe(title)}" role="img" aria-label="{safe(title)}" width="{width}" '
-        f'height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-        f'font-size="11" fill="currentColor">{squares}'
-        f'<path d="{edge}{parted}" stroke="currentColor" fill="none"/>{names}</svg>'
-    )
-    wide = max((len(label) for label in labels), default=0)
-    lines = (
-        f"{label.ljust(wide)}  {' '.join(f'{share:.2f}' for share in row)}"
-        for label, row in zip(labels, shares, strict=True)
-    )
-    return View(html, "\n".join(lines))

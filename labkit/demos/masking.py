@@ -5,7 +5,8 @@ model is trained on.  Read `masking_view`, the pure function, and then `masking_
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,19 +15,10 @@ from torch import Tensor
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, from_documents, tokenize
 from labkit.demos.base import Demo, choice, slider, text_box, whole_slider
-from labkit.demos.drawing import (
-    Chip,
-    View,
-    beside,
-    chips,
-    grid,
-    heading,
-    note,
-    page,
-    problem,
-)
+from labkit.demos.drawing import Chip, View, beside, chips, heading, note, page, problem
 from labkit.demos.guesses import guesses
 from labkit.demos.reading import label, labels, longest_for, read, written
+from labkit.demos.squares import grid
 from labkit.demos.statistics import DRAWS, answers_no, statistics
 from labkit.hiding import ordinary
 from labkit.masking import before, causal, up_to
@@ -126,11 +118,12 @@ def masking_view(
     if batch is None or not bool(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).any()):
         return page("masking", problem("There is nothing to hide: write some words."))
     questions = objective.ask(batch, chance_of(setting))
+    shown = chips_of(batch, questions, setting, tokenizer)
     pieces = [
         heading("What the model sees"),
-        chips(chips_of(batch, questions, setting, tokenizer)),
+        chips(shown),
         heading("What it must predict"),
-        answers(batch, questions, setting, tokenizer),
+        answers(batch, questions, setting, tokenizer, shown),
         beside(*(grid(mask, labels(tokenizer, batch.tokens[0].tolist()), title=title)
                  for title, mask in looks(batch, questions, setting).items())),
     ]  # fmt: skip
@@ -138,13 +131,24 @@ def masking_view(
     if setting.objective not in PAIRS and read_all > longest:
         said = f"The text has {read_all:,} tokens; shown are the first {batch.tokens.shape[1]}."
         pieces.insert(0, note(said, "cut"))
-    pieces += [heading(f"Over {DRAWS:,} draws"), statistics(objective, batch, tokenizer)]
+    pieces.append(heading(f"Over {DRAWS:,} draws"))
     if setting.objective in PAIRS:
+        pieces.append(statistics(objective, batch, tokenizer))
         pieces.append(answers_no(*pairs_of(text, others, tokenizer, setting, longest)))
+    else:
+        pieces.append(over_draws(text, replace(setting, draw=0), tokenizer, longest))
     if model is not None:
         pieces.append(heading("What the model guesses, and what is exact"))
         pieces.append(guesses(batch, questions, objective, tokenizer, model, world, start))
     return page("masking", *pieces)
+
+
+@lru_cache(maxsize=64)
+def over_draws(text: str, setting: Masking, tokenizer: Tokenizer, longest: int) -> View:
+    """The statistics of a text, which hold still while the one that is shown is drawn again."""
+    batch = read(text, tokenizer, longest)
+    assert batch is not None
+    return statistics(objective_of(setting, tokenizer), batch, tokenizer)
 
 
 def chips_of(
@@ -188,9 +192,10 @@ def predicted(batch: Batch, questions: Questions) -> list[int]:
     return sorted((places_N + (1 if questions.left else 0)).tolist())
 
 
-def answers(batch: Batch, questions: Questions, setting: Masking, tokenizer: Tokenizer) -> View:
+def answers(
+    batch: Batch, questions: Questions, setting: Masking, tokenizer: Tokenizer, shown: list[Chip]
+) -> View:
     """The words that are asked for, with their places; for a pair, the answer as well."""
-    shown = chips_of(batch, questions, setting, tokenizer)
     tokens = labels(tokenizer, batch.tokens[0].tolist())
     places = predicted(batch, questions)
     told = "; ".join(f"{place}: {tokens[place]} ({shown[place].caption})" for place in places)

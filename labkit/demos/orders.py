@@ -6,22 +6,25 @@ XLNet, Yang et al. 2019, section 2.3.  Read `orders_view`, the pure function.
 import re
 from typing import Any
 
+import ipywidgets as widgets
 import torch
 
-from labkit.demos.base import Demo, text_box
+from labkit.demos.base import WIDE, Demo, text_box
 from labkit.demos.drawing import (
     Chip,
     View,
     beside,
     chips,
-    grid,
+    clean,
     heading,
     note,
     page,
     problem,
+    short,
     table,
 )
 from labkit.demos.reading import words_in
+from labkit.demos.squares import grid
 from labkit.masking import before, up_to
 
 LONGEST = 40
@@ -96,26 +99,95 @@ def drawn(count: int, draw: int) -> str:
     return " ".join(str(place + 1) for place in torch.randperm(count, generator=random).tolist())
 
 
-def orders_demo(text: str = "New York is a city", order: str = "") -> Demo:
-    """Write an order, draw one, turn it round: both masks follow."""
-    demo: Demo
-    draws = iter(range(1, 1_000_000))
+class OrdersDemo(Demo):
+    """The order as a text, as words to drag, and with buttons that a keyboard reaches as well."""
 
-    def count() -> int:
-        return min(len(words_in(demo.values["text"])), LONGEST)
+    def __init__(self, text: str, order: str) -> None:
+        self.draws = 0
+        controls = {"text": text_box("text", text), "order": text_box("order", order, rows=1)}
+        buttons = {
+            "left to right": lambda: self.change(order=""),
+            "turn round": lambda: self.change(order=spelled(self.places[::-1])),
+            "draw an order": self.draw_one,
+            "earlier": lambda: self.move(-1),
+            "later": lambda: self.move(1),
+        }
+        self.dragged = widgets.TagsInput(allow_duplicates=False, layout={"width": "98%"})
+        self.dragged.add_class("labkit-drag")
+        self.chosen = widgets.Dropdown(description="word to move", style=WIDE, tooltip="word")
+        self.chosen.add_class("labkit-chosen")
+        super().__init__("orders", orders_view, controls, buttons)
+        bar = self.children[0]
+        moved = [self.chosen, self.buttons["earlier"], self.buttons["later"]]
+        others = [child for child in bar.children if child not in moved]
+        hint = widgets.HTML(
+            "the order: drag a word, or move one with the buttons", layout={"width": "98%"}
+        )
+        rows = [*others, hint, self.dragged, *moved]
+        bar.children = rows
+        self.dragged.observe(self._dragged, names="value")
 
-    def turned() -> str:
+    @property
+    def names(self) -> list[str]:
+        """The words with their places, which tell equal words apart."""
+        words = words_in(self.values["text"])[:LONGEST]
+        return [f"{n + 1} {short(clean(word))}" for n, word in enumerate(words)]
+
+    @property
+    def places(self) -> list[int]:
+        """The order that is written; the natural one where what is written is none."""
+        count = len(self.names)
         try:
-            places = order_of(demo.values["order"], count())
+            return order_of(self.values["order"], count)
         except ValueError:
-            places = list(range(1, count() + 1))
-        return " ".join(map(str, reversed(places)))
+            return list(range(1, count + 1))
 
-    actions: dict[str, Any] = {
-        "left to right": lambda: demo.change(order=""),
-        "turn round": lambda: demo.change(order=turned()),
-        "draw an order": lambda: demo.change(order=drawn(count(), next(draws))),
-    }
-    controls = {"text": text_box("text", text), "order": text_box("order", order, rows=1)}
-    demo = Demo("orders", orders_view, controls, actions)
-    return demo
+    def refresh(self) -> None:
+        """Draw, and let the words to drag stand as the order says."""
+        super().refresh()
+        names, places = self.names, self.places
+        quiet, self._quiet = self._quiet, True
+        try:
+            self.dragged.allowed_tags = names
+            self.dragged.value = [names[place - 1] for place in places]
+            if list(self.chosen.options) != names:
+                # In one message: a list without its choice would be shown as empty.
+                with self.chosen.hold_sync():
+                    self.chosen.options = names
+                    self.chosen.index = 0 if names else None
+        finally:
+            self._quiet = quiet
+
+    def _dragged(self, change: Any) -> None:
+        if self._quiet:
+            return
+        names = self.names
+        places = [names.index(name) + 1 for name in self.dragged.value if name in names]
+        # A word that was taken out by its cross comes last: an order names each word.
+        places += [place for place in self.places if place not in places]
+        self.change(order=spelled(places))
+
+    def move(self, steps: int) -> None:
+        """Predict the chosen word earlier or later."""
+        places = self.places
+        if not places:
+            return
+        at = places.index(self.names.index(self.chosen.value) + 1)
+        to = min(max(at + steps, 0), len(places) - 1)
+        places.insert(to, places.pop(at))
+        self.change(order=spelled(places))
+
+    def draw_one(self) -> None:
+        """A random order, another one each time."""
+        self.draws += 1
+        self.change(order=drawn(len(self.names), self.draws))
+
+
+def spelled(places: list[int]) -> str:
+    """An order as somebody would write it."""
+    return " ".join(map(str, places))
+
+
+def orders_demo(text: str = "New York is a city", order: str = "") -> OrdersDemo:
+    """Write an order, drag one, draw one, turn it round: both masks follow."""
+    return OrdersDemo(text, order)

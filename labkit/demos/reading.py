@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,7 @@ def evaluating(model: Any) -> Iterator[None]:
             module.training = mode
 
 
+@lru_cache(maxsize=1 << 16)
 def label(tokenizer: Tokenizer, token: int) -> str:
     """A token as a person reads it; a space that belongs to it is shown."""
     spelled = tokenizer.decode([token], special=True)

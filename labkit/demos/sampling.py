@@ -12,16 +12,15 @@ from typing import Any
 import torch
 
 from labkit.demos.base import Demo, slider, text_box, whole_slider
+from labkit.demos.beams import found_by_beam, within
 from labkit.demos.drawing import Chip, Share, View, chips, heading, note, page, problem, table
 from labkit.demos.likelihood import Text, likelihoods
-from labkit.demos.reading import evaluating, label, labels, written
-from labkit.sampling import Sampling, Step, beam, sample, steps
+from labkit.demos.reading import evaluating, label, written
+from labkit.sampling import Sampling, Step, sample, steps
 from labkit.tokenizers import Tokenizer
 from labkit.world import World
 
 SHOWN = 12
-AHEAD = 8
-"""How many words a beam looks ahead: more would make a hand wait."""
 
 
 def text_of(prompt: str, new: Sequence[int], tokenizer: Tokenizer) -> Text:
@@ -29,14 +28,6 @@ def text_of(prompt: str, new: Sequence[int], tokenizer: Tokenizer) -> Text:
     opens = tokenizer.vocabulary.sep
     begin = [] if opens is None else [opens]
     return Text(begin, tokenizer.encode(written(prompt)), list(new))
-
-
-def within(tokens: list[int], model: Any, more: int = 1) -> list[int]:
-    """The last tokens, as many as leave room for `more` where a model has no more positions."""
-    if not hasattr(model.backbone, "position"):
-        return tokens
-    room = model.backbone.config.context + 1 - more
-    return tokens[-room:]
 
 
 def next_step(model: Any, tokens: list[int], settings: Sampling, seed: int) -> Step:
@@ -153,26 +144,6 @@ def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
                 f" = {q:.4f}"
             )
     return lines
-
-
-def found_by_beam(
-    model: Any, tokens: list[int], settings: Sampling, beams: int, tokenizer: Tokenizer
-) -> View:
-    """The best ways on that a search finds, with log p of all their words and of each."""
-    length = min(settings.length, AHEAD)
-    stop = () if tokenizer.vocabulary.sep is None else (tokenizer.vocabulary.sep,)
-    asked = replace(settings, length=length, stop=stop)
-    with evaluating(model):
-        made = beam(model, within(tokens, model, length), asked, beams=beams)
-    rows = [
-        [
-            " ".join(labels(tokenizer, one.tokens)),
-            f"{one.log_probability:.3f}",
-            f"{one.log_probability / len(one.tokens):.3f}",
-        ]
-        for one in made
-    ]
-    return table([f"the next {length} words, or to the end", "log p", "a word"], rows, name="beam")
 
 
 # ---- the widget --------------------------------------------------------------------------------

@@ -46,10 +46,15 @@ def answers_no(pairs: Pairs, own: int) -> View:
 
 
 def repeated(batch: Batch, times: int) -> Batch:
-    """The first row so many times, each with a number of its own."""
+    """The first row so many times, each with a number of its own; nothing is copied."""
     count = torch.arange(times)
-    many = batch[torch.zeros(times, dtype=torch.long)]
-    return replace(many, rows=count, examples=count)
+    first = batch[:1]
+    wide = {
+        name: value.expand(times, *value.shape[1:])
+        for name in ("tokens", "real", "segments", "documents", "labels", "words", "fresh")
+        if (value := getattr(first, name)) is not None
+    }
+    return replace(first, **wide, rows=count, examples=count)
 
 
 def masked(

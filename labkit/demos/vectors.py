@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from labkit.demos.base import Demo, text_box
-from labkit.demos.drawing import Share, View, heading, page, problem, table
+from labkit.demos.drawing import Share, View, heading, page, problem, short, table
 from labkit.demos.reading import label
 from labkit.models.word_vectors import Near, analogy, neighbours
 from labkit.tokenizers import Tokenizer
@@ -16,7 +16,7 @@ SHOWN = 8
 def vectors_view(word: str, question: str, vectors_VD: Tensor, tokenizer: Tokenizer) -> View:
     """The neighbours of a word, and the answers to "a b c": a is to b as c is to …"""
     asked = question.split()
-    pieces = [heading(f"Nearest to {word.strip() or '…'}")]
+    pieces = [heading(f"Nearest to {short(word.strip()) or '…'}")]
     number, special = token_of(word, tokenizer), tokenizer.vocabulary.special
     if number is None:
         pieces.append(problem(f"“{word[:40]}” is not one word of the vocabulary."))

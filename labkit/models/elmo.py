@@ -36,7 +36,8 @@ class ELMoConfig:
     kernels: tuple[tuple[int, int], ...] = (
         (1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024),
     )  # fmt: skip
-    """(letters seen at once, features found) of each kernel over the characters."""
+    """(letters seen at once, features found) of each kernel over the characters. Without kernels a
+    word's vector is looked up by its number, as before ELMo, and an unseen word has none."""
     highways: int = 2
     width: int = 512
     """Of each direction; the states are twice as wide."""
@@ -65,7 +66,7 @@ class ELMoConfig:
 
 def widest_kernel(config: ELMoConfig) -> int:
     """How many letters a word must have, blanks among them."""
-    return max(letters for letters, _ in config.kernels)
+    return max((letters for letters, _ in config.kernels), default=1)
 
 
 def spell(words: Iterable[str], longest: int) -> Tensor:
@@ -137,7 +138,7 @@ class ELMo(nn.Module):
     def __init__(self, config: ELMoConfig, words: Iterable[str] | None = None) -> None:
         super().__init__()
         self.config = c = config
-        self.token = CharacterCNN(c)
+        self.token = CharacterCNN(c) if c.kernels else nn.Embedding(c.vocabulary, c.width)
         self.dropout = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             BothWays(*(OneBiasLSTM(c.width, c.inner, c.width) for _ in range(2)))
@@ -181,6 +182,10 @@ class ELMo(nn.Module):
 
     def words(self, tokens_BT: Tensor | None, characters: Tensor | None = None) -> Tensor:
         """The words' own vectors, whatever stands beside them [B, T, D]."""
+        if not self.config.kernels:
+            if tokens_BT is None or characters is not None:
+                raise ValueError("this model has no kernels over letters: give numbers of words")
+            return self.token(tokens_BT)
         if characters is not None:
             rows, _, letters = characters.shape
             if letters > self.config.longest or letters < widest_kernel(self.config):

@@ -13,6 +13,7 @@ from torch import Tensor
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch
+from labkit.masking import real_keys
 from labkit.models.word_vectors import (
     Windows,
     close_gaps,
@@ -23,6 +24,7 @@ from labkit.models.word_vectors import (
     windows,
 )
 from labkit.objectives.base import Asked, Objective, Questions, Term
+from labkit.objectives.memory import Memory
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,6 +57,14 @@ class NearWords(Objective):
         place, reach, real = (close_gaps(table, kept) for table in (place, reach, kept))
         documents = None if batch.documents is None else close_gaps(batch.documents, kept)
         return windows(place, real, reach, self.reach, documents)
+
+    def think(
+        self, model: Any, questions: Questions, memory: Memory | None = None
+    ) -> tuple[States, Memory | None]:
+        """The words' vectors: nobody looks at anybody, so documents need no rule of who may."""
+        seen = questions.seen
+        mask = real_keys(seen.real) if questions.padded else None
+        return model.backbone(seen.tokens, mask=mask), None
 
     def draw(self, batch: Batch, chance: Chance, each: int) -> Tensor:
         """Noise for each place of the batch, `each` times: [B * T, each, noise]."""

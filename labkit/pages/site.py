@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from labkit.exercises import students_version
 from labkit.pages.formulas import mathml, with_mathml
 from labkit.paths import PACKAGE
 
@@ -34,11 +35,13 @@ class Page(NamedTuple):
     first: str
 
 
-def build(notebooks: Sequence[Path], out: Path) -> list[Page]:
-    """Write a page for each notebook and a list of them; say which pages there are."""
+def build(notebooks: Sequence[Path], out: Path, *, students: bool = False) -> list[Page]:
+    """Write a page for each notebook and a list of them; for students, without solutions."""
     import nbformat
 
     books = [nbformat.read(path, as_version=4) for path in notebooks]
+    if students:
+        books = [nbformat.from_dict(students_version(book)) for book in books]
     pages = [described(path, book) for path, book in zip(notebooks, books, strict=True)]
     out.mkdir(parents=True, exist_ok=True)
     export = exporter()

@@ -173,15 +173,15 @@ def _pairs(
 
 def _labels(world: "World", task: str) -> list[str]:
     """The labels of a task in this language."""
-    return list(_priors(world, task))
+    return list(priors(world, task))
 
 
-def _priors(world: "World", task: str) -> dict[str, float]:
+def priors(world: "World", task: str) -> dict[str, float]:
     """How often each label is met without balancing."""
     machine = world.machine
     if task in ("order", "next"):
         return dict.fromkeys(("right", "swapped") if task == "order" else ("next", "random"), 0.5)
-    priors: dict[str, float] = defaultdict(float)
+    found: dict[str, float] = defaultdict(float)
     if task == "sense":
         visits = np.bincount(
             machine.law, world.visits[: machine.states], minlength=len(machine.laws.start) - 1
@@ -189,19 +189,19 @@ def _priors(world: "World", task: str) -> dict[str, float]:
         for (law, word), sense in machine.senses.items():
             span = slice(machine.laws.start[law], machine.laws.start[law + 1])
             share = machine.laws.weight[span][machine.laws.word[span] == word].sum()
-            priors[f"{world.vocabulary[word]}~{sense}"] += float(visits[law] * share)
-        words = [label.split("~")[0] for label in priors]
+            found[f"{world.vocabulary[word]}~{sense}"] += float(visits[law] * share)
+        words = [label.split("~")[0] for label in found]
         return {
             label: p
-            for label, p in sorted(priors.items())
+            for label, p in sorted(found.items())
             if words.count(label.split("~")[0]) > 1 and p
         }
     begins = world.sentence_law if task == "topic" else machine.leave[machine.ends[0]]
     for section, chance in zip(machine.sections, begins, strict=True):
         label = getattr(section, task)
         if label and chance:
-            priors[label] += float(chance)
-    return dict(sorted(priors.items()))
+            found[label] += float(chance)
+    return dict(sorted(found.items()))
 
 
 def _chances(world: "World", task: str, rows: list[Candidate]) -> list[dict[str, float]]:
@@ -224,14 +224,14 @@ def _chances(world: "World", task: str, rows: list[Candidate]) -> list[dict[str,
         for row in rows
     ]
     posteriors = world.posteriors(texts, task, start="document" if whole else "sentence")
-    priors = _priors(world, task)
+    before = priors(world, task)
     out = []
     for row, posterior in zip(rows, posteriors, strict=True):
         if task == "sense":
             posterior = {
                 f"{row.words[row.position or 0]}~{sense}": p for sense, p in posterior.items()
             }
-        weights = {label: p / priors[label] for label, p in posterior.items()}
+        weights = {label: p / before[label] for label, p in posterior.items()}
         out.append({label: weight / sum(weights.values()) for label, weight in weights.items()})
     return out
 

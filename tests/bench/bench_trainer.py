@@ -1,8 +1,8 @@
 """How fast training is, against a bare loop and transformers, and how good in a minute.
 
     python -m labkit bench trainer
-    python tests/bench/bench_trainer.py [overhead] [transformers] [precision] [quality]
-        [gpu] [--seconds 60]
+    python tests/bench/bench_trainer.py [overhead] [transformers] [parts] [precision]
+        [quality] [gpu] [--seconds 60] [--picture docs/minute.png]
 
 Each figure is a ratio of two runs that take turns on the same machine, so that what else the
 machine does falls on both. Tables name the machine; the section `gpu` runs where there is one.
@@ -13,9 +13,9 @@ import math
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labkit import recipes
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.heads import MaskedWord, NextWord
@@ -196,12 +197,23 @@ def precision(seconds: float) -> Iterator[str]:
 
 
 class Language(NamedTuple):
-    """Text of the course's language, and held-out documents with their exact floor."""
+    """Text of the course's language, and held-out documents with what is known of each word."""
 
     text: Tensor
     held_out: list[Batch]
-    floor: float
+    losses: Tensor
+    """The exact loss of each word of the held-out documents, one after the other: the floor."""
+    near: Tensor
+    """The same for one who knows no more than the last `NEAR` words."""
     vocabulary: int
+
+    @property
+    def floor(self) -> float:
+        """The lowest loss that is possible."""
+        return float(self.losses.mean())
+
+
+NEAR = 16
 
 
 def language(context: int, words: int = 3_000_000) -> Language:
@@ -214,18 +226,21 @@ def language(context: int, words: int = 3_000_000) -> Language:
     text = np.concatenate([d.numbers for d in world.sample(words=words, seed=1, split=None)])
     tests = [d.numbers[:context] for d in world.sample(documents=256, seed=2, split=None)]
     spelled = [[world.vocabulary[number] for number in numbers] for numbers in tests]
-    floor = -float(np.concatenate(world.log_probabilities(spelled)).mean())
+    exact, near = (
+        -torch.from_numpy(np.concatenate(world.log_probabilities(spelled, reach=reach)))
+        for reach in (None, NEAR)
+    )
     # What stands before a document is the end of the one before it.
     rows = [torch.tensor([0, *numbers.tolist()]) for numbers in tests]
     padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
     real = torch.arange(padded.shape[1]) < torch.tensor([[len(row)] for row in rows])
-    whole = Batch.of(padded, real)
-    return Language(torch.from_numpy(text).long(), whole.micro(8), floor, len(world.vocabulary))
+    whole = Batch.of(padded, real).micro(8)
+    return Language(torch.from_numpy(text).long(), whole, exact, near, len(world.vocabulary))
 
 
-def steps_in(seconds: float, start: Callable[[Plan], Steps], plan: dict[str, Any]) -> int:
+def steps_in(seconds: float, start: Callable[[Plan], Steps], plan: Plan) -> int:
     """How many steps of a recipe fit into the time, measured on some of them."""
-    run = start(Plan(**{**plan, "steps": 10**6}))
+    run = start(replace(plan, steps=10**6))
     for _ in range(5):
         next(run)
     begun, done = time.perf_counter(), 0
@@ -235,41 +250,126 @@ def steps_in(seconds: float, start: Callable[[Plan], Steps], plan: dict[str, Any
     return max(50, int(seconds * done / (time.perf_counter() - begun)))
 
 
-# The recipe of the notebooks, and nanoGPT's at the same width.
-OURS = {"rate": 4e-3, "schedule": "linear", "optimizer": "muon", "decay": 0.05, "clip": 1.0}
-THEIRS = {"rate": 3e-3, "schedule": "cosine", "betas": (0.9, 0.95), "decay": 0.1, "clip": 1.0}
+class Minute(NamedTuple):
+    """A recipe that had its time."""
+
+    name: str
+    size: Size
+    model: nn.Module
+    times: list[float]
+    losses: list[float]
+    loss: float
+    """On held-out documents."""
 
 
-def quality(seconds: float) -> Iterator[str]:
-    """The gap to the exact floor after a minute: our recipe, and nanoGPT's in a bare loop."""
-    known = language(128)
-    sizes = {
-        "labkit": Size(2, 4, 128, 128, 8, known.vocabulary),
-        "nanoGPT's recipe": Size(3, 4, 128, 128, 16, known.vocabulary),
-    }
+def minute(name: str, ours: bool, size: Size, known: Language, seconds: float) -> Minute:
+    """Train by a recipe for so long, the notebooks' or nanoGPT's, and test."""
+    text = Windows(known.text, size.batch, size.context)
+    start = trained if ours else bare_loop
+    how = recipes.plan(50) if ours else Plan(steps=50, **NANOGPT)
+    how = replace(how, device="cpu", warmup=0)
+    steps = steps_in(seconds, lambda plan: start(size.model(), text, plan), how)
+    model = size.model()
+    run = start(model, text, replace(how, steps=steps, warmup=steps // 20))
+    begun, times, losses = time.perf_counter(), [], []
+    for found in run:
+        times.append(time.perf_counter() - begun)
+        losses.append(float((found.loss if ours else found).detach()))
+    return Minute(
+        name, size, model, times, losses, evaluate(model, NextToken(), known.held_out).loss
+    )
+
+
+NANOGPT: dict[str, Any] = {
+    "rate": 3e-3, "schedule": "cosine", "betas": (0.9, 0.95), "decay": 0.1, "clip": 1.0,
+}  # fmt: skip
+
+
+def quality(seconds: float, picture: str | None = None) -> Iterator[str]:
+    """The gap to the exact floor after a minute: the notebooks' recipe, and nanoGPT's in a loop."""
+    known = language(recipes.LENGTH)
+    heads = recipes.WIDTH // 32
+    ours = Size(
+        recipes.LAYERS, heads, recipes.WIDTH, recipes.LENGTH, recipes.BATCH, known.vocabulary
+    )
+    theirs = Size(3, 4, 128, 128, 16, known.vocabulary)
     yield f"{known.vocabulary} words, floor {known.floor:.4f} nats, {seconds:.0f} s each"
     yield ""
     yield "| recipe | model | steps | seconds | held-out loss | above the floor |"
     yield "|---|---|---|---|---|---|"
-    for name, size in sizes.items():
-        yield f"| {name} {_minute(name == 'labkit', size, known, seconds)}"
+    runs = [
+        minute("labkit", True, ours, known, seconds),
+        minute("nanoGPT's recipe", False, theirs, known, seconds),
+    ]
+    for run in runs:
+        yield (
+            f"| {run.name} | {run.size} | {len(run.times):,} | {run.times[-1]:.0f} "
+            f"| {run.loss:.4f} | {run.loss - known.floor:.4f} |"
+        )
+    yield ""
+    yield from what_remains(runs, known)
+    if picture is not None:
+        draw(runs, known.floor, picture)
+        yield f"\ndrawn: {picture}"
 
 
-def _minute(ours: bool, size: Size, known: Language, seconds: float) -> str:
-    """One row: a recipe gets its time, and is tested."""
-    text = Windows(known.text, size.batch, size.context)
-    recipe: dict[str, Any] = {**(OURS if ours else THEIRS), "device": "cpu"}
-    start = trained if ours else bare_loop
-    steps = steps_in(seconds, lambda plan: start(size.model(), text, plan), recipe)
-    model = size.model()
-    run = start(model, text, Plan(**{**recipe, "steps": steps, "warmup": steps // 20}))
-    begun = time.perf_counter()
-    for _ in run:
-        pass
-    took = time.perf_counter() - begun
-    found = evaluate(model, NextToken(), known.held_out, floor=known.floor)
-    gap = found.loss - known.floor
-    return f"| {size} | {steps:,} | {took:.0f} | {found.loss:.4f} | {gap:.4f} |"
+@torch.no_grad()
+def losses_of(model: nn.Module, known: Language) -> Tensor:
+    """What a model loses on each word of the held-out documents."""
+    model.eval()
+    found = []
+    for batch in known.held_out:
+        hidden_BTD = model.backbone(batch.tokens[:, :-1]).hidden
+        losses_N = model.head.losses_N(hidden_BTD.flatten(0, 1), batch.tokens[:, 1:].flatten())
+        found.append(losses_N.view(len(batch), -1)[batch.real[:, 1:]])
+    return torch.cat(found).double()
+
+
+def what_remains(runs: Sequence[Minute], known: Language) -> Iterator[str]:
+    """Which words the gap is made of: what is left to learn after a minute."""
+    far = known.near - known.losses > 0.5
+    likely, rare = known.losses < math.log(2), known.losses > math.log(50)
+    classes = {
+        f"told by words more than {NEAR} back": far,
+        "else, likely (1/2 or more)": ~far & likely,
+        "else, one of several": ~far & ~likely & ~rare,
+        "else, rare (less than 1/50)": ~far & rare,
+        "all": torch.ones_like(far),
+    }
+    names = " | ".join(f"{run.name}: above the floor, share of the gap" for run in runs)
+    yield f"| words | share of the words | floor | {names} |"
+    yield "|---|---|---|" + "---|" * len(runs)
+    gaps = [losses_of(run.model, known) - known.losses for run in runs]
+    for name, these in classes.items():
+        cells = [f"{gap[these].mean():.3f}, {gap[these].sum() / gap.sum():.0%}" for gap in gaps]
+        floor = known.losses[these].mean()
+        yield f"| {name} | {these.double().mean():.1%} | {floor:.3f} | {' | '.join(cells)} |"
+
+
+def draw(runs: Sequence[Minute], floor: float, path: str) -> None:
+    """The losses on the way, at the end those on held-out documents, and the floor."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7.2, 3.6), dpi=120)
+    for run, color in zip(runs, ("#0b5394", "#888888"), strict=True):
+        each = max(1, len(run.losses) // 100)
+        ends = range(each, len(run.losses) + 1, each)
+        means = [statistics.mean(run.losses[end - each : end]) for end in ends]
+        axes.plot([run.times[end - 1] for end in ends], means, color=color, label=run.name)
+        axes.plot([run.times[-1]], [run.loss], "o", color=color)
+        axes.annotate(
+            f"{run.loss:.2f}", (run.times[-1], run.loss), (6, 2), textcoords="offset points"
+        )
+    axes.axhline(floor, color="#990000", linestyle="--", label=f"floor {floor:.2f}")
+    axes.set(xlabel="seconds on two cores", ylabel="loss (nats a word)", ylim=(0, 4))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)
 
 
 # ---- against transformers ---------------------------------------------------------------------
@@ -289,10 +389,14 @@ class Dataset(torch.utils.data.Dataset):
         return {"input_ids": tokens, "labels": tokens}
 
 
-def theirs(size: Size) -> Iterator[Any]:
-    """transformers' Trainer with a GPT-2 of the same size, step by step."""
+def transformers_trainer(size: Size, done: Callable[[], None]) -> None:
+    """transformers' Trainer with a GPT-2 of the same size; `done` is called after each step."""
     import transformers
     from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback, TrainingArguments
+
+    class AfterEachStep(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            done()
 
     transformers.logging.set_verbosity_error()
     config = GPT2Config(
@@ -305,38 +409,64 @@ def theirs(size: Size) -> Iterator[Any]:
             logging_steps=10, save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True,
             optim="adamw_torch_fused", lr_scheduler_type="cosine", dataloader_num_workers=0,
         )  # fmt: skip
-        yield from steps_of(
-            lambda callback: transformers.Trainer(
-                GPT2LMHeadModel(config), arguments, train_dataset=Dataset(noise(size), 900_000),
-                callbacks=[callback],
-            ),
-            TrainerCallback,
+        trainer = transformers.Trainer(
+            GPT2LMHeadModel(config), arguments, train_dataset=Dataset(noise(size), 900_000),
+            callbacks=[AfterEachStep()],
         )  # fmt: skip
-
-
-def steps_of(make: Any, base: Any) -> Iterator[Any]:
-    """Their loop calls us; a thread that hands over after each step turns it inside out."""
-    go, done = threading.Semaphore(0), threading.Semaphore(0)
-
-    class Hand(base):
-        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            done.release()
-            go.acquire()
-
-        def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            pass
-
-    def work() -> None:
-        trainer = make(Hand())
-        trainer.remove_callback(__import__("transformers").PrinterCallback)
-        go.acquire()
+        trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
 
-    threading.Thread(target=work, daemon=True).start()
-    while True:
-        go.release()
-        done.acquire()
-        yield None
+
+RIVALS = ("transformers", "float32", "compiled", "bfloat16")
+
+
+class Elsewhere(Iterator[None]):
+    """A run in a process of its own, step by step.
+
+    In one process, the threads that one run has left waiting slow down the other.
+    """
+
+    def __init__(self, rival: str, size: Size) -> None:
+        words = [rival, str(SIZES.index(size))]
+        command = [sys.executable, __file__, "--rival", *words]
+        self.name = " ".join(words)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __next__(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        if not self.process.stdout.readline():
+            raise RuntimeError(f"the run {self.name} ended: what it said is above")
+
+    def close(self) -> None:
+        """End the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def rival(name: str, size: Size) -> None:
+    """Such a process: a step for each line that it is sent, until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+
+    def done() -> None:
+        answers.write("\n")
+        answers.flush()
+        if not sys.stdin.readline():
+            raise SystemExit
+
+    sys.stdin.readline()
+    if name == "transformers":
+        transformers_trainer(size, done)
+    narrow = "bfloat16" if name == "bfloat16" else "float32"
+    plan = Plan(steps=10**6, warmup=100, precision=narrow, compile=name == "compiled", device="cpu")
+    for _ in trained(size.model(), noise(size), plan):
+        done()
 
 
 def against_transformers(seconds: float) -> Iterator[str]:
@@ -344,14 +474,47 @@ def against_transformers(seconds: float) -> Iterator[str]:
     yield "| model | transformers' Trainer | labkit | labkit, compiled | labkit, bfloat16 |"
     yield "|---|---|---|---|---|"
     for size in SIZES:
-        plan = Plan(steps=10**6, warmup=100, precision="float32", device="cpu")
-        plans = [plan, replace(plan, compile=True), replace(plan, precision="bfloat16")]
-        ours = [trained(size.model(), noise(size), each) for each in plans]
         chunk = 10 if size.width < 200 else 1
-        runs = [theirs(size), *ours]
+        runs = [Elsewhere(name, size) for name in RIVALS]
         them, *us = in_turns(runs, seconds=seconds, chunk=chunk, settle=lambda: None)
+        for run in runs:
+            run.close()
         cells = [f"{1000 * taken:.2f} ms, {them / taken:.2f} ×" for taken in us]
         yield f"| {size} | {1000 * them:.2f} ms | {' | '.join(cells)} |"
+
+
+# What a step of a GPT consists of, by the names of torch's operations.
+KINDS = {
+    "matrix products": ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"),
+    "attention": ("aten::_scaled_dot_product",),
+    "GELU": ("aten::gelu",),
+    "norms": ("aten::native_layer_norm",),
+    "clip and AdamW": ("aten::_fused_adamw", "aten::linalg_vector_norm"),
+}
+
+
+def parts(seconds: float) -> Iterator[str]:
+    """What a step in float32 spends its time on: the first two any trainer has to pay."""
+    from torch.profiler import ProfilerActivity, profile
+
+    yield f"| model | {' | '.join(KINDS)} | all else | a step |"
+    yield "|---|" + "---|" * (len(KINDS) + 2)
+    for size in SIZES:
+        plan = Plan(steps=10**6, warmup=100, precision="float32", device="cpu")
+        run = trained(size.model(), noise(size), plan)
+        for _ in range(3):
+            next(run)
+        steps, end = 0, time.perf_counter() + seconds / 2
+        with profile(activities=[ProfilerActivity.CPU]) as found:
+            while steps < 2 or (time.perf_counter() < end and steps < 50):
+                next(run)
+                steps += 1
+        times = {event.key: event.self_cpu_time_total / 1000 / steps
+                 for event in found.key_averages()}  # fmt: skip
+        cells = [sum(t for key, t in times.items() if key.startswith(k)) for k in KINDS.values()]
+        whole = sum(times.values())
+        said = " | ".join(f"{each:.2f} ms" for each in [*cells, whole - sum(cells), whole])
+        yield f"| {size} | {said} |"
 
 
 # ---- on a GPU --------------------------------------------------------------------------------
@@ -453,9 +616,10 @@ def _row(name: str, taken: float, tokens: int, best: float, memory: str) -> str:
     )
 
 
-SECTIONS: dict[str, Callable[[float], Iterator[str]]] = {
+SECTIONS: dict[str, Callable[..., Iterator[str]]] = {
     "overhead": overhead,
     "transformers": against_transformers,
+    "parts": parts,
     "precision": precision,
     "quality": quality,
     "gpu": gpu,
@@ -487,14 +651,20 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="How fast training is, and how good in a minute.")
     parser.add_argument("sections", nargs="*", help=f"which of: {', '.join(SECTIONS)} [all]")
     parser.add_argument("--seconds", type=float, default=60.0, help="time for each row [60]")
+    parser.add_argument("--picture", help="a file for the curves of the section quality")
+    parser.add_argument("--rival", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
+    if arguments.rival:
+        rival(arguments.rival[0], SIZES[int(arguments.rival[1])])
+        return 0
     unknown = [name for name in arguments.sections if name not in SECTIONS]
     if unknown:
         parser.error(f"invalid choice: '{unknown[0]}' (choose from {', '.join(SECTIONS)})")
     print(machine())
     for name in arguments.sections or SECTIONS:
         print(f"\n{name}: {(SECTIONS[name].__doc__ or '').strip()}\n", flush=True)
-        for line in SECTIONS[name](arguments.seconds):
+        more = {"picture": arguments.picture} if name == "quality" else {}
+        for line in SECTIONS[name](arguments.seconds, **more):
             print(line, flush=True)
     return 0
 

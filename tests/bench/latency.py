@@ -50,11 +50,14 @@ writer = LanguageModel(gpt, NextWord(gpt.token)).eval()""",
     "five = costs_demo(); five.add_class('case-costs'); five",
 )
 WATCH = """place => {
-    window.found = [];
+    window.unwatch?.();
+    const found = window.found = [];
+    const listening = new AbortController();
     let begun = null;
     const demo = document.querySelector(place);
     for (const kind of ['keydown', 'click', 'change']) {
-        demo.addEventListener(kind, event => { begun ??= event.timeStamp; }, true);
+        demo.addEventListener(kind, event => { begun ??= event.timeStamp; },
+            {capture: true, signal: listening.signal});
     }
     const shown = () => {
         const at = begun;
@@ -62,12 +65,14 @@ WATCH = """place => {
         if (at === null) return;
         requestAnimationFrame(() => {
             const channel = new MessageChannel();
-            channel.port1.onmessage = () => window.found.push(performance.now() - at);
+            channel.port1.onmessage = () => found.push(performance.now() - at);
             channel.port2.postMessage(0);
         });
     };
     const picture = demo.querySelector('.labkit-picture');
-    new MutationObserver(shown).observe(picture, {childList: true, subtree: true});
+    const observer = new MutationObserver(shown);
+    observer.observe(picture, {childList: true, subtree: true});
+    window.unwatch = () => { listening.abort(); observer.disconnect(); };
 }"""
 
 
@@ -79,12 +84,12 @@ class Case(NamedTuple):
     move: Callable[[Any, int], None]
 
 
-def slide(control: str) -> Callable[[Any, int], None]:
-    """A slider, four steps to the right and four to the left."""
+def slide(control: str, *, first: str = "Right", back: str = "Left") -> Callable[[Any, int], None]:
+    """A slider, four steps one way and four steps back."""
 
     def move(demo: Any, turn: int) -> None:
         handle = demo.locator(f".labkit-{control} .noUi-handle")
-        handle.press("ArrowRight" if turn // 4 % 2 == 0 else "ArrowLeft")
+        handle.press(f"Arrow{first if turn // 4 % 2 == 0 else back}")
 
     return move
 
@@ -104,7 +109,7 @@ def click(button: str) -> Callable[[Any, int], None]:
 
 def choose(demo: Any, turn: int) -> None:
     """The objective."""
-    names = ("whole words", "spans", "permutation", "next word", "masked tokens")
+    names = ("spans", "permutation", "next word", "masked tokens")
     demo.locator(".labkit-objective select").select_option(names[turn % len(names)])
 
 
@@ -117,7 +122,7 @@ CASES = (
     Case("masking, 512 tokens, share", "long", slide("rate")),
     Case("masking, 512 tokens, draw again", "long", click("draw-again")),
     Case("sampling, temperature", "write", slide("temperature")),
-    Case("sampling, top-p", "write", slide("top-p")),
+    Case("sampling, top-p", "write", slide("top-p", first="Left", back="Right")),
     Case("sampling, step", "write", click("step")),
     Case("costs, devices", "costs", slide("devices")),
     Case("costs, share of peak", "costs", slide("mfu")),

@@ -1,0 +1,156 @@
+"""The pictures of the README: demos in JupyterLab, and a slide with one of them.
+
+    python -m tests.screenshots
+
+Look at them before you commit them.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from playwright.sync_api import sync_playwright
+
+TESTS = Path(__file__).resolve().parent
+sys.path.insert(0, str(TESTS))
+DOCS = TESTS.parent / "docs"
+
+from browser import FLAGS, jupyterlab, opened, run_all  # noqa: E402
+
+from labkit.cli.doctor import find_chromium  # noqa: E402
+
+SETUP = f"""import sys
+sys.path.insert(0, {str(TESTS.parent)!r})
+from labkit.demos import *
+from labkit.demos import Masking
+from labkit.sampling import Sampling
+from labkit.tokenizers import Tokenizer
+from labkit.world import load_world
+import torch
+from labkit.blocks import LanguageModel
+from labkit.corpus import Windows, from_documents, tokenize
+from labkit.heads import NextWord
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import NextToken
+from labkit.plans import Plan
+from labkit.trainer import Trainer
+torch.manual_seed(0)
+world = load_world()
+documents = [document.text for document in world.sample(words=60_000, seed=0)]
+tokenizer = Tokenizer.words([" ".join(world.vocabulary[1:])])
+backbone = GPT(GPTConfig(len(tokenizer), width=64, layers=2, heads=2, context=64))
+model = LanguageModel(backbone, NextWord(backbone.token))
+train = Windows(tokenize(from_documents(documents), tokenizer), batch=16, length=64)
+for report in Trainer(model, NextToken(), train, Plan(steps=400, rate=3e-3)).run():
+    pass
+stories = (one for one in documents if ":" not in one)
+text = " ".join(next(stories).split()[:16])"""
+MASKING = "masking_demo(text, tokenizer, setting=Masking(rate=0.3, draw=3))"
+ORDER = "masking_demo(text, tokenizer, setting=Masking(objective='permutation', rate=0.3))"
+SAMPLING = (
+    "writer = sampling_demo(model, tokenizer, ' '.join(text.split()[:7]), world=world,\n"
+    "    settings=Sampling(temperature=0.8, top_k=20, top_p=0.9, length=5))\n"
+    "for seed in range(40):\n"
+    "    writer.change(seed=seed)\n"
+    "    writer.run()\n"
+    "    if '-inf' not in writer.shown.text:\n"
+    "        break\n"
+    "    writer.undo()\n"
+    "writer.change(beams=3)\nwriter"
+)
+SLIDE = (
+    "## What BERT sees, and what it must predict\n\n"
+    "Of the words $\\mathcal{M}$ that are predicted, most become [MASK], some another word, some "
+    "stay: $L = -\\frac{1}{|\\mathcal{M}|} \\sum_{t \\in \\mathcal{M}} \\log q(w_t \\mid "
+    "\\tilde w_1 \\dots \\tilde w_T)$."
+)
+WIDE = {"width": 1180, "height": 760}
+
+
+def notebook(path: Path, *cells: Any) -> None:
+    """Write a notebook of these cells."""
+    book = nbformat.v4.new_notebook(cells=list(cells))
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(book, path)
+
+
+def demos(browser: Any, folder: Path) -> None:
+    """Two demos in JupyterLab, the second one in the dark."""
+    (folder / "books").mkdir()
+    code = nbformat.v4.new_code_cell
+    notebook(folder / "books" / "demos.ipynb", *map(code, (SETUP, ORDER, SAMPLING)))
+    with jupyterlab(folder / "books", folder) as server:
+        page = opened(browser, server, "demos.ipynb")
+        page.set_viewport_size({"width": 1250, "height": 1500})
+        assert run_all(page)
+        page.wait_for_selector(".labkit-sampling .labkit-view")
+        page.wait_for_timeout(1500)
+        page.locator(".labkit-masking").screenshot(path=DOCS / "masking.png")
+        page.evaluate("() => { jupyterapp.commands.execute('apputils:change-theme', "
+                      "{theme: 'JupyterLab Dark'}); }")  # fmt: skip
+        page.wait_for_selector("body[data-jp-theme-light='false']", state="attached")
+        page.wait_for_timeout(1500)
+        page.locator(".labkit-sampling").screenshot(path=DOCS / "sampling.png")
+        page.close()
+
+
+@contextmanager
+def lecture(book: Path) -> Iterator[str]:
+    """Serve the slides of a notebook; give their link."""
+    words = [sys.executable, "-m", "labkit", "lecture", str(book), "--no-browser"]
+    with subprocess.Popen(
+        words, cwd=TESTS.parent, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as server:  # fmt: skip
+        try:
+            assert server.stdout is not None
+            lines = iter(server.stdout)
+            yield next(found[0] for line in lines if (found := re.search(r"http://\S+", line)))
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGTERM)
+
+
+def slide(browser: Any, folder: Path) -> None:
+    """A slide with a live demo."""
+    code, text = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
+    notebook(folder / "talk.ipynb", text("# BERT"), code(SETUP), text(SLIDE), code(MASKING))
+    with lecture(folder / "talk.ipynb") as link:
+        page = browser.new_page(viewport=WIDE)
+        page.set_default_timeout(180_000)
+        page.goto(link)
+        page.wait_for_selector(".lecture-bar")
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector(".labkit-masking .labkit-view")
+        page.wait_for_timeout(1500)
+        page.screenshot(path=DOCS / "lecture.png")
+        page.close()
+
+
+def main() -> None:
+    """Draw all pictures anew."""
+    path = find_chromium()
+    assert path is not None, "no Chromium on the PATH"
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        demos(browser, Path(name))
+        slide(browser, Path(name))
+        browser.close()
+    for picture in ("masking", "sampling", "lecture"):
+        size = (DOCS / f"{picture}.png").stat().st_size
+        print(f"docs/{picture}.png: {size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The experiments of notebook 10: counts against the whole model, losses against the floor."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from labkit import cost_tables, counting, published, scaling
+from labkit.claims import costs
+from labkit.ledger import judged, one_seed
+from labkit.objectives import NextToken
+from labkit.recipes import course_text, gpt
+from labkit.scaling_runs import Point, document_floors, document_losses, scaling_run, shipped
+from labkit.trainer import evaluate
+
+
+@pytest.fixture(autouse=True)
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    monkeypatch.setitem(costs.GRID, "smoke", {"widths": (4, 8, 16), "words": (600, 1_200, 2_400)})
+    monkeypatch.setitem(costs.EXPERTS, "smoke", {"steps": 3, "width": 8, "experts": 4})
+    sizes = {"steps": 3, "clean": (600, 1_000), "dirty": 1_500, "width": 8}
+    monkeypatch.setitem(costs.CURATED, "smoke", sizes)
+
+
+@pytest.mark.parametrize("claim", costs.CLAIMS, ids=lambda claim: claim.id)
+def test_a_claim_is_measured_and_its_contrasts_have_arms(claim):
+    run = one_seed(claim, "smoke", 0)
+    finding = judged(claim, "smoke", [0], [run])
+    assert len(finding.contrasts) == len(claim.contrasts)
+    for name, best in run["best"].items():
+        assert np.mean(run["arms"][name]) > best, "a model below the floor"
+
+
+@pytest.mark.parametrize("name", ["gpt-3-small", "bert-base-uncased"])
+def test_two_layers_tell_what_all_of_them_do(name):
+    config = published.row(name).config
+    whole = costs.built(name, config.layers)
+    text = torch.zeros(1, config.context, dtype=torch.long, device="meta")
+    rule, counted = costs.operations(name)
+    assert counted == counting.counted_flop(whole, text)
+    assert rule == 6 * published.parameters(name) * config.context
+
+
+def test_the_share_of_attention_is_what_the_matrices_leave():
+    name = "gpt-3-small"
+    config = published.row(name).config
+    _, counted = costs.operations(name)
+    shape = counting.Shape(config.layers, config.width, config.vocabulary, config.context)
+    assert costs.attention_part(name, counted) == pytest.approx(counting.attention_share(shape))
+
+
+def test_table_d1_follows_from_its_columns():
+    ratios = [costs.by_rule(row) / float(row["flop"]) for row in cost_tables.read("table_d1")]
+    assert len(ratios) == 17
+    assert np.allclose(ratios, 1, atol=0.02)
+
+
+def test_experts_have_more_parameters_and_no_more_work_but_for_the_router():
+    dense, experts = (costs.mixture(32, 100, count) for count in (None, 8))
+    text = torch.zeros(1, 16, dtype=torch.long)
+    more = counting.counted_flop(experts, text) - counting.counted_flop(dense, text)
+    assert more == 16 * 6 * 32 * 8  # the router: width x experts, six operations each
+    assert counting.parameters(experts).total > 2 * counting.parameters(dense).total
+
+
+def test_losses_and_floors_of_documents_add_up_to_those_of_all_words():
+    text = course_text(words=2_000, held_out=2_000)
+    model, _ = gpt(text, 2, width=8, layers=1, length=32)
+    tests = text.tests(32)
+    counts = [int(real) - 1 for batch in tests for real in batch.real.sum(dim=1)]
+    whole = evaluate(model, NextToken(), tests)
+    assert np.average(document_losses(model, tests), weights=counts) == pytest.approx(
+        whole.loss, rel=1e-5
+    )
+    floor = np.average(document_floors(text, 32), weights=counts)
+    assert floor == pytest.approx(text.floor("next", 32))
+
+
+def test_a_run_counts_what_it_did():
+    point = scaling_run(8, 1_000, held_out=1_000)
+    assert point.tokens == 3 * 4 * 64
+    assert point.excess > 0
+    rule = counting.rule_flop(point.parameters, point.tokens)
+    assert point.operations / rule == pytest.approx(1, abs=0.15)
+
+
+def test_the_runs_that_ship_follow_a_power_law():
+    points = shipped()
+    assert 12 <= len(points) <= 20
+    assert all(isinstance(point, Point) and point.excess > 0 for point in points)
+    assert len({point.floor for point in points}) == 1, "measured on the same documents"
+    law = scaling.fit([point.run for point in points], resamples=20)
+    assert law.error < 0.15
+    runs = [point.run for point in points]
+    power, other = (
+        np.mean(scaling.held_out_errors(runs, each)) for each in ("power", "exponential")
+    )
+    assert power < other

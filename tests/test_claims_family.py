@@ -1,0 +1,55 @@
+"""The experiments on BERT's family: exact counts, students and their teachers, arms."""
+
+import numpy as np
+import pytest
+import torch
+
+from labkit.claims import family, village
+from labkit.ledger import one_seed
+
+
+def test_a_student_begins_as_every_other_layer_of_its_teacher() -> None:
+    teacher = village.encoder(3, layers=4)
+    student = family.student_of(teacher, 7)
+    assert len(student.backbone.blocks) == 2
+    for mine, theirs in ((0, 0), (1, 2)):
+        pairs = zip(
+            student.backbone.blocks[mine].parameters(),
+            teacher.backbone.blocks[theirs].parameters(),
+            strict=True,
+        )
+        assert all(torch.equal(a, b) for a, b in pairs)
+    tokens = village.blanks(5).batch.tokens
+    assert torch.equal(student.backbone(tokens).layers[0], teacher.backbone(tokens).layers[0])
+    assert student.head.words.weight is student.backbone.token.weight
+
+
+def test_the_published_ratios() -> None:
+    assert family.published_ratio("parameters") == pytest.approx(109_482_240 / 66_362_880)
+    assert family.published_ratio("operations") == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("claim", family.CLAIMS, ids=lambda claim: claim.id)
+def test_experiments_give_the_arms_that_their_contrasts_weigh(
+    claim: family.Claim, monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    monkeypatch.setitem(family.STEPS, "smoke", 2)
+    monkeypatch.setitem(family.WORDS, "smoke", 2_000)
+    monkeypatch.setattr(family, "TESTS", 40)
+    found = one_seed(claim, "smoke", 0)
+    assert {name for one in claim.contrasts for name in one.weights} <= set(found["arms"])
+    assert all(np.isfinite(items).all() and len(items) for items in found["arms"].values())
+
+
+def test_static_masks_stay_and_dynamic_ones_move() -> None:
+    text = village.class_text("village", words=2_000)
+    static = family.readings(text, 8, rate=0.3, static=True, seed=1)
+    dynamic = family.readings(text, 8, rate=0.3, static=False, seed=1)
+    assert all(row == static[0] for row in static)
+    assert len({tuple(row) for row in dynamic}) > 2
+    assert family.picture_of_masks(text, 3, rate=0.3, seed=1).axes
+
+
+def test_half_of_the_layers_are_faster() -> None:
+    assert family.times_faster(width=64, repeats=2) > 0

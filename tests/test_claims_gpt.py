@@ -1,0 +1,64 @@
+"""The experiments of notebook 04: the auxiliary objective, and half precision."""
+
+import pytest
+import torch
+
+from labkit.chance import Chance
+from labkit.claims import gpt as claims
+from labkit.objectives import NextToken
+from labkit.recipes import CourseText, course_text, gpt
+
+
+@pytest.fixture(scope="module")
+def text() -> CourseText:
+    return course_text(words=3_000, held_out=500)
+
+
+@pytest.fixture(scope="module")
+def model(text, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return gpt(text, 2, width=16, layers=1, length=16, batch=2)[0]
+
+
+def test_a_part_of_a_step_has_its_part_of_the_gradient(text, model):
+    batch = text.windows(2, 16).at(0)
+    whole = NextToken()(model, batch, Chance(0, 0, batch.rows)).loss.detach()
+    part = claims.PartOfStep(share=1 / 64)(model, batch, Chance(0, 0, batch.rows)).loss.detach()
+    assert float(part) == pytest.approx(float(whole) / 64, rel=1e-5)
+
+
+def test_gradient_sizes_are_all_of_them_and_leave_none(text, model):
+    found = claims.gradient_sizes(model, text.windows(2, 16).at(0))
+    assert len(found) == sum(weight.numel() for weight in model.parameters())
+    assert bool((found >= 0).all())
+    assert float(found.max()) > 0
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_without_a_share_there_are_no_words_in_the_loss(text, model, monkeypatch, tmp_path):
+    """λ = 0 is L2 alone; any other trains the head for words as well."""
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    seen = []
+    monkeypatch.setattr(claims, "trained", lambda model, objective, *rest: seen.append(objective))
+    for share in claims.SHARES:
+        claims.tuned(model, None, labels=2, share=share, steps=3)  # type: ignore[arg-type]
+    assert not hasattr(seen[0], "weights")
+    assert tuple(seen[1].weights) == (1.0, 0.5)
+
+
+def test_the_contrasts_are_sums_of_arms():
+    arms = {claims.arm(count, share) for count in (claims.FEW, claims.MANY)
+            for share in claims.SHARES}  # fmt: skip
+    for contrast in claims.AUXILIARY_OBJECTIVE.contrasts:
+        assert set(contrast.weights) <= arms
+        assert sum(contrast.weights.values()) == 0
+    more = claims.AUXILIARY_OBJECTIVE.contrasts[1].weights
+    assert more[claims.arm(claims.FEW, 0.0)] == 1
+    assert more[claims.arm(claims.MANY, 0.0)] == -1
+
+
+def test_float16_loses_what_scaling_keeps():
+    tiny = torch.tensor(2.0**-30)
+    assert tiny.half() == 0
+    assert (tiny * 2**16).half() == 2.0**-14

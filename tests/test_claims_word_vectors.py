@@ -1,0 +1,111 @@
+"""The experiments of notebook 01: what they ask, and that they can come out either way."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from labkit import recipes
+from labkit.blocks import LanguageModel
+from labkit.chance import Chance
+from labkit.claims import word_vectors as claims
+from labkit.finetuning import one_way
+from labkit.models.word_vectors import WordVectors, WordVectorsConfig
+from labkit.objectives import CBOW, SkipGram
+from labkit.recipes import CourseText
+from labkit.tokenizers import Tokenizer
+from labkit.transfer import classifier
+from labkit.world import load_world
+
+TINY = {"words": 4_000, "steps": 4, "width": 8, "small": 19, "large": 38, "tests": 38, "tuning": 3}
+
+
+@pytest.fixture(scope="module")
+def text() -> CourseText:
+    return recipes.course_text(words=4_000, held_out=500)
+
+
+def start(text: CourseText, width: int = 8) -> LanguageModel:
+    torch.manual_seed(0)
+    return LanguageModel(WordVectors(WordVectorsConfig(text.vocabulary, width)), nn.Identity())
+
+
+def test_analogies_are_all_right_where_a_relation_is_one_step_and_wrong_where_it_is_none() -> None:
+    relation = load_world().grammar.relations["capital"]
+    world = SimpleNamespace(grammar=SimpleNamespace(relations={"capital": relation}))
+    pairs = [(q[0].word, a.tokens[0].word) for q, a in relation.pairs if len(a.tokens) == 1]
+    tokenizer = Tokenizer.words([" ".join(word for pair in pairs for word in pair)])
+    vectors_VD = torch.zeros(len(tokenizer), len(pairs) + 1)
+    for i, (country, capital) in enumerate(pairs):
+        vectors_VD[tokenizer[country], i] = 1.0
+        vectors_VD[tokenizer[capital], i] = 1.0
+        vectors_VD[tokenizer[capital], -1] = 1.0
+    assert claims.analogies(vectors_VD, tokenizer, world, top=1) == {"capital": 1.0}
+    turned = [tokenizer[capital] for _, capital in pairs]
+    vectors_VD[turned] = vectors_VD[[*turned[1:], turned[0]]]
+    assert claims.analogies(vectors_VD, tokenizer, world, top=1)["capital"] < 0.1
+
+
+def test_a_classifier_is_right_where_its_best_label_is(text: CourseText) -> None:
+    found = load_world().labelled("topic", 38, seed=3)
+    tests = claims.examples(found, text.tokenizer, 7, seed=0)
+    model = classifier(start(text), len(found.labels))
+    nn.init.zeros_(model.head.labels.weight)
+    nn.init.constant_(model.head.labels.bias, 0.0)
+    model.head.labels.bias.data[4] = 1.0
+    expected = [float(example.label == found.labels[4]) for example in found]
+    assert claims.right(model, tests) == expected
+    assert sum(expected) == 2
+
+
+def test_frozen_vectors_stay_and_tuned_ones_move_where_they_are_met(text: CourseText) -> None:
+    found = load_world().labelled("topic", 19, seed=3)
+    batches = claims.examples(found, text.tokenizer, 19, seed=0)
+    model = start(text)
+    before = model.backbone.token.weight.clone()
+    met = torch.zeros(text.vocabulary, dtype=torch.bool)
+    batch = batches.at(0)
+    met[batch.tokens[batch.real]] = True
+    plan = claims.tuning(2, 0)
+    frozen = one_way(model, "frozen", batches, labels=19, plan=plan).backbone.token.weight
+    tuned = one_way(model, "fine-tuned", batches, labels=19, plan=plan).backbone.token.weight
+    assert torch.equal(frozen, before)
+    assert torch.equal((tuned != before).any(dim=1), met)
+    assert torch.equal(model.backbone.token.weight, before)
+
+
+def test_the_two_languages_share_names_and_little_else() -> None:
+    ours, theirs = claims.both_languages(2_000, 0)
+    assert ours.tokenizer is theirs.tokenizer
+    common = set(ours.world.vocabulary[1:]) & set(theirs.world.vocabulary[1:])
+    assert {"anna", "lisbon"} <= common
+    assert len(common) < 0.1 * len(ours.world.vocabulary)
+    assert int(recipes.counts(ours)[ours.tokenizer["the"]]) > 0
+    assert int(recipes.counts(theirs)[ours.tokenizer["the"]]) == 0
+
+
+@pytest.mark.parametrize("kind", [SkipGram, CBOW])
+def test_the_recipe_asks_for_neighbours_of_one_document_only(
+    kind: type[SkipGram] | type[CBOW], text: CourseText
+) -> None:
+    batch = text.windows(4, 250, apart=True).at(0)
+    objective = kind(counts=recipes.counts(text), reach=5, threshold=None)
+    chance = Chance(0, 0, batch.rows)
+    found = objective.around(batch, chance)
+    documents = batch.documents.flatten()
+    centres, near = documents[found.centres_N], documents[found.company_NK]
+    assert bool((near == centres[:, None])[found.present_NK].all())
+    assert len(documents.unique()) > 1
+    # And the objective takes such a batch: nobody has to be kept from looking.
+    assert objective(start(text), batch, chance).count > 0
+
+
+def test_the_experiment_has_the_arms_of_its_contrasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(claims.SIZES, "smoke", TINY)
+    found = claims.four_quadrants("smoke", 0)
+    named = {name for contrast in claims.FOUR_QUADRANTS.contrasts for name in contrast.weights}
+    assert named <= set(found.arms)
+    assert set(found.best) == set(found.arms)
+    assert {len(items) for items in found.arms.values()} == {TINY["tests"]}
+    assert all(set(items) <= {0.0, 1.0} for items in found.arms.values())
