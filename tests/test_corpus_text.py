@@ -92,6 +92,23 @@ def test_pairs_with_one_first_text_are_on_one_side(tmp_path):
     assert train.classes == held_out.classes == ("0", "1")
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "text,label\na. b,\nc,yes\nd,None\ne,no\n"),
+        ("a.tsv", "text\tlabel\na. b\t\nc\tyes\nd\tNone\ne\tno\n"),
+        ("a.jsonl", '{"text": "a. b", "label": null}\n{"text": "c", "label": "yes"}\n'
+                    '{"text": "d", "label": ""}\n{"text": "e", "label": "no"}\n'),
+    ],
+)  # fmt: skip
+def test_rows_without_a_label_are_texts_without_a_label(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    table = from_table(tmp_path / name)
+    assert table.classes == ("no", "yes")
+    assert [one.label for one in table] == [None, 1, None, 0]
+    assert next(iter(table)).parts == ("a.", " b")
+
+
 def test_tables(tmp_path):
     (tmp_path / "a.csv").write_text('text,label\n"a, ""b""\nc",pos\nd,neg\n\ne,10\n')
     (tmp_path / "a.tsv").write_text('text\tlabel\na, "b\tpos\nd\tneg\n')

@@ -17,6 +17,9 @@ from labkit.corpus.documents import (
     sentences,
 )
 
+UNKNOWN = ("", "None")
+"""What stands for a label that is not known."""
+
 
 def from_table(
     path: str | Path,
@@ -27,6 +30,7 @@ def from_table(
 ) -> Documents:
     """A .csv, .tsv or .jsonl with a text (or two) and a label in each row.
 
+    A label that is empty, null or None is not known: the row is a text without a label.
     Without a header the columns are "0", "1", …; quotes in a .tsv are ordinary characters.
     """
     files = find(path)
@@ -36,13 +40,14 @@ def from_table(
     wanted = _wanted(text, second, label)
     # The labels are few words: they are read first, so that all sides number them alike, and so
     # that a broken row is known at once.
-    classes = ordered(row[-1] for row in _rows(file, wanted, header)) if label else ()
+    given = (row[-1] for row in _rows(file, wanted, header)) if label else ()
+    classes = ordered(name for name in given if name not in UNKNOWN)
     number = {name: n for n, name in enumerate(classes)}
     parts = len(wanted) - (label is not None)
 
     def read() -> Iterator[Document]:
         for row in _rows(file, wanted, header):
-            yield _document(row[:parts], number[row[-1]] if label else None)
+            yield _document(row[:parts], number.get(row[-1]) if label else None)
 
     return Documents(read, classes, lambda: f"{content([file])} {wanted} {header}")
 
@@ -56,7 +61,8 @@ def _wanted(text: str, second: str | None, label: str | None) -> list[str]:
 
 
 def _document(texts: Sequence[str], label: int | None) -> Document:
-    return Document(sentences(texts[0]) if label is None else tuple(texts), label)
+    alone = label is None and len(texts) == 1
+    return Document(sentences(texts[0]) if alone else tuple(texts), label)
 
 
 def _rows(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[str]]:
@@ -105,7 +111,11 @@ def _objects(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[s
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}: give an object such as {{{wanted[0]!r}: …}}")
         _have(wanted, row, f"{path}, line {number}")
-        yield [_written(row[name], name, f"{path}, line {number}") for name in wanted]
+        values = [row[name] for name in wanted]
+        if len(wanted) > 1 and values[-1] is None:
+            values[-1] = UNKNOWN[0]
+        where = f"{path}, line {number}"
+        yield [_written(value, name, where) for value, name in zip(values, wanted, strict=True)]
 
 
 def _written(value: Any, column: str, where: str) -> str:

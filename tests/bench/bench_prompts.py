@@ -97,8 +97,8 @@ def few_shots(given: argparse.Namespace) -> None:
     world = load_world()
     tests = [world.few_shot(k, given.tests, seed=given.seed + 7) for k in SHOTS]
     model, tokenizer, seconds = trained(world, tests, given)
-    print(f"{given.steps} steps, {seconds:.0f} s of training, width {given.width}, "
-          f"{given.layers} layers, {given.share:.0%} of the documents are lists of pairs")  # fmt: skip
+    print(f"{given.steps} steps in {seconds:.0f} s, width {given.width}, layers {given.layers}")
+    print(f"{given.share:.0%} of the documents are lists of pairs")
     print(f"{'shots':>6} {'model':>7} {'best':>7} {'below':>7}")
     for k, asked in zip(SHOTS, tests, strict=True):
         found, limit = right(model, tokenizer, asked), best(asked)
@@ -116,8 +116,8 @@ def beautiful(given: argparse.Namespace) -> None:
     start = time.perf_counter()
     for _ in Trainer(model, NextToken(), text.windows(8, 128, seed=given.seed), plan).run():
         pass
-    print(f"\n{prompt} … ({given.story_steps} steps, {time.perf_counter() - start:.0f} s of training; "
-          "length 30, temperature 0.9, top-p 0.9)")  # fmt: skip
+    print(f"\n{given.story_steps} steps in {time.perf_counter() - start:.0f} s; then, with length "
+          "30, temperature 0.9, top-p 0.9:")  # fmt: skip
     how = Sampling(length=30, temperature=0.9, top_p=0.9)
     begin = [text.tokenizer.vocabulary.sep, *text.tokenizer.encode(prompt)]
     for written in sample(model.eval(), [begin], how, samples=3, seed=given.seed)[0]:
