@@ -30,7 +30,7 @@ def rows_of(
     """A row for each example, [CLS] text [SEP] or [CLS] text [SEP] text [SEP], with its label."""
     documents = []
     for example in labelled:
-        parts = (" ".join(example.words),)
+        parts: tuple[str, ...] = (" ".join(example.words),)
         if example.second is not None:
             parts = (*parts, f" {' '.join(example.second)}")
         documents.append(Document(parts, labelled.labels.index(example.label)))

@@ -1,4 +1,4 @@
-"""Figures that the course draws from its tables and schedules."""
+"""Figures that the course draws: tables, schedules, reach, losses."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -118,6 +118,23 @@ def scaling_law(points: "Sequence[Point]", law: "Fit") -> "Figure":
     axes.plot(read, law.b * read**-law.beta, "k:", label="endless parameters")
     axes.set_xlabel("words read")
     axes.set_ylabel("loss - floor, nats a word")
+    axes.legend(fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    pyplot.close(figure)
+    return figure
+
+
+def losses_by_place(lines: Mapping[str, Sequence[float]]) -> "Figure":
+    """Losses by the place in the segment; lines without marks are the lowest possible ones."""
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=(7, 3), layout="constrained")
+    axes = figure.add_subplot()
+    dashes = iter(("k--", "k:", "k-."))
+    for name, losses in lines.items():
+        look = next(dashes) if name.startswith("lowest") else "o-"
+        axes.plot(range(1, len(losses) + 1), losses, look, linewidth=1, markersize=4, label=name)
+    axes.set(xlabel="place in the segment", ylabel="nats a word", ylim=(0, None))
     axes.legend(fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     pyplot.close(figure)

@@ -51,9 +51,7 @@ def _score(model: Any, pairs: Sequence[tuple[Tokens, Tokens]]) -> Tensor:
     return -losses.sum(dim=1).cpu()
 
 
-def _score_words(
-    model: Any, prompts: Sequence[Tokens], words: Sequence[int], rows: int
-) -> Tensor:
+def _score_words(model: Any, prompts: Sequence[Tokens], words: Sequence[int], rows: int) -> Tensor:
     """log p(word | prompt): each prompt is read once, whatever the number of the answers."""
     where = next(model.parameters()).device
     found = []

@@ -1,11 +1,14 @@
 """The experiments on BERT: exact floors, honest measures, and arms that the contrasts know."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from labkit.blocks import LanguageModel, States
+from labkit.chance import Chance
 from labkit.claims import bert, village
 from labkit.ledger import one_seed
 
@@ -15,10 +18,12 @@ class Knows(nn.Module):
 
     def __init__(self, logits_V: Tensor) -> None:
         super().__init__()
-        self.logits_V = logits_V
+        self.logits_V = nn.Parameter(logits_V)
 
-    def forward(self, tokens_BT: Tensor, **asked: object) -> States:
-        """The same scores everywhere."""
+    def forward(self, tokens_BT: Tensor, **asked: object) -> Any:
+        """The same scores everywhere; as a head, what it is given."""
+        if tokens_BT.is_floating_point():
+            return tokens_BT
         return States((self.logits_V.expand(*tokens_BT.shape, -1),))
 
     def losses_N(self, hidden_NV: Tensor, targets_N: Tensor) -> Tensor:
@@ -49,7 +54,7 @@ def test_a_model_sees_mask_only_where_it_is_hidden() -> None:
     read = []
 
     class Notes(Knows):
-        def forward(self, tokens_BT: Tensor, **asked: object) -> States:
+        def forward(self, tokens_BT: Tensor, **asked: object) -> Any:
             read.append(tokens_BT)
             return super().forward(tokens_BT)
 
@@ -100,3 +105,40 @@ def test_pairs_of_both_questions_have_their_labels() -> None:
         features, labels = bert.pair_features(model, question, "train", 40)
         assert features.shape == (40, 128)
         assert labels.sum() == 20
+
+
+def test_rows_of_sentences_are_the_sentences_of_the_text() -> None:
+    text = village.class_text("village", words=2_000)
+    rows = village.sentence_rows(text.train)
+    known = village.sentences("train", 2_000)
+    assert rows.size == len(known)
+    batch = rows.rows_of(torch.arange(5), Chance(0, 0, torch.arange(5)))
+    for row in range(5):
+        assert text.tokenizer.decode(batch.tokens[row].tolist()) == " ".join(known[row])
+
+
+def test_mails_are_half_spam_and_those_of_a_test_are_others() -> None:
+    train, test = (village.spam(40, 0, split=split) for split in ("train", "held_out"))
+    for mails in (train, test):
+        [batch] = [one for one in mails.once() if len(one) == 32]
+        assert mails.tokens.arrays.labels.sum() == 20
+        assert village.tokenizer().vocabulary.unk not in batch.tokens
+    same = torch.equal(train.at(0).tokens[:, :5], test.at(0).tokens[:, :5])
+    assert not same
+
+
+def test_the_best_words_are_those_of_the_model() -> None:
+    words = village.tokenizer()
+    law = torch.full((len(words),), -10.0)
+    law[words["bat"]], law[words["wave"]] = 2.0, 1.0
+    told = Knows(law)
+    said = village.best_words(LanguageModel(told, told), words, "she saw a [MASK] .", count=2)
+    assert said == "bat 0.73  wave 0.27"
+
+
+def test_a_text_is_most_like_itself() -> None:
+    near = village.likeness(
+        village.encoder(0).backbone, village.tokenizer(), ["she saw a bat .", "we saw a star ."]
+    )
+    assert torch.allclose(near.diagonal(), torch.ones(2), atol=1e-5)
+    assert near[0, 1] < 1

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from labkit.blocks import LanguageModel
-from labkit.claims import ulmfit
+from labkit.claims import order, ulmfit
 from labkit.classifying import openings, right, rows_of
 from labkit.objectives import Labels
 from labkit.recipes import CourseText, course_text
@@ -31,7 +31,7 @@ def text() -> CourseText:
 def test_shuffled_words_are_the_same_words_in_another_order(world, tokenizer):
     rows = rows_of(world.labelled("feeling", 8, seed=0), tokenizer, batch=4, bucketed=False)
     plain = list(rows.once())
-    for before, after in zip(plain, ulmfit.shuffled(rows, 0), strict=True):
+    for before, after in zip(plain, order.shuffled(rows, 0), strict=True):
         assert torch.equal(before.tokens.sort(dim=1).values, after.tokens.sort(dim=1).values)
         assert not torch.equal(before.tokens, after.tokens)
         assert torch.equal(before.tokens[:, 0], after.tokens[:, 0])
@@ -46,9 +46,9 @@ def test_shuffled_words_are_the_same_words_in_another_order(world, tokenizer):
 )  # fmt: skip
 def test_who_is_blind_to_order(world, tokenizer, name, blind):
     rows = rows_of(world.labelled("feeling", 4, seed=0), tokenizer, batch=4, bucketed=False)
-    model, objective = ulmfit.encoders(len(tokenizer))[name].eval(), Labels(place="pooled")
+    model, objective = order.encoders(len(tokenizer))[name].eval(), Labels(place="pooled")
     found = []
-    for batch in (next(rows.once()), ulmfit.shuffled(rows, 0)[0]):
+    for batch in (next(rows.once()), order.shuffled(rows, 0)[0]):
         questions = objective.ask(batch, None)  # type: ignore[arg-type]
         states, _ = objective.think(model, questions)
         found.append(objective.scores(model, states, questions)["label"])
@@ -71,7 +71,7 @@ def test_an_opening_has_the_exact_chances_of_its_words(world):
 
 def test_right_counts_what_the_labels_say(world, tokenizer):
     rows = rows_of(world.labelled("feeling", 20, seed=0), tokenizer, batch=7, bucketed=False)
-    model, objective = ulmfit.encoders(len(tokenizer))["bag of words"], Labels(place="pooled")
+    model, objective = order.encoders(len(tokenizer))["bag of words"], Labels(place="pooled")
     with torch.no_grad():
         model.head.labels.weight.zero_()
         model.head.labels.bias.copy_(torch.tensor([1.0, 0.0]))

@@ -272,8 +272,9 @@ def topics(
 @torch.no_grad()
 def near_in_spelling(backbone: Any, word: str, tokenizer: Tokenizer, count: int = 5) -> list[str]:
     """The words of the training text whose vectors from their letters are nearest."""
-    words = [one for one in tokenizer.pieces(range(len(tokenizer)))
-             if one not in load_world().grammar.held_out and one.isalpha()]  # fmt: skip
+    unseen = load_world().grammar.held_out
+    pieces = tokenizer.pieces(range(len(tokenizer)))
+    words = [one for one in pieces if one.isalpha() and one not in unseen]
     spelled = spell([word, *words], backbone.config.longest)
     vectors_VD = backbone.token(spelled)
     found = neighbours(vectors_VD, vectors_VD[0], count, leave_out=(0,))

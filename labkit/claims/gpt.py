@@ -85,7 +85,7 @@ def auxiliary_objective(profile: str, seed: int) -> Measured:
         rows = rows_of(labelled, text.tokenizer, batch=16, seed=seed)
         for share in SHARES:
             known = {"labels": len(asked.labels), "steps": size.labelled, "seed": seed}
-            model = tuned(start, rows, share=share, **known)  # type: ignore[arg-type]
+            model = tuned(start, rows, share=share, **known)
             arms[arm(count, share)] = right(model, labels_of(model), tests.once())
     return Measured(arms, dict.fromkeys(arms, asked.best_accuracy))
 

@@ -1,35 +1,25 @@
-"""Claims of notebook 03: order matters, a hundred labels, three tricks, a new language."""
+"""Claims of notebook 03: a hundred labels, three tricks, a new language; order matters."""
 
 import copy
 import itertools
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from labkit.blocks import Classifier, LanguageModel
+from labkit.claims.order import ORDER_MATTERS
 from labkit.classifying import openings, right, rows_of
 from labkit.corpus import Batch, Examples, Windows, from_documents, tokenize
 from labkit.finetuning import Tuning, fine_tune
-from labkit.heads import NextWord, Pooled
+from labkit.heads import NextWord
 from labkit.ledger import Claim, Contrast, Measured
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
-from labkit.models.bert import BERT, BERTConfig
-from labkit.models.rnn import (
-    Bag,
-    BagConfig,
-    Convolutions,
-    ConvolutionsConfig,
-    Recurrent,
-    RecurrentConfig,
-)
-from labkit.objectives import Labels, NextToken
+from labkit.objectives import NextToken
 from labkit.recipes import CourseText, course_text, plan, trained
 from labkit.reports import evaluate
-from labkit.tokenizers import Tokenizer
 from labkit.trainer import Trainer
 from labkit.transfer import classifier, labels_of
 from labkit.world import load_world
@@ -41,7 +31,7 @@ NOTEBOOK = "03_ulmfit"
 class Size:
     """How large the experiments of a profile are."""
 
-    words: int = 200_000
+    words: int = 100_000
     """Of general text."""
     width: int = 96
     general: int = 300
@@ -53,9 +43,6 @@ class Size:
     tests: int = 396
     counts: tuple[int, ...] = (9, 99, 999)
     """How many labels are given: 1, 11 and 111 for each of nine relations."""
-    reviews: int = 2_000
-    encoders: int = 120
-    """Steps for each of the encoders that are compared."""
     second: tuple[int, int] = (40, 120)
     """Steps in the new language after which the loss is measured."""
 
@@ -63,139 +50,14 @@ class Size:
 SIZES = {
     "smoke": Size(),
     "laptop": Size(
-        words=300_000, general=800, target=250, labelled=240, counts=(9, 99, 999, 9_999),
-        reviews=4_000, encoders=250, second=(50, 300),
+        words=250_000, general=800, target=250, labelled=240, counts=(9, 99, 999, 9_999),
+        second=(50, 300),
     ),
     "gpu": Size(
         words=2_000_000, width=256, general=6_000, target=1_000, labelled=400, tests=1_980,
-        counts=(9, 99, 999, 9_999), reviews=20_000, encoders=1_500, second=(200, 4_000),
+        counts=(9, 99, 999, 9_999), second=(200, 4_000),
     ),
 }  # fmt: skip
-
-
-# ---- order -------------------------------------------------------------------------------------
-
-
-def encoders(vocabulary: int, width: int = 48, *, seed: int = 0) -> dict[str, Classifier]:
-    """The ways to represent a sentence, each under the plainest head for two labels."""
-    torch.manual_seed(seed)
-    one_layer = BERTConfig(
-        vocabulary, width, 1, max(1, width // 24), context=160, segments=0, dropout=0.0
-    )
-    each: dict[str, tuple[nn.Module, str]] = {
-        "bag of words": (Bag(BagConfig(vocabulary, width)), "mean"),
-        "kernels of 1": (Convolutions(ConvolutionsConfig(vocabulary, width, width, (1,))), "max"),
-        "kernels of 3, 5, 11": (Convolutions(ConvolutionsConfig(vocabulary, width, 32)), "max"),
-        "RNN": (Recurrent(RecurrentConfig(vocabulary, width)), "last"),
-        "Transformer": (BERT(one_layer), "max"),
-    }
-    made = {}
-    for name, (backbone, part) in each.items():
-        sizes: int = getattr(backbone.config, "out_width", width)  # type: ignore[union-attr]
-        made[name] = Classifier(backbone, Pooled(sizes, 2, parts=(part,), inner=None))
-    return made
-
-
-def shuffled(batches: Examples, seed: int) -> list[Batch]:
-    """All batches in order, the words of each row in any order; [CLS] and [SEP] stay."""
-    found = []
-    for step, batch in enumerate(batches.once()):
-        found.append(_shuffle(batch, seed * 10_000 + step))
-    return found
-
-
-def _shuffle(batch: Batch, seed: int) -> Batch:
-    random = np.random.default_rng([seed, 7])
-    tokens = batch.tokens.clone()
-    for row, length in enumerate(batch.real.sum(dim=1).tolist()):
-        inner = 1 + torch.from_numpy(random.permutation(max(0, length - 2)))
-        tokens[row, 1 : length - 1] = batch.tokens[row, inner]
-    return Batch.of(tokens, batch.real, labels=_known(batch.labels))
-
-
-def _known(labels: torch.Tensor | None) -> torch.Tensor:
-    assert labels is not None
-    return labels
-
-
-@dataclass(frozen=True, eq=False)
-class Shuffled:
-    """Batches whose rows have lost the order of their words, anew at each step."""
-
-    batches: Examples
-
-    def at(self, step: int) -> Batch:
-        """The batch of a step, shuffled."""
-        return _shuffle(self.batches.at(step), step)
-
-
-def order_matters(profile: str, seed: int) -> Measured:
-    """Is it a good review?  Bag, RNN, convolution and Transformer, with and without the order."""
-    size, world = SIZES[profile], load_world()
-    tokenizer = Tokenizer.words([" ".join(world.vocabulary[1:])])
-    train = rows_of(world.labelled("feeling", size.reviews, seed=seed), tokenizer, seed=seed)
-    asked = world.labelled("feeling", size.tests, seed=seed, split="held_out")
-    tests = rows_of(asked, tokenizer, batch=100, bucketed=False)
-    objective, how = Labels(place="pooled"), plan(
-        size.encoders, optimizer="adamw", rate=5e-3, seed=seed
-    )  # fmt: skip
-    made = encoders(len(tokenizer), seed=seed)
-    again = encoders(len(tokenizer), seed=seed)
-    arms, best = {}, {}
-    for name, model in made.items():
-        trained(model, objective, train, how)
-        arms[name] = right(model, objective, tests.once())
-        best[name] = asked.best_accuracy
-    for name in ("kernels of 3, 5, 11", "RNN"):
-        trained(again[name], objective, Shuffled(train), how)
-        arms[f"{name}, words shuffled"] = right(again[name], objective, shuffled(tests, seed))
-    return Measured(arms, best)
-
-
-ORDER_MATTERS = Claim(
-    "order-matters",
-    "A bag of words is blind to order; a recurrent network reads it, a convolution sees it within "
-    "its kernels, a Transformer sees it all at once.",
-    "the lecture on transfer learning, slides “How to represent a sentence?”",
-    NOTEBOOK,
-    "accuracy on reviews: good or bad?",
-    order_matters,
-    (
-        Contrast("an RNN gains on a bag of words", {"RNN": 1, "bag of words": -1}),
-        Contrast("an RNN loses without the order", {"RNN": 1, "RNN, words shuffled": -1}),
-        Contrast(
-            "kernels of several words gain on kernels of one",
-            {"kernels of 3, 5, 11": 1, "kernels of 1": -1},
-        ),
-        Contrast(
-            "a Transformer is as good as an RNN, up to 0.03",
-            {"Transformer": 1, "RNN": -1},
-            above=-0.03,
-        ),
-    ),
-)
-
-
-def seconds_a_word(lengths: tuple[int, ...] = (16, 64, 256), *, rows: int = 8) -> dict[str, list]:
-    """Seconds for a word, reading and learning, of each encoder at each length of text."""
-    vocabulary = 2_000
-    found: dict[str, list] = {}
-    for name, model in encoders(vocabulary, 64).items():
-        if name == "Transformer":
-            model.backbone = BERT(BERTConfig(vocabulary, 64, 1, 2, max(lengths), dropout=0.0))
-        found[name] = [_seconds(model, rows, length) / (rows * length) for length in lengths]
-    return found
-
-
-def _seconds(model: Classifier, rows: int, length: int) -> float:
-    """The best of three times, forwards and backwards."""
-    tokens_BT = torch.arange(rows * length).view(rows, length) % 2_000
-    times = []
-    for _ in range(4):
-        begun = time.perf_counter()
-        model(tokens_BT).sum().backward()
-        times.append(time.perf_counter() - begun)
-    return min(times[1:])
 
 
 # ---- three stages ------------------------------------------------------------------------------
@@ -337,7 +199,7 @@ HUNDRED_LABELS = Claim(
     ),
 )
 
-ABLATION: Mapping[str, dict] = {
+ABLATION: Mapping[str, Mapping[str, Any]] = {
     "all three": {},
     "one rate for all layers": {"factor": 1.0},
     "constant rate": {"schedule": "constant"},
@@ -350,11 +212,10 @@ def three_tricks(profile: str, seed: int) -> Measured:
     """Fine-tuning with 99 labels, without one of the tricks at a time."""
     given = task(profile, seed)
     before, rows = adapted(given.text, profile, seed), given.rows(99, seed)
-    known = {"labels": given.labels, "steps": SIZES[profile].labelled, "seed": seed}
-    arms = {
-        name: given.right(tuned(before, rows, **known, **changes))
-        for name, changes in ABLATION.items()
-    }
+    steps, arms = SIZES[profile].labelled, {}
+    for name, changes in ABLATION.items():
+        model = tuned(before, rows, labels=given.labels, steps=steps, seed=seed, **changes)
+        arms[name] = given.right(model)
     return Measured(arms, dict.fromkeys(arms, given.best))
 
 
@@ -378,8 +239,10 @@ THREE_TRICKS = Claim(
 
 def with_new_words(model: LanguageModel, vocabulary: int, *, seed: int = 0) -> LanguageModel:
     """The layers of a language model under new word vectors, for words that it has never seen."""
-    new = fresh(vocabulary, model.backbone.config.width, seed=seed)  # type: ignore[union-attr]
-    new.backbone.blocks.load_state_dict(model.backbone.blocks.state_dict())  # type: ignore[union-attr]
+    old: Any = model.backbone
+    new = fresh(vocabulary, old.config.width, seed=seed)
+    layers: Any = new.backbone.blocks
+    layers.load_state_dict(old.blocks.state_dict())
     return new
 
 

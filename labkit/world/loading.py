@@ -8,21 +8,22 @@ from labkit.world.lexicon import translate
 from labkit.world.reading import read
 
 VARIANTS = ("second", "crawl")
+SMALL = "journey"
 
 
 def load_world(name: str | Path = "world") -> World:
-    """Load "world", its variants "second" (another language) and "crawl" (noisy), or a folder of
-    one's own.
+    """Load "world", its variants "second" (another language) and "crawl" (noisy), the small
+    "journey", or a folder of one's own.
     """
-    folder = data_path("world")
+    folder = data_path(SMALL if name == SMALL else "world")
     if name in VARIANTS:
         extra = [folder / "variants" / f"{name}.txt"]
-    elif name == "world":
+    elif name in ("world", SMALL):
         extra = []
     else:
         folder, extra = Path(name), []
         if not folder.is_dir():
-            known = ", ".join(("world", *VARIANTS))
+            known = ", ".join(("world", *VARIANTS, SMALL))
             raise FileNotFoundError(f'there is no folder "{folder}": name one, or one of {known}')
     paths = [
         path
