@@ -58,12 +58,6 @@ ORDER = "masking_demo(text, tokenizer, setting=Masking(objective='permutation', 
 SAMPLING = (
     "writer = sampling_demo(model, tokenizer, ' '.join(text.split()[:7]), world=world,\n"
     "    settings=Sampling(temperature=0.8, top_k=20, top_p=0.9, length=5))\n"
-    "for seed in range(40):\n"
-    "    writer.change(seed=seed)\n"
-    "    writer.run()\n"
-    "    if '-inf' not in writer.shown.text:\n"
-    "        break\n"
-    "    writer.undo()\n"
     "writer.change(beams=3)\nwriter"
 )
 SLIDE = (

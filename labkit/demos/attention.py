@@ -129,14 +129,7 @@ def attention_view(
     if not layers:
         said = f"{type(model.backbone).__name__} has no attention to look at."
         return page("attention", problem(said))
-    heads = layers[0].shape[1]
-    if not (1 <= layer <= len(layers) and 0 <= head <= heads):
-        raise ValueError(
-            f"layer {layer}, head {head}: there are layers 1 to {len(layers)}, and heads 1 to "
-            f"{heads}, or 0 for their mean"
-        )
-    found = layers[layer - 1][0].float().cpu()
-    shown = found.mean(dim=0) if head == 0 else found[head - 1]
+    shown, heads = picked(layers, layer, head), layers[0].shape[1]
     names = labels(tokenizer, batch.tokens[0].tolist())
     who = "the mean of all heads" if head == 0 else f"head {head} of {heads}"
     which = f", {asked.stream}" if two else ""
@@ -157,6 +150,18 @@ def attention_view(
     if rank is not None:
         pieces.insert(2, chips(in_order(names, rank[0].tolist())))
     return page("attention", *pieces)
+
+
+def picked(layers: list[Tensor], layer: int, head: int) -> Tensor:
+    """The weights [Q, K] of one head of a layer, both counted from 1, or the mean of its heads."""
+    heads = layers[0].shape[1]
+    if not (1 <= layer <= len(layers) and 0 <= head <= heads):
+        raise ValueError(
+            f"layer {layer}, head {head}: there are layers 1 to {len(layers)}, and heads 1 to "
+            f"{heads}, or 0 for their mean"
+        )
+    found = layers[layer - 1][0].float().cpu()
+    return found.mean(dim=0) if head == 0 else found[head - 1]
 
 
 def in_order(names: list[str], rank: list[int]) -> list[Chip]:

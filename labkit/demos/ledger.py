@@ -21,7 +21,7 @@ from labkit.demos.drawing import (
 from labkit.ledger import Arm, Finding, figure_of, rows
 
 ALL = "all"
-WIDTH, LABEL, LINE = 640, 210, 26
+WIDTH, LABEL, LINE = 640, 210, 32
 
 
 def chosen(findings: Sequence[Finding], notebook: str, verdict: str) -> list[Finding]:
@@ -65,7 +65,7 @@ def details(finding: Finding) -> list[View]:
     if not finding.arms:
         pieces.append(note("Not tested at this size.", "untested"))
         return pieces
-    pieces += [intervals(finding), arms(finding), contrasts(finding)]
+    pieces += [intervals(finding), arms(finding), heading("What must be seen"), contrasts(finding)]
     return pieces
 
 
@@ -93,7 +93,7 @@ def contrasts(finding: Finding) -> View:
         bound += f" < {figure_of(seen.below)}" if seen.below is not None else ""
         interval = f"{figure_of(seen.low)} … {figure_of(seen.high)}"
         shown.append([seen.says, bound.strip(), figure_of(seen.value), interval, seen.verdict])
-    head = ["what must be seen", "bound", "seen", "95 % interval", "verdict"]
+    head = ["contrast", "bound", "seen", "95 % interval", "verdict"]
     return table(head, shown, name="contrasts")
 
 
@@ -112,7 +112,7 @@ def intervals(finding: Finding) -> View:
         return f"{LABEL + 10 + (number - low) / room * (WIDTH - LABEL - 70):.1f}"
 
     lines = [
-        one_arm(short(clean(name)), arm, n * LINE + 18, x)
+        one_arm(short(clean(name)), arm, n * LINE + 22, x)
         for n, (name, arm) in enumerate(finding.arms.items())
     ]
     height = len(lines) * LINE + 10
@@ -137,7 +137,8 @@ def one_arm(name: str, arm: Arm, y: int, x: Callable[[float], str]) -> str:
         f'<text x="{LABEL}" y="{y + 4}" text-anchor="end">{safe(name)}</text>'
         f'<path d="M{x(arm.low)} {y}H{x(arm.high)}" stroke="{BAR}" stroke-width="3"/>'
         f'<circle cx="{x(arm.mean)}" cy="{y}" r="4" fill="{BAR}"/>'
-        f'<text x="{x(arm.high)}" dx="6" y="{y + 4}">{figure_of(arm.mean)}</text>{best}'
+        f'<text x="{x(arm.mean)}" y="{y - 7}" text-anchor="middle">{figure_of(arm.mean)}</text>'
+        f"{best}"
     )
 
 

@@ -26,7 +26,7 @@ from labkit.demos import (
     orders_view,
     sampling_view,
 )
-from labkit.demos.masking import OBJECTIVES
+from labkit.demos.masking import OBJECTIVES, over_draws
 from labkit.heads import MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
@@ -53,7 +53,9 @@ def cases() -> dict[str, Callable[[], object]]:
         setting = Masking(objective=objective)
         for name, text in (("40 words", short), ("512 tokens", long)):
             found[f"masking, {objective}, {name}"] = lambda text=text, setting=setting: (
-                masking_view(text, setting, tokenizer, others=others)
+                # As after a slider: nothing of another setting can be used again.
+                over_draws.cache_clear(),
+                masking_view(text, setting, tokenizer, others=others),
             )
     found["masking, model and exact, 40 words"] = lambda: masking_view(
         short, Masking(), tokenizer, model=guesser, world=world, start="document"
@@ -79,7 +81,8 @@ def main() -> None:
     torch.set_num_threads(1)
     print("from a key or a click to new pixels, in ms        moves    p50    p95")
     for name, found in latencies(turns):
-        low, high = statistics.median(found), statistics.quantiles(found, n=20)[-1]
+        low = statistics.median(found)
+        high = statistics.quantiles(found, n=20, method="inclusive")[-1]
         print(f"{name:<48} {len(found):6d} {low:6.0f} {high:6.0f}", flush=True)
     print("\nfrom state to HTML, the processor's own time")
     print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}, one thread")
