@@ -1,0 +1,73 @@
+"""What the documents promise about the notebooks is there."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from labkit.claims import claims
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+ROW = re.compile(r"^\| .+ \| [\w ]+ \| \[(\w+)\]\(\.\./notebooks/\1\.ipynb\) \| (.+) \|$")
+
+
+def text_of(notebook: Path) -> str:
+    """Return all markdown of a notebook."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def headings(notebook: Path) -> set[str]:
+    """Return the headings of a notebook."""
+    return set(re.findall(r"^#+ (.+?)\s*$", text_of(notebook), re.MULTILINE))
+
+
+def missing(coverage: str) -> list[str]:
+    """Return the rows of the table whose section is not there."""
+    rows = [row for row in coverage.splitlines() if "../notebooks/" in row]
+    found = [(row, ROW.match(row)) for row in rows]
+    return [
+        row
+        for row, parts in found
+        if not parts or parts[2] not in headings(ROOT / "notebooks" / f"{parts[1]}.ipynb")
+    ]
+
+
+def test_every_topic_of_the_lectures_has_its_section() -> None:
+    coverage = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
+    assert coverage.count("../notebooks/") > 90
+    assert not missing(coverage)
+    for notebook in NOTEBOOKS:
+        assert f"../notebooks/{notebook.name}" in coverage, notebook.name
+
+
+def test_a_section_that_is_gone_is_found() -> None:
+    row = "| New York | 003 | [09_xlnet](../notebooks/09_xlnet.ipynb) | Old York |"
+    assert missing(row) == [row]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_notebook_has_the_parts_that_readers_expect(notebook: Path) -> None:
+    text, source = text_of(notebook), notebook.read_text(encoding="utf-8")
+    assert re.search(r"\*Aims:\*|\*\*Aims", text)
+    assert re.search(r"\bminutes\b", text)
+    assert "What to remember" in text
+    assert "References" in text
+    assert source.count("### BEGIN SOLUTION") == source.count("### END SOLUTION") >= 2
+
+
+def test_the_guide_has_a_section_for_every_notebook() -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    for notebook in NOTEBOOKS:
+        part = re.search(rf"^## {notebook.name[:2]} .*?(?=^## |\Z)", guide, re.MULTILINE | re.DOTALL)
+        assert part, notebook.name
+        for word in ("minutes", "**Click**", "**They ask**", "**Beware**"):
+            assert word in part[0], f"{notebook.name}: {word}"
+
+
+def test_every_claim_is_measured_in_its_notebook() -> None:
+    for claim in claims().values():
+        source = (ROOT / "notebooks" / f"{claim.notebook}.ipynb").read_text(encoding="utf-8")
+        assert claim.id in source, f"{claim.id} has no finding in {claim.notebook}"
