@@ -61,7 +61,8 @@ def test_every_notebook_has_the_parts_that_readers_expect(notebook: Path) -> Non
 def test_the_guide_has_a_section_for_every_notebook() -> None:
     guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
     for notebook in NOTEBOOKS:
-        part = re.search(rf"^## {notebook.name[:2]} .*?(?=^## |\Z)", guide, re.MULTILINE | re.DOTALL)
+        number = notebook.name[:2]
+        part = re.search(rf"^## {number} .*?(?=^## |\Z)", guide, re.MULTILINE | re.DOTALL)
         assert part, notebook.name
         for word in ("minutes", "**Click**", "**They ask**", "**Beware**"):
             assert word in part[0], f"{notebook.name}: {word}"
