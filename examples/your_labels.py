@@ -70,14 +70,14 @@ elif given.backbone == "gpt":
     model = classifier(language_model, labels)
     fine_tune(model, labels_of(model), few, Tuning(plan=tuning))
 else:
-    # A small model of a small text needs less dropout than the published one.
-    sizes = AWDLSTMConfig(len(tokenizer), 128, 256, 2, 0.1, 0.1, 0.1, 0.02, 0.2)
-    backbone = AWDLSTM(sizes)
-    before, after = plan(given.steps, optimizer="adamw"), plan(20 * few.steps, rate=1e-2)
-    stages = [before, before, replace(after, optimizer="adamw")]
+    # A small model that reads each word a few times only needs no dropout.
+    backbone = AWDLSTM(AWDLSTMConfig(len(tokenizer), 96, 96, 2, 0.0, 0.0, 0.0, 0.0, 0.0))
     language_model = LanguageModel(backbone, NextWord(backbone.token))
-    streams = Streams(read, batch=16, length=64)
-    model = ulmfit(language_model, streams, None, few, labels=labels, plans=stages).classifier
+    tuning = plan(max(120, 20 * few.steps), rate=1e-2, schedule="slanted_triangle", warmup=None)
+    stages = [plan(given.steps, rate=3e-2), tuning, tuning]
+    streams = Streams(read, batch=8, length=32)
+    found = ulmfit(language_model, streams, None, few, labels=labels, plans=stages)
+    model = found.classifier
 
 accuracy = evaluate(model, labels_of(model), asked).metrics["label right"]
 most = max(sum(row.label == n for row in test) for n in range(labels)) / len(test)

@@ -234,6 +234,7 @@ def _as_rows(prompts: Sequence[Sequence[int]], model: Any, settings: Sampling) -
     if not prompts:
         raise ValueError("there is no prompt: give at least one list of tokens")
     context = getattr(model.backbone.config, "context", None)
+    vocabulary = getattr(model.backbone.config, "vocabulary", None)
     for i, prompt in enumerate(prompts):
         if not len(prompt):
             raise ValueError(
@@ -244,6 +245,12 @@ def _as_rows(prompts: Sequence[Sequence[int]], model: Any, settings: Sampling) -
                 f"prompt {i} has {len(prompt)} tokens and {settings.length} more are asked, the "
                 f"model has positions for {context}: shorten the prompt, or ask for at most "
                 f"{max(context + 1 - len(prompt), 0)} tokens"
+            )
+        wrong = [word for word in (*prompt, *settings.stop) if not 0 <= word < (vocabulary or 1e18)]
+        if wrong:
+            raise ValueError(
+                f"prompt {i} or the words of `stop` have the token {wrong[0]}, the model knows "
+                f"0 to {(vocabulary or 0) - 1}: use the tokenizer that the model was trained with"
             )
     where = next(model.parameters()).device
     return [torch.as_tensor(prompt, device=where) for prompt in prompts]

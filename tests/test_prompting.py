@@ -62,6 +62,9 @@ def test_bad_prompts_are_refused(model):
         log_likelihoods(model, [[]], ANSWERS)
     with pytest.raises(ValueError, match="empty"):
         log_likelihoods(model, PROMPTS, [])
+    for answers in (ANSWERS, [[1]]):
+        with pytest.raises(ValueError, match="positions for 20"):
+            log_likelihoods(model, [[1] * 30], answers)
     with pytest.raises(ValueError, match="-1 shots"):
         shots([], -1)
     with pytest.raises(ValueError, match="no prompts"):

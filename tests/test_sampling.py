@@ -307,8 +307,30 @@ def test_prompts_and_sizes_that_make_no_sense_are_refused():
         sample(model, [[1]], GREEDY, samples=0)
     with pytest.raises(ValueError, match="top_k is 24, and the vocabulary has 23"):
         sample(model, [[1]], Sampling(top_k=24))
-    with pytest.raises(ValueError, match="beam of 0"):
-        beam(model, [1], GREEDY, beams=0)
+    with pytest.raises(ValueError, match="token 23, the model knows 0 to 22"):
+        sample(model, [[1, 23]], GREEDY)
+    with pytest.raises(ValueError, match="token -1, the model knows 0 to 22"):
+        sample(model, [[1]], Sampling(stop=(-1,)))
+
+
+def test_a_beam_refuses_what_sampling_refuses():
+    model = gpt()
+    for beams in (0, -1):
+        with pytest.raises(ValueError, match=f"beam of {beams}"):
+            beam(model, [1], GREEDY, beams=beams)
+    with pytest.raises(ValueError, match="prompt 0 is empty"):
+        beam(model, [], GREEDY)
+    with pytest.raises(ValueError, match="positions for 64"):
+        beam(model, [1] * 64, GREEDY)
+    with pytest.raises(ValueError, match="top_k is 24"):
+        beam(model, [1], Sampling(top_k=24))
+
+
+def test_options_that_do_not_exist_are_named():
+    with pytest.raises(TypeError, match="temprature"):
+        Sampling(temprature=0.5)
+    with pytest.raises(TypeError, match="beam_width"):
+        beam(gpt(), [1], GREEDY, beam_width=3)
 
 
 def test_the_longest_text_that_fits_is_written():
