@@ -73,6 +73,16 @@ def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Pa
         cwd=tmp_path)  # fmt: skip
 
 
+def test_the_templates_of_pages_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    code = "from labkit.paths import PACKAGE; print(PACKAGE / 'pages' / 'share')"
+    folder = Path(run(installed, "-c", code, cwd=tmp_path).strip())
+    assert not folder.is_relative_to(ROOT)
+    share = ROOT / "labkit" / "pages" / "share"
+    files = sorted(path.relative_to(share) for path in share.rglob("*") if path.is_file())
+    assert len(files) > 5
+    assert [name for name in files if not (folder / name).is_file()] == []
+
+
 def test_the_data_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
     code = "from labkit.paths import data_path, checkout; print(data_path()); assert not checkout()"
     folder = Path(run(installed, "-c", code, cwd=tmp_path).strip())
