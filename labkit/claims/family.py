@@ -34,10 +34,11 @@ def learned(
     *,
     objective: Objective | None = None,
     words: int | None = None,
+    times: int = 1,
 ) -> LanguageModel:
-    """The model after pre-training on sentences."""
+    """The model after pre-training on sentences, for so many times the steps of the profile."""
     texts = village.sentences("train", words or WORDS[profile])
-    how = plan(STEPS[profile], seed=seed, rate=village.RATE)
+    how = plan(times * STEPS[profile], seed=seed, rate=village.RATE)
     trained(model, objective or village.masked(), village.rows(texts, seed=seed), how)
     return model
 
@@ -206,9 +207,9 @@ PAIR = ("bert-base-uncased", "distilbert-base-uncased")
 
 
 def distillation(profile: str, seed: int) -> Measured:
-    """A teacher of four layers; students of two, with the teacher's help and without."""
+    """A teacher of four layers, who read twice as long; students of two, taught and alone."""
     asked = village.blanks(TESTS)
-    teacher = learned(village.encoder(seed, layers=4), profile, seed)
+    teacher = learned(village.encoder(seed, layers=4), profile, seed, times=2)
     task = Distillation(task=village.masked(), teacher=copy.deepcopy(teacher).eval())
     student = learned(student_of(teacher, seed), profile, seed, objective=task)
     alone = learned(village.encoder(seed, layers=2), profile, seed)
@@ -247,6 +248,10 @@ DISTILLATION = Claim(
         Contrast(
             "senses right, student - 97 % of teacher",
             {"student: senses right": 1, "teacher: senses right": -0.97},
+        ),
+        Contrast(
+            "what teaching gains in loss: a student of that size alone - the student",
+            {"alone: loss": 1, "student: loss": -1},
         ),
     ),
 )
