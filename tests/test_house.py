@@ -21,7 +21,7 @@ FLOORS = [
     "attention corpus schedules",
     "blocks heads recurrence",
     "models",
-    "objectives published weights release_names transfer decoding sampling quality filling "
+    "objectives published weights release_names transfer decoding filters sampling quality filling "
     "prompting counting classifying",
     "plans distributed health computing optimizers reports speed checkpoints resuming trainer "
     "plots finetuning recipes costs cost_tables scaling scaling_runs bills leaks",

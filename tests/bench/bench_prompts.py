@@ -1,6 +1,6 @@
 """Prompts with k solved examples against the best that is possible, after a minute of training.
 
-    python tests/bench/bench_prompts.py [--steps 1200] [--tests 2000] [--threads 2] [--seed 0]
+    python tests/bench/bench_prompts.py [--steps 2500] [--tests 2000] [--threads 2] [--seed 0]
 
 A small GPT reads documents of the language, of which a share (`--share`, by documents) are lists of
 pairs of one relation, and the others ordinary stories and reviews.  No document begins like a test
@@ -127,10 +127,10 @@ def beautiful(given: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--story-steps", type=int, default=1500)
     parser.add_argument("--tests", type=int, default=2000)
-    parser.add_argument("--share", type=float, default=0.8)
+    parser.add_argument("--share", type=float, default=0.95)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--rate", type=float, default=1.2e-2)
