@@ -99,7 +99,7 @@ def described(path: Path, book: Any) -> Page:
     heading = re.search(r"^# (.+)$", "\n".join(texts), re.MULTILINE)
     paragraphs = [part for part in "\n\n".join(texts).split("\n\n") if re.match(r"[\w*]", part)]
     plain = re.sub(r"[*`]|\$[^$]*\$", "", " ".join(paragraphs[0].split())) if paragraphs else ""
-    first = re.split(r"(?<=[.?!:])\s", plain)[0]
+    first = re.split(r"(?<=[.?!])\s", plain)[0]
     number = path.stem.split("_")[0]
     return Page(f"{path.stem}.html", number, heading[1].strip() if heading else path.stem, first)
 
