@@ -72,7 +72,7 @@ def book(*cells: str) -> nbformat.NotebookNode:
 def test_a_notebook_is_described_by_its_title_and_first_sentence() -> None:
     made = book("# A <title>\n\nThe *first* one: of `two`. The second.", "## More")
     found = described(Path("07_name.ipynb"), made)
-    assert found == ("07_name.html", "07", "A <title>", "The first one:")
+    assert found == ("07_name.html", "07", "A <title>", "The first one: of two.")
     assert described(Path("07_name.ipynb"), book()).title == "07_name"
     both = links([found, found], 0)
     assert "A &lt;title&gt; →" in both
