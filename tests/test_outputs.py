@@ -1,0 +1,49 @@
+"""The comparison of stored outputs sees a wrong number, and lets pass what differs by machine."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = """\
+from labkit.ledger import inside
+
+print(f"floor {0.6931:.3f}")
+print(inside(0.31, 0.2, 0.4, "nats"))"""
+RIGHT = "floor 0.693\n⟨0.310⟩ nats, expected 0.200 … 0.400: yes\n"
+STORED = {
+    "as it is": (RIGHT, True),
+    "measured on another machine": (RIGHT.replace("0.310", "0.305"), True),
+    "a wrong exact number": (RIGHT.replace("0.693", "0.694"), False),
+    "outside of its interval": (RIGHT.replace("yes", "NO"), False),
+    "another interval": (RIGHT.replace("0.400", "0.500"), False),
+    "nothing": ("", False),
+}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Compare a notebook for each row of the table, in one run."""
+    folder = tmp_path_factory.mktemp("stored")
+    for number, (text, _) in enumerate(STORED.values()):
+        cell = nbformat.v4.new_code_cell(SOURCE, execution_count=1)
+        cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)]
+        book = nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": {
+            "display_name": "Python 3", "language": "python", "name": "python3"}})  # fmt: skip
+        nbformat.write(book, folder / f"book{number}.ipynb")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--nbval", str(folder), "--nbval-current-env", "-q",
+         f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval.cfg'}", "-rA", "-p", "no:cacheprovider"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_outputs_are_compared(name: str, said: str) -> None:
+    number = list(STORED).index(name)
+    lines = [line for line in said.splitlines() if f"book{number}.ipynb::Cell 0" in line]
+    assert any(line.startswith("PASSED" if STORED[name][1] else "FAILED") for line in lines), said
