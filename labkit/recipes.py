@@ -94,12 +94,15 @@ class CourseText:
         return [whole[start : start + batch] for start in range(0, len(rows), batch)]
 
     def numbers(self, words: Sequence[str]) -> list[int]:
-        """The tokens of words, of which the end of a document is the separator."""
-        separator = self.tokenizer.vocabulary.sep
-        assert separator is not None
-        ended = bool(words) and words[-1] == END
-        tokens = self.tokenizer.encode(" ".join(words[:-1] if ended else words))
-        return [*tokens, separator] if ended else tokens
+        """The tokens of words, one each; the end of a document is the separator."""
+        known = self.tokenizer.vocabulary
+        assert known.sep is not None
+        assert known.unk is not None
+        numbers = (self.tokenizer.library.token_to_id(word) for word in words)
+        return [
+            known.sep if word == END else known.unk if number is None else number
+            for word, number in zip(words, numbers, strict=True)
+        ]
 
     def floor(self, objective: str, length: int, **choices: Any) -> float | None:
         """The lowest loss on `tests(length)`, where the language is known."""

@@ -241,6 +241,10 @@ def test_the_course_text_and_a_text_of_the_readers_own(tmp_path: Path) -> None:
     assert own.world is None
     assert own.floor("next", 16) is None
     assert own.documents
+    assert own.numbers(["line", "never-read", "[UNK]", END]) == [
+        own.tokenizer["line"], own.tokenizer["[UNK]"], own.tokenizer["[UNK]"],
+        own.tokenizer.vocabulary.sep,
+    ]  # fmt: skip
     assert len(own.train) > 1_000
     _, curve = gpt(own, 3, width=16, layers=1, length=8, batch=2)
     assert len(curve.steps) == 3
