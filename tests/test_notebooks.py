@@ -1,5 +1,6 @@
 """A committed notebook has outputs that the tests compare: stripped ones would pass in silence."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from labkit.cli.notebooks import PROFILES, dumps, normalised
+from labkit.exercises import solved_cells, unsolved
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -126,3 +128,27 @@ def test_the_guard_catches_stored_widgets() -> None:
     notebook = sound()
     notebook["metadata"]["widgets"] = {}
     assert "the state of widgets is stored" in problems(notebook)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_an_exercise_hands_its_answer_to_the_check_as_it_is(path: Path) -> None:
+    """An answer that is still missing must reach the check: float(...) of it would raise before."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    for number in solved_cells({"cells": cells}):
+        tree = ast.parse(unsolved("".join(cells[number]["source"])))
+        missing = {
+            target.id
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            and node.value.value is ...
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }  # fmt: skip
+        for node in tree.body:
+            uses = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)} & missing
+            is_check = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+            if uses and not isinstance(node, ast.Assign):
+                assert is_check, f"cell {number} uses {uses} before its check"
+                answers = [arg.id for arg in node.value.args if isinstance(arg, ast.Name)]
+                assert uses <= set(answers), f"cell {number}: hand over {uses} as it is"
+                break
