@@ -8,7 +8,8 @@ import pytest
 
 from labkit import ledger
 from labkit.claims import claims
-from labkit.cli.claims import expect, store
+from labkit.cli import main
+from labkit.cli.claims import expect, measure_all, store
 from labkit.ledger import Claim, Contrast, Measured, measure, table, text_of, verdict, verdict_of
 
 
@@ -26,6 +27,10 @@ def coins(profile: str, seed: int) -> Measured | None:
 
 def nothing(profile: str, seed: int) -> Measured | None:
     return None
+
+
+def broken(profile: str, seed: int) -> Measured | None:
+    raise RuntimeError("out of ink")
 
 
 def claim(*contrasts: Contrast, id: str = "coins", experiment=coins) -> Claim:  # type: ignore[no-untyped-def]
@@ -139,6 +144,40 @@ def test_a_picture_shows_every_arm() -> None:
     [axes] = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["good", "poor"]
     assert "holds" in axes.get_title()
+
+
+def test_a_claim_that_fails_is_said_and_the_others_are_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    chosen = {"broken": claim(BETTER, id="broken", experiment=broken), "coins": claim(BETTER)}
+    [finding] = measure_all(chosen, "smoke", [0, 1], jobs=2)
+    assert finding.id == "coins"
+    assert finding.seeds == [0, 1]
+    said = capsys.readouterr().out
+    assert said.count("FAILED: RuntimeError: out of ink") == 2
+    assert said.count("coins") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["new-yrok"], "there is no claim new-yrok; did you mean new-york?"),
+        (["new-york", "--expect", "--seeds", "2"], "give --seeds 5 or more"),
+        (["new-york", "--seeds", "0"], "--seeds and --jobs are at least 1"),
+        (["new-york", "--profile", "lap"], "did you mean laptop?"),
+    ],
+)
+def test_a_mistake_on_the_command_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["claims", *words])
+    assert message in capsys.readouterr().err
+
+
+def test_the_kept_ledger_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", "--kept"]) == 0
+    assert "claims: " in capsys.readouterr().out
 
 
 # ---- the claims of the course

@@ -4,7 +4,7 @@ import datetime
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -48,8 +48,10 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit claims: --expect with {count} seeds: give --seeds 5 or more")
     folder = _folder() if args.store or args.expect else None
     seeds = [args.seed + i for i in range(count)]
-    findings = measure_all(chosen, args.profile, seeds, args.jobs)
-    for finding in findings:
+    findings = []
+    # Kept one by one: whoever stops the command keeps what is finished.
+    for finding in measure_all(chosen, args.profile, seeds, args.jobs):
+        findings.append(finding)
         if args.store and folder:
             store(finding, folder, words)
         if args.expect and folder:
@@ -60,8 +62,11 @@ def command(parser: Parser, words: Sequence[str]) -> int:
 
 def measure_all(
     chosen: Mapping[str, Any], profile: str, seeds: Sequence[int], jobs: int
-) -> list[Any]:
-    """Run each claim with each seed, some at a time; a line for each, and its error if it fails."""
+) -> Iterator[Any]:
+    """Run each claim with each seed, some at a time; each finding as soon as its seeds are done.
+
+    A line for each run, with its error if it fails: then the claim has no finding.
+    """
     from labkit import ledger
 
     os.environ.update(REPEATABLE)
@@ -81,11 +86,9 @@ def measure_all(
                 continue
             found[name][seed] = future.result()
             print(f"{name:<22} seed {seed}  {future.result()['seconds']:6.1f} s", flush=True)
-    return [
-        ledger.judged(claim, profile, seeds, [found[name][seed] for seed in seeds])
-        for name, claim in chosen.items()
-        if len(found[name]) == len(seeds)
-    ]
+            if len(found[name]) == len(seeds):
+                runs = [found[name][one] for one in seeds]
+                yield ledger.judged(chosen[name], profile, seeds, runs)
 
 
 def store(finding: Any, folder: Path, words: Sequence[str]) -> None:
