@@ -8,8 +8,6 @@ Read `remembering`, then `stretching`.
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ import torch
 from torch import Tensor
 
 from labkit.blocks import LanguageModel
+from labkit.claims.journey import SIZES, journeys
 from labkit.corpus import Batches, Streams
 from labkit.counting import products
 from labkit.heads import NextWord
@@ -25,7 +24,7 @@ from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import NextToken
 from labkit.positions import sinusoids
-from labkit.recipes import CourseText, course_text, plan, trained
+from labkit.recipes import CourseText, plan, trained
 
 SEGMENT = 16
 MEMORY = 32
@@ -33,31 +32,6 @@ RATE = 1e-2
 """Higher than the recipe's: the models are half as wide."""
 READ = 8 * SEGMENT
 """How many words of each held-out document are read."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """How large an experiment is."""
-
-    steps: int
-    words: int
-    held_out: int
-    width: int = 64
-    batch: int = 16
-
-
-SIZES = {
-    "smoke": Size(500, 100_000, 12_000),
-    "laptop": Size(1_000, 200_000, 40_000),
-    "gpu": Size(6_000, 1_000_000, 100_000, 256, 64),
-}
-
-
-@lru_cache(maxsize=2)
-def journeys(profile: str, seed: int) -> CourseText:
-    """The text of both experiments."""
-    size = SIZES[profile]
-    return course_text("journey", words=size.words, held_out=size.held_out, seed=seed)
 
 
 def transformer_xl(text: CourseText, profile: str, seed: int, memory: int) -> LanguageModel:
@@ -85,7 +59,7 @@ def documents(text: CourseText, length: int = READ) -> tuple[Tensor, list[list[s
     """Held-out documents that are long enough: separator and words as tokens, and the words."""
     separator = text.tokenizer.vocabulary.sep
     words = [one[:length] for one in text.documents if len(one) > length]
-    rows = [[separator, *text.tokenizer.encode(" ".join(one))] for one in words]
+    rows = [[separator, *text.numbers(one)] for one in words]
     return torch.tensor(rows), words
 
 

@@ -7,8 +7,7 @@ Both objectives train the same network, as in the ablation of the paper (Yang et
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,40 +16,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labkit.blocks import LanguageModel
+from labkit.claims import journey
+from labkit.claims.journey import journeys
 from labkit.heads import NextWord
 from labkit.ledger import Claim, Contrast, Measured
 from labkit.masking import before, up_to
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import MaskedToken, Objective, Permutation
-from labkit.recipes import CourseText, Curve, course_text, plan, trained
+from labkit.recipes import CourseText, Curve, plan, trained
 
 LENGTH = 32
 """Of a row: [CLS], thirty words, [SEP]."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """How large the experiment is."""
-
-    steps: int
-    words: int
-    held_out: int
-    width: int = 64
-    batch: int = 16
-
-
-SIZES = {
-    "smoke": Size(300, 100_000, 12_000),
-    "laptop": Size(1_000, 200_000, 40_000),
-    "gpu": Size(6_000, 1_000_000, 100_000, 256, 64),
-}
-
-
-@lru_cache(maxsize=2)
-def journeys(profile: str, seed: int) -> CourseText:
-    """The text that both models read."""
-    size = SIZES[profile]
-    return course_text("journey", words=size.words, held_out=size.held_out, seed=seed)
+SIZES = {**journey.SIZES, "smoke": replace(journey.SIZES["smoke"], steps=300)}
 
 
 # ---- names -------------------------------------------------------------------------------------
@@ -141,7 +120,7 @@ def curves(text: CourseText, profile: str, seed: int, rate: float) -> dict[str, 
 def framed(text: CourseText, what: Names) -> Tensor:
     """[CLS] words [SEP] of each window."""
     vocabulary = text.tokenizer.vocabulary
-    rows = [text.tokenizer.encode(" ".join(words)) for words in what.words]
+    rows = [text.numbers(words) for words in what.words]
     return torch.tensor([[vocabulary.cls, *row, vocabulary.sep] for row in rows])
 
 
