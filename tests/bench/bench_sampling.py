@@ -1,5 +1,8 @@
 """Writing 128 words with GPT-2-shaped models, against transformers' generate with equal weights.
 
+The weights are random; the last norm is widened, so that the models are as sure of the next word
+as trained ones are, and do not expect all words alike.
+
     python tests/bench/bench_sampling.py [--threads 2] [--rounds 5]
 
 Prints tokens a second of both, measured in turn in one process, and the median of their ratios;
@@ -23,6 +26,8 @@ from labkit.sampling import Sampling, beam, sample
 from labkit.weights import load
 
 VOCABULARY, NEW = 5000, 128
+SPREAD = 3.2
+"""How far the scores of the words are spread: their standard deviation."""
 HOW = Sampling(length=NEW, temperature=0.9, top_p=0.9)
 
 
@@ -34,6 +39,8 @@ def pair(width: int, layers: int) -> tuple[torch.nn.Module, GPT2LMHeadModel]:
         bos_token_id=0, eos_token_id=None,
     )  # fmt: skip
     theirs = GPT2LMHeadModel(config).eval()
+    with torch.no_grad():
+        theirs.transformer.ln_f.weight.fill_(SPREAD / config.initializer_range / width**0.5)
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         return load(folder), theirs
@@ -56,7 +63,12 @@ def compare(ours: Callable[[], object], theirs: Callable[[], object], rounds: in
 
 def writing(rounds: int) -> None:
     """Tokens a second, the best word or a drawn one, for one prompt and for sixteen."""
-    print(f"\n{NEW} new words, vocabulary {VOCABULARY}; drawn: temperature 0.9, top-p 0.9")
+    ours, _ = pair(128, 4)
+    unsure = torch.distributions.Categorical(logits=ours(torch.arange(64)[None])).entropy().mean()
+    print(
+        f"\n{NEW} new words, vocabulary {VOCABULARY}, {unsure:.1f} nats a word; drawn: "
+        "temperature 0.9, top-p 0.9"
+    )
     print(
         f"{'model':>8} {'prompts':>8} {'words':>7} {'labkit tok/s':>13} {'transformers':>13} "
         f"{'ratio':>6} {'bare products':>14}"
