@@ -32,7 +32,7 @@ from labkit.plans import Plan
 from labkit.schedules import Batches
 from labkit.tokenizers import Tokenizer
 from labkit.trainer import Trainer
-from labkit.world import END, World, load_world
+from labkit.world import END, LANGUAGES, World, load_world
 
 RECIPE: dict[str, Any] = {
     "rate": 1.2e-2,
@@ -115,12 +115,12 @@ class CourseText:
 def course_text(
     corpus: str | Path = "world", *, words: int = 300_000, held_out: int = 20_000, seed: int = 0
 ) -> CourseText:
-    """Sample a language of the course ("world", "second", "crawl", the small "journey"), or read
-    a text file of yours.
+    """Sample a language of the course ("world", "second", "crawl", or the small "village" and
+    "journey"), or read a text file of yours.
 
     Words are tokens: in a text of your own, the 8,000 most frequent ones.
     """
-    if str(corpus) in ("world", "second", "crawl", "journey"):
+    if str(corpus) in LANGUAGES:
         world = load_world(*([] if corpus == "world" else [str(corpus)]))
         train = world.sample(words=words, seed=seed, split="train")
         tests = world.sample(words=held_out, seed=seed, split="held_out")
@@ -132,8 +132,8 @@ def course_text(
     path = Path(corpus).expanduser()
     if not path.is_file() and not any(sign in str(corpus) for sign in "*?["):
         raise FileNotFoundError(
-            f"corpus is {str(corpus)!r}: give 'world', 'second', 'crawl', 'journey', or the path "
-            f"of a text file (there is none at {path.resolve()})"
+            f"corpus is {str(corpus)!r}: give {', '.join(map(repr, LANGUAGES))}, or the path of a "
+            f"text file (there is none at {path.resolve()})"
         )
     read = from_files(path)
     texts, tests_of_it = read.split(held_out=0.1)

@@ -11,6 +11,7 @@ from labkit.blocks import LanguageModel, States
 from labkit.chance import Chance
 from labkit.claims import bert, village
 from labkit.ledger import one_seed
+from labkit.recipes import course_text
 
 
 class Knows(nn.Module):
@@ -108,7 +109,7 @@ def test_pairs_of_both_questions_have_their_labels() -> None:
 
 
 def test_rows_of_sentences_are_the_sentences_of_the_text() -> None:
-    text = village.class_text("village", words=2_000)
+    text = course_text("village", words=2_000, held_out=4_000)
     rows = village.sentence_rows(text.train)
     known = village.sentences("train", 2_000)
     assert rows.size == len(known)

@@ -6,6 +6,7 @@ import torch
 
 from labkit.claims import family, village
 from labkit.ledger import one_seed
+from labkit.recipes import course_text
 
 
 def test_a_student_begins_as_every_other_layer_of_its_teacher() -> None:
@@ -43,7 +44,7 @@ def test_experiments_give_the_arms_that_their_contrasts_weigh(
 
 
 def test_static_masks_stay_and_dynamic_ones_move() -> None:
-    text = village.class_text("village", words=2_000)
+    text = course_text("village", words=2_000, held_out=4_000)
     static = family.readings(text, 8, rate=0.3, static=True, seed=1)
     dynamic = family.readings(text, 8, rate=0.3, static=False, seed=1)
     assert all(row == static[0] for row in static)

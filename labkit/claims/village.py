@@ -22,8 +22,6 @@ from labkit.filling import one_by_one
 from labkit.heads import MaskedWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.objectives import MaskedToken
-from labkit.paths import data_path
-from labkit.recipes import CourseText, course_text
 from labkit.tokenizers import Tokenizer
 from labkit.world import World, load_world
 from labkit.world.labelled import Example
@@ -37,7 +35,7 @@ RATE = 1e-2
 @cache
 def village() -> World:
     """The small language."""
-    return load_world(data_path("village"))
+    return load_world("village")
 
 
 @cache
@@ -73,16 +71,6 @@ def rows(texts: Sequence[Sequence[str]], *, batch: int = 64, seed: int = 0) -> E
 def masked(**choices: Any) -> MaskedToken:
     """BERT's objective on this language."""
     return MaskedToken(vocabulary=tokenizer().vocabulary, **choices)
-
-
-def class_text(corpus: str, *, words: int, seed: int = 0) -> CourseText:
-    """The small language ("village"), or what `recipes.course_text` knows: a file of yours."""
-    if corpus != "village":
-        return course_text(corpus, words=words, held_out=4_000, seed=seed)
-    train, tests = documents("train", words), documents("held_out", 4_000)
-    spelled = [list(document.words) for document in tests]
-    read, asked = (tokenize(from_documents(part), tokenizer()) for part in (train, tests))
-    return CourseText(tokenizer(), read, asked, spelled, village())
 
 
 def sentence_rows(tokens: Tokens, *, batch: int = 64, seed: int = 0) -> Examples:

@@ -21,8 +21,8 @@ probabilities, `floors.py`, `labelled.py` and `prompts.py` these into floors and
 
 from labkit.world.exact import World
 from labkit.world.grammar import WorldError
-from labkit.world.loading import load_world
+from labkit.world.loading import LANGUAGES, load_world
 from labkit.world.machine import END
 from labkit.world.sampling import Annotations, Document
 
-__all__ = ["END", "Annotations", "Document", "World", "WorldError", "load_world"]
+__all__ = ["END", "LANGUAGES", "Annotations", "Document", "World", "WorldError", "load_world"]

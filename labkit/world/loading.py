@@ -8,22 +8,23 @@ from labkit.world.lexicon import translate
 from labkit.world.reading import read
 
 VARIANTS = ("second", "crawl")
-SMALL = "journey"
+SMALL = ("village", "journey")
+LANGUAGES = ("world", *VARIANTS, *SMALL)
 
 
 def load_world(name: str | Path = "world") -> World:
-    """Load "world", its variants "second" (another language) and "crawl" (noisy), the small
-    "journey", or a folder of one's own.
+    """Load "world", its variants "second" (another language) and "crawl" (noisy), one of the
+    small languages "village" and "journey", or a folder of one's own.
     """
-    folder = data_path(SMALL if name == SMALL else "world")
+    folder = data_path(str(name) if name in SMALL else "world")
     if name in VARIANTS:
         extra = [folder / "variants" / f"{name}.txt"]
-    elif name in ("world", SMALL):
+    elif name in LANGUAGES:
         extra = []
     else:
         folder, extra = Path(name), []
         if not folder.is_dir():
-            known = ", ".join(("world", *VARIANTS, SMALL))
+            known = ", ".join(LANGUAGES)
             raise FileNotFoundError(f'there is no folder "{folder}": name one, or one of {known}')
     paths = [
         path
