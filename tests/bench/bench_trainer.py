@@ -216,13 +216,13 @@ class Language(NamedTuple):
 NEAR = 16
 
 
-def language(context: int, words: int = 3_000_000) -> Language:
+def language(name: str, context: int, words: int = 3_000_000) -> Language:
     """Sample a text to learn from and documents to be tested on, up to `context` words of each."""
     import numpy as np
 
     from labkit.world import load_world
 
-    world = load_world()
+    world = load_world(name)
     text = np.concatenate([d.numbers for d in world.sample(words=words, seed=1, split=None)])
     tests = [d.numbers[:context] for d in world.sample(documents=256, seed=2, split=None)]
     spelled = [[world.vocabulary[number] for number in numbers] for numbers in tests]
@@ -287,30 +287,34 @@ NANOGPT: dict[str, Any] = {
 
 def quality(seconds: float, picture: str | None = None) -> Iterator[str]:
     """The gap to the exact floor after a minute: the notebooks' recipe, and nanoGPT's in a loop."""
-    known = language(recipes.LENGTH)
-    heads = recipes.WIDTH // 32
-    ours = Size(
-        recipes.LAYERS, heads, recipes.WIDTH, recipes.LENGTH, recipes.BATCH, known.vocabulary
-    )
-    theirs = Size(3, 4, 128, 128, 16, known.vocabulary)
-    yield f"{known.vocabulary} words, floor {known.floor:.4f} nats, {seconds:.0f} s each"
-    yield ""
-    yield "| recipe | model | steps | seconds | held-out loss | above the floor |"
-    yield "|---|---|---|---|---|---|"
-    runs = [
-        minute("labkit", True, ours, known, seconds),
-        minute("nanoGPT's recipe", False, theirs, known, seconds),
-    ]
-    for run in runs:
-        yield (
-            f"| {run.name} | {run.size} | {len(run.times):,} | {run.times[-1]:.0f} "
-            f"| {run.loss:.4f} | {run.loss - known.floor:.4f} |"
+    found = []
+    for name in ("world", "village"):
+        known = language(name, recipes.LENGTH)
+        sizes = (
+            (recipes.LAYERS, recipes.WIDTH // 32, recipes.WIDTH, recipes.LENGTH, recipes.BATCH),
+            (3, 4, 128, 128, 16),
         )
-    yield ""
-    yield from what_remains(runs, known)
+        ours, theirs = (Size(*each, known.vocabulary) for each in sizes)
+        yield f"{name}: {known.vocabulary} words, floor {known.floor:.4f} nats, {seconds:.0f} s each"
+        yield ""
+        yield "| recipe | model | steps | seconds | held-out loss | above the floor |"
+        yield "|---|---|---|---|---|---|"
+        runs = [
+            minute("labkit", True, ours, known, seconds),
+            minute("nanoGPT's recipe", False, theirs, known, seconds),
+        ]
+        for run in runs:
+            yield (
+                f"| {run.name} | {run.size} | {len(run.times):,} | {run.times[-1]:.0f} "
+                f"| {run.loss:.4f} | {run.loss - known.floor:.4f} |"
+            )
+        yield ""
+        yield from what_remains(runs, known)
+        yield ""
+        found.append((name, runs, known.floor))
     if picture is not None:
-        draw(runs, known.floor, picture)
-        yield f"\ndrawn: {picture}"
+        draw(found, picture)
+        yield f"drawn: {picture}"
 
 
 @torch.no_grad()
@@ -346,27 +350,27 @@ def what_remains(runs: Sequence[Minute], known: Language) -> Iterator[str]:
         yield f"| {name} | {these.double().mean():.1%} | {floor:.3f} | {' | '.join(cells)} |"
 
 
-def draw(runs: Sequence[Minute], floor: float, path: str) -> None:
-    """The losses on the way, at the end those on held-out documents, and the floor."""
+def draw(found: Sequence[tuple[str, Sequence[Minute], float]], path: str) -> None:
+    """For each language the losses on the way, at the end those on held-out text, and the floor."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7.2, 3.6), dpi=120)
-    for run, color in zip(runs, ("#0b5394", "#888888"), strict=True):
-        each = max(1, len(run.losses) // 100)
-        ends = range(each, len(run.losses) + 1, each)
-        means = [statistics.mean(run.losses[end - each : end]) for end in ends]
-        axes.plot([run.times[end - 1] for end in ends], means, color=color, label=run.name)
-        axes.plot([run.times[-1]], [run.loss], "o", color=color)
-        axes.annotate(
-            f"{run.loss:.2f}", (run.times[-1], run.loss), (6, 2), textcoords="offset points"
-        )
-    axes.axhline(floor, color="#990000", linestyle="--", label=f"floor {floor:.2f}")
-    axes.set(xlabel="seconds", ylabel="loss (nats a word)", ylim=(0, 4))
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+    figure, columns = pyplot.subplots(1, len(found), figsize=(9, 3.6), dpi=120, sharey=True)
+    for axes, (name, runs, floor) in zip(columns, found, strict=True):
+        for run, color in zip(runs, ("#0b5394", "#777777"), strict=True):
+            each = max(1, len(run.losses) // 100)
+            ends = range(each, len(run.losses) + 1, each)
+            means = [statistics.mean(run.losses[end - each : end]) for end in ends]
+            label = f"{run.name}: {run.loss:.2f}"
+            axes.plot([run.times[end - 1] for end in ends], means, color=color, label=label)
+            axes.plot([run.times[-1]], [run.loss], "o", color=color)
+        axes.axhline(floor, color="#990000", linestyle="--", label=f"floor: {floor:.2f}")
+        axes.set(title=f"the {name}", xlabel="seconds", ylim=(0, 4))
+        axes.legend(frameon=False, title="on held-out text", loc="upper right")
+        axes.spines[["top", "right"]].set_visible(False)
+    columns[0].set_ylabel("loss (nats a word)")
     figure.tight_layout()
     figure.savefig(path)
     pyplot.close(figure)
