@@ -72,12 +72,14 @@ class LaidOut(Batches):
         """The rows of some steps, and where those of each step begin and end."""
         steps = range(block * self._together, (block + 1) * self._together)
         examples = [self._examples(step) for step in steps]
+        # Of small batches there are many: what they have in common is made once.
+        all_rows = torch.arange(self.batch)
+        sizes = [some.shape[0] for some in examples]
         chances = [
-            Chance(self.seed, step, torch.arange(len(some)))
-            for step, some in zip(steps, examples, strict=True)
+            Chance(self.seed, step, all_rows if size == self.batch else all_rows[:size])
+            for step, size in zip(steps, sizes, strict=True)
         ]
-        edges = [0, *accumulate(map(len, examples))]
-        return self.lay_out(torch.cat(examples), chances), edges
+        return self.lay_out(torch.cat(examples), chances), [0, *accumulate(sizes)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,14 +77,12 @@ class Rows:
     def batch(self, start: int, end: int) -> Batch:
         """The rows from start to end, as wide as the longest of them."""
         width = max(1, int(self.ends[start:end].max()))
-        parts = {name: known[start:end, :width] for name, known in self.by_place.items()}
-        parts |= {name: known[start:end] for name, known in self.by_row.items()}
         # numpy slices and copies in a third of torch's time.
-        return Batch(
-            rows=torch.arange(end - start),
-            fresh=torch.ones(end - start, dtype=torch.bool),
-            **{name: torch.from_numpy(part.copy()) for name, part in parts.items()},
-        )
+        parts = {name: known[start:end, :width].copy() for name, known in self.by_place.items()}
+        parts |= {name: known[start:end].copy() for name, known in self.by_row.items()}
+        parts["rows"] = np.arange(end - start)
+        parts["fresh"] = np.ones(end - start, dtype=np.bool_)
+        return Batch(**{name: torch.from_numpy(part) for name, part in parts.items()})
 
 
 def lay_out(
