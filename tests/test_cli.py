@@ -23,9 +23,10 @@ from labkit.cli.notebooks import (
     joined,
     normalised,
     static,
-    title,
 )
 from labkit.cli.parameters import ParameterError, checked, kind_of, value
+from labkit.cli.results import END_MARK, START_MARK, index_of, title, write_table
+from labkit.running import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -189,6 +190,31 @@ def test_parameters_reach_the_notebook_and_the_folder_is_made(tmp_path: Path) ->
     last = json.loads(output.read_text())["cells"][-1]
     assert "".join(last["outputs"][0]["data"]["text/plain"]) == "(7, 0.25, 'gpu')"
     assert title(notebook) == "The title of it"
+
+
+def test_results_are_found_from_an_index_and_in_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook = small_notebook(tmp_path, "1")
+    runs = [Run("small", 1.2, 3 * 2**20, None), Run("small", 9.0, 2**20, "a | b")]
+    outputs = [tmp_path / "small-smoke.ipynb", tmp_path / "small-laptop.ipynb"]
+    (tmp_path / "small-smoke.records.json").write_text('{"loss": 0.123456, "seen": "holds"}')
+    lines = index_of(outputs, runs).splitlines()
+    assert lines[-2:] == [
+        "| [small-smoke](small-smoke.ipynb) | 1 s | 3 MB | loss 0.1235; seen holds |",
+        r"| [small-laptop](small-laptop.ipynb) | 9 s | 1 MB | **failed**: a \| b |",
+    ]
+    (tmp_path / "README.md").write_text(f"before\n{START_MARK}\nold\n{END_MARK}\nafter\n")
+    monkeypatch.setattr("labkit.cli.results.checkout", lambda: tmp_path)
+    write_table([notebook], {"smoke": runs[:1], "laptop": runs[1:]}, jobs=2)
+    said = (tmp_path / "README.md").read_text()
+    assert (
+        "| [`small`](notebooks/small.ipynb) | The title of it | 1 s | 3 MB | 9 s | 1 MB |" in said
+    )
+    assert "`python -m labkit course --jobs 2 --table`" in said
+    assert "old" not in said
+    assert said.startswith("before")
+    assert said.endswith("after\n")
 
 
 def test_a_cell_that_fails_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:

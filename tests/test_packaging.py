@@ -8,6 +8,7 @@ import sysconfig
 import tomllib
 from pathlib import Path
 
+import nbformat
 import pytest
 import yaml
 
@@ -61,6 +62,44 @@ def test_the_wheel_runs_from_an_empty_folder(installed: Path, tmp_path: Path) ->
     said = run(installed, "-m", "labkit", "doctor", cwd=tmp_path)
     assert "an installed package" in said
     assert "[cluster]" in said
+
+
+def text_of(notebook: Path) -> list[str]:
+    """What the cells of a notebook that ran printed, without what is measured."""
+    cells = nbformat.read(notebook, as_version=4).cells
+    compared = [c for c in cells if "nbval-ignore-output" not in c.metadata.get("tags", [])]
+    printed = [
+        "".join(out.text for out in cell.get("outputs", []) if out.get("name") == "stdout")
+        for cell in compared
+    ]
+    return [re.sub("⟨.*?⟩", "", text) for text in printed]
+
+
+def test_notebooks_run_alone_side_by_side_and_twice(installed: Path, tmp_path: Path) -> None:
+    """As on Colab: the package is installed, and the notebook is all there is in the folder."""
+    names = ("00_start_here", "11_claims")
+    for name in names:
+        (tmp_path / f"{name}.ipynb").write_bytes(
+            (ROOT / "notebooks" / f"{name}.ipynb").read_bytes()
+        )
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    env = {**kept, "LABKIT_CACHE": str(tmp_path / "cache")}
+    said = []
+    for turn in range(2):
+        outputs = [tmp_path / f"{name}-{turn}.ipynb" for name in names]
+        running = [
+            subprocess.Popen(
+                [installed, "-m", "papermill", f"{name}.ipynb", output, "--log-level", "ERROR"],
+                cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )
+            for name, output in zip(names, outputs, strict=True)
+        ]  # fmt: skip
+        for process in running:
+            printed, _ = process.communicate(timeout=300)
+            assert process.returncode == 0, printed
+        said.append([text_of(output) for output in outputs])
+    assert said[0] == said[1]
+    assert any(said[0][0])
 
 
 def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:

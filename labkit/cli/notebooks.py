@@ -1,20 +1,19 @@
 """Run notebooks: one with parameters of your own, all of them, or to store their outputs."""
 
-import datetime
 import functools
 import json
 import os
-import platform
-import re
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from labkit.cli.parameters import ParameterError, checked, known
 from labkit.cli.parser import Parser, fail, nearest
+from labkit.cli.results import index_of, write_table
 from labkit.exercises import proving, solved_cells, students_version
 from labkit.paths import checkout
 from labkit.running import Run, execute, write_text
@@ -26,7 +25,6 @@ TIMEOUT = {"smoke": 300, "laptop": 1800, "gpu": 24 * 3600}
 # order (two processes of one thread are faster than one of two besides), and without the hub.
 REPEATABLE = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 KEPT_CELL_METADATA = ("tags", "jupyter", "slideshow", "editable", "deletable")
-START_MARK, END_MARK = "<!-- notebooks: begin -->", "<!-- notebooks: end -->"
 
 
 def run(parser: Parser, words: Sequence[str]) -> int:
@@ -57,7 +55,11 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     """Run every notebook and, when asked, write the measured table into the README."""
     add_parameters(parser)
     parser.add_argument("--jobs", type=int, default=1, help="notebooks at the same time [1]")
-    parser.add_argument("--table", action="store_true", help="write the table in README.md")
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="write the table in README.md: of smoke and laptop, if no profile is named",
+    )
     parser.add_argument("--output", type=Path, default=Path("runs"), help="folder [runs]")
     parser.add_argument("--where-known", nargs=2, action="append", default=[],
                         metavar=("NAME", "VALUE"),
@@ -68,29 +70,49 @@ def course(parser: Parser, words: Sequence[str]) -> int:
         help="also try each exercise without its solution: it has to fail",
     )
     args = parser.parse_args(words)
-    args.profile = args.profile or "laptop"
     books = every_notebook()
-    asked = [parameters_or_fail(book, args, args.where_known) for book in books]
-    if args.unsolved:
-        books = [to_prove(book, args.output) for book in books]
-    outputs = [args.output / f"{book.stem}-{args.profile}.ipynb" for book in books]
-    one = functools.partial(execute, timeout=TIMEOUT[args.profile])
-    if args.table:  # what was trained before must not make the measured times shorter
-        empty = tempfile.TemporaryDirectory(prefix="labkit-cache-")
-        os.environ["LABKIT_CACHE"] = empty.name
-    # A process for each notebook, so that the memory that is measured is the notebook's own.
-    results = []
-    with ProcessPoolExecutor(args.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
-        for result in pool.map(one, books, outputs, asked):
-            state = f"FAILED: {result.error}" if result.error else "ok"
-            print(f"{result.notebook:<28} {result.seconds:6.1f} s "
-                  f"{result.peak_bytes / 2**20:6,.0f} MB  {state}", flush=True)  # fmt: skip
-            results.append(result)
-    failed = sum(result.error is not None for result in results)
-    print(f"{len(results) - failed} notebooks ran, {failed} failed")
+    profiles = [args.profile] if args.profile else ["smoke", "laptop"] if args.table else ["laptop"]
+    measured, failed, ran = {}, 0, list[Path]()
+    for args.profile in profiles:
+        asked = [parameters_or_fail(book, args, args.where_known) for book in books]
+        chosen = [to_prove(book, args.output) for book in books] if args.unsolved else books
+        outputs = [args.output / f"{book.stem}-{args.profile}.ipynb" for book in books]
+        ran += outputs
+        results = run_all(chosen, outputs, asked, args.profile, args.jobs, afresh=args.table)
+        measured[args.profile] = results
+        failed += sum(result.error is not None for result in results)
+    index = args.output / "index.md"
+    write_text(index, index_of(ran, [run for runs in measured.values() for run in runs]))
+    print(f"{len(ran) - failed} notebooks ran, {failed} failed; what they found: {index}")
     if args.table and not failed:
-        write_table(books, results, args.profile, args.jobs)
+        write_table(books, measured, args.jobs)
     return 1 if failed else 0
+
+
+def run_all(
+    books: Sequence[Path],
+    outputs: Sequence[Path],
+    parameters: Sequence[dict[str, object]],
+    profile: str,
+    jobs: int,
+    *,
+    afresh: bool,
+) -> list[Run]:
+    """Run notebooks side by side, a line for each; afresh: from an empty cache."""
+    one = functools.partial(execute, timeout=TIMEOUT[profile])
+    empty = tempfile.TemporaryDirectory(prefix="labkit-cache-") if afresh else nullcontext()
+    results = []
+    with empty as cache:
+        if cache:  # what was trained before must not make the measured times shorter
+            os.environ["LABKIT_CACHE"] = cache
+        # A process for each notebook, so that the memory that is measured is the notebook's own.
+        with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+            for result in pool.map(one, books, outputs, parameters):
+                state = f"FAILED: {result.error}" if result.error else "ok"
+                print(f"{result.notebook:<28} {result.seconds:6.1f} s "
+                      f"{result.peak_bytes / 2**20:6,.0f} MB  {state}", flush=True)  # fmt: skip
+                results.append(result)
+    return results
 
 
 def notebooks(parser: Parser, words: Sequence[str]) -> int:
@@ -234,39 +256,3 @@ def dumps(notebook: Any) -> str:
     import nbformat
 
     return nbformat.writes(nbformat.from_dict(notebook), version=4).rstrip("\n") + "\n"
-
-
-def write_table(books: Sequence[Path], results: Sequence[Run], profile: str, jobs: int) -> None:
-    """Write the measured table between the two marks of the README."""
-    import psutil
-    import torch
-
-    root = checkout()
-    assert root is not None
-    today = datetime.date.today().isoformat()
-    memory = psutil.virtual_memory().total / 2**30
-    lines = [
-        f"Measured by `python -m labkit course --profile {profile} --jobs {jobs} --table` on "
-        f"{today}, with nothing in the cache: {os.cpu_count()} cores, "
-        f"{memory:.0f} GB, Python {platform.python_version()}, torch {torch.__version__}.",
-        "",
-        "| notebook | | time | memory |",
-        "|---|---|---:|---:|",
-    ]
-    for book, result in zip(books, results, strict=True):
-        lines.append(
-            f"| [`{book.stem}`](notebooks/{book.name}) | {title(book)} | {result.seconds:.0f} s "
-            f"| {result.peak_bytes / 2**20:,.0f} MB |"
-        )
-    readme = root / "README.md"
-    pattern = re.compile(f"{START_MARK}.*?{END_MARK}", re.DOTALL)
-    table = "\n".join([START_MARK, *lines, END_MARK])
-    write_text(readme, pattern.sub(lambda _: table, readme.read_text(encoding="utf-8")))
-
-
-def title(notebook: Path) -> str:
-    """Return the first heading of a notebook."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    found = re.search(r"^# (.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else notebook.stem

@@ -295,7 +295,8 @@ def quality(seconds: float, picture: str | None = None) -> Iterator[str]:
             (3, 4, 128, 128, 16),
         )
         ours, theirs = (Size(*each, known.vocabulary) for each in sizes)
-        yield f"{name}: {known.vocabulary} words, floor {known.floor:.4f} nats, {seconds:.0f} s each"
+        floor = f"floor {known.floor:.4f} nats"
+        yield f"{name}: {known.vocabulary} words, {floor}, {seconds:.0f} s each"
         yield ""
         yield "| recipe | model | steps | seconds | held-out loss | above the floor |"
         yield "|---|---|---|---|---|---|"
