@@ -387,6 +387,6 @@ def picture(finding: Finding) -> "Figure":
     axes.spines[["top", "right"]].set_visible(False)
     if any(arm.best is not None for arm in finding.arms.values()):
         handles, labels = axes.get_legend_handles_labels()
-        axes.legend(handles[:1], labels[:1], loc="best", fontsize=8)
+        figure.legend(handles[:1], labels[:1], loc="outside lower right", fontsize=8)
     pyplot.close(figure)
     return figure

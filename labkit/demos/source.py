@@ -35,7 +35,7 @@ class Source(NamedTuple):
             f'<div class="labkit-source tex2jax_ignore mathjax_ignore">'
             f"<div><small>{safe(self.title)}</small></div>"
             f'<pre tabindex="0" aria-label="{safe(self.title)}" style="{PANEL}">'
-            f"<code>{coloured(self.code)}</code></pre></div>"
+            f'<code style="background:none">{coloured(self.code)}</code></pre></div>'
         )
 
     def __repr__(self) -> str:
