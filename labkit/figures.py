@@ -1,5 +1,6 @@
-"""Figures that the course draws: tables, schedules, reach, losses."""
+"""Figures that the course draws: tables, schedules, reach, losses, findings."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from labkit.schedules import slanted_triangle
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from labkit.ledger import Finding
     from labkit.scaling import Fit
     from labkit.scaling_runs import Point
 
@@ -144,3 +146,56 @@ def losses_by_place(lines: Mapping[str, Sequence[float]]) -> "Figure":
     axes.spines[["top", "right"]].set_visible(False)
     pyplot.close(figure)
     return figure
+
+
+def figure_of(value: float) -> str:
+    """Write a figure with the digits that a reader wants."""
+    if value == 0 or 0.01 <= abs(value) < 100:
+        return f"{value:.3f}"
+    return f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def arms_of(finding: "Finding") -> "Figure":
+    """What was found: each arm with its interval and what is possible, a panel for each unit."""
+    from matplotlib import pyplot
+
+    panels: dict[str, list[str]] = {}
+    for name in finding.arms:
+        panels.setdefault(unit_of(name, finding.unit), []).append(name)
+    counts = [len(names) for names in panels.values()]
+    figure = pyplot.figure(
+        figsize=(7, 0.34 * sum(counts) + 0.7 * len(counts) + 0.5), layout="constrained"
+    )
+    columns = figure.subplots(len(counts), height_ratios=counts, squeeze=False)[:, 0]
+    for axes, (unit, names) in zip(columns, panels.items(), strict=True):
+        for place, name in enumerate(names):
+            arm = finding.arms[name]
+            axes.plot([arm.low, arm.high], [place, place], color="tab:blue", linewidth=2)
+            axes.plot(arm.by_seed, [place] * len(arm.by_seed), "|", color="tab:blue", markersize=8)
+            axes.plot([arm.mean], [place], "o", color="tab:blue")
+            axes.annotate(
+                figure_of(arm.mean), (arm.mean, place), (0, 6), textcoords="offset points",
+                ha="center", fontsize=8,
+            )  # fmt: skip
+            if arm.best is not None:
+                axes.plot([arm.best], [place], "k|", markersize=16, label="possible")
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.4, -0.7)
+        axes.set_xlabel(f"{unit}, with 95 % intervals")
+        axes.margins(x=0.1)
+        axes.spines[["top", "right"]].set_visible(False)
+    columns[0].set_title(f"{finding.id}: {finding.verdict}", fontsize=10)
+    labelled = [axes.get_legend_handles_labels() for axes in columns]
+    if handles := [found for found, _ in labelled if found]:
+        figure.legend(handles[0][:1], ["possible"], loc="outside lower right", fontsize=8)
+    pyplot.close(figure)
+    return figure
+
+
+def unit_of(arm: str, units: str) -> str:
+    """Of units such as "nats a word (loss), accuracy (senses)" the one that an arm speaks of."""
+    hinted = re.findall(r"([^,(]+?) \(([^)]+)\)", units)
+    for unit, hint in hinted:
+        if hint in arm:
+            return unit.strip()
+    return re.sub(r"[^,(]+ \([^)]+\)", "", units).strip(" ,") if hinted else units

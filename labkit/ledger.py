@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from labkit import cache
+from labkit.figures import arms_of, figure_of
 from labkit.paths import data_path
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Finding:
 
     def draw(self) -> "Figure":
         """Return the arms with their intervals, beside what is possible."""
-        return picture(self)
+        return arms_of(self)
 
 
 # ---- measuring
@@ -308,13 +309,6 @@ def _rounded(value: Any) -> Any:
 # ---- how it looks
 
 
-def figure_of(value: float) -> str:
-    """Write a figure with the digits that a reader wants."""
-    if value == 0 or 0.01 <= abs(value) < 100:
-        return f"{value:.3f}"
-    return f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
-
-
 def inside(value: float, low: float, high: float, unit: str = "") -> str:
     """Write a measured figure beside the interval in which it must fall.
 
@@ -360,33 +354,3 @@ def table(findings: Sequence[Finding]) -> str:
     verdicts = [finding.verdict for finding in findings]
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in sorted(set(verdicts)))
     return "\n".join([*lines, f"{len(findings)} claims: {counts or 'none'}"])
-
-
-def picture(finding: Finding) -> "Figure":
-    """Draw the arms with their intervals and, where it is known, what is possible."""
-    from matplotlib import pyplot
-
-    names = list(finding.arms)
-    figure = pyplot.figure(figsize=(7, 0.34 * len(names) + 1.2), layout="constrained")
-    axes = figure.add_subplot()
-    for place, name in enumerate(names):
-        arm = finding.arms[name]
-        axes.plot([arm.low, arm.high], [place, place], color="tab:blue", linewidth=2)
-        axes.plot(arm.by_seed, [place] * len(arm.by_seed), "|", color="tab:blue", markersize=8)
-        axes.plot([arm.mean], [place], "o", color="tab:blue")
-        axes.annotate(
-            figure_of(arm.mean), (arm.mean, place), (0, 6), textcoords="offset points", ha="center",
-            fontsize=8,
-        )  # fmt: skip
-        if arm.best is not None:
-            axes.plot([arm.best], [place], "k|", markersize=16, label="possible")
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.4, -0.7)
-    axes.set_xlabel(f"{finding.unit}, with 95 % intervals")
-    axes.set_title(f"{finding.id}: {finding.verdict}", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    if any(arm.best is not None for arm in finding.arms.values()):
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles[:1], labels[:1], loc="outside lower right", fontsize=8)
-    pyplot.close(figure)
-    return figure

@@ -1,6 +1,7 @@
 """A verdict is right when the truth is known, and intervals hold what they should as often."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from labkit import ledger
 from labkit.claims import claims
 from labkit.cli import main
 from labkit.cli.claims import expect, measure_all, store
+from labkit.figures import unit_of
 from labkit.ledger import Claim, Contrast, Measured, measure, table, text_of, verdict, verdict_of
 
 
@@ -144,6 +146,17 @@ def test_a_picture_shows_every_arm() -> None:
     [axes] = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["good", "poor"]
     assert "holds" in axes.get_title()
+
+
+def test_figures_of_different_units_have_a_panel_each() -> None:
+    units = "nats a word (loss), accuracy (senses), times"
+    arms = {"a: loss": "nats a word", "a: senses right": "accuracy", "parameters": "times"}
+    assert {arm: unit_of(arm, units) for arm in arms} == arms
+    assert unit_of("late, transferred", "nats a word, mean of documents") == (
+        "nats a word, mean of documents"
+    )
+    figure = measure(replace(claim(BETTER), unit="share, times (poor)"), "smoke").draw()
+    assert [axes.get_xlabel().split(", with")[0] for axes in figure.axes] == ["share", "times"]
 
 
 def test_a_claim_that_fails_is_said_and_the_others_are_kept(

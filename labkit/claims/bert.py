@@ -106,7 +106,7 @@ EIGHTY_TEN_TEN = Claim(
     "80/10/10 narrows the gap between training with [MASK] and use without it.",
     "Devlin et al. 2019, section 3.1 and appendix C.2; lectures, files 000 and 002",
     "06_bert",
-    "nats a word (loss) or accuracy (senses)",
+    "nats a word (loss), accuracy (senses)",
     eighty_ten_ten,
     (
         Contrast(

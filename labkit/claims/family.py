@@ -103,7 +103,7 @@ DYNAMIC_MASKS = Claim(
     "New masks at every reading (dynamic) are at least as good as the same ones (static).",
     "Liu et al. 2019, section 4.1, Table 1; lectures, files 002 and 003",
     "07_bert_family",
-    "nats a word (loss) or accuracy (senses)",
+    "nats a word (loss), accuracy (senses)",
     dynamic_masks,
     (
         Contrast("loss, static - dynamic", {"static: loss": 1, "dynamic: loss": -1}),
@@ -145,7 +145,7 @@ ALBERT = Claim(
     "ALBERT-large has about 18 times fewer parameters than BERT-large; sharing costs some quality.",
     "Lan et al. 2020, sections 3.1, 4.4 and 4.5, Tables 1, 3 and 4; lectures, file 003",
     "07_bert_family",
-    "times fewer (parameters), or nats a word (loss)",
+    "times fewer (parameters), nats a word (loss)",
     albert,
     (
         Contrast(
@@ -231,7 +231,7 @@ DISTILLATION = Claim(
     "A student half as deep is 40 % smaller, 60 % faster and 97 % as good as its teacher.",
     "Sanh et al. 2019, abstract and Tables 1 and 3; lectures, file 003",
     "07_bert_family",
-    "ratio (published sizes), accuracy (senses), nats a word (loss)",
+    "ratio (published), accuracy (senses), nats a word (loss)",
     distillation,
     (
         Contrast(

@@ -185,7 +185,7 @@ HALF_PRECISION = Claim(
     "help.",
     "Micikevicius et al. 2018, section 3.2; the lecture on GPT, “Tricks of the trade”",
     NOTEBOOK,
-    "zero: share of the gradients that are exactly zero; loss: nats a word",
+    "share of the gradients that are exactly zero (zero), nats a word (loss)",
     half_precision,
     (
         Contrast(

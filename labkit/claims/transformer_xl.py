@@ -196,7 +196,7 @@ LONG_MEMORY = Claim(
     says="memory reaches beyond the segment, and evaluation is hundreds of times faster",
     where="lecture 003; Dai et al. 2019, sections 3.2 and 4.5",
     notebook="08_transformer_xl",
-    unit="nats a word",
+    unit="nats a word, powers of ten (speed)",
     experiment=remembering,
     contrasts=(
         Contrast("what memory gains", {"no memory": 1, f"memory of {MEMORY}": -1}),

@@ -18,7 +18,8 @@ from labkit.demos.drawing import (
     short,
     table,
 )
-from labkit.ledger import Arm, Finding, figure_of, rows
+from labkit.figures import figure_of
+from labkit.ledger import Arm, Finding, rows
 
 ALL = "all"
 WIDTH, LABEL, LINE = 640, 210, 32
