@@ -99,6 +99,7 @@ def seconds_by_length(lengths: Sequence[int], seconds: Mapping[str, Sequence[flo
     axes.set(ylabel="microseconds a word", title="Forwards and backwards, on this machine")
     axes.minorticks_off()
     axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.legend(fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     pyplot.close(figure)

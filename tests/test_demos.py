@@ -1,7 +1,9 @@
 """Demos: what they show is what the objectives, the models and the language say, as text."""
 
 import re
+from base64 import b64decode
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -43,7 +45,7 @@ from labkit.demos import (
 )  # fmt: skip
 from labkit.demos.attention import order_of as order_of_text
 from labkit.demos.attention import weights
-from labkit.demos.drawing import COLOURS, Chip, Share, chips, clean, page, table
+from labkit.demos.drawing import COLOURS, Chip, Share, as_images, chips, clean, page, table
 from labkit.demos.masking import OBJECTIVES, PAIRS
 from labkit.demos.masks import asked_by_epoch
 from labkit.demos.reach import heard
@@ -410,9 +412,25 @@ def test_a_text_longer_than_the_model_is_cut_and_says_so(tokenizer: Tokenizer) -
 def follows(demo: Demo) -> None:
     """Live and static, a demo shows the same."""
     bundle = demo._repr_mimebundle_()
-    assert bundle["text/html"] == demo.picture.value == demo.shown.html
+    assert demo.picture.value == demo.shown.html
+    assert bundle["text/html"] == as_images(demo.shown.html)
     assert bundle["text/plain"] == demo.shown.text
     assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+@pytest.mark.parametrize("text", [TEXT, HOSTILE["script"], HOSTILE["right to left"]])
+def test_what_is_stored_shows_its_drawing_where_no_svg_is_allowed(text: str) -> None:
+    demo = orders_demo(text[:60])
+    html = demo._repr_mimebundle_()["text/html"]
+    drawings = re.findall("<svg .*?</svg>", demo.shown.html, flags=re.DOTALL)
+    images = re.findall('<img alt="([^"]*)" [^>]*base64,([^"]*)">', html)
+    assert drawings
+    assert "<svg" not in html
+    for drawing, (said, data) in zip(drawings, images, strict=True):
+        assert f'aria-label="{said}"' in drawing
+        root = ElementTree.fromstring(b64decode(data).decode())
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "".join(root.itertext()).split() == "".join(Page(drawing).words).split()
 
 
 def test_moving_a_control_draws_what_the_pure_function_says(tokenizer: Tokenizer) -> None:

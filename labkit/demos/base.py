@@ -9,7 +9,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from labkit.demos.drawing import View, page, problem
+from labkit.demos.drawing import View, as_images, page, problem
 
 
 class Demo(widgets.VBox):
@@ -74,7 +74,8 @@ class Demo(widgets.VBox):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         live = super()._repr_mimebundle_(**kwargs) or {}
-        return {**live, "text/html": self.shown.html, "text/plain": self.shown.text}
+        still = as_images(self.shown.html)
+        return {**live, "text/html": still, "text/plain": self.shown.text}
 
 
 def _button(label: str, act: Callable[[], None]) -> widgets.Button:

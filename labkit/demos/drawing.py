@@ -5,7 +5,9 @@ read aloud, says what the picture shows.  Every word of a text is escaped here a
 Colours come in pairs of background and text, readable in any theme, and always beside a word.
 """
 
+import re
 import unicodedata
+from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
@@ -75,6 +77,28 @@ def safe(text: str) -> str:
 def short(text: str) -> str:
     """A label that cannot push everything else out of the picture."""
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+
+
+# ---- what is stored ----------------------------------------------------------------------------
+
+
+def as_images(html: str) -> str:
+    """The page with its drawings as images.
+
+    JupyterLab shows no SVG of a notebook that was not run yet: only the labels would be left.
+    """
+    return re.sub("<svg .*?</svg>", _image, html, flags=re.DOTALL)
+
+
+def _image(found: re.Match[str]) -> str:
+    drawing = found[0].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    said = re.search('aria-label="([^"]*)"', drawing)
+    data = b64encode(drawing.encode()).decode()
+    # An image does not know the colours of the page: black on white, like all figures.
+    return (
+        f'<img alt="{said[1] if said else ""}" style="background:#ffffff" '
+        f'src="data:image/svg+xml;base64,{data}">'
+    )
 
 
 # ---- pieces ------------------------------------------------------------------------------------
