@@ -44,7 +44,7 @@ def nucleus(logits_BV: Tensor, p: float) -> Tensor:
         raise ValueError(f"top_p is {p}: it is a share of the probability, give 0 to 1")
     if p == 1:
         return logits_BV
-    # A few hundred words nearly always hold p; only where they do not, all are sorted.
+    # So many of the best nearly always hold p; only where they do not, all are sorted.
     least_B1, more_B = last_of_nucleus(logits_BV, p, FEW)
     if bool(more_B.any()):
         least_B1[more_B] = last_of_nucleus(logits_BV[more_B], p, logits_BV.shape[-1])[0]

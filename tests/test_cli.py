@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
-import nbformat.sign
 import pytest
 
 from labkit.cli import COMMANDS, main, suite
-from labkit.cli.lab import trust
 from labkit.cli.notebooks import (
     execute,
     find,
@@ -192,18 +190,6 @@ def test_parameters_reach_the_notebook_and_the_folder_is_made(tmp_path: Path) ->
     last = json.loads(output.read_text())["cells"][-1]
     assert "".join(last["outputs"][0]["data"]["text/plain"]) == "(7, 0.25, 'gpu')"
     assert title(notebook) == "The title of it"
-
-
-def test_the_notebooks_that_are_opened_are_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
-    (tmp_path / "notebooks").mkdir()
-    path = small_notebook(tmp_path / "notebooks", "1")
-    notebook = nbformat.read(path, as_version=4)
-    assert not nbformat.sign.NotebookNotary().check_signature(notebook)
-    trust(sys.executable, tmp_path)
-    assert nbformat.sign.NotebookNotary().check_signature(notebook)
 
 
 def test_results_are_found_from_an_index_and_in_the_table(

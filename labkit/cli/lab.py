@@ -1,7 +1,6 @@
 """Open the course in JupyterLab, on this machine alone."""
 
 import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,19 +17,10 @@ def lab(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--no-browser", action="store_true", help="print the address only")
     parser.add_argument("--here", action="store_true", help="use this Python, not .venv (conda)")
     args = parser.parse_args(words)
-    root = checkout() or Path.cwd()
-    command = [ready_python(args.here), *server(root, args.port)]
+    command = [ready_python(args.here), *server(checkout() or Path.cwd(), args.port)]
     if args.no_browser:
         command.append("--no-browser")
-    trust(command[0], root)
     return become(command)
-
-
-def trust(python: str, root: Path) -> None:
-    """Sign the course's own notebooks, of which JupyterLab would hide pictures until they run."""
-    books = sorted(map(str, (root / "notebooks").glob("*.ipynb")))
-    if books:  # Without a signature the course opens all the same.
-        subprocess.run([python, "-m", "jupyter", "trust", *books], capture_output=True, check=False)
 
 
 def server(root: Path, port: int) -> list[str]:
