@@ -20,9 +20,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from labkit.paths import PACKAGE, code_version
+
+if TYPE_CHECKING:
+    from psutil import Process
 
 # Where the notebook that runs writes what it records: `labkit.sweeps.record` reads this name.
 RECORD = "LABKIT_RECORD"
@@ -72,7 +75,7 @@ def execute(
 
 
 @contextlib.contextmanager
-def peak_of_children(every: float = 0.1) -> Iterator[list[int]]:
+def peak_of_children(every: float = 0.2) -> Iterator[list[int]]:
     """Give a list whose last number will be the most memory that the child processes held."""
     import psutil
 
@@ -83,7 +86,7 @@ def peak_of_children(every: float = 0.1) -> Iterator[list[int]]:
             total = 0
             for child in me.children(recursive=True):
                 with contextlib.suppress(psutil.Error):
-                    total += child.memory_info().rss
+                    total += held_by(child)
             peak.append(max(peak.pop(), total))
 
     thread = threading.Thread(target=watch, daemon=True)
@@ -93,6 +96,15 @@ def peak_of_children(every: float = 0.1) -> Iterator[list[int]]:
     finally:
         done.set()
         thread.join()
+
+
+def held_by(process: "Process") -> int:
+    """The memory of a process; what it shares with others is shared out, where the system says."""
+    import psutil
+
+    with contextlib.suppress(AttributeError, psutil.AccessDenied):
+        return int(process.memory_full_info().pss)
+    return int(process.memory_info().rss)
 
 
 def first_line(error: Exception) -> str:

@@ -50,7 +50,7 @@ class Size:
 SIZES = {
     "smoke": Size(),
     "laptop": Size(
-        words=250_000, general=800, target=250, labelled=240, counts=(9, 99, 999, 9_999),
+        words=250_000, general=800, target=250, labelled=180, counts=(9, 99, 999, 9_999),
         second=(50, 300),
     ),
     "gpu": Size(
