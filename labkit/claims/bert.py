@@ -24,7 +24,7 @@ from labkit.objectives import (
 )
 from labkit.recipes import plan, trained
 
-STEPS = {"smoke": 100, "laptop": 400, "gpu": 3000}
+STEPS = {"smoke": 100, "laptop": 300, "gpu": 3000}
 WORDS = {"smoke": 40_000, "laptop": 60_000, "gpu": 300_000}
 TESTS = 400
 

@@ -22,7 +22,7 @@ from labkit.recipes import CourseText, plan, trained
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STEPS = {"smoke": 100, "laptop": 320, "gpu": 3000}
+STEPS = {"smoke": 100, "laptop": 280, "gpu": 3000}
 WORDS = {"smoke": 40_000, "laptop": 60_000, "gpu": 300_000}
 TESTS = 400
 
