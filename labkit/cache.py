@@ -49,8 +49,12 @@ def limit() -> int:
 
 
 def versions(without: Collection[str] = ()) -> str:
-    """Return what a result depends on besides its inputs: the code, the data, the libraries."""
-    return f"{code_version(without)} torch {torch.__version__} numpy {np.__version__}"
+    """Return what a result depends on besides its inputs: the code, the data, the libraries.
+
+    The number of threads, too: more of them add up in another order.
+    """
+    libraries = f"torch {torch.__version__} numpy {np.__version__}"
+    return f"{code_version(without)} {libraries} threads {torch.get_num_threads()}"
 
 
 # ---- keys

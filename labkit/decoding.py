@@ -131,9 +131,9 @@ def product(layer: nn.Linear, rows: int, *, bend: bool = False) -> Product:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
         then: tuple[str, list[Any], str] = ("gelu", [], "tanh") if bend else ("none", [], "")
         return lambda x_BD: torch.ops.mkldnn._linear_pointwise(x_BD, packed, bias, *then)
-    straight: Product = partial(F.linear, weight=weight, bias=bias)
-    if rows == 1:
-        straight = in_stripes(weight, bias)
+    straight: Product = (
+        in_stripes(weight, bias) if rows == 1 else partial(F.linear, weight=weight, bias=bias)
+    )
     return (lambda x_BD: gelu_tanh(straight(x_BD))) if bend else straight
 
 

@@ -1,8 +1,7 @@
 """Figures that the course draws: tables, schedules, reach, losses, findings."""
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -160,7 +159,7 @@ def arms_of(finding: "Finding") -> "Figure":
     """What was found: each arm with its interval and what is possible, a panel for each unit."""
     from matplotlib import pyplot
 
-    panels: dict[str, list[str]] = {}
+    panels, possible = dict[str, list[str]](), list[Any]()
     for name in finding.arms:
         panels.setdefault(unit_of(name, finding.unit), []).append(name)
     counts = [len(names) for names in panels.values()]
@@ -179,24 +178,23 @@ def arms_of(finding: "Finding") -> "Figure":
                 ha="center", fontsize=8,
             )  # fmt: skip
             if arm.best is not None:
-                axes.plot([arm.best], [place], "k|", markersize=16, label="possible")
+                possible = axes.plot([arm.best], [place], "k|", markersize=16)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.7)
         axes.set_xlabel(f"{unit}, with 95 % intervals")
         axes.margins(x=0.1)
         axes.spines[["top", "right"]].set_visible(False)
     columns[0].set_title(f"{finding.id}: {finding.verdict}", fontsize=10)
-    labelled = [axes.get_legend_handles_labels() for axes in columns]
-    if handles := [found for found, _ in labelled if found]:
-        figure.legend(handles[0][:1], ["possible"], loc="outside lower right", fontsize=8)
+    if possible:
+        figure.legend(possible, ["possible"], loc="outside lower right", fontsize=8)
     pyplot.close(figure)
     return figure
 
 
 def unit_of(arm: str, units: str) -> str:
     """Of units such as "nats a word (loss), accuracy (senses)" the one that an arm speaks of."""
-    hinted = re.findall(r"([^,(]+?) \(([^)]+)\)", units)
-    for unit, hint in hinted:
-        if hint in arm:
-            return unit.strip()
-    return re.sub(r"[^,(]+ \([^)]+\)", "", units).strip(" ,") if hinted else units
+    if "(" not in units:
+        return units
+    hints = [part.rstrip(")").partition(" (") for part in units.split(", ")]
+    spoken = [unit for unit, _, hint in hints if hint and hint in arm]
+    return [*spoken, *(unit for unit, _, hint in hints if not hint)][0]

@@ -58,7 +58,7 @@ def last_of_nucleus(logits_BV: Tensor, p: float, count: int) -> tuple[Tensor, Te
     # A word stays while those above it hold less than p; the best always does.
     above_BK = share_BK.cumsum(dim=-1) - share_BK
     kept_B1 = (above_BK < p).sum(dim=-1, keepdim=True).clamp(min=1)
-    return best_BK.gather(-1, kept_B1 - 1), kept_B1[:, 0] >= best_BK.shape[-1]
+    return best_BK.gather(-1, kept_B1 - 1), kept_B1[:, 0] >= count
 
 
 def best_first(scores_BV: Tensor, count: int) -> Tensor:

@@ -45,6 +45,11 @@ class Run(NamedTuple):
     peak_bytes: int
     error: str | None
 
+    @property
+    def memory(self) -> str:
+        """The most memory that it held, for a table."""
+        return f"{self.peak_bytes / 2**20:,.0f} MB"
+
 
 def execute(
     notebook: Path,

@@ -19,11 +19,15 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 CONDA_NAMES = {"torch": "pytorch-cpu", "matplotlib": "matplotlib-base"}
 
 
+def bare() -> dict[str, str]:
+    """The environment without what is set for this Python."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+
+
 def run(*words: object, cwd: Path) -> str:
     """Run a program without the settings of this one and return what it printed."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     done = subprocess.run(
-        [str(word) for word in words], cwd=cwd, env=kept, capture_output=True, text=True
+        [str(word) for word in words], cwd=cwd, env=bare(), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -82,8 +86,7 @@ def test_notebooks_run_alone_side_by_side_and_twice(installed: Path, tmp_path: P
         (tmp_path / f"{name}.ipynb").write_bytes(
             (ROOT / "notebooks" / f"{name}.ipynb").read_bytes()
         )
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    env = {**kept, "LABKIT_CACHE": str(tmp_path / "cache")}
+    env = {**bare(), "LABKIT_CACHE": str(tmp_path / "cache")}
     said = []
     for turn in range(2):
         outputs = [tmp_path / f"{name}-{turn}.ipynb" for name in names]

@@ -45,7 +45,7 @@ def run(parser: Parser, words: Sequence[str]) -> int:
         "runs", f"{notebook.stem}-{parameters.get('profile', 'as-is')}.ipynb"
     )
     result = execute(notebook, output, parameters, timeout, progress=os.isatty(2))
-    print(f"{output}: {result.seconds:.1f} s, {result.peak_bytes / 2**20:,.0f} MB")
+    print(f"{output}: {result.seconds:.1f} s, {result.memory}")
     if result.error:
         fail(f"labkit run: {notebook.name} failed: {result.error} (marked in {output})", code=1)
     return 0
@@ -72,18 +72,21 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     books = every_notebook()
     profiles = [args.profile] if args.profile else ["smoke", "laptop"] if args.table else ["laptop"]
-    measured, failed, ran = {}, 0, list[Path]()
+    chosen, measured, outputs = books, dict[str, list[Run]](), list[Path]()
     for args.profile in profiles:
         asked = [parameters_or_fail(book, args, args.where_known) for book in books]
-        chosen = [to_prove(book, args.output) for book in books] if args.unsolved else books
-        outputs = [args.output / f"{book.stem}-{args.profile}.ipynb" for book in books]
-        ran += outputs
-        results = run_all(chosen, outputs, asked, args.profile, args.jobs, afresh=args.table)
-        measured[args.profile] = results
-        failed += sum(result.error is not None for result in results)
+        if args.unsolved and not measured:
+            chosen = [to_prove(book, args.output) for book in books]
+        named = [args.output / f"{book.stem}-{args.profile}.ipynb" for book in books]
+        measured[args.profile] = run_all(
+            chosen, named, asked, args.profile, args.jobs, afresh=args.table
+        )
+        outputs += named
+    runs = [run for some in measured.values() for run in some]
+    failed = sum(run.error is not None for run in runs)
     index = args.output / "index.md"
-    write_text(index, index_of(ran, [run for runs in measured.values() for run in runs]))
-    print(f"{len(ran) - failed} notebooks ran, {failed} failed; what they found: {index}")
+    write_text(index, index_of(outputs, runs))
+    print(f"{len(runs) - failed} notebooks ran, {failed} failed; what they found: {index}")
     if args.table and not failed:
         write_table(books, measured, args.jobs)
     return 1 if failed else 0
@@ -110,7 +113,7 @@ def run_all(
             for result in pool.map(one, books, outputs, parameters):
                 state = f"FAILED: {result.error}" if result.error else "ok"
                 print(f"{result.notebook:<28} {result.seconds:6.1f} s "
-                      f"{result.peak_bytes / 2**20:6,.0f} MB  {state}", flush=True)  # fmt: skip
+                      f"{result.memory:>9}  {state}", flush=True)  # fmt: skip
                 results.append(result)
     return results
 

@@ -26,7 +26,7 @@ def index_of(outputs: Sequence[Path], results: Sequence[Run]) -> str:
         )  # fmt: skip
         lines.append(
             f"| [{output.stem}]({output.name}) | {run.seconds:.0f} s "
-            f"| {run.peak_bytes / 2**20:,.0f} MB | {said.replace('|', chr(92) + '|')} |"
+            f"| {run.memory} | {said.replace('|', chr(92) + '|')} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -51,9 +51,7 @@ def write_table(books: Sequence[Path], measured: Mapping[str, Sequence[Run]], jo
         f"|---|---|{'---:|---:|' * len(measured)}",
     ]
     for book, *results in zip(books, *measured.values(), strict=True):
-        cells = "".join(
-            f" {result.seconds:.0f} s | {result.peak_bytes / 2**20:,.0f} MB |" for result in results
-        )
+        cells = "".join(f" {run.seconds:.0f} s | {run.memory} |" for run in results)
         lines.append(f"| [`{book.stem}`](notebooks/{book.name}) | {title(book)} |{cells}")
     readme = root / "README.md"
     pattern = re.compile(f"{START_MARK}.*?{END_MARK}", re.DOTALL)

@@ -54,7 +54,7 @@ def docstrings(library: str) -> list[str]:
                 things += [vars(thing)[key] for key in sorted(vars(thing)) if key[:1] != "_"]
             for each in things:
                 words = re.findall(r"[a-z]+|[.,;:()=\[\]]", str(each.__doc__ or "").lower())
-                # Longer beginnings are dropped where a library is named in another spelling.
+                # The names that people import the libraries by would tell as much.
                 said = [w for w in words if w not in ("np", "plt", "mpl", library)][:WORDS]
                 if len(said) >= 12:
                     texts[" ".join(said)] = None
