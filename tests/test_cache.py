@@ -53,6 +53,10 @@ ALIKE: list[Callable[[], Any]] = [
 
 
 @pytest.mark.parametrize("make", ALIKE)
+def test_what_is_made_alike_has_one_key(make: Callable[[], Any]) -> None:
+    assert cache.fingerprint(make()) == cache.fingerprint(make())
+
+
 def test_another_number_of_threads_is_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """They add up in another order: a model of two threads is not the one of a single thread."""
     found = set()
@@ -60,10 +64,6 @@ def test_another_number_of_threads_is_another_result(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         found |= {cache.versions(), cache.versions()}
     assert len(found) == 2
-
-
-def test_what_is_made_alike_has_one_key(make: Callable[[], Any]) -> None:
-    assert cache.fingerprint(make()) == cache.fingerprint(make())
 
 
 def test_whatever_differs_has_another_key() -> None:
