@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 NEVER = -math.inf
-FEW = 128
+FEW = 32
 """So many of the best words are looked at before all are."""
 
 
