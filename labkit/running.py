@@ -26,6 +26,7 @@ from labkit.paths import PACKAGE, code_version
 
 if TYPE_CHECKING:
     from psutil import Process
+    from traitlets.config import Config
 
 # Where the notebook that runs writes what it records: `labkit.sweeps.record` reads this name.
 RECORD = "LABKIT_RECORD"
@@ -71,12 +72,20 @@ def execute(
             papermill.execute_notebook(
                 str(notebook), str(output), parameters=parameters, kernel_name="python3",
                 start_timeout=START, execution_timeout=timeout, progress_bar=progress,
+                config=in_cipher(),
             )  # fmt: skip
         except papermill.PapermillExecutionError as found:
             error = f"cell {found.exec_count}: {found.ename}: {found.evalue}".rstrip(": ")
         except (TimeoutError, RuntimeError) as found:  # a cell that hangs, a kernel that died
             error = f"{type(found).__name__}: {first_line(found)}"
     return Run(notebook.stem, time.perf_counter() - start, max(peak), error)
+
+
+def in_cipher() -> "Config":
+    """Settings with which kernels are spoken to in cipher: others on the machine may listen."""
+    from traitlets.config import Config
+
+    return Config(KernelManager={"transport_encryption": "auto"})
 
 
 @contextlib.contextmanager

@@ -63,7 +63,8 @@ def jupyterlab(folder: Path, state: Path) -> Iterator[Server]:
     server = Server(f"http://127.0.0.1:{port}", "a-token-for-tests")
     words = ["--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
              "--ServerApp.port_retries=0", f"--IdentityProvider.token={server.token}",
-             f"--ServerApp.root_dir={folder}", "--LabApp.expose_app_in_browser=True"]  # fmt: skip
+             f"--ServerApp.root_dir={folder}", "--LabApp.expose_app_in_browser=True",
+             "--KernelManager.transport_encryption=auto"]  # fmt: skip
     log = state / "log.txt"
     with (
         log.open("w") as record,

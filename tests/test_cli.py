@@ -192,6 +192,14 @@ def test_parameters_reach_the_notebook_and_the_folder_is_made(tmp_path: Path) ->
     assert title(notebook) == "The title of it"
 
 
+def test_nobody_listens_to_what_is_said_to_a_kernel(tmp_path: Path) -> None:
+    asked = (
+        "from ipykernel.kernelapp import IPKernelApp\nassert IPKernelApp.instance().curve_secretkey"
+    )
+    notebook = small_notebook(tmp_path, asked)
+    assert execute(notebook, tmp_path / "out.ipynb", {}, timeout=60).error is None
+
+
 def test_results_are_found_from_an_index_and_in_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,8 @@ def lab(parser: Parser, words: Sequence[str]) -> int:
 def server(root: Path, port: int) -> list[str]:
     """Return the words that start JupyterLab over `root`, after the name of the Python."""
     words = ["-m", "jupyterlab", "--ip=127.0.0.1", f"--port={port}", f"--ServerApp.root_dir={root}"]
+    # Kernels are spoken to in cipher, as in `labkit.running`: others on the machine may listen.
+    words.append("--KernelManager.transport_encryption=auto")
     if (root / START).is_file():
         words.append(f"--LabApp.default_url=/lab/tree/{START}")
     if getattr(os, "geteuid", lambda: 1)() == 0:  # in a container one often is root

@@ -64,8 +64,9 @@ def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
     from voila.exporter import VoilaMarkdownRenderer
 
     from labkit.pages.formulas import with_mathml
+    from labkit.running import in_cipher
 
-    config = Config()
+    config = in_cipher()
     config.Voila = Config(
         ip=ip, port=port, port_retries=0, token=token, open_browser=False,
         log_level=logging.WARNING,

@@ -16,7 +16,7 @@ from labkit.cli.parser import Parser, fail, nearest
 from labkit.cli.results import index_of, write_table
 from labkit.exercises import proving, solved_cells, students_version
 from labkit.paths import checkout
-from labkit.running import Run, execute, write_text
+from labkit.running import Run, execute, in_cipher, write_text
 
 PROFILES = ("smoke", "laptop", "gpu")
 # Seconds that one cell may take: a cell that hangs ends with an error, not never.
@@ -129,7 +129,10 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
     for path in [find(name) for name in args.names] or every_notebook():
         notebook = nbformat.read(path, as_version=4)
         folder = {"metadata": {"path": str(path.parent)}}
-        NotebookClient(notebook, timeout=TIMEOUT["laptop"], resources=folder).execute()
+        client = NotebookClient(
+            notebook, timeout=TIMEOUT["laptop"], resources=folder, config=in_cipher()
+        )
+        client.execute()
         write_text(path, dumps(normalised(notebook)))
         print(f"{path.name}: stored", flush=True)
     return 0
