@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from labkit import cache
-from labkit.figures import arms_of, figure_of
+from labkit.figures import arms_of, figure_of, unit_of
 from labkit.paths import data_path
 
 if TYPE_CHECKING:
@@ -266,13 +266,25 @@ def expected(claim: str, profile: str) -> dict[str, list[float]]:
     return found
 
 
-def interval(figures: Sequence[float]) -> list[float]:
+def intervals(finding: Finding) -> dict[str, list[float]]:
+    """Between which figures each arm will lie with another seed."""
+    return {
+        name: interval(arm.by_seed, unit_of(name, finding.unit))
+        for name, arm in finding.arms.items()
+    }
+
+
+def interval(figures: Sequence[float], unit: str = "") -> list[float]:
     """Where another seed's figure will lie: four deviations around the mean of these."""
     if len(figures) < 5:
         raise ValueError(f"an interval from {len(figures)} seeds: give at least 5")
     mean, deviation = float(np.mean(figures)), float(np.std(figures, ddof=1))
     room = 4 * deviation + 0.02 * abs(mean)
-    return [float(f"{mean - room:.3g}"), float(f"{mean + room:.3g}")]
+    low, high = mean - room, mean + room
+    if unit.startswith(("accuracy", "share")):
+        # A share of something is never below 0 or above 1; but of two printed figures it may be.
+        low, high = max(low, min(0.0, *figures)), min(high, max(1.0, *figures))
+    return [float(f"{low:.3g}"), float(f"{high:.3g}")]
 
 
 def rows(files: Iterable[Path] | None = None) -> list[Finding]:

@@ -141,6 +141,16 @@ def test_expected_intervals_need_five_seeds(tmp_path: Path) -> None:
         ledger.interval([1.0] * 4)
 
 
+def test_no_share_is_expected_to_be_more_than_all(tmp_path: Path) -> None:
+    figures = [0.9, 1.0, 1.0, 0.8, 1.0]
+    assert ledger.interval(figures, "nats a word")[1] > 1
+    for unit in ("accuracy", "share of the sentences"):
+        low, high = ledger.interval(figures, unit)
+        assert (low, high) == (ledger.interval(figures)[0], 1.0)
+        assert ledger.interval([1 - figure for figure in figures], unit)[0] == 0.0
+    assert ledger.interval([1.01] * 5, "share")[1] >= 1.01
+
+
 def test_a_picture_shows_every_arm() -> None:
     figure = measure(claim(BETTER), "smoke").draw()
     [axes] = figure.axes

@@ -112,8 +112,7 @@ def expect(finding: Any, folder: Path) -> None:
 
     path = folder / "expected.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    arms = {name: ledger.interval(arm.by_seed) for name, arm in finding.arms.items()}
-    known.setdefault(finding.id, {})[finding.profile] = arms
+    known.setdefault(finding.id, {})[finding.profile] = ledger.intervals(finding)
     text = json.dumps(known, indent=1, ensure_ascii=False, sort_keys=True)
     write_text(path, text + "\n")
 
