@@ -12,8 +12,10 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path, PurePath
+from types import CodeType, EllipsisType, FunctionType, MethodType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -59,6 +61,9 @@ def versions(without: Collection[str] = ()) -> str:
 
 # ---- keys
 
+OF_ANY_MODULE = frozenset(vars(nn.Module()))
+NUMBER_OR_TEXT = (int, float, complex, str, bytes, PurePath, EllipsisType)
+
 
 def fingerprint(*things: object) -> str:
     """Return a name that differs when any of the things differs."""
@@ -80,8 +85,11 @@ def _parts(thing: Any) -> Iterator[bytes]:
         yield thing.tobytes()
     elif isinstance(thing, nn.Module):
         yield repr(thing).encode()
-        yield from _parts(getattr(thing, "config", None))
         yield from _parts(thing.state_dict())
+        for name, part in thing.named_modules():
+            # What a module was told, though neither its weights nor its name say so.
+            told = {key: value for key, value in vars(part).items() if key not in OF_ANY_MODULE}
+            yield from _parts([name, {key: told[key] for key in told if key[0] != "_"}])
     elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         yield type(thing).__qualname__.encode()
         for field in dataclasses.fields(thing):
@@ -92,10 +100,19 @@ def _parts(thing: Any) -> Iterator[bytes]:
         yield f"{len(thing)} things".encode()
         for one in thing:
             yield from _parts(one)
-    elif thing is None or isinstance(thing, bool | int | float | str | bytes | PurePath):
+    elif isinstance(thing, Set):
+        yield from _parts(["set", *sorted(fingerprint(one) for one in thing)])
+    elif thing is None or isinstance(thing, NUMBER_OR_TEXT):
         yield f"{type(thing).__name__} {thing!r}".encode()
+    elif isinstance(thing, partial):
+        yield from _parts(["partial", thing.func, thing.args, thing.keywords])
     elif hasattr(thing, "__qualname__"):
         yield f"{thing.__module__}.{thing.__qualname__}".encode()
+        if isinstance(thing, MethodType):
+            yield from _parts(thing.__self__)
+        if isinstance(thing, FunctionType):
+            closed = [cell.cell_contents for cell in thing.__closure__ or ()]
+            yield from _parts([_meant(thing.__code__), thing.__defaults__, closed])
     elif hasattr(thing, "__dict__"):
         yield type(thing).__qualname__.encode()
         yield from _parts(vars(thing))
@@ -104,6 +121,12 @@ def _parts(thing: Any) -> Iterator[bytes]:
             f"a {type(thing).__name__} cannot be part of a key: give numbers, texts, tensors, "
             "arrays, modules, dataclasses, functions, or lists and dicts of them"
         )
+
+
+def _meant(code: CodeType) -> list[Any]:
+    """What a function does, though not where it stands."""
+    constants = [_meant(one) if isinstance(one, CodeType) else one for one in code.co_consts]
+    return [code.co_code, code.co_names, constants]
 
 
 # ---- keeping
@@ -131,16 +154,16 @@ def kept(
                 os.utime(path)
             return found
     made = make()
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(made, partial)
-        partial.replace(path)
+        write(made, unfinished)
+        unfinished.replace(path)
         shrink()
     except OSError as problem:
         _say(f"{path} cannot be written ({problem}): nothing is kept")
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
     return made
 
 

@@ -6,18 +6,21 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from pairings import PAIRINGS, Pairing, chance
 from torch import nn
 
 from labkit import cache
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.heads import NextWord
+from labkit.models.elmo import WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
 from labkit.recipes import course_text, gpt, plan, trained
@@ -45,10 +48,27 @@ def linear(seed: int = 0) -> nn.Linear:
     return nn.Linear(2, 3)
 
 
+def mixed(*, normalise: bool = False) -> nn.Module:
+    return nn.Sequential(WeightedSum(2, normalise=normalise))
+
+
+def times(factor: int) -> Callable[[int], int]:
+    return lambda number: factor * number
+
+
+class Counter:
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def count(self, words: list[str]) -> int:
+        return words.count(self.word)
+
+
 ALIKE: list[Callable[[], Any]] = [
     lambda: 1, lambda: "text", lambda: None, lambda: Settings(), lambda: [1, [2, 3]],
     lambda: {"a": torch.arange(3)}, lambda: linear(), lambda: np.eye(2), lambda: Path("x"),
     lambda: nn.Sequential(linear(1), nn.Dropout(0.1)), lambda: json.dumps, lambda: NextToken(),
+    lambda: mixed(), lambda: times(2), lambda: partial(pow, 2), lambda: Counter("a").count,
 ]  # fmt: skip
 
 
@@ -73,9 +93,25 @@ def test_whatever_differs_has_another_key() -> None:
         torch.ones(2, dtype=torch.float64), np.ones(2), linear(0), linear(1), nn.Dropout(0.1),
         nn.Dropout(0.2), nn.Sequential(linear(0)), json.dumps, json.loads,
         torch.tensor([0.0, -0.0]), torch.tensor([0.0, 0.0]), ["a", "b"], ["ab"], Path("1"),
+        lambda n: n in {1, 2}, lambda n: n in {1, 3}, lambda: lambda: 1, lambda: lambda: 2,
+        mixed(), mixed(normalise=True), times(2), times(3), lambda: 1, lambda: 2, {1}, {1, 2}, ...,
+        partial(pow, 2), partial(pow, 3), partial(pow), Counter("a").count, Counter("b").count, Counter("a"),
     ]  # fmt: skip
     keys = [cache.fingerprint(thing) for thing in different]
     assert len(set(keys)) == len(different)
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS, ids=lambda each: each.name)
+def test_a_model_that_has_answered_has_the_key_of_one_that_has_not(pairing: Pairing) -> None:
+    keys = []
+    for answers in (0, 2):
+        torch.manual_seed(0)
+        model, objective = pairing.model(), pairing.objective()
+        for step in range(answers):
+            questions = objective.ask(pairing.batch(), chance(pairing.batch(), step=step))
+            objective.answer(model, questions)
+        keys.append(cache.fingerprint(model, objective))
+    assert keys[0] == keys[1]
 
 
 def test_what_has_no_content_of_its_own_is_refused() -> None:
