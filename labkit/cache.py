@@ -62,6 +62,8 @@ def versions(without: Collection[str] = ()) -> str:
 # ---- keys
 
 OF_ANY_MODULE = frozenset(vars(nn.Module()))
+PART = 2**20
+"""So many numbers are looked at at a time: a text in a file may be larger than the memory."""
 NUMBER_OR_TEXT = (int, float, complex, str, bytes, PurePath, EllipsisType)
 
 
@@ -82,7 +84,9 @@ def _parts(thing: Any) -> Iterator[bytes]:
         yield thing.flatten().view(torch.uint8).numpy().tobytes()
     elif isinstance(thing, np.ndarray) and thing.dtype != object:
         yield f"{thing.dtype} {thing.shape}".encode()
-        yield thing.tobytes()
+        yield from (
+            part.tobytes() for part in np.array_split(thing.reshape(-1), 1 + thing.size // PART)
+        )
     elif isinstance(thing, nn.Module):
         yield repr(thing).encode()
         yield from _parts(thing.state_dict())
@@ -115,7 +119,7 @@ def _parts(thing: Any) -> Iterator[bytes]:
             yield from _parts([_meant(thing.__code__), thing.__defaults__, closed])
     elif hasattr(thing, "__dict__"):
         yield type(thing).__qualname__.encode()
-        yield from _parts(vars(thing))
+        yield from _parts({key: value for key, value in vars(thing).items() if key[0] != "_"})
     else:
         raise TypeError(
             f"a {type(thing).__name__} cannot be part of a key: give numbers, texts, tensors, "

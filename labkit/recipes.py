@@ -179,7 +179,8 @@ def trained(
     What is averaged as the plan says ends as the average. The model is left in `eval()` mode.
     """
     groups = None if groups is None else [(list(weights), rate) for weights, rate in groups]
-    seen = [batches.at(int(step)) for step in np.linspace(0, how.steps - 1, 8)]
+    # The text itself, and some of what is made of it, in case that takes code of the reader's own.
+    seen = [batches, *(batches.at(int(step)) for step in np.linspace(0, how.steps - 1, 8))]
     learning = [name for name, weight in model.named_parameters() if weight.requires_grad]
     versions = cache.versions(NOT_TRAINING)
     key = cache.fingerprint(

@@ -18,12 +18,13 @@ from torch import nn
 
 from labkit import cache
 from labkit.blocks import LanguageModel
-from labkit.corpus import Batch
+from labkit.corpus import Batch, Windows, from_documents, tokenize
 from labkit.heads import NextWord
 from labkit.models.elmo import WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
 from labkit.recipes import course_text, gpt, plan, trained
+from labkit.tokenizers import Tokenizer
 from labkit.world import END
 
 
@@ -254,6 +255,21 @@ def test_another_run_never_finds_the_weights_of_this_one(other: str) -> None:
     cache.shrink(0)
     trained(fresh, NextToken(), rows_again, how_again)
     assert weights(model) == weights(fresh)
+
+
+def test_a_text_with_one_other_word_is_another_run() -> None:
+    """Also where none of the batches that are looked at has the word."""
+    words = [f"w{i % 7}" for i in range(2_000)]
+    tokenizer = Tokenizer.words([" ".join(words)])
+    for other in (None, *range(100, 2_000, 400)):
+        told = [*words] if other is None else [*words[:other], "w0", "w1", *words[other + 2 :]]
+        text = tokenize(from_documents([" ".join(told)]), tokenizer)
+        model = LanguageModel(backbone := GPT(GPTConfig(len(tokenizer), 8, 1, 2, context=8)),
+                              NextWord(backbone.token))  # fmt: skip
+        for weight in model.parameters():
+            nn.init.constant_(weight, 0.01)
+        trained(model, NextToken(), Windows(text, batch=1, length=8), plan(30))
+    assert len(cache.files()) == 6
 
 
 def test_frozen_weights_are_another_run() -> None:
