@@ -91,40 +91,49 @@ def _parts(thing: Any) -> Iterator[bytes]:
         yield repr(thing).encode()
         yield from _parts(thing.state_dict())
         for name, part in thing.named_modules():
-            # What a module was told, though neither its weights nor its name say so.
-            told = {key: value for key, value in vars(part).items() if key not in OF_ANY_MODULE}
-            yield from _parts([name, {key: told[key] for key in told if key[0] != "_"}])
+            yield from _parts([name, _told(part)])
     elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         yield type(thing).__qualname__.encode()
         for field in dataclasses.fields(thing):
             yield from _parts((field.name, getattr(thing, field.name)))
     elif isinstance(thing, Mapping):
         yield from _parts([[key, thing[key]] for key in thing])
-    elif isinstance(thing, Sequence) and not isinstance(thing, str | bytes):
+    elif thing is None or isinstance(thing, NUMBER_OR_TEXT):
+        yield f"{type(thing).__name__} {thing!r}".encode()
+    elif isinstance(thing, Sequence):
         yield f"{len(thing)} things".encode()
         for one in thing:
             yield from _parts(one)
     elif isinstance(thing, Set):
         yield from _parts(["set", *sorted(fingerprint(one) for one in thing)])
-    elif thing is None or isinstance(thing, NUMBER_OR_TEXT):
-        yield f"{type(thing).__name__} {thing!r}".encode()
     elif isinstance(thing, partial):
         yield from _parts(["partial", thing.func, thing.args, thing.keywords])
     elif hasattr(thing, "__qualname__"):
         yield f"{thing.__module__}.{thing.__qualname__}".encode()
         if isinstance(thing, MethodType):
             yield from _parts(thing.__self__)
-        if isinstance(thing, FunctionType):
+        elif isinstance(thing, FunctionType):
             closed = [cell.cell_contents for cell in thing.__closure__ or ()]
             yield from _parts([_meant(thing.__code__), thing.__defaults__, closed])
+    elif isinstance(known := getattr(thing, "fingerprint", None), str):
+        yield f"{type(thing).__qualname__} {known}".encode()
     elif hasattr(thing, "__dict__"):
         yield type(thing).__qualname__.encode()
-        yield from _parts({key: value for key, value in vars(thing).items() if key[0] != "_"})
+        yield from _parts(vars(thing))
     else:
         raise TypeError(
             f"a {type(thing).__name__} cannot be part of a key: give numbers, texts, tensors, "
             "arrays, modules, dataclasses, functions, or lists and dicts of them"
         )
+
+
+def _told(module: nn.Module) -> dict[str, Any]:
+    """What a module was told, though neither its weights nor its name say so."""
+    return {
+        key: told
+        for key, told in vars(module).items()
+        if key[0] != "_" and key not in OF_ANY_MODULE
+    }
 
 
 def _meant(code: CodeType) -> list[Any]:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding
 
+from labkit.cache import fingerprint
 from labkit.corpus.documents import Document, Documents
 from labkit.tokenizers import Tokenizer, Vocabulary
 
@@ -74,6 +75,11 @@ class Tokens:
     def documents(self) -> int:
         """How many documents there are."""
         return len(self.arrays.document_ends)
+
+    @property
+    def fingerprint(self) -> str:
+        """A name that differs when any token, end or label does."""
+        return fingerprint(self.arrays, self.vocabulary, self.classes, self.end)
 
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The marked tokens at these places."""
