@@ -8,6 +8,7 @@ with few rows reads them fastest.  Read `Decoder.next_word` first.
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from labkit.models.gpt import GPT
 
 Product = Callable[[Tensor], Tensor]
 
-SMALL = 100_000
+SMALL = 50_000
 """A matrix with fewer weights stays in the fast memory of a processor: packing gains nothing."""
 STRIPE = 32
 """How many outputs a stripe of a matrix has: two vectors of sixteen."""
@@ -86,14 +87,15 @@ class OneWord:
     def __init__(self, block: Block, room: Tensor) -> None:
         attention, mlp = cast(Attention, block.attention), cast(FeedForward, block.mlp)
         rows, self.heads, each = room.shape[1], room.shape[2], room.shape[4]
-        self.scale, self.room, self.norm_first = 1 / math.sqrt(each), room, block.norm_first
+        self.room, self.norm_first = room, block.norm_first
         # The heads of all rows are one batch of products.
         self.keys, self.values = room.flatten(1, 2)
-        self.nothing = room.new_zeros(1, 1, 1)
         self.attention_norm, self.mlp_norm = norm(block.attention_norm), norm(block.mlp_norm)
-        self.ask, self.out = (
-            product(layer, rows) for layer in (attention.query_key_value, attention.out)
-        )
+        ask = deepcopy(attention.query_key_value).requires_grad_(False)
+        # 1 / sqrt(E) is in the weights of the queries, and costs no call of its own.
+        for part in ask.parameters():
+            part[: self.heads * each] /= math.sqrt(each)
+        self.ask, self.out = product(ask, rows), product(attention.out, rows)
         self.widen, self.narrow = product(mlp.widen, rows, bend=True), product(mlp.narrow, rows)
 
     def __call__(self, x_BD: Tensor, first: int, place: int) -> Tensor:
@@ -106,15 +108,12 @@ class OneWord:
 
     def _attend(self, x_BD: Tensor, first: int, place: int) -> Tensor:
         """softmax(q k' / sqrt(E)) v, of the one query of each head."""
-        asked, *new = self.ask(x_BD).view(len(x_BD), 3, self.heads, -1).unbind(1)
-        for part, new_BHE in zip(self.room, new, strict=True):
-            part.select(2, place).copy_(new_BHE)
+        asked = self.ask(x_BD).view(len(x_BD), 3, self.heads, -1).transpose(0, 1)
+        self.room.select(3, place).copy_(asked[1:])
         count = place + 1 - first
         k, v = self.keys.narrow(1, first, count), self.values.narrow(1, first, count)
-        q = asked.reshape(len(k), 1, -1)
-        # beta=0: nothing is added, and the scale costs no call of its own.
-        scores = torch.baddbmm(self.nothing, q, k.transpose(1, 2), beta=0, alpha=self.scale)
-        y_BD = torch.bmm(scores.softmax(-1), v).view_as(x_BD)
+        q = asked[0].reshape(len(k), 1, -1)
+        y_BD = torch.bmm(torch.bmm(q, k.transpose(1, 2)).softmax(-1), v).view_as(x_BD)
         return self.out(y_BD)
 
 

@@ -53,18 +53,20 @@ def nucleus(logits_BV: Tensor, p: float) -> Tensor:
 
 def last_of_nucleus(logits_BV: Tensor, p: float, count: int) -> tuple[Tensor, Tensor]:
     """The worst score that stays [B, 1] if the `count` best words hold p, and where more must."""
-    best_BK = best_first(logits_BV, count)
-    share_BK = (best_BK - logits_BV.logsumexp(dim=-1, keepdim=True)).exp()
+    if count < logits_BV.shape[-1]:
+        best_BK, words_BK = logits_BV.topk(count, dim=-1)
+        share_BK = logits_BV.softmax(dim=-1).gather(-1, words_BK)
+    else:
+        best_BK = falling(logits_BV)
+        share_BK = best_BK.softmax(dim=-1)
     # A word stays while those above it hold less than p; the best always does.
     above_BK = share_BK.cumsum(dim=-1) - share_BK
     kept_B1 = (above_BK < p).sum(dim=-1, keepdim=True).clamp(min=1)
     return best_BK.gather(-1, kept_B1 - 1), kept_B1[:, 0] >= count
 
 
-def best_first(scores_BV: Tensor, count: int) -> Tensor:
-    """The best scores of each row, so many or all there are, the best first."""
-    if count < scores_BV.shape[-1]:
-        return scores_BV.topk(count, dim=-1).values
+def falling(scores_BV: Tensor) -> Tensor:
+    """The scores of each row, the best first."""
     if scores_BV.device.type == "cpu" and not scores_BV.requires_grad:
         # numpy sorts with the vector units of the processor: up to 30 times faster than torch.
         return torch.from_numpy(np.sort(scores_BV.numpy(), axis=-1)).flip(-1)
