@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path, PurePath
-from types import CodeType, EllipsisType, FunctionType, MethodType
+from types import CodeType, EllipsisType, FunctionType, MethodType, NoneType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -64,7 +64,7 @@ def versions(without: Collection[str] = ()) -> str:
 OF_ANY_MODULE = frozenset(vars(nn.Module()))
 PART = 2**20
 """So many numbers are looked at at a time: a text in a file may be larger than the memory."""
-NUMBER_OR_TEXT = (int, float, complex, str, bytes, PurePath, EllipsisType)
+NUMBER_OR_TEXT = (int, float, complex, str, bytes, PurePath, EllipsisType, NoneType)
 
 
 def fingerprint(*things: object) -> str:
@@ -98,7 +98,7 @@ def _parts(thing: Any) -> Iterator[bytes]:
             yield from _parts((field.name, getattr(thing, field.name)))
     elif isinstance(thing, Mapping):
         yield from _parts([[key, thing[key]] for key in thing])
-    elif thing is None or isinstance(thing, NUMBER_OR_TEXT):
+    elif isinstance(thing, NUMBER_OR_TEXT):
         yield f"{type(thing).__name__} {thing!r}".encode()
     elif isinstance(thing, Sequence):
         yield f"{len(thing)} things".encode()
@@ -113,8 +113,7 @@ def _parts(thing: Any) -> Iterator[bytes]:
         if isinstance(thing, MethodType):
             yield from _parts(thing.__self__)
         elif isinstance(thing, FunctionType):
-            closed = [cell.cell_contents for cell in thing.__closure__ or ()]
-            yield from _parts([_meant(thing.__code__), thing.__defaults__, closed])
+            yield from _parts(_meant(thing))
     elif isinstance(known := getattr(thing, "fingerprint", None), str):
         yield f"{type(thing).__qualname__} {known}".encode()
     elif hasattr(thing, "__dict__"):
@@ -136,9 +135,15 @@ def _told(module: nn.Module) -> dict[str, Any]:
     }
 
 
-def _meant(code: CodeType) -> list[Any]:
+def _meant(function: FunctionType) -> list[Any]:
+    """What tells a function from another of its name: what it does, and what it holds."""
+    closed = [cell.cell_contents for cell in function.__closure__ or ()]
+    return [_code(function.__code__), function.__defaults__, function.__kwdefaults__, closed]
+
+
+def _code(code: CodeType) -> list[Any]:
     """What a function does, though not where it stands."""
-    constants = [_meant(one) if isinstance(one, CodeType) else one for one in code.co_consts]
+    constants = [_code(one) if isinstance(one, CodeType) else one for one in code.co_consts]
     return [code.co_code, code.co_names, constants]
 
 

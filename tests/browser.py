@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from labkit.cli import lab
+
 SETTINGS = {
     "apputils-extension/notification": {
         "fetchNews": "false",
@@ -61,15 +63,14 @@ def jupyterlab(folder: Path, state: Path) -> Iterator[Server]:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
     server = Server(f"http://127.0.0.1:{port}", "a-token-for-tests")
-    words = ["--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
-             "--ServerApp.port_retries=0", f"--IdentityProvider.token={server.token}",
-             f"--ServerApp.root_dir={folder}", "--LabApp.expose_app_in_browser=True",
-             "--KernelManager.transport_encryption=auto"]  # fmt: skip
+    words = [*lab.server(folder, port), "--no-browser", "--ServerApp.port_retries=0",
+             f"--IdentityProvider.token={server.token}",
+             "--LabApp.expose_app_in_browser=True"]  # fmt: skip
     log = state / "log.txt"
     with (
         log.open("w") as record,
         subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *words], start_new_session=True,
+            [sys.executable, *words], start_new_session=True,
             env={**os.environ, **places}, stdout=record, stderr=record,
         ) as process,
     ):  # fmt: skip

@@ -97,7 +97,7 @@ def test_whatever_differs_has_another_key() -> None:
         lambda n: n in {1, 2}, lambda n: n in {1, 3}, lambda: lambda: 1, lambda: lambda: 2,
         mixed(), mixed(normalise=True), times(2), times(3), lambda: 1, lambda: 2, {1}, {1, 2}, ...,
         partial(pow, 2), partial(pow, 3), partial(pow), Counter("a").count, Counter("b").count,
-        Counter("a"),
+        Counter("a"), lambda *, n=1: n, lambda *, n=2: n,
     ]  # fmt: skip
     keys = [cache.fingerprint(thing) for thing in different]
     assert len(set(keys)) == len(different)

@@ -141,7 +141,7 @@ def test_expected_intervals_need_five_seeds(tmp_path: Path) -> None:
         ledger.interval([1.0] * 4)
 
 
-def test_no_share_is_expected_to_be_more_than_all(tmp_path: Path) -> None:
+def test_no_share_is_expected_to_be_more_than_all() -> None:
     figures = [0.9, 1.0, 1.0, 0.8, 1.0]
     assert ledger.interval(figures, "nats a word")[1] > 1
     for unit in ("accuracy", "share of the sentences"):

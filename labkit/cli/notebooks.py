@@ -72,14 +72,15 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     books = every_notebook()
     profiles = [args.profile] if args.profile else ["smoke", "laptop"] if args.table else ["laptop"]
-    chosen, measured, outputs = books, dict[str, list[Run]](), list[Path]()
+    asked = {}
     for args.profile in profiles:
-        asked = [parameters_or_fail(book, args, args.where_known) for book in books]
-        if args.unsolved and not measured:
-            chosen = [to_prove(book, args.output) for book in books]
-        named = [args.output / f"{book.stem}-{args.profile}.ipynb" for book in books]
-        measured[args.profile] = run_all(
-            chosen, named, asked, args.profile, args.jobs, afresh=args.table
+        asked[args.profile] = [parameters_or_fail(book, args, args.where_known) for book in books]
+    chosen = [to_prove(book, args.output) for book in books] if args.unsolved else books
+    measured, outputs = dict[str, list[Run]](), list[Path]()
+    for profile in profiles:
+        named = [args.output / f"{book.stem}-{profile}.ipynb" for book in books]
+        measured[profile] = run_all(
+            chosen, named, asked[profile], profile, args.jobs, afresh=args.table
         )
         outputs += named
     runs = [run for some in measured.values() for run in some]
