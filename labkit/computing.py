@@ -1,6 +1,7 @@
 """How a step is computed: precision, compilation, memory, and where dropout gets its chance."""
 
 import contextlib
+import ctypes
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -88,10 +89,25 @@ def memory_explained(plan: Plan, batches: Batches, step: int, parts: int) -> Ite
         ) from problem
 
 
-WIDE = 256
-"""From this width on, 16 bits are faster on a CPU that has instructions for them: measured by
-`python tests/bench/bench_trainer.py precision`. In narrower models changing the format costs as
-much as it saves."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's names for them, in malloc.h
+
+
+def keep_memory() -> None:
+    """Let this process keep what a step has freed for the next one, where it can be told to.
+
+    Linux's C library gives large tensors back to the system, and the next step gets pages that the
+    system has to find and to fill with zeros first: ten thousand of them in a step of a small GPT.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # other systems, other libraries
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, 2**30)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+WIDE = 128
+"""From this width on, 16 bits are clearly faster on a CPU that has instructions for them: measured
+by `python -m labkit bench trainer precision`. In narrower models changing the format costs nearly
+as much as it saves."""
 
 
 def precision_of(plan: Plan, device: torch.device, width: int = WIDE) -> torch.dtype:

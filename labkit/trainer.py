@@ -22,7 +22,7 @@ from torch.nn.utils import get_total_norm
 
 from labkit.chance import Chance
 from labkit.checkpoints import Found, Saver, newest, read, sweep
-from labkit.computing import Computing, dice, memory_explained, precision_of, width_of
+from labkit.computing import Computing, dice, keep_memory, memory_explained, precision_of, width_of
 from labkit.corpus import Batch
 from labkit.distributed import Wrapped, cut, join, whole
 from labkit.health import Health, Later, vanished
@@ -61,6 +61,8 @@ class Trainer:
         named = named_groups(model, groups)
         self.about = about(model, objective, batches)
         model.to(self.device)
+        if self.device.type == "cpu":
+            keep_memory()
         if self.ranks.kind == "fsdp":
             cut(model, self.ranks)
         self.parts = self.ranks.count * plan.accumulate

@@ -100,6 +100,42 @@ def test_causal_is_the_mask_of_the_same_name() -> None:
     assert torch.equal(fast, attend(q, k, v, mask=causal(K), dropout=0.5))
 
 
+def in_16_bits(length: int) -> tuple[list[Tensor], bool]:
+    """Attention's answer and gradients in bfloat16, and whether the library's kernel was asked."""
+    asked = [each.detach().bfloat16().requires_grad_() for each in inputs(length, length)[:3]]
+    with pytest.MonkeyPatch.context() as patch:
+        calls: list[int] = []
+        kernel = F.scaled_dot_product_attention
+        spy = lambda *given, **how: calls.append(1) or kernel(*given, **how)  # noqa: E731
+        patch.setattr(F, "scaled_dot_product_attention", spy)
+        y = attend(*asked, causal=True)
+    return [y, *torch.autograd.grad(y.float().square().sum(), asked)], bool(calls)
+
+
+@pytest.mark.parametrize("length", [8, attention.LONG, attention.LONG + 1])
+def test_16_bits_go_the_faster_way_back_and_say_the_same(length: int) -> None:
+    mine, by_kernel = in_16_bits(length)
+    assert by_kernel == (length > attention.LONG)
+    rounded = [each.detach().bfloat16() for each in inputs(length, length)[:3]]
+    q, k, v = (each.double().requires_grad_() for each in rounded)
+    y = attend(q, k, v, causal=True)
+    wanted = [y, *torch.autograd.grad(y.square().sum(), (q, k, v))]
+    for given, right in zip(mine, wanted, strict=True):
+        assert given.dtype == torch.bfloat16
+        assert (given - right).abs().max() <= 0.02 * right.abs().max()
+
+
+def test_the_formula_is_taken_in_autocast_too_and_only_where_it_is_faster() -> None:
+    q, k, *_ = inputs()
+    exact, plain = q.float(), q.detach().float()
+    assert not attention.formula_is_faster(exact, k, 0.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert attention.formula_is_faster(exact, k, 0.0)
+        assert not attention.formula_is_faster(plain, k, 0.0)
+        assert not attention.formula_is_faster(exact.to("meta"), k, 0.5)
+    assert attention.formula_is_faster(plain, k, 0.5)
+
+
 def test_causal_is_refused_with_memory_mask_or_bias() -> None:
     q, k, v, _ = inputs()
     square = inputs(K, K)

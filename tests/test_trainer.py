@@ -4,11 +4,14 @@ import copy
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
@@ -989,8 +992,8 @@ def test_auto_takes_16_bits_on_a_cpu_for_wide_models_only(monkeypatch):
 
     cpu, auto = torch.device("cpu"), Plan(steps=1)
     monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: True)
-    assert computing.precision_of(auto, cpu, 128) == torch.float32
-    assert computing.precision_of(auto, cpu, 256) == torch.bfloat16
+    assert computing.precision_of(auto, cpu, 64) == torch.float32
+    assert computing.precision_of(auto, cpu, 128) == torch.bfloat16
     assert computing.precision_of(Plan(steps=1, precision="float32"), cpu, 256) == torch.float32
     monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: False)
     assert computing.precision_of(auto, cpu, 256) == torch.float32
@@ -1007,3 +1010,41 @@ def test_a_mixture_of_experts_can_be_measured_too():
     counted = counted_operations(model, NextToken(), questions)
     assert counted == counted_flop(copy.deepcopy(model), batch.tokens[:, :-1])
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+PAGES = """
+import resource, torch
+from labkit.computing import keep_memory
+keep_memory()
+for step in range(10):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.zeros(64, 2**18)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the C library of Linux is told")
+def test_a_step_gets_no_fresh_pages_for_what_the_one_before_it_freed() -> None:
+    # Huge pages would hide what is tested.
+    env = {**os.environ, "GLIBC_TUNABLES": "", "THP_MEM_ALLOC_ENABLE": "0"}
+    command = [sys.executable, "-c", PAGES]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout
+    assert int(said) < 100, "64 MiB anew are 16,384 pages"
+
+
+def test_the_trainer_keeps_memory_where_that_can_be_asked_for(monkeypatch) -> None:
+    from labkit import computing
+    from labkit import trainer as module
+
+    asked = mock.Mock()
+    monkeypatch.setattr(module, "keep_memory", asked)
+    trainer()
+    asked.assert_called_once_with()
+    other = (
+        mock.Mock(side_effect=OSError),
+        mock.Mock(side_effect=TypeError),
+        lambda name: object(),
+    )
+    for library in other:
+        monkeypatch.setattr(computing.ctypes, "CDLL", library)
+        computing.keep_memory()

@@ -1,7 +1,7 @@
 """How fast training is, against a bare loop and transformers, and how good in a minute.
 
     python -m labkit bench trainer
-    python tests/bench/bench_trainer.py [overhead] [transformers] [parts] [precision]
+    python tests/bench/bench_trainer.py [overhead] [transformers] [parts] [precision] [attention]
         [quality] [gpu] [--seconds 60] [--picture docs/minute.png]
 
 Each figure is a ratio of two runs that take turns on the same machine, so that what else the
@@ -26,7 +26,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit import recipes
+from labkit.attention import attention_weights
 from labkit.blocks import LanguageModel
+from labkit.computing import keep_memory, precision_of
 from labkit.corpus import Batch
 from labkit.heads import MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
@@ -67,6 +69,7 @@ class Size(NamedTuple):
 
 # The first is nanoGPT's size for a CPU.
 SIZES = (Size(4, 4, 128, 64, 12), Size(8, 8, 256, 256, 4), Size(8, 8, 512, 256, 4))
+NARROW = Size(4, 2, 64, 64, 12)
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,7 @@ def precision(seconds: float) -> Iterator[str]:
     """A step in 16 bits against one in 32, by width: what precision="auto" is chosen by."""
     yield "| model | float32 | bfloat16 | faster |"
     yield "|---|---|---|---|"
-    for size in SIZES:
+    for size in (NARROW, *SIZES):
         runs = [
             trained(
                 size.model(),
@@ -191,6 +194,36 @@ def precision(seconds: float) -> Iterator[str]:
             run.close()  # type: ignore[attr-defined]
         wide, narrow = (1000 * each for each in times)
         yield f"| {size} | {wide:.2f} ms | {narrow:.2f} ms | {wide / narrow:.2f} times |"
+
+
+def attention(seconds: float) -> Iterator[str]:
+    """Attention there and back, by the library's kernel and by the formula: `attend` chooses."""
+    ways = "float32: kernel | formula | bfloat16: kernel | formula"
+    yield f"| texts × heads × length × width of a head | {ways} |"
+    yield "|---|---|---|---|---|"
+    shapes = [(size.batch, size.heads, size.context, size.width // size.heads) for size in SIZES]
+    for shape in [*shapes, (2, 12, 512, 64), (1, 12, 1024, 64)]:
+        runs = [
+            attending(shape, dtype, formula)
+            for dtype in (torch.float32, torch.bfloat16)
+            for formula in (False, True)
+        ]
+        times = in_turns(runs, seconds=seconds / 4, chunk=2, settle=lambda: None)
+        cells = " | ".join(f"{1000 * taken:.2f} ms" for taken in times)
+        yield f"| {' × '.join(map(str, shape))} | {cells} |"
+
+
+def attending(shape: tuple[int, int, int, int], dtype: torch.dtype, formula: bool) -> Steps:
+    """Causal attention and its gradients, again and again."""
+    q, k, v = (torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3))
+    hidden = torch.full((shape[2], shape[2]), -math.inf, dtype=dtype).triu_(1)
+    keep_memory()
+    while True:
+        if formula:
+            y = attention_weights(q, k, bias_BHQK=hidden) @ v
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        yield torch.autograd.grad(y, (q, k, v), y.detach())
 
 
 # ---- quality in a minute ---------------------------------------------------------------------
@@ -394,7 +427,7 @@ class Dataset(torch.utils.data.Dataset):
         return {"input_ids": tokens, "labels": tokens}
 
 
-def transformers_trainer(size: Size, done: Callable[[], None]) -> None:
+def transformers_trainer(size: Size, half: bool, done: Callable[[], None]) -> None:
     """transformers' Trainer with a GPT-2 of the same size; `done` is called after each step."""
     import transformers
     from transformers import GPT2Config, GPT2LMHeadModel, TrainerCallback, TrainingArguments
@@ -413,6 +446,7 @@ def transformers_trainer(size: Size, done: Callable[[], None]) -> None:
             folder, per_device_train_batch_size=size.batch, max_steps=10**6, learning_rate=1e-3,
             logging_steps=10, save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True,
             optim="adamw_torch_fused", lr_scheduler_type="cosine", dataloader_num_workers=0,
+            bf16=half,
         )  # fmt: skip
         trainer = transformers.Trainer(
             GPT2LMHeadModel(config), arguments, train_dataset=Dataset(noise(size), 900_000),
@@ -422,7 +456,14 @@ def transformers_trainer(size: Size, done: Callable[[], None]) -> None:
         trainer.train()
 
 
-RIVALS = ("transformers", "float32", "compiled", "bfloat16")
+# Who trains, in which precision, and whether compiled.
+RIVALS = {
+    "transformers": ("transformers", "float32", False),
+    "transformers-bfloat16": ("transformers", "bfloat16", False),
+    "float32": ("labkit", "float32", False),
+    "compiled": ("labkit", "float32", True),
+    "auto": ("labkit", "auto", False),
+}
 
 
 class Elsewhere(Iterator[None]):
@@ -466,26 +507,34 @@ def rival(name: str, size: Size) -> None:
             raise SystemExit
 
     sys.stdin.readline()
-    if name == "transformers":
-        transformers_trainer(size, done)
-    narrow = "bfloat16" if name == "bfloat16" else "float32"
-    plan = Plan(steps=10**6, warmup=100, precision=narrow, compile=name == "compiled", device="cpu")
+    whose, precision, compiled = RIVALS[name]
+    if whose == "transformers":
+        transformers_trainer(size, precision == "bfloat16", done)
+    plan = Plan(steps=10**6, warmup=100, precision=precision, compile=compiled, device="cpu")
     for _ in trained(size.model(), noise(size), plan):
         done()
 
 
 def against_transformers(seconds: float) -> Iterator[str]:
-    """Our trainer against transformers' with a GPT-2 of the same size; times as fast as theirs."""
-    yield "| model | transformers' Trainer | labkit | labkit, compiled | labkit, bfloat16 |"
-    yield "|---|---|---|---|---|"
+    """Our trainer and transformers' with a GPT-2 of the same size; in brackets, how many times as
+    fast as theirs in float32 (of "auto": and as theirs in bfloat16)."""
+    yield (
+        "| model | transformers' Trainer | in bfloat16 | labkit, float32 | compiled "
+        '| labkit, precision="auto" |'
+    )
+    yield "|---|---|---|---|---|---|"
     for size in SIZES:
         chunk = 10 if size.width < 200 else 1
         runs = [Elsewhere(name, size) for name in RIVALS]
-        them, *us = in_turns(runs, seconds=seconds, chunk=chunk, settle=lambda: None)
+        times = in_turns(runs, seconds=seconds, chunk=chunk, settle=lambda: None)
         for run in runs:
             run.close()
-        cells = [f"{1000 * taken:.2f} ms, {them / taken:.2f} ×" for taken in us]
-        yield f"| {size} | {1000 * them:.2f} ms | {' | '.join(cells)} |"
+        them, them_half, *ours, auto = (1000 * taken for taken in times)
+        cells = [f"{taken:.2f} ms ({them / taken:.2f} ×)" for taken in ours]
+        chosen = precision_of(Plan(steps=1), torch.device("cpu"), size.width)
+        said = str(chosen).removeprefix("torch.")
+        cells.append(f"{said}: {auto:.2f} ms ({them / auto:.2f} ×, {them_half / auto:.2f} ×)")
+        yield f"| {size} | {them:.2f} ms | {them_half:.2f} ms | {' | '.join(cells)} |"
 
 
 # What a step of a GPT consists of, by the names of torch's operations.
@@ -626,6 +675,7 @@ SECTIONS: dict[str, Callable[..., Iterator[str]]] = {
     "transformers": against_transformers,
     "parts": parts,
     "precision": precision,
+    "attention": attention,
     "quality": quality,
     "gpu": gpu,
 }
