@@ -65,10 +65,11 @@ def formula_is_faster(q_BHQE: Tensor, k_BHKE: Tensor, dropout: float) -> bool:
     With dropout there is no fast kernel; in bfloat16 its way back takes two to four times as long
     as the formula's (`python -m labkit bench trainer attention`).
     """
-    if q_BHQE.device.type != "cpu" or torch.compiler.is_compiling():
+    if q_BHQE.device.type != "cpu":
         return False
-    short = kind_of_products(q_BHQE) == torch.bfloat16 and k_BHKE.shape[2] <= LONG
-    return dropout > 0 or (short and q_BHQE.requires_grad)
+    if kind_of_products(q_BHQE) == torch.bfloat16 and q_BHQE.requires_grad:
+        return dropout > 0 or k_BHKE.shape[2] <= LONG
+    return dropout > 0 and not torch.compiler.is_compiling()
 
 
 def kind_of_products(x: Tensor) -> torch.dtype:

@@ -9,10 +9,10 @@ Nothing in it is ever executed on loading: tensors and JSON only. Read `write` a
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import threading
+import uuid
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,8 +60,7 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
     """Write a checkpoint that is either whole or not there; replace a broken one of that step."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / name_of(snapshot.step)
-    draft = folder / f"{UNFINISHED}{target.name}-{os.getpid()}"
-    shutil.rmtree(draft, ignore_errors=True)
+    draft = folder / f"{UNFINISHED}{target.name}-{uuid.uuid4().hex}"
     try:
         draft.mkdir()
         files = {}
@@ -134,8 +133,7 @@ def listed(folder: Path) -> list[Path]:
 
 def remove(path: Path) -> None:
     """Take a checkpoint away: renamed first, so that no half of one is ever seen."""
-    doomed = path.with_name(f"{UNFINISHED}old-{path.name}-{os.getpid()}")
-    shutil.rmtree(doomed, ignore_errors=True)
+    doomed = path.with_name(f"{UNFINISHED}old-{path.name}-{uuid.uuid4().hex}")
     path.rename(doomed)
     if doomed.is_dir():
         shutil.rmtree(doomed, ignore_errors=True)
@@ -150,14 +148,11 @@ def sweep(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def copied(tensor: Tensor) -> Tensor:
     """The values as they are now, in the machine's own memory, while training goes on."""
-    return {name: _copy(tensor.detach()) for name, tensor in tensors.items()}
-
-
-def _copy(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
     if tensor.device.type != "cuda":
-        return tensor.contiguous() if tensor.device.type != "cpu" else tensor.clone().contiguous()
+        return tensor.to("cpu", copy=True).contiguous()
     # Into pinned memory and in the order of the stream: the next step waits for nobody.
     place = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     return place.copy_(tensor, non_blocking=True)
@@ -176,15 +171,19 @@ class Saver:
     ) -> None:
         self.folder, self.keep, self.silent = folder, keep, silent
         self.good = [] if known is None else [known.name]
-        self.problem: OSError | None = None
+        self.problem: BaseException | None = None
+        self._left = False
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> "Saver":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
-        """Whatever ends a run, what was begun to be saved is saved."""
-        self.wait(last=kind is None)
+        """Whatever ends a run, what was begun to be saved is saved; but at once means at once."""
+        if kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit):
+            self._left = True
+        else:
+            self.wait(last=kind is None)
 
     def save(self, snapshot: Snapshot) -> None:
         """Begin to write a snapshot whose tensors nobody changes any more."""
@@ -195,7 +194,8 @@ class Saver:
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             ready = torch.cuda.Event()
             ready.record()
-        self._thread = threading.Thread(target=self._write, args=(snapshot, ready))
+        # A process that is told to go does not wait for it: half a checkpoint does no harm.
+        self._thread = threading.Thread(target=self._write, args=(snapshot, ready), daemon=True)
         self._thread.start()
 
     def wait(self, *, last: bool = False) -> None:
@@ -208,6 +208,8 @@ class Saver:
             self._thread = None
         if self.problem is not None:
             problem, self.problem = self.problem, None
+            if not isinstance(problem, OSError):
+                raise problem
             message = (
                 f"a checkpoint could not be written to {self.folder}: {problem}; "
                 f"{_free(self.folder)} are free there; the newest whole checkpoint is still "
@@ -223,8 +225,9 @@ class Saver:
                 ready.synchronize()
             path = write(self.folder, snapshot)
             self.good = [name for name in self.good if name != path.name] + [path.name]
-            self._forget()
-        except OSError as problem:
+            if not self._left:
+                self._forget()
+        except BaseException as problem:  # it is raised where the run can hear it
             self.problem = problem
 
     def _forget(self) -> None:

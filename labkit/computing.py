@@ -5,7 +5,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -14,7 +14,9 @@ from torch.utils.checkpoint import checkpoint
 from labkit.chance import key_of
 from labkit.distributed import blocks
 from labkit.plans import Plan
-from labkit.schedules import Batches
+
+if TYPE_CHECKING:
+    from labkit.trainer import Trainer
 
 
 class Computing:
@@ -70,23 +72,39 @@ def dice(device: torch.device) -> Iterator[Callable[..., None]]:
 
 
 @contextlib.contextmanager
-def memory_explained(plan: Plan, batches: Batches, step: int, parts: int) -> Iterator[None]:
+def memory_explained(trainer: "Trainer") -> Iterator[None]:
     """Where a batch does not fit: what it was, and what to change."""
     try:
         yield
     except RuntimeError as problem:
-        if not any(words in str(problem) for words in ("out of memory", "allocate memory")):
+        if not any(words in str(problem) for words in NO_MEMORY):
             raise
-        rows, length = batches.at(step).tokens.shape
-        part = math.ceil(rows / parts)
+        plan = trainer.plan
+        rows, length = trainer.batches.at(trainer.step).tokens.shape
         said = str(problem).splitlines()[0]
         raise MemoryError(
-            f"{part} rows of {length} tokens at once are more than the memory holds "
-            f"({said}). Now: accumulate={plan.accumulate}, precision={plan.precision!r}, "
-            f"checkpointing={plan.checkpointing}. Change to accumulate={2 * plan.accumulate} "
-            f"({math.ceil(part / 2)} rows at once, the same result), checkpointing=True, "
-            "precision='bfloat16', or make the model or the batch smaller"
+            f"{math.ceil(rows / trainer.parts)} rows of {length} tokens at once are more than the "
+            f"memory holds ({said}). Now: accumulate={plan.accumulate}, "
+            f"precision={plan.precision!r}, checkpointing={plan.checkpointing}. "
+            f"Change to {', '.join(_smaller(trainer, rows))}"
         ) from problem
+
+
+NO_MEMORY = ("out of memory", "allocate memory", "ALLOC_FAILED")
+
+
+def _smaller(trainer: "Trainer", rows: int) -> Iterator[str]:
+    """What can be done so that a batch of so many rows fits."""
+    plan, count = trainer.plan, trainer.ranks.count
+    more = min(2 * plan.accumulate, rows // count)
+    if more > plan.accumulate:
+        at_once = math.ceil(rows / (count * more))
+        yield f"accumulate={more} ({at_once} rows at once, the same result)"
+    if not plan.checkpointing and blocks(trainer.model):
+        yield "checkpointing=True"
+    if trainer.precision == torch.float32:
+        yield "precision='bfloat16'"
+    yield "or make the model, the batch or its texts smaller"
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's names for them, in malloc.h
@@ -100,8 +118,9 @@ def keep_memory() -> None:
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):  # other systems, other libraries
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_THRESHOLD, 2**30)
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        # Older ones refuse more than 32 MiB.
+        if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(M_MMAP_THRESHOLD, 2**25):
+            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 WIDE = 128
@@ -121,6 +140,16 @@ def precision_of(plan: Plan, device: torch.device, width: int = WIDE) -> torch.d
     else:
         fast = device.type == "cpu" and width >= WIDE and _cpu_has_bfloat16()
     return torch.bfloat16 if fast else torch.float32
+
+
+def check_precision(model: nn.Module, precision: torch.dtype, device: torch.device) -> None:
+    """Refuse what torch cannot compute."""
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    if precision == torch.float16 and device.type == "cpu" and recurrent:
+        raise ValueError(
+            "precision is 'float16', which torch's recurrent networks do not know on a CPU: "
+            "choose 'bfloat16' or 'float32'"
+        )
 
 
 def width_of(model: nn.Module) -> int:

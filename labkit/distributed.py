@@ -8,10 +8,11 @@ many there are. DistributedDataParallel and `fully_shard` are torch's own.
 """
 
 import contextlib
+import copy
 import os
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from labkit.objectives import Memory, Objective, Outcome, Questions
+from labkit.objectives import Memory, Objective, Outcome, Questions, combine
 
 T = TypeVar("T")
 
@@ -102,11 +103,15 @@ def _meeting(rank: int) -> dist.Store:
 
 def _device(asked: str) -> torch.device:
     """The device of this process."""
-    if asked != "auto":
-        return torch.device(asked)
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    if asked == "auto":
+        asked = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(asked)
+    if device.type != "cuda":
+        return device
+    index: int | None = device.index
+    if index is None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    # Events and streams are those of the current device: let it be this one.
     torch.cuda.set_device(device)
     return device
 
@@ -123,7 +128,9 @@ class Answer(nn.Module):
     ) -> tuple[Tensor, Outcome]:
         """This part's share of the loss of the whole step, and all that was found."""
         outcome = answer(self.model, self.objective, questions, memory)
-        return outcome.over(counts), outcome
+        # Nobody but the loss leads back: several processes wait for the gradients of all that does.
+        found = replace(combine([outcome]), memory=outcome.memory)
+        return outcome.over(counts), found
 
 
 def answer(
@@ -152,6 +159,15 @@ def cut(model: nn.Module, ranks: Ranks) -> None:
     sharded.answer_whole = MethodType(_answer_whole, sharded)
     # An objective calls the parts of a model; this is the door at which the weights are gathered.
     register_fsdp_forward_method(sharded, "answer_whole")
+
+
+def without_weights(model: nn.Module) -> nn.Module:
+    """A copy of the model whose tensors have shapes and no values: to count with."""
+    tensors = [*model.parameters(), *model.buffers()]
+    shapes = {id(t): torch.empty_like(t, device="meta") for t in tensors}
+    for t in model.parameters():
+        shapes[id(t)] = nn.Parameter(shapes[id(t)], requires_grad=t.requires_grad)
+    return copy.deepcopy(model, shapes)
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:

@@ -38,19 +38,20 @@ class Health:
 
     def __init__(self, plan: Plan, half: bool, device: torch.device) -> None:
         self.clip, self.moves = plan.clip, half and plan.loss_scale is not None
-        start = (plan.loss_scale or 1.0) if self.moves else 1.0
         names = ("bad_in_a_row", "skipped", "good_in_a_row", "seen", "usual", "distance")
         self.tensors = {name: torch.zeros((), device=device) for name in names}
-        self.tensors["scale"] = torch.full((), start, device=device)
+        self._one = torch.ones((), device=device)
+        if self.moves:
+            self.tensors["scale"] = self._one * (plan.loss_scale or 1.0)
 
     @property
     def scale(self) -> Tensor:
         """What the loss is multiplied by before the way back."""
-        return self.tensors["scale"]
+        return self.tensors.get("scale", self._one)
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Remember what was saved."""
-        self.tensors = {k: tensors[k].to(v.device) for k, v in self.tensors.items()}
+        """Remember what was saved; a scale that another precision did not have begins anew."""
+        self.tensors = {k: tensors.get(k, v).to(v.device) for k, v in self.tensors.items()}
 
     @property
     def troubled(self) -> bool:
@@ -91,7 +92,7 @@ class Health:
         known = self.tensors
         known["skipped"] = known["skipped"] + bad
         # While the scale can still come down, too large a gradient is everyday life in float16.
-        serious = bad * (known["scale"] <= 1)
+        serious = bad * (self.scale <= 1)
         known["bad_in_a_row"] = (known["bad_in_a_row"] + serious) * bad
         if self.moves:
             good = (known["good_in_a_row"] + 1) * (1 - bad)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
-from labkit.distributed import cut_like, whole
+from labkit.distributed import cut_like
 from labkit.plans import Plan
 
 Group = tuple[Iterable[nn.Parameter], float]
@@ -45,13 +45,15 @@ def named_groups(model: nn.Module, groups: Sequence[Group] | None) -> list[tuple
 
 def matrices(model: nn.Module) -> set[str]:
     """The names of the matrices between hidden states: no embeddings, no heads, no tables."""
+    # Beside its backbone a model has heads, one or several.
+    backbone = getattr(model, "backbone", model)
     outside: list[nn.Module] = [m for m in model.modules() if isinstance(m, nn.Embedding)]
     head = getattr(model, "head", None)
     outside += [head] if isinstance(head, nn.Module) else []
     taken = {id(parameter) for module in outside for parameter in module.parameters()}
     inside = {
         id(parameter)
-        for module in model.modules()
+        for module in backbone.modules()
         if isinstance(module, MATRICES)
         for parameter in module.parameters(recurse=False)
         if parameter.ndim == 2
@@ -59,9 +61,13 @@ def matrices(model: nn.Module) -> set[str]:
     return {name for name, p in model.named_parameters() if id(p) in inside - taken}
 
 
+BIASES = ("bias", "u_HE", "v_HE", "s_HE")
+"""What is added and not multiplied; the last three to all queries, in relative attention."""
+
+
 def decays(name: str, parameter: Tensor) -> bool:
     """Whether a weight is pulled towards zero: matrices are, biases and norms are not."""
-    return parameter.ndim >= 2 and not name.endswith("bias")
+    return parameter.ndim >= 2 and not name.endswith(BIASES)
 
 
 class Optimizers:
@@ -137,7 +143,7 @@ class Optimizers:
             for optimizer in self.all:
                 for key, value in sorted(optimizer.state.get(parameter, {}).items()):
                     if isinstance(value, Tensor):
-                        found[f"{name}|{key}"] = whole(value)
+                        found[f"{name}|{key}"] = value
         return found
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:

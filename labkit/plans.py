@@ -6,7 +6,10 @@ objective and batches give the same weights, bit for bit, on the same machine.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from types import NoneType
 from typing import Any, Literal, get_args, get_type_hints
+
+import torch
 
 from labkit.schedules import SCHEDULES, Schedule
 
@@ -26,7 +29,8 @@ class Plan:
         "constant", "linear", "cosine", "inverse_root", "slanted_triangle", "one_cycle"
     ] = "cosine"
     warmup: int | None = None
-    """Steps on the way up; None takes what the schedule's paper takes."""
+    """Steps on the way up. None: a tenth of slanted_triangle, three tenths of one_cycle, else none;
+    the papers' thousands do not fit every run."""
     seed: int = 0
 
     optimizer: Literal["adamw", "muon", "sgd"] = "adamw"
@@ -48,8 +52,8 @@ class Plan:
     ema_decay: float = 0.999
 
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """auto: bfloat16 where a GPU has it, and on a CPU that has it for wide models; else float32.
-    Weights are always float32. A run that must be the same on every CPU says float32."""
+    """auto: bfloat16 where a GPU has it, and on a CPU that has it from width 128 on; else
+    float32. Weights are always float32. A run that must be the same on every CPU says float32."""
     loss_scale: float | None = 2.0**16
     """float16 only: by how much gradients are enlarged at first; None never does, for a look."""
     device: str = "auto"
@@ -70,7 +74,7 @@ class Plan:
     """How many steps in a row may have a loss or a gradient that is no number."""
 
     def __post_init__(self) -> None:
-        self._check_choices()
+        self._check_kinds()
         self._check_sizes()
         self._check_together()
 
@@ -83,28 +87,41 @@ class Plan:
         """The share of the rate that a step takes; steps are counted from 0."""
         return self.shape(step, self.steps, self.warmup)
 
-    def _check_choices(self) -> None:
+    def _check_kinds(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
-            choices, given = get_args(hint), getattr(self, name)
-            if choices and all(isinstance(choice, str) for choice in choices):
-                if given not in choices:
-                    raise ValueError(f"{name} is {given!r}: choose one of {', '.join(choices)}")
-            elif hint is bool and not isinstance(given, bool):
-                raise ValueError(f"{name} is {given!r}: give True or False")
+            given, kinds = getattr(self, name), set(get_args(hint)) or {hint}
+            if name == "betas" or (given is None and NoneType in kinds):
+                continue
+            if all(isinstance(kind, str) for kind in kinds):
+                if given not in get_args(hint):
+                    choices = ", ".join(get_args(hint))
+                    raise ValueError(f"{name} is {given!r}: choose one of {choices}")
+            elif bool in kinds:
+                self._check(name, isinstance(given, bool), "True or False")
+            elif int in kinds:
+                self._check(name, _whole(given), "a whole number")
+            elif kinds <= {float, NoneType}:
+                self._check(name, _number(given), "a number")
+
+    def _check(self, name: str, right: bool, wanted: str) -> None:
+        if not right:
+            raise ValueError(f"{name} is {getattr(self, name)!r}: give {wanted}")
 
     def _check_sizes(self) -> None:
         for name in ("steps", "accumulate", "save_every", "keep", "patience"):
-            given = getattr(self, name)
-            if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-                raise ValueError(f"{name} is {given!r}: give a whole number of at least 1")
+            self._check(name, getattr(self, name) >= 1, "a whole number of at least 1")
         for name in ("rate", "eps", "clip", "loss_scale"):
             given = getattr(self, name)
-            if given is not None and not 0 < given < float("inf"):
-                raise ValueError(f"{name} is {given!r}: give a number above 0")
+            self._check(name, given is None or 0 < given < float("inf"), "a number above 0")
         for name, top in (("momentum", 1.0), ("ema_decay", 1.0), ("decay", float("inf"))):
-            if not 0 <= getattr(self, name) < top:
-                raise ValueError(f"{name} is {getattr(self, name)!r}: give 0 to below {top}")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            self._check(name, 0 <= getattr(self, name) < top, f"0 to below {top}")
+        try:
+            torch.device("cpu" if self.device == "auto" else self.device)
+        except RuntimeError as problem:
+            said = f"device is {self.device!r}: give auto, cpu, cuda, cuda:1 or another of torch's"
+            raise ValueError(said) from problem
+        pair = self.betas if isinstance(self.betas, tuple | list) else ()
+        if len(pair) != 2 or not all(_number(beta) and 0 <= beta < 1 for beta in pair):
             raise ValueError(f"betas are {self.betas!r}: give two numbers from 0 to below 1")
 
     def _check_together(self) -> None:
@@ -134,6 +151,14 @@ class Plan:
                 "Muon needs whole matrices, and processes='fsdp' cuts them into shares: "
                 "choose processes='ddp' or optimizer='adamw'"
             )
+
+
+def _whole(given: Any) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool)
+
+
+def _number(given: Any) -> bool:
+    return _whole(given) or isinstance(given, float)
 
 
 def differences(

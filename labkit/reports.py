@@ -104,7 +104,10 @@ class Evaluation:
         said = f"loss {self.loss:.4f} over {self.count:,} predictions"
         if self.floor is None:
             return said
-        return f"{said}, {self.loss - self.floor:.4f} above the floor of {self.floor:.4f}"
+        # The floor is one of words: what else is in the loss, a penalty say, has none.
+        name, mean = next(iter(self.metrics.items()), ("loss", self.loss))
+        also = "" if mean == self.loss else f", {name} {mean:.4f}"
+        return f"{said}{also}, {mean - self.floor:.4f} above the floor of {self.floor:.4f}"
 
 
 @torch.no_grad()

@@ -1,6 +1,5 @@
 """What a run needs to go on, and whether a checkpoint is of the same run."""
 
-import copy
 import hashlib
 import json
 from collections.abc import Iterable
@@ -15,15 +14,17 @@ from labkit.checkpoints import Snapshot, copied
 from labkit.distributed import cut_like, whole
 from labkit.objectives import Memory, Objective
 from labkit.plans import described, differences
-from labkit.schedules import Batches
+from labkit.schedules import Batches, Stages
 
 if TYPE_CHECKING:
     from labkit.trainer import Trainer
 
 
 def snapshot(trainer: "Trainer") -> Snapshot:
-    """All that the run needs to go on, as it is now; every process must ask."""
-    state = {name: whole(tensor) for name, tensor in state_of(trainer).items()}
+    """All that the run needs to go on, as it is now; every process must ask.
+
+    Only the first gets the tensors, which it is to write.
+    """
     facts = {
         "about": trainer.about,
         "plan": described(trainer.plan),
@@ -33,17 +34,37 @@ def snapshot(trainer: "Trainer") -> Snapshot:
         "averaged": trainer.average.count,
         "learning": [n for n, p in trainer.model.named_parameters() if p.requires_grad],
     }
-    averages = {name: whole(tensor) for name, tensor in trainer.average.averages.items()}
     tensors = {
-        "weights.safetensors": state,
+        "weights.safetensors": state_of(trainer),
         "optimizer.safetensors": trainer.optimizers.tensors(),
-        "average.safetensors": averages,
+        "average.safetensors": trainer.average.averages,
         "health.safetensors": trainer.health.tensors,
         "memory.safetensors": _whole_memory(trainer),
     }
-    return Snapshot(
-        trainer.step, copy.deepcopy(facts), {k: copied(v) for k, v in tensors.items() if v}
-    )
+    first = trainer.ranks.first
+    own = {file: _gathered(found, first) for file, found in tensors.items() if found}
+    return Snapshot(trainer.step, _plain(facts), own)
+
+
+def _gathered(tensors: dict[str, Tensor], first: bool) -> dict[str, Tensor]:
+    """Tensor by tensor, so that the whole of a model that is cut is nowhere on a GPU at once."""
+    found = {}
+    for name, tensor in tensors.items():
+        everything = whole(tensor)
+        if first:
+            found[name] = copied(everything)
+    return found
+
+
+def _plain(facts: dict[str, Any]) -> dict[str, Any]:
+    """A copy as a file gives it back, so that what is read is what was written."""
+    try:
+        return json.loads(json.dumps(facts))
+    except (TypeError, ValueError) as problem:
+        raise TypeError(
+            f"trainer.notes cannot be saved: {problem}; give numbers, texts, lists and dicts with "
+            "texts as keys, float(…) of a tensor"
+        ) from problem
 
 
 def state_of(trainer: "Trainer") -> dict[str, Tensor]:
@@ -73,10 +94,14 @@ def restore(trainer: "Trainer", saved: Snapshot) -> None:
     learning = set(saved.facts["learning"])
     for name, parameter in trainer.model.named_parameters():
         parameter.requires_grad_(name in learning)
-    trainer.optimizers.load(saved.tensors.get("optimizer.safetensors", {}))
-    trainer.average.load(saved.facts["averaged"], saved.tensors.get("average.safetensors", {}))
+    # What one optimizer remembers means nothing to another.
+    same = saved.facts["plan"]["optimizer"] == trainer.plan.optimizer
+    trainer.optimizers.load(saved.tensors.get("optimizer.safetensors", {}) if same else {})
+    trainer.averaging = saved.facts["averaging"] and trainer.plan.average != "none"
+    mean = saved.tensors.get("average.safetensors", {}) if trainer.averaging else {}
+    trainer.average.load(saved.facts["averaged"] if mean else 0, mean)
     trainer.health.load(saved.tensors["health.safetensors"])
-    trainer.scale, trainer.averaging = saved.facts["scale"], saved.facts["averaging"]
+    trainer.scale = saved.facts["scale"]
     trainer.notes.clear()
     trainer.notes.update(saved.facts["notes"])
     _part_memory(trainer, saved.tensors.get("memory.safetensors", {}))
@@ -100,13 +125,29 @@ def _part_memory(trainer: "Trainer", tensors: dict[str, Tensor]) -> None:
         trainer.memory[i] = Memory.load(own)
 
 
-def about(model: nn.Module, objective: Objective, batches: Batches) -> dict[str, Any]:
+def about(
+    model: nn.Module,
+    objective: Objective,
+    batches: Batches,
+    groups: list[tuple[list[str], float]],
+) -> dict[str, Any]:
     """What is trained on what, in words that two runs can be compared by."""
-    batch = batches.at(0)
-    digest = hashlib.sha256(batch.tokens.cpu().numpy().tobytes()).hexdigest()[:16]
-    first = f"{list(batch.tokens.shape)} tokens with checksum {digest}"
-    told = {**_described(model), "objective": _named(objective), "batches": first}
-    return json.loads(json.dumps(told))
+    told = {**_described(model), "objective": _named(objective), "batches": _first(batches)}
+    rates = [f"{factor:g} of {len(names)} weights {_checksum(names)}" for names, factor in groups]
+    return json.loads(json.dumps(told | {"groups": ", ".join(rates)}))
+
+
+def _first(batches: Batches) -> str:
+    """The first batch of each stage."""
+    if isinstance(batches, Stages):
+        return "; ".join(f"from {start}: {_first(stage)}" for start, stage in batches.stages)
+    tokens = batches.at(0).tokens.cpu()
+    digest = hashlib.sha256(tokens.numpy().tobytes()).hexdigest()[:16]
+    return f"{list(tokens.shape)} tokens with checksum {digest}"
+
+
+def _checksum(names: list[str]) -> str:
+    return hashlib.sha256(" ".join(sorted(names)).encode()).hexdigest()[:8]
 
 
 def check_same(trainer: "Trainer", saved: Snapshot, changed: Iterable[str], folder: Path) -> None:

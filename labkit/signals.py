@@ -45,7 +45,8 @@ class Stop:
 
     def leave(self, number: int | None = None, message: str = "stopped") -> NoReturn:
         """End as the signal would have: an interrupt for Ctrl-C, exit code 143 for SIGTERM."""
-        number = self.asked if number is None else number
+        # Asked for by another process, it is the cluster's wish.
+        number = number or self.asked or signal.SIGTERM
         if number == signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)
         raise KeyboardInterrupt(message)

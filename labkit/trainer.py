@@ -5,8 +5,9 @@
             print(report, evaluate(model, objective, held_out))
 
 The loop's body is the callback: print, draw, unfreeze, stop there. What the body does at a step
-belongs to that step, and is saved with it. Read `Trainer._step` first: it is all there is to
-training; the rest is what keeps a run alive.
+belongs to that step, and is saved with it.
+
+Read `Trainer._step` first: it is all there is to training; the rest is what keeps a run alive.
 """
 
 import contextlib
@@ -22,9 +23,17 @@ from torch.nn.utils import get_total_norm
 
 from labkit.chance import Chance
 from labkit.checkpoints import Found, Saver, newest, read, sweep
-from labkit.computing import Computing, dice, keep_memory, memory_explained, precision_of, width_of
-from labkit.corpus import Batch
-from labkit.distributed import Wrapped, cut, join, whole
+from labkit.computing import (
+    Computing,
+    check_precision,
+    dice,
+    keep_memory,
+    memory_explained,
+    precision_of,
+    width_of,
+)
+from labkit.corpus import Batch, sent
+from labkit.distributed import Wrapped, cut, join, whole, without_weights
 from labkit.health import Health, Later, vanished
 from labkit.objectives import Memory, Objective, Outcome, Questions, combine, total
 from labkit.optimizers import Average, Group, Optimizers, named_groups
@@ -39,6 +48,8 @@ __all__ = ["Evaluation", "Plan", "Report", "Trainer", "evaluate"]
 
 # How often a run may go back before it gives up.
 LIVES = 10
+# More than there are processes, each of which may ask to stop without a signal.
+SIGNAL = 2**20
 
 
 class Trainer:
@@ -59,29 +70,33 @@ class Trainer:
         self.device = self.ranks.device
         self.progress = sys.stderr.isatty() if progress is None else progress
         named = named_groups(model, groups)
-        self.about = about(model, objective, batches)
+        self.about = about(model, objective, batches, named)
         model.to(self.device)
         if self.device.type == "cpu":
             keep_memory()
+        self._uncut = model
         if self.ranks.kind == "fsdp":
+            self._uncut = without_weights(model)
             cut(model, self.ranks)
         self.parts = self.ranks.count * plan.accumulate
         self.precision = precision_of(plan, self.device, width_of(model))
+        check_precision(model, self.precision, self.device)
         self.optimizers = Optimizers(model, plan, named)
         self.average = Average(model, plan)
         self.health = Health(plan, self.precision == torch.float16, self.device)
         self.step, self.scale = 0, 1.0
         self.notes: dict[str, Any] = {}
-        """Anything that JSON knows, of the reader's own: it is saved with every checkpoint."""
+        """Of the reader's own, saved with every checkpoint: numbers, texts, lists, by name."""
         self.memory: list[Memory | None] = [None] * plan.accumulate
         self._answer = Wrapped(model, objective, self.ranks)
         self._computing = Computing(model, plan)
-        self.operations_per_row: float | None = None
+        self.measuring = False
+        self._operations: dict[int, float] = {}
         self.averaging = False
         self._stop = Stop()
         self.stops: list[Later] = []
         self.troubles: list[Later] = []
-        self._lives, self._done = LIVES, 0
+        self._lives, self._done, self._ended = LIVES, 0, False
         self._begun = self._step_begun = 0.0
 
     def resume(
@@ -110,8 +125,16 @@ class Trainer:
         return self._reports(saver)
 
     def run(self) -> Iterator[Report]:
-        """Train from the beginning; nothing is saved."""
+        """Train from where the model is, without a folder: nothing is saved."""
         return self._reports(None)
+
+    def stop(self) -> None:
+        """End the run after this step, which is saved; of several processes, after the next one.
+
+        Early stopping: `if non_monotone(losses): trainer.stop()`, with held-out losses that
+        `trainer.notes` keeps. A `break` ends the loop as well, and saves nothing.
+        """
+        self._ended = True
 
     def say(self, message: str) -> None:
         """Tell what happens to the run, once for all processes."""
@@ -120,11 +143,18 @@ class Trainer:
 
     def measure(self) -> None:
         """Count the operations of a step and measure the machine, so that reports can say MFU."""
-        part = self.batches.at(self.step).micro(self.parts)[0]
-        questions = self.objective.ask(part, Chance(self.plan.seed, self.step, part.rows))
-        self.operations_per_row = counted_operations(self.model, self.objective, questions) / len(
-            part
-        )
+        self.measuring = True
+        self.operations(self.batches.at(self.step))
+
+    def operations(self, batch: Batch) -> float:
+        """How many operations a step with this batch takes; counted once for each length."""
+        length = batch.tokens.shape[1]
+        if length not in self._operations:
+            part = self._parts(batch)[0]
+            questions = self.objective.ask(part, Chance(self.plan.seed, self.step, part.rows))
+            counted = counted_operations(self._uncut, self.objective, questions)
+            self._operations[length] = counted / len(part)
+        return self._operations[length] * len(batch)
 
     def start_average(self) -> None:
         """From here on the weights are averaged: NT-ASGD, when `non_monotone` says so."""
@@ -163,11 +193,13 @@ class Trainer:
     def _step(self) -> Report:
         """Ask, answer, go back, change the weights."""
         plan = self.plan
+        # A reader, or a step that was broken off, may have left some.
+        self.optimizers.clear()
         batch = self.batches.at(self.step)
         # All that all processes ask: so each knows the counts by which the loss is divided.
         asked = [
             self.objective.ask(part, Chance(plan.seed, self.step, part.rows))
-            for part in batch.micro(self.parts)
+            for part in self._parts(batch)
         ]
         counts, outcomes, losses = total(asked), [], []
         if not self.model.training:
@@ -183,6 +215,10 @@ class Trainer:
                 losses.append(loss.detach())
         loss, metrics = self._totals(torch.stack(losses).sum(), combine(outcomes))
         return self._change(batch, loss, metrics)
+
+    def _parts(self, batch: Batch) -> list[Batch]:
+        """The batch as all processes together take it on."""
+        return batch.micro(self.parts, together=getattr(self.objective, "choices", None) or 1)
 
     def _own(self, asked: list[Questions]) -> list[Questions]:
         """The parts that this process answers for."""
@@ -206,14 +242,13 @@ class Trainer:
         if self.ranks.count == 1:
             return loss, found.metrics
         names = list(found.terms)
-        stop = torch.tensor(float(self._stop.asked is not None), device=self.device)
-        sums = [loss, stop]
-        sums += [found.terms[name].total.float() for name in names]
-        sums += [torch.tensor(float(found.terms[n].count), device=self.device) for n in names]
-        values = self.ranks.total(torch.stack(sums))
-        self.stops.append(Later(values[1]))
-        means = values[2 : 2 + len(names)] / values[2 + len(names) :].clamp(min=1)
-        return values[0], dict(zip(names, means.unbind(), strict=True))
+        known = [float(self._wish), *(found.terms[n].count for n in names)]
+        own = torch.stack([loss, *(found.terms[name].total.float() for name in names)])
+        values = self.ranks.total(torch.cat([own, sent(torch.tensor(known), self.device)]))
+        whole_loss, *sums, stop = values[: len(names) + 2].unbind()
+        self.stops.append(Later(stop))
+        counts = values[len(names) + 2 :].clamp(min=1)
+        return whole_loss, {n: s / c for n, s, c in zip(names, sums, counts, strict=True)}
 
     def _change(
         self,
@@ -223,7 +258,7 @@ class Trainer:
     ) -> Report:
         """Judge the gradients, change the weights, and say what happened."""
         gradients = self.optimizers.gradients()
-        zeros = vanished(gradients) if self.precision == torch.float16 else None
+        zeros = whole(vanished(gradients)) if self.precision == torch.float16 else None
         verdict = self.health.look(loss, whole(get_total_norm(gradients)))
         rate = self.plan.rate * self.plan.share(self.step) * self.scale
         self.optimizers.step(rate, verdict.divisor, verdict.bad)
@@ -251,7 +286,7 @@ class Trainer:
             skipped=self.health.tensors["skipped"],
             spike=verdict.spike,
             vanished=zeros,
-            mfu=self._mfu(len(batch), seconds),
+            mfu=self._mfu(batch, seconds),
         )
 
     def _left(self) -> float:
@@ -259,18 +294,18 @@ class Trainer:
         pace = (time.perf_counter() - self._begun) / self._done
         return pace * (self.plan.steps - self.step)
 
-    def _mfu(self, rows: int, seconds: float) -> float | None:
-        if self.operations_per_row is None:
+    def _mfu(self, batch: Batch, seconds: float) -> float | None:
+        if not self.measuring:
             return None
         peak = measured_peak(str(self.device), self.precision) * self.ranks.count
-        return self.operations_per_row * rows / seconds / peak
+        return self.operations(batch) / seconds / peak
 
     # ---- a run -------------------------------------------------------------------------------
 
     def _reports(self, saver: Saver | None) -> Iterator[Report]:
         """Step after step; what the reader does with a report is part of its step."""
         plan = self.plan
-        self._done, self._begun = 0, time.perf_counter()
+        self._done, self._begun, self._ended = 0, time.perf_counter(), False
         self._step_begun = self._begun
         if self.step == plan.steps:
             self.say(f"all {plan.steps} steps are done")
@@ -280,7 +315,7 @@ class Trainer:
             if saver is not None and self.step == 0:
                 saver.save(snapshot(self))
             while self.step < plan.steps:
-                with memory_explained(plan, self.batches, self.step, self.parts):
+                with memory_explained(self):
                     report = self._step()
                 bar.show(report)
                 yield report
@@ -289,30 +324,42 @@ class Trainer:
                 if self._read(self.troubles) >= plan.patience:
                     self._go_back(saver)
                     continue
-                stopping = self._stopping()
+                signalled, stopping = self._stopping()
                 if saver is not None and (stopping or self._worth_saving()):
                     saver.save(snapshot(self))
                 if stopping and saver is not None:
                     saver.wait(last=True)
                     message = f"stopped after step {self.step}, which is saved in {saver.folder}"
                     self.say(message)
-                    self._stop.leave(message=message)
+                    if signalled:
+                        self._stop.leave(message=message)
+                if stopping:
+                    break
+        if self._stop.asked is not None:
+            self._stop.leave(message="stopped after the last step")
 
     def _worth_saving(self) -> bool:
         """At the end, and now and then; but nobody wants to go back to the midst of trouble."""
         regular = self.step % self.plan.save_every == 0 and not self.health.troubled
         return regular or self.step == self.plan.steps
 
-    def _stopping(self) -> bool:
-        """Whether this process, or any of several, was asked to stop."""
-        if self.ranks.count == 1:
-            return self._stop.asked is not None
-        return self._read(self.stops) > 0
+    def _stopping(self) -> tuple[bool, bool]:
+        """Whether this process, or any of several, was asked to stop: by a signal, by anyone."""
+        asked = self._wish if self.ranks.count == 1 else self._read(self.stops)
+        return asked >= SIGNAL, asked > 0
+
+    @property
+    def _wish(self) -> float:
+        """What this process was asked for: a number, so that those of several can be added."""
+        return SIGNAL * (self._stop.asked is not None) + self._ended
 
     def _read(self, waiting: list[Later]) -> float:
-        """The oldest number that is on its way: a GPU is given one step of time."""
-        lag = 1 if self.device.type == "cuda" else 0
-        return waiting.pop(0).read() if len(waiting) > lag else 0.0
+        """The newest number that is there: a GPU is given one step of time, but at the end."""
+        lag = 1 if self.device.type == "cuda" and self.step < self.plan.steps else 0
+        value = 0.0
+        while len(waiting) > lag:
+            value = waiting.pop(0).read()
+        return value
 
     def _go_back(self, saver: Saver | None) -> None:
         """Too many bad steps in a row: half the rate from the last checkpoint, or the end."""
@@ -328,8 +375,11 @@ class Trainer:
             raise FloatingPointError(f"{story}: {advice}")
         saver.wait()
         scale, found = self.scale / 2, self._find(saver.folder)
+        for reason in found.skipped:
+            self.say(f"passed over {reason}")
         if found.snapshot is None:
             raise FloatingPointError(f"{story}, and no checkpoint is whole: {advice}")
+        skipped = self.health.tensors["skipped"]
         restore(self, found.snapshot)
-        self.scale = scale
+        self.scale, self.health.tensors["skipped"] = scale, skipped
         self.say(f"{story}; back to {found.path}, with {scale:g} of the rate from there")

@@ -227,7 +227,7 @@ def test_old_ones_stay_until_enough_are_known_to_be_whole(tmp_path: Path) -> Non
 def test_training_may_change_the_tensors_while_they_are_written(tmp_path: Path) -> None:
     weight = torch.zeros(1000)
     saver = Saver(tmp_path, keep=1)
-    saver.save(Snapshot(1, {}, {"weights.safetensors": copied({"weight": weight})}))
+    saver.save(Snapshot(1, {}, {"weights.safetensors": {"weight": copied(weight)}}))
     weight += 1
     saver.wait()
     found = newest(tmp_path).snapshot

@@ -58,6 +58,15 @@ def test_a_checkpoint_of_many_is_read_by_few(runs: dict[str, Any], name: str) ->
     assert farthest(changing["weights"], alone["weights"]) < 1e-4
 
 
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_what_is_counted_is_of_the_whole_model(kind: str, runs: dict[str, Any]) -> None:
+    alone = runs["counted-single"]
+    assert runs[f"counted-{kind}"]["operations"] == alone["operations"]
+    assert 0 < alone["vanished"] < 1
+    assert runs[f"counted-{kind}"]["vanished"] == pytest.approx(alone["vanished"], abs=0.02)
+    assert runs[f"unused-{kind}"] == pytest.approx(runs["unused-single"], abs=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_a_killed_worker_is_started_again_and_nothing_is_lost(

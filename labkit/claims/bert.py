@@ -76,7 +76,7 @@ def both_sides(profile: str, seed: int) -> Measured:
 BOTH_SIDES = Claim(
     "both-sides",
     "Left and right context together tell more about a word than the left alone.",
-    "Devlin et al. 2019, sections 1 and 5.1; lectures, file 003",
+    "Devlin et al. 2019, sections 1 and 5.1; lecture 003",
     "06_bert",
     "nats a word",
     both_sides,
@@ -104,7 +104,7 @@ def eighty_ten_ten(profile: str, seed: int) -> Measured:
 EIGHTY_TEN_TEN = Claim(
     "eighty-ten-ten",
     "80/10/10 narrows the gap between training with [MASK] and use without it.",
-    "Devlin et al. 2019, section 3.1 and appendix C.2; lectures, files 000 and 002",
+    "Devlin et al. 2019, section 3.1 and appendix C.2; lectures 000 and 002",
     "06_bert",
     "nats a word (loss), accuracy (senses)",
     eighty_ten_ten,
@@ -138,7 +138,7 @@ def fifteen_percent(profile: str, seed: int) -> Measured:
 FIFTEEN_PERCENT = Claim(
     "fifteen-percent",
     "Predicting 15 % of the words is a good rate: fewer teach little, more hide too much.",
-    "Devlin et al. 2019, section 3.1; lectures, file 002",
+    "Devlin et al. 2019, section 3.1; lecture 002",
     "06_bert",
     "accuracy",
     fifteen_percent,
@@ -221,7 +221,7 @@ def _mean(task: str, sign: float) -> dict[str, float]:
 NEXT_SENTENCE = Claim(
     "next-sentence",
     "Next-sentence prediction adds little; the order of sentences is the better task.",
-    "Liu et al. 2019, section 4.2; Lan et al. 2020, section 4.6; lectures, files 002 and 003",
+    "Liu et al. 2019, section 4.2; Lan et al. 2020, section 4.6; lectures 002 and 003",
     "06_bert",
     "accuracy",
     next_sentence,

@@ -207,7 +207,7 @@ def curated(profile: str, seed: int) -> Measured:
 
 SCALING_LAW = Claim(
     "scaling-law",
-    "the loss above the floor falls as a power of size and text",
+    "The loss above the floor falls as a power of size and text.",
     "Kaplan et al. 2020, section 1; Hoffmann et al. 2022, section 3.3; lecture 002",
     NOTEBOOK,
     "|log(predicted / measured)|",
@@ -221,7 +221,7 @@ SCALING_LAW = Claim(
 )
 SIX_N_D = Claim(
     "six-n-d",
-    "training takes 6 N D operations, and attention is less than a tenth of them",
+    "Training takes 6 N D operations, and attention is less than a tenth of them.",
     "Brown et al. 2020, appendix D; lectures 001 and 003",
     NOTEBOOK,
     "share",
@@ -235,7 +235,7 @@ SIX_N_D = Claim(
 )  # fmt: skip
 MIXTURE = Claim(
     "experts",
-    "experts add parameters but no operations, and lower the loss",
+    "Experts add parameters but no operations, and lower the loss.",
     "Shazeer et al. 2017, section 5; Fedus et al. 2021, section 3; lecture 001",
     NOTEBOOK,
     "nats a word",
@@ -244,7 +244,7 @@ MIXTURE = Claim(
 )
 CURATED_TEXT = Claim(
     "curated-text",
-    "a smaller clean corpus beats a larger dirty one",
+    "A smaller clean corpus beats a larger dirty one.",
     "Radford et al. 2019, section 2.1; lecture 001",
     NOTEBOOK,
     "nats a word of clean text",

@@ -427,7 +427,7 @@ HARM = {
 
 STATIC_VECTORS = Claim(
     "static-vectors",
-    "one vector per word cannot tell senses apart; contextual vectors can",
+    "One vector per word cannot tell senses apart; contextual vectors can.",
     "Peters et al. 2018, sections 1 and 5.3; lecture 003",
     NOTEBOOK,
     "accuracy",
@@ -439,7 +439,7 @@ STATIC_VECTORS = Claim(
 )
 CHARACTERS = Claim(
     "characters",
-    "characters reduce the harm of unseen words",
+    "Characters reduce the harm of unseen words.",
     "Peters et al. 2018, section 3.4; lecture 003",
     NOTEBOOK,
     "nats a word beside it",
@@ -448,7 +448,7 @@ CHARACTERS = Claim(
 )
 CHARACTERS_RIGHT = Claim(
     "characters-right",
-    "with characters, fewer guesses beside unseen words go wrong",
+    "With characters, fewer guesses beside unseen words go wrong.",
     "Peters et al. 2018, section 3.4; lecture 003",
     NOTEBOOK,
     "accuracy beside it",
@@ -462,7 +462,7 @@ CHARACTERS_RIGHT = Claim(
 )
 MIXED_LAYERS = Claim(
     "mixed-layers",
-    "a learned mix of layers beats the top layer",
+    "A learned mix of layers beats the top layer.",
     "Peters et al. 2018, section 5.1",
     NOTEBOOK,
     "accuracy",

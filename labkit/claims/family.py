@@ -101,7 +101,7 @@ def dynamic_masks(profile: str, seed: int) -> Measured:
 DYNAMIC_MASKS = Claim(
     "dynamic-masks",
     "New masks at every reading (dynamic) are at least as good as the same ones (static).",
-    "Liu et al. 2019, section 4.1, Table 1; lectures, files 002 and 003",
+    "Liu et al. 2019, section 4.1, Table 1; lectures 002 and 003",
     "07_bert_family",
     "nats a word (loss), accuracy (senses)",
     dynamic_masks,
@@ -143,7 +143,7 @@ def albert(profile: str, seed: int) -> Measured:
 ALBERT = Claim(
     "albert",
     "ALBERT-large has about 18 times fewer parameters than BERT-large; sharing costs some quality.",
-    "Lan et al. 2020, sections 3.1, 4.4 and 4.5, Tables 1, 3 and 4; lectures, file 003",
+    "Lan et al. 2020, sections 3.1, 4.4 and 4.5, Tables 1, 3 and 4; lecture 003",
     "07_bert_family",
     "times fewer (parameters), nats a word (loss)",
     albert,
@@ -229,7 +229,7 @@ def distillation(profile: str, seed: int) -> Measured:
 DISTILLATION = Claim(
     "distillation",
     "A student half as deep is 40 % smaller, 60 % faster and 97 % as good as its teacher.",
-    "Sanh et al. 2019, abstract and Tables 1 and 3; lectures, file 003",
+    "Sanh et al. 2019, abstract and Tables 1 and 3; lecture 003",
     "07_bert_family",
     "ratio (published), accuracy (senses), nats a word (loss)",
     distillation,

@@ -183,7 +183,7 @@ HALF_PRECISION = Claim(
     "half-precision",
     "float16 loses small gradients, to enlarge the loss brings them back, bfloat16 needs no such "
     "help.",
-    "Micikevicius et al. 2018, section 3.2; the lecture on GPT, “Tricks of the trade”",
+    "Micikevicius et al. 2018, section 3.2; lecture 001, “Training: tricks of the trade”",
     NOTEBOOK,
     "share of the gradients that are exactly zero (zero), nats a word (loss)",
     half_precision,

@@ -131,7 +131,7 @@ ORDER_MATTERS = Claim(
     "order-matters",
     "A bag of words is blind to order; a recurrent network reads it, a convolution sees it within "
     "its kernels, a Transformer sees it all at once.",
-    "the lecture on transfer learning, slides “How to represent a sentence?”",
+    "lecture 003, slides “How to represent a sentence?”",
     NOTEBOOK,
     "accuracy on reviews: good or bad?",
     order_matters,

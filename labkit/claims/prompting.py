@@ -341,7 +341,7 @@ NOTEBOOK = "05_sampling_and_prompting"
 
 ZERO_SHOT = Claim(
     "zero-shot-grows",
-    "zero-shot skill grows with pre-training",
+    "Zero-shot skill grows with pre-training.",
     "Radford et al. 2018, figure 2; Radford et al. 2019, section 3; lectures 001 and 002",
     NOTEBOOK,
     "accuracy",
@@ -354,7 +354,7 @@ ZERO_SHOT = Claim(
 )  # fmt: skip
 FEW_SHOT = Claim(
     "few-shot",
-    "few shots beat one, one beats none, and the gap grows with size",
+    "Few shots beat one, one beats none, and the gap grows with size.",
     "Brown et al. 2020, section 3 and figure 1.2; lectures 002 and 003",
     NOTEBOOK,
     "accuracy",
@@ -370,7 +370,7 @@ FEW_SHOT = Claim(
 )
 NUCLEUS = Claim(
     "nucleus",
-    "the nucleus keeps sense and variety better than the whole law or the best word",
+    "The nucleus keeps sense and variety better than the whole law or the best word.",
     "Holtzman et al. 2020, sections 4 and 5; lecture 002",
     NOTEBOOK,
     "share of the sentences",
@@ -388,7 +388,7 @@ NUCLEUS = Claim(
 )  # fmt: skip
 CONTAMINATION = Claim(
     "contamination",
-    "a test that leaked into the text is passed better than one that did not",
+    "A test that leaked into the text is passed better than one that did not.",
     "Brown et al. 2020, section 4; lecture 003",
     NOTEBOOK,
     "accuracy",

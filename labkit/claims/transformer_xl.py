@@ -193,8 +193,8 @@ def remembering(profile: str, seed: int) -> Measured:
 
 LONG_MEMORY = Claim(
     id="long-memory",
-    says="memory reaches beyond the segment, and evaluation is hundreds of times faster",
-    where="lecture 003; Dai et al. 2019, sections 3.2 and 4.5",
+    says="Memory reaches beyond the segment, and evaluation is hundreds of times faster.",
+    where="Dai et al. 2019, sections 3.2 and 4.5; lecture 003",
     notebook="08_transformer_xl",
     unit="nats a word, powers of ten (speed)",
     experiment=remembering,
@@ -276,8 +276,8 @@ def stretching(profile: str, seed: int) -> Measured:
 
 RELATIVE_POSITIONS = Claim(
     id="relative-positions",
-    says="relative positions stretch to longer texts than trained on",
-    where="lecture 003; Dai et al. 2019, sections 3.3 and 4.2",
+    says="Relative positions stretch to longer texts than trained on.",
+    where="Dai et al. 2019, sections 3.3 and 4.2; lecture 003",
     notebook="08_transformer_xl",
     unit="nats a word",
     experiment=stretching,

@@ -278,7 +278,7 @@ def new_language(profile: str, seed: int) -> Measured:
 NEW_LANGUAGE = Claim(
     "new-language",
     "A model of one language is a head start for another.",
-    "the lecture on transfer learning, slide “What if new language?”",
+    "lecture 003, slide “What if new language?”",
     NOTEBOOK,
     "nats a word of the second language, mean over documents",
     new_language,

@@ -145,8 +145,8 @@ def tuning(steps: int, seed: int) -> Plan:
 
 FOUR_QUADRANTS = Claim(
     "four-quadrants",
-    "freeze when the task is small and similar, fine-tune when it is large or different",
-    "lecture 003; for images: Yosinski et al. 2014, section 4",
+    "Freeze when the task is small and similar, fine-tune when it is large or different.",
+    "Yosinski et al. 2014, section 4, for images; lecture 003",
     NOTEBOOK,
     "accuracy",
     four_quadrants,

@@ -178,8 +178,8 @@ def name_losses(profile: str, seed: int) -> Measured:
 
 NEW_YORK = Claim(
     id="new-york",
-    says="predicting hidden words independently loses what they say about each other",
-    where="lecture 003; Yang et al. 2019, sections 2.1 and 2.6",
+    says="Predicting hidden words independently loses what they say about each other.",
+    where="Yang et al. 2019, sections 2.1 and 2.6; lecture 003",
     notebook="09_xlnet",
     unit="nats a name of two words",
     experiment=name_losses,

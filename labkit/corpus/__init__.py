@@ -9,7 +9,7 @@
 Read `documents`, `tokens`, `rows`, `batches`, `padded` and `pairs` in this order.
 """
 
-from labkit.corpus.batch import Batch
+from labkit.corpus.batch import Batch, sent
 from labkit.corpus.batches import Batches, Streams, Windows
 from labkit.corpus.documents import (
     Document,
@@ -36,5 +36,6 @@ __all__ = [
     "from_files",
     "from_hub",
     "from_table",
+    "sent",
     "tokenize",
 ]

@@ -8,6 +8,13 @@ import torch
 from torch import Tensor
 
 
+def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device; on its way to a GPU, nobody waits for it."""
+    if torch.device(device).type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Rows of raw text; hiding something from the model is the business of the objective.
@@ -40,13 +47,18 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
-        return self._each(lambda tensor: tensor.to(device))
+        return self._each(lambda tensor: sent(tensor, device))
 
-    def micro(self, parts: int) -> "list[Batch]":
-        """The batch split into `parts` batches whose sizes differ by one row at most."""
-        if not 1 <= parts <= len(self):
-            raise ValueError(f"{len(self)} rows cannot be {parts} parts: give 1 to {len(self)}")
-        edges = [len(self) * part // parts for part in range(parts + 1)]
+    def micro(self, parts: int, *, together: int = 1) -> "list[Batch]":
+        """The batch split into `parts` batches whose sizes differ by one row at most.
+
+        Or by `together` rows, where so many are one question.
+        """
+        most = len(self) // together
+        if not 1 <= parts <= most:
+            whole = f"{len(self)} rows" + (f" in groups of {together}" if together > 1 else "")
+            raise ValueError(f"{whole} cannot be {parts} parts: give 1 to {most}")
+        edges = [together * (most * part // parts) for part in range(parts)] + [len(self)]
         return [self[start:end] for start, end in pairwise(edges)]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":

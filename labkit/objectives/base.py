@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from labkit.blocks import States
 from labkit.chance import Chance
-from labkit.corpus import Batch
+from labkit.corpus import Batch, sent
 from labkit.hiding import Order
 from labkit.masking import causal, real_keys, same_segment
 from labkit.objectives.memory import Memory, recall, remember
@@ -63,7 +63,10 @@ def combine(outcomes: Iterable[Outcome]) -> Outcome:
     terms: dict[str, Term] = {}
     for outcome in outcomes:
         for name, term in outcome.terms.items():
-            now = replace(term, total=term.total.detach())
+            sum_ = term.total.detach()
+            # In 32 bits the sum over a long text would stop growing; not every device has 64.
+            sum_ = sum_ if sum_.device.type == "mps" else sum_.double()
+            now = replace(term, total=sum_)
             if name in terms:
                 before = terms[name]
                 now = replace(now, total=before.total + now.total, count=before.count + now.count)
@@ -126,7 +129,7 @@ class Questions:
         """The same questions on another device."""
 
         def move(parts: Any) -> Any:
-            return tuple(part.to(device, non_blocking=True) for part in parts)
+            return tuple(sent(part, device) for part in parts)
 
         return replace(
             self,

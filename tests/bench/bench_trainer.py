@@ -597,8 +597,7 @@ def gpt_rows(size: Size, device: str, seconds: float, peak: float) -> Iterator[s
         device=device,
     )  # fmt: skip
     trainer = Trainer(size.model(), NextToken(), noise(size), plan, progress=False)
-    trainer.measure()
-    operations = (trainer.operations_per_row or 0.0) * size.batch
+    operations = trainer.operations(noise(size).at(0))
     memory = MemoryPeak(device)
     compiled = torch.compile(size.model().to(device))
     with tempfile.TemporaryDirectory() as folder:
@@ -634,12 +633,11 @@ def encoder_row(
         xlnet = XLNet(XLNetConfig(vocabulary, width, heads=heads, context=length))
         model = LanguageModel(xlnet, NextWord(xlnet.token, bias=True))
         objective = Permutation(vocabulary=words)
-    text = torch.randint(5, vocabulary, (1_000_000,))
+    text = Windows(torch.randint(5, vocabulary, (1_000_000,)), rows, length - 1)
     plan = Plan(steps=10**6, rate=1e-4, precision="bfloat16", compile=True, device=device)
-    trainer = Trainer(model, objective, Windows(text, rows, length - 1), plan, progress=False)
-    trainer.measure()
+    trainer = Trainer(model, objective, text, plan, progress=False)
     (taken,) = in_turns([trainer.run()], seconds=seconds / 2, chunk=10, settle=memory.settle)
-    best = (trainer.operations_per_row or 0.0) * rows / peak
+    best = trainer.operations(text.at(0)) / peak
     return _row(name, taken, rows * length, best, str(memory))
 
 

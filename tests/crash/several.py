@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,11 @@ import torch
 import torch._dynamo
 import torch.distributed as dist
 
+from labkit.chance import Chance
 from labkit.checkpoints import newest
-from labkit.objectives import NextToken
+from labkit.corpus import Batch
+from labkit.heads import NextWord
+from labkit.objectives import Both, NextToken, Questions
 from labkit.plans import Plan
 from labkit.reports import evaluate
 from labkit.trainer import Trainer
@@ -53,6 +56,44 @@ def train(case: Case, kind: str, folder: Path, stop: int = STEPS) -> dict[str, A
         if report.step == stop:
             break
     return found
+
+
+def counted(kind: str) -> dict[str, float]:
+    """What float16 loses and what a step costs: of the whole model, whoever holds its shares."""
+    torch.set_num_threads(1)
+    # Without help for small gradients, many of them are zero.
+    plan = Plan(steps=2, precision="float16", loss_scale=None, clip=None, processes=kind)
+    made = Trainer(gpt(dropout=0.0), NextToken(), Text(rows=8), plan)
+    reports = list(made.run())
+    return {
+        "operations": made.operations(made.batches.at(0)),
+        "vanished": float(reports[0].vanished),
+    }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Second(NextToken):
+    """The next word once more, under another name and from another head."""
+
+    head: str = "second"
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        asked = super().ask(batch, chance)
+        names = {
+            "asked": {"second": asked.asked["word"]},
+            "counts": {"second": asked.counts["word"]},
+        }
+        return replace(asked, **names)
+
+
+def unused(kind: str) -> list[float]:
+    """Losses where a second head is asked but has no weight."""
+    torch.set_num_threads(1)
+    model = gpt(dropout=0.0)
+    model.second = NextWord(model.backbone.token)
+    both = Both(parts=(NextToken(), Second()), weights=(1.0, 0.0))
+    made = Trainer(model, both, Text(rows=8), Plan(steps=3, processes=kind))
+    return [float(report.loss) for report in made.run()]
 
 
 def together(count: int, work: Any) -> Any:
@@ -127,6 +168,9 @@ def run(folder: Path) -> dict[str, Any]:
 
             losses.append(together(count, work)["losses"])
         found[place.name] = {"losses": losses, "weights": last_weights(place)}
+    for kind, count in [("single", 1), ("ddp", 2), ("fsdp", 2)]:
+        found[f"counted-{kind}"] = together(count, lambda k=kind: counted(k))
+        found[f"unused-{kind}"] = together(count, lambda k=kind: unused(k))
     for kind in ("ddp", "fsdp"):
         place = folder / f"undisturbed-{kind}"
         together(2, lambda k=kind, p=place: elastic.train(k, p, []))

@@ -1,0 +1,404 @@
+"""What can befall a run in a notebook or on a cluster, and what it must not lose by it."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from crash.tiny import Text, awd_lstm, gpt
+from torch import nn
+
+from labkit import computing, distributed
+from labkit.blocks import LanguageModel
+from labkit.chance import Chance
+from labkit.checkpoints import Saver, Snapshot, copied, listed, newest
+from labkit.corpus import Batch
+from labkit.heads import NextWord
+from labkit.models.bert import BERT, BERTConfig
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.objectives import Memory, NextToken, Outcome, Questions, combine
+from labkit.objectives.base import Term
+from labkit.optimizers import decays, matrices
+from labkit.plans import Plan
+from labkit.reports import Evaluation, evaluate
+from labkit.schedules import Stages, non_monotone
+from labkit.trainer import Trainer
+
+
+def trainer(model: nn.Module | None = None, objective: Any = None, **plan: Any) -> Trainer:
+    given = {"steps": 12, "rate": 1e-2, "schedule": "constant", **plan}
+    model = gpt(dropout=0.0) if model is None else model
+    return Trainer(model, objective or NextToken(), Text(), Plan(**given))
+
+
+def losses(made: Trainer, folder: Path | None = None) -> list[float]:
+    return [float(report.loss) for report in made.resume(folder)]
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+# ---- gradients that are left over ------------------------------------------------------------
+
+
+def test_gradients_of_the_readers_own_do_not_leak_into_the_first_step() -> None:
+    model = gpt(dropout=0.0)
+    NextToken()(model, Text().at(50), Chance(0, 0, torch.arange(4))).loss.backward()
+    assert losses(trainer(model, optimizer="sgd")) == losses(trainer(optimizer="sgd"))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Interrupted(NextToken):
+    """Somebody presses Ctrl-C twice at one of the answers."""
+
+    calls: list[int]
+    at: int
+
+    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
+        self.calls.append(1)
+        if len(self.calls) == self.at:
+            raise KeyboardInterrupt
+        return super().answer(model, questions, memory)
+
+
+def test_a_run_that_was_broken_off_between_parts_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
+    made = trainer(objective=Interrupted(calls=[], at=12), accumulate=2, save_every=1)
+    with pytest.raises(KeyboardInterrupt):
+        losses(made, tmp_path)
+    tail = losses(made, tmp_path)
+    whole = trainer(accumulate=2)
+    assert losses(whole)[-len(tail) :] == tail
+    assert same(made.model, whole.model)
+
+
+# ---- what the reader notes -------------------------------------------------------------------
+
+
+def test_notes_under_numbers_do_not_spoil_a_checkpoint(tmp_path: Path) -> None:
+    made = trainer(save_every=1)
+    for report in made.resume(tmp_path):
+        made.notes.setdefault("losses", {})[report.step] = float(report.loss)
+    found = newest(tmp_path)
+    assert found.skipped == ()
+    assert found.snapshot is not None
+    assert len(found.snapshot.facts["notes"]["losses"]) == 12
+
+
+def test_a_note_that_no_file_can_hold_is_an_error_where_it_is_saved(tmp_path: Path) -> None:
+    made = trainer(save_every=4)
+    with pytest.raises(TypeError, match=r"trainer.notes cannot be saved: .*Tensor.* float\(…\)"):  # noqa: PT012
+        for report in made.resume(tmp_path):
+            made.notes["best"] = report.loss
+
+
+def test_any_error_of_the_writer_is_heard(tmp_path: Path, monkeypatch: Any) -> None:
+    def fails(folder: Path, snapshot: Snapshot) -> Path:
+        raise MemoryError("no room to write")
+
+    monkeypatch.setattr("labkit.checkpoints.write", fails)
+    with pytest.raises(MemoryError, match="no room to write"):
+        losses(trainer(save_every=2), tmp_path)
+
+
+# ---- stopping --------------------------------------------------------------------------------
+
+
+def test_the_reader_stops_early_and_goes_on_later(tmp_path: Path) -> None:
+    made, done = trainer(save_every=100), []
+    for report in made.resume(tmp_path):
+        done.append(report.step)
+        falling = made.notes.setdefault("held out", [])
+        falling.append(min(report.step, 4) * -1.0)
+        if non_monotone([*falling, 0.0], interval=5):
+            made.stop()
+    assert done == [1, 2, 3, 4, 5, 6]
+    found = newest(tmp_path).snapshot
+    assert found is not None
+    assert found.step == 6
+    again = trainer(save_every=100)
+    assert losses(again, tmp_path) == losses(trainer())[6:]
+    assert len(again.notes["held out"]) == 6
+
+
+def test_without_a_folder_a_stop_is_the_end_of_the_loop() -> None:
+    made, done = trainer(), []
+    for report in made.run():
+        done.append(report.step)
+        if report.step == 3:
+            made.stop()
+    assert done == [1, 2, 3]
+    assert len(list(made.run())) == 9
+
+
+def test_at_once_does_not_wait_for_a_checkpoint_that_is_being_written(tmp_path: Path) -> None:
+    begun, may = threading.Event(), threading.Event()
+
+    class Slow(Saver):
+        def _write(self, snapshot: Snapshot, ready: Any) -> None:
+            begun.set()
+            may.wait(30)
+            super()._write(snapshot, ready)
+
+    def stop_now() -> None:
+        with Slow(tmp_path, keep=1) as saver:
+            saver.save(Snapshot(1, {}, {"weights.safetensors": {"a": torch.zeros(2)}}))
+            assert begun.wait(30)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stop_now()
+    (writer,) = [t for t in threading.enumerate() if "_write" in t.name]
+    assert writer.daemon
+    may.set()
+    writer.join(30)
+    assert [path.name for path in listed(tmp_path)] == ["step-00000001"]
+
+
+def test_what_a_crash_left_unfinished_is_swept_away(tmp_path: Path) -> None:
+    left = tmp_path / ".unfinished-step-00000003-abc"
+    left.mkdir()
+    losses(trainer(), tmp_path)
+    assert not left.exists()
+
+
+# ---- losses that are no numbers --------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Wrong(NextToken):
+    """From the answers `at` on, losses are no numbers; with a memory, what is remembered too."""
+
+    at: Callable[[int], bool]
+    clock: list[int]
+
+    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
+        outcome = super().answer(model, questions, memory)
+        self.clock[0] += 1
+        if not self.at(self.clock[0]):
+            return outcome
+        term, kept = outcome.terms["word"], outcome.memory
+        if kept is not None:
+            spoilt = {
+                name: tensor * float("nan") if tensor.is_floating_point() else tensor
+                for name, tensor in kept.tensors().items()
+            }
+            kept = Memory.load(spoilt)
+        terms = {"word": replace(term, total=term.total * float("nan"))}
+        return replace(outcome, terms=terms, memory=kept)
+
+
+def wrong(at: Callable[[int], bool], **more: Any) -> Wrong:
+    return Wrong(at=at, clock=[0], **more)
+
+
+def test_a_memory_that_is_no_number_is_forgotten() -> None:
+    made = Trainer(
+        gpt(dropout=0.0), wrong(lambda n: n == 4, carry=True), Text(streams=True), Plan(steps=8)
+    )
+    found = losses(made)
+    assert [loss != loss for loss in found] == [n == 4 for n in range(1, 9)]
+
+
+def test_after_float16_a_run_in_another_precision_still_notices_trouble(tmp_path: Path) -> None:
+    losses(trainer(steps=4, precision="float16", save_every=2), tmp_path)
+    made = trainer(steps=40, objective=wrong(lambda n: True), on_nan="stop", save_every=2)
+    changed = {"precision", "steps", "objective", "on_nan"}
+    with pytest.raises(FloatingPointError, match="no number 5 times in a row"):
+        list(made.resume(tmp_path, changed=changed))
+
+
+def test_float16_after_another_precision_begins_with_the_scale_of_the_plan(tmp_path: Path) -> None:
+    losses(trainer(steps=4, save_every=2), tmp_path)
+    made = trainer(steps=6, precision="float16")
+    list(made.resume(tmp_path, changed={"precision", "steps"}))
+    assert float(made.health.scale) > 1000
+
+
+def test_trouble_in_the_last_steps_is_seen_also_when_numbers_arrive_late(tmp_path: Path) -> None:
+    made = trainer(steps=10, objective=wrong(lambda n: 8 <= n <= 10), patience=3, save_every=2)
+    made.device = torch.device("cuda")  # for the delay alone
+    read, steps = made._read, []
+
+    def late(waiting: list[Any]) -> float:
+        value = read(waiting)
+        made.device = torch.device("cuda")
+        return value
+
+    made._read = late  # type: ignore[method-assign]
+    cpu = torch.device("cpu")
+    step = made._step
+
+    def here() -> Any:
+        made.device = cpu
+        report = step()
+        made.device = torch.device("cuda")
+        return report
+
+    made._step = here  # type: ignore[method-assign]
+    for report in made.resume(tmp_path):
+        steps.append(report.step)
+        made.device = torch.device("cuda")
+    assert steps == [*range(1, 11), 7, 8, 9, 10], "it went back"
+    assert bool(report.loss.isfinite())
+    assert int(report.skipped) == 3, "what was skipped before going back counts too"
+
+
+def test_going_back_says_why_newer_checkpoints_were_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = trainer(steps=12, objective=wrong(lambda n: 9 <= n <= 11), patience=3, save_every=2)
+    for report in made.resume(tmp_path):
+        weights = tmp_path / "step-00000008" / "weights.safetensors"
+        if report.step == 9:
+            while not weights.exists():  # it is written while training goes on
+                time.sleep(0.01)
+            weights.write_bytes(b"")
+    said = capsys.readouterr().err
+    assert "passed over step-00000008: weights.safetensors has 0 bytes" in said
+    assert "back to" in said
+    assert "step-00000006" in said
+
+
+# ---- exact sums ------------------------------------------------------------------------------
+
+
+def test_a_mean_over_very_many_predictions_is_exact() -> None:
+    one = Outcome({"word": Term(torch.tensor(3.3 * 512), 512)})
+    found = combine([one] * 20_000)
+    exact = float(torch.tensor(3.3 * 512)) / 512
+    assert abs(float(found.loss) - exact) < 1e-12
+
+
+def test_what_is_above_the_floor_is_the_loss_of_words_alone() -> None:
+    text = [Text().at(0)]
+    plain = evaluate(awd_lstm(), NextToken(), text, floor=1.0)
+    fined = evaluate(awd_lstm(), NextToken(ar=2, tar=1), text, floor=1.0)
+    assert fined.loss > plain.loss
+    assert str(fined).split(", ")[-1] == str(plain).split(", ")[-1]
+    assert f"word {plain.loss:.4f}" in str(fined)
+    assert str(Evaluation(2.0, 3, {}, 1.0)).endswith("1.0000 above the floor of 1.0000")
+
+
+# ---- another run -----------------------------------------------------------------------------
+
+
+def test_another_optimizer_begins_with_nothing_to_remember(tmp_path: Path) -> None:
+    losses(trainer(steps=4, optimizer="muon", average="mean", average_from=1), tmp_path)
+    made = trainer(steps=8, optimizer="adamw")
+    changed = {"optimizer", "steps", "average", "average_from"}
+    assert len(list(made.resume(tmp_path, changed=changed))) == 4
+    assert not any(key.endswith("momentum_buffer") for key in made.optimizers.tensors())
+    assert made.average.count == 0
+
+
+def test_other_rates_of_layers_and_other_stages_are_another_run(tmp_path: Path) -> None:
+    def made(factor: float, second: int) -> Trainer:
+        model = gpt(dropout=0.0)
+        groups = [(model.backbone.parameters(), factor)]
+        batches = Stages((0, Text()), (second, Text(rows=6)))
+        return Trainer(model, NextToken(), batches, Plan(steps=4), groups=groups)
+
+    list(made(1.0, 2).resume(tmp_path))
+    for other in (made(0.1, 2), made(1.0, 3)):
+        with pytest.raises(ValueError, match=r"groups was .*1 of .* and is .*0.1 of|batches was"):
+            other.resume(tmp_path)
+
+
+# ---- what is computed where ------------------------------------------------------------------
+
+
+def test_the_share_of_the_peak_follows_the_length_of_the_texts() -> None:
+    made = Trainer(
+        gpt(dropout=0.0), NextToken(), Stages((0, Text(length=5)), (1, Text())), Plan(steps=2)
+    )
+    short, long = (made.operations(made.batches.at(step)) for step in range(2))
+    assert long > 1.5 * short
+    made.measure()
+    assert all(report.mfu for report in made.run())
+
+
+def test_a_copy_to_count_with_has_shapes_and_no_values() -> None:
+    model = gpt()
+    copy = distributed.without_weights(model)
+    assert all(p.device.type == "meta" for p in copy.parameters())
+    assert len(list(copy.parameters())) == len(list(model.parameters())), "what is tied stays tied"
+    made = trainer(model)
+    batch = made.batches.at(0)
+    known = made.operations(batch)
+    made._uncut, made._operations = copy, {}
+    assert made.operations(batch) == known
+
+
+def test_a_copy_for_the_disk_is_a_copy_wherever_the_tensor_is() -> None:
+    for tensor in (torch.ones(3, 2).t(), torch.ones(4)):
+        other = copied(tensor)
+        assert other.is_contiguous()
+        other += 1
+        assert bool((tensor == 1).all())
+
+
+def test_advice_for_too_little_memory_can_be_followed() -> None:
+    def advice(**plan: Any) -> str:
+        made = trainer(**plan)
+        with (
+            pytest.raises(MemoryError) as found,
+            computing.memory_explained(made),
+        ):
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED")
+        return str(found.value).split("Change to ")[1]
+
+    assert advice() == (
+        "accumulate=2 (2 rows at once, the same result), checkpointing=True, "
+        "precision='bfloat16', or make the model, the batch or its texts smaller"
+    )
+    assert advice(accumulate=3).startswith("accumulate=4 (1 rows at once")
+    smallest = advice(accumulate=4, checkpointing=True, precision="bfloat16")
+    assert smallest == "or make the model, the batch or its texts smaller"
+
+
+def test_rows_of_one_question_stay_together() -> None:
+    batch = Batch.of(torch.zeros(6, 2, dtype=torch.long))
+    assert [len(part) for part in batch.micro(2, together=2)] == [2, 4]
+    with pytest.raises(ValueError, match="6 rows in groups of 2 cannot be 4 parts: give 1 to 3"):
+        batch.micro(4, together=2)
+
+
+def test_float16_is_refused_where_torch_has_none() -> None:
+    with pytest.raises(ValueError, match="recurrent networks do not know on a CPU"):
+        trainer(awd_lstm(), precision="float16")
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ({"rate": None}, "rate is None: give a number"),
+        ({"rate": "1"}, "rate is '1': give a number"),
+        ({"eps": None}, "eps is None: give a number"),
+        ({"seed": "x"}, "seed is 'x': give a whole number"),
+        ({"warmup": 0.5}, "warmup is 0.5: give a whole number"),
+        ({"average": "mean", "average_from": True}, "average_from is True: give a whole number"),
+        ({"betas": 0.9}, "betas are 0.9: give two numbers"),
+        ({"betas": (0.9, "x")}, "betas are"),
+        ({"device": "gpu"}, "device is 'gpu': give auto, cpu, cuda"),
+    ],
+)
+def test_every_field_of_a_plan_is_checked(field: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Plan(**{"steps": 3, **field})
+
+
+def test_biases_of_relative_attention_do_not_decay_and_heads_are_not_muons() -> None:
+    backbone = TransformerXL(TransformerXLConfig(9, width=8, layers=1, heads=2, inner=8))
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    whole = {name for name, p in model.named_parameters() if p.ndim > 1 and not decays(name, p)}
+    assert {"u_HE", "v_HE"} <= {name.split(".")[-1] for name in whole}
+    bert = BERT(BERTConfig(9, width=8, layers=1, heads=2, context=8))
+    pair = LanguageModel(bert, nn.Linear(8, 9))
+    pair.pair = nn.Linear(8, 2)
+    assert matrices(pair)
+    assert all(name.startswith("backbone.") for name in matrices(pair))
