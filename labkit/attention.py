@@ -45,7 +45,8 @@ def attend(
             # Not as a mask, of which each row is asked whether it sees anything: it sees itself.
             hidden_QK = ~masking.causal(q_BHQE.shape[2])
             zeros_QK = torch.zeros(hidden_QK.shape, dtype=kind_of_products(q_BHQE))
-            bias_BHQK = zeros_QK.masked_fill_(hidden_QK, -math.inf)
+            bias_QK = zeros_QK.masked_fill_(hidden_QK, -math.inf)
+            bias_BHQK = bias_QK.expand(*q_BHQE.shape[:2], -1, -1)
         weights_BHQK = attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK)
         return drop(weights_BHQK, dropout) @ v_BHKE
     if bias_BHQK is not None and mask is not None:
