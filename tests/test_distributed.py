@@ -67,6 +67,11 @@ def test_what_is_counted_is_of_the_whole_model(kind: str, runs: dict[str, Any]) 
     assert runs[f"unused-{kind}"] == pytest.approx(runs["unused-single"], abs=1e-5)
 
 
+def test_what_one_process_asks_for_all_do(runs: dict[str, Any]) -> None:
+    assert runs["stopped-single"] == [1, 2, 3]
+    assert runs["stopped-ddp"] == runs["stopped-fsdp"] == [1, 2, 3, 4], "told with the next step"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_a_killed_worker_is_started_again_and_nothing_is_lost(

@@ -96,6 +96,18 @@ def unused(kind: str) -> list[float]:
     return [float(report.loss) for report in made.run()]
 
 
+def stopped(kind: str, folder: Path) -> list[int]:
+    """The steps of a run that one process ends, after its third step."""
+    torch.set_num_threads(1)
+    made = Trainer(gpt(dropout=0.0), NextToken(), Text(rows=8), Plan(steps=9, processes=kind))
+    steps = []
+    for report in made.resume(folder):
+        steps.append(report.step)
+        if report.step == 3 and made.ranks.rank == made.ranks.count - 1:
+            made.stop()
+    return steps
+
+
 def together(count: int, work: Any) -> Any:
     """Do the work in so many processes that know of each other; what the first one gives."""
     with socket.socket() as free:
@@ -171,6 +183,11 @@ def run(folder: Path) -> dict[str, Any]:
     for kind, count in [("single", 1), ("ddp", 2), ("fsdp", 2)]:
         found[f"counted-{kind}"] = together(count, lambda k=kind: counted(k))
         found[f"unused-{kind}"] = together(count, lambda k=kind: unused(k))
+        place = folder / f"stopped-{kind}"
+        found[place.name] = together(count, lambda k=kind, p=place: stopped(k, p))
+        saved = newest(place).snapshot
+        assert saved is not None
+        assert saved.step == found[place.name][-1]
     for kind in ("ddp", "fsdp"):
         place = folder / f"undisturbed-{kind}"
         together(2, lambda k=kind, p=place: elastic.train(k, p, []))
