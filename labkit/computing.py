@@ -96,7 +96,7 @@ NO_MEMORY = ("out of memory", "allocate memory", "ALLOC_FAILED")
 def _smaller(trainer: "Trainer", rows: int) -> Iterator[str]:
     """What can be done so that a batch of so many rows fits."""
     plan, count = trainer.plan, trainer.ranks.count
-    more = min(2 * plan.accumulate, rows // count)
+    more = min(2 * plan.accumulate, rows // trainer.objective.together // count)
     if more > plan.accumulate:
         at_once = math.ceil(rows / (count * more))
         yield f"accumulate={more} ({at_once} rows at once, the same result)"

@@ -218,7 +218,7 @@ class Trainer:
 
     def _parts(self, batch: Batch) -> list[Batch]:
         """The batch as all processes together take it on."""
-        return batch.micro(self.parts, together=getattr(self.objective, "choices", None) or 1)
+        return batch.micro(self.parts, together=self.objective.together)
 
     def _own(self, asked: list[Questions]) -> list[Questions]:
         """The parts that this process answers for."""

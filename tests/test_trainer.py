@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 import torch.nn.functional as F
-from crash.tiny import WORDS, Case, Text, alike, awd_lstm, bert, cases, gpt, masked
+from crash.tiny import WORDS, Case, Failing, Text, alike, awd_lstm, bert, cases, gpt, masked
 from torch import Tensor, nn
 
 from labkit import checkpoints
@@ -407,37 +407,6 @@ def test_asked_twice_it_stops_at_once(tmp_path: Path) -> None:
 
 
 # ---- losses that go wrong --------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Failing(NextToken):
-    """Predicts words, but at some batches something comes out that is no number."""
-
-    at: tuple[int, ...] = ()
-    clock: list[int]
-    where: str = "loss"
-
-    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
-        outcome = super().answer(model, questions, memory)
-        number = self.clock[0]
-        self.clock[0] += 1
-        if number not in self.at:
-            return outcome
-        term = outcome.terms["word"]
-        wrong = term.total * float("nan") if self.where == "loss" else Poison.apply(term.total)
-        return replace(outcome, terms={"word": replace(term, total=wrong)})
-
-
-class Poison(torch.autograd.Function):
-    """A number whose gradient is none."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return gradients[0] * float("nan")
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])

@@ -2,14 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from crash.tiny import Text, awd_lstm, gpt
+from crash.tiny import Failing, Text, awd_lstm, gpt
 from torch import nn
 
 from labkit import computing, distributed
@@ -20,7 +19,19 @@ from labkit.corpus import Batch
 from labkit.heads import NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
-from labkit.objectives import Memory, NextToken, Outcome, Questions, combine
+from labkit.objectives import (
+    Balanced,
+    Both,
+    Distillation,
+    Labels,
+    Memory,
+    NextToken,
+    Outcome,
+    Questions,
+    Sum,
+    auxiliary,
+    combine,
+)
 from labkit.objectives.base import Term
 from labkit.optimizers import decays, matrices
 from labkit.plans import Plan
@@ -169,36 +180,12 @@ def test_what_a_crash_left_unfinished_is_swept_away(tmp_path: Path) -> None:
 # ---- losses that are no numbers --------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Wrong(NextToken):
-    """From the answers `at` on, losses are no numbers; with a memory, what is remembered too."""
-
-    at: Callable[[int], bool]
-    clock: list[int]
-
-    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
-        outcome = super().answer(model, questions, memory)
-        self.clock[0] += 1
-        if not self.at(self.clock[0]):
-            return outcome
-        term, kept = outcome.terms["word"], outcome.memory
-        if kept is not None:
-            spoilt = {
-                name: tensor * float("nan") if tensor.is_floating_point() else tensor
-                for name, tensor in kept.tensors().items()
-            }
-            kept = Memory.load(spoilt)
-        terms = {"word": replace(term, total=term.total * float("nan"))}
-        return replace(outcome, terms=terms, memory=kept)
-
-
-def wrong(at: Callable[[int], bool], **more: Any) -> Wrong:
-    return Wrong(at=at, clock=[0], **more)
-
-
 def test_a_memory_that_is_no_number_is_forgotten() -> None:
     made = Trainer(
-        gpt(dropout=0.0), wrong(lambda n: n == 4, carry=True), Text(streams=True), Plan(steps=8)
+        gpt(dropout=0.0),
+        Failing(at=(3,), clock=[0], where="memory", carry=True),
+        Text(streams=True),
+        Plan(steps=8),
     )
     found = losses(made)
     assert [loss != loss for loss in found] == [n == 4 for n in range(1, 9)]
@@ -206,7 +193,9 @@ def test_a_memory_that_is_no_number_is_forgotten() -> None:
 
 def test_after_float16_a_run_in_another_precision_still_notices_trouble(tmp_path: Path) -> None:
     losses(trainer(steps=4, precision="float16", save_every=2), tmp_path)
-    made = trainer(steps=40, objective=wrong(lambda n: True), on_nan="stop", save_every=2)
+    made = trainer(
+        steps=40, objective=Failing(at=tuple(range(40)), clock=[0]), on_nan="stop", save_every=2
+    )
     changed = {"precision", "steps", "objective", "on_nan"}
     with pytest.raises(FloatingPointError, match="no number 5 times in a row"):
         list(made.resume(tmp_path, changed=changed))
@@ -220,7 +209,7 @@ def test_float16_after_another_precision_begins_with_the_scale_of_the_plan(tmp_p
 
 
 def test_trouble_in_the_last_steps_is_seen_also_when_numbers_arrive_late(tmp_path: Path) -> None:
-    made = trainer(steps=10, objective=wrong(lambda n: 8 <= n <= 10), patience=3, save_every=2)
+    made = trainer(steps=10, objective=Failing(at=(7, 8, 9), clock=[0]), patience=3, save_every=2)
     made.device = torch.device("cuda")  # for the delay alone
     read, steps = made._read, []
 
@@ -251,7 +240,7 @@ def test_trouble_in_the_last_steps_is_seen_also_when_numbers_arrive_late(tmp_pat
 def test_going_back_says_why_newer_checkpoints_were_passed_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = trainer(steps=12, objective=wrong(lambda n: 9 <= n <= 11), patience=3, save_every=2)
+    made = trainer(steps=12, objective=Failing(at=(8, 9, 10), clock=[0]), patience=3, save_every=2)
     for report in made.resume(tmp_path):
         weights = tmp_path / "step-00000008" / "weights.safetensors"
         if report.step == 9:
@@ -366,6 +355,21 @@ def test_rows_of_one_question_stay_together() -> None:
     assert [len(part) for part in batch.micro(2, together=2)] == [2, 4]
     with pytest.raises(ValueError, match="6 rows in groups of 2 cannot be 4 parts: give 1 to 3"):
         batch.micro(4, together=2)
+
+
+def test_every_objective_says_which_rows_stay_together() -> None:
+    choices = Labels(choices=3, place="last")
+    assert NextToken().together == 1
+    for made in (
+        choices,
+        auxiliary(0.5, label=choices),
+        Sum(parts=(NextToken(), choices)),
+        Distillation(task=choices, teacher=nn.Identity()),
+        Balanced(objective=choices),
+    ):
+        assert made.together == 3
+    pairs = Both(parts=(choices, Labels(choices=2)))
+    assert pairs.together == 6, "whole questions of both"
 
 
 def test_float16_is_refused_where_torch_has_none() -> None:

@@ -211,6 +211,11 @@ class Objective:
     head: str = "head"
     """The name of the model's head that answers."""
 
+    @property
+    def together(self) -> int:
+        """How many rows, one after the other, are one question, which no cut of a batch parts."""
+        return 1
+
     def ask(self, batch: Batch, chance: Chance) -> Questions:
         """What is hidden and what is asked."""
         raise NotImplementedError

@@ -39,6 +39,11 @@ class Labels(Objective):
                 "and more than 1 for whole texts only"
             )
 
+    @property
+    def together(self) -> int:
+        """The rows of all choices."""
+        return self.choices
+
     def ask(self, batch: Batch, chance: Chance) -> Questions:
         """The label of each row, or of each word, that has one."""
         labels = self._labels(batch)

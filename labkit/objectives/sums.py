@@ -4,6 +4,7 @@ Two tasks: Devlin et al. 2019, section 3.1. L3 = L2 + lambda L1: Radford et al. 
 Distillation: Hinton et al. 2015, section 2; Sanh et al. 2019, section 3.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -57,6 +58,11 @@ class Both(Objective):
 
     def __post_init__(self) -> None:
         check_parts(self.parts, self.weights)
+
+    @property
+    def together(self) -> int:
+        """Whole questions of every part."""
+        return math.lcm(*(part.together for part in self.parts))
 
     def ask(self, batch: Batch, chance: Chance) -> Questions:
         """The questions of all, about what the first one lets the model see."""
@@ -120,6 +126,11 @@ class Sum(Objective):
     def __post_init__(self) -> None:
         check_parts(self.parts, self.weights)
 
+    @property
+    def together(self) -> int:
+        """Whole questions of every part."""
+        return math.lcm(*(part.together for part in self.parts))
+
     def ask(self, batch: Batch, chance: Chance) -> Questions:
         """The questions of all."""
         return whole([part.ask(batch, chance) for part in self.parts])
@@ -157,6 +168,11 @@ class Distillation(Objective):
                 f"temperature={self.temperature}, weights {self.hard}, {self.soft}, {self.cosine}: "
                 "give a temperature above 0 and no weight below 0"
             )
+
+    @property
+    def together(self) -> int:
+        """As the task says."""
+        return self.task.together
 
     def ask(self, batch: Batch, chance: Chance) -> Questions:
         """The questions of the task; the teacher is asked the same."""
@@ -207,6 +223,11 @@ class Balanced(Objective):
 
     objective: Objective
     weight: float = 0.01
+
+    @property
+    def together(self) -> int:
+        """As the objective says."""
+        return self.objective.together
 
     def ask(self, batch: Batch, chance: Chance) -> Questions:
         """What the objective asks."""

@@ -531,13 +531,13 @@ def rival(name: str, size: Size) -> None:
 
 
 def against_transformers(seconds: float) -> Iterator[str]:
-    """Our trainer and transformers' with a GPT-2 of the same size; in brackets, how many times as
-    fast as theirs in float32 (of "auto": and as theirs in bfloat16)."""
+    """Our trainer and transformers', with a GPT-2 of the same size, and how many times as fast."""
     yield (
         "| model | transformers' Trainer | in bfloat16 | labkit, float32 | compiled "
         '| labkit, precision="auto" |'
     )
     yield "|---|---|---|---|---|---|"
+    # In brackets: times as fast as theirs in float32; of "auto", also as theirs in bfloat16.
     for size in SIZES:
         chunk = 10 if size.width < 200 else 1
         runs = [Elsewhere(name, size) for name in RIVALS]

@@ -1,7 +1,8 @@
 """Models that train in a blink, and text for them: shared by the trainer's tests."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import nan
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
-from labkit.objectives import MaskedToken, NextToken, Objective
+from labkit.objectives import MaskedToken, Memory, NextToken, Objective, Outcome, Questions
 from labkit.tokenizers import Vocabulary
 
 WORDS = 11
@@ -127,3 +128,39 @@ def same_bits(a: Tensor | None, b: Tensor | None) -> bool:
         return False
     one, other = (t.contiguous().view(-1).view(torch.uint8) for t in (a, b))
     return one.equal(other)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Failing(NextToken):
+    """Predicts words, but at some batches something comes out that is no number."""
+
+    at: tuple[int, ...] = ()
+    clock: list[int]
+    where: str = "loss"
+    """Or "gradient", which alone is wrong; or "memory", which is wrong too."""
+
+    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
+        outcome = super().answer(model, questions, memory)
+        number = self.clock[0]
+        self.clock[0] += 1
+        if number not in self.at:
+            return outcome
+        term, kept = outcome.terms["word"], outcome.memory
+        if self.where == "memory" and kept is not None:
+            kept = Memory.load(
+                {k: v * nan if v.is_floating_point() else v for k, v in kept.tensors().items()}
+            )
+        wrong = Poison.apply(term.total) if self.where == "gradient" else term.total * nan
+        return replace(outcome, terms={"word": replace(term, total=wrong)}, memory=kept)
+
+
+class Poison(torch.autograd.Function):
+    """A number whose gradient is none."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * nan
