@@ -9,7 +9,7 @@ lab:        ## set up what is missing and open the course in JupyterLab
 test:       ## set up what is missing and run everything that CI runs
 	@$(PYTHON) -m labkit test
 
-lecture:    ## slides with live widgets: make lecture NB=06_bert
+lecture:    ## slides with live widgets: make lecture NB=08_bert
 	@$(PYTHON) -m labkit lecture $(NB)
 
 site:       ## write all notebooks as pages that need no server and no network

@@ -12,18 +12,18 @@ import random
 import time
 from dataclasses import replace
 
+from classroom.recipes import plan
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Examples, Streams, Windows, from_documents, from_table, tokenize
-from labkit.finetuning import Tuning, fine_tune, ulmfit
 from labkit.heads import NextWord, Pooled
+from labkit.keeping.reports import evaluate
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
-from labkit.recipes import plan
-from labkit.reports import evaluate
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer
 from labkit.transfer import classifier, labels_of
+from labkit.transfer.finetuning import Tuning, fine_tune, ulmfit
 from labkit.weights import load, load_tokenizer, real_encoder
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

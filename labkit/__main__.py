@@ -8,6 +8,6 @@ if sys.version_info < (3, 11):  # noqa: UP036 - the message is for those who hav
         "it, as in `make lab PYTHON=python3.12`" % tuple(sys.version_info[:2])
     )
 
-from labkit.cli import main
+from classroom.cli import main
 
 sys.exit(main())

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from labkit.attention import KeysValues
-from labkit.dropout import Dropout
+from labkit.layers import Dropout
 
 
 class States(NamedTuple):
@@ -30,6 +30,15 @@ class States(NamedTuple):
     def hidden(self) -> Tensor:
         """The states above the last layer [B, T, D]."""
         return self.layers[-1]
+
+
+def halves(states: States) -> tuple[States, States]:
+    """States of a model that reads both ways: those from the left, and those from the right.
+
+    At a position the first know the words up to it, the second the words from it on.
+    """
+    left, right = zip(*(layer.chunk(2, dim=-1) for layer in states.layers), strict=True)
+    return States(tuple(left), states.memory), States(tuple(right))
 
 
 class LanguageModel(nn.Module):

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.blocks import ACTIVATIONS
-from labkit.dropout import Dropout
-from labkit.softmax import exact, losses
+from labkit.fast.softmax import exact, losses
+from labkit.layers import Dropout
 
 
 class WordHead(nn.Module):

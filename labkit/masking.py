@@ -14,10 +14,15 @@ are always the last Q of the K keys, so that memory needs no special case.
 What is hidden from the model, the other half of masking, lives in hiding.py and is found here too.
 """
 
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from labkit.hiding import choose, choose_spans, choose_words, corrupt, order, ordinary
+from labkit.chance import Chance, scaled
+from labkit.text.tokenizers import Vocabulary
 
 __all__ = [
     "before",
@@ -107,3 +112,183 @@ def _remember(mask: Tensor, memory: int) -> Tensor:
     """Put `memory` columns that all may look at before a mask [B, T, T]; give [B, 1, T, M + T]."""
     seen = mask.new_ones(*mask.shape[:-1], memory)
     return torch.cat([seen, mask], dim=-1)[:, None]
+
+
+# ---- what is hidden from the model ---------------------------------------------------------------
+#
+# What is hidden from the model, and in which order it has to guess.
+#
+# Devlin et al. 2019, section 3.1 (15 %, of which 80/10/10), Liu et al. 2019, section 4.1 (static
+# and dynamic), Joshi et al. 2020, section 3.1 (spans), Yang et al. 2019, section 2.3 (orders, of
+# which only the end is predicted).
+#
+# Every choice is a function of (seed, step, row, position): read `choose` and `corrupt` first. A
+# chance made by `Chance.of_examples` gives static masks, any other dynamic ones.
+
+
+class Hidden(NamedTuple):
+    """A text in which something is hidden."""
+
+    tokens: Tensor
+    """What the model reads [B, T]."""
+    predicted: Tensor
+    """True [B, T] where it has to say what stood there."""
+
+
+def check_share(name: str, share: float) -> None:
+    """Refuse what is no share of a whole."""
+    if not 0 <= share <= 1:
+        raise ValueError(f"{name} is {share}: give a share between 0 and 1, such as 0.15")
+
+
+def check_shares(shares: Sequence[float], vocabulary: Vocabulary) -> None:
+    """Refuse fates that are not three shares of one whole, or need a [MASK] that is not there."""
+    if len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+        raise ValueError(
+            f"shares are {tuple(shares)}: give those of [MASK], of a random word and of the word "
+            "itself, which add up to 1, such as (0.8, 0.1, 0.1)"
+        )
+    if shares[0] and vocabulary.mask is None:
+        raise ValueError(
+            f"the share of [MASK] is {shares[0]}, but the vocabulary has no [MASK]: use a "
+            "tokenizer that has one, or shares=(0, 0.5, 0.5)"
+        )
+
+
+def ordinary(tokens_BT: Tensor, real_BT: Tensor, vocabulary: Vocabulary) -> Tensor:
+    """True where a real token is a word and no special token: all that may be hidden."""
+    return _ordinary_words(vocabulary, tokens_BT.device)[tokens_BT] & real_BT
+
+
+def _ordinary_words(vocabulary: Vocabulary, device: torch.device) -> Tensor:
+    """True [V] at the words of the vocabulary that are no special tokens."""
+    named = (vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask)
+    special = {*vocabulary.special, *(token for token in named if token is not None)}
+    words_V = torch.ones(vocabulary.size, dtype=torch.bool)
+    words_V[sorted(special)] = False
+    return words_V.to(device)
+
+
+def choose(candidates_BT: Tensor, chance: Chance, rate: float) -> Tensor:
+    """Each candidate with probability `rate`, on its own."""
+    return (chance.uniform("hide", candidates_BT.shape[1]) < rate) & candidates_BT
+
+
+def choose_words(candidates_BT: Tensor, words_BT: Tensor, chance: Chance, rate: float) -> Tensor:
+    """Each word with probability `rate`, with all its pieces: they share the draw of the first."""
+    length = words_BT.shape[1]
+    begins = torch.ones_like(candidates_BT)
+    begins[:, 1:] = words_BT[:, 1:] != words_BT[:, :-1]
+    place_T = torch.arange(length, device=words_BT.device)
+    first_BT = (place_T * begins).cummax(dim=1).values
+    return (chance.uniform("hide", length).gather(1, first_BT) < rate) & candidates_BT
+
+
+def choose_spans(
+    candidates_BT: Tensor, chance: Chance, rate: float, *, stop: float = 0.2, longest: int = 10
+) -> Tensor:
+    """Spans of geometric length, P(l) ~ (1 - stop)^l up to `longest`, that cover a share `rate`.
+
+    Spans start anywhere, before the text as well, so every candidate is as likely to be covered.
+    """
+    start, length_table = _span_law(rate, stop, longest)
+    before = longest - 1
+    width = candidates_BT.shape[1] + before
+    place = torch.arange(width, device=candidates_BT.device)
+    table = torch.tensor(length_table, device=candidates_BT.device)
+    lengths = 1 + torch.searchsorted(table, chance.uniform("length", width), right=True)
+    starts = chance.uniform("hide", width) < start
+    ends = ((place + lengths) * starts).cummax(dim=1).values
+    return (ends > place)[:, before:] & candidates_BT
+
+
+@lru_cache
+def _span_law(rate: float, stop: float, longest: int) -> tuple[float, tuple[float, ...]]:
+    """How often a span must start to cover `rate`, and P(length <= l) for l = 1 ... longest - 1."""
+    if not 0 < stop <= 1 or longest < 1:
+        raise ValueError(f"stop is {stop} and longest {longest}: give 0 < stop <= 1 <= longest")
+    weights = [(1 - stop) ** k for k in range(longest)]
+    up_to = [sum(weights[: k + 1]) / sum(weights) for k in range(longest)]
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        # A place stays open when no span of the last `longest` places reaches it.
+        start, free = (low + high) / 2, 1.0
+        for k in range(longest):
+            free *= 1 - start * (1 - (up_to[k - 1] if k else 0.0))
+        low, high = (start, high) if 1 - free < rate else (low, start)
+    return high, tuple(up_to[:-1])
+
+
+def corrupt(
+    tokens_BT: Tensor,
+    predicted_BT: Tensor,
+    chance: Chance,
+    vocabulary: Vocabulary,
+    *,
+    shares: Sequence[float] = (0.8, 0.1, 0.1),
+    frequencies: Tensor | None = None,
+) -> Tensor:
+    """Put [MASK] in the place of 80 % of what is predicted, any word in that of 10 %; leave 10 %.
+
+    The random words are never special tokens; they are as frequent as `frequencies` [V] says, or
+    all equally frequent.
+    """
+    masked, swapped, _ = shares
+    length = tokens_BT.shape[1]
+    # Only what is predicted is looked at from here on: a small part of the text.
+    place_N = predicted_BT.flatten().nonzero().squeeze(1)
+    # One draw decides between the three fates, so the shares cannot overlap.
+    fate_N = chance.uniform("fate", length).flatten()[place_N]
+    seen_BT = tokens_BT.clone(memory_format=torch.contiguous_format)
+    seen = seen_BT.view(-1)
+    if masked:
+        assert vocabulary.mask is not None
+        seen[place_N[fate_N < masked]] = vocabulary.mask
+    if swapped:
+        swap = place_N[(fate_N >= masked) & (fate_N < masked + swapped)]
+        seen[swap] = _words(vocabulary, frequencies, chance, length, swap)
+    return seen_BT
+
+
+def _words(
+    vocabulary: Vocabulary, frequencies: Tensor | None, chance: Chance, length: int, swap: Tensor
+) -> Tensor:
+    """A random word for each place of the batch in `swap`."""
+    words = _ordinary_words(vocabulary, swap.device).nonzero().squeeze(1)
+    if frequencies is None:
+        return words[scaled(chance.bits("word", length).flatten()[swap].long(), len(words))]
+    law = frequencies.to(swap.device)[words].double().cumsum(0)
+    draws = chance.uniform("word", length).flatten()[swap].double() * law[-1]
+    return words[torch.searchsorted(law, draws, right=True)]
+
+
+class Order(NamedTuple):
+    """An order in which the words of each row are predicted."""
+
+    rank: Tensor
+    """[B, T] from 0 on; -1 at what everybody sees and nobody predicts."""
+    predicted: Tensor
+    """True [B, T] where a word has to be predicted."""
+
+
+def order(
+    candidates_BT: Tensor, chance: Chance, share: float = 1.0, *, spans: bool = False
+) -> Order:
+    """A random order of the candidates; the last `share` of them, at least one, is predicted.
+
+    With spans, what is predicted is made of spans, and comes last in the order.
+    """
+    length = candidates_BT.shape[1]
+    count_B1 = candidates_BT.sum(dim=1, keepdim=True)
+    key_BT = chance.bits("order", length).long()
+    if spans:
+        predicted_BT = choose_spans(candidates_BT, chance, share)
+        key_BT = key_BT + (predicted_BT.long() << 33)
+    # What is no candidate is sorted to the end, where it does not move the ranks of the others.
+    key_BT = key_BT.masked_fill(~candidates_BT, 1 << 62)
+    place_BT = torch.arange(length, device=key_BT.device).expand(key_BT.shape)
+    rank_BT = torch.empty_like(key_BT).scatter_(1, key_BT.argsort(dim=1, stable=True), place_BT)
+    if not spans:
+        wanted_B1 = (count_B1 * share).round().clamp(min=1 if share else 0).long()
+        predicted_BT = (rank_BT >= count_B1 - wanted_B1) & candidates_BT
+    return Order(rank_BT.masked_fill(~candidates_BT, -1), predicted_BT)

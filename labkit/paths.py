@@ -4,11 +4,7 @@ The texts of `data/` stand at the root of the checkout, where a reader looks for
 inside the wheel as `labkit/data`.  `data_path` finds them in both, from any working directory.
 """
 
-import hashlib
-from collections.abc import Collection
 from pathlib import Path
-
-from labkit import __version__
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -32,19 +28,3 @@ def data_path(*parts: str) -> Path:
             "give a name that is there, or install labkit again if its data are missing"
         )
     return path
-
-
-def code_version(without: Collection[str] = ()) -> str:
-    """Return the version of the package and a hash of its code and data.
-
-    In a checkout both change while the version stays; old results are then not those of the new.
-    `without` names modules that do not matter. What was measured (`data/claims`) never does.
-    """
-    digest = hashlib.sha256()
-    for root, pattern, left_out in ((PACKAGE, "*.py", without), (data_path(), "*", ("claims",))):
-        for path in sorted(root.rglob(pattern)):
-            parts = path.relative_to(root).parts
-            if path.is_file() and "__pycache__" not in parts and parts[0] not in left_out:
-                digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
-                digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return f"{__version__}+{digest.hexdigest()[:12]}"

@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from labkit.chance import Chance
-from labkit.checkpoints import Found, Saver, newest, read, sweep
-from labkit.computing import (
+from labkit.corpus import Batch, sent
+from labkit.keeping.checkpoints import Found, Saver, newest, read, sweep
+from labkit.keeping.computing import (
     Computing,
     check_precision,
     dice,
@@ -32,17 +33,15 @@ from labkit.computing import (
     precision_of,
     width_of,
 )
-from labkit.corpus import Batch, sent
-from labkit.distributed import Wrapped, cut, join, whole, without_weights
-from labkit.health import Health, Later, vanished
+from labkit.keeping.distributed import Wrapped, cut, join, whole, without_weights
+from labkit.keeping.health import Health, Later, vanished
+from labkit.keeping.reports import Bar, Evaluation, Report, evaluate
+from labkit.keeping.resuming import about, check_same, restore, snapshot
+from labkit.keeping.signals import Stop
+from labkit.keeping.speed import counted_operations, measured_peak
 from labkit.objectives import Memory, Objective, Outcome, Questions, combine, total
-from labkit.optimizers import Average, Group, Optimizers, named_groups
-from labkit.plans import Plan
-from labkit.reports import Bar, Evaluation, Report, evaluate
-from labkit.resuming import about, check_same, restore, snapshot
-from labkit.schedules import Batches
-from labkit.signals import Stop
-from labkit.speed import counted_operations, measured_peak
+from labkit.optim import Average, Group, Optimizers, named_groups
+from labkit.plan import Batches, Plan
 
 __all__ = ["Evaluation", "Plan", "Report", "Trainer", "evaluate"]
 

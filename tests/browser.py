@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.cli import lab
+from classroom.cli import lab
 
 SETTINGS = {
     "apputils-extension/notification": {

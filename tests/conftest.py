@@ -23,7 +23,7 @@ hypothesis.settings.load_profile("labkit")
 @pytest.fixture(scope="session")
 def browser() -> Iterator[object]:
     """Give a headless Chromium; without one, skip with the reason, or fail where CI requires it."""
-    from labkit.cli.doctor import find_chromium
+    from classroom.cli.doctor import find_chromium
 
     path = find_chromium()
     if path is None:

@@ -24,7 +24,7 @@ import test_objectives
 import torch
 import torch.nn.functional as F
 
-from labkit import attention, blocks, hiding, masking, recurrence
+from labkit import attention, blocks, masking
 from labkit.chance import Chance
 from labkit.models import word_vectors
 from labkit.objectives import base, labels, memory, sums, vectors, words
@@ -46,7 +46,7 @@ def everywhere(original: Callable, mutant: Callable) -> Iterator[None]:
     """Put a mutant wherever the package has the original."""
     with ExitStack() as stack:
         for name, module in list(sys.modules.items()):
-            if module is not None and name.split(".")[0] == "labkit":
+            if module is not None and name.split(".")[0] in ("labkit", "classroom"):
                 for attribute, value in list(vars(module).items()):
                     if value is original:
                         stack.enter_context(patch.object(module, attribute, mutant))
@@ -148,7 +148,7 @@ def two_overlapping_draws(tokens, predicted, chance, vocabulary, *, shares=BERT,
     return seen
 
 
-corrupt_of = hiding.corrupt
+corrupt_of = masking.corrupt
 
 
 def any_token_is_a_word(tokens, predicted, chance, vocabulary, **how):
@@ -182,7 +182,7 @@ def one_draw_for_ever(candidates, chance, rate):
     return choose_of(candidates, replace(chance, step=0), rate)
 
 
-choose_of = hiding.choose
+choose_of = masking.choose
 
 
 def draws_depend_on_the_batch(candidates, chance, rate):
@@ -206,8 +206,8 @@ def spans_start_in_the_text(candidates, chance, rate, *, stop=0.2, longest=10):
     return inside & (inside.cumsum(1) > 0) & (torch.arange(candidates.shape[1]) > 0)
 
 
-spans_of = hiding.choose_spans
-order_of = hiding.order
+spans_of = masking.choose_spans
+order_of = masking.order
 
 
 def specials_are_ordered(candidates, chance, share=1.0, *, spans=False):
@@ -350,7 +350,7 @@ def halves_swapped(states):
     return right, left
 
 
-halves_of = recurrence.halves
+halves_of = blocks.halves
 
 OURS = "as easy to make"
 
@@ -417,39 +417,45 @@ MUTANTS = [
     Mutant(
         "two independent draws: 81/9/10",
         "labml, masked language model",
-        put(hiding.corrupt, two_overlapping_draws),
+        put(masking.corrupt, two_overlapping_draws),
     ),
     Mutant(
         "the random word may be a special token",
         "labml; d2l",
-        put(hiding.corrupt, any_token_is_a_word),
+        put(masking.corrupt, any_token_is_a_word),
     ),
-    Mutant("the batch is changed in place", "labml", put(hiding.corrupt, changes_what_it_is_given)),
-    Mutant("nothing is hidden", OURS, put(hiding.corrupt, hides_nothing)),
-    Mutant("random words ignore their frequencies", OURS, put(hiding.corrupt, ignores_frequencies)),
-    Mutant("[CLS] and [SEP] count among the 15 %", "d2l", put(hiding.ordinary, specials_are_words)),
-    Mutant("padding is hidden and predicted", OURS, put(hiding.ordinary, padding_is_a_word)),
-    Mutant("masks are drawn once for ever", "d2l", put(hiding.choose, one_draw_for_ever)),
+    Mutant(
+        "the batch is changed in place", "labml", put(masking.corrupt, changes_what_it_is_given)
+    ),
+    Mutant("nothing is hidden", OURS, put(masking.corrupt, hides_nothing)),
+    Mutant(
+        "random words ignore their frequencies", OURS, put(masking.corrupt, ignores_frequencies)
+    ),
+    Mutant(
+        "[CLS] and [SEP] count among the 15 %", "d2l", put(masking.ordinary, specials_are_words)
+    ),
+    Mutant("padding is hidden and predicted", OURS, put(masking.ordinary, padding_is_a_word)),
+    Mutant("masks are drawn once for ever", "d2l", put(masking.choose, one_draw_for_ever)),
     Mutant(
         "draws depend on the shape of the batch",
         "any global generator",
-        put(hiding.choose, draws_depend_on_the_batch),
+        put(masking.choose, draws_depend_on_the_batch),
     ),
-    Mutant("15 % of the padded width", OURS, put(hiding.choose, a_share_of_each_row)),
+    Mutant("15 % of the padded width", OURS, put(masking.choose, a_share_of_each_row)),
     Mutant(
-        "pieces of a word are hidden apart", OURS, put(hiding.choose_words, pieces_on_their_own)
+        "pieces of a word are hidden apart", OURS, put(masking.choose_words, pieces_on_their_own)
     ),
-    Mutant("spans cover the edges less", OURS, put(hiding.choose_spans, spans_start_in_the_text)),
+    Mutant("spans cover the edges less", OURS, put(masking.choose_spans, spans_start_in_the_text)),
     Mutant(
         "special tokens are predicted in an order",
         "HF permutation collator: & for or",
-        put(hiding.order, specials_are_ordered),
+        put(masking.order, specials_are_ordered),
     ),
-    Mutant("the first of an order are predicted", OURS, put(hiding.order, predicts_the_first)),
+    Mutant("the first of an order are predicted", OURS, put(masking.order, predicts_the_first)),
     Mutant(
         "orders depend on the padding",
         "HF permutation collator: even lengths only",
-        put(hiding.order, ranks_count_padding),
+        put(masking.order, ranks_count_padding),
     ),
     Mutant(
         "static masks follow the row, not the example",
@@ -510,7 +516,7 @@ MUTANTS = [
     Mutant("the student teaches the teacher", OURS, put(sums.divergence, the_student_teaches)),
     Mutant("one noise for all pairs", OURS, instead(vectors.NearWords, "draw", one_noise_for_all)),
     Mutant("noise without the power of 3/4", OURS, put(word_vectors.noise_law, noise_by_count)),
-    Mutant("the two directions are swapped", OURS, put(recurrence.halves, halves_swapped)),
+    Mutant("the two directions are swapped", OURS, put(blocks.halves, halves_swapped)),
 ]
 
 

@@ -25,14 +25,14 @@ DOCS = TESTS.parent / "docs"
 
 from browser import FLAGS, jupyterlab, opened, run_all  # noqa: E402
 
-from labkit.cli.doctor import find_chromium  # noqa: E402
+from classroom.cli.doctor import find_chromium  # noqa: E402
 
 SETUP = f"""import sys
 sys.path.insert(0, {str(TESTS.parent)!r})
-from labkit.demos import *
-from labkit.demos import Masking
+from classroom.demos import *
+from classroom.demos import Masking
 from labkit.sampling import Sampling
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.world import load_world
 import torch
 from labkit.blocks import LanguageModel
@@ -40,7 +40,7 @@ from labkit.corpus import Windows, from_documents, tokenize
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
-from labkit.plans import Plan
+from labkit.plan import Plan
 from labkit.trainer import Trainer
 torch.manual_seed(0)
 world = load_world()

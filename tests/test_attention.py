@@ -10,11 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labkit import attention, blocks
-from labkit.attention import attend, attention_weights
-from labkit.dropout import Dropout, drop
+from labkit.attention import (
+    LearnedPositions,
+    attend,
+    attention_weights,
+    by_distance,
+    distances,
+    sinusoids,
+)
+from labkit.layers import Dropout, drop
 from labkit.masking import causal, real_keys
 from labkit.models import gpt, transformer_xl, xlnet
-from labkit.positions import LearnedPositions, by_distance, distances, sinusoids
 
 B, H, Q, K, E = 2, 3, 4, 6, 5
 

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from labkit import bills, costs, published
-from labkit.cli import main
-from labkit.counting import Shape
+from classroom.cli import main
+from labkit.costs import bills
+from labkit.costs import training as costs
+from labkit.costs.counting import Shape
+from labkit.weights import published
 
 H100 = bills.machine("h100")
 

@@ -16,15 +16,16 @@ import torch
 from pairings import PAIRINGS, Pairing, chance
 from torch import nn
 
-from labkit import cache
+from classroom import cache
+from classroom.recipes import course_text, gpt, plan, trained
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Windows, from_documents, tokenize
 from labkit.heads import NextWord
+from labkit.keeping.files import fingerprint
 from labkit.models.elmo import WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
-from labkit.recipes import course_text, gpt, plan, trained
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.world import END
 
 
@@ -75,7 +76,7 @@ ALIKE: list[Callable[[], Any]] = [
 
 @pytest.mark.parametrize("make", ALIKE)
 def test_what_is_made_alike_has_one_key(make: Callable[[], Any]) -> None:
-    assert cache.fingerprint(make()) == cache.fingerprint(make())
+    assert fingerprint(make()) == fingerprint(make())
 
 
 def test_another_number_of_threads_is_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +100,7 @@ def test_whatever_differs_has_another_key() -> None:
         partial(pow, 2), partial(pow, 3), partial(pow), Counter("a").count, Counter("b").count,
         Counter("a"), lambda *, n=1: n, lambda *, n=2: n,
     ]  # fmt: skip
-    keys = [cache.fingerprint(thing) for thing in different]
+    keys = [fingerprint(thing) for thing in different]
     assert len(set(keys)) == len(different)
 
 
@@ -112,13 +113,13 @@ def test_a_model_that_has_answered_has_the_key_of_one_that_has_not(pairing: Pair
         for step in range(answers):
             questions = objective.ask(pairing.batch(), chance(pairing.batch(), step=step))
             objective.answer(model, questions)
-        keys.append(cache.fingerprint(model, objective))
+        keys.append(fingerprint(model, objective))
     assert keys[0] == keys[1]
 
 
 def test_what_has_no_content_of_its_own_is_refused() -> None:
     with pytest.raises(TypeError, match=r"a object cannot be part of a key: give numbers"):
-        cache.fingerprint(object())
+        fingerprint(object())
 
 
 # ---- keeping
@@ -217,7 +218,7 @@ def tiny(seed: int = 0, layers: int = 1) -> LanguageModel:
 
 
 def weights(model: nn.Module) -> str:
-    return cache.fingerprint(model.state_dict())
+    return fingerprint(model.state_dict())
 
 
 def test_a_second_training_gives_the_same_weights_with_and_without_the_cache() -> None:

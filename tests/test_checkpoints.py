@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from labkit.checkpoints import (
+from labkit.keeping.checkpoints import (
     MANIFEST,
     BrokenCheckpointError,
     Saver,
@@ -183,7 +183,7 @@ def test_a_mutant_that_does_not_look_at_checksums_is_caught(
         read(path)
     right = hashlib.sha256
     monkeypatch.setattr(
-        "labkit.checkpoints.hashlib.sha256",
+        "labkit.keeping.checkpoints.hashlib.sha256",
         lambda data: right(
             data if not data.endswith(raw[-8:]) else bytes([*raw[:-1], raw[-1] ^ 1])
         ),
@@ -194,7 +194,7 @@ def test_a_mutant_that_does_not_look_at_checksums_is_caught(
 def test_a_manifest_cannot_point_elsewhere(tmp_path: Path) -> None:
     import json
 
-    from labkit.checkpoints import _manifest
+    from labkit.keeping.checkpoints import _manifest
 
     path = write(tmp_path, snapshot(5))
     content = json.loads((path / MANIFEST).read_bytes())["content"]
@@ -238,7 +238,7 @@ def test_training_may_change_the_tensors_while_they_are_written(tmp_path: Path) 
 FULL_DISK = """
 import resource, sys, warnings, torch
 from pathlib import Path
-from labkit.checkpoints import Saver, Snapshot, newest
+from labkit.keeping.checkpoints import Saver, Snapshot, newest
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 folder = Path(sys.argv[1])

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from classroom.claims import bert, village
+from classroom.ledger import one_seed
+from classroom.recipes import course_text
 from labkit.blocks import LanguageModel, States
 from labkit.chance import Chance
-from labkit.claims import bert, village
-from labkit.ledger import one_seed
-from labkit.recipes import course_text
 
 
 class Knows(nn.Module):

@@ -1,4 +1,4 @@
-"""The experiments of notebook 10: counts against the whole model, losses against the floor."""
+"""The experiments of notebook 12: counts against the whole model, losses against the floor."""
 
 from pathlib import Path
 
@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from labkit import cost_tables, counting, published, scaling
-from labkit.claims import costs
-from labkit.ledger import judged, one_seed
+from classroom.claims import costs
+from classroom.ledger import judged, one_seed
+from classroom.recipes import course_text, gpt
+from classroom.scaling_runs import Point, document_floors, document_losses, scaling_run, shipped
+from labkit.costs import counting, scaling
+from labkit.costs import tables as cost_tables
 from labkit.objectives import NextToken
-from labkit.recipes import course_text, gpt
-from labkit.scaling_runs import Point, document_floors, document_losses, scaling_run, shipped
 from labkit.trainer import evaluate
+from labkit.weights import published
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from labkit import recipes
+from classroom import recipes
+from classroom.claims import elmo as claims
+from classroom.claims.elmo import Meant
+from classroom.recipes import CourseText
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
-from labkit.claims import elmo as claims
-from labkit.claims.elmo import Meant
-from labkit.recipes import CourseText
 from labkit.world import World, load_world
 
 TINY = {"words": 4_000, "steps": 3, "width": 8, "shots": 1, "tests": 58, "documents": 60,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from labkit.claims import family, village
-from labkit.ledger import one_seed
-from labkit.recipes import course_text
+from classroom.claims import family, village
+from classroom.ledger import one_seed
+from classroom.recipes import course_text
 
 
 def test_a_student_begins_as_every_other_layer_of_its_teacher() -> None:

@@ -1,12 +1,12 @@
-"""The experiments of notebook 04: the auxiliary objective, and half precision."""
+"""The experiments of notebook 05: the auxiliary objective, and half precision."""
 
 import pytest
 import torch
 
+from classroom.claims import gpt as claims
+from classroom.recipes import CourseText, course_text, gpt
 from labkit.chance import Chance
-from labkit.claims import gpt as claims
 from labkit.objectives import NextToken
-from labkit.recipes import CourseText, course_text, gpt
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The experiments of notebook 05: each figure against the language's own, and each claim runs."""
+"""The experiments of notebook 06: each figure against the language's own, and each claim runs."""
 
 from collections import Counter
 from pathlib import Path
@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from labkit.claims import prompting
-from labkit.ledger import judged, one_seed
-from labkit.prompting import log_likelihoods
-from labkit.recipes import course_text
+from classroom.claims import prompting
+from classroom.ledger import judged, one_seed
+from classroom.recipes import course_text
 from labkit.sampling import Sampling
 from labkit.world import World, load_world
+from labkit.writing.prompting import log_likelihoods
 
 
 @pytest.fixture(scope="module")

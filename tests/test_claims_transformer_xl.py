@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from classroom.claims import transformer_xl as claims
+from classroom.recipes import CourseText, course_text
 from labkit.blocks import LanguageModel, States
-from labkit.claims import transformer_xl as claims
 from labkit.heads import NextWord
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
-from labkit.recipes import CourseText, course_text
 
 
 @pytest.fixture(scope="module")

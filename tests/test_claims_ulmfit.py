@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from classroom.claims import order, ulmfit
+from classroom.classifying import openings, right, rows_of
+from classroom.figures import seconds_by_length, who_learns
+from classroom.recipes import CourseText, course_text
 from labkit.blocks import LanguageModel
-from labkit.claims import order, ulmfit
-from labkit.classifying import openings, right, rows_of
-from labkit.figures import seconds_by_length, who_learns
 from labkit.objectives import Labels
-from labkit.recipes import CourseText, course_text
-from labkit.schedules import slanted_triangle
-from labkit.tokenizers import Tokenizer
+from labkit.plan import slanted_triangle
+from labkit.text.tokenizers import Tokenizer
 from labkit.world import World, load_world
 
 

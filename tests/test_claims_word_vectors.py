@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-from labkit import recipes
+from classroom import recipes
+from classroom.claims import word_vectors as claims
+from classroom.recipes import CourseText
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
-from labkit.claims import word_vectors as claims
-from labkit.finetuning import one_way
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.objectives import CBOW, SkipGram
-from labkit.recipes import CourseText
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.transfer import classifier
+from labkit.transfer.finetuning import one_way
 from labkit.world import load_world
 
 TINY = {"words": 4_000, "steps": 4, "width": 8, "small": 19, "large": 38, "tests": 38, "tuning": 3}

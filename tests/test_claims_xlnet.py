@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
+from classroom.claims import xlnet as claims
+from classroom.recipes import CourseText, course_text
 from labkit.blocks import LanguageModel
-from labkit.claims import xlnet as claims
 from labkit.heads import NextWord
 from labkit.models.xlnet import XLNet, XLNetConfig
-from labkit.recipes import CourseText, course_text
 from labkit.world import load_world
 
 

@@ -16,17 +16,17 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit.cli import COMMANDS, main, suite
-from labkit.cli.notebooks import (
+from classroom.cli import COMMANDS, main, suite
+from classroom.cli.notebooks import (
     execute,
     find,
     joined,
     normalised,
     static,
 )
-from labkit.cli.parameters import ParameterError, checked, kind_of, value
-from labkit.cli.results import END_MARK, START_MARK, index_of, title, write_table
-from labkit.running import Run
+from classroom.cli.parameters import ParameterError, checked, kind_of, value
+from classroom.cli.results import END_MARK, START_MARK, index_of, title, write_table
+from classroom.running import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -54,7 +54,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_is_quick_to_come_and_imports_nothing_large() -> None:
-    code = "import sys; from labkit.cli import main; main(['--help']); print(*sys.modules)"
+    code = "import sys; from classroom.cli import main; main(['--help']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert not {"torch", "numpy", "papermill"} & set(done.stdout.split())
 
@@ -213,7 +213,7 @@ def test_results_are_found_from_an_index_and_in_the_table(
         r"| [small-laptop](small-laptop.ipynb) | 9 s | 1 MB | **failed**: a \| b |",
     ]
     (tmp_path / "README.md").write_text(f"before\n{START_MARK}\nold\n{END_MARK}\nafter\n")
-    monkeypatch.setattr("labkit.cli.results.checkout", lambda: tmp_path)
+    monkeypatch.setattr("classroom.cli.results.checkout", lambda: tmp_path)
     write_table([notebook], {"smoke": runs[:1], "laptop": runs[1:]}, jobs=2)
     said = (tmp_path / "README.md").read_text()
     assert (

@@ -18,7 +18,7 @@ from labkit.corpus import (
     from_documents,
     tokenize,
 )
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.world import load_world
 
 # Each word is a token of its own, so that rows can be read.

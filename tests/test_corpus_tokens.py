@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.corpus import Document, Documents, from_documents, from_files, tokenize, tokens
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 
 TEXTS = ["The dog bit. The man's hat!\nAgain,  and again.", "One.", "Two words. Three of them."]
 BPE = Tokenizer.bpe(TEXTS, 290)
@@ -133,7 +133,7 @@ def test_an_error_leaves_nothing_behind(tmp_path):
 KILLED = """
 import sys, time
 from labkit.corpus import Document, Documents, tokenize, tokens
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 tokens.CHUNK = 1
 def read():
     for n in range(10**6):
@@ -215,7 +215,7 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from labkit.corpus import Tokens, Windows, tokens
-from labkit.tokenizers import Vocabulary
+from labkit.text.tokenizers import Vocabulary
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 def corpus(size):

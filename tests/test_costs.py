@@ -5,10 +5,12 @@ import math
 import pytest
 import torch
 
-from labkit import cost_tables, costs, counting
 from labkit.blocks import LanguageModel
-from labkit.costs import BESIROGLU, HOFFMANN
-from labkit.counting import Shape
+from labkit.costs import counting
+from labkit.costs import tables as cost_tables
+from labkit.costs import training as costs
+from labkit.costs.counting import Shape
+from labkit.costs.training import BESIROGLU, HOFFMANN
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 
@@ -225,7 +227,7 @@ def test_anything_but_arithmetic_is_refused(formula):
 
 
 def test_the_figure_shows_every_model_in_the_order_of_the_lectures(tmp_path):
-    from labkit.figures import compute_by_model
+    from classroom.figures import compute_by_model
 
     rows = cost_tables.compute_by_model()
     assert [rows[0].model, rows[1].model, rows[-1].model] == ["GPT", "BERT-Base", "GPT-4 (rumour)"]
@@ -240,7 +242,7 @@ def test_the_figure_shows_every_model_in_the_order_of_the_lectures(tmp_path):
 
 
 def test_six_n_d_loses_its_truth_with_the_context():
-    from labkit.cli.costs import agreement
+    from classroom.cli.costs import agreement
 
     shares = [[float(c.rstrip("%")) for c in line.split()[-4:]] for line in agreement()[2:]]
     for row in shares:

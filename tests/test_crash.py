@@ -7,7 +7,7 @@ from pathlib import Path
 
 from crash import differing_bits
 
-from labkit.checkpoints import Snapshot, write
+from labkit.keeping.checkpoints import Snapshot, write
 
 KILLS = 50
 

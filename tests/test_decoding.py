@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from labkit import decoding
 from labkit.blocks import LanguageModel
-from labkit.decoding import Decoder, can_decode, product
+from labkit.fast import decoding
+from labkit.fast.decoding import Decoder, can_decode, product
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 

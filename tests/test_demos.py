@@ -8,10 +8,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from labkit.attention import merge_heads
-from labkit.blocks import LanguageModel
-from labkit.chance import Chance
-from labkit.demos import (
+from classroom.demos import (
     Demo,
     Masking,
     View,
@@ -43,26 +40,29 @@ from labkit.demos import (
     vectors_demo,
     vectors_view,
 )  # fmt: skip
-from labkit.demos.attention import order_of as order_of_text
-from labkit.demos.attention import weights
-from labkit.demos.drawing import COLOURS, Chip, Share, as_images, chips, clean, page, table
-from labkit.demos.masking import OBJECTIVES, PAIRS
-from labkit.demos.masks import asked_by_epoch
-from labkit.demos.reach import heard
-from labkit.demos.reading import label, read
-from labkit.demos.senses import reader
-from labkit.demos.source import coloured
-from labkit.demos.squares import grid
-from labkit.demos.training import Point
+from classroom.demos.attention import order_of as order_of_text
+from classroom.demos.attention import weights
+from classroom.demos.drawing import COLOURS, Chip, Share, as_images, chips, clean, page, table
+from classroom.demos.masking import OBJECTIVES, PAIRS
+from classroom.demos.masks import asked_by_epoch
+from classroom.demos.reach import heard
+from classroom.demos.reading import label, read
+from classroom.demos.senses import reader
+from classroom.demos.source import coloured
+from classroom.demos.squares import grid
+from classroom.demos.training import Point
+from classroom.ledger import Arm, Finding, Seen
+from labkit.attention import merge_heads
+from labkit.blocks import LanguageModel
+from labkit.chance import Chance
 from labkit.heads import MaskedWord, NextWord
-from labkit.ledger import Arm, Finding, Seen
+from labkit.keeping.reports import Report
 from labkit.masking import causal
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import MaskedToken, NextToken
-from labkit.reports import Report
 from labkit.sampling import Sampling, steps
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.world import World, load_world
 
 TEXT = "The cat sat on the mat. Then the dog came in and barked!"
@@ -783,7 +783,7 @@ def test_relative_attention_can_be_looked_at(tokenizer: Tokenizer) -> None:
 
 
 def test_the_bill_is_that_of_the_tables() -> None:
-    from labkit.bills import bill, machine
+    from labkit.costs.bills import bill, machine
 
     demo = costs_demo()
     follows(demo)
@@ -1097,7 +1097,7 @@ def test_the_sliders_of_reach_never_leave_a_segment() -> None:
 
 
 def test_the_schedule_is_that_of_the_course() -> None:
-    from labkit.schedules import slanted_triangle
+    from labkit.plan import slanted_triangle
 
     view = schedule_view(130, 400, "slanted_triangle", 3, 2.0, 60)
     rows = {row[0]: row[1:] for row in table_of(view, "layers")}

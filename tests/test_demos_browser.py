@@ -10,12 +10,12 @@ import pytest
 import torch
 from browser import jupyterlab, opened, run_all
 
+from classroom.demos import Masking, View, masking_view, orders_view, sampling_view
 from labkit.blocks import LanguageModel
-from labkit.demos import Masking, View, masking_view, orders_view, sampling_view
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.sampling import Sampling, sample
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 ARTIFACTS = ROOT / "artifacts"
@@ -26,17 +26,17 @@ SETUP = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 import torch
-from labkit import demos
+from classroom import demos
 from labkit.blocks import LanguageModel
-from labkit.demos import *
-from labkit.demos.senses import reader
+from classroom.demos import *
+from classroom.demos.senses import reader
 from labkit.heads import NextWord
-from labkit.ledger import Arm, Finding, Seen
+from classroom.ledger import Arm, Finding, Seen
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import NextToken
 from labkit.sampling import Sampling
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.world import load_world
 torch.set_num_threads(1)
 tokenizer = Tokenizer.words([{TEXT!r}])

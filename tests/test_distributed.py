@@ -12,7 +12,7 @@ from crash.several import last_weights
 from crash.tiny import Text, gpt
 
 from labkit.objectives import NextToken
-from labkit.plans import Plan
+from labkit.plan import Plan
 from labkit.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]

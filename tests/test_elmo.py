@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from labkit.blocks import Classifier
+from labkit.blocks import Classifier, halves
 from labkit.heads import Label
 from labkit.masking import causal, real_keys
 from labkit.models.elmo import ELMo, ELMoConfig, Mixed, WeightedSum, spell
-from labkit.recurrence import halves
 
 # pytest shows all warnings, even those that the module keeps from its readers.
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")

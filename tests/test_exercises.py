@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from labkit.cli import main
-from labkit.exercises import (
+from classroom.cli import main
+from classroom.exercises import (
     BEGIN,
     NotYet,
     check,
@@ -89,7 +89,7 @@ def notebook() -> dict[str, Any]:
     cells = [
         {"cell_type": "markdown", "id": "m", "metadata": {}, "source": "# Title"},
         {"cell_type": "code", "id": "a", "metadata": {}, "outputs": [], "execution_count": 1,
-         "source": "from labkit.exercises import check"},
+         "source": "from classroom.exercises import check"},
         {"cell_type": "code", "id": "b", "metadata": {}, "source": SOLVED, "execution_count": 2,
          "outputs": [{"output_type": "stream", "name": "stdout", "text": "share: right\n"}]},
     ]  # fmt: skip

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from labkit.blocks import LanguageModel
-from labkit.filling import fill, laws, one_by_one
 from labkit.heads import MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
+from labkit.writing.filling import fill, laws, one_by_one
 
 V, MASK = 7, 6
 

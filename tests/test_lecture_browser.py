@@ -27,7 +27,7 @@ CELLS = [
              "### No slide of its own\n\n## Third slide"),
     MARKDOWN("The answer is forty-two.", metadata={"tags": ["notes"]}),
     CODE(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-         f"from labkit.demos import masking_demo\nmasking_demo(text={TEXT!r})"),
+         f"from classroom.demos import masking_demo\nmasking_demo(text={TEXT!r})"),
     MARKDOWN("## Last slide"),
     CODE("import ipywidgets\nipywidgets.Text('typed here')"),
 ]  # fmt: skip
@@ -251,7 +251,7 @@ READ = """() => ({
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from labkit.pages.site import build
+    from classroom.pages.site import build
 
     folder = tmp_path_factory.mktemp("site")
     own = folder / "99_own.ipynb"
@@ -267,12 +267,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         nbformat.v4.new_output("display_data", {"text/latex": "$\\sqrt{x}$", "text/plain": "r"}),
     ]
     cells = [*CELLS[:4], CODE("demo", outputs=outputs, execution_count=1)]
-    cells[0] = MARKDOWN(CELLS[0].source + "\n\n[costs](10_cost_tables.ipynb#x) [code](source.py)")
+    cells[0] = MARKDOWN(CELLS[0].source + "\n\n[costs](12_cost_tables.ipynb#x) [code](source.py)")
     nbformat.write(nbformat.v4.new_notebook(cells=cells), own)
     (folder / "source.py").write_text("x = 1\n")
     books = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
     # A link in the notebook of the test leads to where that notebook would stand.
-    for name in ("10_cost_tables.ipynb",):
+    for name in ("12_cost_tables.ipynb",):
         (folder / name).symlink_to(ROOT / "notebooks" / name)
     pages = build([*books, own], folder / "out")
     assert [page.file for page in pages] == [f"{book.stem}.html" for book in [*books, own]]
@@ -315,5 +315,5 @@ def test_a_page_has_formulas_fallbacks_and_no_notes(browser: Any, site: Path) ->
     assert "Say" not in page.content()
     assert "forty-two" not in page.content()
     targets = {link.rsplit("/", 1)[-1] for link in found["links"]}
-    assert {"index.html", "10_cost_tables.html#x", "source.py.txt"} <= targets
+    assert {"index.html", "12_cost_tables.html#x", "source.py.txt"} <= targets
     page.close()

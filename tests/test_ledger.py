@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labkit import ledger
-from labkit.claims import claims
-from labkit.cli import main
-from labkit.cli.claims import expect, measure_all, store
-from labkit.figures import unit_of
-from labkit.ledger import Claim, Contrast, Measured, measure, table, text_of, verdict, verdict_of
+from classroom import ledger
+from classroom.claims import claims
+from classroom.cli import main
+from classroom.cli.claims import expect, measure_all, store
+from classroom.figures import unit_of
+from classroom.ledger import Claim, Contrast, Measured, measure, table, text_of, verdict, verdict_of
 
 
 @pytest.fixture(autouse=True)

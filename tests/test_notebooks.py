@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from labkit.cli.notebooks import PROFILES, dumps, normalised
-from labkit.exercises import solved_cells, unsolved
+from classroom.cli.notebooks import PROFILES, dumps, normalised
+from classroom.exercises import solved_cells, unsolved
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

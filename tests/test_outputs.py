@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = """\
-from labkit.ledger import inside
+from classroom.ledger import inside
 
 print(f"floor {0.6931:.3f}")
 print(inside(0.31, 0.2, 0.4, "nats"))"""

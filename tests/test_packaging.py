@@ -81,7 +81,7 @@ def text_of(notebook: Path) -> list[str]:
 
 def test_notebooks_run_alone_side_by_side_and_twice(installed: Path, tmp_path: Path) -> None:
     """As on Colab: the package is installed, and the notebook is all there is in the folder."""
-    names = ("00_start_here", "11_claims")
+    names = ("00_start_here", "13_claims")
     for name in names:
         (tmp_path / f"{name}.ipynb").write_bytes(
             (ROOT / "notebooks" / f"{name}.ipynb").read_bytes()
@@ -108,7 +108,8 @@ def test_notebooks_run_alone_side_by_side_and_twice(installed: Path, tmp_path: P
 def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:
     names = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for path in sorted((ROOT / "labkit").rglob("*.py"))
+        for package in ("labkit", "classroom")
+        for path in sorted((ROOT / package).rglob("*.py"))
         if path.stem not in ("__init__", "__main__")
     ]
     run(installed, "-c", f"import importlib\nfor n in {names!r}: importlib.import_module(n)",
@@ -116,10 +117,10 @@ def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Pa
 
 
 def test_the_templates_of_pages_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
-    code = "from labkit.paths import PACKAGE; print(PACKAGE / 'pages' / 'share')"
+    code = "from classroom.cli.lecture import SHARE; print(SHARE)"
     folder = Path(run(installed, "-c", code, cwd=tmp_path).strip())
     assert not folder.is_relative_to(ROOT)
-    share = ROOT / "labkit" / "pages" / "share"
+    share = ROOT / "classroom" / "pages" / "share"
     files = sorted(path.relative_to(share) for path in share.rglob("*") if path.is_file())
     assert len(files) > 5
     assert [name for name in files if not (folder / name).is_file()] == []

@@ -8,10 +8,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit.cli import main
-from labkit.cli.lecture import free_port
-from labkit.pages.formulas import mathml, with_mathml
-from labkit.pages.site import build, described, links
+from classroom.cli import main
+from classroom.cli.lecture import free_port
+from classroom.pages.formulas import mathml, with_mathml
+from classroom.pages.site import build, described, links
 
 MATH = "{http://www.w3.org/1998/Math/MathML}"
 

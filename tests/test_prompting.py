@@ -6,8 +6,8 @@ import torch
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.prompting import accuracy, choose, log_likelihoods, shots
 from labkit.world import load_world
+from labkit.writing.prompting import accuracy, choose, log_likelihoods, shots
 
 PROMPTS, ANSWERS = [[1, 2, 3], [4], [5, 6, 7, 8, 9]], [[1], [2, 3], [4, 5, 6]]
 

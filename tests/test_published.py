@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from labkit import published
 from labkit.heads import AdaptiveWord, Label, MaskedWord
 from labkit.models.transformer_xl import TransformerXL
+from labkit.weights import published
 from labkit.weights.release_config import read_config
 
 NAMES = [

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from labkit.blocks import LanguageModel, States
-from labkit.quality import judge, judge_model
 from labkit.sampling import GREEDY, Sampling
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.world import END, load_world
+from labkit.writing.quality import judge, judge_model
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from torch import Tensor
 import labkit.weights as weights
 from labkit.masking import real_keys
 from labkit.models.bert import BERT
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 
 SENTENCES = [
     "The cat sat on the mat.",

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from labkit import cost_tables, scaling
-from labkit.scaling import Run
+from labkit.costs import scaling
+from labkit.costs import tables as cost_tables
+from labkit.costs.scaling import Run
 
 SIZES, TEXTS = (2e4, 8e4, 3e5, 1e6), (2e5, 1e6, 4e6, 2e7)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.corpus import Batch
-from labkit.schedules import (
+from labkit.plan import (
     SCHEDULES,
     Stages,
     cosine,

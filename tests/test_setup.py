@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.cli import environment
+from classroom.cli import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 OLD_PYTHONS = ("python3.10", "python3.9", "python3.8", "python3.7", "python2.7")
@@ -19,7 +19,9 @@ OLD_PYTHONS = ("python3.10", "python3.9", "python3.8", "python3.7", "python2.7")
 def checkout(tmp_path: Path) -> Path:
     """Give a copy of the checkout in which nothing is set up."""
     root = tmp_path / "copy"
-    shutil.copytree(ROOT / "labkit", root / "labkit", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("labkit", "classroom"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, root / package, ignore=ignored)
     for name in environment.INPUTS:
         shutil.copy(ROOT / name, root / name)
     (root / "notebooks").mkdir()
@@ -71,7 +73,7 @@ def test_what_an_old_python_reads_first_has_no_new_grammar(name: str) -> None:
 def test_without_the_venv_module(module: str, command: str, checkout: Path) -> None:
     code = (
         f"import sys; sys.modules[{module!r}] = None\n"
-        f"from labkit.cli import main\nsys.exit(main([{command!r}]))"
+        f"from classroom.cli import main\nsys.exit(main([{command!r}]))"
     )
     done = python(checkout, code)
     assert done.returncode == 1
@@ -83,7 +85,7 @@ def test_without_the_venv_module(module: str, command: str, checkout: Path) -> N
 def test_without_a_network(checkout: Path) -> None:
     # Nobody listens on port 9 of this machine: every connection is refused at once.
     settings = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull}
-    code = "import sys; from labkit.cli import main; sys.exit(main(['lab', '--no-browser']))"
+    code = "import sys; from classroom.cli import main; sys.exit(main(['lab', '--no-browser']))"
     done = python(checkout, code, **settings)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
@@ -149,7 +151,7 @@ def test_a_setup_that_was_broken_off_starts_again(
 def test_commands_find_the_environment_or_say_how_to_make_it(checkout: Path) -> None:
     without_torch = (
         "import sys; sys.modules['torch'] = None\n"
-        "from labkit.cli import main\nsys.exit(main(['run', '00', '--list']))"
+        "from classroom.cli import main\nsys.exit(main(['run', '00', '--list']))"
     )
     done = python(checkout, without_torch)
     assert done.returncode == 2

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labkit import softmax
+from labkit.fast import softmax
 from labkit.heads import MaskedWord, NextWord
 
 

@@ -15,12 +15,11 @@ import psutil
 import pytest
 import torch
 
-from labkit.cli import main
-from labkit.cli.parameters import ParameterError, checked_grid, listed
-from labkit.cli.sweeps import summary
-from labkit.paths import code_version
-from labkit.running import RECORD, Point, Ran, Row, blank, cores, run_point
-from labkit.sweeps import (
+from classroom.cli import main
+from classroom.cli.parameters import ParameterError, checked_grid, listed
+from classroom.cli.sweeps import summary
+from classroom.running import RECORD, Point, Ran, Row, blank, cores, run_point
+from classroom.sweeps import (
     finished,
     keep,
     plot,
@@ -33,6 +32,7 @@ from labkit.sweeps import (
     unfinished,
     varied,
 )
+from classroom.versions import code_version
 
 ROOT = Path(__file__).resolve().parent.parent
 PARAMETERS = """
@@ -47,7 +47,7 @@ profile: str = "smoke"
 WORK = """
 import os, signal, time
 from pathlib import Path
-from labkit.sweeps import record
+from classroom.sweeps import record
 with open(Path(folder, f"begun-{seed}"), "a") as file:
     file.write(f"{os.getpid()}\\n")
 while seed and not Path(folder, "go").exists():
@@ -403,7 +403,7 @@ def test_the_summary_lists_what_failed_and_says_so_in_the_exit_code(
 def test_record_remembers_and_writes_only_inside_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labkit.sweeps._recorded", {})
+    monkeypatch.setattr("classroom.sweeps._recorded", {})
     monkeypatch.delenv(RECORD, raising=False)
     monkeypatch.chdir(tmp_path)
     record(loss=torch.tensor(0.5), curve=torch.tensor([1, 2]))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import models, trainers
 
-from labkit.subwords import training_steps
-from labkit.tokenizers import SPECIAL, Tokenizer
+from labkit.text.subwords import training_steps
+from labkit.text.tokenizers import SPECIAL, Tokenizer
 
 TEXTS = [
     "The dog bit the man's hat, again and again.",

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
-from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -20,14 +19,16 @@ import torch.nn.functional as F
 from crash.tiny import WORDS, Case, Failing, Text, alike, awd_lstm, bert, cases, gpt, masked
 from torch import Tensor, nn
 
-from labkit import checkpoints
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
-from labkit.checkpoints import Snapshot, newest
 from labkit.corpus import Batch, Windows, from_documents, tokenize
-from labkit.counting import counted_flop
+from labkit.costs.counting import counted_flop
 from labkit.heads import NextWord
-from labkit.health import Health
+from labkit.keeping import checkpoints
+from labkit.keeping.checkpoints import Snapshot, newest
+from labkit.keeping.health import Health
+from labkit.keeping.resuming import _named, snapshot
+from labkit.keeping.speed import counted_operations
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import (
     BothDirections,
@@ -40,13 +41,9 @@ from labkit.objectives import (
     Sum,
     total,
 )
-from labkit.optimizers import decays, matrices
-from labkit.plans import Plan
-from labkit.plots import loss_line, loss_picture
-from labkit.resuming import _named, snapshot
-from labkit.schedules import Stages, non_monotone
-from labkit.speed import counted_operations
-from labkit.tokenizers import Tokenizer, Vocabulary
+from labkit.optim import decays, matrices
+from labkit.plan import Plan, Stages, non_monotone
+from labkit.text.tokenizers import Tokenizer, Vocabulary
 from labkit.trainer import Report, Trainer, evaluate
 
 CASES = cases()
@@ -792,30 +789,6 @@ def test_evaluating_in_the_loop_leaves_training_as_it_was(name: str) -> None:
 # ---- pictures --------------------------------------------------------------------------------
 
 
-def test_the_picture_has_the_loss_above_the_floor() -> None:
-    steps, losses = [0.0, 50.0, 100.0], [4.0, 2.0, 1.5]
-    picture = loss_picture(steps, losses, floor=1.0, title="a <b> & c")
-    root = ElementTree.fromstring(picture)
-    lines = [
-        [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
-        for line in root.iter("{http://www.w3.org/2000/svg}polyline")
-    ]
-    loss, floor = lines
-    assert [x for x, _ in loss] == sorted(x for x, _ in loss)
-    assert [y for _, y in loss] == sorted(y for _, y in loss), "down the page as it falls"
-    assert floor[0][1] == floor[1][1] > loss[-1][1], "the floor is a level line below"
-    assert "a &lt;b&gt; &amp; c" in picture
-    assert "floor 1.0000" in picture
-    with pytest.raises(ValueError, match="3 steps and 2 losses"):
-        loss_picture(steps, losses[:2])
-
-
-def test_the_line_of_text_says_the_same() -> None:
-    assert loss_line([4.0, 3.0, 2.0, 1.0], floor=0.0) == "4.00 █▇▅▃ 1.0000, 1.0000 above the floor"
-    assert len(loss_line([float(i) for i in range(1000)], width=10).split()[1]) == 10
-    assert loss_line([2.0]).startswith("2.00")
-
-
 # ---- what is wrong is said -------------------------------------------------------------------
 
 
@@ -956,7 +929,7 @@ def test_another_objective_is_noticed_whatever_differs(was, now):
 
 
 def test_auto_takes_16_bits_on_a_cpu_for_wide_models_only(monkeypatch):
-    from labkit import computing
+    from labkit.keeping import computing
 
     cpu, auto = torch.device("cpu"), Plan(steps=1)
     monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: True)
@@ -982,7 +955,7 @@ def test_a_mixture_of_experts_can_be_measured_too():
 
 PAGES = """
 import resource, torch
-from labkit.computing import keep_memory
+from labkit.keeping.computing import keep_memory
 keep_memory()
 for step in range(10):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -1001,8 +974,8 @@ def test_a_step_gets_no_fresh_pages_for_what_the_one_before_it_freed() -> None:
 
 
 def test_the_trainer_keeps_memory_where_that_can_be_asked_for(monkeypatch) -> None:
-    from labkit import computing
     from labkit import trainer as module
+    from labkit.keeping import computing
 
     asked = mock.Mock()
     monkeypatch.setattr(module, "keep_memory", asked)

@@ -11,12 +11,13 @@ import torch
 from crash.tiny import Failing, Text, awd_lstm, gpt
 from torch import nn
 
-from labkit import computing, distributed
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
-from labkit.checkpoints import Saver, Snapshot, copied, listed, newest
 from labkit.corpus import Batch
 from labkit.heads import NextWord
+from labkit.keeping import computing, distributed
+from labkit.keeping.checkpoints import Saver, Snapshot, copied, listed, newest
+from labkit.keeping.reports import Evaluation, evaluate
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import (
@@ -33,10 +34,8 @@ from labkit.objectives import (
     combine,
 )
 from labkit.objectives.base import Term
-from labkit.optimizers import decays, matrices
-from labkit.plans import Plan
-from labkit.reports import Evaluation, evaluate
-from labkit.schedules import Stages, non_monotone
+from labkit.optim import decays, matrices
+from labkit.plan import Plan, Stages, non_monotone
 from labkit.trainer import Trainer
 
 
@@ -111,7 +110,7 @@ def test_any_error_of_the_writer_is_heard(tmp_path: Path, monkeypatch: Any) -> N
     def fails(folder: Path, snapshot: Snapshot) -> Path:
         raise MemoryError("no room to write")
 
-    monkeypatch.setattr("labkit.checkpoints.write", fails)
+    monkeypatch.setattr("labkit.keeping.checkpoints.write", fails)
     with pytest.raises(MemoryError, match="no room to write"):
         losses(trainer(save_every=2), tmp_path)
 

@@ -11,7 +11,6 @@ from torch import nn
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.finetuning import Tuning, fine_tune, quadrants, ulmfit
 from labkit.heads import MaskedWord, NextWord, Pooled
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
@@ -20,7 +19,7 @@ from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import Labels, Similarity, SpanEnds
-from labkit.plans import Plan
+from labkit.plan import Plan
 from labkit.trainer import Trainer
 from labkit.transfer import (
     both_orders,
@@ -37,6 +36,7 @@ from labkit.transfer import (
     two_texts,
     with_choices,
 )
+from labkit.transfer.finetuning import Tuning, fine_tune, quadrants, ulmfit
 
 V = 20
 

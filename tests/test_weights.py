@@ -38,7 +38,7 @@ from labkit.models.transformer import Transformer, TransformerConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.weights import WeightsError, ours
 
 pytest.importorskip("transformers", reason="the reference implementation is not installed")

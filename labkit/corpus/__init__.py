@@ -19,8 +19,8 @@ from labkit.corpus.documents import (
 )
 from labkit.corpus.padded import Examples
 from labkit.corpus.pairs import Pairs
-from labkit.corpus.tables import from_hub, from_table
 from labkit.corpus.tokens import Tokens, tokenize
+from labkit.text.tables import from_hub, from_table
 
 __all__ = [
     "Batch",

@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding
 
-from labkit.cache import fingerprint
 from labkit.corpus.documents import Document, Documents
-from labkit.tokenizers import Tokenizer, Vocabulary
+from labkit.keeping.files import fingerprint
+from labkit.text.tokenizers import Tokenizer, Vocabulary
 
 NUMBER = (1 << 30) - 1
 WORD = 1 << 30

@@ -14,7 +14,7 @@ from labkit.corpus import Batch
 from labkit.leaks.allowed import allow, shown
 from labkit.leaks.picture import draw
 from labkit.objectives import Distillation, Memory, Objective, Questions, Sum
-from labkit.tokenizers import Vocabulary
+from labkit.text.tokenizers import Vocabulary
 
 NOTHING = Vocabulary(0)
 

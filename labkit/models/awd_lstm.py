@@ -1,7 +1,7 @@
 """AWD-LSTM: a plain LSTM language model, well regularised; ULMFiT's encoder.
 
 Merity, Keskar and Socher 2018, "Regularizing and optimizing LSTM language models", section 4;
-Howard and Ruder 2018 (ULMFiT), section 3.1. Read `labkit.dropout` first.
+Howard and Ruder 2018 (ULMFiT), section 3.1. Read `labkit.layers` first.
 """
 
 from dataclasses import dataclass
@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from labkit.blocks import States
-from labkit.dropout import LockedDropout, WeightDropLSTM, WordDropout
-from labkit.recurrence import Memory, blank, lengths_of, read
+from labkit.layers import (
+    LockedDropout,
+    Memory,
+    WeightDropLSTM,
+    WordDropout,
+    blank,
+    lengths_of,
+    read,
+)
 
 
 @dataclass(frozen=True)

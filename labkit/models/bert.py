@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from labkit.attention import Attention
+from labkit.attention import Attention, LearnedPositions
 from labkit.blocks import Block, FeedForward, States, initialise
-from labkit.dropout import Dropout
-from labkit.positions import LearnedPositions
+from labkit.layers import Dropout
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from labkit.attention import Attention, KeysValues
+from labkit.attention import Attention, KeysValues, LearnedPositions
 from labkit.blocks import Block, Experts, FeedForward, States, initialise, remembered
-from labkit.dropout import Dropout
+from labkit.layers import Dropout
 from labkit.masking import causal, window
-from labkit.positions import LearnedPositions
 
 
 @dataclass(frozen=True)

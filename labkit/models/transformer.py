@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from labkit.attention import Attention, KeysValues
+from labkit.attention import Attention, KeysValues, sinusoids
 from labkit.blocks import Block, FeedForward, States, remembered
-from labkit.dropout import Dropout
+from labkit.layers import Dropout
 from labkit.masking import causal
-from labkit.positions import sinusoids
 
 
 @dataclass(frozen=True)

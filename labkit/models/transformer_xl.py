@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from labkit.attention import RelativeAttention
+from labkit.attention import RelativeAttention, distances, sinusoids
 from labkit.blocks import Block, FeedForward, States, initialise, remember
-from labkit.dropout import Dropout
 from labkit.heads import AdaptiveEmbedding
+from labkit.layers import Dropout
 from labkit.masking import causal
-from labkit.positions import distances, sinusoids
 
 
 @dataclass(frozen=True)

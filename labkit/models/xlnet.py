@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.attention import RelativeAttention
+from labkit.attention import RelativeAttention, distances, sinusoids
 from labkit.blocks import Block, FeedForward, States, initialise, remember
-from labkit.dropout import Dropout
-from labkit.positions import distances, sinusoids
+from labkit.layers import Dropout
 
 
 @dataclass(frozen=True)

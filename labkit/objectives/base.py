@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch, sent
-from labkit.hiding import Order
-from labkit.masking import causal, real_keys, same_segment
+from labkit.masking import Order, causal, real_keys, same_segment
 from labkit.objectives.memory import Memory, recall, remember
 
 

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from labkit import hiding
-from labkit.blocks import States
+from labkit import masking
+from labkit.blocks import States, halves
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.dropout import activation, temporal_activation
+from labkit.layers import activation, temporal_activation
 from labkit.masking import before, real_keys, same_segment, up_to
 from labkit.objectives.base import (
     Asked,
@@ -28,8 +28,7 @@ from labkit.objectives.base import (
     parts_of_text,
 )
 from labkit.objectives.memory import Memory, recall
-from labkit.recurrence import halves
-from labkit.tokenizers import Vocabulary
+from labkit.text.tokenizers import Vocabulary
 
 
 def neighbours(batch: Batch) -> Tensor:
@@ -135,31 +134,31 @@ class MaskedToken(Objective):
     """How frequent each word is among the random ones; all alike when None."""
 
     def __post_init__(self) -> None:
-        hiding.check_share("rate", self.rate)
-        hiding.check_shares(self.shares, self.vocabulary)
+        masking.check_share("rate", self.rate)
+        masking.check_shares(self.shares, self.vocabulary)
         if self.unit not in ("token", "word", "span"):
             raise ValueError(f"unit is {self.unit!r}: choose token, word or span")
 
     def choose(self, batch: Batch, chance: Chance) -> Tensor:
         """True [B, T] where a word is predicted."""
-        candidates = hiding.ordinary(batch.tokens, batch.real, self.vocabulary)
+        candidates = masking.ordinary(batch.tokens, batch.real, self.vocabulary)
         if self.unit == "span":
-            return hiding.choose_spans(candidates, chance, self.rate)
+            return masking.choose_spans(candidates, chance, self.rate)
         if self.unit == "token":
-            return hiding.choose(candidates, chance, self.rate)
+            return masking.choose(candidates, chance, self.rate)
         if batch.words is None:
             raise ValueError(
                 "whole words are to be hidden, but the batch does not say which tokens are pieces "
                 "of one word: give Batch.words, or unit='token'"
             )
-        return hiding.choose_words(candidates, batch.words, chance, self.rate)
+        return masking.choose_words(candidates, batch.words, chance, self.rate)
 
     def ask(self, batch: Batch, chance: Chance) -> Questions:
         """What stood at each place that is predicted?"""
         if self.static:
             chance = Chance.of_examples(chance.seed, batch.examples)
         predicted = self.choose(batch, chance)
-        tokens = hiding.corrupt(
+        tokens = masking.corrupt(
             batch.tokens,
             predicted,
             chance,
@@ -185,13 +184,13 @@ class Permutation(Continuing):
     """Predict spans of tokens, as the release does, and not single ones."""
 
     def __post_init__(self) -> None:
-        hiding.check_share("share", self.share)
+        masking.check_share("share", self.share)
 
     def ask(self, batch: Batch, chance: Chance) -> Questions:
         """The last words of the order; the query stream is asked at their places only."""
         self._check(batch)
-        candidates = hiding.ordinary(batch.tokens, batch.real, self.vocabulary)
-        order = hiding.order(candidates, chance, self.share, spans=self.spans)
+        candidates = masking.ordinary(batch.tokens, batch.real, self.vocabulary)
+        order = masking.order(candidates, chance, self.share, spans=self.spans)
         predicted = order.predicted
         rows_N, places_N = predicted.nonzero(as_tuple=True)
         # The n-th predicted word of its row: its column among the queries.

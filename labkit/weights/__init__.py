@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.blocks import Undrawn
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.weights import ours, release_read, release_write
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.places import find, real_encoder

@@ -1,7 +1,7 @@
 """What a release's config.json says, as our config, and our config as a release says it.
 
 A release can say things that our models do not do, and our models can be what no release can say:
-both are refused by name.  The names of the fields stand in `labkit.release_names`.
+both are refused by name.  The names of the fields stand in `labkit.weights.release_names`.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from torch import nn
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
-from labkit.release_names import ACTIVATION_NAMES, RELEASES
+from labkit.weights.release_names import ACTIVATION_NAMES, RELEASES
 from labkit.weights.tensors import WeightsError
 
 CONFIG = "config.json"

@@ -1,7 +1,7 @@
 """The model that a release's config.json and its tensors' names tell of, and those names again.
 
 Which heads a release has is told by the tensors that are there: the names of the backbone stand in
-`labkit.release_names`, and so do those of the heads.
+`labkit.weights.release_names`, and so do those of the heads.
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from labkit.blocks import Classifier, LanguageModel
 from labkit.heads import Label, MaskedWord, NextWord, Span, tied
-from labkit.release_names import RELEASES, Row
 from labkit.weights.release_config import CONFIG, MODELS, read_config
+from labkit.weights.release_names import RELEASES, Row
 from labkit.weights.tensors import WeightsError
 
 ARCHITECTURES = {

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from labkit.release_names import NO_WEIGHTS, OLD_NAMES, RELEASES, Release
 from labkit.weights.release_config import CONFIG, kind_of
 from labkit.weights.release_model import CLASSIFIER, build, loose, release_names
+from labkit.weights.release_names import NO_WEIGHTS, OLD_NAMES, RELEASES, Release
 from labkit.weights.tensors import Entry, Plan, WeightsError, digest, read_header, read_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from labkit.heads import Label, Span
-from labkit.release_names import RELEASES
 from labkit.weights.description import describe
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.release_config import CONFIG, kind_for, write_config
 from labkit.weights.release_model import ARCHITECTURES, CLASSIFIER, build, loose, release_names
+from labkit.weights.release_names import RELEASES
 from labkit.weights.release_read import INDEX, WEIGHTS
 from labkit.weights.tensors import WeightsError, read_json, write, write_json
 

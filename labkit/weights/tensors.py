@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from labkit.disk import to_disk
+from labkit.keeping.files import to_disk
 
 MAX_HEADER = 100_000_000
 """The longest header that safetensors itself allows, in bytes."""

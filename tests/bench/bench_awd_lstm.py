@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.blocks import LanguageModel
-from labkit.dropout import activation, temporal_activation
 from labkit.heads import NextWord
+from labkit.layers import activation, temporal_activation
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 
 

@@ -34,7 +34,7 @@ from labkit.corpus import (
     from_files,
     tokenize,
 )
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 
 MEGABYTES = 4
 SIZES = ((256, 512), (32, 128), (16, 64))

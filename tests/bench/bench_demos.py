@@ -16,8 +16,7 @@ from collections.abc import Callable
 import torch
 from latency import latencies
 
-from labkit.blocks import LanguageModel
-from labkit.demos import (
+from classroom.demos import (
     Masking,
     attention_view,
     costs_view,
@@ -26,12 +25,13 @@ from labkit.demos import (
     orders_view,
     sampling_view,
 )
-from labkit.demos.masking import OBJECTIVES, over_draws
+from classroom.demos.masking import OBJECTIVES, over_draws
+from labkit.blocks import LanguageModel
 from labkit.heads import MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.sampling import Sampling
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.world import load_world
 
 

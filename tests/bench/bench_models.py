@@ -32,7 +32,7 @@ from labkit.masking import before, up_to
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
-from labkit.release_names import RELEASES
+from labkit.weights.release_names import RELEASES
 
 SIZES = ((128, 2_000), (256, 8_000), (256, 30_522))
 """Width and vocabulary."""

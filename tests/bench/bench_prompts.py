@@ -21,18 +21,18 @@ from itertools import islice
 
 import torch
 
-from labkit import recipes
+from classroom import recipes
 from labkit.blocks import LanguageModel
 from labkit.corpus import Examples, from_documents, tokenize
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
-from labkit.prompting import choose
 from labkit.sampling import Sampling, sample
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer
 from labkit.world import World, load_world
 from labkit.world.labelled import LabelledSet
+from labkit.writing.prompting import choose
 
 SHOTS, LENGTH, ROWS = (0, 1, 2, 3, 4), 40, 32
 

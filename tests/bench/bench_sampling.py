@@ -21,7 +21,7 @@ from functools import partial
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from labkit.decoding import Decoder
+from labkit.fast.decoding import Decoder
 from labkit.sampling import Sampling, beam, sample
 from labkit.weights import load
 

@@ -25,20 +25,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit import recipes
+from classroom import recipes
 from labkit.attention import attention_weights
 from labkit.blocks import LanguageModel
-from labkit.computing import keep_memory, precision_of
 from labkit.corpus import Batch
 from labkit.heads import MaskedWord, NextWord
+from labkit.keeping.computing import keep_memory, precision_of
+from labkit.keeping.speed import measured_peak
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import MaskedToken, NextToken, Objective, Permutation
-from labkit.optimizers import decays
-from labkit.plans import Plan
-from labkit.speed import measured_peak
-from labkit.tokenizers import Vocabulary
+from labkit.optim import decays
+from labkit.plan import Plan
+from labkit.text.tokenizers import Vocabulary
 from labkit.trainer import Trainer, evaluate
 
 Steps = Iterator[Any]

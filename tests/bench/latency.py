@@ -25,11 +25,11 @@ import torch
 torch.set_num_threads(1)
 torch.manual_seed(0)
 from labkit.blocks import LanguageModel
-from labkit.demos import costs_demo, masking_demo, sampling_demo
+from classroom.demos import costs_demo, masking_demo, sampling_demo
 from labkit.heads import MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.tokenizers import Tokenizer
+from labkit.text.tokenizers import Tokenizer
 from labkit.world import load_world
 world = load_world()
 documents = [d for d in world.sample(documents=200, seed=0) if len(d) > 100]
@@ -147,7 +147,7 @@ def latencies(turns: int) -> Iterator[tuple[str, list[float]]]:
     """All cases in one notebook, one after another; nothing where there is no Chromium."""
     from playwright.sync_api import sync_playwright
 
-    from labkit.cli.doctor import find_chromium
+    from classroom.cli.doctor import find_chromium
 
     path = find_chromium()
     if path is None:

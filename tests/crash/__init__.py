@@ -21,8 +21,8 @@ from typing import Any
 import torch
 import torch._dynamo  # An optimizer's first step imports it: once here, not in every child.
 
-from labkit import checkpoints
-from labkit.plans import Plan
+from labkit.keeping import checkpoints
+from labkit.plan import Plan
 from labkit.trainer import Trainer
 
 from .tiny import Case, cases

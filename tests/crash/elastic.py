@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from labkit.objectives import NextToken
-from labkit.plans import Plan
+from labkit.plan import Plan
 from labkit.trainer import Trainer
 
 from .tiny import Text, gpt

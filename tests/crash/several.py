@@ -17,12 +17,12 @@ import torch._dynamo
 import torch.distributed as dist
 
 from labkit.chance import Chance
-from labkit.checkpoints import newest
 from labkit.corpus import Batch
 from labkit.heads import NextWord
+from labkit.keeping.checkpoints import newest
+from labkit.keeping.reports import evaluate
 from labkit.objectives import Both, NextToken, Questions
-from labkit.plans import Plan
-from labkit.reports import evaluate
+from labkit.plan import Plan
 from labkit.trainer import Trainer
 
 from . import elastic

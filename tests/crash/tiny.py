@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from labkit.blocks import LanguageModel
-from labkit.checkpoints import Snapshot
 from labkit.corpus import Batch
 from labkit.heads import MaskedWord, NextWord
+from labkit.keeping.checkpoints import Snapshot
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import MaskedToken, Memory, NextToken, Objective, Outcome, Questions
-from labkit.tokenizers import Vocabulary
+from labkit.text.tokenizers import Vocabulary
 
 WORDS = 11
 

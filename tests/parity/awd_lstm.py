@@ -6,10 +6,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-import labkit.dropout
+import labkit.layers
 from labkit.blocks import LanguageModel
-from labkit.dropout import LockedDropout, activation, temporal_activation
 from labkit.heads import NextWord
+from labkit.layers import LockedDropout, activation, temporal_activation
 from labkit.masking import real_keys
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 
@@ -149,7 +149,7 @@ def _watched(model: LanguageModel, tokens: Tensor, real: Tensor):
         factors["weights"][f"blocks.{len(factors['weights'])}.weight_hh_l0"] = weight * kept
         return dropped
 
-    with patch.object(labkit.dropout.F, "dropout", dropout):
+    with patch.object(labkit.layers.F, "dropout", dropout):
         states = backbone(tokens, mask=real_keys(real))
     for hook in hooks:
         hook.remove()

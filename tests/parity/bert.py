@@ -9,7 +9,7 @@ import transformers as release
 from labkit.heads import Label, MaskedWord
 from labkit.masking import real_keys
 from labkit.models.bert import BERT, BERTConfig
-from labkit.release_names import RELEASES
+from labkit.weights.release_names import RELEASES
 
 from . import Case, Differences, largest, merge
 from .releases import SHAPES, copy_weights, gradients, tiny

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
+from labkit.blocks import halves
 from labkit.heads import NextWord
 from labkit.masking import real_keys
 from labkit.models.elmo import ELMo, ELMoConfig, Mixed, WeightedSum, spell
-from labkit.recurrence import halves
 
 from . import Case, Differences, largest, loops, merge
 

@@ -10,7 +10,7 @@ from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
 from labkit.masking import causal, real
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.release_names import RELEASES
+from labkit.weights.release_names import RELEASES
 
 from . import Case, Differences, largest, merge
 from .releases import SHAPES, copy_weights, gradients, tiny

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from labkit.release_names import RELEASES, Row
+from labkit.weights.release_names import RELEASES, Row
 
 from . import largest
 

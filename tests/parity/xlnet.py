@@ -10,7 +10,7 @@ from transformers import XLNetLMHeadModel
 from labkit.heads import NextWord
 from labkit.masking import before, itself, real_keys, up_to
 from labkit.models.xlnet import XLNet, XLNetConfig
-from labkit.release_names import RELEASES
+from labkit.weights.release_names import RELEASES
 
 from . import Case, Differences, largest, merge
 from .releases import SHAPES, copy_weights, gradients, tiny

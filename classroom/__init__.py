@@ -1,0 +1,1 @@
+"""The classroom: demos, claims, exercises, the command line, and pages of the course."""

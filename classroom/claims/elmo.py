@@ -1,0 +1,473 @@
+"""The claims of notebook 02: words in context, and words never seen.
+
+Peters et al. 2018, "Deep contextualized word representations", sections 3.1 to 3.3, 5.1 and 5.3.
+Read `senses` first, then `forms`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from classroom import cache, recipes
+from classroom.claims.word_vectors import examples, right
+from classroom.ledger import Claim, Contrast, Measured
+from classroom.recipes import CourseText
+from labkit.blocks import LanguageModel, States
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.keeping.files import fingerprint
+from labkit.keeping.reports import evaluate
+from labkit.masking import real_keys
+from labkit.models.elmo import WeightedSum, spell
+from labkit.models.word_vectors import neighbours
+from labkit.objectives import BothDirections
+from labkit.objectives.base import Questions
+from labkit.text.tokenizers import Tokenizer
+from labkit.transfer import labels_of
+from labkit.world import Document, World, load_world
+from labkit.world.labelled import LabelledSet
+
+NOTEBOOK = "02_elmo"
+
+SIZES: dict[str, dict[str, int]] = {
+    "smoke": {"words": 100_000, "steps": 200, "width": 32, "shots": 4, "tests": 580,
+              "documents": 1_200, "vector_steps": 200},
+    "laptop": {"words": 300_000, "steps": 600, "width": 48, "shots": 4, "tests": 1_160,
+               "documents": 2_000, "vector_steps": 500},
+    "gpu": {"words": 3_000_000, "steps": 8_000, "width": 128, "shots": 4, "tests": 5_800,
+            "documents": 20_000, "vector_steps": 5_000},
+}  # fmt: skip
+
+
+def course_text(profile: str, seed: int) -> CourseText:
+    """The text that all models of the notebook read."""
+    return recipes.course_text(words=SIZES[profile]["words"], held_out=2_000, seed=seed)
+
+
+def reader(text: CourseText, profile: str, seed: int, **choices: Any) -> LanguageModel:
+    """The ELMo of the notebook."""
+    sizes = {"width": SIZES[profile]["width"]} | choices.pop("sizes", {})
+    return recipes.elmo(text, SIZES[profile]["steps"], seed=seed, sizes=sizes, **choices)[0]
+
+
+def both_ways(
+    model: LanguageModel, text: CourseText, length: int = 16
+) -> dict[str, tuple[float, float | None]]:
+    """The losses from both sides on the beginnings of held-out documents, with their floors."""
+    documents = [words[:length] for words in text.documents if len(words) > 1]
+    rows = [torch.tensor([_number(word, text.tokenizer) for word in words]) for words in documents]
+    tokens_BT = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    real_BT = torch.arange(tokens_BT.shape[1]) < torch.tensor([[len(row)] for row in rows])
+    found = evaluate(model, BothDirections(), [Batch.of(tokens_BT, real_BT)]).metrics
+    if text.world is None:
+        return {name: (loss, None) for name, loss in found.items()}
+    # The first word has nothing before it, the last one nothing after it: they are not asked.
+    ahead = text.world.log_probabilities(documents)
+    back = text.world.log_probabilities(documents, direction="backward")
+    floors = {
+        "next": -np.concatenate([log[1:] for log in ahead]).mean(),
+        "previous": -np.concatenate([log[:-1] for log in back]).mean(),
+    }
+    return {name: (loss, float(floors[name])) for name, loss in found.items()}
+
+
+# ---- senses
+
+
+class Meant(NamedTuple):
+    """What is known of ambiguous words in sentences: their vectors in each layer, their senses."""
+
+    layers: tuple[Tensor, ...]
+    senses_N: Tensor
+
+
+@torch.no_grad()
+def states(backbone: Any, texts: Sequence[Sequence[str]], tokenizer: Tokenizer) -> States:
+    """What a model says of texts that are given as words; unknown ones are [UNK]."""
+    vocabulary = tokenizer.vocabulary
+    rows = [torch.tensor([_number(word, tokenizer) for word in words]) for words in texts]
+    tokens_BT = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=vocabulary.pad or 0)
+    lengths = torch.tensor([[len(row)] for row in rows])
+    found: States = backbone(tokens_BT, mask=real_keys(torch.arange(tokens_BT.shape[1]) < lengths))
+    return found
+
+
+def _number(word: str, tokenizer: Tokenizer) -> int:
+    number = tokenizer.library.token_to_id(word)
+    return int(number if number is not None else tokenizer.vocabulary.unk or 0)
+
+
+def vectors_of(
+    backbone: Any, texts: Sequence[Sequence[str]], places: Sequence[int], tokenizer: Tokenizer
+) -> tuple[Tensor, ...]:
+    """For each layer the vectors [N, D] of one word of each text."""
+    layers = states(backbone, texts, tokenizer).layers
+    rows = torch.arange(len(texts))
+    return tuple(layer[rows, torch.tensor(places)] for layer in layers)
+
+
+def meant(backbone: Any, found: LabelledSet, tokenizer: Tokenizer) -> Meant:
+    """The vectors of each ambiguous word where it stands."""
+    texts, places = [e.words for e in found], [e.position or 0 for e in found]
+    senses_N = torch.tensor([found.labels.index(example.label) for example in found])
+    return Meant(vectors_of(backbone, texts, places, tokenizer), senses_N)
+
+
+def with_company(backbone: Any, found: LabelledSet, tokenizer: Tokenizer) -> Meant:
+    """Static vectors with a context: the word's vector beside the mean of its sentence."""
+    (x_BTD,) = states(backbone, [example.words for example in found], tokenizer).layers
+    own = meant(backbone, found, tokenizer)
+    lengths_B1 = torch.tensor([[len(example.words)] for example in found])
+    return Meant((torch.cat([own.layers[0], x_BTD.sum(dim=1) / lengths_B1], dim=-1),), own.senses_N)
+
+
+class Probed(NamedTuple):
+    """Whether each test was answered rightly, and how much of each layer was in the mix."""
+
+    right: list[float]
+    shares: list[float]
+
+
+def learned(
+    train: Meant, senses: int, *, seed: int = 0, steps: int = 150
+) -> tuple[WeightedSum, nn.Linear]:
+    """A probe: ELMo's weighted sum of the layers that are given, and one linear layer on top."""
+    torch.manual_seed(seed)
+    mix = WeightedSum(len(train.layers), normalise=True)
+    answer = nn.Linear(train.layers[0].shape[-1], senses)
+    weights = [*mix.parameters(), *answer.parameters()]
+    optimizer = torch.optim.AdamW(weights, 0.03, weight_decay=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        F.cross_entropy(answer(mix(train.layers)), train.senses_N).backward()
+        optimizer.step()
+    return mix, answer
+
+
+def probe(train: Meant, tests: Meant, senses: int, *, seed: int = 0) -> Probed:
+    """Learn senses from vectors, the same way for all kinds of them, and ask about others."""
+    mix, answer = learned(train, senses, seed=seed)
+    with torch.no_grad():
+        guesses_N = answer(mix(tests.layers)).argmax(dim=-1)
+    return Probed((guesses_N == tests.senses_N).float().tolist(), mix.shares.tolist())
+
+
+def senses(profile: str, seed: int) -> Measured:
+    """Which sense of the ambiguous words is meant, from a few examples of each."""
+    key = fingerprint(cache.versions(("cli", "demos")), "senses", profile, seed)
+    return Measured(**cache.kept_json(key, lambda: _senses(profile, seed)))
+
+
+def _senses(profile: str, seed: int) -> dict[str, Any]:
+    sizes, text = SIZES[profile], course_text(profile, seed)
+    world = load_world()
+    kinds = len(world.labelled("sense", 60, seed=seed).labels)
+    train = world.labelled("sense", kinds * sizes["shots"], seed=seed)
+    tests = world.labelled("sense", sizes["tests"], seed=seed, split="held_out")
+    vectors = recipes.word_vectors(text, sizes["vector_steps"], seed=seed, reach=3)[0].backbone
+    trained = reader(text, profile, seed).backbone
+    untrained = untrained_reader(text, profile, seed)
+
+    def score(find: Any, backbone: Any, layers: slice) -> list[float]:
+        both = [find(backbone, found, text.tokenizer) for found in (train, tests)]
+        few, asked = (Meant(one.layers[layers], one.senses_N) for one in both)
+        return probe(few, asked, kinds, seed=seed).right
+
+    arms = {
+        "word vectors": score(meant, vectors, slice(None)),
+        "word vectors and the mean of the sentence": score(with_company, vectors, slice(None)),
+        "layer 0: characters": score(meant, trained, slice(0, 1)),
+        "layer 1": score(meant, trained, slice(1, 2)),
+        "layer 2": score(meant, trained, slice(2, 3)),
+        "mix of layers": score(meant, trained, slice(None)),
+        "mix of layers, untrained": score(meant, untrained, slice(None)),
+    }
+    # One vector for each word, whatever is done with it, is right for one of the word's senses.
+    static = len({label.split("~")[0] for label in tests.labels}) / kinds
+    best = dict.fromkeys(arms, tests.best_accuracy)
+    best |= dict.fromkeys(("word vectors", "layer 0: characters"), static)
+    note = f"{kinds} senses, {sizes['shots']} examples of each to learn from"
+    return {"arms": arms, "best": best, "note": note}
+
+
+def untrained_reader(text: CourseText, profile: str, seed: int) -> Any:
+    """The same ELMo before it has read anything."""
+    return recipes.untrained_elmo(text, seed=seed, width=SIZES[profile]["width"]).backbone
+
+
+def occurrences(
+    word: str, each: int, seed: int, split: str = "held_out"
+) -> tuple[list[list[str]], list[str]]:
+    """Sentences with an ambiguous word, some for each of its senses, one sense after the other."""
+    world = load_world()
+    found: dict[str, list[list[str]]] = {}
+    for document in world.documents(seed=seed, split=split):
+        if word not in document.words:
+            continue
+        for place, one, sense in document.annotations.senses:
+            if one != word:
+                continue
+            start, end = next(span for span in document.sentences if place < span[1])
+            words, kept = document.words[start:end], found.setdefault(sense, [])
+            if words.count(word) != 1 or len(kept) == each:
+                continue
+            # Of "she talked about the stick" nobody can tell which one it is.
+            chances = world.posterior(words, "sense", position=place - start, start="sentence")
+            if chances[sense] > 0.9:
+                kept.append(words)
+        if len(found) > 1 and all(len(kept) == each for kept in found.values()):
+            break
+    senses = sorted(found)
+    texts = [words for sense in senses for words in found[sense]]
+    return texts, [sense for sense in senses for _ in range(each)]
+
+
+def cosines(
+    backbone: Any, texts: Sequence[list[str]], word: str, tokenizer: Tokenizer
+) -> list[Tensor]:
+    """For each layer, how nearly the word's vectors in all texts point the same way."""
+    layers = vectors_of(backbone, texts, [words.index(word) for words in texts], tokenizer)
+    return [F.cosine_similarity(x_ND[:, None], x_ND[None], dim=-1) for x_ND in layers]
+
+
+def probes_of(
+    backbone: Any, word: str, tokenizer: Tokenizer, seed: int, each: int = 8
+) -> tuple[list[Callable[[Tensor], Tensor]], list[str]]:
+    """For each layer a probe that tells the senses of one word apart, and these senses."""
+    texts, names = occurrences(word, each, seed, split="train")
+    senses = sorted(set(names))
+    layers = vectors_of(backbone, texts, [words.index(word) for words in texts], tokenizer)
+    senses_N = torch.tensor([senses.index(name) for name in names])
+    found = [learned(Meant((layer,), senses_N), len(senses), seed=seed) for layer in layers]
+    return [_asking(*pair) for pair in found], senses
+
+
+def _asking(mix: WeightedSum, answer: nn.Linear) -> Callable[[Tensor], Tensor]:
+    @torch.no_grad()
+    def scores(x: Tensor) -> Tensor:
+        said: Tensor = answer(mix([x]))
+        return said
+
+    return scores
+
+
+# ---- features into a small classifier
+
+
+def topics(
+    small: Any, text: CourseText, profile: str, seed: int
+) -> tuple[float, float, list[float]]:
+    """Teach a classifier with 10 sentences of each topic: accuracy, the best, shares of layers."""
+    world = load_world()
+    train = world.labelled("topic", 190, seed=seed)
+    tests = world.labelled("topic", SIZES[profile]["tests"], seed=seed, split="held_out")
+    # All of the few at once: 32 of them show too little of 19 topics.
+    batches = examples(train, text.tokenizer, len(train), seed)
+    how = recipes.plan(100, seed=seed, optimizer="adamw", rate=2e-2, decay=0.0)
+    recipes.trained(small, labels_of(small), batches, how)
+    hits = right(small, examples(tests, text.tokenizer, 64, seed))
+    shares = small.backbone.mix.shares.tolist()
+    return float(np.mean(hits)), tests.best_accuracy, shares
+
+
+# ---- unseen forms
+
+
+@torch.no_grad()
+def near_in_spelling(backbone: Any, word: str, tokenizer: Tokenizer, count: int = 5) -> list[str]:
+    """The words of the training text whose vectors from their letters are nearest."""
+    unseen = load_world().grammar.held_out
+    pieces = tokenizer.pieces(range(len(tokenizer)))
+    words = [one for one in pieces if one.isalpha() and one not in unseen]
+    spelled = spell([word, *words], backbone.config.longest)
+    vectors_VD = backbone.token(spelled)
+    found = neighbours(vectors_VD, vectors_VD[0], count, leave_out=(0,))
+    return [words[i - 1] for i in found.words.tolist()]
+
+
+class Twins(NamedTuple):
+    """A sentence with a form that no training text shows, and one with a known word instead."""
+
+    unseen: list[str]
+    known: list[str]
+    place: int
+
+
+def twins(world: World, documents: Sequence[Document], seed: int) -> list[Twins]:
+    """Sentences with one unseen form, and the same with a known word that fits the same slot."""
+    machine, new = world.machine, world.grammar.held_out
+    random, found = np.random.default_rng(seed), []
+    for document in documents:
+        for start, end in document.sentences:
+            words = document.words[start:end]
+            places = [place for place, word in enumerate(words) if word in new]
+            if len(places) != 1 or places[0] == 0:
+                continue
+            law = machine.law[document.states[start + places[0]]]
+            span = slice(machine.laws.start[law], machine.laws.start[law + 1])
+            fits, weights = machine.laws.word[span], machine.laws.weight[span].copy()
+            weights[[world.vocabulary[word] in new for word in fits]] = 0.0
+            if weights.sum() > 0:
+                other = world.vocabulary[random.choice(fits, p=weights / weights.sum())]
+                known = [*words[: places[0]], other, *words[places[0] + 1 :]]
+                found.append(Twins(words, known, places[0]))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WithUnseen(BothDirections):
+    """Both directions, with some words read as [UNK]: so its vector learns what unknown means."""
+
+    unknown: int
+    rate: float = 0.02
+
+    def ask(self, batch: Batch, chance: Chance) -> Questions:
+        """The same questions about a text in which some words cannot be read."""
+        unread = chance.uniform("unseen", batch.tokens.shape[1]) < self.rate
+        tokens = torch.where(unread, self.unknown, batch.tokens)
+        return replace(super().ask(batch, chance), seen=replace(batch, tokens=tokens))
+
+
+class Beside(NamedTuple):
+    """How the two words beside a place were predicted: the mean loss, and how many were right."""
+
+    losses: list[float]
+    right: list[float]
+
+
+@torch.no_grad()
+def beside(
+    model: LanguageModel,
+    texts: Sequence[Sequence[str]],
+    places: Sequence[int],
+    tokenizer: Tokenizer,
+) -> Beside:
+    """Ask for the word after each place from the left, and for the one before from the right."""
+    hidden_BTD = states(model.backbone, texts, tokenizer).hidden
+    rows = torch.arange(len(texts))
+    left, right = hidden_BTD[rows, torch.tensor(places)].chunk(2, dim=-1)
+    losses, hits = torch.zeros(len(texts)), torch.zeros(len(texts))
+    for state, step in ((left, 1), (right, -1)):
+        words = [text[place + step] for text, place in zip(texts, places, strict=True)]
+        targets_N = torch.tensor([_number(word, tokenizer) for word in words])
+        scores_NV = model.head(state)
+        losses += F.cross_entropy(scores_NV, targets_N, reduction="none") / 2
+        hits += (scores_NV.argmax(dim=-1) == targets_N) / 2
+    return Beside(losses.tolist(), hits.tolist())
+
+
+def floor_beside(world: World, texts: Sequence[list[str]], places: Sequence[int]) -> float:
+    """The lowest mean loss of these predictions by one who reads the sentence alone."""
+    ahead = world.log_probabilities(texts, start="sentence")
+    back = world.log_probabilities(texts, direction="backward")
+    each = zip(ahead, back, places, strict=True)
+    return float(np.mean([-(one[place + 1] + other[place - 1]) / 2 for one, other, place in each]))
+
+
+def forms(profile: str, seed: int) -> dict[str, Any]:
+    """Losses and hits beside forms that were never seen, for letters and for whole words."""
+    key = fingerprint(cache.versions(("cli", "demos")), "forms", profile, seed)
+    return dict(cache.kept_json(key, lambda: _forms(profile, seed)))
+
+
+def _forms(profile: str, seed: int) -> dict[str, Any]:
+    text, world = course_text(profile, seed), load_world().new_forms
+    tokenizer, sizes = text.tokenizer, SIZES[profile]
+    documents = world.sample(documents=sizes["documents"], seed=seed, split="held_out")
+    pairs = twins(world, documents, seed)
+    places = [pair.place for pair in pairs]
+    known, unseen = [pair.known for pair in pairs], [pair.unseen for pair in pairs]
+    letters = reader(text, profile, seed)
+    unknown = WithUnseen(unknown=tokenizer["[UNK]"])
+    whole = reader(text, profile, seed, sizes={"kernels": ()}, objective=unknown)
+    unread = [
+        [*words[:place], "[UNK]", *words[place + 1 :]]
+        for words, place in zip(unseen, places, strict=True)
+    ]
+    found = {
+        "characters, known word": beside(letters, known, places, tokenizer),
+        "characters, unseen form": beside(letters, unseen, places, tokenizer),
+        "whole words, known word": beside(whole, known, places, tokenizer),
+        "whole words, unseen form": beside(whole, unread, places, tokenizer),
+    }
+    floors = {f"{name} {kind}": floor_beside(world, texts, places)
+              for name in ("characters,", "whole words,")
+              for kind, texts in (("known word", known), ("unseen form", unseen))}  # fmt: skip
+    return {
+        "losses": {name: one.losses for name, one in found.items()},
+        "right": {name: one.right for name, one in found.items()},
+        "floors": floors,
+    }
+
+
+def characters(profile: str, seed: int) -> Measured:
+    """The loss of the words beside an unseen form, and beside a known word in its place."""
+    found = forms(profile, seed)
+    note = "items are sentences; the words before and after the form are predicted"
+    return Measured(found["losses"], found["floors"], note)
+
+
+def characters_right(profile: str, seed: int) -> Measured:
+    """How many of the same words are guessed rightly."""
+    return Measured(forms(profile, seed)["right"], note="the same predictions, as right or wrong")
+
+
+# ---- the claims
+
+HARM = {
+    "whole words, unseen form": 1,
+    "whole words, known word": -1,
+    "characters, unseen form": -1,
+    "characters, known word": 1,
+}
+
+STATIC_VECTORS = Claim(
+    "static-vectors",
+    "One vector per word cannot tell senses apart; contextual vectors can.",
+    "Peters et al. 2018, sections 1 and 5.3; lecture 003",
+    NOTEBOOK,
+    "accuracy",
+    senses,
+    (
+        Contrast("mix of layers - word vectors", {"mix of layers": 1, "word vectors": -1}),
+        Contrast("layer 2 - layer 0", {"layer 2": 1, "layer 0: characters": -1}),
+    ),
+)
+CHARACTERS = Claim(
+    "characters",
+    "Characters reduce the harm of unseen words.",
+    "Peters et al. 2018, section 3.4; lecture 003",
+    NOTEBOOK,
+    "nats a word beside it",
+    characters,
+    (Contrast("harm to whole words - harm to characters", HARM),),
+)
+CHARACTERS_RIGHT = Claim(
+    "characters-right",
+    "With characters, fewer guesses beside unseen words go wrong.",
+    "Peters et al. 2018, section 3.4; lecture 003",
+    NOTEBOOK,
+    "accuracy beside it",
+    characters_right,
+    (
+        Contrast(
+            "harm to whole words - harm to characters",
+            {name: -sign for name, sign in HARM.items()},
+        ),
+    ),
+)
+MIXED_LAYERS = Claim(
+    "mixed-layers",
+    "A learned mix of layers beats the top layer.",
+    "Peters et al. 2018, section 5.1",
+    NOTEBOOK,
+    "accuracy",
+    senses,
+    (Contrast("mix of layers - layer 2", {"mix of layers": 1, "layer 2": -1}),),
+)
+CLAIMS = (STATIC_VECTORS, CHARACTERS, CHARACTERS_RIGHT, MIXED_LAYERS)

@@ -1,0 +1,173 @@
+"""A claim of notebook 03: who sees the order of words, and how fast?
+
+Read `encoders` first: five ways to represent a sentence.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from classroom.classifying import right, rows_of
+from classroom.ledger import Claim, Contrast, Measured
+from classroom.recipes import plan, trained
+from labkit.blocks import Classifier
+from labkit.corpus import Batch, Examples
+from labkit.heads import Pooled
+from labkit.models.bert import BERT, BERTConfig
+from labkit.models.rnn import (
+    Bag,
+    BagConfig,
+    Convolutions,
+    ConvolutionsConfig,
+    Recurrent,
+    RecurrentConfig,
+)
+from labkit.objectives import Labels
+from labkit.text.tokenizers import Tokenizer
+from labkit.world import load_world
+
+NOTEBOOK = "03_ulmfit"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large the experiment of a profile is."""
+
+    reviews: int = 1_600
+    """To learn from."""
+    steps: int = 110
+    tests: int = 396
+
+
+SIZES = {
+    "smoke": Size(),
+    "laptop": Size(reviews=4_000, steps=220),
+    "gpu": Size(reviews=20_000, steps=1_500, tests=1_980),
+}
+
+
+def encoders(vocabulary: int, width: int = 48, *, seed: int = 0) -> dict[str, Classifier]:
+    """The ways to represent a sentence, each under the plainest head for two labels."""
+    torch.manual_seed(seed)
+    one_layer = BERTConfig(
+        vocabulary, width, 1, max(1, width // 24), context=160, segments=0, dropout=0.0
+    )
+    each: dict[str, tuple[nn.Module, str]] = {
+        "bag of words": (Bag(BagConfig(vocabulary, width)), "mean"),
+        "kernels of 1": (Convolutions(ConvolutionsConfig(vocabulary, width, width, (1,))), "max"),
+        "kernels of 3, 5, 11": (Convolutions(ConvolutionsConfig(vocabulary, width, 32)), "max"),
+        "RNN": (Recurrent(RecurrentConfig(vocabulary, width)), "last"),
+        "Transformer": (BERT(one_layer), "max"),
+    }
+    made = {}
+    for name, (backbone, part) in each.items():
+        given: Any = backbone.config
+        head = Pooled(getattr(given, "out_width", width), 2, parts=(part,), inner=None)
+        made[name] = Classifier(backbone, head)
+    return made
+
+
+def shuffled(batches: Examples, seed: int) -> list[Batch]:
+    """All batches in order, the words of each row in any order; [CLS] and [SEP] stay."""
+    found = []
+    for step, batch in enumerate(batches.once()):
+        found.append(_shuffle(batch, seed * 10_000 + step))
+    return found
+
+
+def _shuffle(batch: Batch, seed: int) -> Batch:
+    random = np.random.default_rng([seed, 7])
+    tokens = batch.tokens.clone()
+    for row, length in enumerate(batch.real.sum(dim=1).tolist()):
+        inner = 1 + torch.from_numpy(random.permutation(max(0, length - 2)))
+        tokens[row, 1 : length - 1] = batch.tokens[row, inner]
+    return Batch.of(tokens, batch.real, labels=_known(batch.labels))
+
+
+def _known(labels: torch.Tensor | None) -> torch.Tensor:
+    assert labels is not None
+    return labels
+
+
+@dataclass(frozen=True, eq=False)
+class Shuffled:
+    """Batches whose rows have lost the order of their words, anew at each step."""
+
+    batches: Examples
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step, shuffled."""
+        return _shuffle(self.batches.at(step), step)
+
+
+def order_matters(profile: str, seed: int) -> Measured:
+    """Is it a good review?  Bag, RNN, convolution and Transformer, with and without the order."""
+    size, world = SIZES[profile], load_world()
+    tokenizer = Tokenizer.words([" ".join(world.vocabulary[1:])])
+    train = rows_of(world.labelled("feeling", size.reviews, seed=seed), tokenizer, seed=seed)
+    asked = world.labelled("feeling", size.tests, seed=seed, split="held_out")
+    tests = rows_of(asked, tokenizer, batch=100, bucketed=False)
+    objective, how = Labels(place="pooled"), plan(
+        size.steps, optimizer="adamw", rate=5e-3, seed=seed
+    )  # fmt: skip
+    made = encoders(len(tokenizer), seed=seed)
+    again = encoders(len(tokenizer), seed=seed)
+    arms, best = {}, {}
+    for name, model in made.items():
+        trained(model, objective, train, how)
+        arms[name] = right(model, objective, tests.once())
+        best[name] = asked.best_accuracy
+    for name in ("kernels of 3, 5, 11", "RNN"):
+        trained(again[name], objective, Shuffled(train), how)
+        arms[f"{name}, words shuffled"] = right(again[name], objective, shuffled(tests, seed))
+    return Measured(arms, best)
+
+
+ORDER_MATTERS = Claim(
+    "order-matters",
+    "A bag of words is blind to order; a recurrent network reads it, a convolution sees it within "
+    "its kernels, a Transformer sees it all at once.",
+    "lecture 003, slides “How to represent a sentence?”",
+    NOTEBOOK,
+    "accuracy on reviews: good or bad?",
+    order_matters,
+    (
+        Contrast("an RNN gains on a bag of words", {"RNN": 1, "bag of words": -1}),
+        Contrast("an RNN loses without the order", {"RNN": 1, "RNN, words shuffled": -1}),
+        Contrast(
+            "kernels of several words gain on kernels of one",
+            {"kernels of 3, 5, 11": 1, "kernels of 1": -1},
+        ),
+        Contrast(
+            "a Transformer is as good as an RNN, up to 0.03",
+            {"Transformer": 1, "RNN": -1},
+            above=-0.03,
+        ),
+    ),
+)
+
+
+def seconds_a_word(lengths: tuple[int, ...] = (16, 64, 256), *, rows: int = 8) -> dict[str, list]:
+    """Seconds for a word, reading and learning, of each encoder at each length of text."""
+    vocabulary = 2_000
+    found: dict[str, list] = {}
+    for name, model in encoders(vocabulary, 64).items():
+        if name == "Transformer":
+            model.backbone = BERT(BERTConfig(vocabulary, 64, 1, 2, max(lengths), dropout=0.0))
+        found[name] = [_seconds(model, rows, length) / (rows * length) for length in lengths]
+    return found
+
+
+def _seconds(model: Classifier, rows: int, length: int) -> float:
+    """The best of three times, forwards and backwards."""
+    tokens_BT = torch.arange(rows * length).view(rows, length) % 2_000
+    times = []
+    for _ in range(4):
+        begun = time.perf_counter()
+        model(tokens_BT).sum().backward()
+        times.append(time.perf_counter() - begun)
+    return min(times[1:])

@@ -1,0 +1,408 @@
+"""The claims of notebook 06: what a language model can do that was never trained for a task.
+
+Zero shots: Radford et al. 2019, section 3. Few shots: Brown et al. 2020, section 3. Nucleus:
+Holtzman et al. 2020. Leaked tests: Brown et al. 2020, section 4. Read `skill` and `answers` first.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from classroom import recipes
+from classroom.ledger import Claim, Contrast, Measured
+from classroom.recipes import CourseText
+from labkit.blocks import LanguageModel
+from labkit.corpus import Examples, Tokens, from_documents, tokenize
+from labkit.heads import NextWord
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import NextToken
+from labkit.sampling import Sampling, sample
+from labkit.text.tokenizers import Tokenizer
+from labkit.world import END, World, load_world
+from labkit.world.labelled import Example, LabelledSet
+from labkit.writing.prompting import log_likelihoods
+
+Words = Sequence[str]
+
+# Small batches at a high rate: the most that was found to be learned from so few words.
+LENGTH, BATCH = 64, 4
+SIZES: dict[str, dict[str, Any]] = {
+    "smoke": {"steps": 400, "width": 64, "layers": 1, "rate": 2.5e-2, "tests": 300},
+    "laptop": {"steps": 1000, "width": 64, "layers": 1, "rate": 2.5e-2, "tests": 400},
+    "gpu": {"steps": 16_000, "width": 256, "layers": 4, "rate": 4e-3, "tests": 2000},
+}
+SHOTS = (0, 1, 2, 4)
+FEW: dict[str, dict[str, Any]] = {
+    "smoke": {"steps": 180, "widths": (16, 64), "tests": 300},
+    "laptop": {"steps": 360, "widths": (16, 32, 64), "tests": 500},
+    "gpu": {"steps": 2000, "widths": (16, 32, 64, 128, 256), "tests": 2000},
+}
+COPIES = 8
+"""How often a leaked test stands in the text."""
+
+
+# ---- a model that was pre-trained on ordinary text
+
+
+def ordinary(profile: str, seed: int) -> CourseText:
+    """Text for one reading of it by `reader`."""
+    words = SIZES[profile]["steps"] * LENGTH * BATCH
+    return recipes.course_text(words=words, held_out=2_000, seed=seed)
+
+
+def reader(text: CourseText, profile: str, seed: int, *, share: float = 1.0) -> LanguageModel:
+    """A GPT that has read a share of the text, by the recipe of a run of that length."""
+    sizes = SIZES[profile]
+    steps = max(2, round(share * sizes["steps"]))
+    model, _ = recipes.gpt(
+        text, steps, seed=seed, width=sizes["width"], layers=sizes["layers"], length=LENGTH,
+        batch=BATCH, rate=sizes["rate"],
+    )  # fmt: skip
+    return model
+
+
+# ---- zero shots
+
+
+class Skill(NamedTuple):
+    """Whether each question was answered right."""
+
+    order: list[float]
+    next: list[float]
+
+
+def skill(
+    model: nn.Module, tokenizer: Tokenizer, order: Sequence[Example], follows: Sequence[Example]
+) -> Skill:
+    """Two tasks that a language model can do as it is, by comparing likelihoods.
+
+    Which of two sentences came first: p(A B) against p(B A).  Whether B follows A, or is from
+    elsewhere: p(B | A) against p(B), both after a full stop.
+    """
+    [stop] = tokenizer.encode(".")
+
+    def codes(words: Words | None) -> list[int]:
+        return tokenizer.encode(" ".join(words or ()))
+
+    both = [(codes(e.words), codes(e.second)) for e in order]
+    there = log_likelihoods(model, [[stop]], [a + b for a, b in both])[0]
+    back = log_likelihoods(model, [[stop]], [b + a for a, b in both])[0]
+    ordered = [
+        float((ahead > 0) == (e.label == "right"))
+        for ahead, e in zip((there - back).tolist(), order, strict=True)
+    ]
+    pairs = [(codes(e.words), codes(e.second)) for e in follows]
+    whole = log_likelihoods(model, [[stop]], [a + b for a, b in pairs])[0]
+    first = log_likelihoods(model, [[stop]], [a for a, _ in pairs])[0]
+    alone = log_likelihoods(model, [[stop]], [b for _, b in pairs])[0]
+    followed = [
+        float((gain > 0) == (e.label == "next"))
+        for gain, e in zip((whole - first - alone).tolist(), follows, strict=True)
+    ]
+    return Skill(ordered, followed)
+
+
+def zero_shot(profile: str, seed: int) -> Measured:
+    """Accuracy of two tasks after a sixteenth, a quarter and all of the pre-training."""
+    text = ordinary(profile, seed)
+    assert text.world is not None
+    order = text.world.labelled("order", SIZES[profile]["tests"], seed=seed, split="held_out")
+    follows = text.world.labelled("next", SIZES[profile]["tests"], seed=seed, split="held_out")
+    arms: dict[str, list[float]] = {}
+    best: dict[str, float] = {}
+    for name, share in (("1/16", 1 / 16), ("1/4", 1 / 4), ("all", 1.0)):
+        found = skill(reader(text, profile, seed, share=share), text.tokenizer, order, follows)
+        for task, right, tests in (
+            ("order", found.order, order),
+            ("next", found.next, follows),
+        ):
+            arms[f"{task}, {name} of the text"] = right
+            best[f"{task}, {name} of the text"] = tests.best_accuracy
+    return Measured(dict(sorted(arms.items(), reverse=True)), best)
+
+
+# ---- a test that leaked
+
+
+def leaked(profile: str, seed: int) -> Measured:
+    """The same test with a model that read half of its answers before, and with one that did not.
+
+    A question is which of two sentences came first; the answer, the two in their order, stands
+    some times among the documents that are read.
+    """
+    text = ordinary(profile, seed)
+    assert text.world is not None
+    tests = text.world.labelled("order", SIZES[profile]["tests"], seed=seed, split="held_out")
+    known, unknown = tests[: len(tests) // 2], tests[len(tests) // 2 :]
+    read = with_leak(text, [answer_of(example) for example in known], seed)
+    models = {
+        "clean": reader(text, profile, seed),
+        "leaked": reader(read, profile, seed),
+    }
+    arms, best = {}, {}
+    for name, model in models.items():
+        for half, examples in (("half that leaks", known), ("other half", unknown)):
+            arm = f"{name} text, {half}"
+            arms[arm] = skill(model, text.tokenizer, examples, examples[:2]).order
+            best[arm] = replace(tests, examples=list(examples)).best_accuracy
+    return Measured(arms, best)
+
+
+def answer_of(example: Example) -> list[str]:
+    """The two sentences of a question about their order, as they were in the document."""
+    first, second = example.words, example.second or []
+    return [*first, *second] if example.label == "right" else [*second, *first]
+
+
+def with_leak(text: CourseText, answers: Iterable[Words], seed: int) -> CourseText:
+    """The same number of words, among them some copies of the answers."""
+    assert text.world is not None
+    extra = [list(answer) for answer in answers for _ in range(COPIES)]
+    words = len(text.train) - sum(len(answer) + 1 for answer in extra)
+    documents = [d.text for d in text.world.sample(words=max(words, 1), seed=seed)]
+    documents += [" ".join(answer) for answer in extra]
+    order = np.random.default_rng(seed).permutation(len(documents))
+    mixed = from_documents([documents[i] for i in order])
+    return replace(text, train=tokenize(mixed, text.tokenizer))
+
+
+# ---- few shots
+
+
+def prompt_text(world: World, count: int, seed: int) -> tuple[Tokenizer, Tokens]:
+    """Documents such as "france : paris ; japan : tokyo .", in a vocabulary of their own.
+
+    In the ordinary text one word in fifty stands in such a document: a model of this size would
+    have to read for an hour to learn from them.
+    """
+    documents = list(islice(world.documents(seed=seed, having="relation"), count))
+    known = sorted({word for document in documents for word in document.words} - {END})
+    tokenizer = Tokenizer.words([" ".join(known)])
+    return tokenizer, tokenize(from_documents(documents), tokenizer)
+
+
+def prompted(
+    tokenizer: Tokenizer, read: Tokens, width: int, steps: int, seed: int
+) -> LanguageModel:
+    """A GPT of one layer that has read prompts."""
+    torch.manual_seed(seed)
+    sizes = GPTConfig(len(tokenizer), width, 1, max(1, width // 32), context=64, dropout=0.0)
+    backbone = GPT(sizes)
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    batches = Examples(read, batch=32, length=40, framed=False, seed=seed)
+    recipes.trained(model, NextToken(), batches, recipes.plan(steps, rate=1.2e-2, seed=seed))
+    return model
+
+
+@torch.no_grad()
+def answers(model: Any, tokenizer: Tokenizer, prompts: Sequence[Words]) -> list[str]:
+    """The likeliest next word of each prompt."""
+    codes = [tokenizer.encode(" ".join(words)) for words in prompts]
+    longest = max(map(len, codes))
+    text_BT = torch.tensor([row + [0] * (longest - len(row)) for row in codes])
+    last = torch.tensor([len(row) - 1 for row in codes])
+    hidden_ND = model.backbone(text_BT).hidden[torch.arange(len(codes)), last]
+    return tokenizer.pieces(model.head(hidden_ND).argmax(dim=-1).tolist())
+
+
+def best_first_word(tests: LabelledSet) -> float:
+    """The accuracy of the best guesses of the first word of the answers, as `best_accuracy`."""
+    found = []
+    for example in tests:
+        chances: Counter[str] = Counter()
+        for answer, chance in example.chances.items():
+            chances[answer.split()[0]] += chance  # type: ignore[assignment]
+        found.append(max(chances.values()))
+    return float(np.mean(found))
+
+
+def few_shot(profile: str, seed: int) -> Measured:
+    """Accuracy with 0, 1, 2 and 4 solved pairs in the prompt, by models of several widths."""
+    sizes, world = FEW[profile], load_world()
+    tokenizer, read = prompt_text(world, 32 * sizes["steps"], seed)
+    tests = {k: world.few_shot(k, sizes["tests"], seed=seed) for k in SHOTS}
+    arms, best = {}, {}
+    for width in sizes["widths"]:
+        model = prompted(tokenizer, read, width, sizes["steps"], seed)
+        name = {sizes["widths"][0]: "narrow", sizes["widths"][-1]: "wide"}.get(width, f"{width}")
+        for k, asked in tests.items():
+            said = answers(model, tokenizer, [example.words for example in asked])
+            arm = f"{name}, {k} shot{'' if k == 1 else 's'}"
+            arms[arm] = [
+                float(word == example.label.split()[0])
+                for word, example in zip(said, asked, strict=True)
+            ]
+            best[arm] = best_first_word(asked)
+    widths = f"narrow is {sizes['widths'][0]} wide, wide is {sizes['widths'][-1]}"
+    return Measured(arms, best, note=widths)
+
+
+# ---- ways to write
+
+WAYS = {
+    "greedy": Sampling(temperature=0.0),
+    "nucleus 0.9": Sampling(top_p=0.9),
+    "pure": Sampling(),
+}
+
+
+class Shares(NamedTuple):
+    """Of each text that was written, the shares of its sentences."""
+
+    possible: list[float]
+    """Sentences that the language can say."""
+    distinct: list[float]
+    """Sentences that stand in no other text, and only once in this one."""
+    both: list[float]
+
+
+def sentences(words: Words) -> list[tuple[str, ...]]:
+    """The whole sentences of a text, full stops included."""
+    found: list[tuple[str, ...]] = []
+    start = 0
+    for place, word in enumerate(words):
+        if word == ".":
+            found.append(tuple(words[start : place + 1]))
+            start = place + 1
+    return found
+
+
+def shares(texts: Sequence[Words], world: World) -> Shares:
+    """How much of some texts makes sense, and how much is said once only.
+
+    A text without one whole sentence counts as none of it.
+    """
+    parts = [sentences(words) for words in texts]
+    times = Counter(sentence for text in parts for sentence in text)
+    can = {sentence: world.is_sentence(list(sentence)) for sentence in times}
+
+    def of(good: Any) -> list[float]:
+        return [float(np.mean([good(s) for s in text])) if text else 0.0 for text in parts]
+
+    return Shares(
+        of(lambda s: can[s]),
+        of(lambda s: times[s] == 1),
+        of(lambda s: can[s] and times[s] == 1),
+    )
+
+
+def openings(world: World, count: int, seed: int) -> tuple[list[list[str]], list[list[str]]]:
+    """First sentences of stories that were held out, and the 30 words that went on from each."""
+    starts, rest = [], []
+    for document in world.documents(seed=seed, split="held_out"):
+        words = list(document.words)
+        place = words.index(".") + 1 if "." in words else len(words)
+        if place <= 20 and len(words) > place + 30:
+            starts.append(words[:place])
+            rest.append(words[place : place + 30])
+        if len(starts) == count:
+            break
+    return starts, rest
+
+
+def continued(
+    model: nn.Module, tokenizer: Tokenizer, starts: Sequence[Words], how: Sampling, seed: int
+) -> list[list[str]]:
+    """What the model writes after each beginning, as words."""
+    end = tokenizer.vocabulary.sep
+    assert end is not None
+    prompts = [[end, *tokenizer.encode(" ".join(words))] for words in starts]
+    how = replace(how, stop=(end,))
+    written = sample(model, prompts, how, seed=seed)
+    return [tokenizer.pieces([t for t in text.tokens if t != end]) for [text] in written]
+
+
+def ways_to_write(profile: str, seed: int) -> Measured:
+    """Sense and variety of texts written greedily, from the nucleus, and from the whole law."""
+    text = ordinary(profile, seed)
+    assert text.world is not None
+    model = reader(text, profile, seed)
+    starts, truth = openings(text.world, SIZES[profile]["tests"] // 2, seed)
+    real = shares(truth, text.world)
+    arms, best = {}, {}
+    for way, how in WAYS.items():
+        found = shares(continued(model, text.tokenizer, starts, how, seed), text.world)
+        for name, items, ceiling in zip(Shares._fields, found, real, strict=True):
+            arms[f"{name}, {way}"] = items
+            best[f"{name}, {way}"] = float(np.mean(ceiling))
+    order = sorted(arms, key=lambda arm: Shares._fields.index(arm.split(",")[0]))
+    return Measured({arm: arms[arm] for arm in order}, best)
+
+
+# ---- the claims
+
+NOTEBOOK = "06_sampling_and_prompting"
+
+ZERO_SHOT = Claim(
+    "zero-shot-grows",
+    "Zero-shot skill grows with pre-training.",
+    "Radford et al. 2018, figure 2; Radford et al. 2019, section 3; lectures 001 and 002",
+    NOTEBOOK,
+    "accuracy",
+    zero_shot,
+    tuple(
+        Contrast(f"{task}: the whole text - a sixteenth",
+                 {f"{task}, all of the text": 1, f"{task}, 1/16 of the text": -1})
+        for task in ("order", "next")
+    ),
+)  # fmt: skip
+FEW_SHOT = Claim(
+    "few-shot",
+    "Few shots beat one, one beats none, and the gap grows with size.",
+    "Brown et al. 2020, section 3 and figure 1.2; lectures 002 and 003",
+    NOTEBOOK,
+    "accuracy",
+    few_shot,
+    (
+        Contrast("wide: one shot - none", {"wide, 1 shot": 1, "wide, 0 shots": -1}),
+        Contrast("wide: four shots - one", {"wide, 4 shots": 1, "wide, 1 shot": -1}),
+        Contrast(
+            "gap between four shots and none: wide - narrow",
+            {"wide, 4 shots": 1, "wide, 0 shots": -1, "narrow, 4 shots": -1, "narrow, 0 shots": 1},
+        ),
+    ),
+)
+NUCLEUS = Claim(
+    "nucleus",
+    "The nucleus keeps sense and variety better than the whole law or the best word.",
+    "Holtzman et al. 2020, sections 4 and 5; lecture 002",
+    NOTEBOOK,
+    "share of the sentences",
+    ways_to_write,
+    (
+        Contrast("more sense than the whole law",
+                 {"possible, nucleus 0.9": 1, "possible, pure": -1}),
+        Contrast("more variety than the best word",
+                 {"distinct, nucleus 0.9": 1, "distinct, greedy": -1}),
+        Contrast("both at once, against the whole law",
+                 {"both, nucleus 0.9": 1, "both, pure": -1}),
+        Contrast("both at once, against the best word",
+                 {"both, nucleus 0.9": 1, "both, greedy": -1}),
+    ),
+)  # fmt: skip
+CONTAMINATION = Claim(
+    "contamination",
+    "A test that leaked into the text is passed better than one that did not.",
+    "Brown et al. 2020, section 4; lecture 003",
+    NOTEBOOK,
+    "accuracy",
+    leaked,
+    (
+        Contrast(
+            "what the leak adds, beyond what it adds to the other half",
+            {
+                "leaked text, half that leaks": 1,
+                "clean text, half that leaks": -1,
+                "leaked text, other half": -1,
+                "clean text, other half": 1,
+            },
+        ),
+    ),
+)
+CLAIMS = (ZERO_SHOT, FEW_SHOT, NUCLEUS, CONTAMINATION)

@@ -1,0 +1,303 @@
+"""What is claimed of Transformer-XL: its memory is worth having, and distances reach further.
+
+Both are measured in the language of `data/journey`, of a hundred words, in which heroes, pets and
+towns are named once and needed again and again: a small model learns it in seconds.
+Read `remembering`, then `stretching`.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from classroom.claims.journey import SIZES, journeys
+from classroom.ledger import Claim, Contrast, Measured
+from classroom.recipes import CourseText, plan, trained
+from labkit.attention import sinusoids
+from labkit.blocks import LanguageModel
+from labkit.corpus import Batches, Streams
+from labkit.costs.counting import products
+from labkit.heads import NextWord
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.objectives import NextToken
+
+SEGMENT = 16
+MEMORY = 32
+RATE = 1e-2
+"""Higher than the recipe's: the models are half as wide."""
+READ = 8 * SEGMENT
+"""How many words of each held-out document are read."""
+
+
+def transformer_xl(text: CourseText, profile: str, seed: int, memory: int) -> LanguageModel:
+    """A small Transformer-XL that has read segments of the text, each alone with `memory=0`."""
+    size = SIZES[profile]
+    torch.manual_seed(seed)
+    sizes = TransformerXLConfig(
+        text.vocabulary, size.width, 2, 4, SEGMENT, memory, inner=2 * size.width, dropout=0.0
+    )
+    backbone: Any = TransformerXL(sizes)
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    batches: Batches = (
+        Streams(text.train, batch=size.batch, length=SEGMENT, seed=seed)
+        if memory
+        else text.windows(size.batch, SEGMENT + 1, seed=seed)
+    )
+    trained(model, NextToken(carry=memory > 0), batches, plan(size.steps, seed=seed, rate=RATE))
+    return model
+
+
+# ---- long-memory -------------------------------------------------------------------------------
+
+
+def documents(text: CourseText, length: int = READ) -> tuple[Tensor, list[list[str]]]:
+    """Held-out documents that are long enough: separator and words as tokens, and the words."""
+    separator = text.tokenizer.vocabulary.sep
+    words = [one[:length] for one in text.documents if len(one) > length]
+    rows = [[separator, *text.numbers(one)] for one in words]
+    return torch.tensor(rows), words
+
+
+def _parts(model: LanguageModel) -> tuple[Any, Any]:
+    return model.head, model.backbone
+
+
+@torch.no_grad()
+def losses(model: LanguageModel, tokens: Tensor, memory: int, segment: int = SEGMENT) -> Tensor:
+    """The loss of each word of each document [B, T - 1], read segment by segment."""
+    head, backbone = _parts(model)
+    before, backbone.remember = backbone.remember, memory
+    past, found = None, []
+    for start in range(0, tokens.shape[1] - 1, segment):
+        inputs = tokens[:, start : start + segment + 1]
+        states = backbone(inputs[:, :-1], memory=past)
+        past = states.memory
+        asked = states.hidden.flatten(0, 1), inputs[:, 1:].flatten()
+        found.append(head.losses_N(*asked).view(len(tokens), -1))
+    backbone.remember = before
+    return torch.cat(found, dim=1)
+
+
+def fragmented(text: CourseText, words: Sequence[list[str]], segment: int = SEGMENT) -> np.ndarray:
+    """The lowest loss of each word for who forgets at the end of each segment: exact."""
+    assert text.world is not None
+    rows = []
+    for one in words:
+        cut = [one[start : start + segment] for start in range(0, len(one), segment)]
+        first = text.world.log_probability(cut[0])
+        # A segment is read with the word before it, as the models are: it is what they are asked.
+        known = [one[start - 1 : start + segment] for start in range(segment, len(one), segment)]
+        rest = text.world.log_probabilities(known, start="anywhere")
+        rows.append(-np.concatenate([first, *(log[1:] for log in rest)]))
+    return np.stack(rows)
+
+
+def floors(text: CourseText, words: Sequence[list[str]]) -> np.ndarray:
+    """The lowest loss of each word for who remembers everything."""
+    assert text.world is not None
+    return np.stack([-log for log in text.world.log_probabilities(words)])
+
+
+def operations(backbone: Any, segment: int, memory: int) -> float:
+    """Operations of reading one segment, whose layers remember so many positions."""
+    device = next(backbone.parameters()).device
+    tokens = torch.zeros(1, segment, dtype=torch.long, device=device)
+    shape = (1, memory, backbone.config.width)
+    past = (torch.zeros(shape, device=device),) * backbone.config.layers if memory else None
+    with torch.no_grad(), products() as counter:
+        backbone(tokens, memory=past)
+    return float(counter.get_total_flops())
+
+
+def times_fewer(backbone: Any, length: int, segment: int | None = None) -> float:
+    """By how much a memory of `length` beats a window of it that slides on word by word."""
+    segment = length if segment is None else segment
+    return operations(backbone, length, 0) / (operations(backbone, segment, length) / segment)
+
+
+def seconds_a_word(model: LanguageModel, length: int, tries: int = 3) -> tuple[float, float]:
+    """How long a word takes: with a window that slides, and with as long a memory."""
+    tokens = torch.zeros(1, length, dtype=torch.long, device=next(model.parameters()).device)
+    backbone: Any = model.backbone
+    before, backbone.remember = backbone.remember, length
+    past = backbone(tokens).memory
+    best = [math.inf, math.inf]
+    with torch.no_grad():
+        for _ in range(tries):
+            for i, memory in enumerate((None, past)):
+                start = time.perf_counter()
+                hidden = backbone(tokens, memory=memory).hidden
+                # The window is read for its last word alone.
+                float(model.head(hidden[:, -1:] if memory is None else hidden).sum())
+                best[i] = min(best[i], time.perf_counter() - start)
+    backbone.remember = before
+    return best[0], best[1] / length
+
+
+def by_place(model: LanguageModel, text: CourseText, memory: int) -> list[float]:
+    """The mean loss at each place of a segment, over held-out text."""
+    if text.world is not None:
+        # The first segment of a document is not like the others.
+        found = losses(model, documents(text)[0], memory)[:, SEGMENT:]
+        return found.reshape(-1, SEGMENT).mean(dim=0).tolist()
+    rows = max(1, min(16, len(text.held_out) // (4 * SEGMENT)))
+    head, kept = _parts(model)
+    before, kept.remember = kept.remember, memory
+    sums, count, past = np.zeros(SEGMENT), 0, None
+    with torch.no_grad():
+        for batch in Streams(text.held_out, batch=rows, length=SEGMENT).once():
+            states = kept(batch.tokens[:, :-1], memory=past)
+            past = states.memory
+            hidden, targets = states.hidden.flatten(0, 1), batch.tokens[:, 1:].flatten()
+            sums += head.losses_N(hidden, targets).view(rows, -1).sum(dim=0).numpy()
+            count += rows
+    kept.remember = before
+    return list(sums / count)
+
+
+def floors_by_place(text: CourseText) -> dict[str, list[float]]:
+    """The lowest losses at each place of a segment, without memory and with all of it: exact."""
+    if text.world is None:
+        return {}
+    words = documents(text)[1]
+    lines = {"lowest, no memory": fragmented(text, words), "lowest": floors(text, words)}
+    return {
+        name: list(found[:, SEGMENT:].reshape(-1, SEGMENT).mean(axis=0))
+        for name, found in lines.items()
+    }
+
+
+def remembering(profile: str, seed: int) -> Measured:
+    """The same model with memory and without it, and what is possible without it."""
+    text = journeys(profile, seed)
+    tokens, words = documents(text)
+    alone = transformer_xl(text, profile, seed, 0)
+    recalls = transformer_xl(text, profile, seed, MEMORY)
+    without, whole = fragmented(text, words).mean(axis=1), floors(text, words).mean()
+    arms = {
+        "no memory": losses(alone, tokens, 0).mean(dim=1).tolist(),
+        "lowest without memory": without.tolist(),
+        f"memory of {MEMORY}": losses(recalls, tokens, MEMORY).mean(dim=1).tolist(),
+        f"memory of {2 * MEMORY}": losses(recalls, tokens, 2 * MEMORY).mean(dim=1).tolist(),
+        "speed, powers of ten": [math.log10(times_fewer(recalls.backbone, 512))],
+    }
+    best = {"no memory": without.mean()}
+    best |= dict.fromkeys((f"memory of {MEMORY}", f"memory of {2 * MEMORY}"), whole)
+    return Measured(arms, best, f"{len(words)} documents of {READ} words, segments of {SEGMENT}")
+
+
+LONG_MEMORY = Claim(
+    id="long-memory",
+    says="Memory reaches beyond the segment, and evaluation is hundreds of times faster.",
+    where="Dai et al. 2019, sections 3.2 and 4.5; lecture 003",
+    notebook="10_transformer_xl",
+    unit="nats a word, powers of ten (speed)",
+    experiment=remembering,
+    contrasts=(
+        Contrast("what memory gains", {"no memory": 1, f"memory of {MEMORY}": -1}),
+        Contrast(
+            "what it gains on every model without memory",
+            {"lowest without memory": 1, f"memory of {MEMORY}": -1},
+        ),
+        Contrast(
+            "operations saved against a sliding window of 512 words, powers of ten",
+            {"speed, powers of ten": 1},
+            above=2.0,
+        ),
+    ),
+)
+
+
+# ---- relative-positions ------------------------------------------------------------------------
+
+
+def gpt(text: CourseText, profile: str, seed: int, waves: bool) -> LanguageModel:
+    """A small GPT with a place for each word: learned, or the sinusoid of the place."""
+    size = SIZES[profile]
+    torch.manual_seed(seed)
+    backbone = GPT(GPTConfig(text.vocabulary, size.width, 2, 4, 4 * SEGMENT, dropout=0.0))
+    if waves:
+        table = sinusoids(torch.arange(4 * SEGMENT), size.width)
+        # As long as the vectors of words are; what is given is not learned.
+        backbone.position.weight.data.copy_(0.02 * table / table.std())
+        backbone.position.weight.requires_grad_(False)
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    batches = text.windows(size.batch, SEGMENT + 1, seed=seed)
+    trained(model, NextToken(), batches, plan(size.steps, seed=seed, rate=RATE))
+    return model
+
+
+@torch.no_grad()
+def last_words(model: LanguageModel, tokens: Tensor, length: int) -> list[float]:
+    """For each document the loss of the same words, after `length` words were read."""
+    head, backbone = _parts(model)
+    found = []
+    for end in ENDS:
+        hidden = backbone(tokens[:, end - length : end]).hidden[:, -SCORED:]
+        targets = tokens[:, end - SCORED + 1 : end + 1]
+        loss = head.losses_N(hidden.flatten(0, 1), targets.flatten())
+        found.append(loss.view(len(tokens), SCORED))
+    return torch.cat(found, dim=1).mean(dim=1).tolist()
+
+
+SCORED = SEGMENT // 2
+ENDS = tuple(range(4 * SEGMENT + 1, READ, SCORED))
+
+
+def lowest(text: CourseText, words: Sequence[list[str]], length: int) -> float:
+    """The floor of the same words, for who knows as many words before them: exact."""
+    assert text.world is not None
+    known = [one[end - length - 1 : end] for one in words for end in ENDS]
+    logs = text.world.log_probabilities(known, start="anywhere")
+    return -float(np.mean([log[-SCORED:] for log in logs]))
+
+
+def stretching(profile: str, seed: int) -> Measured:
+    """Models that were trained on short segments read once, twice, four times as much."""
+    text = journeys(profile, seed)
+    tokens, words = documents(text)
+    models = {
+        "distances": transformer_xl(text, profile, seed, 0),
+        "sinusoids": gpt(text, profile, seed, waves=True),
+        "learned places": gpt(text, profile, seed, waves=False),
+    }
+    arms, best = {}, {}
+    for name, model in models.items():
+        for times in (1, 2, 4):
+            arms[f"{name}, {times}×"] = last_words(model, tokens, times * SEGMENT)
+            best[f"{name}, {times}×"] = lowest(text, words, times * SEGMENT)
+    return Measured(arms, best, f"the same {SCORED * len(ENDS)} words of {len(words)} documents")
+
+
+RELATIVE_POSITIONS = Claim(
+    id="relative-positions",
+    says="Relative positions stretch to longer texts than trained on.",
+    where="Dai et al. 2019, sections 3.3 and 4.2; lecture 003",
+    notebook="10_transformer_xl",
+    unit="nats a word",
+    experiment=stretching,
+    contrasts=(
+        Contrast(
+            "distances: the loss after reading 4× as much rises by less than 0.1",
+            {"distances, 4×": 1, "distances, 1×": -1},
+            above=-9.0,
+            below=0.1,
+        ),
+        *(
+            Contrast(
+                f"what {name} lose more than distances do at 4×",
+                {
+                    f"{name}, 4×": 1, f"{name}, 1×": -1, "distances, 4×": -1, "distances, 1×": 1,
+                },
+            )
+            for name in ("sinusoids", "learned places")
+        ),
+    ),
+)  # fmt: skip
+
+CLAIMS: tuple[Claim, ...] = (LONG_MEMORY, RELATIVE_POSITIONS)

@@ -1,0 +1,297 @@
+"""Claims of notebook 03: a hundred labels, three tricks, a new language; order matters."""
+
+import copy
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from classroom.claims.order import ORDER_MATTERS
+from classroom.classifying import openings, right, rows_of
+from classroom.ledger import Claim, Contrast, Measured
+from classroom.recipes import CourseText, course_text, plan, trained
+from labkit.blocks import Classifier, LanguageModel
+from labkit.corpus import Batch, Examples, Windows, from_documents, tokenize
+from labkit.heads import NextWord
+from labkit.keeping.reports import evaluate
+from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
+from labkit.objectives import NextToken
+from labkit.trainer import Trainer
+from labkit.transfer import classifier, labels_of
+from labkit.transfer.finetuning import Tuning, fine_tune
+from labkit.world import load_world
+
+NOTEBOOK = "03_ulmfit"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large the experiments of a profile are."""
+
+    words: int = 100_000
+    """Of general text."""
+    width: int = 96
+    general: int = 300
+    """Steps of the first stage, on general text."""
+    target: int = 150
+    """Steps of the second stage, on the target's own text."""
+    labelled: int = 120
+    """Steps of the third stage, on labelled texts."""
+    tests: int = 396
+    counts: tuple[int, ...] = (9, 99, 999)
+    """How many labels are given: 1, 11 and 111 for each of nine relations."""
+    second: tuple[int, int] = (40, 120)
+    """Steps in the new language after which the loss is measured."""
+
+
+SIZES = {
+    "smoke": Size(),
+    "laptop": Size(
+        words=250_000, general=800, target=250, labelled=180, counts=(9, 99, 999, 9_999),
+        second=(50, 300),
+    ),
+    "gpu": Size(
+        words=2_000_000, width=256, general=6_000, target=1_000, labelled=400, tests=1_980,
+        counts=(9, 99, 999, 9_999), second=(200, 4_000),
+    ),
+}  # fmt: skip
+
+
+# ---- three stages ------------------------------------------------------------------------------
+
+
+def fresh(vocabulary: int, width: int, *, seed: int = 0) -> LanguageModel:
+    """A small AWD-LSTM that has read nothing; without dropout, for it reads each word only once."""
+    torch.manual_seed(seed)
+    sizes = AWDLSTMConfig(
+        vocabulary, width, width, 2, dropout=0.0, hidden_dropout=0.0, input_dropout=0.0,
+        embedding_dropout=0.0, weight_dropout=0.0,
+    )  # fmt: skip
+    backbone = AWDLSTM(sizes)
+    return LanguageModel(backbone, NextWord(backbone.token))
+
+
+def general(text: CourseText, profile: str, seed: int) -> LanguageModel:
+    """The first stage: a language model of general text."""
+    size = SIZES[profile]
+    model = fresh(text.vocabulary, size.width, seed=seed)
+    batches = text.windows(8, 32, seed=seed)
+    trained(model, NextToken(), batches, plan(size.general, rate=3e-2, seed=seed))
+    return model
+
+
+def target_text(text: CourseText, documents: int = 2_000, *, seed: int = 0) -> Windows:
+    """Text of the target task without its labels: prompts alone."""
+    world = text.world or load_world()
+    prompts = itertools.islice(world.documents(seed=seed, having="relation"), documents)
+    tokens = tokenize(from_documents(list(prompts)), text.tokenizer)
+    return Windows(tokens, batch=8, length=32, seed=seed)
+
+
+def adapted(text: CourseText, profile: str, seed: int) -> LanguageModel:
+    """The first two stages: general text, then text of the target."""
+    model = general(text, profile, seed)
+    steps = SIZES[profile].target
+    how = plan(steps, rate=1e-2, schedule="slanted_triangle", warmup=None, seed=seed)
+    trained(model, NextToken(), target_text(text, seed=seed), how)
+    return model
+
+
+def tuned(
+    start: LanguageModel,
+    rows: Examples,
+    *,
+    labels: int,
+    steps: int,
+    seed: int = 0,
+    factor: float = 2.6,
+    schedule: str = "slanted_triangle",
+    gradually: bool = True,
+) -> Classifier:
+    """The third stage: a classifier, by default with the three tricks of the paper."""
+    torch.manual_seed(seed)
+    model = classifier(copy.deepcopy(start), labels, dropout=0.1)
+    how = plan(steps, rate=1e-2, schedule=schedule, warmup=None, seed=seed)
+    every = max(1, steps // 8) if gradually else None
+    tuning = Tuning(plan=how, factor=factor, unfreeze_every=every)
+    return fine_tune(model, labels_of(model), rows, tuning)
+
+
+PAIRS = 2
+"""How many pairs of a prompt are shown: enough to tell nearly always, for one who knows them."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which relation do the first pairs of a prompt have?  Nine answers."""
+
+    text: CourseText
+    tests: list[Batch]
+    best: float
+    labels: int
+
+    def rows(self, count: int, seed: int) -> Examples:
+        """So many labelled prompts to learn from."""
+        assert self.text.world is not None
+        world = self.text.world
+        labelled = openings(world, world.labelled("relation", count, seed=seed), PAIRS)
+        return rows_of(labelled, self.text.tokenizer, batch=16, seed=seed)
+
+    def right(self, model: Classifier) -> list[float]:
+        """Which of the tests a classifier gets right."""
+        return right(model, labels_of(model), self.tests)
+
+
+def task(profile: str, seed: int) -> Task:
+    """The task, with its general text."""
+    size = SIZES[profile]
+    text = course_text(words=size.words, held_out=4_000, seed=seed)
+    assert text.world is not None
+    asked = text.world.labelled("relation", size.tests, seed=seed, split="held_out")
+    asked = openings(text.world, asked, PAIRS)
+    rows = rows_of(asked, text.tokenizer, batch=100, bucketed=False)
+    return Task(text, list(rows.once()), asked.best_accuracy, len(asked.labels))
+
+
+def hundred_labels(profile: str, seed: int) -> Measured:
+    """The same classifier from pre-trained and from fresh weights, over numbers of labels."""
+    size, given = SIZES[profile], task(profile, seed)
+    before = adapted(given.text, profile, seed)
+    nothing = fresh(given.text.vocabulary, size.width, seed=seed)
+    arms: dict[str, list[float]] = {}
+    for count in size.counts:
+        rows = given.rows(count, seed)
+        for way, start in (("pre-trained", before), ("from scratch", nothing)):
+            # The same plain recipe for both: the tricks are another claim's business.
+            model = tuned(
+                start, rows, labels=given.labels, steps=size.labelled, seed=seed,
+                factor=1.0, gradually=False,
+            )  # fmt: skip
+            arms[f"{count:,} labels, {way}"] = given.right(model)
+    return Measured(arms, dict.fromkeys(arms, given.best))
+
+
+HUNDRED_LABELS = Claim(
+    "hundred-labels",
+    "After pre-training, N labels do what 10 N labels do without it.",
+    "Howard and Ruder 2018, section 5, “Low-shot learning” and figure 3",
+    NOTEBOOK,
+    "accuracy on prompts: which of nine relations?",
+    hundred_labels,
+    (
+        Contrast(
+            "9 labels after pre-training against 99 without",
+            {"9 labels, pre-trained": 1, "99 labels, from scratch": -1},
+            above=-0.02,
+        ),
+        Contrast(
+            "99 labels after pre-training against 999 without",
+            {"99 labels, pre-trained": 1, "999 labels, from scratch": -1},
+            above=-0.02,
+        ),
+        Contrast(
+            "what pre-training gives to 99 labels",
+            {"99 labels, pre-trained": 1, "99 labels, from scratch": -1},
+        ),
+    ),
+)
+
+ABLATION: Mapping[str, Mapping[str, Any]] = {
+    "all three": {},
+    "one rate for all layers": {"factor": 1.0},
+    "constant rate": {"schedule": "constant"},
+    "all layers from the start": {"gradually": False},
+    "none of the three": {"factor": 1.0, "schedule": "constant", "gradually": False},
+}
+
+
+def three_tricks(profile: str, seed: int) -> Measured:
+    """Fine-tuning with 99 labels, without one of the tricks at a time."""
+    given = task(profile, seed)
+    before, rows = adapted(given.text, profile, seed), given.rows(99, seed)
+    steps, arms = SIZES[profile].labelled, {}
+    for name, changes in ABLATION.items():
+        model = tuned(before, rows, labels=given.labels, steps=steps, seed=seed, **changes)
+        arms[name] = given.right(model)
+    return Measured(arms, dict.fromkeys(arms, given.best))
+
+
+THREE_TRICKS = Claim(
+    "three-tricks",
+    "Discriminative rates, the slanted triangle and gradual unfreezing each help.",
+    "Howard and Ruder 2018, section 5, table 7",
+    NOTEBOOK,
+    "accuracy on prompts, 99 labels",
+    three_tricks,
+    tuple(
+        Contrast(f"all three against {name}", {"all three": 1, name: -1})
+        for name in ABLATION
+        if name != "all three"
+    ),
+)
+
+
+# ---- a new language ----------------------------------------------------------------------------
+
+
+def with_new_words(model: LanguageModel, vocabulary: int, *, seed: int = 0) -> LanguageModel:
+    """The layers of a language model under new word vectors, for words that it has never seen."""
+    old: Any = model.backbone
+    new = fresh(vocabulary, old.config.width, seed=seed)
+    layers: Any = new.backbone.blocks
+    layers.load_state_dict(old.blocks.state_dict())
+    return new
+
+
+def document_losses(model: LanguageModel, tests: list[Batch]) -> list[float]:
+    """The mean loss of each document."""
+    rows = [batch[i : i + 1] for batch in tests for i in range(len(batch))]
+    return [evaluate(model, NextToken(), [row]).loss for row in rows]
+
+
+def new_language(profile: str, seed: int) -> Measured:
+    """The loss in the second language, early and late, from scratch and transferred."""
+    size = SIZES[profile]
+    first = course_text(words=size.words, held_out=4_000, seed=seed)
+    second = course_text("second", words=size.words // 2, held_out=2_000, seed=seed)
+    assert second.world is not None
+    tests = second.tests(48)
+    floor = second.world.floor("next", [words[:48] for words in second.documents])
+    best = float(np.mean([losses.mean() for losses in floor.losses]))
+    moved = with_new_words(general(first, profile, seed), second.vocabulary, seed=seed)
+    starts = {"from scratch": fresh(second.vocabulary, size.width, seed=seed), "transferred": moved}
+    batches = second.windows(8, 32, seed=seed)
+    how = plan(max(size.second), rate=2e-2, schedule="constant", seed=seed)
+    when = dict(zip(size.second, ("early", "late"), strict=True))
+    arms: dict[str, list[float]] = {}
+    for way, model in starts.items():
+        for report in Trainer(model, NextToken(), batches, how, progress=False).run():
+            if report.step in when:
+                arms[f"{when[report.step]}, {way}"] = document_losses(model, tests)
+    note = f"early is after {size.second[0]} steps, late after {size.second[1]}"
+    return Measured(arms, dict.fromkeys(arms, best), note)
+
+
+NEW_LANGUAGE = Claim(
+    "new-language",
+    "A model of one language is a head start for another.",
+    "lecture 003, slide “What if new language?”",
+    NOTEBOOK,
+    "nats a word of the second language, mean over documents",
+    new_language,
+    (
+        Contrast(
+            "early, the transferred model is ahead by",
+            {"early, from scratch": 1, "early, transferred": -1},
+        ),
+        Contrast(
+            "late, the transferred model is ahead by",
+            {"late, from scratch": 1, "late, transferred": -1},
+        ),
+    ),
+)
+
+CLAIMS = (ORDER_MATTERS, HUNDRED_LABELS, THREE_TRICKS, NEW_LANGUAGE)

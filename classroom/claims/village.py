@@ -1,0 +1,266 @@
+"""The small language of the experiments on BERT and its family, and models that learn it fast.
+
+`data/village` is a language like that of the course, with some two hundred words: a masked model
+of a hundred thousand parameters comes near its floor within a few hundred steps. Rows are single
+sentences (or pairs), so that a place says much. Read `encoder`, `cloze` and `sense_probe`.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.blocks import LanguageModel, initialise
+from labkit.corpus import Batch, Document, Examples, Tokens, from_documents, tokenize
+from labkit.corpus.tokens import Arrays
+from labkit.heads import MaskedWord
+from labkit.models.bert import BERT, BERTConfig
+from labkit.objectives import MaskedToken
+from labkit.text.tokenizers import Tokenizer
+from labkit.world import World, load_world
+from labkit.world.labelled import Example
+from labkit.world.sampling import Document as Sampled
+from labkit.writing.filling import one_by_one
+
+LONGEST = 40
+"""Tokens of the longest row: two sentences and what frames them."""
+RATE = 1e-2
+
+
+@cache
+def village() -> World:
+    """The small language."""
+    return load_world("village")
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    """Its words, each a token."""
+    return Tokenizer.words([" ".join(village().vocabulary[1:])])
+
+
+@cache
+def documents(split: str, words: int) -> tuple[Sampled, ...]:
+    """Documents of the language, always the same ones."""
+    return tuple(village().sample(words=words, split=split))
+
+
+@cache
+def sentences(split: str, words: int) -> tuple[tuple[str, ...], ...]:
+    """The sentences of these documents."""
+    return tuple(
+        tuple(document.words[a:z])
+        for document in documents(split, words)
+        for a, z in document.sentences
+    )
+
+
+def rows(texts: Sequence[Sequence[str]], *, batch: int = 64, seed: int = 0) -> Examples:
+    """[CLS] sentence [SEP], a row for each sentence."""
+    source = from_documents([" ".join(words) for words in texts])
+    return Examples(
+        tokenize(source, tokenizer(), end=False), batch=batch, length=LONGEST, seed=seed
+    )
+
+
+def masked(**choices: Any) -> MaskedToken:
+    """BERT's objective on this language."""
+    return MaskedToken(vocabulary=tokenizer().vocabulary, **choices)
+
+
+def sentence_rows(tokens: Tokens, *, batch: int = 64, seed: int = 0) -> Examples:
+    """[CLS] sentence [SEP], a row for each sentence of a text that is tokens already."""
+    ends = tokens.arrays.sentence_ends
+    count = len(ends)
+    arrays = Arrays(tokens.arrays.marked, ends, np.arange(1, count + 1), np.full(count, -1))
+    alone = Tokens(arrays, tokens.vocabulary, (), end=False)
+    return Examples(alone, batch=batch, length=LONGEST, seed=seed)
+
+
+# ---- models
+
+
+def awake(model: nn.Module, std: float = 0.1) -> nn.Module:
+    """Draw first weights that suit a width of 64: those of BERT, 0.02, suit a width of 768.
+
+    Too small ones make attention a plain mean, which takes long to become anything else.
+    """
+    initialise(model, std)
+    with torch.no_grad():
+        model.backbone.position.weight.normal_(std=std)  # type: ignore[union-attr, operator]
+    return model
+
+
+def encoder(
+    seed: int, *, vocabulary: int | None = None, width: int = 64, layers: int = 2, **sizes: Any
+) -> LanguageModel:
+    """A small BERT with its head for masked words, not yet trained."""
+    torch.manual_seed(seed)
+    words = vocabulary or len(tokenizer())
+    config = BERTConfig(words, width, layers, heads=4, context=LONGEST, dropout=0.0, **sizes)
+    backbone = BERT(config)
+    model = LanguageModel(backbone, MaskedWord(backbone.token, width))
+    awake(model)
+    return model
+
+
+# ---- what is measured
+
+
+class Blanks(NamedTuple):
+    """Sentences with one word asked of each, and the exact losses of the best model."""
+
+    batch: Batch
+    places: Tensor
+    """The asked place of each row, [CLS] being place 0."""
+    both: np.ndarray
+    """-log p(word | all other words)"""
+    left: np.ndarray
+    """-log p(word | the words before it)"""
+
+
+@cache
+def blanks(size: int) -> Blanks:
+    """The first held-out sentences, each with a word of it (never its full stop)."""
+    texts = sentences("held_out", 12 * size)[:size]
+    random = np.random.default_rng(0)
+    places = [int(random.integers(len(words) - 1)) for words in texts]
+    world = village()
+    numbers = [world.numbers(words) for words in texts]
+    requests: Any = [(text, [place], {}) for text, place in zip(numbers, places, strict=True)]
+    laws = world.laws(requests, "sentence")
+    both = [
+        -np.log(law[0, text[place]]) for law, text, place in zip(laws, numbers, places, strict=True)
+    ]
+    before = world.log_probabilities(numbers, start="sentence")
+    left = [-log[place] for log, place in zip(before, places, strict=True)]
+    [batch] = rows(texts, batch=size).once()
+    return Blanks(batch, 1 + torch.tensor(places), np.array(both), np.array(left))
+
+
+@torch.no_grad()
+def cloze(model: Any, asked: Blanks, *, hidden: bool = True) -> list[float]:
+    """How surprised a masked model is by the asked word of each sentence.
+
+    Each sentence has one [MASK]; or, without `hidden`, the word itself stands there.
+    """
+    batch, count = asked.batch, torch.arange(len(asked.batch))
+    tokens = batch.tokens.clone()
+    if hidden:
+        tokens[count, asked.places] = tokenizer().vocabulary.mask or 0
+    answers = states(model, tokens, batch.real)[count, asked.places]
+    targets = batch.tokens[count, asked.places]
+    losses: list[float] = model.head.losses_N(answers, targets).tolist()
+    return losses
+
+
+@torch.no_grad()
+def states(model: Any, tokens: Tensor, real: Tensor, **parts: Tensor) -> Tensor:
+    """The last states, padding left out of all."""
+    found: Tensor = model.backbone(tokens, mask=real[:, None, None, :], **parts).hidden
+    return found
+
+
+def best_words(model: Any, words: Tokenizer, sentence: str, *, count: int = 3) -> str:
+    """The likeliest words for the [MASK] of a sentence, by a masked model."""
+    marks: Any = words.vocabulary
+    tokens = [marks.cls, *words.encode(sentence, special=True), marks.sep]
+    law = one_by_one(model, tokens, [tokens.index(marks.mask)], mask=marks.mask)[0]
+    likely = law.topk(count)
+    spelled = words.pieces(likely.indices.tolist())
+    return "  ".join(f"{w} {p:.2f}" for w, p in zip(spelled, likely.values.exp(), strict=True))
+
+
+@torch.no_grad()
+def likeness(backbone: Any, words: Tokenizer, texts: Sequence[str]) -> Tensor:
+    """The cosines between the mean states of some texts."""
+    marks: Any = words.vocabulary
+    rows = [torch.tensor([[marks.cls, *words.encode(text), marks.sep]]) for text in texts]
+    means = torch.stack([backbone(row).hidden[0].mean(dim=0) for row in rows])
+    means = F.normalize(means, dim=-1)
+    return means @ means.T
+
+
+SPAM = (
+    "{praise} {dish} and {praise} {fish} in the {shop} .",
+    "the {shop} had {praise} {spice} for the {player} .",
+    "we had a {praise} {vehicle} for the {shop} .",
+    "the {dish} of the {shop} was {praise} and {praise} .",
+)
+
+
+def spam(size: int, seed: int, *, split: str = "train") -> Examples:
+    """Short messages: advertising from a few patterns (label 1), ordinary sentences (label 0)."""
+    random = np.random.default_rng([seed, split == "train"])
+    lists = village().grammar.lists
+
+    def filled(slot: re.Match[str]) -> str:
+        fillers = lists[slot[1]]
+        return " ".join(t.word for t in fillers[int(random.integers(len(fillers)))].tokens)
+
+    patterns = [SPAM[int(random.integers(len(SPAM)))] for _ in range(size // 2)]
+    known = sentences(split, 20_000)
+    chosen = random.choice(len(known), size=size - size // 2, replace=False)
+    texts = [re.sub(r"{(\w+)}", filled, pattern) for pattern in patterns]
+    texts += [" ".join(known[i]) for i in chosen]
+    labels = [1] * len(patterns) + [0] * len(chosen)
+    found = [Document((text,), label) for text, label in zip(texts, labels, strict=True)]
+    tokens = tokenize(from_documents(found), tokenizer(), end=False)
+    return Examples(tokens, batch=min(32, size), length=LONGEST, bucketed=False, seed=seed)
+
+
+class Senses(NamedTuple):
+    """Sentences with an ambiguous word, where it stands, and which of its senses is meant."""
+
+    batch: Batch
+    places: Tensor
+    labels: Tensor
+    best: float
+    """The accuracy of the best classifier."""
+
+
+@cache
+def senses(split: str, size: int) -> Senses:
+    """Sentences with an ambiguous word, as many of each sense."""
+    drawn = village().labelled("sense", size, seed=1, split=split)
+    number = {label: i for i, label in enumerate(drawn.labels)}
+    examples: list[Example] = list(drawn)
+    [batch] = rows([one.words for one in examples], batch=len(examples)).once()
+    places = torch.tensor([1 + (one.position or 0) for one in examples])
+    labels = torch.tensor([number[one.label] for one in examples])
+    return Senses(batch, places, labels, drawn.best_accuracy)
+
+
+def sense_probe(model: Any, *, shown: int = 80, asked: int = 400) -> list[float]:
+    """1 where the sense of a word can be read from its frozen state, 0 where not.
+
+    The words stand in plain sentences, without any [MASK]; a linear map learns from a few of them
+    (4 of each sense) and is asked about others.
+    """
+    few, many = senses("train", shown), senses("held_out", asked)
+    read = [
+        states(model, one.batch.tokens, one.batch.real)[torch.arange(len(one.labels)), one.places]
+        for one in (few, many)
+    ]
+    return probe(read[0], few.labels, read[1], many.labels)
+
+
+def probe(known: Tensor, labels: Tensor, asked: Tensor, right: Tensor) -> list[float]:
+    """1 where a linear map, fitted to the labels of known states, is right about others.
+
+    Least squares with a penalty (ridge), solved exactly: nothing is trained, nothing is drawn.
+    """
+    mean, spread = known.mean(dim=0), known.std(dim=0) + 1e-3
+    known, asked = (
+        F.pad((part - mean) / spread, (0, 1), value=1.0).double() for part in (known, asked)
+    )
+    wanted = F.one_hot(labels).double()
+    penalty = 0.1 * len(known) * torch.eye(known.shape[1], dtype=torch.double)
+    weights = torch.linalg.solve(known.T @ known + penalty, known.T @ wanted)
+    found: list[float] = ((asked @ weights).argmax(dim=1) == right).double().tolist()
+    return found

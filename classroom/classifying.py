@@ -1,0 +1,74 @@
+"""Labelled texts of the language as batches, and which of them a classifier gets right.
+
+texts = rows_of(world.labelled("feeling", 100, seed=0), tokenizer, batch=20)
+model = transfer.classifier(language_model, labels=2)
+right(model, transfer.labels_of(model), tests)      # for each text 1 or 0, for the ledger
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from labkit.chance import Chance
+from labkit.corpus import Batch, Document, Examples, from_documents, tokenize
+from labkit.objectives import Labels
+from labkit.text.tokenizers import Tokenizer
+from labkit.world import World
+from labkit.world.labelled import Example, LabelledSet, priors
+
+
+def rows_of(
+    labelled: LabelledSet,
+    tokenizer: Tokenizer,
+    *,
+    batch: int = 32,
+    length: int = 160,
+    seed: int = 0,
+    bucketed: bool = True,
+) -> Examples:
+    """A row for each example, [CLS] text [SEP] or [CLS] text [SEP] text [SEP], with its label."""
+    documents = []
+    for example in labelled:
+        parts: tuple[str, ...] = (" ".join(example.words),)
+        if example.second is not None:
+            parts = (*parts, f" {' '.join(example.second)}")
+        documents.append(Document(parts, labelled.labels.index(example.label)))
+    tokens = tokenize(from_documents(documents), tokenizer)
+    return Examples(tokens, batch=batch, length=length, seed=seed, bucketed=bucketed)
+
+
+def openings(world: World, labelled: LabelledSet, pairs: int = 2) -> LabelledSet:
+    """Prompts of which only the first pairs are shown, with the exact chances of each relation.
+
+    Whole prompts tell their relation many times over; a short one asks for knowledge of its words.
+    """
+    shown = [_first(example.words, pairs) for example in labelled]
+    posteriors = world.posteriors([(words, len(words) - 1) for words in shown], "relation")
+    before, found = priors(world, "relation"), []
+    for example, words, posterior in zip(labelled, shown, posteriors, strict=True):
+        weights = {label: chance / before[label] for label, chance in posterior.items()}
+        chances = {label: weight / sum(weights.values()) for label, weight in weights.items()}
+        found.append(Example(words, None, None, example.label, chances))
+    return LabelledSet(labelled.task, labelled.labels, found)
+
+
+def _first(words: list[str], pairs: int) -> list[str]:
+    """Up to where the pair with this number ends, which a semicolon says, or the full stop."""
+    ends = [i + 1 for i, word in enumerate(words) if word in (";", ".")]
+    return words[: ends[min(pairs, len(ends)) - 1]]
+
+
+@torch.no_grad()
+def right(model: Any, objective: Labels, batches: Iterable[Batch]) -> list[float]:
+    """For each text, in order, 1 where the likeliest label is the right one, else 0."""
+    was_training, found = model.training, list[float]()
+    model.eval()
+    for step, batch in enumerate(batches):
+        questions = objective.ask(batch, Chance(0, step, batch.rows))
+        states, _ = objective.think(model, questions)
+        scores = objective.scores(model, states, questions)[objective.name]
+        targets = questions.asked[objective.name].targets_N[:: objective.choices]
+        found += (scores.argmax(dim=-1) == targets).float().tolist()
+    model.train(was_training)
+    return found

@@ -1,0 +1,103 @@
+"""The command line: a table of commands, each one a function of its parser and the words after it.
+
+A command adds its own arguments to the parser, parses the words and returns the exit code.  Only
+the module of the command that was called is imported, so `--help` answers at once, also on a
+machine where nothing is installed yet.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+
+from classroom.cli.environment import become, venv_python
+from classroom.cli.parser import Parser, fail, nearest
+from labkit import __version__
+
+# name: (module, function, what it does).  `function(parser, words) -> exit code`
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "lab": ("classroom.cli.lab", "lab", "set up what is missing and open the course in JupyterLab"),
+    "test": (
+        "classroom.cli.suite",
+        "test",
+        "set up what is missing and run everything that CI runs",
+    ),
+    "doctor": (
+        "classroom.cli.doctor",
+        "doctor",
+        "what was found on this machine, and how fast it is",
+    ),
+    "run": ("classroom.cli.notebooks", "run", "run one notebook with parameters of your own"),
+    "sweep": ("classroom.cli.sweeps", "command", "run one notebook at every point of a grid"),
+    "claims": ("classroom.cli.claims", "command", "measure what the lectures claim; the ledger"),
+    "course": ("classroom.cli.notebooks", "course", "run every notebook; measure time and memory"),
+    "notebooks": (
+        "classroom.cli.notebooks",
+        "notebooks",
+        "execute notebooks and store their outputs",
+    ),
+    "lecture": ("classroom.cli.lecture", "lecture", "a notebook as slides with live widgets"),
+    "site": (
+        "classroom.cli.site",
+        "site",
+        "all notebooks as pages that need no server, no network",
+    ),
+    "bench": ("classroom.cli.suite", "bench", "run the benchmarks, all or some"),
+    "students": ("classroom.cli.notebooks", "students", "write the notebooks without solutions"),
+    "cache": ("classroom.cli.claims", "cache_command", "what is kept of trained models; clear it"),
+    "costs": ("classroom.cli.costs", "costs", "what it costs to train a model, or what money buys"),
+    "pins": ("classroom.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
+}
+# These set up `.venv` themselves, or need nothing of it; the others need what is installed there.
+NEED_NOTHING = ("lab", "test", "pins")
+
+EXAMPLES = """examples:
+  python -m labkit lab                                  open the course
+  python -m labkit doctor                               is this machine ready?
+  python -m labkit run 00 --profile laptop -p seed 3    one notebook, other parameters
+  python -m labkit sweep 00 -p seed=0:5                 one notebook, many parameters
+  python -m labkit run --help                           everything about one command
+"""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command that the words name and return its exit code."""
+    words = list(sys.argv[1:] if words is None else words)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if words[0] == "--version":
+        print(f"labkit {__version__}")
+        return 0
+    name = words[0]
+    if name not in COMMANDS:
+        fail(f"labkit: there is no command {name}{nearest(name, list(COMMANDS))} "
+             f"(the commands: {', '.join(COMMANDS)})")  # fmt: skip
+    asks_for_help = any(word in ("-h", "--help") for word in words[1:])
+    if name not in NEED_NOTHING and not asks_for_help and importlib.util.find_spec("torch") is None:
+        python = venv_python()
+        if python is not None and python.exists():
+            return become([str(python), "-m", "labkit", *words])
+        if name != "doctor":
+            fail(f"labkit {name}: torch is not installed in {sys.executable}: `make lab` (without "
+                 "make: `python -m labkit lab`) sets up .venv with everything in it")  # fmt: skip
+    module, function, summary = COMMANDS[name]
+    parser = Parser(prog=f"labkit {name}", description=summary[0].upper() + summary[1:] + ".")
+    return int(getattr(importlib.import_module(module), function)(parser, words[1:]))
+
+
+def overview() -> str:
+    """Return the help of the whole command line."""
+    rows = [f"  {name:<10} {summary}" for name, (_, _, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: python -m labkit COMMAND [...]",
+            "",
+            "A course and lab kit on pre-training and transfer learning in NLP.",
+            "",
+            "commands:",
+            *rows,
+            "",
+            EXAMPLES.rstrip(),
+        ]
+    )

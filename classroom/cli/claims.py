@@ -1,0 +1,147 @@
+"""`labkit claims`: measure what the lectures claim; `labkit cache`: what was computed is kept."""
+
+import datetime
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from classroom.cli.environment import REPEATABLE
+from classroom.cli.notebooks import PROFILES
+from classroom.cli.parser import Parser, fail, nearest
+from classroom.running import cores, versions, write_text
+from classroom.versions import code_version
+from labkit.paths import checkout
+
+
+def command(parser: Parser, words: Sequence[str]) -> int:
+    """Measure claims with several seeds, print the table and, when asked, keep it."""
+    add = parser.add_argument
+    add("names", nargs="*", help="which claims [all]")
+    add("--profile", choices=PROFILES, default="laptop", help="how large [laptop]")
+    add("--seed", type=int, default=0, help="the first seed [0]")
+    add("--seeds", type=int, help="how many [smoke 1, laptop 3, gpu 5]")
+    add("--jobs", type=int, default=cores(), help="runs at the same time [one for each core]")
+    add("--store", action="store_true", help="write the findings into data/claims")
+    add("--expect", action="store_true", help="from 5 seeds or more: keep between which figures "
+        "each arm must fall, for the notebooks")  # fmt: skip
+    add("--kept", action="store_true", help="measure nothing: print what data/claims holds")
+    args = parser.parse_args(words)
+    from classroom import ledger
+    from classroom.claims import claims
+
+    known = claims()
+    for name in args.names:
+        if name not in known:
+            fail(f"labkit claims: there is no claim {name}{nearest(name, list(known))} "
+                 f"(the claims: {', '.join(known)})")  # fmt: skip
+    chosen = {name: known[name] for name in args.names or known}
+    if args.kept:
+        print(ledger.table([finding for finding in ledger.rows() if finding.id in chosen]))
+        return 0
+    count = ledger.SEEDS[args.profile] if args.seeds is None else args.seeds
+    if count < 1 or args.jobs < 1:
+        fail("labkit claims: --seeds and --jobs are at least 1")
+    if args.expect and count < 5:
+        fail(f"labkit claims: --expect with {count} seeds: give --seeds 5 or more")
+    folder = _folder() if args.store or args.expect else None
+    seeds = [args.seed + i for i in range(count)]
+    findings = []
+    # Kept one by one: whoever stops the command keeps what is finished.
+    for finding in measure_all(chosen, args.profile, seeds, args.jobs):
+        findings.append(finding)
+        if args.store and folder:
+            store(finding, folder, words)
+        if args.expect and folder:
+            expect(finding, folder)
+    print(ledger.table(findings))
+    return 0 if len(findings) == len(chosen) else 1
+
+
+def measure_all(
+    chosen: Mapping[str, Any], profile: str, seeds: Sequence[int], jobs: int
+) -> Iterator[Any]:
+    """Run each claim with each seed, some at a time; each finding as soon as its seeds are done.
+
+    A line for each run, with its error if it fails: then the claim has no finding.
+    """
+    from classroom import ledger
+
+    os.environ.update(REPEATABLE)
+    found: dict[str, dict[int, Any]] = {name: {} for name in chosen}
+    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+        futures: dict[Future[Any], tuple[str, int]] = {
+            pool.submit(ledger.one_seed, claim, profile, seed): (name, seed)
+            for name, claim in chosen.items()
+            for seed in seeds
+        }
+        for future in as_completed(futures):
+            name, seed = futures[future]
+            problem = future.exception()
+            if problem is not None:
+                print(f"{name:<22} seed {seed}  FAILED: {type(problem).__name__}: {problem}",
+                      flush=True)  # fmt: skip
+                continue
+            found[name][seed] = future.result()
+            print(f"{name:<22} seed {seed}  {future.result()['seconds']:6.1f} s", flush=True)
+            if len(found[name]) == len(seeds):
+                runs = [found[name][one] for one in seeds]
+                yield ledger.judged(chosen[name], profile, seeds, runs)
+
+
+def store(finding: Any, folder: Path, words: Sequence[str]) -> None:
+    """Write one row of the ledger, with what it was measured by."""
+    from classroom import ledger
+
+    about = {
+        "date": datetime.date.today().isoformat(),
+        "command": f"python -m labkit claims {' '.join(words)}".strip(),
+        "machine": f"{platform.machine()}, {cores()} cores",
+        "versions": {"labkit": code_version(), **versions()},
+    }
+    kept = {**ledger.plain(finding), **about}
+    del kept["expected"]
+    write_text(folder / f"{finding.id}.json", json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+
+def expect(finding: Any, folder: Path) -> None:
+    """Keep between which figures each arm of a claim must fall."""
+    from classroom import ledger
+
+    path = folder / "expected.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    known.setdefault(finding.id, {})[finding.profile] = ledger.intervals(finding)
+    text = json.dumps(known, indent=1, ensure_ascii=False, sort_keys=True)
+    write_text(path, text + "\n")
+
+
+def _folder() -> Path:
+    root = checkout()
+    if root is None:
+        fail("labkit claims: the ledger belongs to a checkout, and this is an installed package")
+    folder = root / "data" / "claims"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def cache_command(parser: Parser, words: Sequence[str]) -> int:
+    """Say what the cache holds, or clear it."""
+    parser.add_argument("action", nargs="?", choices=("show", "clear"), default="show")
+    args = parser.parse_args(words)
+    from classroom import cache
+
+    try:
+        most = cache.limit()
+    except ValueError as problem:
+        fail(f"labkit cache: {problem}")
+    if args.action == "clear":
+        print(f"{cache.shrink(0) / 1e6:,.1f} MB removed from {cache.folder()}")
+        return 0
+    files = cache.files()
+    size = sum(stat.st_size for _, stat in files)
+    print(f"{cache.folder()}: {len(files)} files, {size / 1e6:,.1f} MB of {most / 1e6:,.0f} MB")
+    return 0

@@ -1,0 +1,192 @@
+"""Set up `.venv` in the checkout, with nothing but the standard library.
+
+A stamp in `.venv` says from which pyproject.toml, which constraints.txt and which Python it was
+made, so the second call is a comparison of two hashes.  Whatever is missing gets one clear line.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from classroom.cli.parser import Parser, fail
+from labkit.paths import checkout
+
+EXTRAS = "dev,hub,cluster,lecture,real"
+INPUTS = ("pyproject.toml", "setup.py", "constraints.txt")
+NETWORK_SIGNS = (
+    "NewConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ProxyError",
+    "NameResolutionError", "ConnectionResetError", "Connection refused", "Network is unreachable",
+)  # fmt: skip
+
+# What is stored and what is tested runs alike: with one thread, since more add up in another
+# order (two processes of one thread are faster than one of two besides), and without the hub.
+REPEATABLE = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+class SetupError(Exception):
+    """Something that the machine lacks: one line, with the remedy."""
+
+
+def venv_python(root: Path | None = None) -> Path | None:
+    """Return where the checkout's own Python stands, or would stand; None outside a checkout."""
+    root = root or checkout()
+    if root is None:
+        return None
+    return root / ".venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def ready_python(here: bool) -> str:
+    """Return the Python to run with: this one, or the checkout's own, set up first."""
+    root = checkout()
+    if here or root is None:
+        return sys.executable
+    try:
+        return str(prepare(root))
+    except SetupError as error:
+        fail(str(error), code=1)
+
+
+def become(command: list[str]) -> int:
+    """Go on as another program, which then gets Ctrl-C itself; Windows can only wait for it."""
+    if os.name == "nt":
+        return subprocess.call(command)
+    sys.stdout.flush()
+    os.execv(command[0], command)
+
+
+def stamp(root: Path) -> str:
+    """Return what `.venv` depends on, as a hash: the inputs, this Python and the place."""
+    digest = hashlib.sha256(f"{sys.version}|{root}".encode())
+    for name in INPUTS:
+        digest.update((root / name).read_bytes())
+    return digest.hexdigest()
+
+
+def prepare(root: Path, extras: str = EXTRAS) -> Path:
+    """Return the checkout's own Python, after installing what is missing or out of date."""
+    python, mark = venv_python(root), root / ".venv" / "labkit-stamp.txt"
+    assert python is not None
+    if python.exists() and mark.is_file() and mark.read_text() == stamp(root):
+        return python
+    print("Setting up .venv (about 2 GB; a few minutes, this once) ...", flush=True)
+    create(root / ".venv", python)
+    mark.unlink(missing_ok=True)
+    log = root / ".venv" / "install.log"
+    log.write_text("")
+    install([str(python), "-m", "pip", "install", "--upgrade", "pip", "setuptools"], root, log)
+    install(
+        [str(python), "-m", "pip", "install", "--no-build-isolation", "-e", f".[{extras}]"],
+        root,
+        log,
+    )
+    mark.write_text(stamp(root))
+    return python
+
+
+def create(folder: Path, python: Path) -> None:
+    """Make an empty virtual environment, unless this Python already made one there."""
+    missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if missing:
+        raise SetupError(
+            f"this Python has no module {missing[0]}, so it cannot make .venv: install it (Debian, "
+            f"Ubuntu: apt-get install python{version}-venv) and give the same command again"
+        )
+    if python.exists():
+        found = subprocess.run(
+            [str(python), "-c", "import sys; print(sys.version)"], capture_output=True, text=True
+        )
+        if found.stdout.strip() == sys.version.strip():
+            return
+    base = getattr(sys, "_base_executable", sys.executable)
+    made = subprocess.run(
+        [base, "-m", "venv", "--clear", str(folder)], capture_output=True, text=True
+    )
+    if made.returncode:
+        said = (made.stdout + made.stderr).strip().splitlines() or ["no reason given"]
+        raise SetupError(
+            f"{base} -m venv failed ({said[-1]}): install the venv module of Python {version} "
+            "(or free some disk space) and give the same command again"
+        )
+
+
+def install(command: Sequence[str], root: Path, log: Path) -> None:
+    """Run one pip command under the constraints, writing what it says to the log."""
+    flags = ["--progress-bar", "off", "--retries", "2", "--disable-pip-version-check"]
+    flags += ["-c", str(root / "constraints.txt")]
+    lines: list[str] = []
+    # A name of a package per line is enough to see that it moves; the rest is in the log.
+    with (
+        log.open("a", encoding="utf-8") as record,
+        subprocess.Popen(
+            [*command, *flags],
+            cwd=root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        ) as pip,
+    ):
+        assert pip.stdout is not None
+        for line in pip.stdout:
+            record.write(line)
+            lines.append(line.strip())
+            if sys.stdout.isatty() and line.startswith(("Collecting", "Installing")):
+                print(f"\r\033[K  {line.strip()[:70]}", end="", flush=True)
+    if sys.stdout.isatty():
+        print("\r\033[K", end="", flush=True)
+    if pip.returncode:
+        raise SetupError(diagnosis(lines, log))
+
+
+def diagnosis(lines: Sequence[str], log: Path) -> str:
+    """Say in one line why pip failed and what to do."""
+    text = "\n".join(lines)
+    if any(sign in text for sign in NETWORK_SIGNS):
+        return (
+            "the package index cannot be reached: connect to the network (behind a proxy, set "
+            "HTTPS_PROXY; with an index of your own, PIP_INDEX_URL) and give the same command again"
+        )
+    if "No space left on device" in text:
+        return f"the disk is full: .venv needs about 2 GB in {log.parent.parent}; free some space"
+    errors = [line for line in lines if line.startswith("ERROR")] or ["no reason given"]
+    return f"pip could not install the packages ({errors[0]}): the whole story is in {log}"
+
+
+def pins(parser: Parser, words: Sequence[str]) -> int:
+    """Write constraints.txt: every package, also the indirect ones, at the newest versions."""
+    parser.add_argument("--torch", default="2.13.0", help="the version of torch [%(default)s]")
+    parser.add_argument("--python", default="3.11", help="the oldest Python [%(default)s]")
+    args = parser.parse_args(words)
+    root = checkout()
+    if root is None:
+        fail("labkit pins: constraints.txt belongs to a checkout, and this is an installed package")
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = ["pip", *project["dependencies"]]
+    wanted += [word for extra in project["optional-dependencies"].values() for word in extra]
+    with tempfile.TemporaryDirectory() as folder:
+        only_torch, report = Path(folder, "torch.txt"), Path(folder, "report.json")
+        # Named exactly, torch resolves to a build that needs no CUDA packages where there is one.
+        only_torch.write_text(f"torch=={args.torch}\n")
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run"]
+        command += ["--ignore-installed", "--report", str(report), "-c", str(only_torch)]
+        # The pins must also hold for the first release of the oldest Python, not only for this one.
+        command += ["--python-version", args.python, "--only-binary", ":all:"]
+        command += ["--target", folder, *wanted]  # pip asks for it, and writes nothing there
+        if subprocess.call(command):
+            fail("labkit pins: pip could not resolve the versions; it says why above", code=1)
+        found = [item["metadata"] for item in json.loads(report.read_text())["install"]]
+    # A local version such as 2.13.0+cpu is this machine's build of a release: pin the release.
+    lines = [f"{item['name']}=={item['version'].split('+')[0]}" for item in found]
+    text = "# Written by `make pins`: the exact versions that the tests run with.\n"
+    (root / "constraints.txt").write_text(text + "\n".join(sorted(lines, key=str.lower)) + "\n")
+    print(f"constraints.txt: {len(lines)} packages")
+    return 0

@@ -1,0 +1,35 @@
+"""Open the course in JupyterLab, on this machine alone."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from classroom.cli.environment import become, ready_python
+from classroom.cli.parser import Parser
+from labkit.paths import checkout
+
+START = "notebooks/00_start_here.ipynb"
+
+
+def lab(parser: Parser, words: Sequence[str]) -> int:
+    """Start JupyterLab on the loopback address, with its token, at the first notebook."""
+    parser.add_argument("--port", type=int, default=8888, help="the first port to try [8888]")
+    parser.add_argument("--no-browser", action="store_true", help="print the address only")
+    parser.add_argument("--here", action="store_true", help="use this Python, not .venv (conda)")
+    args = parser.parse_args(words)
+    command = [ready_python(args.here), *server(checkout() or Path.cwd(), args.port)]
+    if args.no_browser:
+        command.append("--no-browser")
+    return become(command)
+
+
+def server(root: Path, port: int) -> list[str]:
+    """Return the words that start JupyterLab over `root`, after the name of the Python."""
+    words = ["-m", "jupyterlab", "--ip=127.0.0.1", f"--port={port}", f"--ServerApp.root_dir={root}"]
+    # Kernels are spoken to in cipher, as in `classroom.running`: others on the machine may listen.
+    words.append("--KernelManager.transport_encryption=auto")
+    if (root / START).is_file():
+        words.append(f"--LabApp.default_url=/lab/tree/{START}")
+    if getattr(os, "geteuid", lambda: 1)() == 0:  # in a container one often is root
+        words.append("--allow-root")
+    return words

@@ -1,0 +1,97 @@
+"""A notebook as slides with live widgets, on this machine alone unless told otherwise."""
+
+import contextlib
+import importlib.util
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from classroom.cli.notebooks import find
+from classroom.cli.parser import Parser, fail
+
+SHARE = Path(__file__).resolve().parent.parent / "pages" / "share"
+EVERYWHERE = ("", "*", "0.0.0.0", "::")
+
+
+def lecture(parser: Parser, words: Sequence[str]) -> int:
+    """Serve the slides of a notebook, and print the link that opens them."""
+    parser.add_argument("notebook", help="a path, or the beginning of a name, such as 06")
+    parser.add_argument("--port", type=int, default=8866, help="the first port to try [8866]")
+    parser.add_argument("--ip", default="127.0.0.1", help="0.0.0.0 lets other machines in; the "
+                        "link then travels unencrypted [127.0.0.1]")  # fmt: skip
+    parser.add_argument("--theme", choices=("light", "dark"), default="light")
+    parser.add_argument("--no-browser", action="store_true", help="print the link only")
+    args = parser.parse_args(words)
+    notebook = find(args.notebook)
+    for library in ("voila", "latex2mathml"):
+        if importlib.util.find_spec(library) is None:
+            fail(f"labkit lecture: {library} is not installed: pip install 'labkit[lecture]'")
+    port, token = free_port(args.ip, args.port), secrets.token_hex(16)
+    host = socket.gethostname() if args.ip in EVERYWHERE else args.ip
+    link = f"http://{host}:{port}/?token={token}"
+    print(f"{notebook.name}: starting ...", flush=True)
+    told = (args.ip, port, f"{notebook.name} as slides, at", link, not args.no_browser)
+    threading.Thread(target=announce, args=told, daemon=True).start()
+    serve(notebook.resolve(), args.ip, port, token, args.theme)
+    return 0
+
+
+def announce(ip: str, port: int, said: str, link: str, browse: bool) -> None:
+    """Wait until somebody listens there; then print the link, and open it."""
+    here = "127.0.0.1" if ip in EVERYWHERE else ip
+    for _ in range(1200):
+        with contextlib.suppress(OSError), socket.create_connection((here, port), timeout=1):
+            break
+        time.sleep(0.1)
+    print(f"{said}\n\n    {link}\n\nCtrl-C ends it; ? lists the keys.", flush=True)
+    if browse:
+        webbrowser.open(link)
+
+
+def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
+    """Run Voilà in this process, so that the token stands in no list of processes."""
+    path = [str(SHARE), *filter(None, [os.environ.get("JUPYTER_PATH")])]
+    os.environ["JUPYTER_PATH"] = os.pathsep.join(path)
+    from traitlets.config import Config
+    from voila.app import Voila
+    from voila.exporter import VoilaMarkdownRenderer
+
+    from classroom.pages.formulas import with_mathml
+    from classroom.running import in_cipher
+
+    config = in_cipher()
+    config.Voila = Config(
+        ip=ip, port=port, port_retries=0, token=token, open_browser=False,
+        log_level=logging.WARNING,
+    )  # fmt: skip
+    config.VoilaConfiguration = Config(
+        template="lecture", theme=theme, strip_sources=False, file_allowlist=[],
+        allow_template_override="NO", allow_theme_override="NO", show_tracebacks=True,
+        progressive_rendering=True,
+    )  # fmt: skip
+    config.VoilaExporter.markdown_renderer_class = with_mathml(VoilaMarkdownRenderer)
+    app = Voila(config=config)
+    app.initialize([str(notebook)])
+    app.start()
+
+
+def free_port(ip: str, first: int) -> int:
+    """The first port that nobody listens at."""
+    for port in range(first, first + 50):
+        with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind((ip, port))
+            except OSError as error:
+                if not 0 < port < 65536 or port == first + 49:
+                    fail(f"labkit lecture: nothing is free at {ip}, ports {first} to {port}: "
+                         f"{error.strerror}; give another --port or --ip")  # fmt: skip
+                continue
+        return port
+    raise AssertionError("the last port has failed above")

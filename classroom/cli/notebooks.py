@@ -1,0 +1,263 @@
+"""Run notebooks: one with parameters of your own, all of them, or to store their outputs."""
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from classroom.cli.environment import REPEATABLE
+from classroom.cli.parameters import ParameterError, checked, known
+from classroom.cli.parser import Parser, fail, nearest
+from classroom.cli.results import index_of, write_table
+from classroom.exercises import proving, solved_cells, students_version
+from classroom.running import Run, execute, in_cipher, write_text
+from labkit.paths import checkout
+
+PROFILES = ("smoke", "laptop", "gpu")
+# Seconds that one cell may take: a cell that hangs ends with an error, not never.
+TIMEOUT = {"smoke": 300, "laptop": 1800, "gpu": 24 * 3600}
+KEPT_CELL_METADATA = ("tags", "jupyter", "slideshow", "editable", "deletable")
+
+
+def run(parser: Parser, words: Sequence[str]) -> int:
+    """Run one notebook with parameters, after checking their names and types."""
+    parser.add_argument("notebook", help="a path, or the beginning of a name, such as 00")
+    add_parameters(parser)
+    parser.add_argument("--output", type=Path, help="the notebook to write [runs/NAME-….ipynb]")
+    parser.add_argument("--timeout", type=int, help="seconds that one cell may take")
+    parser.add_argument("--list", action="store_true", help="show the parameters and stop")
+    args = parser.parse_args(words)
+    notebook = find(args.notebook)
+    parameters = parameters_or_fail(notebook, args)
+    if args.list:
+        print(listing(notebook))
+        return 0
+    timeout = args.timeout or TIMEOUT[str(parameters.get("profile", "laptop"))]
+    output = args.output or Path(
+        "runs", f"{notebook.stem}-{parameters.get('profile', 'as-is')}.ipynb"
+    )
+    result = execute(notebook, output, parameters, timeout, progress=os.isatty(2))
+    print(f"{output}: {result.seconds:.1f} s, {result.memory}")
+    if result.error:
+        fail(f"labkit run: {notebook.name} failed: {result.error} (marked in {output})", code=1)
+    return 0
+
+
+def course(parser: Parser, words: Sequence[str]) -> int:
+    """Run every notebook and, when asked, write the measured table into the README."""
+    add_parameters(parser)
+    parser.add_argument("--jobs", type=int, default=1, help="notebooks at the same time [1]")
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="write the table in README.md: of smoke and laptop, if no profile is named",
+    )
+    parser.add_argument("--output", type=Path, default=Path("runs"), help="folder [runs]")
+    parser.add_argument("--where-known", nargs=2, action="append", default=[],
+                        metavar=("NAME", "VALUE"),
+                        help="the same, for notebooks that have it")  # fmt: skip
+    parser.add_argument(
+        "--unsolved",
+        action="store_true",
+        help="also try each exercise without its solution: it has to fail",
+    )
+    args = parser.parse_args(words)
+    books = every_notebook()
+    profiles = [args.profile] if args.profile else ["smoke", "laptop"] if args.table else ["laptop"]
+    asked = {}
+    for args.profile in profiles:
+        asked[args.profile] = [parameters_or_fail(book, args, args.where_known) for book in books]
+    chosen = [to_prove(book, args.output) for book in books] if args.unsolved else books
+    measured, outputs = dict[str, list[Run]](), list[Path]()
+    for profile in profiles:
+        named = [args.output / f"{book.stem}-{profile}.ipynb" for book in books]
+        measured[profile] = run_all(
+            chosen, named, asked[profile], profile, args.jobs, afresh=args.table
+        )
+        outputs += named
+    runs = [run for some in measured.values() for run in some]
+    failed = sum(run.error is not None for run in runs)
+    index = args.output / "index.md"
+    write_text(index, index_of(outputs, runs))
+    print(f"{len(runs) - failed} notebooks ran, {failed} failed; what they found: {index}")
+    if args.table and not failed:
+        write_table(books, measured, args.jobs)
+    return 1 if failed else 0
+
+
+def run_all(
+    books: Sequence[Path],
+    outputs: Sequence[Path],
+    parameters: Sequence[dict[str, object]],
+    profile: str,
+    jobs: int,
+    *,
+    afresh: bool,
+) -> list[Run]:
+    """Run notebooks side by side, a line for each; afresh: from an empty cache."""
+    one = functools.partial(execute, timeout=TIMEOUT[profile])
+    empty = tempfile.TemporaryDirectory(prefix="labkit-cache-") if afresh else nullcontext()
+    results = []
+    with empty as cache:
+        if cache:  # what was trained before must not make the measured times shorter
+            os.environ["LABKIT_CACHE"] = cache
+        # A process for each notebook, so that the memory that is measured is the notebook's own.
+        with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+            for result in pool.map(one, books, outputs, parameters):
+                state = f"FAILED: {result.error}" if result.error else "ok"
+                print(f"{result.notebook:<28} {result.seconds:6.1f} s "
+                      f"{result.memory:>9}  {state}", flush=True)  # fmt: skip
+                results.append(result)
+    return results
+
+
+def notebooks(parser: Parser, words: Sequence[str]) -> int:
+    """Execute notebooks from a clean kernel and store their outputs, normalised."""
+    parser.add_argument("names", nargs="*", help="which ones [all]")
+    args = parser.parse_args(words)
+    import nbformat
+    from nbclient import NotebookClient
+
+    os.environ.update(REPEATABLE)
+    for path in [find(name) for name in args.names] or every_notebook():
+        notebook = nbformat.read(path, as_version=4)
+        folder = {"metadata": {"path": str(path.parent)}}
+        client = NotebookClient(
+            notebook, timeout=TIMEOUT["laptop"], resources=folder, config=in_cipher()
+        )
+        client.execute()
+        write_text(path, dumps(normalised(notebook)))
+        print(f"{path.name}: stored", flush=True)
+    return 0
+
+
+def add_parameters(parser: Parser) -> None:
+    """Add the options that `run` and `course` share."""
+    parser.add_argument("-p", "--parameter", nargs=2, action="append", default=[],
+                        metavar=("NAME", "VALUE"), help="a parameter of the notebook")  # fmt: skip
+    parser.add_argument("--profile", choices=PROFILES, help="how large: a parameter by itself")
+
+
+def to_prove(notebook: Path, folder: Path) -> Path:
+    """Write a copy of a notebook in which each exercise is tried unsolved first."""
+    (folder / "unsolved").mkdir(parents=True, exist_ok=True)
+    copied = folder / "unsolved" / notebook.name
+    write_text(copied, dumps(proving(json.loads(notebook.read_text(encoding="utf-8")))))
+    return copied
+
+
+def students(parser: Parser, words: Sequence[str]) -> int:
+    """Write every notebook without its solutions, for a class to solve."""
+    parser.add_argument("names", nargs="*", help="which ones [all]")
+    parser.add_argument("--output", type=Path, default=Path("runs/students"),
+                        help="folder [runs/students]")  # fmt: skip
+    args = parser.parse_args(words)
+    args.output.mkdir(parents=True, exist_ok=True)
+    for path in [find(name) for name in args.names] or every_notebook():
+        solved = json.loads(path.read_text(encoding="utf-8"))
+        if args.output.resolve() == path.parent.resolve():
+            fail(f"labkit students: {args.output} holds the notebooks with their solutions: "
+                 "give another folder with --output")  # fmt: skip
+        write_text(args.output / path.name, dumps(students_version(solved)))
+        print(f"{args.output / path.name}: {len(solved_cells(solved))} exercises", flush=True)
+    return 0
+
+
+def parameters_or_fail(
+    notebook: Path, args: Any, where_known: Sequence[tuple[str, str]] = ()
+) -> dict[str, object]:
+    """Return the parameters of the command line, with their types, or leave with one line."""
+    given = dict(args.parameter)
+    if where_known:
+        names = known(notebook, {})
+        given |= {name: value for name, value in where_known if name in names}
+    if args.profile:
+        given["profile"] = args.profile
+    profile = given.get("profile", "smoke")
+    if profile not in PROFILES:
+        fail(f"labkit: there is no profile {profile}{nearest(profile, PROFILES)}; "
+             f"the profiles: {', '.join(PROFILES)}")  # fmt: skip
+    try:
+        return checked(notebook, given)
+    except ParameterError as error:
+        fail(f"labkit: {notebook.name}: {error}")
+
+
+def every_notebook() -> list[Path]:
+    """Return the notebooks of the course, in order."""
+    root = checkout()
+    if root is None:
+        fail("labkit: the notebooks belong to a checkout, and this is an installed package")
+    return sorted((root / "notebooks").glob("[0-9]*.ipynb"))
+
+
+def find(name: str) -> Path:
+    """Return the notebook of that path, or the only one whose name begins so."""
+    if name.endswith(".ipynb") and Path(name).is_file():
+        return Path(name)
+    books = every_notebook()
+    found = [book for book in books if book.name.startswith(Path(name).name)]
+    if len(found) != 1:
+        stems = [book.stem for book in books]
+        fail(f"labkit: there is no notebook {name}{nearest(Path(name).stem, stems)} "
+             f"(the notebooks: {', '.join(stems)})")  # fmt: skip
+    return found[0]
+
+
+def listing(notebook: Path) -> str:
+    """Return the parameters of a notebook: name, type, default, what it means."""
+    import papermill
+
+    rows = papermill.inspect_notebook(str(notebook)).values()
+    return "\n".join(
+        f"{row['name']}: {row['inferred_type_name']} = {row['default']}    {row['help']}".rstrip()
+        for row in rows
+    )
+
+
+def normalised(notebook: Any) -> Any:
+    """Return the notebook without what differs from run to run, or does not live in a file."""
+    notebook = json.loads(json.dumps(notebook))
+    notebook["metadata"] = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    for cell in notebook["cells"]:
+        kept = {key: cell["metadata"][key] for key in KEPT_CELL_METADATA if key in cell["metadata"]}
+        cell["metadata"] = kept
+        if cell["cell_type"] == "code":
+            cell["outputs"] = [static(output) for output in joined(cell["outputs"])]
+    return notebook
+
+
+def static(output: dict[str, Any]) -> dict[str, Any]:
+    """Return an output without its widget, which lives only as long as its kernel."""
+    if "data" in output:
+        widget = "application/vnd.jupyter.widget-view+json"
+        output["data"] = {kind: data for kind, data in output["data"].items() if kind != widget}
+        output["metadata"] = {}
+    return output
+
+
+def joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the outputs with neighbouring pieces of one stream joined: timing splits them."""
+    whole: list[dict[str, Any]] = []
+    for output in outputs:
+        if whole and "text" in output and whole[-1].get("name") == output["name"]:
+            whole[-1]["text"] = "".join(whole[-1]["text"]) + "".join(output["text"])
+        else:
+            whole.append(output)
+    return whole
+
+
+def dumps(notebook: Any) -> str:
+    """Return the notebook as the text of its file."""
+    import nbformat
+
+    return nbformat.writes(nbformat.from_dict(notebook), version=4).rstrip("\n") + "\n"

@@ -1,0 +1,144 @@
+"""Parameters of a notebook, checked before it runs.
+
+papermill only logs a message when a name is misspelt, and runs with the defaults.  An hour later
+one reads the result of a run that was never asked for; so names and types are checked first.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from classroom.cli.parser import nearest
+
+BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class ParameterError(ValueError):
+    """A parameter that the notebook does not have, or a value of the wrong type."""
+
+
+def checked(notebook: Path, given: Mapping[str, str]) -> dict[str, object]:
+    """Return the given words as values of the types that the notebook's parameters have."""
+    rows = known(notebook, given)
+    return {name: typed(name, word, rows[name]) for name, word in given.items()}
+
+
+def checked_grid(notebook: Path, given: Mapping[str, str]) -> dict[str, list[object]]:
+    """Return the values of each parameter that are meant by words such as `0.1,0.2` or `0:5`."""
+    rows = known(notebook, given)
+    grid = {}
+    for name, words in given.items():
+        row = rows[name]
+        texts = fits("", annotation(kind_of(row["inferred_type_name"], row["default"])))
+        found = [typed(name, word, row) for word in listed(name, words, ranges=not texts)]
+        # Told apart by how they are written: True is not 1, and a list has no hash.
+        grid[name] = list({repr(value): value for value in found}.values())
+    return grid
+
+
+def known(notebook: Path, given: Iterable[str]) -> dict[str, Any]:
+    """Return the notebook's parameters as papermill finds them, if the given names are there."""
+    import papermill
+
+    rows: dict[str, Any] = papermill.inspect_notebook(str(notebook))
+    for name in given:
+        if name not in rows:
+            raise ParameterError(
+                f"there is no parameter {name}{nearest(name, list(rows))} "
+                f"(the parameters: {', '.join(rows) or 'none'})"
+            )
+    return rows
+
+
+def typed(name: str, word: str, row: Mapping[str, str]) -> object:
+    """Return the word as a value of the type that a parameter has."""
+    default = row["default"]
+    try:
+        return value(word, kind_of(row["inferred_type_name"], default))
+    except ValueError as error:
+        raise ParameterError(f"parameter {name}: {error} (its default is {default})") from None
+
+
+def listed(name: str, words: str, ranges: bool) -> list[str]:
+    """Return the single words of `a,b,c`, in which `0:3` means 0,1,2 and brackets hold together."""
+    found: list[str] = []
+    for word in pieces(words):
+        ends = re.fullmatch(r"(-?\d+):(-?\d+)", word) if ranges else None
+        if ends is None:
+            found.append(word)
+        elif int(ends[1]) < int(ends[2]):
+            found += map(str, range(int(ends[1]), int(ends[2])))
+        else:
+            raise ParameterError(f"parameter {name}: {word} is empty, since the end is excluded")
+    if not all(found):
+        raise ParameterError(f"parameter {name}: a value is missing in {words or 'nothing'!r}")
+    return found
+
+
+def pieces(words: str) -> list[str]:
+    """Split at the commas that stand in no bracket."""
+    found, depth = [""], 0
+    for letter in words:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth <= 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [word.strip() for word in found]
+
+
+def kind_of(annotation: str, default: str) -> str:
+    """Return the type of a parameter: as annotated, else as its default shows."""
+    if annotation and annotation != "None":
+        return annotation
+    try:
+        found = ast.literal_eval(default)
+    except (ValueError, SyntaxError):
+        return "str"
+    return "str | None" if found is None else type(found).__name__
+
+
+def value(word: str, kind: str) -> object:
+    """Return the word as a value of a type such as `int`, `float | None` or `list[int]`."""
+    wanted = annotation(kind)
+    if fits(None, wanted) and word == "None":
+        return None
+    if fits("", wanted):
+        return word
+    if fits(True, wanted) and word.lower() in BOOLEANS:
+        return BOOLEANS[word.lower()]
+    try:
+        found = ast.literal_eval(word)
+    except (ValueError, SyntaxError):
+        found = word
+    if not fits(found, wanted):
+        raise ValueError(f"{word!r} is not of type {kind}")
+    return float(found) if kind == "float" else found
+
+
+def annotation(kind: str) -> ast.expr:
+    """Return the parsed annotation of a type."""
+    return ast.parse(kind.strip(), mode="eval").body
+
+
+def fits(found: object, wanted: ast.expr) -> bool:
+    """Say whether a value is of the type that an annotation asks for."""
+    match wanted:
+        case ast.BinOp(left=left, right=right):  # a | b
+            return fits(found, left) or fits(found, right)
+        case ast.Constant(value=None):
+            return found is None
+        case ast.Subscript(value=ast.Name(id="Optional"), slice=inner):
+            return found is None or fits(found, inner)
+        case ast.Subscript(value=whole, slice=inner):
+            parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            items = found if isinstance(found, list | tuple | set) else ()
+            known = [part for part in parts if ast.unparse(part) != "..."]
+            return fits(found, whole) and all(any(fits(x, p) for p in known) for x in items)
+        case ast.Name(id="float"):
+            return type(found) in (int, float)
+        case ast.Name(id=name):
+            return type(found).__name__ == name
+    return False

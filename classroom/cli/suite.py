@@ -1,0 +1,115 @@
+"""Everything that CI runs, part by part, with the time of each."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+from classroom.cli.environment import REPEATABLE, ready_python
+from classroom.cli.parser import Parser, fail, nearest
+from labkit.paths import checkout
+
+PYTEST = ("-m", "pytest", "-q")
+TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
+PARTS: dict[str, tuple[str, ...]] = {
+    "format": ("-m", "ruff", "format", "--check", "."),
+    "lint": ("-m", "ruff", "check", "."),
+    "types": ("-m", "mypy"),
+    "tests": (*PYTEST, "tests", "-m", "not browser and not bench", *TWO_AT_A_TIME),
+    "outputs": (*PYTEST, "--nbval", "notebooks", "--nbval-current-env", "--nbval-cell-timeout=600",
+                "--nbval-sanitize-with=tests/nbval.cfg", *TWO_AT_A_TIME),
+    "parameters": ("-m", "labkit", "course", "--profile", "smoke", "-p", "seed", "1",
+                   "--where-known", "corpus", "README.md", "--where-known", "mask_rate", "0.3",
+                   "--unsolved", "--output", "runs/test", "--jobs", "2"),
+    "browser": (*PYTEST, "tests", "-m", "browser"),
+}  # fmt: skip
+
+
+class Part(NamedTuple):
+    """What came of one part."""
+
+    name: str
+    seconds: float
+    code: int
+    last_line: str
+
+
+def test(parser: Parser, words: Sequence[str]) -> int:
+    """Run the parts, all of them whatever happens, and say what came of each."""
+    parser.add_argument("parts", nargs="*", help=f"which of: {', '.join(PARTS)} [all]")
+    parser.add_argument("--here", action="store_true", help="use this Python, not .venv (conda)")
+    args = parser.parse_args(words)
+    for name in args.parts:
+        if name not in PARTS:
+            fail(f"labkit test: there is no part {name}{nearest(name, list(PARTS))} "
+                 f"(the parts: {', '.join(PARTS)})")  # fmt: skip
+    if checkout() is None:
+        fail("labkit test: the tests belong to a checkout, and this is an installed package")
+    python = ready_python(args.here)
+    done = [run_part(name, [python, *PARTS[name]]) for name in args.parts or PARTS]
+    print("\n" + "\n".join(part.last_line for part in done if part.last_line))
+    for part in done:
+        print(f"{part.name:<12} {part.seconds:7.1f} s  {'FAILED' if part.code else 'ok'}")
+    failed = [part.name for part in done if part.code]
+    total = sum(part.seconds for part in done)
+    print(f"{'all':<12} {total:7.1f} s  {'FAILED: ' + ', '.join(failed) if failed else 'ok'}")
+    return 1 if failed else 0
+
+
+def run_part(name: str, command: Sequence[str]) -> Part:
+    """Run one part, showing what it prints, and keep the line that sums it up."""
+    print(f"\n--- {name}: {' '.join(command[1:])}", flush=True)
+    start = time.perf_counter()
+    settings = {**os.environ, **REPEATABLE, "PYTHONUNBUFFERED": "1"}
+    # What was trained before the tests must not answer for the code that is tested.
+    with tempfile.TemporaryDirectory(prefix="labkit-cache-") as empty:
+        return _run(name, command, {**settings, "LABKIT_CACHE": empty}, start)
+
+
+def _run(name: str, command: Sequence[str], settings: dict[str, str], start: float) -> Part:
+    last = ""
+    with subprocess.Popen(
+        command, cwd=checkout(), env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace",
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            last = line.strip() or last
+    return Part(name, time.perf_counter() - start, process.returncode, last)
+
+
+def bench(parser: Parser, words: Sequence[str]) -> int:
+    """Run benchmarks, one after another: each is a program of its own in tests/bench."""
+    parser.add_argument(
+        "names",
+        nargs="*",
+        help="which ones, such as awd_lstm [all]; after the "
+        "name of a single one, words for it: trainer quality --seconds 60",
+    )
+    root = checkout()
+    if root is None:
+        fail("labkit bench: benchmarks belong to a checkout, and this is an installed package")
+    scripts = {path.stem.removeprefix("bench_"): path
+               for path in sorted((root / "tests" / "bench").glob("bench_*.py"))}  # fmt: skip
+    names = list(takewhile(lambda word: word in scripts, words))
+    # What follows the name of one is for it.
+    count = 1 if len(names) == 1 else len(words)
+    args, more = parser.parse_args(words[:count]), words[count:]
+    for name in args.names:
+        if name not in scripts:
+            fail(f"labkit bench: there is no benchmark {name}{nearest(name, list(scripts))} "
+                 f"(the benchmarks: {', '.join(scripts) or 'none'})")  # fmt: skip
+    failed = []
+    for name in args.names or scripts:
+        print(f"\n--- {name}", flush=True)
+        if subprocess.call([sys.executable, str(scripts[name]), *more], cwd=root):
+            failed.append(name)
+    if failed:
+        fail(f"labkit bench: failed: {', '.join(failed)}", code=1)
+    return 0

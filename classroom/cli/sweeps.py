@@ -1,0 +1,182 @@
+"""`labkit sweep`: one notebook at every point of a grid, on this machine or on a Dask cluster."""
+
+import contextlib
+import importlib.util
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from classroom.cli.notebooks import PROFILES, TIMEOUT, find
+from classroom.cli.parameters import ParameterError, checked_grid
+from classroom.cli.parser import Parser, fail, nearest
+from classroom.running import Point, Row, cores
+from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
+
+NO_DASK = (
+    "labkit sweep: --cluster needs Dask, which the extra `cluster` brings: in a checkout "
+    "`pip install -c constraints.txt -e '.[cluster]'`, else `pip install 'labkit[cluster]'`"
+)
+
+
+def command(parser: Parser, words: Sequence[str]) -> int:
+    """Check every name and type, run what is not finished, and sum up."""
+    add = parser.add_argument
+    add("notebook", help="a path, or the beginning of a name, such as 00")
+    add("-p", "--parameter", action="append", default=[], metavar="NAME=VALUES",
+        help="values of a parameter: 0.1,0.2 is a list, 0:5 is 0,1,2,3,4 (the end is excluded); "
+        "each value of one is combined with each of the others")  # fmt: skip
+    add("--profile", choices=PROFILES, help="how large: a parameter by itself")
+    add("--workers", type=int, help="runs at the same time, which share the cores evenly "
+        "[as many as there are cores; with the profile gpu 1]")  # fmt: skip
+    add("--cluster", help="tcp://HOST:PORT of a Dask scheduler, or local to start one here")
+    add("--out", type=Path, help="folder of the results [runs/sweep-NAME]")
+    add("--plot", nargs=2, metavar=("X", "Y"), help="draw the recorded Y over the parameter X")
+    add("--timeout", type=int, help="seconds that one cell may take")
+    args = parser.parse_args(words)
+    notebook = find(args.notebook)
+    grid = grid_or_fail(notebook, args)
+    check_options(args, grid)
+    out = args.out or Path("runs", f"sweep-{notebook.stem}")
+    profiles = [str(profile) for profile in grid.get("profile", ["laptop"])]
+    timeout = args.timeout or max(TIMEOUT[profile] for profile in profiles)
+    count = math.prod(len(values) for values in grid.values())
+    workers = min(args.workers or (1 if "gpu" in profiles else cores()), count)
+    try:
+        with executor_of(args.cluster, workers) as (executor, side_by_side):
+            every = points(notebook, grid, timeout, side_by_side)
+            run_all(every, out, executor)
+    except OSError as error:
+        fail(f"labkit sweep: {error}", code=1)
+    return summary(every, out, args.plot)
+
+
+def grid_or_fail(notebook: Path, args: Any) -> dict[str, list[object]]:
+    """Return the values of each parameter, with their types, or leave with one line."""
+    given: dict[str, str] = {}
+    for text in [*args.parameter, *([f"profile={args.profile}"] if args.profile else [])]:
+        name, equals, values = text.partition("=")
+        if not equals:
+            fail(f"labkit sweep: -p {text} has no values: write -p {text}=1,2,3 or -p {text}=0:5")
+        if name in given:
+            fail(f"labkit sweep: {name} is given twice: write all its values in one list")
+        given[name] = values
+    try:
+        grid = checked_grid(notebook, given)
+    except ParameterError as error:
+        fail(f"labkit sweep: {notebook.name}: {error}")
+    for profile in map(str, grid.get("profile", ())):
+        if profile not in PROFILES:
+            fail(f"labkit sweep: there is no profile {profile}{nearest(profile, PROFILES)}; "
+                 f"the profiles: {', '.join(PROFILES)}")  # fmt: skip
+    return grid
+
+
+def check_options(args: Any, grid: Mapping[str, object]) -> None:
+    """Leave with one line if an option cannot be meant, before anything runs."""
+    if args.plot and args.plot[0] not in grid:
+        near = nearest(args.plot[0], list(grid))
+        fail(f"labkit sweep: --plot: {args.plot[0]} is not given with -p{near} "
+             f"(given: {', '.join(grid) or 'none'})")  # fmt: skip
+    for name in ("workers", "timeout"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            fail(f"labkit sweep: --{name} {getattr(args, name)}: give 1 or more")
+    if args.cluster is None:
+        return
+    if args.cluster != "local" and "://" not in args.cluster:
+        fail(f"labkit sweep: --cluster {args.cluster}: give tcp://HOST:PORT of a scheduler, or "
+             f"local{nearest(args.cluster, ['local'])}")  # fmt: skip
+    if args.workers and args.cluster != "local":
+        fail("labkit sweep: --workers is for this machine: a cluster has the workers that were "
+             "started with `dask worker`")  # fmt: skip
+    if importlib.util.find_spec("distributed") is None:
+        fail(NO_DASK)
+
+
+@contextlib.contextmanager
+def executor_of(cluster: str | None, workers: int) -> Iterator[tuple[Executor, int]]:
+    """Give an executor, and how many runs at most share the cores of one machine."""
+    if cluster is None:
+        with ThreadPoolExecutor(workers) as threads:
+            yield threads, workers
+        return
+    from distributed import Client, LocalCluster
+
+    with contextlib.ExitStack() as stack:
+        where: Any = cluster
+        if cluster == "local":
+            where = stack.enter_context(
+                LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    host="127.0.0.1",
+                    dashboard_address=None,
+                )
+            )
+        try:
+            client = stack.enter_context(Client(where, timeout=20))
+        except (OSError, ValueError) as error:
+            fail(f"labkit sweep: there is no scheduler at {cluster}: {error}", code=1)
+        slots = Counter[str]()
+        for worker in client.scheduler_info(n_workers=-1)["workers"].values():
+            slots[worker["host"]] += worker["nthreads"]
+        if not slots:
+            print(f"no workers yet: the runs wait for `dask worker {cluster}`", flush=True)
+        yield client.get_executor(pure=False), max(slots.values(), default=1)
+
+
+def run_all(every: Sequence[Point], out: Path, executor: Executor) -> None:
+    """Run what is not finished, with a line for each run and a bar of progress."""
+    from tqdm import tqdm
+
+    before = len(finished(every, out))
+    print(f"{len(every)} runs, {before} of them finished before: {out}", flush=True)
+    try:
+        with (
+            contextlib.closing(sweep(every, out, executor)) as rows,
+            tqdm(total=len(every), initial=before, unit="run", disable=None) as bar,
+        ):
+            for row in rows:
+                bar.update()
+                bar.write(told(row), file=sys.stdout)
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        fail(f"labkit sweep: stopped with {len(finished(every, out))} of {len(every)} runs "
+             f"finished, which are kept in {out}: the same command goes on", code=130)  # fmt: skip
+
+
+def told(row: Row) -> str:
+    """Return the line about one run."""
+    given = " ".join(f"{name}={value}" for name, value in row.parameters.items())
+    return f"{row.run} {given}: {f'FAILED: {row.error}' if row.error else f'{row.seconds:.1f} s'}"
+
+
+def summary(every: Sequence[Point], out: Path, axes: Sequence[str] | None) -> int:
+    """Print the table, list what failed, draw the plot, and return the exit code."""
+    rows = [Row.of((out / point.name / "row.json").read_text("utf-8")) for point in every]
+    failed = [row for row in rows if row.status != "finished"]
+    print(f"\n{table(rows)}\n\n{out / RESULTS}")
+    if failed:
+        print(f"\n{len(failed)} of {len(rows)} runs failed; the same command tries them again:")
+        for row in failed:
+            print(f"  {told(row)} ({out / row.run / 'run.ipynb'})")
+    if axes:
+        draw(rows, out, *axes)
+    return 1 if failed else 0
+
+
+def draw(rows: Sequence[Row], out: Path, x: str, y: str) -> None:
+    """Write the figure of a recorded number over a parameter."""
+    names = sorted({name for row in rows for name in row.results})
+    if y not in names:
+        fail(f"labkit sweep: --plot: no run recorded {y}{nearest(y, names)} "
+             f"(recorded: {', '.join(names) or 'nothing'})", code=1)  # fmt: skip
+    picture = out / f"{y}-by-{x}.png"
+    try:
+        plot(rows, x=x, y=y).savefig(picture, dpi=150)
+    except ValueError as error:
+        fail(f"labkit sweep: --plot: {error}", code=1)
+    print(picture)

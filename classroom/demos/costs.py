@@ -1,0 +1,55 @@
+"""Can you compete?  The bill of training a model, to play with."""
+
+from functools import lru_cache
+
+from classroom.demos.base import Demo, choice, slider, whole_slider
+from classroom.demos.drawing import View, heading, note, page, table
+from labkit.costs import bills
+from labkit.costs import tables as cost_tables
+
+
+@lru_cache(maxsize=64)
+def _bill(model: str, device: str, count: int, mfu: float, tokens: float | None) -> bills.Bill:
+    return bills.bill(model, bills.machine(device), count=count, mfu=mfu, tokens=tokens)
+
+
+def costs_view(
+    model: str, device: str, count: int = 1, mfu: float = 0.4, tokens: float | None = None
+) -> View:
+    """What it takes to train a published model, or that of a .json file, on so many devices."""
+    bill = _bill(model, device, count, mfu, tokens)
+    rows = [
+        ["parameters", f"{bill.parameters:,}"],
+        ["of these used for each token", f"{bill.active_parameters:,}"],
+        ["tokens", f"{bill.tokens:.4g}"],
+        ["operations, 6 N D", f"{bill.rule_flop:.4g}"],
+        ["with attention", "–" if bill.formula_flop is None else f"{bill.formula_flop:.4g}"],
+        ["petaflop/s-days", f"{bill.petaflop_days:,.4g}"],
+        ["weights, gradients and optimizer", f"{bill.state_bytes / 1e9:,.4g} GB"],
+        ["days", f"{bill.days:,.4g}"],
+        ["rent", f"{bill.rent_dollars:,.0f} dollars"],
+        ["energy", f"{bill.energy_kwh:,.0f} kWh"],
+        ["CO2", f"{bill.co2_kg:,.0f} kg"],
+    ]
+    return page(
+        "costs",
+        heading(f"{bill.model} on {bill.devices:,} × {bill.device} at {bill.mfu:.0%} of the peak"),
+        table(["what", "how much"], rows, name="bill"),
+        note(f"Price: {bill.price}.", "price"),
+    )
+
+
+def costs_demo(model: str = "GPT-3 175B", device: str = "a100") -> Demo:
+    """Choose a model and devices, and see days, dollars and kilowatt-hours."""
+    devices = [row["name"] for row in cost_tables.read("hardware")]
+
+    def draw(model: str, device: str, devices: int, mfu: float) -> View:
+        return costs_view(model, device, 2**devices, round(mfu, 2))
+
+    controls = {
+        "model": choice("model", bills.ready(), bills.model(model).name),
+        "device": choice("device", devices, bills.machine(device).name),
+        "devices": whole_slider("devices: 2 to the", 10, 0, 15),
+        "mfu": slider("share of peak", 0.4, 0.05, 1.0, 0.05),
+    }
+    return Demo("costs", draw, controls)

@@ -1,0 +1,98 @@
+"""Static and dynamic masks, to look at: which words are asked for, epoch after epoch.
+
+BERT's data were masked once, before training, in ten copies; RoBERTa hides other words each time
+(Liu et al. 2019, section 4.1).  Read `masks_view`, the pure function.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from classroom.demos.base import Demo, slider, text_box, whole_slider
+from classroom.demos.drawing import View, beside, heading, note, page, problem, table
+from classroom.demos.reading import labels, read
+from classroom.demos.squares import grid
+from labkit.chance import Chance
+from labkit.masking import ordinary
+from labkit.objectives import MaskedToken
+from labkit.text.tokenizers import Tokenizer
+
+LONGEST = 40
+
+
+def asked_by_epoch(
+    text: str, epochs: int, rate: float, copies: int, tokenizer: Tokenizer
+) -> Tensor | None:
+    """True [epochs, T] where a word is asked; with 0 copies each epoch draws anew."""
+    batch = read(text, tokenizer, LONGEST)
+    words = None if batch is None else ordinary(batch.tokens, batch.real, tokenizer.vocabulary)
+    if batch is None or words is None or not bool(words.any()):
+        return None
+    objective = MaskedToken(vocabulary=tokenizer.vocabulary, rate=rate, static=copies > 0)
+    rows = []
+    for epoch in range(epochs):
+        # The copies are examples of their own, which come back in turn.
+        copy = torch.tensor([epoch % copies if copies else 0])
+        given = replace(batch, examples=copy)
+        [asked] = objective.ask(given, Chance(0, epoch, batch.rows)).asked.values()
+        row = torch.zeros(batch.tokens.shape[1], dtype=torch.bool)
+        row[asked.places_N] = True
+        rows.append(row)
+    return torch.stack(rows)
+
+
+def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Tokenizer) -> View:
+    """Both ways side by side, and how many of the words have been asked for at least once."""
+    static = asked_by_epoch(text, epochs, rate, copies, tokenizer)
+    dynamic = asked_by_epoch(text, epochs, rate, 0, tokenizer)
+    if static is None or dynamic is None:
+        return page("masks", problem("There is nothing to hide: write some words."))
+    batch = read(text, tokenizer, LONGEST)
+    assert batch is not None
+    names = labels(tokenizer, batch.tokens[0].tolist())
+    words = int(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).sum())
+    down = [f"epoch {n + 1}" for n in range(epochs)]
+    filled = "a filled square says that the word is asked for in this epoch"
+    copied = f"Static, {copies} {'copy' if copies == 1 else 'copies'}"
+    pieces = [
+        beside(
+            grid(static, names, title=copied, down=down, filled=filled),
+            grid(dynamic, names, title="Dynamic", down=down, filled=filled),
+        ),
+        heading(f"After {epochs} epochs"),
+        table(
+            ["masks", "words asked at least once", "different masks", "expected share"],
+            [
+                told("static", static, words, 1 - (1 - rate) ** min(copies, epochs)),
+                told("dynamic", dynamic, words, 1 - (1 - rate) ** epochs),
+            ],
+            name="asked",
+        ),
+        note("Expected share: 1 − (1 − rate) to the number of different draws.", "formula"),
+    ]
+    if len(tokenizer.encode(text.encode("utf-8", "replace").decode())) > len(names):
+        pieces.insert(0, note(f"The first {len(names)} tokens.", "cut"))
+    return page("masks", *pieces)
+
+
+def told(name: str, asked: Tensor, words: int, share: float) -> list[str]:
+    """One way in numbers."""
+    seen = int(asked.any(dim=0).sum())
+    return [name, f"{seen} of {words}", str(len(asked.unique(dim=0))), f"{share:.3f}"]
+
+
+def masks_demo(text: str, tokenizer: Tokenizer | None = None, *, rate: float = 0.15) -> Demo:
+    """Slide through epochs and copies; the two pictures differ in nothing but the chance."""
+    tokenizer = Tokenizer.words([text]) if tokenizer is None else tokenizer
+
+    def draw(text: str, epochs: int, rate: float, copies: int) -> View:
+        return masks_view(text, epochs, rate, copies, tokenizer)
+
+    controls = {
+        "text": text_box("text", text),
+        "epochs": whole_slider("epochs", 10, 1, 40),
+        "rate": slider("share asked", rate, 0.0, 1.0, 0.05),
+        "copies": whole_slider("static copies", 1, 1, 10),
+    }
+    return Demo("masks", draw, controls)

@@ -1,0 +1,193 @@
+"""Permutation orders, to play with: who may look at whom when words are predicted in any order.
+
+XLNet, Yang et al. 2019, section 2.3.  Read `orders_view`, the pure function.
+"""
+
+import re
+from typing import Any
+
+import ipywidgets as widgets
+import torch
+
+from classroom.demos.base import WIDE, Demo, text_box
+from classroom.demos.drawing import (
+    Chip,
+    View,
+    beside,
+    chips,
+    clean,
+    heading,
+    note,
+    page,
+    problem,
+    short,
+    table,
+)
+from classroom.demos.reading import words_in
+from classroom.demos.squares import grid
+from labkit.masking import before, up_to
+
+LONGEST = 40
+
+
+def order_of(order: str, count: int) -> list[int]:
+    """The places 1 … count in the order that was written; the natural one if nothing was."""
+    given = re.split(r"[\s,;→>]+", order.strip())
+    places = []
+    for part in given if order.strip() else map(str, range(1, count + 1)):
+        # A digit of another script is no digit here: what is typed is shown again as it stands.
+        if not re.fullmatch(r"[0-9]{1,6}", part):
+            raise ValueError(
+                f"“{part[:40]}” in the order is no place: give numbers from 1 to {count}"
+            )
+        places.append(int(part))
+    missing = sorted(set(range(1, count + 1)) - set(places))
+    wrong = sorted(set(places) - set(range(1, count + 1)))
+    twice = sorted({place for place in places if places.count(place) > 1})
+    for said, which in (("misses", missing), ("has no word for", wrong), ("has twice", twice)):
+        if which:
+            raise ValueError(
+                f"the order {said} {', '.join(map(str, which[:10]))}: name each of the places "
+                f"1 to {count} once"
+            )
+    return places
+
+
+def orders_view(text: str, order: str) -> View:
+    """Both masks of an order of the words of a text, and what each prediction is given."""
+    every = words_in(text)
+    words = every[:LONGEST]
+    if not words:
+        return page("orders", problem("There is nothing to order: write some words."))
+    try:
+        places = order_of(order, len(words))
+    except ValueError as error:
+        return page("orders", problem(str(error)))
+    rank_1T = torch.empty(1, len(words), dtype=torch.long)
+    rank_1T[0, torch.tensor(places) - 1] = torch.arange(len(words))
+    content, query = up_to(rank_1T)[0, 0], before(rank_1T)[0, 0]
+    rank = rank_1T[0].tolist()
+    names = [f"{place + 1} {word}" for place, word in enumerate(words)]
+    pieces = [
+        heading("The text; below each word, when it is predicted"),
+        chips([Chip(word, "plain", f"{rank[i] + 1}.") for i, word in enumerate(words)]),
+        heading("What each prediction is given"),
+        table(["step", "predicts", "given"], given(places, words, query), name="given"),
+        beside(
+            grid(content, names, title="Content stream (its own word too)"),
+            grid(query, names, title="Query stream (its place, not its word)"),
+        ),
+    ]
+    if len(every) > LONGEST:
+        pieces.insert(0, note(f"The first {LONGEST} of {len(every)} words.", "cut"))
+    return page("orders", *pieces)
+
+
+def given(places: list[int], words: list[str], query: torch.Tensor) -> list[list[str]]:
+    """For each step of the order its word, and the words that its query may look at."""
+    rows = []
+    for step, place in enumerate(places):
+        seen = query[place - 1].nonzero()[:, 0].tolist()
+        said = " ".join(words[i] for i in seen) or "nothing"
+        rows.append([str(step + 1), f"{place} {words[place - 1]}", said])
+    return rows
+
+
+def drawn(count: int, draw: int) -> str:
+    """A random order of so many places, the same for the same draw."""
+    random = torch.Generator().manual_seed(draw)
+    return " ".join(str(place + 1) for place in torch.randperm(count, generator=random).tolist())
+
+
+class OrdersDemo(Demo):
+    """The order as a text, as words to drag, and with buttons that a keyboard reaches as well."""
+
+    def __init__(self, text: str, order: str) -> None:
+        self.draws = 0
+        controls = {"text": text_box("text", text), "order": text_box("order", order, rows=1)}
+        buttons = {
+            "left to right": lambda: self.change(order=""),
+            "turn round": lambda: self.change(order=spelled(self.places[::-1])),
+            "draw an order": self.draw_one,
+            "earlier": lambda: self.move(-1),
+            "later": lambda: self.move(1),
+        }
+        self.dragged = widgets.TagsInput(allow_duplicates=False, layout={"width": "98%"})
+        self.dragged.add_class("labkit-drag")
+        self.chosen = widgets.Dropdown(description="word to move", style=WIDE, tooltip="word")
+        self.chosen.add_class("labkit-chosen")
+        super().__init__("orders", orders_view, controls, buttons)
+        bar = self.children[0]
+        moved = [self.chosen, self.buttons["earlier"], self.buttons["later"]]
+        others = [child for child in bar.children if child not in moved]
+        hint = widgets.HTML(
+            "the order: drag a word, or move one with the buttons", layout={"width": "98%"}
+        )
+        rows = [*others, hint, self.dragged, *moved]
+        bar.children = rows
+        self.dragged.observe(self._dragged, names="value")
+
+    @property
+    def names(self) -> list[str]:
+        """The words with their places, which tell equal words apart."""
+        words = words_in(self.values["text"])[:LONGEST]
+        return [f"{n + 1} {short(clean(word))}" for n, word in enumerate(words)]
+
+    @property
+    def places(self) -> list[int]:
+        """The order that is written; the natural one where what is written is none."""
+        count = len(self.names)
+        try:
+            return order_of(self.values["order"], count)
+        except ValueError:
+            return list(range(1, count + 1))
+
+    def refresh(self) -> None:
+        """Draw, and let the words to drag stand as the order says."""
+        super().refresh()
+        names, places = self.names, self.places
+        quiet, self._quiet = self._quiet, True
+        try:
+            self.dragged.allowed_tags = names
+            self.dragged.value = [names[place - 1] for place in places]
+            if list(self.chosen.options) != names:
+                # In one message: a list without its choice would be shown as empty.
+                with self.chosen.hold_sync():
+                    self.chosen.options = names
+                    self.chosen.index = 0 if names else None
+        finally:
+            self._quiet = quiet
+
+    def _dragged(self, change: Any) -> None:
+        if self._quiet:
+            return
+        names = self.names
+        places = [names.index(name) + 1 for name in self.dragged.value if name in names]
+        # A word that was taken out by its cross comes last: an order names each word.
+        places += [place for place in self.places if place not in places]
+        self.change(order=spelled(places))
+
+    def move(self, steps: int) -> None:
+        """Predict the chosen word earlier or later."""
+        places = self.places
+        if not places:
+            return
+        at = places.index(self.names.index(self.chosen.value) + 1)
+        to = min(max(at + steps, 0), len(places) - 1)
+        places.insert(to, places.pop(at))
+        self.change(order=spelled(places))
+
+    def draw_one(self) -> None:
+        """A random order, another one each time."""
+        self.draws += 1
+        self.change(order=drawn(len(self.names), self.draws))
+
+
+def spelled(places: list[int]) -> str:
+    """An order as somebody would write it."""
+    return " ".join(map(str, places))
+
+
+def orders_demo(text: str = "New York is a city", order: str = "") -> OrdersDemo:
+    """Write an order, drag one, draw one, turn it round: both masks follow."""
+    return OrdersDemo(text, order)

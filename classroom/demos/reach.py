@@ -1,0 +1,82 @@
+"""Memory and reach, to look at: how far back a position can hear, layer by layer.
+
+Transformer-XL, Dai et al. 2019, section 3.2 and figure 2: each layer looks `memory` positions
+beyond its segment, at states that have themselves looked back.  Read `reach_view`.
+"""
+
+import torch
+from torch import Tensor
+
+from classroom.demos.base import Demo, whole_slider
+from classroom.demos.drawing import View, heading, note, page, table
+from classroom.demos.squares import grid
+
+
+def looks(segment: int, memory: int, length: int) -> Tensor:
+    """True [T, T] where, within one layer, a position of a long text looks at another one."""
+    place = torch.arange(length)
+    begins = place // segment * segment
+    back = (begins - memory).clamp(min=0)
+    return (place <= place[:, None]) & (place >= back[:, None])
+
+
+def heard(segment: int, memory: int, layers: int, place: int) -> Tensor:
+    """True [layers + 1, T]: what the top state of a place depends on, the top first.
+
+    The last row are the words: the furthest one on the left is the reach.
+    """
+    length = (place // segment + 1) * segment
+    mask = looks(segment, memory, length)
+    row = torch.zeros(length, dtype=torch.bool)
+    row[place] = True
+    rows = [row]
+    for _ in range(layers):
+        # A state is made of all that its layer looks at.
+        row = mask[row].any(dim=0)
+        rows.append(row)
+    return torch.stack(rows)
+
+
+def reach_view(segment: int, memory: int, layers: int, segments: int, place: int) -> View:
+    """What the last segment's position `place` (from 1) can hear, with memory and without."""
+    if not 1 <= place <= segment:
+        raise ValueError(f"place {place}: a segment has the places 1 to {segment}")
+    at = (segments - 1) * segment + place - 1
+    found = heard(segment, memory, layers, at)
+    alone = heard(segment, 0, layers, at)
+    names = [f"{n // segment + 1}.{n % segment + 1}" for n in range(found.shape[1])]
+    down = [f"layer {n}" if n else "words" for n in range(layers, -1, -1)]
+    filled = f"a filled square says that layer {layers} at {names[at]} depends on it"
+    reach = at - int(found[-1].nonzero()[0])
+    rows = [
+        ["with memory", str(int(found[-1].sum())), str(reach)],
+        ["without", str(int(alone[-1].sum())), str(at - int(alone[-1].nonzero()[0]))],
+    ]
+    return page(
+        "memory-reach",
+        heading("Segment.position across, layers down to the words"),
+        grid(found, names, title=f"A memory of {memory}", down=down, filled=filled),
+        grid(alone, names, title="No memory", down=down, filled=filled),
+        table(["", "words that count", "furthest back"], rows, name="reach"),
+        note(
+            f"Each layer reaches {memory} further back than its segment; states stay as they were "
+            f"computed, so {layers} layers reach at most {layers} such steps.",
+            "rule",
+        ),
+    )
+
+
+def reach_demo(segment: int = 4, memory: int = 4, layers: int = 3) -> Demo:
+    """Slide the sizes of a Transformer-XL and see how far it can look back."""
+
+    def draw(segment: int, memory: int, layers: int, segments: int, place: int) -> View:
+        return reach_view(segment, memory, layers, segments, min(place, segment))
+
+    controls = {
+        "segment": whole_slider("segment", segment, 1, 8),
+        "memory": whole_slider("memory", memory, 0, 16),
+        "layers": whole_slider("layers", layers, 1, 6),
+        "segments": whole_slider("segments", 5, 1, 6),
+        "place": whole_slider("place in the last", segment, 1, 8),
+    }
+    return Demo("memory-reach", draw, controls)

@@ -1,0 +1,126 @@
+"""From what somebody typed to a batch, and from tokens back to what a person reads."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from labkit.chance import Chance
+from labkit.corpus import Batch, Examples, from_documents, tokenize
+from labkit.masking import ordinary
+from labkit.text.tokenizers import WORD, Tokenizer
+from labkit.world import World
+
+LONGEST = 512
+"""Tokens of a text that a demo reads; of a longer one it reads the beginning."""
+
+
+def written(text: str) -> str:
+    """The text without halves of characters, which no tokenizer reads."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def read(text: str, tokenizer: Tokenizer, longest: int = LONGEST) -> Batch | None:
+    """The text as a batch of one row, framed where the vocabulary can; None if nothing is there."""
+    documents = from_documents([written(text)])
+    if not tokenizer.encode(written(text)):
+        return None
+    tokens = tokenize(documents, tokenizer, end=False)
+    vocabulary = tokenizer.vocabulary
+    framed = vocabulary.cls is not None and vocabulary.sep is not None
+    rows = Examples(tokens, batch=1, length=max(longest, 5), bucketed=False, framed=framed)
+    first = torch.zeros(1, dtype=torch.long)
+    return rows.rows_of(first, Chance(0, 0, first))
+
+
+def longest_for(model: Any, most: int = LONGEST) -> int:
+    """How many tokens of a text a model has positions for."""
+    context = getattr(getattr(model, "backbone", None), "config", None)
+    return min(most, getattr(context, "context", most))
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Within this the model drops nothing out; afterwards it is as it was."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@lru_cache(maxsize=1 << 16)
+def label(tokenizer: Tokenizer, token: int) -> str:
+    """A token as a person reads it; a space that belongs to it is shown."""
+    spelled = tokenizer.decode([token], special=True)
+    # Bytes that are no character on their own are left as the vocabulary spells them.
+    if not spelled.strip() or "\ufffd" in spelled:
+        spelled = tokenizer.pieces([token])[0]
+    return spelled.replace(" ", "␣").replace("\n", "⏎")
+
+
+def labels(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[str]:
+    """Several tokens as a person reads them."""
+    return [label(tokenizer, token) for token in tokens]
+
+
+# ---- the words of the language -----------------------------------------------------------------
+
+
+def words_in(text: str) -> list[str]:
+    """The words and signs of a text, as the language counts them."""
+    return re.findall(WORD, text)
+
+
+class Words(NamedTuple):
+    """The words of a batch's row, and which of them each position belongs to (-1: to none)."""
+
+    words: list[str]
+    of_place: list[int]
+
+
+def words_of(batch: Batch, tokenizer: Tokenizer) -> Words:
+    """Put the pieces of each word together; of the special tokens, only an unknown word is one."""
+    assert batch.words is not None
+    tokens, numbers = batch.tokens[0].tolist(), batch.words[0].tolist()
+    known = ordinary(batch.tokens, batch.real, tokenizer.vocabulary)[0].tolist()
+    unknown = tokenizer.vocabulary.unk
+    is_word = [ok or token == unknown for ok, token in zip(known, tokens, strict=True)]
+    groups: dict[int, list[int]] = {}
+    for token, number, counts in zip(tokens, numbers, is_word, strict=True):
+        if counts:
+            groups.setdefault(number, []).append(token)
+    order = {number: place for place, number in enumerate(groups)}
+    of_place = [order[n] if counts else -1 for n, counts in zip(numbers, is_word, strict=True)]
+    spelled = [tokenizer.decode(group, special=True).strip() for group in groups.values()]
+    return Words(spelled, of_place)
+
+
+def law(
+    world: World, words: Sequence[str], place: int, hidden: Sequence[int], start: str
+) -> np.ndarray | None:
+    """The exact law of one of the hidden words, or None where the language has no such text."""
+    try:
+        return world.conditional(list(words), list(hidden), start=start)[list(hidden).index(place)]
+    except ValueError:
+        return None
+
+
+def next_law(world: World, words: Sequence[str], start: str) -> np.ndarray | None:
+    """The exact law of the next word, or None where the language cannot have begun so."""
+    try:
+        return world.next_word(list(words), start=start)
+    except ValueError:
+        return None
+
+
+def best(probabilities: Sequence[float] | np.ndarray, names: Sequence[str], count: int = 3) -> str:
+    """The likeliest names with their probabilities, in a line."""
+    order = np.argsort(-np.asarray(probabilities), kind="stable")[:count]
+    return ", ".join(f"{names[i]} {probabilities[i]:.3f}" for i in order)

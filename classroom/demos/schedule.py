@@ -1,0 +1,109 @@
+"""The rate and the layers, to look at: how fast each layer learns at each step, and which sleep.
+
+ULMFiT, Howard and Ruder 2018: section 3.2 (slanted triangle, a rate for each layer), section 3.3
+(gradual unfreezing).  The course's own schedules and `transfer` decide.  Read `schedule_view`.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+from torch import nn
+
+from classroom.demos.base import Demo, choice, slider, whole_slider
+from classroom.demos.drawing import BAR, Share, View, heading, note, page, table
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.plan import SCHEDULES
+from labkit.transfer import classifier, discriminative, layer_groups, thaw_from_top
+
+WIDTH, HEIGHT, MARGIN, DRAWN = 560, 150, 46, 280
+
+
+@lru_cache(maxsize=16)
+def stack(layers: int) -> nn.Module:
+    """A classifier with so many layers, as small as can be: only its groups are asked for."""
+    return classifier(GPT(GPTConfig(2, width=2, layers=layers, heads=1, context=2)), 2)
+
+
+def learning(model: Any, step: int, every: int) -> list[bool]:
+    """Whether each layer learns at a step, the embeddings first; thawed from the top."""
+    groups = layer_groups(model)
+    thaw_from_top(model, min(len(groups), 1 + step // every) if every else len(groups))
+    found = [all(parameter.requires_grad for parameter in group) for group in groups]
+    thaw_from_top(model, len(groups))
+    return found
+
+
+def schedule_view(
+    step: int, steps: int, schedule: str, layers: int, factor: float, every: int
+) -> View:
+    """The rate at a step, for each layer; `every` so many steps one more wakes (0: all do)."""
+    if schedule not in SCHEDULES:
+        raise ValueError(f"the schedule is {schedule!r}: choose one of {', '.join(SCHEDULES)}")
+    if not 0 <= step < steps:
+        raise ValueError(f"step {step}: there are the steps 0 to {steps - 1}")
+    model = stack(layers)
+    share = SCHEDULES[schedule](step, steps, None)
+    slower = [times for _, times in discriminative(model, factor)]
+    awake = learning(model, step, every)
+    names = ["embeddings", *(f"layer {n + 1}" for n in range(layers)), "head"]
+    rows: list[list[str | Share]] = [
+        [
+            name,
+            "learns" if learns else "frozen",
+            f"{times:.4f}",
+            Share(share * times if learns else 0.0),
+        ]
+        for name, learns, times in zip(names, awake, slower, strict=True)
+    ]
+    return page(
+        "schedule",
+        heading(f"{schedule.replace('_', ' ')}: the share of the rate, step by step"),
+        curve(schedule, steps, step, share),
+        heading(f"Step {step}: {sum(awake)} of {len(awake)} layers learn"),
+        table(["layer", "", "rate of this layer", "rate now"], rows[::-1], name="layers"),
+        note(f"Rate now = share of the schedule × 1/{factor:g} to the layers above.", "formula"),
+    )
+
+
+def curve(schedule: str, steps: int, step: int, share: float) -> View:
+    """The schedule as a line, with a mark at the step."""
+    some = sorted({*range(0, steps, max(1, steps // DRAWN)), steps - 1})
+
+    def at(n: int, value: float) -> str:
+        x = MARGIN + n / max(steps - 1, 1) * (WIDTH - MARGIN - 12)
+        return f"{x:.1f} {HEIGHT - 24 - value * (HEIGHT - 40):.1f}"
+
+    line = "L".join(at(n, SCHEDULES[schedule](n, steps, None)) for n in some)
+    x, y = at(step, share).split()
+    said = f"At step {step} of {steps} the share of the rate is {share:.4f}."
+    html = (
+        f'<svg data-curve="{schedule}" role="img" aria-label="{said}" width="{WIDTH}" '
+        f'height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+        f'font-size="12" fill="currentColor">'
+        f'<path d="M{line}" stroke="{BAR}" stroke-width="2" fill="none"/>'
+        f'<path d="M{x} {y}V{HEIGHT - 24}" stroke="currentColor" stroke-dasharray="4 3"/>'
+        f'<circle cx="{x}" cy="{y}" r="5"/>'
+        f'<text x="{MARGIN - 6}" y="20" text-anchor="end">1</text>'
+        f'<text x="{MARGIN - 6}" y="{HEIGHT - 20}" text-anchor="end">0</text>'
+        f'<text x="{WIDTH - 12}" y="{HEIGHT - 6}" text-anchor="end">step {steps - 1}</text>'
+        f"</svg><div>{said}</div>"
+    )
+    return View(html, said)
+
+
+def schedule_demo(
+    steps: int = 400, layers: int = 3, schedule: str = "slanted_triangle", *, every: int = 60
+) -> Demo:
+    """Slide through the steps of a fine-tuning and see which layers learn, and how fast."""
+
+    def draw(step: int, shape: str, layers: int, factor: float, every: int) -> View:
+        return schedule_view(step, steps, shape, layers, factor, every)
+
+    controls = {
+        "step": whole_slider("step", 0, 0, steps - 1),
+        "shape": choice("schedule", list(SCHEDULES), schedule),
+        "layers": whole_slider("layers", layers, 1, 12),
+        "factor": slider("factor", 2.6, 1.0, 5.0, 0.1),
+        "every": whole_slider("thaw one every", every, 0, steps),
+    }
+    return Demo("schedule", draw, controls)

@@ -1,0 +1,68 @@
+"""Word vectors, to play with: who is near whom, and a is to b as c is to what."""
+
+from typing import Any
+
+from torch import Tensor
+
+from classroom.demos.base import Demo, text_box
+from classroom.demos.drawing import Share, View, heading, page, problem, short, table
+from classroom.demos.reading import label
+from labkit.models.word_vectors import Near, analogy, neighbours
+from labkit.text.tokenizers import Tokenizer
+
+SHOWN = 8
+
+
+def vectors_view(word: str, question: str, vectors_VD: Tensor, tokenizer: Tokenizer) -> View:
+    """The neighbours of a word, and the answers to "a b c": a is to b as c is to …"""
+    asked = question.split()
+    pieces = [heading(f"Nearest to {short(word.strip()) or '…'}")]
+    number, special = token_of(word, tokenizer), tokenizer.vocabulary.special
+    if number is None:
+        pieces.append(problem(f"“{word[:40]}” is not one word of the vocabulary."))
+    else:
+        found = neighbours(vectors_VD, vectors_VD[number], SHOWN, leave_out=(number, *special))
+        pieces.append(near_table(found, tokenizer, "neighbours"))
+    numbers = [token_of(one, tokenizer) for one in asked]
+    known = [n for n in numbers if n is not None]
+    if len(asked) != 3 or len(known) != 3:
+        unknown = [w[:40] for w, n in zip(asked, numbers, strict=True) if n is None][:5]
+        said = f" Not in the vocabulary: {', '.join(unknown)}." if unknown else ""
+        pieces.append(problem(f"Ask with three words, such as: man king woman.{said}"))
+    else:
+        a, b, c = asked
+        pieces.append(heading(f"{a} is to {b} as {c} is to …"))
+        found = analogy(vectors_VD, known[0], known[1], known[2], SHOWN + len(special))
+        pieces.append(near_table(found, tokenizer, "analogy"))
+    return page("vectors", *pieces)
+
+
+def token_of(word: str, tokenizer: Tokenizer) -> int | None:
+    """The token of a word that is one token."""
+    tokens = tokenizer.encode(word.strip().encode("utf-8", "replace").decode())
+    special = tokenizer.vocabulary.special
+    return tokens[0] if len(tokens) == 1 and tokens[0] not in special else None
+
+
+def near_table(found: Near, tokenizer: Tokenizer, name: str) -> View:
+    """The nearest words with their cosines; special tokens are no words."""
+    rows: list[list[str | Share]] = [
+        [label(tokenizer, token), Share(cosine)]
+        for token, cosine in zip(found.words.tolist(), found.cosines.tolist(), strict=True)
+        if token not in tokenizer.vocabulary.special
+    ]
+    return table(["word", "cosine"], rows[:SHOWN], name=name)
+
+
+def vectors_demo(model: Any, tokenizer: Tokenizer, word: str, question: str = "") -> Demo:
+    """Ask a table of word vectors: a tensor [V, D], or a model that has one."""
+    vectors_VD = model if isinstance(model, Tensor) else model.backbone.token.weight.detach()
+
+    def draw(word: str, question: str) -> View:
+        return vectors_view(word, question, vectors_VD, tokenizer)
+
+    controls = {
+        "word": text_box("word", word, rows=1),
+        "question": text_box("a b c", question, rows=1),
+    }
+    return Demo("vectors", draw, controls)

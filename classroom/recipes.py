@@ -1,0 +1,332 @@
+"""What the notebooks train with: one text, one recipe, and models that are trained only once.
+
+The recipe is the best that was found for a minute on two cores at width 128
+(`python -m labkit bench trainer quality` compares it): one layer, Muon for the matrices of the
+blocks, and a rate three times as high as is usual, for all weights.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_model, save_model
+from torch import nn
+
+from classroom import cache
+from labkit.blocks import LanguageModel
+from labkit.corpus import Batch, Documents, Tokens, Windows, from_documents, from_files, tokenize
+from labkit.corpus.tokens import NUMBER
+from labkit.heads import MaskedWord, NextWord
+from labkit.keeping.files import fingerprint
+from labkit.models.bert import BERT, BERTConfig
+from labkit.models.elmo import ELMo, ELMoConfig
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.word_vectors import WordVectors, WordVectorsConfig
+from labkit.objectives import CBOW, BothDirections, MaskedToken, NextToken, Objective, SkipGram
+from labkit.optim import Group, named_groups
+from labkit.plan import Batches, Plan
+from labkit.text.tokenizers import Tokenizer
+from labkit.trainer import Trainer
+from labkit.world import END, LANGUAGES, World, load_world
+
+RECIPE: dict[str, Any] = {
+    "rate": 1.2e-2,
+    "schedule": "linear",
+    "optimizer": "muon",
+    "decay": 0.05,
+    "clip": 1.0,
+    "precision": "float32",
+    "device": "auto",
+}
+# In a minute, one layer comes nearer to the floor than two.
+LAYERS, WIDTH, LENGTH, BATCH = 1, 128, 128, 8
+# What has no say in how a model turns out.
+NOT_TRAINING = ("cli", "demos", "claims", "leaks", "figures.py", "ledger.py", "exercises.py",
+                "plots.py", "running.py", "sweeps.py")  # fmt: skip
+
+
+def plan(steps: int, **changes: Any) -> Plan:
+    """Return the recipe for so many steps, with changes."""
+    return Plan(**{**RECIPE, "steps": steps, "warmup": max(1, steps // 20), **changes})
+
+
+# ---- text
+
+
+@dataclass(frozen=True)
+class CourseText:
+    """A text to learn from, and whole documents that were held out of it.
+
+    Each document ends with the word `END`. `world` is the language that the text is from, None for
+    a text of the reader's own: then no floor is known.
+    """
+
+    tokenizer: Tokenizer
+    train: Tokens
+    held_out: Tokens
+    documents: list[list[str]]
+    world: World | None
+
+    @property
+    def vocabulary(self) -> int:
+        """How many different tokens there are."""
+        return len(self.tokenizer)
+
+    def windows(self, batch: int, length: int, *, seed: int = 0, **choices: Any) -> Windows:
+        """Batches to train on."""
+        return Windows(self.train, batch=batch, length=length, seed=seed, **choices)
+
+    def tests(self, length: int, *, batch: int = 32) -> list[Batch]:
+        """The first words of each held-out document, after a separator; its end is a word, too."""
+        separator = self.tokenizer.vocabulary.sep
+        assert separator is not None
+        rows = [
+            torch.tensor([separator, *self.numbers(words[:length])]) for words in self.documents
+        ]
+        tokens = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        real = torch.arange(tokens.shape[1]) < torch.tensor([[len(row)] for row in rows])
+        whole = Batch.of(tokens, real)
+        return [whole[start : start + batch] for start in range(0, len(rows), batch)]
+
+    def numbers(self, words: Sequence[str]) -> list[int]:
+        """The tokens of words, one each; the end of a document is the separator."""
+        known = self.tokenizer.vocabulary
+        assert known.sep is not None
+        assert known.unk is not None
+        numbers = (self.tokenizer.library.token_to_id(word) for word in words)
+        return [
+            known.sep if word == END else known.unk if number is None else number
+            for word, number in zip(words, numbers, strict=True)
+        ]
+
+    def floor(self, objective: str, length: int, **choices: Any) -> float | None:
+        """The lowest loss on `tests(length)`, where the language is known."""
+        if self.world is None:
+            return None
+        documents = [words[:length] for words in self.documents]
+        return self.world.floor(objective, documents, **choices).mean
+
+
+def course_text(
+    corpus: str | Path = "world", *, words: int = 300_000, held_out: int = 20_000, seed: int = 0
+) -> CourseText:
+    """Sample a language of the course ("world", "second", "crawl", or the small "village" and
+    "journey"), or read a text file of yours.
+
+    Words are tokens: in a text of your own, the 8,000 most frequent ones.
+    """
+    if str(corpus) in LANGUAGES:
+        world = load_world(*([] if corpus == "world" else [str(corpus)]))
+        train = world.sample(words=words, seed=seed, split="train")
+        tests = world.sample(words=held_out, seed=seed, split="held_out")
+        tokenizer = Tokenizer.words([" ".join(world.vocabulary[1:])])
+        documents = [list(document.words) for document in tests]
+        return CourseText(
+            tokenizer, _tokens(train, tokenizer), _tokens(tests, tokenizer), documents, world
+        )
+    path = Path(corpus).expanduser()
+    if not path.is_file() and not any(sign in str(corpus) for sign in "*?["):
+        raise FileNotFoundError(
+            f"corpus is {str(corpus)!r}: give {', '.join(map(repr, LANGUAGES))}, or the path of a "
+            f"text file (there is none at {path.resolve()})"
+        )
+    read = from_files(path)
+    texts, tests_of_it = read.split(held_out=0.1)
+    tokenizer = Tokenizer.words(texts.texts, size=8_000)
+    spelled = [
+        [*tokenizer.pieces(tokenizer.encode(document.text)), END] for document in tests_of_it
+    ]
+    if not spelled:
+        raise ValueError(
+            f"{path} has too few documents to hold one out: end documents with blank lines"
+        )
+    return CourseText(
+        tokenizer, tokenize(texts, tokenizer), tokenize(tests_of_it, tokenizer), spelled, None
+    )
+
+
+def _tokens(documents: Iterable[Any], tokenizer: Tokenizer) -> Tokens:
+    texts: Documents = from_documents(documents)
+    return tokenize(texts, tokenizer)
+
+
+# ---- models
+
+
+class Curve(NamedTuple):
+    """How a run went: the loss of training, at some steps."""
+
+    steps: list[int]
+    losses: list[float]
+
+
+def trained(
+    model: nn.Module,
+    objective: Objective,
+    batches: Batches,
+    how: Plan,
+    *,
+    groups: Sequence[Group] | None = None,
+    points: int = 200,
+) -> Curve:
+    """Train a model in place, or give it the weights that the same run once ended with.
+
+    What is averaged as the plan says ends as the average. The model is left in `eval()` mode.
+    """
+    groups = None if groups is None else [(list(weights), rate) for weights, rate in groups]
+    # The text itself, and some of what is made of it, in case that takes code of the reader's own.
+    seen = [batches, *(batches.at(int(step)) for step in np.linspace(0, how.steps - 1, 8))]
+    learning = [name for name, weight in model.named_parameters() if weight.requires_grad]
+    versions = cache.versions(NOT_TRAINING)
+    key = fingerprint(
+        versions, model, objective, seen, how, named_groups(model, groups), learning, points
+    )
+
+    def make() -> Curve:
+        trainer = Trainer(model, objective, batches, how, groups=groups)
+        curve = _run(trainer, max(1, how.steps // points))
+        if how.average != "none" and trainer.average.count:
+            trainer.average.swap()
+        model.cpu()
+        return curve
+
+    def write(curve: Curve, path: Path) -> None:
+        save_model(model, str(path), metadata={"curve": json.dumps(curve)})
+
+    def read(path: Path) -> Curve:
+        load_model(model, path)
+        with safe_open(path, framework="pt") as file:
+            return Curve(*json.loads(file.metadata()["curve"]))
+
+    curve = cache.kept(key, ".safetensors", make, write, read)
+    model.eval()
+    return curve
+
+
+def _run(trainer: Trainer, every: int) -> Curve:
+    """Train to the end; each point of the curve is the mean since the one before it."""
+    curve, since = Curve([], []), []
+    for report in trainer.run():
+        since.append(report.loss.detach())
+        if report.step % every == 0 or report.step == report.steps:
+            curve.steps.append(report.step)
+            curve.losses.append(float(torch.stack(since).mean()))
+            since.clear()
+    return curve
+
+
+def word_vectors(
+    text: CourseText,
+    steps: int,
+    *,
+    kind: type[SkipGram] | type[CBOW] = SkipGram,
+    seed: int = 0,
+    width: int = 64,
+    length: int = 64,
+    batch: int = 16,
+    reach: int = 5,
+    **changes: Any,
+) -> tuple[LanguageModel, Curve]:
+    """A table of word vectors that tell neighbours from noise, and how that went."""
+    torch.manual_seed(seed)
+    # There is no head: the vectors themselves answer.
+    model = LanguageModel(WordVectors(WordVectorsConfig(text.vocabulary, width)), nn.Identity())
+    objective = kind(counts=counts(text), reach=reach)
+    batches = text.windows(batch, length, seed=seed, apart=True)
+    # A word is met in few steps only, so its vector must move far in each, and never shrink.
+    changes = {"optimizer": "adamw", "rate": 3e-2, "decay": 0.0, **changes}
+    return model, trained(model, objective, batches, plan(steps, seed=seed, **changes))
+
+
+def counts(text: CourseText) -> torch.Tensor:
+    """How often each token stands in the training text; special tokens never."""
+    tokens = torch.from_numpy(text.train.arrays.marked.astype(np.int64) & NUMBER)
+    found = torch.bincount(tokens, minlength=text.vocabulary)
+    found[list(text.tokenizer.vocabulary.special)] = 0
+    return found
+
+
+def elmo(
+    text: CourseText,
+    steps: int,
+    *,
+    seed: int = 0,
+    length: int = 16,
+    batch: int = 16,
+    objective: Objective | None = None,
+    sizes: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> tuple[LanguageModel, Curve]:
+    """A small ELMo that has read a text from both sides, and how that went."""
+    model = untrained_elmo(text, seed=seed, **(sizes or {}))
+    batches = text.windows(batch, length, seed=seed)
+    how = plan(steps, seed=seed, **{"rate": 2e-2, **changes})
+    return model, trained(model, objective or BothDirections(), batches, how)
+
+
+def untrained_elmo(
+    text: CourseText,
+    *,
+    seed: int = 0,
+    width: int = 32,
+    layers: int = 2,
+    kernels: tuple[tuple[int, int], ...] = ((1, 8), (2, 16), (3, 32)),
+) -> LanguageModel:
+    """The same before it has read anything."""
+    torch.manual_seed(seed)
+    sizes = ELMoConfig(
+        text.vocabulary, longest=16, letter_width=8, kernels=kernels, highways=1, width=width,
+        inner=2 * width, layers=layers, dropout=0.0,
+    )  # fmt: skip
+    backbone = ELMo(sizes, text.tokenizer.pieces(range(text.vocabulary)))
+    # Its words are spelled, so the head has vectors of its own.
+    return LanguageModel(backbone, NextWord(nn.Embedding(text.vocabulary, width)))
+
+
+def gpt(
+    text: CourseText,
+    steps: int,
+    *,
+    seed: int = 0,
+    width: int = WIDTH,
+    layers: int = LAYERS,
+    length: int = LENGTH,
+    batch: int = BATCH,
+    **changes: Any,
+) -> tuple[LanguageModel, Curve]:
+    """A small GPT that has read a text, and how that went."""
+    torch.manual_seed(seed)
+    sizes = GPTConfig(text.vocabulary, width, layers, max(1, width // 32), length + 1, dropout=0.0)
+    backbone = GPT(sizes)
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    batches = text.windows(batch, length, seed=seed)
+    return model, trained(model, NextToken(), batches, plan(steps, seed=seed, **changes))
+
+
+def bert(
+    text: CourseText,
+    steps: int,
+    *,
+    seed: int = 0,
+    width: int = 128,
+    layers: int = 2,
+    length: int = 64,
+    batch: int = 16,
+    objective: Objective | None = None,
+    **changes: Any,
+) -> tuple[LanguageModel, Curve]:
+    """A small BERT that has filled in the hidden words of a text, and how that went."""
+    torch.manual_seed(seed)
+    sizes = BERTConfig(
+        text.vocabulary, width, layers, max(1, width // 32), context=length, dropout=0.0
+    )
+    backbone = BERT(sizes)
+    model = LanguageModel(backbone, MaskedWord(backbone.token))
+    batches = text.windows(batch, length, seed=seed, framed=True)
+    asked = objective or MaskedToken(vocabulary=text.tokenizer.vocabulary)
+    return model, trained(model, asked, batches, plan(steps, seed=seed, **changes))

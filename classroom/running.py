@@ -1,0 +1,317 @@
+"""One run of a notebook: through papermill, measured, with a place for what it records.
+
+`execute` runs it in a kernel of this process; `run_point` does so in a process of its own, shares
+nothing but its argument and its result, and can be sent to another machine.
+"""
+
+import ast
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from classroom.versions import code_version
+from labkit.paths import PACKAGE
+
+if TYPE_CHECKING:
+    from psutil import Process
+    from traitlets.config import Config
+
+# Where the notebook that runs writes what it records: `classroom.sweeps.record` reads this name.
+RECORD = "LABKIT_RECORD"
+# Seconds that a kernel may take to start: many that start together share the cores.
+START = 300
+# Read by the libraries that count: each run gets its share of the cores and no more.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
+
+_processes: set["subprocess.Popen[bytes]"] = set()
+
+
+class Run(NamedTuple):
+    """What came of one run of a notebook."""
+
+    notebook: str
+    seconds: float
+    peak_bytes: int
+    error: str | None
+
+    @property
+    def memory(self) -> str:
+        """The most memory that it held, for a table."""
+        return f"{self.peak_bytes / 2**20:,.0f} MB"
+
+
+def execute(
+    notebook: Path,
+    output: Path,
+    parameters: dict[str, object],
+    timeout: int,
+    progress: bool = False,
+) -> Run:
+    """Run a notebook, measuring time and memory; what it records goes beside the output."""
+    import papermill
+
+    output.parent.mkdir(parents=True, exist_ok=True)
+    records = output.resolve().with_suffix(".records.json")
+    records.unlink(missing_ok=True)
+    error = None
+    start = time.perf_counter()
+    with peak_of_children() as peak, environment(RECORD, str(records)):
+        try:
+            papermill.execute_notebook(
+                str(notebook), str(output), parameters=parameters, kernel_name="python3",
+                start_timeout=START, execution_timeout=timeout, progress_bar=progress,
+                config=in_cipher(),
+            )  # fmt: skip
+        except papermill.PapermillExecutionError as found:
+            error = f"cell {found.exec_count}: {found.ename}: {found.evalue}".rstrip(": ")
+        except (TimeoutError, RuntimeError) as found:  # a cell that hangs, a kernel that died
+            error = f"{type(found).__name__}: {first_line(found)}"
+    return Run(notebook.stem, time.perf_counter() - start, max(peak), error)
+
+
+def in_cipher() -> "Config":
+    """Settings with which kernels are spoken to in cipher: others on the machine may listen."""
+    from traitlets.config import Config
+
+    return Config(KernelManager={"transport_encryption": "auto"})
+
+
+@contextlib.contextmanager
+def peak_of_children(every: float = 0.2) -> Iterator[list[int]]:
+    """Give a list whose last number will be the most memory that the child processes held."""
+    import psutil
+
+    peak, done, me = [0], threading.Event(), psutil.Process()
+
+    def watch() -> None:
+        while not done.wait(every):
+            total = 0
+            for child in me.children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    total += held_by(child)
+            peak.append(max(peak.pop(), total))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        thread.join()
+
+
+def held_by(process: "Process") -> int:
+    """The memory of a process; what it shares with others is shared out, where the system says."""
+    import psutil
+
+    with contextlib.suppress(AttributeError, psutil.AccessDenied):
+        return int(process.memory_full_info().pss)
+    return int(process.memory_info().rss)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line that an error says, for a report of one line."""
+    return (str(error).strip().splitlines() or ["no reason given"])[0]
+
+
+@contextlib.contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment, which a kernel inherits, and put it back."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, delete=False, encoding="utf-8", newline="\n"
+    ) as file:
+        file.write(text)
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, path)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a grid: all that a machine needs to run it, if it has the same labkit."""
+
+    notebook: str
+    source: str
+    parameters: dict[str, object]
+    timeout: int
+    side_by_side: int = 1
+    version: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the result depends on, as a hash: the code, the parameters, the package."""
+        cells = json.loads(self.source)["cells"]
+        code = [
+            ("".join(cell["source"]), cell["metadata"].get("tags"))
+            for cell in cells
+            if cell["cell_type"] == "code"
+        ]
+        parts = (self.notebook, code, sorted(self.parameters.items()), self.version)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+class Row(NamedTuple):
+    """What came of one point: a line of `results.jsonl`."""
+
+    run: str
+    notebook: str
+    status: str  # finished or failed
+    parameters: dict[str, Any]
+    results: dict[str, Any]
+    error: str | None
+    seconds: float
+    peak_bytes: int
+    threads: int
+    versions: dict[str, str]
+
+    @classmethod
+    def of(cls, line: str) -> "Row":
+        """Read a row from its line."""
+        return cls(**json.loads(line))
+
+    @property
+    def line(self) -> str:
+        """The row as a line of JSON."""
+        return json.dumps(self._asdict(), default=list) + "\n"
+
+
+class Ran(NamedTuple):
+    """A row and the executed notebook, as far as it came."""
+
+    row: Row
+    notebook: str
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+def run_point(point: Point) -> Ran:
+    """Run one point in a process of its own and return its row and its notebook."""
+    here = code_version()
+    if point.version != here:
+        error = f"the sweep began with labkit {point.version}, here is {here}: start it again"
+        return Ran(blank(point, error), "")
+    share = str(max(1, cores() // point.side_by_side))
+    # The kernel imports the same package as this process, from whatever folder it starts in.
+    path = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    settings = {**dict.fromkeys(THREADS, share), "PYTHONPATH": os.pathsep.join(path)}
+    with tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        # Not JSON, in which a tuple would become a list.
+        (folder / "point").write_text(repr(asdict(point)), encoding="utf-8")
+        with (
+            (folder / "log").open("wb") as log,
+            # Ctrl-C is for the sweep, which ends its runs itself: hence a session of their own.
+            subprocess.Popen(
+                [sys.executable, "-m", "classroom.running", name], env={**os.environ, **settings},
+                stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
+            ) as process,
+        ):  # fmt: skip
+            _processes.add(process)
+            try:
+                code = process.wait()
+            finally:
+                _processes.discard(process)
+        return _ran(point, folder, code)
+
+
+def _ran(point: Point, folder: Path, code: int) -> Ran:
+    """Read what the process of a point left in its folder."""
+    names = ("run.ipynb", "run.records.json", "ended", "log")
+    notebook, records, ended, log = (
+        path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        for path in (folder / name for name in names)
+    )
+    said = (log.strip().splitlines() or ["no word"])[-1]
+    lost = f"the process of the run ended with code {code}: {said}"
+    found = Run(**json.loads(ended)) if ended else Run(point.notebook, 0.0, 0, lost)
+    row = blank(point, found.error)
+    return Ran(
+        row._replace(
+            results=json.loads(records or "{}"),
+            seconds=round(found.seconds, 3),
+            peak_bytes=found.peak_bytes,
+        ),
+        notebook,
+    )
+
+
+def blank(point: Point, error: str | None) -> Row:
+    """Return the row of a point, as yet without results."""
+    return Row(
+        run=point.name,
+        notebook=point.notebook,
+        status="failed" if error else "finished",
+        parameters=point.parameters,
+        results={},
+        error=error,
+        seconds=0.0,
+        peak_bytes=0,
+        threads=max(1, cores() // point.side_by_side),
+        versions={"labkit": point.version, **versions()},
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what a result depends on, labkit's own apart."""
+    found = {name: importlib.metadata.version(name) for name in ("torch", "numpy")}
+    return {"python": platform.python_version(), **found}
+
+
+def main(folder: Path) -> None:
+    """The process of one point: run it, and end with whoever started it."""
+    threading.Thread(target=_end_with_the_parent, args=[folder], daemon=True).start()
+    point = Point(**ast.literal_eval((folder / "point").read_text(encoding="utf-8")))
+    source = folder / f"{point.notebook}.ipynb"
+    source.write_text(point.source, encoding="utf-8")
+    result = execute(source, folder / "run.ipynb", point.parameters, point.timeout)
+    write_text(folder / "ended", json.dumps(result._asdict()))
+
+
+def end_runs() -> None:
+    """End the runs that this process started: each leaves when its pipe closes."""
+    for process in list(_processes):
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def _end_with_the_parent(folder: Path) -> None:
+    """Wait until the pipe from the parent closes, even by kill -9, and leave without a trace."""
+    import psutil
+
+    os.read(0, 1)
+    for child in psutil.Process().children(recursive=True):
+        child.kill()
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,116 @@
+"""One small GPT as a point of a scaling law: its size, what it read, how far above the floor.
+
+The points that the course ships were made by a sweep over a notebook of three cells:
+
+    python -m labkit sweep notebooks/extra/one_gpt.ipynb --out runs/scaling \\
+        -p width=16,32,64,128 -p words=40000,100000,250000,500000
+    cp runs/scaling/results.jsonl data/claims/scaling_runs.jsonl
+
+Read `scaling_run` first; `scaling.fit` fits the law.
+"""
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from classroom import recipes
+from classroom.recipes import CourseText
+from labkit.blocks import LanguageModel
+from labkit.corpus import Batch
+from labkit.costs import counting
+from labkit.costs.scaling import Run
+from labkit.paths import data_path
+from labkit.world import load_world
+
+LENGTH, BATCH = 64, 4
+
+
+class Point(NamedTuple):
+    """What one run is recorded as."""
+
+    parameters: int
+    """All of them: the table of the words works for each word, too, as the matrix of the head."""
+    tokens: int
+    operations: float
+    """Of training, counted on the built model."""
+    loss: float
+    floor: float
+
+    @property
+    def excess(self) -> float:
+        """How far above the floor."""
+        return self.loss - self.floor
+
+    @property
+    def run(self) -> Run:
+        """What the fit needs."""
+        return Run(self.parameters, self.tokens, self.excess)
+
+
+def rate_of(width: int) -> float:
+    """The best rate falls with the width: 0.025 was found at 64."""
+    return 0.025 * (64 / width) ** 0.5
+
+
+def scaling_run(
+    width: int, words: int, seed: int = 0, *, layers: int = 1, held_out: int = 20_000
+) -> Point:
+    """Train one GPT on text that it reads once, and measure it on documents that were held out."""
+    text = _text(words, held_out, seed)
+    steps = max(1, words // (LENGTH * BATCH))
+    model, _ = recipes.gpt(
+        text, steps, seed=seed, width=width, layers=layers, length=LENGTH, batch=BATCH,
+        rate=rate_of(width),
+    )  # fmt: skip
+    losses, floors = document_losses(model, text.tests(LENGTH)), document_floors(text, LENGTH)
+    operations = steps * counting.counted_flop(model, torch.zeros(BATCH, LENGTH, dtype=torch.long))
+    return Point(
+        counting.parameters(model).total,
+        steps * BATCH * LENGTH,
+        float(operations),
+        float(np.mean(losses)),
+        float(np.mean(floors)),
+    )
+
+
+@lru_cache(maxsize=2)
+def _text(words: int, held_out: int, seed: int) -> CourseText:
+    """The text of several runs, drawn once."""
+    return recipes.course_text(words=words, held_out=held_out, seed=seed)
+
+
+@torch.no_grad()
+def document_losses(model: LanguageModel, tests: Iterable[Batch]) -> list[float]:
+    """The mean loss of the words of each document, for a model that reads from left to right."""
+    found: list[float] = []
+    for batch in tests:
+        asked, targets = batch.real[:, 1:], batch.tokens[:, 1:]
+        hidden_BTD = model.backbone(batch.tokens[:, :-1]).hidden
+        losses = torch.zeros(asked.shape)
+        losses[asked] = model.head.losses_N(hidden_BTD[asked], targets[asked]).float()  # type: ignore[operator]
+        found += (losses.sum(dim=1) / asked.sum(dim=1)).tolist()
+    return found
+
+
+def document_floors(text: CourseText, length: int) -> list[float]:
+    """The lowest possible mean loss of the words of each document."""
+    world = text.world or load_world()
+    told = world.log_probabilities([words[:length] for words in text.documents])
+    return [float(-each.mean()) for each in told]
+
+
+def read(path: Path) -> list[Point]:
+    """The points that a sweep recorded: its `results.jsonl`, a row for each run."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    done = {row["run"]: row["results"] for row in rows if row["status"] == "finished"}
+    return [Point(*(found[name] for name in Point._fields)) for found in done.values()]
+
+
+def shipped() -> list[Point]:
+    """The runs that the course ships."""
+    return read(data_path("claims", "scaling_runs.jsonl"))

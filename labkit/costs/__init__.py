@@ -1,0 +1,1 @@
+"""Counting and pricing: parameters, operations, memory, days and money."""

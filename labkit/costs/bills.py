@@ -1,0 +1,238 @@
+"""Can you compete?  The bill of training a model on so many devices, and what a budget buys.
+
+bill("gpt-3-175b", machine("h100"), count=1024, mfu=0.4)
+afford(1000, machine("h100"))
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from labkit.costs import counting
+from labkit.costs import tables as cost_tables
+from labkit.costs import training as costs
+from labkit.costs.counting import Shape
+from labkit.weights import published
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One device, as `data/costs/hardware.csv` describes it."""
+
+    name: str
+    peak_flop_per_second: float
+    watts: float
+    dollars_per_hour: float
+    price: str
+    """Where the price is from, and of when."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The question whether the known name nearest to a wrong one was meant, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
+    return f"did you mean {near[0]}? " if near else ""
+
+
+def machine(name: str) -> Machine:
+    """The device of that name."""
+    rows = {row["name"]: row for row in cost_tables.read("hardware")}
+    if name.lower() not in rows:
+        raise ValueError(
+            f"there is no device {name!r}: {nearest(name.lower(), rows)}"
+            f"There are {', '.join(rows)}; data/costs/hardware.csv takes a row more"
+        )
+    row = rows[name.lower()]
+    return Machine(
+        row["name"],
+        float(row["peak_tflop_per_second"]) * 1e12,
+        float(row["watts"]),
+        float(row["dollars_per_hour"]),
+        f"{row['price_source']}, {row['price_date']}",
+    )
+
+
+class Model(NamedTuple):
+    """What a bill needs to know of a model."""
+
+    name: str
+    parameters: int
+    active: int
+    shape: Shape | None
+    """None for models that are no Transformers: they have no closed formula here."""
+    tokens: float | None
+    """How many it was trained on, where that was printed."""
+
+
+def model(name: str) -> Model:
+    """A published model by its name, or a reader's own from a JSON file of a `Shape`."""
+    if name.endswith(".json"):
+        shape = read_shape(Path(name))
+        idle = shape.matrices(shape.experts) - shape.matrices(shape.experts_used)
+        return Model(Path(name).stem, shape.parameters, shape.parameters - idle, shape, None)
+    names = {_plain(row.name): row.name for row in published.ROWS}
+    if _plain(name) not in names:
+        raise ValueError(
+            f"no published model is called {name!r}: {nearest(name, names.values())}"
+            f"There are {', '.join(names.values())}, or give the .json file of a model of your own"
+        )
+    full = names[_plain(name)]
+    counted = counting.parameters(published.build(full))
+    sizes = shape_of(published.row(full).config)
+    return Model(full, counted.total, counted.active, sizes, trained_on().get(_plain(full)))
+
+
+def _plain(name: str) -> str:
+    """Letters and digits of a name: gpt3-175b and GPT-3 175B are the same."""
+    return re.sub(r"[^a-z0-9]|uncased$|cased$", "", name.lower())
+
+
+def trained_on() -> dict[str, float]:
+    """Training tokens of the models of Table D.1 of Brown et al. 2020."""
+    rows = cost_tables.read("table_d1")
+    return {_plain(row["model"]): float(row["tokens_billion"]) * 1e9 for row in rows}
+
+
+def ready() -> list[str]:
+    """The published models whose number of tokens is in the tables: `bill` need not be told it."""
+    known = trained_on()
+    return [row.name for row in published.ROWS if _plain(row.name) in known]
+
+
+def shape_of(config: Any) -> Shape | None:
+    """The sizes that the formulas need, from the config of a stack of equal blocks."""
+    if not all(hasattr(config, size) for size in ("layers", "heads", "inner", "context")):
+        return None
+    experts = getattr(config, "experts", None) or 1
+    return Shape(
+        layers=config.layers,
+        width=config.width,
+        vocabulary=config.vocabulary,
+        context=config.context,
+        inner=config.inner,
+        heads=config.heads,
+        experts=experts,
+        experts_used=config.experts_used if experts > 1 else 1,
+    )
+
+
+def read_shape(path: Path) -> Shape:
+    """A shape from a JSON file such as {"layers": 12, "width": 768, "vocabulary": 50257, ...}."""
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no file {path}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    allowed = list(Shape.__dataclass_fields__)
+    if not isinstance(given, dict) or not set(given) <= set(allowed):
+        raise ValueError(f"{path}: give an object with some of {', '.join(allowed)}")
+    missing = [size for size in ("layers", "width", "vocabulary", "context") if size not in given]
+    if missing or not all(type(size) is int for size in given.values()):
+        said = f"{', '.join(missing)} missing" if missing else "not all sizes are whole numbers"
+        raise ValueError(f"{path}: {said}; the sizes are {', '.join(allowed)}")
+    return Shape(**given)
+
+
+class Bill(NamedTuple):
+    """What one training run takes. Units are in the names."""
+
+    model: str
+    parameters: int
+    active_parameters: int
+    tokens: float
+    rule_flop: float
+    """6 N D, the one that the rest is computed from."""
+    formula_flop: float | None
+    """With attention over the context, where there is a closed formula."""
+    petaflop_days: float
+    state_bytes: float
+    """Weights, gradients and optimizer: 16 bytes for each parameter."""
+    device: str
+    devices: int
+    mfu: float
+    days: float
+    rent_dollars: float
+    energy_kwh: float
+    co2_kg: float
+    price: str
+
+
+def bill(
+    name: str,
+    device: Machine,
+    *,
+    count: int = 1,
+    mfu: float = 0.4,
+    tokens: float | None = None,
+    dollars_per_hour: float | None = None,
+) -> Bill:
+    """What it takes to train a model, published or your own, on `count` devices."""
+    what = model(name)
+    tokens = what.tokens if tokens is None else tokens
+    if tokens is None:
+        raise ValueError(
+            f"how many tokens {what.name} was trained on is not in the tables: give --tokens, "
+            "such as 300e9"
+        )
+    flop = counting.rule_flop(what.active, tokens)
+    days = costs.training_days(
+        flop, peak_flop_per_second=device.peak_flop_per_second, mfu=mfu, count=count
+    )
+    price = device.dollars_per_hour if dollars_per_hour is None else dollars_per_hour
+    kwh = costs.energy_kwh(days, count=count, watts=device.watts)
+    formula = None if what.shape is None else counting.formula_flop_per_token(what.shape) * tokens
+    return Bill(
+        model=what.name,
+        parameters=what.parameters,
+        active_parameters=what.active,
+        tokens=tokens,
+        rule_flop=flop,
+        formula_flop=formula,
+        petaflop_days=costs.petaflop_days(flop),
+        state_bytes=16 * what.parameters,
+        device=device.name,
+        devices=count,
+        mfu=mfu,
+        days=days,
+        rent_dollars=costs.rent_dollars(days, count=count, dollars_per_hour=price),
+        energy_kwh=kwh,
+        co2_kg=costs.co2_kg(kwh),
+        price=device.price if dollars_per_hour is None else "the price as given",
+    )
+
+
+class Affordable(NamedTuple):
+    """The best model for some money, by one published fit."""
+
+    law: str
+    flop: float
+    parameters: float
+    tokens: float
+    loss: float
+    device_hours: float
+
+
+SMALLEST = 1e6
+"""Below this many parameters the published fits say nothing: their smallest run had 44 million."""
+
+
+def afford(
+    dollars: float, device: Machine, *, mfu: float = 0.4, dollars_per_hour: float | None = None
+) -> list[Affordable]:
+    """The largest sensible model for a budget, by both fits to the runs of Chinchilla."""
+    price = device.dollars_per_hour if dollars_per_hour is None else dollars_per_hour
+    counting.positive(dollars=dollars, dollars_per_hour=price)
+    costs.share(mfu=mfu)
+    hours = dollars / price
+    flop = hours * 3600 * device.peak_flop_per_second * mfu
+    found = [(law, law.optimum(flop)) for law in (costs.HOFFMANN, costs.BESIROGLU)]
+    if min(best.parameters for _, best in found) < SMALLEST:
+        raise ValueError(
+            f"{dollars:g} dollars buy {hours:.2g} hours of {device.name}: too little for any model "
+            f"that the published fits speak of ({SMALLEST:.0e} parameters and more)"
+        )
+    return [Affordable(law.name, flop, *best, device_hours=hours) for law, best in found]

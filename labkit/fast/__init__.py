@@ -1,0 +1,1 @@
+"""Replacements that are faster and compute the same."""

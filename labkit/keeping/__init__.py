@@ -1,0 +1,1 @@
+"""What keeps a long run alive: checkpoints, precision, several processes, reports."""

@@ -1,0 +1,275 @@
+"""What is saved, and how it survives a crash.
+
+A checkpoint is a folder `step-00000100` of safetensors files and a `manifest.json`. It is written
+under another name, forced to the disk file by file, and then renamed, so that under its own name
+it is either whole or not there. The manifest holds a checksum of every file and of itself:
+whatever happens to the folder later is noticed, and the checkpoint before it is taken instead.
+Nothing in it is ever executed on loading: tensors and JSON only. Read `write` and `newest` first.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import threading
+import uuid
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save_file
+from torch import Tensor
+
+from labkit.keeping.files import to_disk
+
+MANIFEST = "manifest.json"
+NAME = re.compile(r"step-(\d{8,})")
+UNFINISHED = ".unfinished-"
+
+
+class BrokenCheckpointError(Exception):
+    """A folder that is no whole checkpoint, and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that a run needs to go on: facts as JSON, and tensors by file and name."""
+
+    step: int
+    facts: dict[str, Any]
+    tensors: dict[str, dict[str, Tensor]]
+
+
+class Found(NamedTuple):
+    """The newest whole checkpoint, and why newer ones were passed over."""
+
+    snapshot: Snapshot | None
+    path: Path | None
+    skipped: tuple[str, ...]
+
+
+def name_of(step: int) -> str:
+    """The folder of a step's checkpoint."""
+    return f"step-{step:08d}"
+
+
+def write(folder: Path, snapshot: Snapshot) -> Path:
+    """Write a checkpoint that is either whole or not there; replace a broken one of that step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / name_of(snapshot.step)
+    draft = folder / f"{UNFINISHED}{target.name}-{uuid.uuid4().hex}"
+    try:
+        draft.mkdir()
+        files = {}
+        for name, tensors in snapshot.tensors.items():
+            save_file(tensors, draft / name)
+            files[name] = _sealed(draft / name)
+        content = {"step": snapshot.step, "facts": snapshot.facts, "files": files}
+        (draft / MANIFEST).write_bytes(_manifest(content))
+        to_disk(draft / MANIFEST)
+        to_disk(draft)
+        if target.exists():
+            remove(target)
+        draft.rename(target)
+        to_disk(folder)
+    except SafetensorError as problem:
+        # The library says "I/O error" in its own words where the disk is full.
+        raise OSError(str(problem)) from problem
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return target
+
+
+def read(path: Path) -> Snapshot:
+    """Read a checkpoint after a check of every byte; an error says what is wrong with it."""
+    try:
+        content = _checked_manifest((path / MANIFEST).read_bytes())
+        if path.name != name_of(content["step"]):
+            raise BrokenCheckpointError(
+                f"it holds step {content['step']}, which is not what the folder says"
+            )
+        tensors = {}
+        for name, seal in content["files"].items():
+            if Path(name).name != name:
+                raise BrokenCheckpointError(f"{name!r} is not a file of this folder")
+            raw = (path / name).read_bytes()
+            if len(raw) != seal["bytes"]:
+                raise BrokenCheckpointError(
+                    f"{name} has {len(raw):,} bytes, {seal['bytes']:,} were written"
+                )
+            if hashlib.sha256(raw).hexdigest() != seal["sha256"]:
+                raise BrokenCheckpointError(
+                    f"{name} is not the file that was written: its checksum differs"
+                )
+            tensors[name] = load(raw)
+    except OSError as problem:
+        missing = isinstance(problem, FileNotFoundError)
+        reason = "is missing" if missing else f"cannot be read ({problem.strerror})"
+        raise BrokenCheckpointError(f"{Path(problem.filename or path).name} {reason}") from problem
+    return Snapshot(content["step"], content["facts"], tensors)
+
+
+def newest(folder: Path) -> Found:
+    """The newest whole checkpoint of a folder; those that are broken are passed over, with why."""
+    skipped: list[str] = []
+    for path in reversed(listed(folder)):
+        try:
+            return Found(read(path), path, tuple(skipped))
+        except BrokenCheckpointError as problem:
+            skipped.append(f"{path.name}: {problem}")
+    return Found(None, None, tuple(skipped))
+
+
+def listed(folder: Path) -> list[Path]:
+    """Everything in the folder that is called a checkpoint, by step."""
+    if not folder.is_dir():
+        return []
+    named = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
+    return sorted(named, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def remove(path: Path) -> None:
+    """Take a checkpoint away: renamed first, so that no half of one is ever seen."""
+    doomed = path.with_name(f"{UNFINISHED}old-{path.name}-{uuid.uuid4().hex}")
+    path.rename(doomed)
+    if doomed.is_dir():
+        shutil.rmtree(doomed, ignore_errors=True)
+    else:
+        doomed.unlink()
+
+
+def sweep(folder: Path) -> None:
+    """Clear away what a crash left unfinished."""
+    if folder.is_dir():
+        for path in folder.glob(f"{UNFINISHED}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """The values as they are now, in the machine's own memory, while training goes on."""
+    tensor = tensor.detach()
+    if tensor.device.type != "cuda":
+        return tensor.to("cpu", copy=True).contiguous()
+    # Into pinned memory and in the order of the stream: the next step waits for nobody.
+    place = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return place.copy_(tensor, non_blocking=True)
+
+
+class Saver:
+    """Writes checkpoints beside the training, one at a time, and keeps the last good ones.
+
+    A checkpoint that cannot be written (a full disk) is reported and training goes on: the ones
+    before it are still there.  Old ones go only when `keep` that are known to be whole exist.
+    A silent one leaves the writing to another process.
+    """
+
+    def __init__(
+        self, folder: Path, keep: int, *, known: Path | None = None, silent: bool = False
+    ) -> None:
+        self.folder, self.keep, self.silent = folder, keep, silent
+        self.good = [] if known is None else [known.name]
+        self.problem: BaseException | None = None
+        self._left = False
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
+        """Whatever ends a run, what was begun to be saved is saved; but at once means at once."""
+        if kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit):
+            self._left = True
+        else:
+            self.wait(last=kind is None)
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Begin to write a snapshot whose tensors nobody changes any more."""
+        self.wait()
+        if self.silent:
+            return
+        ready = None
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            ready = torch.cuda.Event()
+            ready.record()
+        # A process that is told to go does not wait for it: half a checkpoint does no harm.
+        self._thread = threading.Thread(target=self._write, args=(snapshot, ready), daemon=True)
+        self._thread.start()
+
+    def wait(self, *, last: bool = False) -> None:
+        """Until what was begun is on the disk; say so if it could not be written.
+
+        At the end of a run it is an error, since nobody will try again.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self.problem is not None:
+            problem, self.problem = self.problem, None
+            if not isinstance(problem, OSError):
+                raise problem
+            message = (
+                f"a checkpoint could not be written to {self.folder}: {problem}; "
+                f"{_free(self.folder)} are free there; the newest whole checkpoint is still "
+                f"{self.good[-1] if self.good else 'none'}: make room or save to another disk"
+            )
+            if last:
+                raise OSError(message) from problem
+            warnings.warn(message, stacklevel=3)
+
+    def _write(self, snapshot: Snapshot, ready: Any) -> None:
+        try:
+            if ready is not None:
+                ready.synchronize()
+            path = write(self.folder, snapshot)
+            self.good = [name for name in self.good if name != path.name] + [path.name]
+            if not self._left:
+                self._forget()
+        except BaseException as problem:  # it is raised where the run can hear it
+            self.problem = problem
+
+    def _forget(self) -> None:
+        """Remove what is older than the last good ones, or broken."""
+        self.good = self.good[-self.keep :]
+        if len(self.good) == self.keep:
+            for path in listed(self.folder):
+                if path.name not in self.good:
+                    remove(path)
+
+
+def _free(folder: Path) -> str:
+    """The room on the disk of a folder."""
+    while not folder.exists():
+        folder = folder.parent
+    return f"{shutil.disk_usage(folder).free / 2**20:,.0f} MiB"
+
+
+def _sealed(path: Path) -> dict[str, Any]:
+    """Force a file to the disk, and give its size and checksum."""
+    to_disk(path)
+    with path.open("rb") as file:
+        return {
+            "bytes": path.stat().st_size,
+            "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
+        }
+
+
+def _manifest(content: dict[str, Any]) -> bytes:
+    """The content with its own checksum, in the one way in which it is written."""
+    plain = json.dumps(content, sort_keys=True)
+    whole = {"checksum": hashlib.sha256(plain.encode()).hexdigest(), "content": content}
+    return json.dumps(whole, sort_keys=True, indent=1).encode()
+
+
+def _checked_manifest(raw: bytes) -> dict[str, Any]:
+    """The content of a manifest that is byte for byte what was written."""
+    try:
+        content = json.loads(raw)["content"]
+        intact = _manifest(content) == raw
+    except (ValueError, KeyError, TypeError, RecursionError):
+        intact = False
+    if not intact:
+        raise BrokenCheckpointError(f"{MANIFEST} is not the file that was written")
+    return content

@@ -1,0 +1,128 @@
+"""Losses that go wrong: no numbers, jumps, and gradients too small for half precision.
+
+Everything is a tensor on the device of the model, since reading a number waits for the GPU.
+float16 has no numbers below 6e-8: losses are multiplied by a scale before the way back, and the
+scale follows the largest gradients (Micikevicius et al. 2018, section 3.2).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from labkit.plan import Plan
+
+# How many good steps pass before float16 tries twice the scale.
+PATIENT = 2000
+# How slowly the usual loss is learned, and how many usual distances above it a spike begins.
+SLOW, SPIKE = 0.05, 6.0
+LEARNED = 20
+
+
+class Verdict(NamedTuple):
+    """What is known of one step; each one number on the device."""
+
+    bad: Tensor
+    """1 where the loss or a gradient is no number: the step is not taken."""
+    spike: Tensor
+    """1 where the loss is far above what it was of late."""
+    divisor: Tensor
+    """What the gradients are divided by: the scale of the loss, and the cut of long ones."""
+    norm: Tensor
+    """The length of the gradient before it is cut."""
+
+
+class Health:
+    """Looks at every step, and remembers what went wrong."""
+
+    def __init__(self, plan: Plan, half: bool, device: torch.device) -> None:
+        self.clip, self.moves = plan.clip, half and plan.loss_scale is not None
+        names = ("bad_in_a_row", "skipped", "good_in_a_row", "seen", "usual", "distance")
+        self.tensors = {name: torch.zeros((), device=device) for name in names}
+        self._one = torch.ones((), device=device)
+        if self.moves:
+            self.tensors["scale"] = self._one * (plan.loss_scale or 1.0)
+
+    @property
+    def scale(self) -> Tensor:
+        """What the loss is multiplied by before the way back."""
+        return self.tensors.get("scale", self._one)
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Remember what was saved; a scale that another precision did not have begins anew."""
+        self.tensors = {k: tensors.get(k, v).to(v.device) for k, v in self.tensors.items()}
+
+    @property
+    def troubled(self) -> bool:
+        """Whether the last step was a bad one; to ask waits for the GPU."""
+        return bool(self.tensors["bad_in_a_row"] > 0)
+
+    @torch.no_grad()
+    def look(self, loss: Tensor, scaled_norm: Tensor) -> Verdict:
+        """Judge a step by its loss and by the length of its gradient, and remember it."""
+        norm = scaled_norm / self.scale
+        finite = torch.isfinite(norm) & torch.isfinite(loss)
+        bad = (~finite).float()
+        divisor = self.scale
+        if self.clip is not None:
+            divisor = divisor * (norm / self.clip).clamp(min=1.0)
+        spike = self._compare(loss, finite)
+        self._count(bad)
+        return Verdict(bad, spike, divisor, norm)
+
+    def _compare(self, loss: Tensor, finite: Tensor) -> Tensor:
+        """Whether the loss jumps above its usual value; a jump counts little for what is usual."""
+        known = self.tensors
+        known["seen"] = known["seen"] + finite
+        limit = known["usual"] + SPIKE * known["distance"]
+        ready = known["seen"] > LEARNED
+        spike = finite & ready & (loss > limit)
+        tame = torch.where(ready, torch.minimum(loss, limit), loss)
+        # In the beginning all losses count alike, later the last twenty most.
+        weight = torch.clamp(1 / known["seen"].clamp(min=1), min=SLOW)
+        gap = tame - known["usual"]
+        usual = known["usual"] + weight * gap
+        distance = torch.lerp(known["distance"], (tame - usual).abs(), weight)
+        known["usual"] = torch.where(finite, usual, known["usual"])
+        known["distance"] = torch.where(finite, distance, known["distance"])
+        return spike.float()
+
+    def _count(self, bad: Tensor) -> None:
+        known = self.tensors
+        known["skipped"] = known["skipped"] + bad
+        # While the scale can still come down, too large a gradient is everyday life in float16.
+        serious = bad * (self.scale <= 1)
+        known["bad_in_a_row"] = (known["bad_in_a_row"] + serious) * bad
+        if self.moves:
+            good = (known["good_in_a_row"] + 1) * (1 - bad)
+            grow = good >= PATIENT
+            known["good_in_a_row"] = torch.where(grow, 0, good)
+            factor = torch.where(bad > 0, 0.5, torch.where(grow, 2.0, 1.0))
+            known["scale"] = (known["scale"] * factor).clamp(min=1.0)
+
+
+@torch.no_grad()
+def vanished(gradients: Sequence[Tensor]) -> Tensor:
+    """The share of all gradients that are exactly zero: in half precision, many are too small."""
+    zeros = torch.stack([(grad == 0).sum() for grad in gradients]).sum()
+    return zeros / sum(grad.numel() for grad in gradients)
+
+
+class Later:
+    """A number on its way from the device, read a step later, when nobody has to wait for it."""
+
+    def __init__(self, value: Tensor) -> None:
+        self._event: torch.cuda.Event | None = None
+        self._value = value
+        if value.device.type == "cuda":
+            self._value = torch.empty((), dtype=value.dtype, pin_memory=True)
+            self._value.copy_(value, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def read(self) -> float:
+        """The number."""
+        if self._event is not None:
+            self._event.synchronize()
+        return float(self._value)

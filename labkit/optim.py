@@ -1,0 +1,202 @@
+"""What changes the weights: AdamW, Muon beside it, or plain SGD, and the mean of all weights.
+
+Loshchilov and Hutter 2019 (AdamW); Jordan et al. 2024 (Muon), in torch's own implementations.
+Here is only what they leave open: which weights decay, which are matrices for Muon, and a step
+that can be called off without anybody waiting for the GPU to say so.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
+
+from labkit.keeping.distributed import cut_like
+from labkit.plan import Plan
+
+Group = tuple[Iterable[nn.Parameter], float]
+"""Parameters, and the factor of the rate with which they learn."""
+MATRICES = (nn.Linear, nn.RNNBase)
+
+
+def named_groups(model: nn.Module, groups: Sequence[Group] | None) -> list[tuple[list[str], float]]:
+    """The groups by the names of their parameters, once each; all of the model without groups."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    if groups is None:
+        return [(list(names.values()), 1.0)]
+    found = []
+    for parameters, factor in groups:
+        ids = [id(parameter) for parameter in parameters]
+        if any(key not in names for key in ids):
+            raise ValueError(
+                "a group holds a parameter that is not of this model, or is in two groups: "
+                "give each parameter of the model in one group"
+            )
+        found.append(([names.pop(key) for key in ids], factor))
+    left = [n for n, p in model.named_parameters() if id(p) in names and p.requires_grad]
+    if left:
+        raise ValueError(
+            f"{len(left)} parameters are in no group, {left[0]} among them: give each of them a "
+            "group, or freeze those that shall not learn (requires_grad = False)"
+        )
+    return found
+
+
+def matrices(model: nn.Module) -> set[str]:
+    """The names of the matrices between hidden states: no embeddings, no heads, no tables."""
+    # Beside its backbone a model has heads, one or several.
+    backbone = getattr(model, "backbone", model)
+    outside: list[nn.Module] = [m for m in model.modules() if isinstance(m, nn.Embedding)]
+    head = getattr(model, "head", None)
+    outside += [head] if isinstance(head, nn.Module) else []
+    taken = {id(parameter) for module in outside for parameter in module.parameters()}
+    inside = {
+        id(parameter)
+        for module in backbone.modules()
+        if isinstance(module, MATRICES)
+        for parameter in module.parameters(recurse=False)
+        if parameter.ndim == 2
+    }
+    return {name for name, p in model.named_parameters() if id(p) in inside - taken}
+
+
+BIASES = ("bias", "u_HE", "v_HE", "s_HE")
+"""What is added and not multiplied; the last three to all queries, in relative attention."""
+
+
+def decays(name: str, parameter: Tensor) -> bool:
+    """Whether a weight is pulled towards zero: matrices are, biases and norms are not."""
+    return parameter.ndim >= 2 and not name.endswith(BIASES)
+
+
+class Optimizers:
+    """One or two optimizers that step together, or not at all."""
+
+    def __init__(self, model: nn.Module, plan: Plan, groups: list[tuple[list[str], float]]) -> None:
+        self.parameters = dict(model.named_parameters())
+        hidden = matrices(model) if plan.optimizer == "muon" else set()
+        if plan.optimizer == "muon" and not hidden:
+            raise ValueError("this model has no matrices for Muon: choose optimizer='adamw'")
+        self.all: list[torch.optim.Optimizer] = []
+        others = self._grouped(groups, plan, lambda name: name not in hidden)
+        if plan.optimizer == "sgd":
+            # Not fused: that kernel leaves the momentum unset when the first step is called off.
+            self.all.append(torch.optim.SGD(others, lr=0.0, momentum=plan.momentum))
+        else:
+            self.all.append(
+                torch.optim.AdamW(others, lr=0.0, betas=plan.betas, eps=plan.eps, fused=True)
+            )
+        if hidden:
+            inner = self._grouped(groups, plan, lambda name: name in hidden)
+            # The size of a step is that of AdamW, so that one rate serves both.
+            muon = torch.optim.Muon(inner, lr=0.0, adjust_lr_fn="match_rms_adamw")
+            self.all.append(muon)
+
+    def _grouped(
+        self, groups: list[tuple[list[str], float]], plan: Plan, chosen: Callable[[str], bool]
+    ) -> list[dict[str, Any]]:
+        """torch's groups: by factor of the rate, and by whether they decay."""
+        made: list[dict[str, Any]] = []
+        for names, factor in groups:
+            for decay in (True, False):
+                picked = [
+                    self.parameters[name]
+                    for name in names
+                    if chosen(name) and decays(name, self.parameters[name]) == decay
+                ]
+                if picked:
+                    share = plan.decay if decay else 0.0
+                    made.append({"params": picked, "weight_decay": share, "factor": factor})
+        return made
+
+    def gradients(self) -> list[Tensor]:
+        """All gradients there are."""
+        return [p.grad for p in self.parameters.values() if p.grad is not None]
+
+    def step(self, rate: float, divisor: Tensor, bad: Tensor) -> None:
+        """Change the weights by the gradients / divisor, unless `bad` is 1."""
+        for optimizer in self.all:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group["factor"]
+            if isinstance(optimizer, torch.optim.AdamW):
+                # The fused kernel divides, and decides on the device whether to step at all.
+                optimizer.grad_scale, optimizer.found_inf = divisor, bad  # type: ignore[attr-defined]
+                optimizer.step()
+            elif not bool(bad):
+                own = [p.grad for g in optimizer.param_groups for p in g["params"]]
+                # While all of its layers are frozen, an optimizer has nothing to do.
+                if learning := [grad for grad in own if grad is not None]:
+                    torch._foreach_div_(learning, divisor)
+                    optimizer.step()
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that the optimizers remember, under the names of the parameters."""
+        found = {}
+        # In one order for all processes: to put a tensor together, all of them must ask for it.
+        for name, parameter in self.parameters.items():
+            for optimizer in self.all:
+                for key, value in sorted(optimizer.state.get(parameter, {}).items()):
+                    if isinstance(value, Tensor):
+                        found[f"{name}|{key}"] = value
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Remember what was saved, and nothing else."""
+        owner = {
+            id(parameter): optimizer
+            for optimizer in self.all
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        for optimizer in self.all:
+            optimizer.state.clear()
+        for full_name, tensor in tensors.items():
+            name, key = full_name.rsplit("|", 1)
+            parameter = self.parameters[name]
+            state = owner[id(parameter)].state[parameter]
+            state[key] = cut_like(parameter, tensor)
+
+
+class Average:
+    """The mean of the weights of many steps: NT-ASGD's (Polyak and Juditsky 1992), or EMA."""
+
+    def __init__(self, model: nn.Module, plan: Plan) -> None:
+        self.parameters = dict(model.named_parameters())
+        self.count = 0
+        self.averages: dict[str, Tensor] = {}
+        ema = plan.average == "ema"
+        self._mix = get_ema_multi_avg_fn(plan.ema_decay) if ema else get_swa_multi_avg_fn()
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Take the weights as they are now into the mean."""
+        if self.count == 0:
+            self.averages = {name: p.detach().clone() for name, p in self.parameters.items()}
+        else:
+            values = [p.detach() for p in self.parameters.values()]
+            self._mix(list(self.averages.values()), values, self.count)
+        self.count += 1
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange the weights of the model with their mean."""
+        for name, average in self.averages.items():
+            parameter = self.parameters[name]
+            kept = parameter.detach().clone()
+            parameter.copy_(average)
+            average.copy_(kept)
+
+    def load(self, count: int, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from a mean that was saved."""
+        self.count = count
+        self.averages = {
+            name: cut_like(parameter, tensors[name])
+            for name, parameter in self.parameters.items()
+            if name in tensors
+        }
