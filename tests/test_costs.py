@@ -242,7 +242,7 @@ def test_the_figure_shows_every_model_in_the_order_of_the_lectures(tmp_path):
 
 
 def test_six_n_d_loses_its_truth_with_the_context():
-    from classroom.cli.costs import agreement
+    from classroom.cli.receipts import agreement
 
     shares = [[float(c.rstrip("%")) for c in line.split()[-4:]] for line in agreement()[2:]]
     for row in shares:
