@@ -25,7 +25,7 @@ fact hero she her
 fact home
     oslo, rome 3
 
-words place
+words position
     park~green 2, new york, new delhi 3, river bank~water
 
 words money
@@ -51,7 +51,7 @@ topic walk
     leads to end
 
 stage begin
-    {hero} (and {hero.her} friend|) went to the {place} .
+    {hero} (and {hero.her} friend|) went to the {position} .
     {hero.she} went to the {money} and ate {a fruit} .
 
 stage last
@@ -131,25 +131,25 @@ def test_reach(
 
 def test_next_word_both_ways(world: World, reference: Reference) -> None:
     for words in [("anna", "lived", "in"), (), ("italy", ":"), ("in", "rome", "lived", "ben", ".")]:
-        law = world.next_word(words)
-        assert law.sum() == pytest.approx(1, abs=1e-12)
+        distribution = world.next_word(words)
+        assert distribution.sum() == pytest.approx(1, abs=1e-12)
         whole = reference.prefix(words)
         for number, word in enumerate(world.vocabulary):
             exact = reference.prefix((*words, word)) / whole
-            assert law[number] == pytest.approx(exact, abs=1e-12)
+            assert distribution[number] == pytest.approx(exact, abs=1e-12)
     for words in [
         ("park", ".", END),
         ("went", "to", "the"),
         ("is", "in", "oslo", "."),
         ("anna", "lived"),
     ]:
-        law = world.next_word(words, direction="backward")
-        assert law.sum() == pytest.approx(1, abs=1e-12)
+        distribution = world.next_word(words, direction="backward")
+        assert distribution.sum() == pytest.approx(1, abs=1e-12)
         whole = reference.anywhere(words)
         begins = reference.prefix(words) / reference.length
-        assert law[0] == pytest.approx(begins / whole, abs=1e-12)
+        assert distribution[0] == pytest.approx(begins / whole, abs=1e-12)
         for number, word in enumerate(world.vocabulary[1:], start=1):
-            assert law[number] == pytest.approx(
+            assert distribution[number] == pytest.approx(
                 reference.anywhere((word, *words)) / whole, abs=1e-12
             )
 
@@ -167,19 +167,19 @@ def test_hidden_words(world: World, reference: Reference, texts: list[tuple[str,
         for hidden in hidden_sets(words, random):
             alike = reference.like(words, hidden)
             seen = sum(alike.values())
-            laws = world.conditional(words, hidden)
+            distributions = world.conditional(words, hidden)
             alone = 0.0
-            for law, t in zip(laws, hidden, strict=True):
-                exact = law_at(world, alike, t)
-                np.testing.assert_allclose(law, exact, atol=1e-12)
+            for distribution, t in zip(distributions, hidden, strict=True):
+                exact = distribution_at(world, alike, t)
+                np.testing.assert_allclose(distribution, exact, atol=1e-12)
                 alone += math.log(exact[world.machine.number[words[t]]])
             together = math.log(alike[words] / seen)
             assert world.joint(words, hidden) == pytest.approx(together, abs=1e-12)
             assert world.gap(words, hidden) == pytest.approx(together - alone, abs=1e-11)
 
 
-def law_at(world: World, weights: dict[tuple[str, ...], float], t: int) -> np.ndarray:
-    """The law of the word at t when documents have these weights."""
+def distribution_at(world: World, weights: dict[tuple[str, ...], float], t: int) -> np.ndarray:
+    """The distribution of the word at t when documents have these weights."""
     exact = np.zeros(len(world.vocabulary))
     for words, weight in weights.items():
         exact[world.machine.number[words[t]]] += weight
@@ -194,8 +194,8 @@ def test_hidden_words_of_a_text_cut_off(world: World, reference: Reference) -> N
         if len(other) > len(words)
         and all(i in hidden or other[i] == word for i, word in enumerate(words))
     }
-    for law, t in zip(world.conditional(words, hidden), hidden, strict=True):
-        np.testing.assert_allclose(law, law_at(world, alike, t), atol=1e-12)
+    for distribution, t in zip(world.conditional(words, hidden), hidden, strict=True):
+        np.testing.assert_allclose(distribution, distribution_at(world, alike, t), atol=1e-12)
 
 
 @pytest.mark.parametrize(("negligible", "error"), [(math.inf, 1e-12), (facts.NEGLIGIBLE, 1e-8)])
@@ -207,7 +207,7 @@ def test_noisy_words(
     negligible: float,
     error: float,
 ) -> None:
-    """A channel keeps or replaces words; laws are asked for hidden and for noisy positions."""
+    """A channel keeps or replaces words; hidden and noisy positions are asked for."""
     monkeypatch.setattr(facts, "NEGLIGIBLE", negligible)
     random = np.random.default_rng(1)
     size = len(world.vocabulary)
@@ -226,9 +226,9 @@ def test_noisy_words(
         for other in weights:
             for t, (shown, keep, noise) in noisy.items():
                 weights[other] *= noise + keep * (world.machine.number[other[t]] == shown)
-        laws = world.laws([(text, want, noisy)], "document")[0]
-        for law, t in zip(laws, want, strict=True):
-            np.testing.assert_allclose(law, law_at(world, weights, t), atol=error)
+        distributions = world.distributions([(text, want, noisy)], "document")[0]
+        for distribution, t in zip(distributions, want, strict=True):
+            np.testing.assert_allclose(distribution, distribution_at(world, weights, t), atol=error)
 
 
 @pytest.mark.parametrize(
@@ -238,8 +238,8 @@ def test_noisy_words(
 def test_meanings(
     world: World, reference: Reference, texts: list[tuple[str, ...]], of: str, where: str
 ) -> None:
-    places = [(words, t) for words in texts for t in range(len(words))]
-    for (words, t), found in zip(places, world.posteriors(places, of), strict=True):
+    positions = [(words, t) for words in texts for t in range(len(words))]
+    for (words, t), found in zip(positions, world.posteriors(positions, of), strict=True):
         exact: dict[str, float] = {}
         for path in reference.paths[words]:
             label = getattr(path, where)[t]

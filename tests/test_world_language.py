@@ -21,8 +21,10 @@ def world() -> World:
 def test_the_language_is_as_large_as_promised(world: World) -> None:
     machine = world.machine
     assert len(world.vocabulary) >= 1500
-    places = {str(place) for place in machine.patterns if not place.file.startswith("relations")}
-    assert len(places) >= 150
+    positions = {
+        str(position) for position in machine.patterns if not position.file.startswith("relations")
+    }
+    assert len(positions) >= 150
     assert len({section.topic for section in machine.sections} - {"end", "relations"}) >= 10
     assert len(world.grammar.relations) >= 6
     senses: dict[int, set[str]] = {}
@@ -108,9 +110,9 @@ def test_facts_are_named_early_and_needed_late(world: World) -> None:
     for document in world.sample(documents=200, seed=2):
         hero = document.annotations.facts.get("hero")
         if hero:
-            places = [i for i, word in enumerate(document.words) if word == hero]
-            assert places[0] < 40
-            late += places[-1] > 150
+            positions = [i for i, word in enumerate(document.words) if word == hero]
+            assert positions[0] < 40
+            late += positions[-1] > 150
     assert late > 20
 
 
@@ -139,11 +141,11 @@ def test_next_word_is_a_law_and_calibrated(world: World) -> None:
         chances = np.exp(world.log_probability(document))
         assert chances.max() <= 1 + 1e-12
         for t in range(0, min(len(document), 60), 3):
-            law = world.next_word(document.words[:t])
-            assert law.sum() == pytest.approx(1, abs=1e-12)
-            assert law[document.numbers[t]] == pytest.approx(chances[t], abs=1e-12)
-            given.append(law.max())
-            right.append(law.argmax() == document.numbers[t])
+            distribution = world.next_word(document.words[:t])
+            assert distribution.sum() == pytest.approx(1, abs=1e-12)
+            assert distribution[document.numbers[t]] == pytest.approx(chances[t], abs=1e-12)
+            given.append(distribution.max())
+            right.append(distribution.argmax() == document.numbers[t])
     given, right = np.array(given), np.array(right)
     for low, high in [(0.0, 0.4), (0.4, 0.8), (0.8, 0.999), (0.999, 1.1)]:
         inside = (given >= low) & (given < high)
@@ -194,12 +196,12 @@ def test_few_shot_prompts_agree_with_the_sums_over_paths(world: World) -> None:
         prompts = world.few_shot(shots, 60, seed=shots)
         best.append(world.few_shot(shots, 1500, seed=9).best_accuracy)
         for example in prompts[:8]:
-            law = world.next_word(example.words)
+            distribution = world.next_word(example.words)
             first: dict[str, float] = {}
             for answer, chance in example.chances.items():
                 first[answer.split()[0]] = first.get(answer.split()[0], 0.0) + chance
             for word, chance in first.items():
-                assert law[world.machine.number[word]] == pytest.approx(chance, abs=1e-12)
+                assert distribution[world.machine.number[word]] == pytest.approx(chance, abs=1e-12)
     assert best[0] < 0.7 < best[2] < best[3]
     with pytest.raises(ValueError, match="choose 0 to"):
         world.few_shot(99, 1, seed=0)
@@ -223,10 +225,10 @@ def test_order_decides_what_a_bag_of_words_cannot_tell(world: World) -> None:
 
 def test_agreement_at_a_distance(world: World) -> None:
     start = ["the", "rake", "that", "stood", "behind", "the", "oaks"]
-    law = world.next_word(start, start="sentence")
-    assert law[world.machine.number["was"]] == pytest.approx(1, abs=1e-12)
-    law = world.next_word(["the", "rakes", *start[2:]], start="sentence")
-    assert law[world.machine.number["were"]] == pytest.approx(1, abs=1e-12)
+    distribution = world.next_word(start, start="sentence")
+    assert distribution[world.machine.number["was"]] == pytest.approx(1, abs=1e-12)
+    distribution = world.next_word(["the", "rakes", *start[2:]], start="sentence")
+    assert distribution[world.machine.number["were"]] == pytest.approx(1, abs=1e-12)
 
 
 def test_names_of_several_words_depend_on_each_other(world: World) -> None:

@@ -38,12 +38,12 @@ def _check_hidden(
     for other in weights:
         for t, (shown, keep, noise) in noisy.items():
             weights[other] *= noise + keep * (world.machine.number[other[t]] == shown)
-    laws = world.laws([(world.numbers(words), want, noisy)], "document")[0]
-    for law, t in zip(laws, want, strict=True):
+    distributions = world.distributions([(world.numbers(words), want, noisy)], "document")[0]
+    for distribution, t in zip(distributions, want, strict=True):
         exact = np.zeros(len(world.vocabulary))
         for other, weight in weights.items():
             exact[world.machine.number[other[t]]] += weight
-        np.testing.assert_allclose(law, exact / exact.sum(), atol=1e-9)
+        np.testing.assert_allclose(distribution, exact / exact.sum(), atol=1e-9)
 
 
 def test_the_right_sums_pass() -> None:
@@ -57,9 +57,11 @@ def forget_facts(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_past_of_facts(patch: pytest.MonkeyPatch) -> None:
     """A hidden hero is drawn anew, whoever was named before."""
-    law = facts.Facts.law
+    distribution = facts.Facts.distribution
     patch.setattr(
-        facts.Facts, "law", lambda self, fact, field, _: law(self, fact, field, self.everything)
+        facts.Facts,
+        "distribution",
+        lambda self, fact, field, _: distribution(self, fact, field, self.everything),
     )
 
 

@@ -104,12 +104,12 @@ def test_a_random_language(text: str, seed: int) -> None:
         for other in alike:
             for t, (shown, keep, noise) in noisy.items():
                 alike[other] *= noise + keep * (world.machine.number[other[t]] == shown)
-        laws = world.laws([(world.numbers(words), hidden, noisy)], "document")[0]
-        for law, t in zip(laws, hidden, strict=True):
+        distributions = world.distributions([(world.numbers(words), hidden, noisy)], "document")[0]
+        for distribution, t in zip(distributions, hidden, strict=True):
             exact = np.zeros(len(world.vocabulary))
             for other, weight in alike.items():
                 exact[world.machine.number[other[t]]] += weight
-            np.testing.assert_allclose(law, exact / exact.sum(), atol=1e-12)
+            np.testing.assert_allclose(distribution, exact / exact.sum(), atol=1e-12)
     for document in world.sample(documents=3, seed=seed % 1000, split=None):
         assert tuple(document.words) in reference.texts
         assert document.words[-1] == END

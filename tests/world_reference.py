@@ -178,7 +178,7 @@ class Reference:
         return self.prefixes.get(words, 0.0)
 
     def anywhere(self, words: tuple[str, ...]) -> float:
-        """The chance that a random place of an endless stream reads so; no end mark but the last
+        """The chance that a random position of an endless stream reads so; no end mark but the last
         word.
         """
         size = len(words)

@@ -47,7 +47,7 @@ def left_to_right(profile: str, seed: int) -> LanguageModel:
     words = len(village.tokenizer())
     backbone = GPT(GPTConfig(words, 64, 2, 4, context=village.LONGEST, dropout=0.0))
     model = LanguageModel(backbone, NextWord(backbone.token))
-    village.awake(model)
+    village.larger_weights(model)
     batches = village.rows(village.sentences("train", WORDS[profile]), seed=seed)
     trained(model, NextToken(), batches, plan(STEPS[profile], seed=seed, rate=village.RATE))
     return model

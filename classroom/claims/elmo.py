@@ -308,9 +308,9 @@ def twins(world: World, documents: Sequence[Document], seed: int) -> list[Twins]
             places = [place for place, word in enumerate(words) if word in new]
             if len(places) != 1 or places[0] == 0:
                 continue
-            law = machine.law[document.states[start + places[0]]]
-            span = slice(machine.laws.start[law], machine.laws.start[law + 1])
-            fits, weights = machine.laws.word[span], machine.laws.weight[span].copy()
+            emission = machine.emission[document.states[start + places[0]]]
+            span = slice(machine.emissions.start[emission], machine.emissions.start[emission + 1])
+            fits, weights = machine.emissions.word[span], machine.emissions.weight[span].copy()
             weights[[world.vocabulary[word] in new for word in fits]] = 0.0
             if weights.sum() > 0:
                 other = world.vocabulary[random.choice(fits, p=weights / weights.sum())]

@@ -85,7 +85,7 @@ def sentence_rows(tokens: Tokens, *, batch: int = 64, seed: int = 0) -> Examples
 # ---- models
 
 
-def awake(model: nn.Module, std: float = 0.1) -> nn.Module:
+def larger_weights(model: nn.Module, std: float = 0.1) -> nn.Module:
     """Draw first weights that suit a width of 64: those of BERT, 0.02, suit a width of 768.
 
     Too small ones make attention a plain mean, which takes long to become anything else.
@@ -105,7 +105,7 @@ def encoder(
     config = BERTConfig(words, width, layers, heads=4, context=LONGEST, dropout=0.0, **sizes)
     backbone = BERT(config)
     model = LanguageModel(backbone, MaskedWord(backbone.token, width))
-    awake(model)
+    larger_weights(model)
     return model
 
 
@@ -133,9 +133,10 @@ def blanks(size: int) -> Blanks:
     world = village()
     numbers = [world.numbers(words) for words in texts]
     requests: Any = [(text, [place], {}) for text, place in zip(numbers, places, strict=True)]
-    laws = world.laws(requests, "sentence")
+    distributions = world.distributions(requests, "sentence")
     both = [
-        -np.log(law[0, text[place]]) for law, text, place in zip(laws, numbers, places, strict=True)
+        -np.log(distribution[0, text[place]])
+        for distribution, text, place in zip(distributions, numbers, places, strict=True)
     ]
     before = world.log_probabilities(numbers, start="sentence")
     left = [-log[place] for log, place in zip(before, places, strict=True)]
@@ -170,8 +171,8 @@ def best_words(model: Any, words: Tokenizer, sentence: str, *, count: int = 3) -
     """The likeliest words for the [MASK] of a sentence, by a masked model."""
     marks: Any = words.vocabulary
     tokens = [marks.cls, *words.encode(sentence, special=True), marks.sep]
-    law = one_by_one(model, tokens, [tokens.index(marks.mask)], mask=marks.mask)[0]
-    likely = law.topk(count)
+    distribution = one_by_one(model, tokens, [tokens.index(marks.mask)], mask=marks.mask)[0]
+    likely = distribution.topk(count)
     spelled = words.pieces(likely.indices.tolist())
     return "  ".join(f"{w} {p:.2f}" for w, p in zip(spelled, likely.values.exp(), strict=True))
 

@@ -23,8 +23,15 @@ def floors_view(text: str, reach: int, world: World, start: str = "sentence") ->
         said = f"The language cannot say this: “{words[place][:40]}” cannot be word {place + 1}."
         return page("floors", problem(said))
     near = world.log_probability(words, reach=reach, start=start)
-    laws = world.laws([(numbers, [place], {}) for place in range(len(words))], start)
-    around = np.log([law[0, number] for law, number in zip(laws, numbers, strict=True)])
+    distributions = world.distributions(
+        [(numbers, [place], {}) for place in range(len(words))], start
+    )
+    around = np.log(
+        [
+            distribution[0, number]
+            for distribution, number in zip(distributions, numbers, strict=True)
+        ]
+    )
     rows: list[list[str | Share]] = [
         [word, *(Share(float(np.exp(log[i]))) for log in (before, near, around))]
         for i, word in enumerate(words)

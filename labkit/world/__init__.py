@@ -3,8 +3,8 @@
     world = load_world()                                the language of data/world
     world.sample(documents=100, seed=0)                 documents with what is hidden in them
     world.log_probability(words)                        log p(word | all before), or after
-    world.next_word(words)                              the law of the next word
-    world.conditional(words, hidden=[3, 4])             the laws of hidden words, one by one
+    world.next_word(words)                              the distribution of the next word
+    world.conditional(words, hidden=[3, 4])             the distributions of hidden words
     world.joint(words, hidden=[3, 4])                   log p of them together; world.gap: the gain
     world.posterior(words, "topic")                     chances of its topics, senses, …
     world.floor("next", documents)                      the lowest loss of an objective

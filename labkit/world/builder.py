@@ -1,4 +1,4 @@
-"""Compile a grammar: every sentence becomes a chain of states, every slot a law of its fillers.
+"""Compile a grammar: every sentence becomes a chain of states, every slot one state.
 
 A frontier is what a sentence has come to: nodes, each with its chance to go on to the next item.
 Read `_Builder._items` first.
@@ -12,8 +12,8 @@ from labkit.world.grammar import (
     Filler,
     Grammar,
     Item,
+    Location,
     Pattern,
-    Place,
     Relation,
     Slot,
     Token,
@@ -21,11 +21,11 @@ from labkit.world.grammar import (
     WorldError,
     expected,
 )
-from labkit.world.machine import END, Machine, list_entries, pack_laws
+from labkit.world.machine import END, Machine, list_entries, pack_emissions
 from labkit.world.plan import Plan
 
 Frontier = list[tuple[int, float]]
-# Fillers of a slot that go together: their article, share and law, or the words of one name.
+# Fillers of a slot that go together: their article, share and emission, or the words of one name.
 Group = tuple[str, float, int | None, list[Token]]
 
 
@@ -35,20 +35,22 @@ def compile_grammar(grammar: Grammar, new_forms: bool = False) -> Machine:
 
 
 class _Builder:
-    """States, arcs and laws while they are collected; `machine` turns them into arrays."""
+    """States, arcs and emissions while they are collected; `machine` turns them into arrays."""
 
     def __init__(self, grammar: Grammar, new_forms: bool) -> None:
         self.grammar, self.new_forms = grammar, new_forms
         self.plan = Plan(grammar)
         self.number: dict[str, int] = {END: 0}
-        self.patterns: list[Place] = []
-        self.laws: dict[tuple, int] = {}
-        self.law_rows: list[list[tuple[int, float]]] = []
+        self.patterns: list[Location] = []
+        self.emissions: dict[tuple, int] = {}
+        self.emission_rows: list[list[tuple[int, float]]] = []
         self.senses: dict[tuple[int, int], str] = {}
-        self.states: list[tuple[int, int, int, int, int]] = []  # law, section, pattern, side, fact
+        self.states: list[
+            tuple[int, int, int, int, int]
+        ] = []  # emission, section, pattern, side, fact
         self.arcs: list[tuple[int, int, float]] = []  # a section k is the source -1 - k
         self.facts = list(grammar.facts.values())
-        self.fact_laws: dict[int, tuple[int, int]] = {}
+        self.fact_emissions: dict[int, tuple[int, int]] = {}
         self.fact_slots = {
             fact.name + field: (i, f)
             for i, fact in enumerate(self.facts)
@@ -65,8 +67,8 @@ class _Builder:
         dot, end = self._token(Token(".")), self._token(Token(END))
         between = self._token(Token(";")) if self.plan.relations else dot
         for k, section in enumerate(self.plan.sections):
-            law = end if k in self.plan.ends else between if section.relation else dot
-            self.states.append((law, k, -1, -1, -1))
+            emission = end if k in self.plan.ends else between if section.relation else dot
+            self.states.append((emission, k, -1, -1, -1))
         self.states += [(dot, k, -1, -1, -1) for k in self.plan.relations]
         self.arcs += [(-1 - k, k, 1.0) for k in self.plan.ends]
 
@@ -88,10 +90,10 @@ class _Builder:
         if topic.feelings and pattern.sides > 1:
             if pattern.sides != len(topic.feelings):
                 raise WorldError(
-                    pattern.place, f"expected one side for each of {topic.feelings} in <…|…>"
+                    pattern.location, f"expected one side for each of {topic.feelings} in <…|…>"
                 )
             shares = [topic.agree if i == side else 1 - topic.agree for i in range(pattern.sides)]
-        self.patterns.append(pattern.place)
+        self.patterns.append(pattern.location)
         self.where = (k, len(self.patterns) - 1)
         for i, chance in enumerate(shares):
             if chance:
@@ -103,7 +105,7 @@ class _Builder:
         stops = [(k, 1 - relation.stops), (self.plan.last_stop(k), relation.stops)]
         total = sum(answer.weight for _, answer in relation.pairs)
         for question, answer in relation.pairs:
-            self.patterns.append(answer.place)
+            self.patterns.append(answer.location)
             self.where, self.side = (k, len(self.patterns) - 1), -1
             items = (*question, Token(":"), *answer.tokens)
             frontier = self._items(items, [(-1 - k, answer.weight / total)])
@@ -145,32 +147,32 @@ class _Builder:
         if slot.name in self.fact_slots:
             fact, field = self.fact_slots[slot.name]
             groups: list[Group] = [
-                ("a" if slot.article else "", 1.0, self._fact_law(fact, field), [])
+                ("a" if slot.article else "", 1.0, self._fact_emission(fact, field), [])
             ]
         elif slot.name == "any":
-            groups = [("", 1.0, self._law(("any",), []), [])]
+            groups = [("", 1.0, self._emission(("any",), []), [])]
         elif slot.name in self.grammar.lists:
             groups = self._fillers(slot)
         else:
             known = [*self.grammar.lists, *self.fact_slots]
-            raise WorldError(slot.place, expected("a list or a fact", slot.name, known))
+            raise WorldError(slot.location, expected("a list or a fact", slot.name, known))
         after = []
-        for article, share, law, chain in groups:
+        for article, share, emission, chain in groups:
             part = [(source, weight * share) for source, weight in frontier]
             if article:
                 part = [(self._state(self._token(Token(article)), part), 1.0)]
-            if law is not None:
-                part = [(self._state(law, part, fact), 1.0)]
+            if emission is not None:
+                part = [(self._state(emission, part, fact), 1.0)]
             after += self._items(tuple(chain), part)
         return after
 
     def _fillers(self, slot: Slot) -> list[Group]:
-        """Group the fillers: one law for all single words, a chain for each longer name."""
+        """Group the fillers: one emission for all single words, a chain for each longer name."""
         rows = self.grammar.lists[slot.name]
         kept = rows if self.new_forms else [row for row in rows if not self._is_new(row)]
         if not kept:
             raise WorldError(
-                rows[0].place,
+                rows[0].location,
                 f'all of "{slot.name}" is held out: leave some of it in the training text',
             )
         if slot.name not in self.seen_lists:
@@ -188,51 +190,51 @@ class _Builder:
             single = [row for row in group if len(row.tokens) == 1]
             if single:
                 weight = sum(row.weight for row in single)
-                law = self._law(
+                emission = self._emission(
                     ("list", slot.name, article), [(r.tokens[0], r.weight / weight) for r in single]
                 )
-                out.append((article, weight / total, law, []))
+                out.append((article, weight / total, emission, []))
             for row in group:
                 if len(row.tokens) > 1:
                     out.append((article, row.weight / total, None, list(row.tokens)))
         return out
 
-    def _state(self, law: int, frontier: Frontier, fact: int = -1) -> int:
+    def _state(self, emission: int, frontier: Frontier, fact: int = -1) -> int:
         state = len(self.states)
-        self.states.append((law, *self.where, self.side, fact))
+        self.states.append((emission, *self.where, self.side, fact))
         self.arcs += [(source, state, weight) for source, weight in frontier]
         return state
 
-    # ── laws ─────────────────────────────────────────────────────────────────────────────────────
+    # ── emissions ────────────────────────────────────────────────────────────────────────────────
 
     def _token(self, token: Token) -> int:
-        return self._law(("token", *token), [(token, 1.0)])
+        return self._emission(("token", *token), [(token, 1.0)])
 
-    def _law(self, key: tuple, rows: list[tuple[Token, float]]) -> int:
-        """The number of a law; it is made when first asked for."""
-        if key not in self.laws:
-            law = self.laws[key] = len(self.law_rows)
+    def _emission(self, key: tuple, rows: list[tuple[Token, float]]) -> int:
+        """The number of a emission; it is made when first asked for."""
+        if key not in self.emissions:
+            emission = self.emissions[key] = len(self.emission_rows)
             merged: dict[int, float] = {}
             for token, weight in rows:
                 number = self.number.setdefault(token.word, len(self.number))
                 merged[number] = merged.get(number, 0.0) + weight
                 if (
                     token.sense
-                    and self.senses.setdefault((law, number), token.sense) != token.sense
+                    and self.senses.setdefault((emission, number), token.sense) != token.sense
                 ):
-                    place = self.patterns[self.where[1]]
+                    location = self.patterns[self.where[1]]
                     raise WorldError(
-                        place,
+                        location,
                         f'the list "{key[1]}" holds "{token.word}" in two senses: use two lists',
                     )
-            self.law_rows.append(list(merged.items()))
-        return self.laws[key]
+            self.emission_rows.append(list(merged.items()))
+        return self.emissions[key]
 
-    def _fact_law(self, fact: int, field: int) -> int:
+    def _fact_emission(self, fact: int, field: int) -> int:
         words = dict.fromkeys(value.tokens[field] for value in self.facts[fact].values)
-        law = self._law(("fact", fact, field), [(token, 1.0) for token in words])
-        self.fact_laws[law] = (fact, field)
-        return law
+        emission = self._emission(("fact", fact, field), [(token, 1.0) for token in words])
+        self.fact_emissions[emission] = (fact, field)
+        return emission
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────
 
@@ -243,9 +245,9 @@ class _Builder:
         listed = {
             t.word for rows in self.grammar.lists.values() for row in rows for t in row.tokens
         }
-        for word, place in self.grammar.held_out.items():
+        for word, location in self.grammar.held_out.items():
             if word not in listed:
-                raise WorldError(place, expected("a word of some list", word, listed))
+                raise WorldError(location, expected("a word of some list", word, listed))
 
     def _check_facts(self) -> None:
         """Facts stay exact because where they are used their words come from their slots."""
@@ -256,36 +258,38 @@ class _Builder:
         self.fact_words = [_words_of(fact) for fact in self.facts]
         for i, fact in enumerate(self.facts):
             mine = {self.number[w]: w for w in self.fact_words[i] if w in self.number}
-            for state, (law, _, pattern, _, owner) in enumerate(self.states):
-                shared = [mine[w] for w, _ in self.law_rows[law] if w in mine and owner != i]
+            for state, (emission, _, pattern, _, owner) in enumerate(self.states):
+                shared = [
+                    mine[w] for w, _ in self.emission_rows[emission] if w in mine and owner != i
+                ]
                 if shared and self.bound[state]:
                     message = (
                         f'"{shared[0]}" belongs to the fact "{fact.name}", so here it may only '
                     )
                     message += f"come from {{{fact.name}}}: use another word"
                     raise WorldError(
-                        self.patterns[pattern] if pattern >= 0 else fact.place, message
+                        self.patterns[pattern] if pattern >= 0 else fact.location, message
                     )
-        for word, place in self.grammar.held_out.items():
-            fixed = [key for key in self.laws if key[0] != "list" and key[1:2] == (word,)]
+        for word, location in self.grammar.held_out.items():
+            fixed = [key for key in self.emissions if key[0] != "list" and key[1:2] == (word,)]
             if fixed or any(word in has for has in self.fact_words):
                 message = (
                     f'"{word}" is held out, but a sentence, a fact or a prompt says it outright'
                 )
-                raise WorldError(place, message)
+                raise WorldError(location, message)
 
     # ── arrays ───────────────────────────────────────────────────────────────────────────────────
 
     def machine(self) -> Machine:
         """Turn what was collected into arrays."""
-        if ("any",) in self.laws:
+        if ("any",) in self.emissions:
             new = set() if self.new_forms else self.grammar.held_out.keys()
             words = [n for word, n in self.number.items() if n and word not in new]
-            self.law_rows[self.laws["any",]] = [(n, 1 / len(words)) for n in words]
-        laws = pack_laws(self.law_rows)
-        law, section, pattern, side, fact = np.array(self.states).T
+            self.emission_rows[self.emissions["any",]] = [(n, 1 / len(words)) for n in words]
+        emissions = pack_emissions(self.emission_rows)
+        emission, section, pattern, side, fact = np.array(self.states).T
         source, target, weight = (np.array(column) for column in zip(*self.arcs, strict=True))
-        source = np.where(source < 0, len(law) - 1 - source, source)
+        source = np.where(source < 0, len(emission) - 1 - source, source)
         order = np.argsort(target, kind="stable")
         arcs = source[order], target[order], weight[order]
         return Machine(
@@ -295,22 +299,22 @@ class _Builder:
             facts=self.facts,
             fact_words=self.fact_words,
             patterns=self.patterns,
-            law=law,
+            emission=emission,
             section=section,
             pattern=pattern,
             side=side,
             fact=fact,
             bound=self.bound,
-            laws=laws,
+            emissions=emissions,
             senses=self.senses,
-            fact_laws=self.fact_laws,
+            fact_emissions=self.fact_emissions,
             arc_source=arcs[0],
             arc_target=arcs[1],
             arc_weight=arcs[2],
             leave=self.plan.leave,
             closing=self.plan.closing,
             ends=np.array(self.plan.ends),
-            entries=list_entries(laws, law, len(self.number)),
+            entries=list_entries(emissions, emission, len(self.number)),
         )
 
 
@@ -326,5 +330,5 @@ def _words_of(fact: Fact) -> dict[str, np.ndarray]:
         for word, where in fields.items():
             if has[word][v] and any(value.tokens[f].word != word for f in where):
                 message = f'"{word}" stands in different fields of two values of "{fact.name}"'
-                raise WorldError(value.place, message)
+                raise WorldError(value.location, message)
     return has

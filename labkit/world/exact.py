@@ -17,7 +17,7 @@ from labkit.world import floors
 from labkit.world.builder import compile_grammar
 from labkit.world.facts import Facts
 from labkit.world.grammar import Grammar
-from labkit.world.hidden import Request, hide, laws
+from labkit.world.hidden import Request, distributions, hide
 from labkit.world.labelled import LabelledSet, labelled, next_odds, order_odds
 from labkit.world.machine import Machine, Section
 from labkit.world.prompts import few_shot
@@ -41,7 +41,7 @@ class World:
 
     @property
     def vocabulary(self) -> list[str]:
-        """All words, the end mark first; the columns of every law."""
+        """All words, the end mark first; the columns of every distribution."""
         return self.machine.vocabulary
 
     @cached_property
@@ -128,27 +128,27 @@ class World:
 
     @cached_property
     def stationary(self) -> np.ndarray:
-        """The law of the state at a random word of an endless stream of documents."""
+        """The distribution of the state at a random word of an endless stream of documents."""
         states = self.visits[: self.machine.states]
         return states / states.sum()
 
     @cached_property
     def _starts(self) -> dict[str, np.ndarray]:
-        """For each kind of start, the law of the node just before the first word."""
+        """For each kind of start, the distribution of the node just before the first word."""
         machine = self.machine
         starts = {name: np.zeros(machine.states + len(machine.sections)) for name in STARTS}
         starts["document"][machine.states :] = machine.leave[machine.ends[0]]
         starts["anywhere"][: machine.states] = self.stationary
         starts["anywhere"][machine.states :] = self.stationary[: len(machine.leave)] @ machine.leave
-        starts["sentence"][machine.states :] = self.sentence_law
-        second = self.sentence_law @ machine.closing @ machine.inside
+        starts["sentence"][machine.states :] = self.sentence_distribution
+        second = self.sentence_distribution @ machine.closing @ machine.inside
         second[machine.ends] = 0.0
         starts["second"][machine.states :] = second / max(second.sum(), 1e-300)
         return starts
 
     @cached_property
-    def sentence_law(self) -> np.ndarray:
-        """The law of the section of a random sentence (prompts are no sentences)."""
+    def sentence_distribution(self) -> np.ndarray:
+        """The distribution of the section of a random sentence (prompts are no sentences)."""
         sections = self.visits[self.machine.states :].copy()
         for k, section in enumerate(self.machine.sections):
             if section.relation or section.topic == "end":
@@ -246,9 +246,7 @@ class World:
     def next_word(
         self, words: Text, *, direction: str = "forward", start: str = "document"
     ) -> np.ndarray:
-        """The law of the word after these words (or before them): one probability a word of the
-        vocabulary.
-        """
+        """The distribution over the vocabulary of the word after these words (or before them)."""
         text = self.numbers(words)
         if direction == "forward":
             return self.conditional(np.append(text, 0), [len(text)], start=start)[0]
@@ -262,11 +260,13 @@ class World:
             self.stationary[self.machine.ends].sum()
         )
         either = np.logaddexp(within, begins)
-        law = np.zeros(len(self.vocabulary))
+        distribution = np.zeros(len(self.vocabulary))
         if within > -math.inf:
-            law = math.exp(within - either) * self.conditional(before, [0], start="anywhere")[0]
-        law[0] = math.exp(begins - either)
-        return law
+            distribution = (
+                math.exp(within - either) * self.conditional(before, [0], start="anywhere")[0]
+            )
+        distribution[0] = math.exp(begins - either)
+        return distribution
 
     def floor(
         self,
@@ -341,13 +341,13 @@ class World:
         if of not in MEANINGS:
             raise ValueError(f'cannot tell "{of}": choose one of {", ".join(MEANINGS)}')
         rows = [Row(self.numbers(words)) for words, _ in texts]
-        places = [
+        positions = [
             position % len(row.symbols) for row, (_, position) in zip(rows, texts, strict=True)
         ]
-        found = self.states_at(rows, start, [[place] for place in places])
+        found = self.states_at(rows, start, [[position] for position in positions])
         out = []
-        for row, place, states in zip(rows, places, found, strict=True):
-            numbers, weights, _ = states[place]
+        for row, position, states in zip(rows, positions, found, strict=True):
+            numbers, weights, _ = states[position]
             if not weights.sum() > 0:
                 # Words that it does not know are beyond the end of its vocabulary.
                 said = [*self.vocabulary, "[hidden]", "[unknown]"]
@@ -358,7 +358,7 @@ class World:
             for state, weight in zip(
                 numbers.tolist(), (weights / weights.sum()).tolist(), strict=True
             ):
-                label = self._meaning(state, int(row.symbols[place]), of)
+                label = self._meaning(state, int(row.symbols[position]), of)
                 if label is not None and weight > 0:
                     labels[label] = labels.get(label, 0.0) + weight
             out.append(labels)
@@ -384,7 +384,7 @@ class World:
 
     def _meaning(self, state: int, word: int, of: str) -> str | None:
         if of == "sense":
-            return self.machine.senses.get((int(self.machine.law[state]), word))
+            return self.machine.senses.get((int(self.machine.emission[state]), word))
         section: Section = self.machine.sections[self.machine.section[state]]
         return getattr(section, of)
 
@@ -393,8 +393,8 @@ class World:
     def conditional(
         self, words: Text, hidden: Sequence[int], *, start: str = "document"
     ) -> np.ndarray:
-        """For each hidden position the law of its word, given the seen: [hidden, vocabulary]."""
-        return self.laws([(self.numbers(words), list(hidden), {})], start)[0]
+        """Distributions of the hidden words, each given the seen ones: [hidden, vocabulary]."""
+        return self.distributions([(self.numbers(words), list(hidden), {})], start)[0]
 
     def joint(self, words: Text, hidden: Sequence[int], *, start: str = "document") -> float:
         """log p(all hidden words together | the seen words)."""
@@ -425,16 +425,18 @@ class World:
         Its mean over texts is the total correlation of the hidden words given the seen ones
         (Yang et al. 2019, XLNet, section 2.5).
         """
-        laws = self.conditional(words, hidden, start=start)
-        alone = np.log(laws[np.arange(len(hidden)), self.numbers(words)[list(hidden)]]).sum()
+        distributions = self.conditional(words, hidden, start=start)
+        alone = np.log(
+            distributions[np.arange(len(hidden)), self.numbers(words)[list(hidden)]]
+        ).sum()
         return self.joint(words, hidden, start=start) - float(alone)
 
-    def laws(self, texts: list[Request], start: str) -> list[np.ndarray]:
-        """The laws [wanted, vocabulary] of the wanted positions of every (words, wanted, noisy).
+    def distributions(self, texts: list[Request], start: str) -> list[np.ndarray]:
+        """For every (words, wanted, noisy), the distributions at the wanted positions.
 
         A wanted position is hidden, unless it is noisy: then it shows a word that may be wrong.
         """
-        return laws(self, texts, self._start(start))
+        return distributions(self, texts, self._start(start))
 
 
 def _ratios(log: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -104,7 +104,7 @@ class Facts:
         """Whether the values of this case have this word."""
         return bool((self.has[word] & case.masks[self.owner[word]]).any())
 
-    def law(
+    def distribution(
         self, fact: int, field: int, masks: tuple[np.ndarray, ...]
     ) -> tuple[np.ndarray, np.ndarray]:
         """The words of a field and their chances, given the values left."""

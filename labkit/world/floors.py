@@ -127,18 +127,18 @@ def cloze(
     world: "World", texts: list[np.ndarray], chosen: list[list[int]], reach: int | None, start: str
 ) -> list[np.ndarray]:
     """−log p(word | the words around it), for every chosen word alone."""
-    places = [(i, t) for i, hidden in enumerate(chosen) for t in hidden]
+    positions = [(i, t) for i, hidden in enumerate(chosen) for t in hidden]
     losses: list[list[float]] = [[] for _ in texts]
     requests: dict[str, list] = {}
-    for i, t in places:
+    for i, t in positions:
         a = 0 if reach is None else max(0, t - reach)
         z = len(texts[i]) if reach is None else t + reach + 1
         begins = start if reach is None or t - reach <= 0 else "anywhere"
         requests.setdefault(begins, []).append((i, t, (texts[i][a:z], [t - a], {})))
     for begins, group in requests.items():
-        laws = world.laws([request for _, _, request in group], begins)
-        for (i, t, _), law in zip(group, laws, strict=True):
-            losses[i].append(-np.log(law[0, texts[i][t]]))
+        distributions = world.distributions([request for _, _, request in group], begins)
+        for (i, t, _), distribution in zip(group, distributions, strict=True):
+            losses[i].append(-np.log(distribution[0, texts[i][t]]))
     return [np.array(loss) for loss in losses]
 
 
@@ -179,8 +179,8 @@ def masked(
                 noisy[t] = (shown, keep, replace / (size - 1))
         noisy.pop(len(text) - 1 if text[-1] == 0 else -1, None)
         requests.append((text, positions, noisy))
-    laws = world.laws(requests, start)
+    distributions = world.distributions(requests, start)
     return [
-        -np.log(law[np.arange(len(positions)), text[positions]])
-        for law, text, positions in zip(laws, texts, chosen, strict=True)
+        -np.log(distribution[np.arange(len(positions)), text[positions]])
+        for distribution, text, positions in zip(distributions, texts, chosen, strict=True)
     ]

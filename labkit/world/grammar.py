@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where something stands: a file and its line."""
 
     file: str
@@ -22,8 +22,8 @@ class Place(NamedTuple):
 class WorldError(ValueError):
     """Something is wrong in the files of a language; the message starts with file and line."""
 
-    def __init__(self, place: Place, message: str) -> None:
-        super().__init__(f"{place}: {message}")
+    def __init__(self, location: Location, message: str) -> None:
+        super().__init__(f"{location}: {message}")
 
 
 class Token(NamedTuple):
@@ -38,7 +38,7 @@ class Filler(NamedTuple):
 
     tokens: tuple[Token, ...]
     weight: float
-    place: Place
+    location: Location
 
 
 class Slot(NamedTuple):
@@ -46,7 +46,7 @@ class Slot(NamedTuple):
 
     name: str
     article: bool
-    place: Place
+    location: Location
 
 
 class Choice(NamedTuple):
@@ -54,7 +54,7 @@ class Choice(NamedTuple):
 
     options: tuple[tuple["Item", ...], ...]
     tied: bool
-    place: Place
+    location: Location
 
 
 Item = Token | Slot | Choice
@@ -66,7 +66,7 @@ class Pattern(NamedTuple):
     items: tuple[Item, ...]
     weight: float
     sides: int
-    place: Place
+    location: Location
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Stage:
 
     name: str
     again: float
-    place: Place
+    location: Location
     patterns: list[Pattern] = field(default_factory=list)
 
 
@@ -84,9 +84,9 @@ class Topic:
     """What a part of a document is about: stages in order, and the topics before and after it."""
 
     name: str
-    place: Place
-    leads_to: dict[str, tuple[float, Place]] = field(default_factory=dict)
-    comes_after: dict[str, tuple[float, Place]] = field(default_factory=dict)
+    location: Location
+    leads_to: dict[str, tuple[float, Location]] = field(default_factory=dict)
+    comes_after: dict[str, tuple[float, Location]] = field(default_factory=dict)
     feelings: tuple[str, ...] = ()
     agree: float = 1.0
     stages: list[Stage] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Fact:
 
     name: str
     fields: tuple[str, ...]
-    place: Place
+    location: Location
     values: list[Filler] = field(default_factory=list)
 
 
@@ -109,7 +109,7 @@ class Relation:
     name: str
     weight: float
     stops: float
-    place: Place
+    location: Location
     pairs: list[tuple[tuple[Token, ...], Filler]] = field(default_factory=list)
 
 
@@ -118,15 +118,15 @@ class Kind(NamedTuple):
 
     name: str
     weight: float
-    begins: dict[str, tuple[float, Place]]
-    place: Place
+    begins: dict[str, tuple[float, Location]]
+    location: Location
 
 
 class Line(NamedTuple):
     """A line without its comment."""
 
     text: str
-    place: Place
+    location: Location
 
 
 @dataclass
@@ -138,16 +138,16 @@ class Grammar:
     relations: dict[str, Relation] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)
     kinds: dict[str, Kind] = field(default_factory=dict)
-    held_out: dict[str, Place] = field(default_factory=dict)
+    held_out: dict[str, Location] = field(default_factory=dict)
     derived: dict[str, tuple[str, str]] = field(default_factory=dict)
     lexicon: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def add(self, table: dict, name: str, value: object, place: Place) -> None:
-        """Add a named thing once; the second of the same name is refused with both places."""
+    def add(self, table: dict, name: str, value: object, location: Location) -> None:
+        """Add a named thing once; the second of the same name is refused with both locations."""
         if name in table:
-            first = getattr(table[name], "place", None) or table[name][0].place
+            first = getattr(table[name], "location", None) or table[name][0].location
             raise WorldError(
-                place, f'"{name}" was defined already in {first}: give it another name'
+                location, f'"{name}" was defined already in {first}: give it another name'
             )
         table[name] = value
 

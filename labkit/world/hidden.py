@@ -1,4 +1,4 @@
-"""The laws of hidden and of noisy words, by the sums for every case of the facts."""
+"""The distributions of hidden and of noisy words, by the sums for every case of the facts."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from labkit.world.sums import Posterior, Row, posteriors
 if TYPE_CHECKING:
     from labkit.world.exact import World
 
-# The words of a text, the positions whose laws are wanted, and what is noisy.
+# The words of a text, the positions whose distributions are wanted, and what is noisy.
 Request = tuple[np.ndarray, list[int], Noisy]
 
 
@@ -22,8 +22,8 @@ def hide(world: "World", text: np.ndarray, hidden: list[int]) -> np.ndarray:
     return masked
 
 
-def laws(world: "World", texts: list[Request], begin: np.ndarray) -> list[np.ndarray]:
-    """The laws [wanted, vocabulary] of the wanted positions of every text.
+def distributions(world: "World", texts: list[Request], begin: np.ndarray) -> list[np.ndarray]:
+    """The distributions [wanted, vocabulary] of the wanted positions of every text.
 
     A wanted position is hidden, unless it is noisy: then it shows a word that may be wrong.
     """
@@ -49,7 +49,9 @@ def laws(world: "World", texts: list[Request], begin: np.ndarray) -> list[np.nda
     out = []
     for (_, want, noisy), cases in zip(texts, cases_of, strict=True):
         passes = [next(noisy_found if noisy else plain_found) for _ in cases]
-        out.append(np.stack([_law_at(world, t, noisy.get(t), cases, passes) for t in want]))
+        out.append(
+            np.stack([_distribution_at(world, t, noisy.get(t), cases, passes) for t in want])
+        )
     return out
 
 
@@ -72,7 +74,7 @@ def _noisy_row(
     return NoisyRow(symbols, keep, noise, fact)
 
 
-def _law_at(
+def _distribution_at(
     world: "World",
     t: int,
     noisy: tuple[int, float, float] | None,
@@ -90,14 +92,16 @@ def _law_at(
         # Paths that use no facts are the same in every case: they count in the first.
         share = np.where(machine.bound[states], np.exp(case.log_chance), float(number == 0))
         weights = weights * share * np.exp(log_scale - top if top > -np.inf else 0.0)
-        mass = np.bincount(machine.law[states], weights, minlength=len(machine.laws.start) - 1)
-        for law, (fact, field) in machine.fact_laws.items():
-            if mass[law]:
-                words, chances = world.facts.law(fact, field, case.masks)
-                np.add.at(total, words, mass[law] * chances)
-                mass[law] = 0.0
-        spread = np.repeat(mass, np.diff(machine.laws.start)) * machine.laws.weight
-        total += np.bincount(machine.laws.word, spread, minlength=len(total))
+        mass = np.bincount(
+            machine.emission[states], weights, minlength=len(machine.emissions.start) - 1
+        )
+        for emission, (fact, field) in machine.fact_emissions.items():
+            if mass[emission]:
+                words, chances = world.facts.distribution(fact, field, case.masks)
+                np.add.at(total, words, mass[emission] * chances)
+                mass[emission] = 0.0
+        spread = np.repeat(mass, np.diff(machine.emissions.start)) * machine.emissions.weight
+        total += np.bincount(machine.emissions.word, spread, minlength=len(total))
     if noisy:
         word, keep, noise = noisy
         total *= noise + keep * (np.arange(len(total)) == word)

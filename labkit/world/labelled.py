@@ -184,19 +184,21 @@ def priors(world: "World", task: str) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     if task == "sense":
         visits = np.bincount(
-            machine.law, world.visits[: machine.states], minlength=len(machine.laws.start) - 1
+            machine.emission,
+            world.visits[: machine.states],
+            minlength=len(machine.emissions.start) - 1,
         )
-        for (law, word), sense in machine.senses.items():
-            span = slice(machine.laws.start[law], machine.laws.start[law + 1])
-            share = machine.laws.weight[span][machine.laws.word[span] == word].sum()
-            found[f"{world.vocabulary[word]}~{sense}"] += float(visits[law] * share)
+        for (emission, word), sense in machine.senses.items():
+            span = slice(machine.emissions.start[emission], machine.emissions.start[emission + 1])
+            share = machine.emissions.weight[span][machine.emissions.word[span] == word].sum()
+            found[f"{world.vocabulary[word]}~{sense}"] += float(visits[emission] * share)
         words = [label.split("~")[0] for label in found]
         return {
             label: p
             for label, p in sorted(found.items())
             if words.count(label.split("~")[0]) > 1 and p
         }
-    begins = world.sentence_law if task == "topic" else machine.leave[machine.ends[0]]
+    begins = world.sentence_distribution if task == "topic" else machine.leave[machine.ends[0]]
     for section, chance in zip(machine.sections, begins, strict=True):
         label = getattr(section, task)
         if label and chance:

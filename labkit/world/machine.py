@@ -1,7 +1,7 @@
 """The hidden Markov model that a grammar is compiled to: its arcs and emissions as sparse arrays.
 
-A slot with many fillers is one state whose emission is the law of its fillers; a name of several
-words is a chain of states.  All sentences of a section (a stage of a topic) end in one state, its
+A slot with many fillers is one state that emits any of them; a name of several words is a chain
+of states.  All sentences of a section (a stage of a topic) end in one state, its
 full stop, and leave it by the chances of the next section: so the sentences are a forest of short
 chains between few full stops.
 
@@ -24,13 +24,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labkit.world.grammar import Fact, Place
+from labkit.world.grammar import Fact, Location
 
 END = "<end>"
 
 
 class Section(NamedTuple):
-    """What every state of a sentence knows: its place in the document's plan."""
+    """What every state of a sentence knows: its position in the document's plan."""
 
     topic: str
     stage: str
@@ -38,8 +38,8 @@ class Section(NamedTuple):
     relation: str | None
 
 
-class Laws(NamedTuple):
-    """The laws of fillers, one behind the other: words and weights of law n from start[n] on."""
+class Emissions(NamedTuple):
+    """All emission distributions: words and weights of number n from start[n] on."""
 
     start: np.ndarray
     word: np.ndarray
@@ -78,18 +78,18 @@ class Machine:
     sections: list[Section]
     facts: list[Fact]
     fact_words: list[dict[str, np.ndarray]]
-    patterns: list[Place]
+    patterns: list[Location]
     # One number per state.
-    law: np.ndarray
+    emission: np.ndarray
     section: np.ndarray
     pattern: np.ndarray
     side: np.ndarray
     fact: np.ndarray
     bound: np.ndarray
-    # Laws (of fillers) and what they say about senses.
-    laws: Laws
+    # Distributions (of fillers) and what they say about senses.
+    emissions: Emissions
     senses: dict[tuple[int, int], str]
-    fact_laws: dict[int, tuple[int, int]]  # law -> number of the fact and of its field
+    fact_emissions: dict[int, tuple[int, int]]  # emission -> number of the fact and of its field
     # Arcs, entries, and the way from full stop to section.
     arc_source: np.ndarray
     arc_target: np.ndarray
@@ -132,13 +132,13 @@ class Machine:
     def says(self, symbols: np.ndarray, states: np.ndarray) -> np.ndarray:
         """The probability that each state emits the symbol beside it."""
         keys = symbols * self.states + states
-        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        return self.entries.weight[places] * (self._keys[places] == keys)
+        index = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return self.entries.weight[index] * (self._keys[index] == keys)
 
     @property
     def states(self) -> int:
         """How many states there are."""
-        return len(self.law)
+        return len(self.emission)
 
     @property
     def hidden(self) -> int:
@@ -152,23 +152,23 @@ def spans(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
 
 
-def pack_laws(rows: list[list[tuple[int, float]]]) -> Laws:
-    """Put the laws, given as (word, weight) pairs, one behind the other."""
+def pack_emissions(rows: list[list[tuple[int, float]]]) -> Emissions:
+    """Put the emissions, given as (word, weight) pairs, one behind the other."""
     start = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
     flat = [pair for row in rows for pair in row]
-    return Laws(
+    return Emissions(
         start, np.array([word for word, _ in flat]), np.array([weight for _, weight in flat])
     )
 
 
-def list_entries(laws: Laws, law: np.ndarray, words: int) -> Entries:
-    """Pair every state with every word of its law and with the hidden word, sorted by symbol."""
-    size = len(law)
-    counts = np.diff(laws.start)[law]
-    places = spans(laws.start[law], counts)
-    symbol = np.concatenate([laws.word[places], np.full(size, words)])
+def list_entries(emissions: Emissions, emission: np.ndarray, words: int) -> Entries:
+    """Pair every state with every word that it emits and with the hidden word, sorted by symbol."""
+    size = len(emission)
+    counts = np.diff(emissions.start)[emission]
+    index = spans(emissions.start[emission], counts)
+    symbol = np.concatenate([emissions.word[index], np.full(size, words)])
     state = np.concatenate([np.repeat(np.arange(size), counts), np.arange(size)])
-    emits = np.concatenate([laws.weight[places], np.ones(size)])
+    emits = np.concatenate([emissions.weight[index], np.ones(size)])
     order = np.lexsort((state, symbol))
     start = np.searchsorted(symbol[order], np.arange(words + 3))
     return Entries(start, state[order], emits[order])

@@ -8,7 +8,7 @@ its own.
 
 import numpy as np
 
-from labkit.world.grammar import Grammar, Place, Topic, WorldError, expected
+from labkit.world.grammar import Grammar, Location, Topic, WorldError, expected
 from labkit.world.machine import Section
 
 
@@ -68,11 +68,16 @@ class Plan:
             self.leave[last, self.end_of["relations"]] = 1.0
 
     def _lead(
-        self, stop: int, table: dict[str, tuple[float, Place]], share: float, side: int, sides: int
+        self,
+        stop: int,
+        table: dict[str, tuple[float, Location]],
+        share: float,
+        side: int,
+        sides: int,
     ) -> None:
         """Spread `share` over the beginnings of the topics in the table; a feeling lasts."""
         total = sum(weight for weight, _ in table.values())
-        for name, (weight, place) in table.items():
+        for name, (weight, location) in table.items():
             part = share * weight / total
             if name == "end" and stop not in self.ends:
                 self.leave[stop, self.end_of[self.groups[self.sections[stop].topic]]] += part
@@ -88,10 +93,10 @@ class Plan:
                     self.leave[stop, self.first[name, other]] += part / len(chosen)
             else:
                 known = [*self.grammar.topics, "relations" if stop in self.ends else "end"]
-                raise WorldError(place, expected("a topic", name, known))
+                raise WorldError(location, expected("a topic", name, known))
 
 
-def leads_to(grammar: Grammar, topic: Topic) -> dict[str, tuple[float, Place]]:
+def leads_to(grammar: Grammar, topic: Topic) -> dict[str, tuple[float, Location]]:
     """Where a topic leads, by its own word or by that of the topics after it."""
     table = dict(topic.leads_to)
     for other in grammar.topics.values():
@@ -99,7 +104,7 @@ def leads_to(grammar: Grammar, topic: Topic) -> dict[str, tuple[float, Place]]:
             table[other.name] = other.comes_after[topic.name]
     if not table:
         raise WorldError(
-            topic.place, f'topic "{topic.name}" leads nowhere: add `leads to end` below it'
+            topic.location, f'topic "{topic.name}" leads nowhere: add `leads to end` below it'
         )
     return table
 
@@ -107,38 +112,38 @@ def leads_to(grammar: Grammar, topic: Topic) -> dict[str, tuple[float, Place]]:
 def groups(grammar: Grammar) -> dict[str, str]:
     """Check that every topic can be reached and left; name the group of topics that each is in."""
     if not grammar.kinds:
-        place = Place("the language", 0)
-        raise WorldError(place, "no `documents` block says which kinds of documents there are")
+        location = Location("the language", 0)
+        raise WorldError(location, "no `documents` block says which kinds of documents there are")
     known = [*grammar.topics, "relations"]
     for kind in grammar.kinds.values():
-        for name, (_, place) in kind.begins.items():
+        for name, (_, location) in kind.begins.items():
             if name not in known:
-                raise WorldError(place, expected("a topic", name, known))
+                raise WorldError(location, expected("a topic", name, known))
     after = {}
     for topic in grammar.topics.values():
         if not topic.stages:
             message = f'topic "{topic.name}" has no stage: write `stage NAME` below it'
-            raise WorldError(topic.place, message)
+            raise WorldError(topic.location, message)
         table = leads_to(grammar, topic)
-        for name, (_, place) in (table | topic.comes_after).items():
+        for name, (_, location) in (table | topic.comes_after).items():
             if name not in grammar.topics and (name != "end" or name in topic.comes_after):
-                raise WorldError(place, expected("a topic", name, [*grammar.topics, "end"]))
+                raise WorldError(location, expected("a topic", name, [*grammar.topics, "end"]))
         after[topic.name] = set(table)
     begins = {name for kind in grammar.kinds.values() for name in kind.begins}
     reached = _closure(begins, after)
     for topic in grammar.topics.values():
         if topic.name not in reached:
             message = f'no document reaches topic "{topic.name}": add `comes after TOPIC` below it'
-            raise WorldError(topic.place, message)
+            raise WorldError(topic.location, message)
         if "end" not in _closure({topic.name}, after):
             raise WorldError(
-                topic.place,
+                topic.location,
                 f'after topic "{topic.name}" no document can end: lead to end somewhere',
             )
     if grammar.relations and "relations" not in begins:
-        place = next(iter(grammar.relations.values())).place
+        location = next(iter(grammar.relations.values())).location
         raise WorldError(
-            place, "no document reaches the relations: add `prompt 1 begins with relations`"
+            location, "no document reaches the relations: add `prompt 1 begins with relations`"
         )
     group = {name: name for name in after}
     for name, others in after.items():

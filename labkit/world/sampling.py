@@ -87,11 +87,11 @@ class Document:
         ]
         firsts = [self.states[a] for a, _ in self.sentences]
         senses = [
-            Sense(i, word, machine.senses[law, number])
-            for i, (word, number, law) in enumerate(
-                zip(self.words, self.numbers, machine.law[self.states], strict=True)
+            Sense(i, word, machine.senses[emission, number])
+            for i, (word, number, emission) in enumerate(
+                zip(self.words, self.numbers, machine.emission[self.states], strict=True)
             )
-            if (law, number) in machine.senses
+            if (emission, number) in machine.senses
         ]
         used = {int(f) for f in machine.fact[self.states] if f >= 0}
         return Annotations(
@@ -131,28 +131,33 @@ class Sampler:
         stop, section = np.nonzero(machine.leave)
         self.next_section = section
         self.leave = _Wheel(stop, machine.leave[stop, section], len(machine.leave))
-        law = np.repeat(np.arange(len(machine.laws.start) - 1), np.diff(machine.laws.start))
-        self.emit = _Wheel(law, machine.laws.weight, len(machine.laws.start) - 1)
+        number = np.repeat(
+            np.arange(len(machine.emissions.start) - 1), np.diff(machine.emissions.start)
+        )
+        self.emit = _Wheel(number, machine.emissions.weight, len(machine.emissions.start) - 1)
         self.fact_words = [
             np.array(
                 [[machine.number.get(t.word, 0) for t in value.tokens] for value in fact.values]
             ).T
             for fact in machine.facts
         ]
-        self.field = np.full(len(machine.laws.start), -1)
-        for number, (_, field) in machine.fact_laws.items():
-            self.field[number] = field
+        self.field = np.full(len(machine.emissions.start), -1)
+        for emission, (_, field) in machine.fact_emissions.items():
+            self.field[emission] = field
 
     def documents(
         self, seed: int, split: str | None, begin: np.ndarray | None = None
     ) -> Iterator[Document]:
-        """All documents of a seed and a split (None: both), without end; `begin` is a law of first
-        sections.
+        """All documents of a seed and a split (None: both), without end.
+
+        `begin` is the distribution of the first section.
         """
-        law = self.machine.leave[self.machine.ends[0]] if begin is None else begin
+        distribution = self.machine.leave[self.machine.ends[0]] if begin is None else begin
         chunk = 0
         while True:
-            for document in self._chunk(np.random.default_rng([seed, chunk]), law / law.sum()):
+            for document in self._chunk(
+                np.random.default_rng([seed, chunk]), distribution / distribution.sum()
+            ):
                 if split is None or split_of(document.text) == split:
                     yield document
             chunk += 1
@@ -173,10 +178,12 @@ class Sampler:
         numbers, states, who = [], [], []
         while len(alive):
             state = self.targets[self.arcs.spin(node, random)]
-            word = machine.laws.word[self.emit.spin(machine.law[state], random)]
+            word = machine.emissions.word[self.emit.spin(machine.emission[state], random)]
             for f, table in enumerate(self.fact_words):
                 mine = machine.fact[state] == f
-                word[mine] = table[self.field[machine.law[state[mine]]], values[alive[mine], f]]
+                word[mine] = table[
+                    self.field[machine.emission[state[mine]]], values[alive[mine], f]
+                ]
             numbers.append(word)
             states.append(state)
             who.append(alive)

@@ -56,9 +56,9 @@ def forward(machine: Machine, rows: list[Row], arcs: Arcs, begin: np.ndarray) ->
 
 def _enter(machine: Machine, symbols: np.ndarray, begin: np.ndarray) -> Step:
     first, past = machine.entries.start[symbols], machine.entries.start[symbols + 1]
-    places, owner = spans(first, past - first), np.repeat(np.arange(len(symbols)), past - first)
-    states = machine.entries.state[places]
-    value = begin[states] * machine.entries.weight[places]
+    index, owner = spans(first, past - first), np.repeat(np.arange(len(symbols)), past - first)
+    states = machine.entries.state[index]
+    value = begin[states] * machine.entries.weight[index]
     alive, none = value > 0, np.zeros(0, int)
     scale = np.zeros(len(symbols))
     return _scaled(states[alive], owner[alive], value[alive], scale, none, none, np.zeros(0))
@@ -74,8 +74,8 @@ def _advance(machine: Machine, step: Step, symbols: np.ndarray, arcs: Arcs) -> S
     weight = arcs.weight[taken] * machine.says(symbols[step.owner[source]], reached)
     kept = weight > 0
     source, reached, weight = source[kept], reached[kept], weight[kept]
-    places = step.owner[source] * machine.states + reached
-    alive, target = np.unique(places, return_inverse=True)
+    index = step.owner[source] * machine.states + reached
+    alive, target = np.unique(index, return_inverse=True)
     value = np.bincount(target, step.alpha[source] * weight, minlength=len(alive))
     owner, states = np.divmod(alive, machine.states)
     return _scaled(states, owner, value, step.log_scale[: len(symbols)], source, target, weight)
@@ -127,7 +127,7 @@ def prefix_masses(machine: Machine, rows: list[Row], start: np.ndarray) -> list[
 
 
 def suffix_masses(machine: Machine, rows: list[Row], prior: np.ndarray) -> list[np.ndarray]:
-    """The same for suffixes, when `prior` is the law of the state at the first word of a suffix.
+    """The same for suffixes; `prior` is the distribution of the state at their first word.
 
     The sums run from right to left: over the arcs turned round, from any state at the end.
     """
