@@ -697,6 +697,17 @@ def test_kinds_of_code_are_told_apart() -> None:
     assert found == {"keyword": "return", "name": "f", "string": "&#x27;x&#x27;", "comment": "# y"}
 
 
+def test_code_looks_the_same_under_every_python() -> None:
+    """Pythons from 3.12 on cut an f-string into pieces, older ones do not."""
+    code = 'async def f():\n    return f"a {x!r:>{w}} b" if x is not None else super().__init__()'
+    plain = re.sub(r'<span data-kind="(\w+)"[^>]*>([^<]*)</span>', r"<\1 \2>", coloured(code))
+    assert plain == (
+        "<keyword async> <keyword def> <name f>():\n    <keyword return> <string f&quot;a {>x"
+        "<string !r:&gt;{>w<string }} b&quot;> <keyword if> x <keyword is> <keyword not> "
+        "<keyword None> <keyword else> super().__init__()"
+    )
+
+
 def test_what_has_no_source_says_so() -> None:
     with pytest.raises(ValueError, match="no Python source of len"):
         show(len)

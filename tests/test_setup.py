@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from classroom.cli import environment
+from classroom.cli import COMMANDS, environment, suite
 
 ROOT = Path(__file__).resolve().parent.parent
 OLD_PYTHONS = ("python3.10", "python3.9", "python3.8", "python3.7", "python2.7")
@@ -94,6 +94,81 @@ def test_without_a_network(checkout: Path) -> None:
     assert not (checkout / ".venv" / "labkit-stamp.txt").exists(), "half a setup is not a setup"
 
 
+def bare(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Call a command of the copy with the standard library alone."""
+    code = (
+        f"import importlib.util, sys; sys.path.insert(0, {str(root)!r})\n"
+        "assert importlib.util.find_spec('numpy') is None, sys.path\n"
+        "sys.modules['venv'] = None\n"  # so that the set-up ends before it has begun
+        f"from classroom.cli import main; sys.exit(main({list(words)!r}))"
+    )
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], cwd=root, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_needs_only_the_standard_library_to_speak(
+    command: str, checkout: Path
+) -> None:
+    helped = bare(checkout, command, "--help")
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert helped.stdout.startswith(f"usage: labkit {command}")
+    called = bare(checkout, command)
+    if command in ("lab", "test"):
+        assert (called.returncode, called.stdout) == (1, "Setting up .venv (about 2 GB; a few "
+                                                      "minutes, this once) ...\n")  # fmt: skip
+        assert called.stderr.startswith("this Python has no module venv")
+        assert called.stderr.count("\n") == 1
+    elif command == "doctor":
+        assert (called.returncode, called.stderr) == (0, "")
+        [line] = [line for line in called.stdout.splitlines() if line.startswith("torch")]
+        assert "`make lab`" in line
+    else:
+        assert (called.returncode, called.stderr.count("\n")) == (2, 1)
+        assert called.stderr.startswith(f"labkit {command}: ")
+        assert "`make lab`" in called.stderr
+
+
+def test_the_parts_of_the_suite_need_only_the_standard_library(checkout: Path) -> None:
+    said = bare(checkout, "test", "tets").stderr
+    assert said.startswith("labkit test: there is no part tets; did you mean tests?")
+
+
+def test_a_second_python_is_another_version_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    this = f"{sys.version_info.major}.{sys.version_info.minor}"
+    other, another = [name for name in suite.VERSIONS if name != this][:2]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    assert suite.second_python() is None
+    assert suite.run_second()[2:] == (
+        0, f"second: skipped, there is no other Python {' or '.join(suite.VERSIONS)} here"
+    )  # fmt: skip
+
+    def stand_in(path: Path, said: str) -> str:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\necho {said}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    stand_in(tmp_path / f"python{this}", this.replace(".", " "))
+    assert suite.second_python() is None, "this version is no second one"
+    stand_in(tmp_path / f"python{other}", "command not found")
+    assert suite.second_python() is None, "a name that leads nowhere"
+    by_path = stand_in(tmp_path / f"python{another}", another.replace(".", " "))
+    assert suite.second_python() == (another, by_path)
+    place = tmp_path / "pyenv" / "versions" / f"{other}.9" / "bin" / "python"
+    of_pyenv = stand_in(place, other.replace(".", " "))
+    assert suite.second_python() == (other, of_pyenv)
+    place.write_text("#!/bin/sh\n[ $1 = -c ] && echo " + other.replace(".", " ") + " || echo $@\n")
+    monkeypatch.setenv("PATH", os.defpath)
+    part = suite.run_second()
+    assert (part.name, part.code) == ("second", 0)
+    assert part.last_line == f"-m labkit test quick --venv .venv-{other}"
+
+
 def test_other_failures_of_pip_name_the_log(tmp_path: Path) -> None:
     lines = ["Collecting x", "ERROR: No matching distribution found for x", "ERROR: more"]
     said = environment.diagnosis(lines, tmp_path / "install.log")
@@ -119,6 +194,9 @@ def test_the_second_call_starts_nothing(checkout: Path, monkeypatch: pytest.Monk
     assert len(started) == 2
     assert environment.prepare(checkout) == own
     assert len(started) == 2, "the stamp says that it is done"
+    assert environment.venv_python(checkout, ".venv-3.9") == checkout / ".venv-3.9" / (
+        own.relative_to(checkout / ".venv")
+    )
     for name in environment.INPUTS:
         before = len(started)
         with (checkout / name).open("a") as file:

@@ -34,21 +34,21 @@ class SetupError(Exception):
     """Something that the machine lacks: one line, with the remedy."""
 
 
-def venv_python(root: Path | None = None) -> Path | None:
+def venv_python(root: Path | None = None, folder: str = ".venv") -> Path | None:
     """Return where the checkout's own Python stands, or would stand; None outside a checkout."""
     root = root or checkout()
     if root is None:
         return None
-    return root / ".venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    return root / folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def ready_python(here: bool) -> str:
+def ready_python(here: bool, folder: str = ".venv") -> str:
     """Return the Python to run with: this one, or the checkout's own, set up first."""
     root = checkout()
     if here or root is None:
         return sys.executable
     try:
-        return str(prepare(root))
+        return str(prepare(root, folder))
     except SetupError as error:
         fail(str(error), code=1)
 
@@ -69,20 +69,20 @@ def stamp(root: Path) -> str:
     return digest.hexdigest()
 
 
-def prepare(root: Path, extras: str = EXTRAS) -> Path:
+def prepare(root: Path, folder: str = ".venv") -> Path:
     """Return the checkout's own Python, after installing what is missing or out of date."""
-    python, mark = venv_python(root), root / ".venv" / "labkit-stamp.txt"
+    python, mark = venv_python(root, folder), root / folder / "labkit-stamp.txt"
     assert python is not None
     if python.exists() and mark.is_file() and mark.read_text() == stamp(root):
         return python
-    print("Setting up .venv (about 2 GB; a few minutes, this once) ...", flush=True)
-    create(root / ".venv", python)
+    print(f"Setting up {folder} (about 2 GB; a few minutes, this once) ...", flush=True)
+    create(root / folder, python)
     mark.unlink(missing_ok=True)
-    log = root / ".venv" / "install.log"
+    log = root / folder / "install.log"
     log.write_text("")
     install([str(python), "-m", "pip", "install", "--upgrade", "pip", "setuptools"], root, log)
     install(
-        [str(python), "-m", "pip", "install", "--no-build-isolation", "-e", f".[{extras}]"],
+        [str(python), "-m", "pip", "install", "--no-build-isolation", "-e", f".[{EXTRAS}]"],
         root,
         log,
     )
@@ -169,6 +169,9 @@ def pins(parser: Parser, words: Sequence[str]) -> int:
     root = checkout()
     if root is None:
         fail("labkit pins: constraints.txt belongs to a checkout, and this is an installed package")
+    if importlib.util.find_spec("pip") is None:
+        fail(f"labkit pins: pip is not installed in {sys.executable}: `make lab` sets up .venv, "
+             "whose Python has it")  # fmt: skip
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = ["pip", *project["dependencies"]]
     wanted += [word for extra in project["optional-dependencies"].values() for word in extra]

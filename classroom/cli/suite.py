@@ -1,12 +1,14 @@
 """Everything that CI runs, part by part, with the time of each."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import NamedTuple
 
 from classroom.cli.environment import REPEATABLE, ready_python
@@ -26,7 +28,18 @@ PARTS: dict[str, tuple[str, ...]] = {
                    "--where-known", "corpus", "README.md", "--where-known", "mask_rate", "0.3",
                    "--unsolved", "--output", "runs/test", "--jobs", "2"),
     "browser": (*PYTEST, "tests", "-m", "browser"),
+    # By another version of Python, in an environment of its own.
+    "second": ("-m", "labkit", "test", "quick", "--venv"),
 }  # fmt: skip
+# Where versions of Python differ: the grammar, its tools, code objects, the command line.
+QUICK = ("attention", "cache", "chance", "cli", "demos", "exercises", "ledger", "masking", "pages",
+         "setup", "tokenizers", "world_files")  # fmt: skip
+ON_REQUEST: dict[str, tuple[str, ...]] = {
+    "quick": (*PYTEST, *(f"tests/test_{name}.py" for name in QUICK),
+              "-m", "not slow and not browser and not bench", *TWO_AT_A_TIME),
+}  # fmt: skip
+# The versions that torch has wheels for, those that a second run prefers first.
+VERSIONS = ("3.13", "3.12", "3.11")
 
 
 class Part(NamedTuple):
@@ -40,17 +53,23 @@ class Part(NamedTuple):
 
 def test(parser: Parser, words: Sequence[str]) -> int:
     """Run the parts, all of them whatever happens, and say what came of each."""
-    parser.add_argument("parts", nargs="*", help=f"which of: {', '.join(PARTS)} [all]")
-    parser.add_argument("--here", action="store_true", help="use this Python, not .venv (conda)")
+    add = parser.add_argument
+    known = {**PARTS, **ON_REQUEST}
+    add("parts", nargs="*", help=f"which of: {', '.join(known)} [all but {', '.join(ON_REQUEST)}]")
+    add("--here", action="store_true", help="use this Python, not .venv (conda)")
+    add("--venv", default=".venv", help="the folder of the environment, in the checkout [.venv]")
     args = parser.parse_args(words)
     for name in args.parts:
-        if name not in PARTS:
-            fail(f"labkit test: there is no part {name}{nearest(name, list(PARTS))} "
-                 f"(the parts: {', '.join(PARTS)})")  # fmt: skip
+        if name not in known:
+            fail(f"labkit test: there is no part {name}{nearest(name, list(known))} "
+                 f"(the parts: {', '.join(known)})")  # fmt: skip
     if checkout() is None:
         fail("labkit test: the tests belong to a checkout, and this is an installed package")
-    python = ready_python(args.here)
-    done = [run_part(name, [python, *PARTS[name]]) for name in args.parts or PARTS]
+    python = ready_python(args.here, args.venv)
+    done = [
+        run_second() if name == "second" else run_part(name, [python, *known[name]])
+        for name in args.parts or PARTS
+    ]
     print("\n" + "\n".join(part.last_line for part in done if part.last_line))
     for part in done:
         print(f"{part.name:<12} {part.seconds:7.1f} s  {'FAILED' if part.code else 'ok'}")
@@ -58,6 +77,38 @@ def test(parser: Parser, words: Sequence[str]) -> int:
     total = sum(part.seconds for part in done)
     print(f"{'all':<12} {total:7.1f} s  {'FAILED: ' + ', '.join(failed) if failed else 'ok'}")
     return 1 if failed else 0
+
+
+def run_second() -> Part:
+    """Run the quick part of the suite on another version of Python, where there is one."""
+    found = second_python()
+    if found is None:
+        versions = " or ".join(VERSIONS)
+        return Part("second", 0.0, 0, f"second: skipped, there is no other Python {versions} here")
+    version, python = found
+    return run_part("second", [python, *PARTS["second"], f".venv-{version}"])
+
+
+def second_python() -> tuple[str, str] | None:
+    """Return the version and the path of another Python that can set up an environment."""
+    this = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for version in VERSIONS:
+        for path in installed(version) if version != this else ():
+            # A name on the PATH may be a stand-in of pyenv's that leads nowhere.
+            asked = [path, "-c", "import ensurepip, venv, sys; print(*sys.version_info[:2])"]
+            said = subprocess.run(asked, capture_output=True, text=True)
+            if said.stdout.split() == version.split("."):
+                return version, path
+    return None
+
+
+def installed(version: str) -> Iterator[str]:
+    """Yield the paths at which a version of Python may be: on the PATH, and among pyenv's."""
+    on_the_path = shutil.which(f"python{version}")
+    if on_the_path:
+        yield on_the_path
+    pyenv = Path(os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv"))
+    yield from map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/python")))
 
 
 def run_part(name: str, command: Sequence[str]) -> Part:

@@ -4,10 +4,12 @@ Code on a slide is never copied: what is shown is what runs.
 """
 
 import inspect
-import io
-import keyword
-import tokenize
+import itertools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+from pygments.lexers.python import PythonLexer
+from pygments.token import Comment, Keyword, Name, Operator, String
 
 from classroom.demos.drawing import clean, safe
 
@@ -65,44 +67,38 @@ SHOWN = (inspect.ismodule, inspect.isclass, inspect.isroutine)
 
 
 def coloured(code: str) -> str:
-    """The code as HTML, escaped, with its keywords, strings and comments marked."""
-    lines = code.splitlines(keepends=True)
-    html, at = [], (1, 0)
+    """The code as HTML, escaped, with its keywords, strings and comments marked.
+
+    Pygments has a grammar of its own, so the picture is the same under every version of Python.
+    """
+    html = []
+    for kind, text in joined(code):
+        html.append(
+            f'<span data-kind="{kind}" style="{STYLES[kind]}">{safe(text)}</span>'
+            if kind
+            else safe(text)
+        )
+    return "".join(html)
+
+
+def joined(code: str) -> Iterator[tuple[str | None, str]]:
+    """Yield the kinds of code and their texts; neighbours of one kind come as one piece."""
     before = ""
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(code).readline):
-            html.append(safe(between(lines, at, token.start)))
-            kind = kind_of(token, before)
-            shown = safe(between(lines, token.start, token.end))
-            html.append(
-                f'<span data-kind="{kind}" style="{STYLES[kind]}">{shown}</span>' if kind else shown
-            )
-            at, before = token.end, token.string
-    except (tokenize.TokenError, IndentationError):
-        # Not Python, or a piece of it: what is left is shown as it is.
-        pass
-    return "".join(html) + safe(between(lines, at, (len(lines) + 1, 0)))
+    kinds = []
+    # The unprocessed tokens hold every letter of the code, also at its ends.
+    for _, token, text in PythonLexer().get_tokens_unprocessed(code):
+        kinds.append((kind_of(token, before), text))
+        before = text.strip() or before
+    for kind, pieces in itertools.groupby(kinds, key=lambda piece: piece[0]):
+        yield kind, "".join(text for _, text in pieces)
 
 
-def kind_of(token: tokenize.TokenInfo, before: str) -> str | None:
+def kind_of(token: Any, before: str) -> str | None:
     """What a token is, as far as it has a style of its own."""
-    if token.type == tokenize.COMMENT:
+    if token in Comment:
         return "comment"
-    if token.type == tokenize.STRING or tokenize.tok_name[token.type].startswith("FSTRING"):
+    if token in String:
         return "string"
-    if token.type == tokenize.NAME:
-        if keyword.iskeyword(token.string):
-            return "keyword"
-        return "name" if before in ("def", "class") else None
-    return None
-
-
-def between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
-    """What stands between two places, (line, column), lines counted from 1."""
-    (first, left), (last, right) = start, end
-    if first > len(lines) or start >= end:
-        return ""
-    if first == last:
-        return lines[first - 1][left:right]
-    tail = lines[last - 1][:right] if last <= len(lines) else ""
-    return lines[first - 1][left:] + "".join(lines[first : last - 1]) + tail
+    if token in Keyword or token in Operator.Word:
+        return "keyword"
+    return "name" if before in ("def", "class") and token in Name else None
