@@ -3,7 +3,7 @@
 A claim is an experiment that can come out either way and what must be seen if the claim is true.
 An experiment gives figures for several *arms* (with and without pre-training, say), one figure for
 each test item; a *contrast* is a sum of their means with signs, and must lie between two bounds.
-Intervals are bootstrapped over seeds and items; arms with as many items are paired, item by item.
+How contrasts are judged, and what counts as chance, stands in `classroom.judging`.
 
     finding = measure(elmo.STATIC_VECTORS, profile, seed)      in a notebook
     python -m labkit claims --profile laptop                   all of them
@@ -17,23 +17,22 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from classroom import cache
 from classroom.figures import arms_of, figure_of, unit_of
+from classroom.judging import Estimate, Verdict, estimate, judge, overall
 from labkit.keeping.files import fingerprint
 from labkit.paths import data_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Verdict = Literal["holds", "does not hold here", "not significant", "not tested at this size"]
 SEEDS = {"smoke": 1, "laptop": 3, "gpu": 5}
-DRAWS = 1_000
 # What has no say in what an experiment gives.
-NOT_MEASURING = ("cli", "demos", "exercises.py", "figures.py", "ledger.py", "pages", "plots.py",
+NOT_MEASURING = ("cli", "demos", "exercises.py", "figures.py", "judging.py", "ledger.py", "pages",
                  "running.py", "sweeps.py")  # fmt: skip
 
 
@@ -47,6 +46,8 @@ class Measured:
     best: Mapping[str, float] = field(default_factory=dict)
     """The lowest loss or the highest accuracy that is possible, for arms for which it is known."""
     note: str = ""
+    shared: bool = True
+    """Whether every seed is tested on the same items."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Contrast:
     weights: Mapping[str, float]
     above: float = 0.0
     below: float = math.inf
+    exact: bool = False
+    """Whether it is counted rather than measured, so that chance has no part in it."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +96,19 @@ class Seen:
 
     says: str
     value: float
-    low: float
-    high: float
+    low: float | None
+    """The edges of the 95 % interval; None where chance has no part, and from a single seed."""
+    high: float | None
     above: float
     below: float | None
     verdict: Verdict
+
+    @property
+    def edges(self) -> str:
+        """The interval as text, or nothing where there is none."""
+        if self.low is None or self.high is None:
+            return ""
+        return f" [{figure_of(self.low)} … {figure_of(self.high)}]"
 
 
 @dataclass(frozen=True)
@@ -163,11 +174,12 @@ def one_seed(claim: Claim, profile: str, seed: int) -> dict[str, Any]:
         begun = time.perf_counter()
         found = claim.experiment(profile, seed)
         if found is None:
-            return {"arms": {}, "best": {}, "note": "", "seconds": 0.0}
+            return {"arms": {}, "best": {}, "note": "", "shared": True, "seconds": 0.0}
         arms = {name: [float(figure) for figure in found.arms[name]] for name in found.arms}
         best = {name: float(figure) for name, figure in found.best.items()}
         seconds = time.perf_counter() - begun
-        return {"arms": arms, "best": best, "note": found.note, "seconds": seconds}
+        about = {"note": found.note, "shared": found.shared, "seconds": seconds}
+        return {"arms": arms, "best": best, **about}
 
     found: dict[str, Any] = cache.kept_json(key, run)
     return found
@@ -178,73 +190,50 @@ def judged(
 ) -> Finding:
     """Put the runs of several seeds together, with intervals and the verdict."""
     given = [run["arms"] for run in runs]
-    drawn = bootstrap(given)
-    arms, seen = {}, []
-    if given[0]:
-        best = {name: np.mean([run["best"][name] for run in runs]) for name in runs[0]["best"]}
-        for name in given[0]:
-            by_seed = [float(np.mean(one[name])) for one in given]
-            low, high = (float(edge) for edge in np.quantile(drawn[name], (0.025, 0.975)))
-            ceiling = float(best[name]) if name in best else None
-            arms[name] = Arm(float(np.mean(by_seed)), low, high, by_seed, ceiling)
-        seen = [_seen(contrast, arms, drawn) for contrast in claim.contrasts]
+    shared = bool(runs[0]["shared"])
+    arms: dict[str, Arm] = {}
+    best = {name: float(np.mean([run["best"][name] for run in runs])) for name in runs[0]["best"]}
+    for name in given[0]:
+        by_seed = [float(np.mean(one[name])) for one in given]
+        low, high = _interval(estimate(given, {name: 1}, shared=shared))
+        mean = float(np.mean(by_seed))
+        arms[name] = Arm(
+            mean, mean if low is None else low, mean if high is None else high, by_seed,
+            best.get(name),
+        )  # fmt: skip
+    seen = _judged(claim.contrasts, given, shared) if arms else []
     seconds = sum(run["seconds"] for run in runs)
     return Finding(
         claim.id, claim.says, claim.where, claim.notebook, claim.unit, profile, list(seeds),
-        verdict([one.verdict for one in seen]), arms, seen, seconds, runs[0]["note"],
+        overall([one.verdict for one in seen]), arms, seen, seconds, runs[0]["note"],
         expected(claim.id, profile),
     )  # fmt: skip
 
 
-def bootstrap(runs: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, np.ndarray]:
-    """Means of each arm under resampled seeds and, within a seed, resampled items [draws]."""
-    random = np.random.default_rng(0)
-    seeds = len(runs)
-    drawn_seeds = random.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
-    means = {name: np.zeros(DRAWS) for name in (runs[0] if runs else ())}
-    for seed, run in enumerate(runs):
-        shares: dict[int, np.ndarray] = {}
-        for name, items in run.items():
-            count = len(items)
-            if count not in shares:
-                even = np.full(count, 1 / count)
-                shares[count] = random.multinomial(count, even, size=DRAWS) / count
-            means[name] += drawn_seeds[:, seed] * (shares[count] @ np.asarray(items, float))
-    return means
+def _judged(
+    contrasts: Sequence[Contrast], runs: Sequence[Mapping[str, Sequence[float]]], shared: bool
+) -> list[Seen]:
+    """Estimate the contrasts of a claim and judge them together."""
+    estimates = []
+    for contrast in contrasts:
+        unknown = [name for name in contrast.weights if name not in runs[0]]
+        if unknown:
+            raise ValueError(f"there is no arm {unknown[0]!r}: the arms are {', '.join(runs[0])}")
+        one = estimate(runs, contrast.weights, shared=shared)
+        estimates.append(Estimate(one.value, 0.0, 1.0) if contrast.exact else one)
+    bounds = [(contrast.above, contrast.below) for contrast in contrasts]
+    verdicts = judge(estimates, bounds, seeds=len(runs))
+    found = []
+    for contrast, one, verdict in zip(contrasts, estimates, verdicts, strict=True):
+        low, high = _interval(one)
+        below = None if math.isinf(contrast.below) else contrast.below
+        found.append(Seen(contrast.says, one.value, low, high, contrast.above, below, verdict))
+    return found
 
 
-def _seen(contrast: Contrast, arms: Mapping[str, Arm], drawn: Mapping[str, np.ndarray]) -> Seen:
-    unknown = [name for name in contrast.weights if name not in arms]
-    if unknown:
-        raise ValueError(f"there is no arm {unknown[0]!r}: the arms are {', '.join(arms)}")
-    value = sum(weight * arms[name].mean for name, weight in contrast.weights.items())
-    spread = sum(weight * drawn[name] for name, weight in contrast.weights.items())
-    low, high = (float(edge) for edge in np.quantile(spread, (0.025, 0.975)))
-    below = None if math.isinf(contrast.below) else contrast.below
-    return Seen(
-        contrast.says, value, low, high, contrast.above, below,
-        verdict_of(low, high, contrast.above, contrast.below),
-    )  # fmt: skip
-
-
-def verdict_of(low: float, high: float, above: float, below: float) -> Verdict:
-    """Judge an interval by its bounds: inside, outside, or across one of them."""
-    if above < low and high < below:
-        return "holds"
-    if high <= above or below <= low:
-        return "does not hold here"
-    return "not significant"
-
-
-def verdict(parts: Sequence[Verdict]) -> Verdict:
-    """A claim holds if all its contrasts do, and does not if one of them does not."""
-    if not parts:
-        return "not tested at this size"
-    worse: tuple[Verdict, ...] = ("does not hold here", "not significant")
-    for worst in worse:
-        if worst in parts:
-            return worst
-    return "holds"
+def _interval(one: Estimate) -> tuple[float, float] | tuple[None, None]:
+    """Return the edges of an interval, if there is one."""
+    return one.interval() if one.error and math.isfinite(one.error) else (None, None)
 
 
 # ---- what is expected, and what is kept
@@ -342,10 +331,7 @@ def text_of(finding: Finding) -> str:
         best = "" if arm.best is None else f"; possible ⟨{figure_of(arm.best)}⟩"
         lines.append(f"  {name:<{wide}}  {figure}{best}")
     for seen in finding.contrasts:
-        lines.append(
-            f"{seen.says}: ⟨{figure_of(seen.value)}, 95 % of {figure_of(seen.low)} … "
-            f"{figure_of(seen.high)}: {seen.verdict}⟩"
-        )
+        lines.append(f"{seen.says}: ⟨{figure_of(seen.value)}{seen.edges}: {seen.verdict}⟩")
     seeds = f"{len(finding.seeds)} seed{'s' if len(finding.seeds) > 1 else ''}"
     lines.append(f"verdict with {seeds} at this size: ⟨{finding.verdict}⟩")
     return "\n".join(lines)
@@ -361,8 +347,8 @@ def table(findings: Sequence[Finding]) -> str:
             bounds = f"above {figure_of(seen.above)}" if seen.above > float("-inf") else ""
             bounds += f" below {figure_of(seen.below)}" if seen.below is not None else ""
             lines.append(
-                f"    {seen.says}: {figure_of(seen.value)} [{figure_of(seen.low)}, "
-                f"{figure_of(seen.high)}], must be {bounds.strip()}: {seen.verdict}"
+                f"    {seen.says}: {figure_of(seen.value)}{seen.edges}, "
+                f"must be {bounds.strip()}: {seen.verdict}"
             )
     verdicts = [finding.verdict for finding in findings]
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in sorted(set(verdicts)))

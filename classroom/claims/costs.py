@@ -230,10 +230,12 @@ SIX_N_D = Claim(
     "share",
     six_n_d,
     (
-        Contrast("6 N D is within a tenth of the count", {"6 N D / counted": 1}, 0.9, 1.1),
-        Contrast("attention takes less than a tenth", {"attention's share": 1}, 0.0, 0.1),
+        Contrast("6 N D is within a tenth of the count",
+                 {"6 N D / counted": 1}, 0.9, 1.1, exact=True),
+        Contrast("attention takes less than a tenth",
+                 {"attention's share": 1}, 0.0, 0.1, exact=True),
         Contrast("Table D.1 follows from its own columns",
-                 {"Table D.1: computed / printed": 1}, 0.99, 1.01),
+                 {"Table D.1: computed / printed": 1}, 0.99, 1.01, exact=True),
     ),
 )  # fmt: skip
 MIXTURE = Claim(

@@ -153,6 +153,7 @@ ALBERT = Claim(
             {"BERT-large / ALBERT-large, parameters": 1},
             17.0,
             20.0,
+            exact=True,
         ),
         Contrast(
             "loss, one shared block - four of their own",
@@ -239,11 +240,13 @@ DISTILLATION = Claim(
             {"share of parameters left, published": 1},
             0.58,
             0.62,
+            exact=True,
         ),
         Contrast(
             "times fewer operations, at least 1.6",
             {"times fewer operations, published": 1},
             1.6,
+            exact=True,
         ),
         Contrast(
             "senses right, student - 97 % of teacher",

@@ -92,7 +92,7 @@ def contrasts(finding: Finding) -> View:
     for seen in finding.contrasts:
         bound = f"> {figure_of(seen.above)}" if seen.above != float("-inf") else ""
         bound += f" < {figure_of(seen.below)}" if seen.below is not None else ""
-        interval = f"{figure_of(seen.low)} … {figure_of(seen.high)}"
+        interval = seen.edges.strip(" []")
         shown.append([seen.says, bound.strip(), figure_of(seen.value), interval, seen.verdict])
     head = ["contrast", "bound", "seen", "95 % interval", "verdict"]
     return table(head, shown, name="contrasts")

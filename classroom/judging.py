@@ -1,0 +1,139 @@
+"""Judging contrasts: which lie between their bounds beyond chance?
+
+A contrast is a weighted sum of arms, each the mean of a figure over test items. Two things vary by
+chance: the seed, which decides the first weights and the order of the text, and the test items.
+
+* With fresh test items for each seed, the contrasts of the seeds are independent, and a t interval
+  over them covers both.
+* Where all seeds are tested on the same items, the error of these items is common to all seeds and
+  cannot be seen by comparing them. It is estimated from the items and added (random effects of
+  seeds and items; Satterthwaite's degrees of freedom).
+
+The contrasts of one claim are judged together, by Holm's method (Holm 1979), so that a claim with
+many contrasts has no better chance of a wrong verdict than a claim with one.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+Verdict = Literal[
+    "holds", "does not hold here", "not significant", "not tested at this size", "not judged"
+]
+FEWEST_SEEDS = 5
+"""No verdict is given from fewer seeds."""
+LEVEL = 0.025
+"""One-sided: how often a verdict may be wrong when the truth lies exactly on a bound."""
+
+Run = Mapping[str, Sequence[float]]
+"""What one seed gave: for each arm a figure for each test item."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The value of a contrast with its standard error and the degrees of freedom of that error."""
+
+    value: float
+    error: float
+    freedom: float
+
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+        """Return the edges of the confidence interval, `level` outside on either side."""
+        if self.error == 0:
+            return self.value, self.value
+        from scipy.stats import t
+
+        reach = float(t.ppf(1 - level, self.freedom)) * self.error
+        return self.value - reach, self.value + reach
+
+    def p_below(self, bound: float) -> float:
+        """Return how likely a value as large as this is if the truth is `bound` or less."""
+        if math.isinf(bound):
+            return 0.0 if bound < 0 else 1.0
+        if self.error == 0:
+            return float(self.value <= bound)
+        from scipy.stats import t
+
+        return float(t.sf((self.value - bound) / self.error, self.freedom))
+
+    def p_above(self, bound: float) -> float:
+        """Return how likely a value as small as this is if the truth is `bound` or more."""
+        return Estimate(-self.value, self.error, self.freedom).p_below(-bound)
+
+
+def estimate(runs: Sequence[Run], weights: Mapping[str, float], *, shared: bool) -> Estimate:
+    """Return the contrast with its error; `shared`: all seeds were tested on the same items."""
+    by_seed = np.array(
+        [sum(w * float(np.mean(run[arm])) for arm, w in weights.items()) for run in runs]
+    )
+    count, value = len(by_seed), float(by_seed.mean())
+    if count < 2:
+        return Estimate(value, math.inf, 1.0)
+    parts = [(float(by_seed.var(ddof=1)) / count, count - 1)]
+    if shared:
+        parts += item_variances(runs, weights)
+    total = sum(variance for variance, _ in parts)
+    below = sum(variance**2 / freedom for variance, freedom in parts)
+    return Estimate(value, math.sqrt(total), total**2 / below if below else count - 1.0)
+
+
+def item_variances(runs: Sequence[Run], weights: Mapping[str, float]) -> list[tuple[float, int]]:
+    """Return the variance that shared items add, with its degrees of freedom, per set of items.
+
+    Arms with as many items were tested on the same ones and are compared item by item.
+    """
+    sets: dict[int, list[str]] = {}
+    for arm in weights:
+        sets.setdefault(len(runs[0][arm]), []).append(arm)
+    found = []
+    for items, arms in sets.items():
+        if items < 2:
+            continue
+        x_SI = np.zeros((len(runs), items))
+        for arm in arms:
+            x_SI += weights[arm] * np.array([run[arm] for run in runs], float)
+        seeds = len(x_SI)
+        mean_I, mean_S1 = x_SI.mean(axis=0), x_SI.mean(axis=1, keepdims=True)
+        rest_SI = x_SI - mean_I - mean_S1 + x_SI.mean()
+        noise = float((rest_SI**2).sum()) / ((seeds - 1) * (items - 1))
+        between = seeds * float(mean_I.var(ddof=1))
+        found.append((max(0.0, between - noise) / (seeds * items), items - 1))
+    return found
+
+
+def judge(
+    estimates: Sequence[Estimate], bounds: Sequence[tuple[float, float]], *, seeds: int
+) -> list[Verdict]:
+    """Return the verdict on each contrast of one claim, judged together by Holm's method."""
+    if seeds < FEWEST_SEEDS:
+        return ["not judged" if math.isinf(e.error) or e.error else _exact(e, b)
+                for e, b in zip(estimates, bounds, strict=True)]  # fmt: skip
+    decisions: list[tuple[float, Verdict]] = []
+    for one, (above, below) in zip(estimates, bounds, strict=True):
+        inside = max(one.p_below(above), one.p_above(below))
+        outside = min(one.p_above(above), one.p_below(below))
+        decisions.append((inside, "holds") if inside < outside else (outside, "does not hold here"))
+    verdicts: list[Verdict] = ["not significant"] * len(decisions)
+    order = sorted(range(len(decisions)), key=lambda i: decisions[i][0])
+    for rank, i in enumerate(order):
+        p, verdict = decisions[i]
+        if p >= LEVEL / (len(order) - rank):
+            break
+        verdicts[i] = verdict
+    return verdicts
+
+
+def _exact(one: Estimate, bounds: tuple[float, float]) -> Verdict:
+    """Return the verdict on a figure that does not depend on chance."""
+    return "holds" if bounds[0] < one.value < bounds[1] else "does not hold here"
+
+
+def overall(parts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict on a claim: it holds if all its contrasts do."""
+    if not parts:
+        return "not tested at this size"
+    worse: tuple[Verdict, ...] = ("does not hold here", "not judged", "not significant")
+    return next((worst for worst in worse if worst in parts), "holds")

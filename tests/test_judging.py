@@ -1,0 +1,97 @@
+"""The rule of judging: how often it is wrong, simulated where the truth is known."""
+
+import numpy as np
+import pytest
+
+from classroom.judging import LEVEL, Estimate, estimate, judge, overall
+
+INF = float("inf")
+SEEDS, ITEMS, LEDGERS = 8, 60, 2_000
+
+
+def ledgers(
+    truth: float, seed_noise: float, item_noise: float, *, shared: bool, contrasts: int = 1
+) -> list[list[str]]:
+    """Judge 2,000 claims whose contrasts all have the value `truth`, to lie above 0.1."""
+    random = np.random.default_rng(0)
+    found = []
+    for _ in range(LEDGERS):
+        estimates = []
+        for _ in range(contrasts):
+            items_SI = item_noise * random.normal(size=(1 if shared else SEEDS, ITEMS))
+            seeds_S1 = seed_noise * random.normal(size=(SEEDS, 1))
+            a_SI = truth + items_SI + seeds_S1 + 0.1 * random.normal(size=(SEEDS, ITEMS))
+            runs = [{"a": row, "b": np.zeros(ITEMS)} for row in a_SI]
+            estimates.append(estimate(runs, {"a": 1, "b": -1}, shared=shared))
+        found.append(judge(estimates, [(0.1, INF)] * contrasts, seeds=SEEDS))
+    return found
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("seed_noise", "item_noise"), [(0.1, 0.0), (0.0, 0.5), (0.05, 0.5), (0.2, 0.2)]
+)
+def test_a_claim_on_its_bound_rarely_holds(
+    seed_noise: float, item_noise: float, shared: bool
+) -> None:
+    verdicts = ledgers(0.1, seed_noise, item_noise, shared=shared)
+    error = (LEVEL * (1 - LEVEL) / LEDGERS) ** 0.5
+    for wrong in ("holds", "does not hold here"):
+        assert np.mean([one == [wrong] for one in verdicts]) <= LEVEL + 3 * error
+
+
+def test_items_that_all_seeds_share_are_not_new_in_each_seed() -> None:
+    """The rule for fresh items, used on shared ones, is wrong far more often than it says."""
+    random = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(LEDGERS):
+        a_SI = 0.1 + 0.5 * random.normal(size=ITEMS) + 0.02 * random.normal(size=(SEEDS, ITEMS))
+        one = estimate([{"a": row} for row in a_SI], {"a": 1}, shared=False)
+        wrong += judge([one], [(0.1, INF)], seeds=SEEDS) == ["holds"]
+    assert wrong / LEDGERS > 0.3
+
+
+def test_many_contrasts_do_not_make_a_wrong_verdict_likelier() -> None:
+    verdicts = ledgers(0.1, 0.1, 0.3, shared=True, contrasts=5)
+    wrong = np.mean([any(one != "not significant" for one in each) for each in verdicts])
+    assert wrong <= 2 * LEVEL + 3 * (2 * LEVEL / LEDGERS) ** 0.5  # either side
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_power_is_what_a_design_may_count_on(shared: bool) -> None:
+    verdicts = ledgers(0.3, 0.1, 0.3, shared=shared)
+    assert np.mean([one == ["holds"] for one in verdicts]) >= 0.8
+
+
+def test_pairs_of_items_are_compared_item_by_item() -> None:
+    random = np.random.default_rng(0)
+    hard_I = random.normal(size=200)
+    runs = [{"a": hard_I + 0.1, "b": hard_I} for _ in range(SEEDS)]
+    assert estimate(runs, {"a": 1, "b": -1}, shared=True).error < 1e-9
+    assert estimate(runs, {"a": 1}, shared=True).error == pytest.approx(
+        hard_I.std(ddof=1) / 200**0.5
+    )
+
+
+def test_no_verdict_comes_from_few_seeds() -> None:
+    runs = [{"a": [1.0, 2.0]}, {"a": [3.0, 4.0]}, {"a": [2.0, 3.0]}, {"a": [2.0, 2.0]}]
+    one = estimate(runs, {"a": 1}, shared=False)
+    assert judge([one], [(0, INF)], seeds=4) == ["not judged"]
+    assert judge([estimate(runs[:1], {"a": 1}, shared=False)], [(0, INF)], seeds=1) == [
+        "not judged"
+    ]
+
+
+def test_a_figure_without_chance_is_compared_as_it_is() -> None:
+    exact = Estimate(0.94, 0.0, 1.0)
+    assert judge([exact], [(0.9, 1.1)], seeds=1) == ["holds"]
+    assert judge([exact], [(0.95, 1.05)], seeds=8) == ["does not hold here"]
+    assert exact.interval() == (0.94, 0.94)
+
+
+def test_a_claim_holds_if_all_its_contrasts_do() -> None:
+    assert overall([]) == "not tested at this size"
+    assert overall(["holds", "holds"]) == "holds"
+    assert overall(["holds", "not significant"]) == "not significant"
+    assert overall(["not significant", "does not hold here"]) == "does not hold here"
+    assert overall(["holds", "not judged"]) == "not judged"
