@@ -19,6 +19,7 @@ import platformdirs
 import torch
 
 from classroom.versions import code_version
+from labkit.keeping.files import UNFINISHED, replacing
 
 Made = TypeVar("Made")
 
@@ -79,16 +80,13 @@ def kept(
                 os.utime(path)
             return found
     made = make()
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(made, unfinished)
-        unfinished.replace(path)
+        with replacing(path) as draft:
+            write(made, draft)
         shrink()
     except OSError as problem:
         _say(f"{path} cannot be written ({problem}): nothing is kept")
-        with contextlib.suppress(OSError):
-            unfinished.unlink(missing_ok=True)
     return made
 
 
@@ -109,7 +107,8 @@ def files() -> list[tuple[Path, os.stat_result]]:
     found = []
     for path in folder().glob("*") if folder().is_dir() else ():
         with contextlib.suppress(OSError):  # another process may just have removed it
-            if path.is_file() and path.suffix in (".json", ".safetensors", ".partial"):
+            known = path.suffix in (".json", ".safetensors") or path.name.startswith(UNFINISHED)
+            if path.is_file() and known:
                 found.append((path, path.stat()))
     return sorted(found, key=lambda file: file[1].st_mtime)
 

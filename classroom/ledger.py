@@ -24,7 +24,7 @@ import numpy as np
 from classroom import cache
 from classroom.figures import arms_of, figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall
-from labkit.keeping.files import fingerprint
+from labkit.keeping.fingerprints import fingerprint
 from labkit.paths import data_path
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Documents, Tokens, Windows, from_documents, from_files, tokenize
 from labkit.corpus.tokens import NUMBER
 from labkit.heads import MaskedWord, NextWord
-from labkit.keeping.files import fingerprint
+from labkit.keeping.fingerprints import fingerprint
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig

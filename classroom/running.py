@@ -6,7 +6,6 @@ nothing but its argument and its result, and can be sent to another machine.
 
 import ast
 import contextlib
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from classroom.versions import code_version
+from labkit.keeping.files import digest, write_text
 from labkit.paths import PACKAGE
 
 if TYPE_CHECKING:
@@ -140,16 +140,6 @@ def environment(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, delete=False, encoding="utf-8", newline="\n"
-    ) as file:
-        file.write(text)
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
-
-
 @dataclass(frozen=True)
 class Point:
     """One point of a grid: all that a machine needs to run it, if it has the same labkit."""
@@ -171,7 +161,7 @@ class Point:
             if cell["cell_type"] == "code"
         ]
         parts = (self.notebook, code, sorted(self.parameters.items()), self.version)
-        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+        return digest(repr(parts).encode())[:16]
 
 
 class Row(NamedTuple):

@@ -23,9 +23,9 @@ from classroom.running import (
     end_runs,
     first_line,
     run_point,
-    write_text,
 )
 from classroom.versions import code_version
+from labkit.keeping.files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

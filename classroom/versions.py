@@ -1,10 +1,10 @@
 """Which code and data a result comes from."""
 
-import hashlib
 from collections.abc import Collection
 from pathlib import Path
 
 from labkit import __version__
+from labkit.keeping.files import digest, file_digest
 from labkit.paths import PACKAGE, data_path
 
 
@@ -14,7 +14,7 @@ def code_version(without: Collection[str] = ()) -> str:
     In a checkout both change while the version stays; old results are then not those of the new.
     `without` names modules that do not matter. What was measured (`data/claims`) never does.
     """
-    digest = hashlib.sha256()
+    names = []
     classroom = Path(__file__).resolve().parent
     for root, pattern, left_out in (
         (PACKAGE, "*.py", without),
@@ -24,6 +24,5 @@ def code_version(without: Collection[str] = ()) -> str:
         for path in sorted(root.rglob(pattern)):
             parts = path.relative_to(root).parts
             if path.is_file() and "__pycache__" not in parts and parts[0] not in left_out:
-                digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
-                digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return f"{__version__}+{digest.hexdigest()[:12]}"
+                names.append(f"{path.relative_to(root).as_posix()} {file_digest(path)}")
+    return f"{__version__}+{digest(*map(str.encode, names))[:12]}"

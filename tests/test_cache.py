@@ -21,7 +21,7 @@ from classroom.recipes import course_text, gpt, plan, trained
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Windows, from_documents, tokenize
 from labkit.heads import NextWord
-from labkit.keeping.files import fingerprint
+from labkit.keeping.fingerprints import fingerprint
 from labkit.models.elmo import WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken

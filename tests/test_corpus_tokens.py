@@ -107,7 +107,7 @@ def test_a_file_stays_out_of_memory_and_reads_the_same(tmp_path, monkeypatch):
         mapped.arrays.marked[0] = 0
 
 
-@pytest.mark.parametrize("damage", ["cut", "lost", "no sizes", "bad sizes"])
+@pytest.mark.parametrize("damage", ["cut", "lost", "flipped", "no checksums", "bad checksums"])
 def test_a_damaged_cache_is_written_again(tmp_path, damage):
     documents = from_documents(TEXTS)
     expected = plain(tokenize(documents, BPE, cache=tmp_path))
@@ -116,11 +116,17 @@ def test_a_damaged_cache_is_written_again(tmp_path, damage):
         (folder / "marked").write_bytes((folder / "marked").read_bytes()[:-4])
     elif damage == "lost":
         (folder / "labels").unlink()
-    elif damage == "no sizes":
-        (folder / "sizes.json").unlink()
+    elif damage == "flipped":
+        raw = bytearray((folder / "marked").read_bytes())
+        raw[2] ^= 64  # a token of some millions
+        (folder / "marked").write_bytes(raw)
+    elif damage == "no checksums":
+        (folder / "checksums.json").unlink()
     else:
-        (folder / "sizes.json").write_text("{")
-    assert plain(tokenize(documents, BPE, cache=tmp_path)) == expected
+        (folder / "checksums.json").write_text("{")
+    with pytest.warns(UserWarning, match=f"{folder.name} are made anew: "):
+        again = tokenize(documents, BPE, cache=tmp_path)
+    assert plain(again) == expected
 
 
 def test_an_error_leaves_nothing_behind(tmp_path):
@@ -156,7 +162,7 @@ def test_a_killed_run_leaves_no_corrupt_cache(tmp_path):
     run.wait()
     run.stdout.close()
     (left,) = cache.iterdir()
-    assert left.suffix == ".partial"
+    assert left.name.startswith(".unfinished-")
     # The next run of the same corpus is not misled by what was left ...
     documents = Documents(lambda: iter([Document(("the whole text",))]), (), lambda: "the name")
     corpus = tokenize(documents, BPE, cache=cache)
@@ -181,7 +187,7 @@ def test_two_runs_at_once(tmp_path):
 
     tokens.write(folder, slow())
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
-    assert tokens._complete(folder)
+    assert tokens.damage(folder) is None
 
 
 def test_errors_say_what_to_do(tmp_path):
@@ -240,3 +246,16 @@ def test_a_large_file_takes_no_more_memory_than_a_small_one(tmp_path):
     command = [sys.executable, "-c", MEMORY, str(tmp_path)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert float(output) < 100
+
+
+def test_tokens_out_of_range_are_refused():
+    arrays = tokenize(from_documents(TEXTS), BPE).arrays
+    for changed, what in (
+        (arrays._replace(marked=arrays.marked + np.uint32(8_000_000)), "not in the vocabulary"),
+        (arrays._replace(sentence_ends=arrays.sentence_ends + 1), "ends of the sentences"),
+        (arrays._replace(document_ends=arrays.document_ends[::-1]), "ends of the documents"),
+        (arrays._replace(labels=arrays.labels[1:]), "give one for each"),
+        (arrays._replace(labels=arrays.labels - 1), "a label is not one of the 0 classes"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            tokens.Tokens(changed, BPE.vocabulary, (), True)

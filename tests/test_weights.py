@@ -754,7 +754,9 @@ def test_a_killed_save_leaves_a_whole_folder(after: str, tmp_path: Path) -> None
     assert os.waitstatus_to_exitcode(in_a_child(save)) == -signal.SIGKILL
     assert same(weights.load(tmp_path), old if after == "write" else new)
     # What a process leaves that is killed while it writes.
-    (tmp_path / ".labkit.json.0123abcd.part").write_text("half")
+    left = tmp_path / ".unfinished-labkit.json-0123abcd"
+    left.write_text("half")
+    os.utime(left, (0, 0))
     weights.save(old, tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -20,7 +20,7 @@ from classroom.recipes import CourseText
 from labkit.blocks import LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.keeping.files import fingerprint
+from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.reports import evaluate
 from labkit.masking import real_keys
 from labkit.models.elmo import WeightedSum, spell

@@ -13,8 +13,9 @@ from typing import Any
 from classroom.cli.environment import REPEATABLE
 from classroom.cli.notebooks import PROFILES
 from classroom.cli.parser import Parser, fail, nearest
-from classroom.running import cores, versions, write_text
+from classroom.running import cores, versions
 from classroom.versions import code_version
+from labkit.keeping.files import write_text
 from labkit.paths import checkout
 
 

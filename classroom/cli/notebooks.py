@@ -16,7 +16,8 @@ from classroom.cli.parameters import ParameterError, checked, known
 from classroom.cli.parser import Parser, fail, nearest
 from classroom.cli.results import index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
-from classroom.running import Run, execute, in_cipher, write_text
+from classroom.running import Run, execute, in_cipher
+from labkit.keeping.files import write_text
 from labkit.paths import checkout
 
 PROFILES = ("smoke", "laptop", "gpu")

@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from classroom.running import Run, write_text
+from classroom.running import Run
+from labkit.keeping.files import write_text
 from labkit.paths import checkout
 
 START_MARK, END_MARK = "<!-- notebooks: begin -->", "<!-- notebooks: end -->"

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from labkit.keeping.files import digest, file_digest
+
 LONGEST_LINE = 10_000_000  # bytes
 LONGEST_DOCUMENT = 1_000_000  # characters
 
@@ -79,8 +81,8 @@ class _Texts:
 def _place(document: Document) -> float:
     """A number in [0, 1) that the words decide; of a labelled pair, those of its first text."""
     text = document.text if document.label is None else document.parts[0]
-    digest = hashlib.blake2b(" ".join(text.split()).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") / 2**64
+    number = hashlib.blake2b(" ".join(text.split()).encode(), digest_size=8).digest()
+    return int.from_bytes(number, "little") / 2**64
 
 
 def sentences(text: str) -> tuple[str, ...]:
@@ -129,7 +131,7 @@ def from_documents(documents: Iterable[Any], labels: Sequence[Any] | None = None
             Document((one.text,), number[str(label)])
             for one, label in zip(known, labels, strict=True)
         ]
-    name = hashlib.blake2b(repr(known).encode(), digest_size=16).hexdigest()
+    name = digest(repr(known).encode())
     return Documents(lambda: iter(known), classes, lambda: name)
 
 
@@ -223,8 +225,4 @@ def find(pattern: str | Path) -> list[Path]:
 
 def content(paths: Iterable[Path]) -> str:
     """A name for all that stands in these files."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in paths:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "blake2b").digest())
-    return digest.hexdigest()
+    return digest(*(file_digest(path).encode() for path in paths))

@@ -9,32 +9,30 @@ nothing that another run could take for a corpus. Read `tokenize` first.
 
 import contextlib
 import gc
-import hashlib
 import json
 import mmap
-import os
-import shutil
-import time
+import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding
 
 from labkit.corpus.documents import Document, Documents
-from labkit.keeping.files import fingerprint
+from labkit.keeping.files import file_digest, replacing
+from labkit.keeping.fingerprints import fingerprint
 from labkit.text.tokenizers import Tokenizer, Vocabulary
 
 NUMBER = (1 << 30) - 1
 WORD = 1 << 30
 DOCUMENT = 1 << 31
 
-FORMAT = 1
+FORMAT = 2
+CHECKSUMS = "checksums.json"
 CHUNK = 250_000  # characters that are tokenized at once
 AROUND = 512 << 10  # bytes that reading one place may bring into memory
 TOUCHED = 64 << 20  # bytes of a file that may be in memory before they are handed back
@@ -67,6 +65,18 @@ class Tokens:
         self.end = end
         self._mapped = mapped
         self._touched = 0
+        self._check()
+
+    def _check(self) -> None:
+        # A piece at a time: the file may be larger than the memory.
+        for start in range(0, len(self), 2**20):
+            largest = (self.arrays.marked[start : start + 2**20] & NUMBER).max()
+            if largest >= self.vocabulary.size:
+                raise ValueError(
+                    f"token {largest:,} is not in the vocabulary of {self.vocabulary.size:,}"
+                )
+            self._touch(2**22)
+        check_ends(self.arrays, len(self.classes))
 
     def __len__(self) -> int:
         return len(self.arrays.marked)
@@ -84,14 +94,16 @@ class Tokens:
     def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The marked tokens at these places."""
         taken = self.arrays.marked[places].astype(np.int64)
-        if self._mapped is not None:
-            # The system maps much around each page that is read: a long run would have the whole
-            # file in its memory, if what it has read were not handed back.
-            self._touched += len(places) * AROUND + places.nbytes // 2
-            if self._touched > TOUCHED and hasattr(mmap, "MADV_DONTNEED"):
-                self._mapped.madvise(mmap.MADV_DONTNEED)
-                self._touched = 0
+        # The system maps much around each page that is read.
+        self._touch(len(places) * AROUND + places.nbytes // 2)
         return taken
+
+    def _touch(self, size: int) -> None:
+        """Hand back what was read of a file, which a long run would else hold in memory whole."""
+        self._touched += size
+        if self._mapped and self._touched > TOUCHED and hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
+            self._touched = 0
 
     def sentence_starts(self, sentences: NDArray[np.int64]) -> NDArray[np.int64]:
         """At which token each sentence begins."""
@@ -124,9 +136,11 @@ def tokenize(
     if documents.fingerprint is None:
         raise ValueError("these documents have no fingerprint to be found by: give cache=None")
     identity = (FORMAT, documents.fingerprint(), tokenizer.fingerprint, end, documents.classes)
-    key = hashlib.blake2b(repr(identity).encode(), digest_size=16).hexdigest()
-    folder = Path(cache) / key
-    if not _complete(folder):
+    folder = Path(cache) / fingerprint(identity)
+    wrong = damage(folder) if folder.exists() else "it is not there"
+    if wrong:
+        if folder.exists():
+            warnings.warn(f"the tokens in {folder} are made anew: {wrong}", stacklevel=2)
         with _uncollected():
             write(folder, encoded)
     arrays, mapped = _map(folder)
@@ -233,53 +247,52 @@ def _gather(encoded: Iterable[Arrays]) -> Arrays:
 
 
 def write(folder: Path, encoded: Iterable[Arrays]) -> None:
-    """Write a corpus beside its place and move it there at the end: all or nothing."""
+    """Write a corpus and the checksums of its files, all or nothing."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(folder.parent)
-    partial = folder.with_name(f"{uuid4().hex}.partial")
-    partial.mkdir()
     try:
-        sizes = dict.fromkeys(Arrays._fields, 0)
-        with contextlib.ExitStack() as stack:
-            files = [stack.enter_context((partial / name).open("wb")) for name in Arrays._fields]
-            for arrays in encoded:
-                for name, file in zip(Arrays._fields, files, strict=True):
-                    sizes[name] += file.write(getattr(arrays, name).data)
-            for file in files:
-                file.flush()
-                os.fsync(file.fileno())
-        (partial / "sizes.json").write_text(json.dumps(sizes))
-        if not _complete(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-            _rename(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _rename(partial: Path, folder: Path) -> None:
-    try:
-        partial.rename(folder)
+        with replacing(folder, folder=True) as draft:
+            with contextlib.ExitStack() as stack:
+                files = [stack.enter_context((draft / name).open("wb")) for name in Arrays._fields]
+                for arrays in encoded:
+                    for name, file in zip(Arrays._fields, files, strict=True):
+                        getattr(arrays, name).tofile(file)
+            checksums = {name: file_digest(draft / name) for name in Arrays._fields}
+            (draft / CHECKSUMS).write_text(json.dumps(checksums), encoding="utf-8")
     except OSError:
         # Another run may have written the same corpus just now.
-        if not _complete(folder):
+        if damage(folder) is not None:
             raise
 
 
-def _complete(folder: Path) -> bool:
+def damage(folder: Path) -> str | None:
+    """What is wrong with the files of a corpus, or None if they are what was written."""
     try:
-        sizes = json.loads((folder / "sizes.json").read_text())
-        return all((folder / name).stat().st_size == sizes[name] for name in Arrays._fields)
-    except (OSError, ValueError, KeyError):
-        return False
+        checksums = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
+        for name in Arrays._fields:
+            if file_digest(folder / name) != checksums[name]:
+                return f"the checksum of {name} differs"
+    except OSError as error:
+        return f"{Path(error.filename or folder).name} is missing or cannot be read"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return f"{CHECKSUMS} is not what was written"
+    return None
 
 
-def _sweep(cache: Path) -> None:
-    """Remove what a run that was killed has left: nobody has written there for a day."""
-    for partial in cache.glob("*.partial"):
-        with contextlib.suppress(OSError):
-            newest = max(path.stat().st_mtime for path in (partial, *partial.iterdir()))
-            if time.time() - newest > 24 * 3600:
-                shutil.rmtree(partial, ignore_errors=True)
+def check_ends(arrays: Arrays, classes: int) -> None:
+    """Refuse ends that do not part the text in order, and labels that are no class."""
+    for ends, until, what in (
+        (arrays.sentence_ends, len(arrays.marked), "sentences"),
+        (arrays.document_ends, len(arrays.sentence_ends), "documents"),
+    ):
+        if len(ends) == 0 or ends[0] < 0 or ends[-1] != until or (np.diff(ends) < 0).any():
+            raise ValueError(f"the ends of the {what} do not part the text in order")
+    if len(arrays.labels) != len(arrays.document_ends):
+        raise ValueError(
+            f"{len(arrays.document_ends)} documents have {len(arrays.labels)} labels: give one "
+            "for each, -1 for none"
+        )
+    if arrays.labels.min() < -1 or (classes and arrays.labels.max() >= classes):
+        raise ValueError(f"a label is not one of the {classes} classes")
 
 
 def _map(folder: Path) -> tuple[Arrays, mmap.mmap]:

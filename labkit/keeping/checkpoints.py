@@ -7,27 +7,30 @@ whatever happens to the folder later is noticed, and the checkpoint before it is
 Nothing in it is ever executed on loading: tensors and JSON only. Read `write` and `newest` first.
 """
 
-import hashlib
 import json
 import re
 import shutil
 import threading
-import uuid
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save_file
+from safetensors.torch import load
 from torch import Tensor
 
-from labkit.keeping.files import to_disk
+from labkit.keeping.files import (
+    UNFINISHED,
+    digest,
+    file_digest,
+    remove,
+    replacing,
+    save_tensors,
+)
 
 MANIFEST = "manifest.json"
 NAME = re.compile(r"step-(\d{8,})")
-UNFINISHED = ".unfinished-"
 
 
 class BrokenCheckpointError(Exception):
@@ -60,26 +63,14 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
     """Write a checkpoint that is either whole or not there; replace a broken one of that step."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / name_of(snapshot.step)
-    draft = folder / f"{UNFINISHED}{target.name}-{uuid.uuid4().hex}"
-    try:
-        draft.mkdir()
+    with replacing(target, folder=True) as draft:
         files = {}
         for name, tensors in snapshot.tensors.items():
-            save_file(tensors, draft / name)
-            files[name] = _sealed(draft / name)
+            save_tensors(draft / name, tensors)
+            size = (draft / name).stat().st_size
+            files[name] = {"bytes": size, "sha256": file_digest(draft / name)}
         content = {"step": snapshot.step, "facts": snapshot.facts, "files": files}
         (draft / MANIFEST).write_bytes(_manifest(content))
-        to_disk(draft / MANIFEST)
-        to_disk(draft)
-        if target.exists():
-            remove(target)
-        draft.rename(target)
-        to_disk(folder)
-    except SafetensorError as problem:
-        # The library says "I/O error" in its own words where the disk is full.
-        raise OSError(str(problem)) from problem
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return target
 
 
@@ -100,7 +91,7 @@ def read(path: Path) -> Snapshot:
                 raise BrokenCheckpointError(
                     f"{name} has {len(raw):,} bytes, {seal['bytes']:,} were written"
                 )
-            if hashlib.sha256(raw).hexdigest() != seal["sha256"]:
+            if digest(raw) != seal["sha256"]:
                 raise BrokenCheckpointError(
                     f"{name} is not the file that was written: its checksum differs"
                 )
@@ -129,16 +120,6 @@ def listed(folder: Path) -> list[Path]:
         return []
     named = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
     return sorted(named, key=lambda path: int(path.name.removeprefix("step-")))
-
-
-def remove(path: Path) -> None:
-    """Take a checkpoint away: renamed first, so that no half of one is ever seen."""
-    doomed = path.with_name(f"{UNFINISHED}old-{path.name}-{uuid.uuid4().hex}")
-    path.rename(doomed)
-    if doomed.is_dir():
-        shutil.rmtree(doomed, ignore_errors=True)
-    else:
-        doomed.unlink()
 
 
 def sweep(folder: Path) -> None:
@@ -246,20 +227,10 @@ def _free(folder: Path) -> str:
     return f"{shutil.disk_usage(folder).free / 2**20:,.0f} MiB"
 
 
-def _sealed(path: Path) -> dict[str, Any]:
-    """Force a file to the disk, and give its size and checksum."""
-    to_disk(path)
-    with path.open("rb") as file:
-        return {
-            "bytes": path.stat().st_size,
-            "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
-        }
-
-
 def _manifest(content: dict[str, Any]) -> bytes:
     """The content with its own checksum, in the one way in which it is written."""
     plain = json.dumps(content, sort_keys=True)
-    whole = {"checksum": hashlib.sha256(plain.encode()).hexdigest(), "content": content}
+    whole = {"checksum": digest(plain.encode()), "content": content}
     return json.dumps(whole, sort_keys=True, indent=1).encode()
 
 

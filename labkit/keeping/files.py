@@ -1,18 +1,23 @@
-"""Files that survive a crash, and names that differ when the things they name differ."""
+"""Files that survive a crash, and checksums that show whether they are what was written."""
 
-import dataclasses
+import contextlib
 import hashlib
 import os
+import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Set
-from functools import partial
-from pathlib import Path, PurePath
-from types import CodeType, EllipsisType, FunctionType, MethodType, NoneType
-from typing import Any
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+if TYPE_CHECKING:
+    from torch import Tensor
+
+UNFINISHED = ".unfinished-"
+"""How the name of a file or folder starts that is still being written."""
+
+ABANDONED = 24 * 3600  # seconds without a write, after which an unfinished file is removed
 
 
 def to_disk(path: Path) -> None:
@@ -26,89 +31,94 @@ def to_disk(path: Path) -> None:
         os.close(handle)
 
 
-# ---- keys
+@contextlib.contextmanager
+def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Give an empty file (or folder) to write, which replaces `path` once it is on the disk.
 
-OF_ANY_MODULE = frozenset(vars(nn.Module()))
-PART = 2**20
-"""So many numbers are looked at at a time: a text in a file may be larger than the memory."""
-NUMBER_OR_TEXT = (int, float, complex, str, bytes, PurePath, EllipsisType, NoneType)
+    After an error or a crash, `path` is what it was before. An unfinished file that a killed
+    process left is removed by a later call, when nobody has written to it for a day.
+    """
+    draft = path.with_name(f"{UNFINISHED}{path.name}-{uuid.uuid4().hex}")
+    try:
+        draft.mkdir() if folder else draft.touch()
+        mode = draft.stat().st_mode
+        yield draft
+        # A library may have put a file there that only its owner can read.
+        draft.chmod(mode)
+        for file in draft.iterdir() if folder else ():
+            to_disk(file)
+        to_disk(draft)
+        if folder and path.exists():
+            remove(path)
+        draft.replace(path)
+        to_disk(path.parent)
+        _remove_abandoned(path.parent)
+    finally:
+        _delete(draft)
 
 
-def fingerprint(*things: object) -> str:
-    """Return a name that differs when any of the things differs."""
-    digest = hashlib.blake2b(digest_size=16)
-    for thing in things:
-        for part in _parts(thing):
-            digest.update(len(part).to_bytes(8, "little") + part)
-    return digest.hexdigest()
+def remove(path: Path) -> None:
+    """Remove a file or a folder; it is renamed first, so that no half of a folder is ever seen."""
+    doomed = path.with_name(f"{UNFINISHED}old-{path.name}-{uuid.uuid4().hex}")
+    path.rename(doomed)
+    _delete(doomed)
 
 
-def _parts(thing: Any) -> Iterator[bytes]:
-    """Everything that tells a thing from another of its kind."""
-    if isinstance(thing, Tensor):
-        thing = thing.detach().cpu().contiguous()
-        yield f"{thing.dtype} {tuple(thing.shape)}".encode()
-        yield thing.flatten().view(torch.uint8).numpy().tobytes()
-    elif isinstance(thing, np.ndarray) and thing.dtype != object:
-        yield f"{thing.dtype} {thing.shape}".encode()
-        yield from (
-            part.tobytes() for part in np.array_split(thing.reshape(-1), 1 + thing.size // PART)
-        )
-    elif isinstance(thing, nn.Module):
-        yield repr(thing).encode()
-        yield from _parts(thing.state_dict())
-        for name, part in thing.named_modules():
-            yield from _parts([name, _told(part)])
-    elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        yield type(thing).__qualname__.encode()
-        for field in dataclasses.fields(thing):
-            yield from _parts((field.name, getattr(thing, field.name)))
-    elif isinstance(thing, Mapping):
-        yield from _parts([[key, thing[key]] for key in thing])
-    elif isinstance(thing, NUMBER_OR_TEXT):
-        yield f"{type(thing).__name__} {thing!r}".encode()
-    elif isinstance(thing, Sequence):
-        yield f"{len(thing)} things".encode()
-        for one in thing:
-            yield from _parts(one)
-    elif isinstance(thing, Set):
-        yield from _parts(["set", *sorted(fingerprint(one) for one in thing)])
-    elif isinstance(thing, partial):
-        yield from _parts(["partial", thing.func, thing.args, thing.keywords])
-    elif hasattr(thing, "__qualname__"):
-        yield f"{thing.__module__}.{thing.__qualname__}".encode()
-        if isinstance(thing, MethodType):
-            yield from _parts(thing.__self__)
-        elif isinstance(thing, FunctionType):
-            yield from _parts(_meant(thing))
-    elif isinstance(known := getattr(thing, "fingerprint", None), str):
-        yield f"{type(thing).__qualname__} {known}".encode()
-    elif hasattr(thing, "__dict__"):
-        yield type(thing).__qualname__.encode()
-        yield from _parts(vars(thing))
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
     else:
-        raise TypeError(
-            f"a {type(thing).__name__} cannot be part of a key: give numbers, texts, tensors, "
-            "arrays, modules, dataclasses, functions, or lists and dicts of them"
-        )
+        path.unlink(missing_ok=True)
 
 
-def _told(module: nn.Module) -> dict[str, Any]:
-    """What a module was told, though neither its weights nor its name say so."""
-    return {
-        key: told
-        for key, told in vars(module).items()
-        if key[0] != "_" and key not in OF_ANY_MODULE
-    }
+def _remove_abandoned(folder: Path) -> None:
+    for path in folder.glob(f"{UNFINISHED}*"):
+        with contextlib.suppress(OSError):
+            files = [path, *path.iterdir()] if path.is_dir() else [path]
+            if time.time() - max(file.stat().st_mtime for file in files) > ABANDONED:
+                _delete(path)
 
 
-def _meant(function: FunctionType) -> list[Any]:
-    """What tells a function from another of its name: what it does, and what it holds."""
-    closed = [cell.cell_contents for cell in function.__closure__ or ()]
-    return [_code(function.__code__), function.__defaults__, function.__kwdefaults__, closed]
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file whole or not at all."""
+    with replacing(path) as draft:
+        draft.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _code(code: CodeType) -> list[Any]:
-    """What a function does, though not where it stands."""
-    constants = [_code(one) if isinstance(one, CodeType) else one for one in code.co_consts]
-    return [code.co_code, code.co_names, constants]
+def save_tensors(
+    path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None
+) -> None:
+    """Write a safetensors file; what the disk refuses is an `OSError`, as for any other file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(dict(tensors), path, metadata=metadata)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+def digest(*parts: bytes | memoryview) -> str:
+    """Return the SHA-256 of some bytes, one part after the other."""
+    return _sha256(parts)
+
+
+def file_digest(path: Path, start: int = 0, end: int | None = None) -> str:
+    """Return the SHA-256 of a file, or of its bytes from `start` to `end`, a megabyte at a time."""
+
+    def pieces() -> Iterator[bytes]:
+        left = (path.stat().st_size if end is None else end) - start
+        with path.open("rb") as file:
+            file.seek(start)
+            while left > 0 and (piece := file.read(min(2**20, left))):
+                left -= len(piece)
+                yield piece
+
+    return _sha256(pieces())
+
+
+def _sha256(parts: Iterable[bytes | memoryview]) -> str:
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(part)
+    return sha.hexdigest()

@@ -1,6 +1,5 @@
 """What a run needs to go on, and whether a checkpoint is of the same run."""
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, is_dataclass
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from labkit.keeping.checkpoints import Snapshot, copied
 from labkit.keeping.distributed import cut_like, whole
+from labkit.keeping.files import digest
 from labkit.objectives import Memory, Objective
 from labkit.plan import Batches, Stages, described, differences
 
@@ -141,12 +141,12 @@ def _first(batches: Batches) -> str:
     if isinstance(batches, Stages):
         return "; ".join(f"from {start}: {_first(stage)}" for start, stage in batches.stages)
     tokens = batches.at(0).tokens.cpu()
-    digest = hashlib.sha256(tokens.numpy().tobytes()).hexdigest()[:16]
-    return f"{list(tokens.shape)} tokens with checksum {digest}"
+    checksum = digest(tokens.numpy().tobytes())[:16]
+    return f"{list(tokens.shape)} tokens with checksum {checksum}"
 
 
 def _checksum(names: list[str]) -> str:
-    return hashlib.sha256(" ".join(sorted(names)).encode()).hexdigest()[:8]
+    return digest(" ".join(sorted(names)).encode())[:8]
 
 
 def check_same(trainer: "Trainer", saved: Snapshot, changed: Iterable[str], folder: Path) -> None:
@@ -189,7 +189,7 @@ def _named(part: Any) -> str:
     """
     if isinstance(part, Tensor):
         data = part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-        return f"tensor {list(part.shape)} {hashlib.sha256(data).hexdigest()[:8]}"
+        return f"tensor {list(part.shape)} {digest(data)[:8]}"
     if isinstance(part, nn.Module):
         return type(part).__name__
     if isinstance(part, list | tuple) and type(part) in (list, tuple):

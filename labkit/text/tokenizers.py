@@ -9,9 +9,7 @@ neural machine translation system", 2016, as BERT uses it (Devlin et al., 2019, 
 Read `Tokenizer` first.
 """
 
-import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +17,7 @@ from typing import NamedTuple
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
+from labkit.keeping.files import digest, write_text
 from labkit.text.subwords import merge_steps, split_steps
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -173,14 +172,12 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write the library's JSON, all or nothing."""
-        partial = Path(f"{path}.{os.getpid()}.partial")
-        partial.write_text(self.library.to_str(pretty=True), encoding="utf-8")
-        partial.replace(path)
+        write_text(Path(path), self.library.to_str(pretty=True))
 
     @property
     def fingerprint(self) -> str:
         """Differs when the tokens of some text may differ."""
-        return hashlib.blake2b(self.library.to_str().encode(), digest_size=16).hexdigest()
+        return digest(self.library.to_str().encode())
 
     # ---- use
 

@@ -4,7 +4,6 @@ labkit.json says which classes to build with which sizes, and the checksum of ev
 written last: until it is in place, the folder holds the old model, and from then on the new one.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -14,13 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit.keeping.files import digest
 from labkit.weights.description import build, describe
 from labkit.weights.tensors import (
     Entry,
     Plan,
     WeightsError,
     checksum,
-    digest,
+    checksum_on_disk,
     read_header,
     read_json,
     write,
@@ -75,7 +75,7 @@ def _check_rebuilds(description: dict[str, Any], named: Mapping[str, Tensor]) ->
 
 def _hash(value: Any) -> str:
     """SHA-256 of names and values."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return digest(json.dumps(value, sort_keys=True).encode())
 
 
 def plan(folder: Path) -> Plan:
@@ -100,7 +100,7 @@ def check_numbers(folder: Path, entries: Mapping[str, Entry]) -> None:
     """Compare the numbers on disk with their checksums."""
     sums = read_json(folder / DESCRIPTION).get("checksums")
     for name, entry in entries.items():
-        if not isinstance(sums, dict) or digest(entry) != sums.get(name):
+        if not isinstance(sums, dict) or checksum_on_disk(entry) != sums.get(name):
             raise WeightsError(
                 f"the tensor {name!r} in {entry.file} is damaged: its numbers are not those that "
                 "were saved; save the model again, or copy the folder again"

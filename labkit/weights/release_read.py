@@ -15,7 +15,14 @@ from torch import nn
 from labkit.weights.release_config import CONFIG, kind_of
 from labkit.weights.release_model import CLASSIFIER, build, loose, release_names
 from labkit.weights.release_names import NO_WEIGHTS, OLD_NAMES, RELEASES, Release
-from labkit.weights.tensors import Entry, Plan, WeightsError, digest, read_header, read_json
+from labkit.weights.tensors import (
+    Entry,
+    Plan,
+    WeightsError,
+    checksum_on_disk,
+    read_header,
+    read_json,
+)
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -107,10 +114,9 @@ def drop_copies(release: Release, model: nn.Module, entries: dict[str, Entry]) -
         if copy not in entries or (copy == release.copies[0] and loose(model)):
             continue
         entry = entries.pop(copy)
-        if name not in entries:
-            entries[name] = entry
-        elif (entry.shape, digest(entry)) != (entries[name].shape, digest(entries[name])):
+        first = entries.setdefault(name, entry)
+        if entry.shape != first.shape or checksum_on_disk(entry) != checksum_on_disk(first):
             raise WeightsError(
                 f"the tensor {entry.name!r} in {entry.file} should repeat "
-                f"{entries[name].name!r}, with which it is tied, but has other numbers"
+                f"{first.name!r}, with which it is tied, but has other numbers"
             )

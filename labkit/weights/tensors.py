@@ -6,23 +6,18 @@ unlike a pickle.  The header alone says whether the file is what the model needs
 checked before any memory of the model's size is taken.  Read `read_header` first.
 """
 
-import contextlib
-import hashlib
 import json
 import math
-import os
-import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from labkit.keeping.files import to_disk
+from labkit.keeping.files import digest, file_digest, replacing, save_tensors, write_text
 
 MAX_HEADER = 100_000_000
 """The longest header that safetensors itself allows, in bytes."""
@@ -207,30 +202,24 @@ def read(entries: Mapping[str, Entry], take: Callable[[str, Tensor], None]) -> N
 def checksum(tensor: Tensor) -> str:
     """SHA-256 of the numbers of a tensor, as they stand in a file."""
     numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(numbers.numpy().data).hexdigest()
+    return digest(numbers.numpy().data)
 
 
-def digest(entry: Entry) -> str:
+def checksum_on_disk(entry: Entry) -> str:
     """The same from the file, a megabyte at a time."""
-    sha = hashlib.sha256()
-    with entry.file.open("rb") as file:
-        file.seek(entry.start + entry.begin)
-        for begin in range(entry.begin, entry.end, 2**20):
-            sha.update(file.read(min(2**20, entry.end - begin)))
-    return sha.hexdigest()
+    return file_digest(entry.file, entry.start + entry.begin, entry.start + entry.end)
 
 
 def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a file of tensors, whole or not at all."""
     whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    with replacing(path) as part:
-        save_file(whole, part, metadata={"format": "pt"})
+    with replacing(path) as draft:
+        save_tensors(draft, whole, metadata={"format": "pt"})
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file that a person can read, whole or not at all."""
-    with replacing(path) as part:
-        part.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -244,20 +233,3 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise WeightsError(f"{path} is damaged: it holds no table of names and values")
     return value
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file to write, which takes the place of `path` only when it is whole on disk."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    # What processes that were killed left behind; one that writes beside us starts later.
-    left = list(path.parent.glob(".*.part"))
-    try:
-        yield part
-        to_disk(part)
-        os.replace(part, path)
-        to_disk(path.parent)
-        for old in left:
-            old.unlink(missing_ok=True)
-    finally:
-        part.unlink(missing_ok=True)

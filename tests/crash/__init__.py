@@ -109,7 +109,7 @@ def suicidal(work: Callable[[], None], calls: int, after: bool) -> Callable[[], 
         os.open = armed(os.open)
         shutil.rmtree = armed(shutil.rmtree)  # type: ignore[assignment]
         Path.rename = armed(Path.rename)  # type: ignore[method-assign]
-        checkpoints.save_file = armed(checkpoints.save_file)
+        checkpoints.save_tensors = armed(checkpoints.save_tensors)
         work()
 
     return run

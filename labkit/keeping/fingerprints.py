@@ -1,0 +1,98 @@
+"""A name for anything that a result depends on: it differs when the thing differs."""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import partial
+from pathlib import PurePath
+from types import CodeType, EllipsisType, FunctionType, MethodType, NoneType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+OF_ANY_MODULE = frozenset(vars(nn.Module()))
+PART = 2**20
+"""So many numbers are looked at at a time: a text in a file may be larger than the memory."""
+NUMBER_OR_TEXT = (int, float, complex, str, bytes, PurePath, EllipsisType, NoneType)
+
+
+def fingerprint(*things: object) -> str:
+    """Return a name that differs when any of the things differs."""
+    digest = hashlib.blake2b(digest_size=16)
+    for thing in things:
+        for part in _parts(thing):
+            digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def _parts(thing: Any) -> Iterator[bytes]:
+    """Everything that tells a thing from another of its kind."""
+    if isinstance(thing, Tensor):
+        thing = thing.detach().cpu().contiguous()
+        yield f"{thing.dtype} {tuple(thing.shape)}".encode()
+        yield thing.flatten().view(torch.uint8).numpy().tobytes()
+    elif isinstance(thing, np.ndarray) and thing.dtype != object:
+        yield f"{thing.dtype} {thing.shape}".encode()
+        yield from (
+            part.tobytes() for part in np.array_split(thing.reshape(-1), 1 + thing.size // PART)
+        )
+    elif isinstance(thing, nn.Module):
+        yield repr(thing).encode()
+        yield from _parts(thing.state_dict())
+        for name, part in thing.named_modules():
+            yield from _parts([name, _told(part)])
+    elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        yield type(thing).__qualname__.encode()
+        for field in dataclasses.fields(thing):
+            yield from _parts((field.name, getattr(thing, field.name)))
+    elif isinstance(thing, Mapping):
+        yield from _parts([[key, thing[key]] for key in thing])
+    elif isinstance(thing, NUMBER_OR_TEXT):
+        yield f"{type(thing).__name__} {thing!r}".encode()
+    elif isinstance(thing, Sequence):
+        yield f"{len(thing)} things".encode()
+        for one in thing:
+            yield from _parts(one)
+    elif isinstance(thing, Set):
+        yield from _parts(["set", *sorted(fingerprint(one) for one in thing)])
+    elif isinstance(thing, partial):
+        yield from _parts(["partial", thing.func, thing.args, thing.keywords])
+    elif hasattr(thing, "__qualname__"):
+        yield f"{thing.__module__}.{thing.__qualname__}".encode()
+        if isinstance(thing, MethodType):
+            yield from _parts(thing.__self__)
+        elif isinstance(thing, FunctionType):
+            yield from _parts(_meant(thing))
+    elif isinstance(known := getattr(thing, "fingerprint", None), str):
+        yield f"{type(thing).__qualname__} {known}".encode()
+    elif hasattr(thing, "__dict__"):
+        yield type(thing).__qualname__.encode()
+        yield from _parts(vars(thing))
+    else:
+        raise TypeError(
+            f"a {type(thing).__name__} cannot be part of a key: give numbers, texts, tensors, "
+            "arrays, modules, dataclasses, functions, or lists and dicts of them"
+        )
+
+
+def _told(module: nn.Module) -> dict[str, Any]:
+    """What a module was told, though neither its weights nor its name say so."""
+    return {
+        key: told
+        for key, told in vars(module).items()
+        if key[0] != "_" and key not in OF_ANY_MODULE
+    }
+
+
+def _meant(function: FunctionType) -> list[Any]:
+    """What tells a function from another of its name: what it does, and what it holds."""
+    closed = [cell.cell_contents for cell in function.__closure__ or ()]
+    return [_code(function.__code__), function.__defaults__, function.__kwdefaults__, closed]
+
+
+def _code(code: CodeType) -> list[Any]:
+    """What a function does, though not where it stands."""
+    constants = [_code(one) if isinstance(one, CodeType) else one for one in code.co_consts]
+    return [code.co_code, code.co_names, constants]

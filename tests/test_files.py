@@ -1,0 +1,84 @@
+"""Files are replaced whole or not at all, whatever happens meanwhile."""
+
+import os
+import stat
+import time
+
+import pytest
+import torch
+
+from labkit.keeping import files
+from labkit.keeping.files import UNFINISHED, digest, file_digest, replacing, save_tensors
+
+
+def test_a_file_is_replaced_or_stays(tmp_path):
+    path = tmp_path / "a.txt"
+    files.write_text(path, "first\n")
+    with pytest.raises(ZeroDivisionError), replacing(path) as draft:
+        draft.write_text(f"half {1 / 0}")
+    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+    assert path.read_bytes() == b"first\n"
+    files.write_text(path, "second\n")
+    assert path.read_bytes() == b"second\n"
+
+
+def test_a_folder_is_replaced_whole(tmp_path):
+    for text in ("first", "second"):
+        with replacing(tmp_path / "folder", folder=True) as draft:
+            (draft / text).write_text(text)
+    assert [one.name for one in (tmp_path / "folder").iterdir()] == ["second"]
+    assert [one.name for one in tmp_path.iterdir()] == ["folder"]
+
+
+def test_everything_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    path, synced = tmp_path / "a", []
+
+    def to_disk(which):
+        synced.append((which.name, path.exists()))
+
+    monkeypatch.setattr(files, "to_disk", to_disk)
+    with replacing(path, folder=True) as draft:
+        (draft / "inside").write_text("x")
+    names = [name for name, _ in synced]
+    assert names[0] == "inside"
+    assert names[1].startswith(UNFINISHED)
+    assert names[2] == tmp_path.name
+    assert [there for _, there in synced] == [False, False, True]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no umask on Windows")
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_permissions_are_those_of_any_new_file(tmp_path, umask):
+    """safetensors writes files that only the owner reads: a class could not share a cache."""
+    before = os.umask(umask)
+    try:
+        with replacing(tmp_path / "a.safetensors") as draft:
+            save_tensors(draft, {"w": torch.ones(2)})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.safetensors").stat().st_mode) == 0o666 & ~umask
+
+
+def test_what_a_killed_process_left_goes_after_a_day(tmp_path):
+    left, fresh = tmp_path / f"{UNFINISHED}x-1", tmp_path / f"{UNFINISHED}x-2"
+    for path in (left, fresh):
+        path.mkdir()
+        (path / "inside").write_text("x")
+    for path in (left / "inside", left):
+        os.utime(path, (time.time() - 25 * 3600,) * 2)
+    files.write_text(tmp_path / "a", "text")
+    assert not left.exists(), "nobody writes there any more"
+    assert fresh.exists(), "another process may be writing there"
+
+
+def test_a_full_disk_is_an_os_error(tmp_path):
+    with pytest.raises(OSError, match="No such file"):
+        save_tensors(tmp_path / "missing" / "a.safetensors", {"w": torch.ones(2)})
+
+
+def test_digests(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(bytes(range(256)) * 2**13)  # more than one piece
+    assert file_digest(path) == digest(path.read_bytes())
+    assert file_digest(path, 3, 2**20 + 5) == digest(path.read_bytes()[3 : 2**20 + 5])
+    assert digest(b"ab", b"c") == digest(b"abc") != digest(b"abd")
