@@ -41,28 +41,79 @@ def halves(states: States) -> tuple[States, States]:
     return States(tuple(left), states.memory), States(tuple(right))
 
 
-class LanguageModel(nn.Module):
-    """A backbone and the head that predicts words: what pre-training trains."""
+class Backbone(nn.Module):
+    """What every model of the course promises: token ids in, `States` out.
 
-    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+        states = backbone(tokens_BT, mask=None, memory=None)
+
+    A new model is a subclass with a frozen dataclass as its config; training, transfer, weights,
+    leaks and sampling ask for nothing but what is written here (docs/adding_a_model.md).
+    """
+
+    config: Any
+    """A frozen dataclass with `vocabulary`; a subclass names its own: `config: GPTConfig`."""
+    token: nn.Embedding
+    """The vector of each word."""
+    blocks: nn.ModuleList
+    """The layers from the bottom up, for rates and freezing by layer; may be empty."""
+    width: int
+    """D of the states."""
+    context: int | None = None
+    """The largest number of positions; None: no limit."""
+    causal: bool = False
+    """Whether a position depends on its left only when no mask is given."""
+    attends: bool = True
+    """Whether any mask may be given; False: only one that leaves out padding, `real(tokens)`."""
+    remembers: bool = False
+    """Whether forward takes `memory` and returns it for the next segment."""
+    memory_length: int | None = None
+    """The number of positions that are remembered; None: all that were read."""
+    segments: bool = False
+    """Whether forward takes `segments_BT`."""
+    summary: int | None = None
+    """The position that a classifier reads: 0 the first, -1 the last, None: it pools them all."""
+
+    def __init__(self, config: Any, *, width: int | None = None) -> None:
         super().__init__()
-        self.backbone, self.head = backbone, head
+        self.config, self.width = config, config.width if width is None else width
 
-    def forward(self, tokens_BT: Tensor, **inputs: Any) -> Tensor:
-        """The scores of every word at every position [B, T, V]."""
-        return self.head(self.backbone(tokens_BT, **inputs).hidden)
+    @property
+    def layers(self) -> int:
+        """How often states are computed from states: the number of blocks, unless some repeat."""
+        return len(self.blocks)
+
+    def band(self, layer: int) -> int | None:
+        """How many positions back a layer attends to; None: to all."""
+        return None
+
+    def above(self) -> list[nn.Module]:
+        """The modules above the last block, which learn at the rate of the head."""
+        return []
 
 
-class Classifier(nn.Module):
-    """A backbone and a head that answers a question: what transfer makes of it."""
+class Model(nn.Module):
+    """A backbone and the head that answers from its states."""
 
-    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+    def __init__(self, backbone: Backbone, head: nn.Module) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
 
     def forward(self, tokens_BT: Tensor, **inputs: Any) -> Tensor:
         """The scores that the head gives to the states of the last layer."""
         return self.head(self.backbone(tokens_BT, **inputs).hidden)
+
+
+class LanguageModel(Model):
+    """A backbone and the head that predicts words: what pre-training trains."""
+
+
+class Classifier(Model):
+    """A backbone and the head of a task: what transfer makes of it."""
+
+
+def backbone_of(model: Any) -> Any:
+    """The backbone of a model, which may be the model itself."""
+    return model.backbone if isinstance(model, Model) else model
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -201,9 +252,10 @@ def remembered(memory: tuple[KeysValues, ...] | None) -> int:
     return memory[0].k_BHKE.shape[2] if memory else 0
 
 
-def remember(states_BTD: Tensor, count: int) -> Tensor:
+def remember(states_BTD: Tensor, count: int | None) -> Tensor:
     """The last `count` positions, or all there are, as values that no gradient flows into."""
-    return states_BTD[:, max(states_BTD.shape[1] - count, 0) :].detach()
+    first = 0 if count is None else max(states_BTD.shape[1] - count, 0)
+    return states_BTD[:, first:].detach()
 
 
 @torch.no_grad()

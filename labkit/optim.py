@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
+from labkit.blocks import Model, backbone_of
 from labkit.keeping.distributed import cut_like
 from labkit.plan import Plan
 
@@ -45,11 +46,9 @@ def named_groups(model: nn.Module, groups: Sequence[Group] | None) -> list[tuple
 
 def matrices(model: nn.Module) -> set[str]:
     """The names of the matrices between hidden states: no embeddings, no heads, no tables."""
-    # Beside its backbone a model has heads, one or several.
-    backbone = getattr(model, "backbone", model)
+    backbone = backbone_of(model)
     outside: list[nn.Module] = [m for m in model.modules() if isinstance(m, nn.Embedding)]
-    head = getattr(model, "head", None)
-    outside += [head] if isinstance(head, nn.Module) else []
+    outside += [model.head] if isinstance(model, Model) else []
     taken = {id(parameter) for module in outside for parameter in module.parameters()}
     inside = {
         id(parameter)

@@ -252,32 +252,26 @@ def _as_rows(prompts: Sequence[Sequence[int]], model: Any, settings: Sampling) -
     """The prompts as tensors, checked."""
     if not prompts:
         raise ValueError("there is no prompt: give at least one list of tokens")
-    context = getattr(model.backbone.config, "context", None)
-    vocabulary = getattr(model.backbone.config, "vocabulary", None)
+    context, vocabulary = model.backbone.context, model.backbone.config.vocabulary
     for i, prompt in enumerate(prompts):
         if not len(prompt):
             raise ValueError(
                 f"prompt {i} is empty: start with a token, such as the one that opens a document"
             )
-        if _limited(model) and context is not None and len(prompt) + settings.length - 1 > context:
+        if context is not None and len(prompt) + settings.length - 1 > context:
             raise ValueError(
                 f"prompt {i} has {len(prompt)} tokens and {settings.length} more are asked, the "
                 f"model has positions for {context}: shorten the prompt, or ask for at most "
                 f"{max(context + 1 - len(prompt), 0)} tokens"
             )
-        wrong = [word for word in (*prompt, *settings.stop) if not 0 <= word < (vocabulary or 1e18)]
+        wrong = [word for word in (*prompt, *settings.stop) if not 0 <= word < vocabulary]
         if wrong:
             raise ValueError(
                 f"prompt {i} or the words of `stop` have the token {wrong[0]}, the model knows "
-                f"0 to {(vocabulary or 0) - 1}: use the tokenizer that the model was trained with"
+                f"0 to {vocabulary - 1}: use the tokenizer that the model was trained with"
             )
     where = next(model.parameters()).device
     return [torch.as_tensor(prompt, device=where) for prompt in prompts]
-
-
-def _limited(model: Any) -> bool:
-    """Whether the model has no more positions than its context: those with learned positions."""
-    return hasattr(model.backbone, "position")
 
 
 @torch.no_grad()

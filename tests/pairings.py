@@ -130,7 +130,7 @@ def recurrent(**changes) -> LanguageModel:
 
 
 def pooled(backbone: nn.Module) -> Classifier:
-    return Classifier(backbone, Pooled(backbone.config.out_width, 2, inner=None))
+    return Classifier(backbone, Pooled(backbone.width, 2, inner=None))
 
 
 def vectors() -> LanguageModel:

@@ -224,11 +224,11 @@ def test_without_places_there_is_no_longest_text(name: str) -> None:
 def test_evaluation_may_remember_more_than_training(name: str) -> None:
     model = build(name).eval()
     assert [m.shape[1] for m in model(text()).memory] == [4, 4]
-    model.remember = 11
+    model.memory_length = 11
     first = model(text())
     second = model(text(), memory=first.memory)
     assert [m.shape[1] for m in second.memory] == [11, 11]
-    model.remember = 0
+    model.memory_length = 0
     nothing = model(text())
     assert [m.shape[1] for m in nothing.memory] == [0, 0]
     assert torch.equal(model(text(), memory=nothing.memory).hidden, nothing.hidden)

@@ -1,6 +1,7 @@
 """The parts of the experiments about memory and distances, against slower ways to the same."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import nn
 
 from classroom.claims import transformer_xl as claims
 from classroom.recipes import CourseText, course_text
-from labkit.blocks import LanguageModel, States
+from labkit.blocks import Backbone, LanguageModel, States
 from labkit.heads import NextWord
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 
@@ -61,7 +62,7 @@ def test_the_memory_of_a_model_stays_as_it_was(text: CourseText) -> None:
     claims.by_place(model, text, 3)
     claims.seconds_a_word(model, 8, tries=1)
     backbone: Any = model.backbone
-    assert backbone.remember == 7
+    assert backbone.memory_length == 7
 
 
 def test_losses_by_place_are_means_over_documents(text: CourseText) -> None:
@@ -92,11 +93,11 @@ def test_a_window_costs_as_often_as_it_is_long() -> None:
     assert claims.times_fewer(backbone, 64, 16) == pytest.approx(window / (segment / 16))
 
 
-class Deaf(nn.Module):
+class Deaf(Backbone):
     """Knows the last word alone, so that more context changes nothing."""
 
     def __init__(self, vocabulary: int) -> None:
-        super().__init__()
+        super().__init__(SimpleNamespace(vocabulary=vocabulary, width=8))
         self.token = nn.Embedding(vocabulary, 8)
 
     def forward(self, tokens: torch.Tensor) -> States:

@@ -158,7 +158,7 @@ def test_the_mix_is_a_weighted_mean_and_starts_even() -> None:
 
 def test_a_mixed_backbone_takes_a_head_and_only_the_mix_learns() -> None:
     elmo = model().requires_grad_(False)
-    classifier = Classifier(Mixed(elmo, WeightedSum(3)), Label(SMALL.out_width, 4, pooled=False))
+    classifier = Classifier(Mixed(elmo, WeightedSum(3)), Label(elmo.width, 4, pooled=False))
     scores = classifier(tokens())
     assert scores.shape == (3, 6, 4)
     scores.square().sum().backward()

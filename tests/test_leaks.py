@@ -90,7 +90,7 @@ def test_memory_reaches_one_segment_further_with_each_layer():
     for layers, reach in ((1, 2), (2, 4)):
         pairing = named("Transformer-XL, next word")
         model = pairing.model()
-        model.backbone.remember = 2
+        model.backbone.memory_length = 2
         model.backbone.blocks = model.backbone.blocks[:layers]
         model.backbone.config = replace(model.backbone.config, layers=layers)
         tokens = 5 + torch.randperm(V - 5)[:12].view(1, 12)

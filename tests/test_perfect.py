@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from labkit.blocks import States
+from labkit.blocks import Backbone, States
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.heads import WordHead
@@ -95,15 +95,14 @@ class Says(WordHead):
         return hidden_ND
 
 
-class Knows:
+class Knows(Backbone):
     """A backbone that knows the chain: its states are laws."""
 
-    config = SimpleNamespace(vocabulary=V)
+    def __init__(self, law: Callable[[Tensor, int], Tensor], *, causal: bool = False) -> None:
+        super().__init__(SimpleNamespace(vocabulary=V, width=V))
+        self.law, self.causal = law, causal
 
-    def __init__(self, law: Callable[[Tensor, int], Tensor], looks: str = "all") -> None:
-        self.law, self.looks = law, looks
-
-    def __call__(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
+    def forward(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
         rows = [[self.law(row, t) for t in range(len(row))] for row in tokens_BT]
         return States((torch.stack([torch.stack(row) for row in rows]),))
 
@@ -130,7 +129,7 @@ def previous_law(row: Tensor, t: int) -> Tensor:
 def test_next_word_of_the_chain():
     texts = sample(20)
     floor = -sum(log_p(text) - START[text[0]].log() for text in texts) / (20 * (T - 1))
-    knower = model(Knows(next_law, "left"))
+    knower = model(Knows(next_law, causal=True))
     assert loss(NextToken(), knower, Batch.of(texts + FIRST)) == pytest.approx(
         float(floor), rel=1e-12
     )
@@ -193,10 +192,11 @@ def test_masked_words_of_the_chain(shares):
     assert len(logs) == pytest.approx(20 * T * RATE, abs=25)
 
 
-class KnowsOrders:
+class KnowsOrders(Backbone):
     """Two streams that know the chain: a query sees what its mask lets it see."""
 
-    config = SimpleNamespace(vocabulary=V)
+    def __init__(self) -> None:
+        super().__init__(SimpleNamespace(vocabulary=V, width=V))
 
     def two_streams(self, tokens_BT, asked_BN, *, mask, query_mask, memory):
         rows = [
@@ -297,7 +297,7 @@ def test_labels_and_l3_of_two_chains():
     first, second = Part(), Part()
     words = -sum(log_p(text) - START[text[0]].log() for text in texts) / (20 * (T - 1))
     knower = model(
-        Knows(lambda row, t: torch.cat([which(row, t), next_law(row, t)]), "left"),
+        Knows(lambda row, t: torch.cat([which(row, t), next_law(row, t)]), causal=True),
         head=first,
         words=second,
     )
@@ -321,13 +321,11 @@ def test_the_best_word_vectors_are_shifted_mutual_information():
     floor = -(joint * nn.functional.logsigmoid(score)).sum()
     floor -= (joint.sum(1)[:, None] * noise * k * nn.functional.logsigmoid(-score)).sum()
 
-    class Vectors:
-        config = SimpleNamespace(vocabulary=V)
+    class Vectors(Backbone):
+        def __init__(self) -> None:
+            super().__init__(SimpleNamespace(vocabulary=V, width=1))
 
-        def forward(self) -> None:
-            """Takes no segments."""
-
-        def __call__(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
+        def forward(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
             return States((torch.zeros(*tokens_BT.shape, 1),))
 
         def skip_gram(self, centres_N: Tensor, company_N: Tensor, drawn: Tensor) -> Tensor:
@@ -382,14 +380,19 @@ def rows_of(world: World, texts: list[np.ndarray], begin: bool = False) -> tuple
     return Batch.of(tokens, tokens != size), vocabulary
 
 
-class KnowsWorld:
+class KnowsWorld(Backbone):
     """A backbone that knows the language, word by word."""
 
-    def __init__(self, world: World, looks: str, law: Callable[[np.ndarray, int], Tensor]) -> None:
-        self.world, self.looks, self.law = world, looks, law
-        self.config = SimpleNamespace(vocabulary=len(world.vocabulary))
+    def __init__(
+        self, world: World, law: Callable[[np.ndarray, int], Tensor], **promises: bool
+    ) -> None:
+        # A vocabulary with the end of a document, padding and [MASK].
+        size = len(world.vocabulary)
+        super().__init__(SimpleNamespace(vocabulary=size + 2, width=size))
+        self.world, self.law = world, law
+        vars(self).update(promises)
 
-    def __call__(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
+    def forward(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
         rows = []
         for row in tokens_BT.numpy():
             text = row[row != len(self.world.vocabulary)]
@@ -415,7 +418,7 @@ def test_next_word_of_the_language(world, texts):
 
     size = len(world.vocabulary)
     given, _ = rows_of(world, texts, begin=True)
-    found = loss(NextToken(), model(KnowsWorld(world, "left", law)), given)
+    found = loss(NextToken(), model(KnowsWorld(world, law, causal=True)), given)
     logs = world.log_probabilities(texts)
     assert found == pytest.approx(mean_of([-each for each in logs]).mean, rel=1e-10)
 
@@ -434,7 +437,7 @@ def test_both_directions_of_the_language(world, texts):
     backward = np.concatenate(
         [each[:-1] for each in world.log_probabilities(texts, direction="backward")]
     )
-    found = loss(BothDirections(), model(KnowsWorld(world, "both", law)), given)
+    found = loss(BothDirections(), model(KnowsWorld(world, law, attends=False)), given)
     assert found == pytest.approx(-(forward.mean() + backward.mean()) / 2, rel=1e-10)
 
 
@@ -461,7 +464,7 @@ def test_masked_words_of_the_language(world, texts):
         0,
         "document",
     )
-    found = loss(objective, model(KnowsWorld(world, "all", law)), given)
+    found = loss(objective, model(KnowsWorld(world, law)), given)
     assert found == pytest.approx(mean_of(floors).mean, rel=1e-10)
 
 
@@ -471,7 +474,7 @@ def test_permutations_of_the_language(world, texts):
     order = objective.ask(given, Chance(3, 1, given.rows)).order
     places = torch.arange(given.tokens.shape[1])
 
-    class Backbone(KnowsWorld):
+    class TwoStreamed(KnowsWorld):
         def two_streams(self, tokens_BT, asked_BN, *, mask, query_mask, memory):
             rows = []
             for b, row in enumerate(tokens_BT):
@@ -486,5 +489,5 @@ def test_permutations_of_the_language(world, texts):
 
     chosen = [row.nonzero()[:, 0].tolist() for row in order.predicted]
     joints = world.joints(list(zip(texts, chosen, strict=True)))
-    found = loss(objective, model(Backbone(world, "all", lambda *_: torch.zeros(1))), given)
+    found = loss(objective, model(TwoStreamed(world, lambda *_: torch.zeros(1))), given)
     assert found == pytest.approx(-sum(joints) / sum(map(len, chosen)), rel=1e-10)

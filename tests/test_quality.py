@@ -1,12 +1,13 @@
 """Quality: texts of the language itself are all possible and as likely as the floor says."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from labkit.blocks import LanguageModel, States
+from labkit.blocks import Backbone, LanguageModel, States
 from labkit.sampling import GREEDY, Sampling
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import END, load_world
@@ -54,12 +55,12 @@ def test_a_prompt_counts_as_known(world):
     assert rest.surprise.mean * (len(text) - 3) == pytest.approx(total)
 
 
-class Language(torch.nn.Module):
+class Language(Backbone):
     """The language itself as a model: its scores of the next word are the exact ones."""
 
     def __init__(self, world, tokenizer) -> None:
-        super().__init__()
-        self.world, self.config = world, None
+        super().__init__(SimpleNamespace(vocabulary=len(tokenizer), width=len(tokenizer)))
+        self.remembers, self.world = True, world
         self.words = [END if t == tokenizer.vocabulary.sep else tokenizer.pieces([t])[0]
                       for t in range(len(tokenizer))]  # fmt: skip
         self.columns = [world.machine.number.get(word, -1) for word in self.words]

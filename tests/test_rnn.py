@@ -117,7 +117,7 @@ def test_who_sees_whom() -> None:
 def test_only_the_bag_is_blind_to_order() -> None:
     text, mixed = tokens(1), tokens(1)[:, [3, 1, 0, 2, 6, 5, 4]]
     for name, backbone in encoders().items():
-        head = Pooled(backbone.config.out_width, 2, parts=("mean",))
+        head = Pooled(backbone.width, 2, parts=("mean",))
         model = Classifier(backbone, head).double().eval()
         same = torch.allclose(model(text), model(mixed), atol=1e-12)
         assert same == (name == "bag"), name
@@ -126,7 +126,7 @@ def test_only_the_bag_is_blind_to_order() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_and_other_rows_change_nothing(name: str) -> None:
     model = encoders()[name].double().eval()
-    head = Pooled(model.config.out_width, 2).double().eval()
+    head = Pooled(model.width, 2).double().eval()
     results = []
     for width in (7, 12):
         text = torch.cat([tokens(), torch.full((3, width - 7), 19)], dim=1)
@@ -213,7 +213,7 @@ def test_rows_without_words_are_zeros_with_finite_gradients(name: str) -> None:
     model = encoders()[name].train()
     real = torch.arange(7) < torch.tensor([[7], [0], [0]])
     states = model(tokens(), mask=real_keys(real))
-    head = Pooled(model.config.out_width, 2)
+    head = Pooled(model.width, 2)
     head(states.hidden, real).sum().backward()
     assert bool((states.hidden[1:] == 0).all())
     for weight in model.parameters():

@@ -29,6 +29,7 @@ from labkit.heads import MaskedWord, NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import Balanced, NextToken, Objective
 from labkit.weights import published
+from labkit.weights.description import from_config
 
 NOTEBOOK = "12_cost_tables"
 Sizes = dict[str, dict[str, Any]]
@@ -78,7 +79,7 @@ def built(name: str, layers: int) -> LanguageModel:
     """A published model with so many of its layers and its head over words, without its numbers."""
     config = replace(published.row(name).config, layers=layers)
     with torch.device("meta"):
-        backbone = published.MODELS[type(config)](config)
+        backbone = from_config(config)
         head = NextWord if isinstance(backbone, GPT) else MaskedWord
         return LanguageModel(backbone, head(backbone.token))
 

@@ -5,16 +5,14 @@ Read `encoders` first: five ways to represent a sentence.
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from classroom.classifying import right, rows_of
 from classroom.ledger import Claim, Contrast, Measured
 from classroom.recipes import plan, trained
-from labkit.blocks import Classifier
+from labkit.blocks import Backbone, Classifier
 from labkit.corpus import Batch, Examples
 from labkit.heads import Pooled
 from labkit.models.bert import BERT, BERTConfig
@@ -56,7 +54,7 @@ def encoders(vocabulary: int, width: int = 48, *, seed: int = 0) -> dict[str, Cl
     one_layer = BERTConfig(
         vocabulary, width, 1, max(1, width // 24), context=160, segments=0, dropout=0.0
     )
-    each: dict[str, tuple[nn.Module, str]] = {
+    each: dict[str, tuple[Backbone, str]] = {
         "bag of words": (Bag(BagConfig(vocabulary, width)), "mean"),
         "kernels of 1": (Convolutions(ConvolutionsConfig(vocabulary, width, width, (1,))), "max"),
         "kernels of 3, 5, 11": (Convolutions(ConvolutionsConfig(vocabulary, width, 32)), "max"),
@@ -65,8 +63,7 @@ def encoders(vocabulary: int, width: int = 48, *, seed: int = 0) -> dict[str, Cl
     }
     made = {}
     for name, (backbone, part) in each.items():
-        given: Any = backbone.config
-        head = Pooled(getattr(given, "out_width", width), 2, parts=(part,), inner=None)
+        head = Pooled(backbone.width, 2, parts=(part,), inner=None)
         made[name] = Classifier(backbone, head)
     return made
 

@@ -71,7 +71,7 @@ def _parts(model: LanguageModel) -> tuple[Any, Any]:
 def losses(model: LanguageModel, tokens: Tensor, memory: int, segment: int = SEGMENT) -> Tensor:
     """The loss of each word of each document [B, T - 1], read segment by segment."""
     head, backbone = _parts(model)
-    before, backbone.remember = backbone.remember, memory
+    before, backbone.memory_length = backbone.memory_length, memory
     past, found = None, []
     for start in range(0, tokens.shape[1] - 1, segment):
         inputs = tokens[:, start : start + segment + 1]
@@ -79,7 +79,7 @@ def losses(model: LanguageModel, tokens: Tensor, memory: int, segment: int = SEG
         past = states.memory
         asked = states.hidden.flatten(0, 1), inputs[:, 1:].flatten()
         found.append(head.losses_N(*asked).view(len(tokens), -1))
-    backbone.remember = before
+    backbone.memory_length = before
     return torch.cat(found, dim=1)
 
 
@@ -124,7 +124,7 @@ def seconds_a_word(model: LanguageModel, length: int, tries: int = 3) -> tuple[f
     """How long a word takes: with a window that slides, and with as long a memory."""
     tokens = torch.zeros(1, length, dtype=torch.long, device=next(model.parameters()).device)
     backbone: Any = model.backbone
-    before, backbone.remember = backbone.remember, length
+    before, backbone.memory_length = backbone.memory_length, length
     past = backbone(tokens).memory
     best = [math.inf, math.inf]
     with torch.no_grad():
@@ -135,7 +135,7 @@ def seconds_a_word(model: LanguageModel, length: int, tries: int = 3) -> tuple[f
                 # The window is read for its last word alone.
                 float(model.head(hidden[:, -1:] if memory is None else hidden).sum())
                 best[i] = min(best[i], time.perf_counter() - start)
-    backbone.remember = before
+    backbone.memory_length = before
     return best[0], best[1] / length
 
 
@@ -147,7 +147,7 @@ def by_place(model: LanguageModel, text: CourseText, memory: int) -> list[float]
         return found.reshape(-1, SEGMENT).mean(dim=0).tolist()
     rows = max(1, min(16, len(text.held_out) // (4 * SEGMENT)))
     head, kept = _parts(model)
-    before, kept.remember = kept.remember, memory
+    before, kept.memory_length = kept.memory_length, memory
     sums, count, past = np.zeros(SEGMENT), 0, None
     with torch.no_grad():
         for batch in Streams(text.held_out, batch=rows, length=SEGMENT).once():
@@ -156,7 +156,7 @@ def by_place(model: LanguageModel, text: CourseText, memory: int) -> list[float]
             hidden, targets = states.hidden.flatten(0, 1), batch.tokens[:, 1:].flatten()
             sums += head.losses_N(hidden, targets).view(rows, -1).sum(dim=0).numpy()
             count += rows
-    kept.remember = before
+    kept.memory_length = before
     return list(sums / count)
 
 

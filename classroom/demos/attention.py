@@ -14,6 +14,7 @@ from labkit.attention import attention_weights
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.masking import before, causal, order, ordinary, up_to
+from labkit.models.xlnet import XLNet
 from labkit.text.tokenizers import Tokenizer
 
 LONGEST = 32
@@ -93,7 +94,7 @@ def weights(
 def remembered(text: str, model: Any, tokenizer: Tokenizer) -> tuple[Any, list[str]]:
     """What a model with a memory keeps of a text, and its words; nothing for other models."""
     batch = read(text, tokenizer, LONGEST)
-    if batch is None or not getattr(model.backbone, "remember", 0):
+    if batch is None or not model.backbone.memory_length:
         return None, []
     with torch.no_grad(), evaluating(model):
         device = next(model.parameters()).device
@@ -190,11 +191,11 @@ def attention_demo(model: Any, tokenizer: Tokenizer, text: str, before: str = ""
         return attention_view(text, layer, head, model, tokenizer, Asked(**others))
 
     controls: dict[str, Any] = {"text": text_box("text", text)}
-    if getattr(backbone, "remember", 0):
+    if backbone.memory_length:
         controls["before"] = text_box("read before", before)
     controls["layer"] = whole_slider("layer", 1, 1, config.layers)
     controls["head"] = whole_slider("head (0: mean)", 1, 0, config.heads)
-    if hasattr(backbone, "two_streams"):
+    if isinstance(backbone, XLNet):
         controls["stream"] = choice("stream", STREAMS)
         controls["draw"] = whole_slider("order drawn", 0, 0, 100)
     return Demo("attention", draw, controls)

@@ -14,9 +14,9 @@ AHEAD = 8
 
 def within(tokens: list[int], model: Any, more: int = 1) -> list[int]:
     """The last tokens, as many as leave room for `more` where a model has no more positions."""
-    if not hasattr(model.backbone, "position"):
+    if model.backbone.context is None:
         return tokens
-    room = model.backbone.config.context + 1 - more
+    room = model.backbone.context + 1 - more
     return tokens[-room:]
 
 

@@ -39,8 +39,8 @@ def read(text: str, tokenizer: Tokenizer, longest: int = LONGEST) -> Batch | Non
 
 def longest_for(model: Any, most: int = LONGEST) -> int:
     """How many tokens of a text a model has positions for."""
-    context = getattr(getattr(model, "backbone", None), "config", None)
-    return min(most, getattr(context, "context", most))
+    context = model.backbone.context
+    return most if context is None else min(most, context)
 
 
 @contextmanager

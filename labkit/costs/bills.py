@@ -8,7 +8,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,9 +104,10 @@ def ready() -> list[str]:
 
 def shape_of(config: Any) -> Shape | None:
     """The sizes that the formulas need, from the config of a stack of equal blocks."""
-    if not all(hasattr(config, size) for size in ("layers", "heads", "inner", "context")):
+    sizes = {field.name for field in fields(config)}
+    if not {"layers", "heads", "inner", "context"} <= sizes:
         return None
-    experts = getattr(config, "experts", None) or 1
+    experts = (config.experts if "experts" in sizes else None) or 1
     return Shape(
         layers=config.layers,
         width=config.width,

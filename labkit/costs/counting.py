@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.attention import Attention
-from labkit.blocks import Experts, FeedForward
+from labkit.blocks import Experts, FeedForward, States
 
 
 def positive(**given: float) -> None:
@@ -191,7 +191,7 @@ def counted_flop(model: nn.Module, tokens_BT: Tensor, *, training: bool = True) 
         model, tokens_BT = copy.deepcopy(model).to("meta"), tokens_BT.to("meta")
     with products() as counter:
         output = model(tokens_BT)
-        output = getattr(output, "hidden", output)
+        output = output.hidden if isinstance(output, States) else output
         if training:
             output.float().sum().backward()
     return counter.get_total_flops()

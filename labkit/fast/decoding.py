@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.attention import Attention, KeysValues
-from labkit.blocks import Block, FeedForward, gelu_tanh
+from labkit.blocks import Block, FeedForward, LanguageModel, backbone_of, gelu_tanh
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT
 
@@ -31,10 +31,11 @@ STRIPE = 32
 
 def can_decode(model: Any) -> bool:
     """Whether this is a plain GPT that predicts words, without dropout or experts."""
-    backbone, head = getattr(model, "backbone", None), getattr(model, "head", None)
+    backbone = backbone_of(model)
     return (
         type(backbone) is GPT
-        and type(head) is NextWord
+        and isinstance(model, LanguageModel)
+        and type(model.head) is NextWord
         and backbone.config.experts is None
         and not backbone.training
     )

@@ -11,7 +11,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from labkit.blocks import Backbone, Model, backbone_of
 from labkit.chance import key_of
+from labkit.heads import WordHead
 from labkit.keeping.distributed import blocks
 from labkit.plan import Plan
 
@@ -30,11 +32,10 @@ class Computing:
             raise ValueError("checkpointing is on, but this model has no blocks: leave it out")
         self.head: Any = None
         if plan.compile:
-            getattr(model, "backbone", model).compile()
-            head: Any = getattr(model, "head", None)
-            if hasattr(head, "losses_N"):
+            backbone_of(model).compile()
+            if isinstance(model, Model) and isinstance(model.head, WordHead):
                 # With the softmax inside, the scores of all words are never stored in float32.
-                self.head, self.losses_N = head, torch.compile(head.losses_N)
+                self.head, self.losses_N = model.head, torch.compile(model.head.losses_N)
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
@@ -153,10 +154,11 @@ def check_precision(model: nn.Module, precision: torch.dtype, device: torch.devi
 
 
 def width_of(model: nn.Module) -> int:
-    """The width of a model as its config tells, or that of its widest matrix."""
-    config = getattr(getattr(model, "backbone", model), "config", None)
-    linear = (m.in_features for m in model.modules() if isinstance(m, nn.Linear))
-    return getattr(config, "width", None) or max(linear, default=0)
+    """The width of a model, or where it is no model of labkit that of its widest matrix."""
+    backbone = backbone_of(model)
+    if isinstance(backbone, Backbone):
+        return backbone.width
+    return max((m.in_features for m in model.modules() if isinstance(m, nn.Linear)), default=0)
 
 
 def _cpu_has_bfloat16() -> bool:

@@ -24,6 +24,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from labkit.blocks import Backbone, backbone_of
 from labkit.objectives import Memory, Objective, Outcome, Questions, combine
 
 T = TypeVar("T")
@@ -172,8 +173,8 @@ def without_weights(model: nn.Module) -> nn.Module:
 
 def blocks(model: nn.Module) -> list[nn.Module]:
     """The blocks of a model's backbone; none where it has no such list."""
-    found = getattr(getattr(model, "backbone", model), "blocks", [])
-    return list(found)
+    backbone = backbone_of(model)
+    return list(backbone.blocks) if isinstance(backbone, Backbone) else []
 
 
 class Wrapped:

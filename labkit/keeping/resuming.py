@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from labkit.blocks import Backbone, Model, backbone_of
 from labkit.keeping.checkpoints import Snapshot, copied
 from labkit.keeping.distributed import cut_like, whole
 from labkit.keeping.files import digest
@@ -173,12 +174,11 @@ def check_same(trainer: "Trainer", saved: Snapshot, changed: Iterable[str], fold
 
 def _described(model: nn.Module) -> dict[str, Any]:
     """A model by its classes and its config."""
-    backbone, head = getattr(model, "backbone", model), getattr(model, "head", None)
-    config = getattr(backbone, "config", None)
-    sizes = asdict(config) if is_dataclass(config) and not isinstance(config, type) else {}
+    backbone = backbone_of(model)
+    sizes = asdict(backbone.config) if isinstance(backbone, Backbone) else {}
     kinds = {"model": f"{type(model).__name__} of {type(backbone).__name__}"}
-    if head is not None:
-        kinds["head"] = type(head).__name__
+    if isinstance(model, Model):
+        kinds["head"] = type(model.head).__name__
     return kinds | sizes
 
 

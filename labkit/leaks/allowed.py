@@ -15,6 +15,7 @@ from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.objectives import (
     CBOW,
+    Both,
     BothDirections,
     Labels,
     MaskedToken,
@@ -22,7 +23,9 @@ from labkit.objectives import (
     Permutation,
     Questions,
     SkipGram,
+    Sum,
 )
+from labkit.objectives.base import Continuing
 
 
 def allow(backbone: Any, objective: Objective, asked: Sequence[Questions]) -> Tensor:
@@ -47,9 +50,14 @@ def allow(backbone: Any, objective: Objective, asked: Sequence[Questions]) -> Te
             seen = (near & last.drawn[1][:, :, None]).any(dim=1)
         own = torch.arange(rows) == questions.rows_N[:, None]
         table = own[:, :, None] & seen[:, None, :]
-        choices = getattr(objective, "choices", 1)
+        choices = choices_of(objective)
         found.append(table.unflatten(0, (-1, choices)).any(dim=1) if len(table) else table)
     return torch.cat(found)
+
+
+def choices_of(objective: Objective) -> int:
+    """How many rows are the choices of one question."""
+    return objective.choices if isinstance(objective, Labels) else 1
 
 
 class Looks(NamedTuple):
@@ -90,7 +98,7 @@ def masks(backbone: Any, objective: Objective, questions: Questions) -> list[Ten
         found = [of_key <= of_query, of_key < of_query]
     else:
         length = seen.tokens.shape[1]
-        left = questions.left or getattr(backbone, "looks", "all") == "left"
+        left = questions.left or backbone.causal
         found = [not_later(length) if left else torch.ones(length, length, dtype=torch.bool)]
     if seen.documents is not None:
         same = seen.documents[:, None, :, None] == seen.documents[:, None, None, :]
@@ -104,23 +112,23 @@ def remembered(
     """Which of the `start` words before the last segment its rows may look at: [B, K]."""
     fresh = asked[-1].fresh
     past = torch.zeros(len(fresh), 0, dtype=torch.bool)
-    if not getattr(objective, "carry", False):
+    if not (isinstance(objective, Continuing) and objective.carry):
         return past.new_zeros(len(fresh), start)
     for questions in asked[:-1]:
         past = torch.cat([past & ~questions.fresh[:, None], questions.seen.real], dim=1)
-    kept = getattr(backbone, "remember", start)
+    kept = start if backbone.memory_length is None else backbone.memory_length
     return past & ~fresh[:, None] & (torch.arange(start) >= start - kept)
 
 
 def compose(backbone: Any, looks: Looks, query: bool = False) -> Tensor:
     """What each position may know after all layers: what those know that it looks at: [B, K, K]."""
-    config, length = backbone.config, looks.content.shape[-1]
+    length = looks.content.shape[-1]
     know = torch.eye(length, dtype=torch.bool).expand_as(looks.content)
     guess = torch.zeros_like(know)
-    band = getattr(config, "band", None)
-    for layer in range(getattr(config, "layers", 1)):
+    for layer in range(backbone.layers):
+        band = backbone.band(layer)
         near = torch.ones(length, length, dtype=torch.bool)
-        if band and layer % 2:
+        if band is not None:
             near = near.triu(1 - band).tril(band - 1)
         if query:
             assert looks.query is not None
@@ -146,7 +154,8 @@ def shown(objective: Objective, batch: Batch, questions: Questions, chance: Chan
     """
     width = questions.seen.tokens.shape[1]
     may_read = torch.ones(len(batch), width, dtype=torch.bool)
-    objective = getattr(objective, "parts", (objective,))[0]
+    if isinstance(objective, Both | Sum):
+        objective = objective.parts[0]
     if isinstance(objective, MaskedToken):
         chance = Chance.of_examples(chance.seed, batch.examples) if objective.static else chance
         asked = questions.asked["masked"]

@@ -11,12 +11,20 @@ from torch import Tensor, nn
 
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.leaks.allowed import allow, shown
+from labkit.leaks.allowed import allow, choices_of, shown
 from labkit.leaks.picture import draw
-from labkit.objectives import Distillation, Memory, Objective, Questions, Sum
-from labkit.text.tokenizers import Vocabulary
-
-NOTHING = Vocabulary(0)
+from labkit.objectives import (
+    CBOW,
+    Both,
+    Distillation,
+    MaskedToken,
+    Memory,
+    Objective,
+    Permutation,
+    Questions,
+    SkipGram,
+    Sum,
+)
 
 
 class Leak(NamedTuple):
@@ -132,7 +140,7 @@ def ask(objective: Objective, batches: Sequence[Batch], seed: int) -> list[Quest
 def places_of(objective: Objective, questions: Questions) -> Iterator[tuple[str, int, int]]:
     """Term, row and place of each prediction, in the order of the scores."""
     for name, asked in questions.asked.items():
-        every = getattr(objective, "choices", 1)
+        every = choices_of(objective)
         for row, place in zip(
             asked.rows_N[::every].tolist(), asked.places_N[::every].tolist(), strict=True
         ):
@@ -212,10 +220,13 @@ def differentiate(scores: Tensor, vectors: Vectors, questions: Questions) -> Ten
 
 def special_of(objective: Objective) -> set[int]:
     """The tokens that are no words for an objective."""
-    every = [objective, *getattr(objective, "parts", ())]
-    found = {token for one in every for token in getattr(one, "vocabulary", NOTHING).special}
-    counts = getattr(objective, "counts", None)
-    return found if counts is None else found | set((counts == 0).nonzero()[:, 0].tolist())
+    if isinstance(objective, SkipGram | CBOW):
+        return set((objective.counts == 0).nonzero()[:, 0].tolist())
+    if isinstance(objective, Both):
+        return set().union(*map(special_of, objective.parts))
+    if isinstance(objective, MaskedToken | Permutation):
+        return set(objective.vocabulary.special)
+    return set()
 
 
 @torch.no_grad()

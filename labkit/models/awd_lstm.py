@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from labkit.blocks import States
+from labkit.blocks import Backbone, States
 from labkit.layers import (
     LockedDropout,
     Memory,
@@ -46,19 +46,19 @@ class AWDLSTMConfig:
             raise ValueError(f"{self.layers} layers: an AWD-LSTM has at least 1")
 
 
-class AWDLSTM(nn.Module):
+class AWDLSTM(Backbone):
     """h_0 = drop(E tokens);  h_i = drop(LSTM_i(h_(i-1))), the LSTM's inner weights dropped too.
 
     The last two of `States.layers` are the last LSTM's states as they are, whose steps TAR holds
     small, and after dropout, which AR holds small and which the head sees.
     """
 
-    looks = "left"
-    """What a position may depend on when no mask is given."""
+    config: AWDLSTMConfig
+    causal, attends, remembers = True, False, True
 
     def __init__(self, config: AWDLSTMConfig) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config)
+        c = config
         self.token = nn.Embedding(c.vocabulary, c.width)
         nn.init.uniform_(self.token.weight, -0.1, 0.1)
         self.word_dropout = WordDropout(c.embedding_dropout)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.attention import Attention, LearnedPositions
-from labkit.blocks import Block, FeedForward, States, initialise
+from labkit.blocks import Backbone, Block, FeedForward, States, initialise
 from labkit.layers import Dropout
 
 
@@ -42,16 +42,20 @@ class BERTConfig:
     eps: float = 1e-12
 
 
-class BERT(nn.Module):
+class BERT(Backbone):
     """h_0 = norm(W_e tokens + W_p + W_s segments);  h_i = block(h_(i-1));  all see all.
 
     A head for words is `MaskedWord(bert.token, width)`, one for the first position
     `Label(width, labels, pool=bert.pooler)`.
     """
 
+    config: BERTConfig
+    summary = 0
+
     def __init__(self, config: BERTConfig) -> None:
-        super().__init__()
-        c = self.config = config
+        super().__init__(config)
+        c = config
+        self.context, self.segments = c.context, c.segments > 1
         narrow = c.embedding or c.width
         self.token = nn.Embedding(c.vocabulary, narrow)
         self.position = LearnedPositions(c.context, narrow, unused=c.unused_positions)
@@ -64,9 +68,13 @@ class BERT(nn.Module):
         initialise(self)
 
     @property
-    def tells_segments(self) -> bool:
-        """Whether it is told which part of a text a position is in."""
-        return self.config.segments > 1
+    def layers(self) -> int:
+        """The number of times that a block is applied; ALBERT has one block only."""
+        return self.config.layers
+
+    def above(self) -> list[nn.Module]:
+        """The layer between the first position and a label."""
+        return [] if self.pooler is None else [self.pooler]
 
     def _block(self) -> Block:
         c = self.config
@@ -87,7 +95,7 @@ class BERT(nn.Module):
             raise ValueError("BERT reads a text at once and remembers nothing: give memory=None")
         x_BTD = self._embed(tokens_BT, segments_BT)
         layers = [x_BTD]
-        for i in range(self.config.layers):
+        for i in range(self.layers):
             x_BTD, _ = self.blocks[i % len(self.blocks)](x_BTD, mask=mask)
             layers.append(x_BTD)
         return States(tuple(layers))

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.blocks import States
+from labkit.blocks import Backbone, States
 from labkit.layers import BothWays, Memory, blank, lengths_of
 
 # A reader of the course can do nothing about which kernel serves a projected state.
@@ -57,11 +57,6 @@ class ELMoConfig:
                 f"{self.inner} cells are projected down to a width of {self.width}: "
                 "choose more cells than that"
             )
-
-    @property
-    def out_width(self) -> int:
-        """The width of the states, which a head must be given."""
-        return 2 * self.width
 
 
 def widest_kernel(config: ELMoConfig) -> int:
@@ -122,7 +117,7 @@ class OneBiasLSTM(nn.LSTM):
         self.register_buffer("bias_hh_l0", torch.zeros(4 * inner), persistent=False)
 
 
-class ELMo(nn.Module):
+class ELMo(Backbone):
     """h_0 = CNN(letters);  h_i = LSTM_i(h_(i-1)) [+ h_(i-1) from the second on], both ways.
 
     The two directions share the words' vectors and nothing else. All of `States.layers`, the
@@ -131,13 +126,14 @@ class ELMo(nn.Module):
     and what follows, so they predict the next word and the one before.
     """
 
-    looks = "both"
-    """What a position may depend on when no mask is given."""
+    config: ELMoConfig
+    token: nn.Embedding | CharacterCNN  # type: ignore[assignment]
+    attends, remembers = False, True
     spelling: Tensor
 
     def __init__(self, config: ELMoConfig, words: Iterable[str] | None = None) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config, width=2 * config.width)
+        c = config
         self.token = CharacterCNN(c) if c.kernels else nn.Embedding(c.vocabulary, c.width)
         self.dropout = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(
@@ -234,22 +230,38 @@ class WeightedSum(nn.Module):
         return self.scale * torch.stack([share * layer for share, layer in shares]).sum(dim=0)
 
 
-class Mixed(nn.Module):
+class Mixed(Backbone):
     """A backbone whose states are the weighted sum of its layers, to put a head on."""
 
-    def __init__(self, backbone: nn.Module, mix: WeightedSum) -> None:
-        super().__init__()
+    def __init__(self, backbone: Backbone, mix: WeightedSum) -> None:
+        super().__init__(backbone.config, width=backbone.width)
         self.backbone, self.mix = backbone, mix
+        self.context, self.segments = backbone.context, backbone.segments
+        self.causal, self.attends = backbone.causal, backbone.attends
+        self.remembers, self.memory_length = backbone.remembers, backbone.memory_length
 
     @property
-    def looks(self) -> str:
-        """What a position may depend on when no mask is given: as the backbone."""
-        return getattr(self.backbone, "looks", "all")
+    def token(self) -> nn.Embedding:  # type: ignore[override]
+        """The vectors of the words, before any layer."""
+        return self.backbone.token
 
     @property
-    def tells_segments(self) -> bool:
-        """Whether it is told which part of a text a position is in: as the backbone."""
-        return getattr(self.backbone, "tells_segments", False)
+    def blocks(self) -> nn.ModuleList:  # type: ignore[override]
+        """The layers that are mixed."""
+        return self.backbone.blocks
+
+    @property
+    def layers(self) -> int:
+        """How often states are computed from states."""
+        return self.backbone.layers
+
+    def band(self, layer: int) -> int | None:
+        """How many positions back a layer attends to."""
+        return self.backbone.band(layer)
+
+    def above(self) -> list[nn.Module]:
+        """The mix stands on the last layer."""
+        return [*self.backbone.above(), self.mix]
 
     def forward(self, tokens_BT: Tensor, **inputs: Any) -> States:
         """The layers of the backbone, and their mix on top."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from labkit.attention import Attention, KeysValues, LearnedPositions
-from labkit.blocks import Block, Experts, FeedForward, States, initialise, remembered
+from labkit.blocks import Backbone, Block, Experts, FeedForward, States, initialise, remembered
 from labkit.layers import Dropout
 from labkit.masking import causal, window
 
@@ -36,21 +36,29 @@ class GPTConfig:
     eps: float = 1e-5
 
 
-class GPT(nn.Module):
+class GPT(Backbone):
     """h_0 = W_e tokens + W_p;  h_i = block(h_(i-1));  every position looks left only."""
 
-    looks = "left"
-    """What a position may depend on when no mask is given."""
+    config: GPTConfig
+    causal, remembers, summary = True, True, -1
 
     def __init__(self, config: GPTConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
+        self.context = config.context
         self.token = nn.Embedding(config.vocabulary, config.width)
         self.position = LearnedPositions(config.context, config.width)
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.eps) if config.norm_first else None
         initialise(self)
+
+    def band(self, layer: int) -> int | None:
+        """Every other layer has one, from the second on."""
+        return self.config.band if layer % 2 == 1 else None
+
+    def above(self) -> list[nn.Module]:
+        """The norm of the last states."""
+        return [] if self.norm is None else [self.norm]
 
     def _block(self) -> Block:
         c = self.config
@@ -89,11 +97,10 @@ class GPT(nn.Module):
     ) -> tuple[Tensor | None, bool]:
         """Who may look at whom in this layer, as a mask or as the fast causal path."""
         keys, where = past + length, tokens_BT.device
-        banded = self.config.band is not None and layer % 2 == 1
-        if mask is None and not banded and (past == 0 or length == 1):
+        band = self.band(layer)
+        if mask is None and band is None and (past == 0 or length == 1):
             return None, past == 0
         mask = causal(length, keys, device=where) if mask is None else mask
-        if banded:
-            assert self.config.band is not None
-            mask = mask & window(self.config.band, length, keys, device=where)
+        if band is not None:
+            mask = mask & window(band, length, keys, device=where)
         return mask, False

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from labkit.blocks import LanguageModel, States
+from labkit.blocks import Backbone, LanguageModel, States
 from labkit.heads import NextWord
 from labkit.layers import BothWays, Memory, blank, lengths_of, read, real_of
 
@@ -27,23 +27,18 @@ class BagConfig:
     width: int = 128
     dropout: float = 0.0
 
-    @property
-    def out_width(self) -> int:
-        """The width of the states, which a head must be given."""
-        return self.width
 
-
-class Bag(nn.Module):
+class Bag(Backbone):
     """Each word for itself: the states are the words' vectors, and the head takes their mean."""
 
-    looks = "left"
-    """What a position may depend on when no mask is given."""
+    config: BagConfig
+    causal, attends = True, False
 
     def __init__(self, config: BagConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.token = nn.Embedding(config.vocabulary, config.width)
         self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList()
 
     def forward(self, tokens_BT: Tensor, *, mask: Tensor | None = None) -> States:
         """The words' vectors; zero at padding."""
@@ -72,11 +67,6 @@ class RecurrentConfig:
             raise ValueError(f"no cell is called {self.cell!r}: choose elman, lstm or gru")
         if self.activation not in {"sigmoid", "tanh"}:
             raise ValueError(f"no activation {self.activation!r} here: choose sigmoid or tanh")
-
-    @property
-    def out_width(self) -> int:
-        """The width of the states, which a head must be given."""
-        return self.width * (2 if self.both_ways else 1)
 
 
 class Elman(nn.Module):
@@ -108,24 +98,23 @@ class Elman(nn.Module):
         return torch.stack(states, dim=1), h_BD.unsqueeze(0)
 
 
-class Recurrent(nn.Module):
+class Recurrent(Backbone):
     """e_t = E x_t;  each layer reads the states of the layer below, one after the other."""
 
+    config: RecurrentConfig
+    attends = False
+
     def __init__(self, config: RecurrentConfig) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config, width=config.width * (2 if config.both_ways else 1))
+        c = config
+        self.causal = self.remembers = not c.both_ways
         self.token = nn.Embedding(c.vocabulary, c.width)
         self.dropout = nn.Dropout(c.dropout)
-        given = [c.width] + [c.out_width] * (c.layers - 1)
+        given = [c.width] + [self.width] * (c.layers - 1)
         self.blocks = nn.ModuleList(
             BothWays(self._cell(width), self._cell(width)) if c.both_ways else self._cell(width)
             for width in given
         )
-
-    @property
-    def looks(self) -> str:
-        """What a position may depend on when no mask is given."""
-        return "both" if self.config.both_ways else "left"
 
     def _cell(self, given: int) -> nn.Module:
         c = self.config
@@ -181,21 +170,16 @@ class ConvolutionsConfig:
     """How many neighbouring words each kernel sees at once."""
     dropout: float = 0.0
 
-    @property
-    def out_width(self) -> int:
-        """The width of the states, which a head must be given."""
-        return self.channels * len(self.kernels)
 
-
-class Convolutions(nn.Module):
+class Convolutions(Backbone):
     """relu(kernel * words) for each kernel, side by side: n-grams of several lengths."""
 
-    looks = "both"
-    """What a position may depend on when no mask is given."""
+    config: ConvolutionsConfig
+    attends = False
 
     def __init__(self, config: ConvolutionsConfig) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config, width=config.channels * len(config.kernels))
+        c = config
         self.token = nn.Embedding(c.vocabulary, c.width)
         self.dropout = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(

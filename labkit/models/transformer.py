@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.attention import Attention, KeysValues, sinusoids
-from labkit.blocks import Block, FeedForward, States, remembered
+from labkit.blocks import Backbone, Block, FeedForward, States, remembered
 from labkit.layers import Dropout
 from labkit.masking import causal
 
@@ -64,12 +64,15 @@ class DecoderBlock(nn.Module):
         return self.mlp_norm(x_BQD + self.dropout(self.mlp(x_BQD))), known
 
 
-class Transformer(nn.Module):
+class Transformer(Backbone):
     """encode(source), then decode the tokens one after the other, each seeing the whole source."""
 
+    config: TransformerConfig
+    causal, remembers = True, True
+
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config)
+        c = config
         self.token = nn.Embedding(c.vocabulary, c.width)
         self.dropout = Dropout(c.dropout)
         self.encoder = nn.ModuleList(self._encoder_block() for _ in range(c.layers))

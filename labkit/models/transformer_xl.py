@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.attention import RelativeAttention, distances, sinusoids
-from labkit.blocks import Block, FeedForward, States, initialise, remember
+from labkit.blocks import Backbone, Block, FeedForward, States, initialise, remember
 from labkit.heads import AdaptiveEmbedding
 from labkit.layers import Dropout
 from labkit.masking import causal
@@ -38,21 +38,22 @@ class TransformerXLConfig:
     eps: float = 1e-5
 
 
-class TransformerXL(nn.Module):
+class TransformerXL(Backbone):
     """h_0 = W_e tokens;  h_i = block(h_(i-1), asking [memory_i, h_(i-1)]).
 
     `memory_i` is what the last segments had for h_(i-1): no gradient flows into it.
     """
 
-    looks = "left"
-    """What a position may depend on when no mask is given."""
+    config: TransformerXLConfig
+    token: nn.Embedding | AdaptiveEmbedding  # type: ignore[assignment]
+    causal, remembers, summary = True, True, -1
 
     def __init__(self, config: TransformerXLConfig) -> None:
-        super().__init__()
-        c = self.config = config
-        self.remember = c.memory
-        """Positions kept for the next segment; may be raised to evaluate with a longer memory."""
-        self.token: nn.Module = (
+        super().__init__(config)
+        c = config
+        # May be raised to evaluate with a longer memory.
+        self.memory_length = c.memory
+        self.token = (
             AdaptiveEmbedding(c.vocabulary, c.width, c.cutoffs, shrink=c.shrink)
             if c.cutoffs
             else nn.Embedding(c.vocabulary, c.width)
@@ -92,7 +93,7 @@ class TransformerXL(nn.Module):
         r_RD, layers, kept = self.dropout(r_RD), [x_BTD], []
         for block, before_BMD in zip(self.blocks, memory, strict=True):
             source_BKD = torch.cat([before_BMD, x_BTD], dim=1)
-            kept.append(remember(source_BKD, self.remember))
+            kept.append(remember(source_BKD, self.memory_length))
             x_BTD, _ = block(x_BTD, source_BKD, r_RD=r_RD, mask=mask)
             layers.append(x_BTD)
         layers[-1] = self.dropout(x_BTD)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.blocks import States
+from labkit.blocks import Backbone, States
 from labkit.layers import real_of
 
 
@@ -25,17 +25,17 @@ class WordVectorsConfig:
     width: int = 100
 
 
-class WordVectors(nn.Module):
+class WordVectors(Backbone):
     """Two vectors for each word: one as the word that is looked at, one as another's company."""
 
-    looks = "left"
-    """What a position may depend on when no mask is given."""
+    config: WordVectorsConfig
+    causal, attends = True, False
 
     def __init__(self, config: WordVectorsConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.token = nn.Embedding(config.vocabulary, config.width)
         self.company = nn.Embedding(config.vocabulary, config.width)
+        self.blocks = nn.ModuleList()
         # As in the released program: the first products are 0, and no word is better than another.
         nn.init.uniform_(self.token.weight, -0.5 / config.width, 0.5 / config.width)
         nn.init.zeros_(self.company.weight)

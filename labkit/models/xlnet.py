@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.attention import RelativeAttention, distances, sinusoids
-from labkit.blocks import Block, FeedForward, States, initialise, remember
+from labkit.blocks import Backbone, Block, FeedForward, States, initialise, remember
 from labkit.layers import Dropout
 
 
@@ -52,21 +52,21 @@ class Given(NamedTuple):
     other: Tensor | None
 
 
-class XLNet(nn.Module):
+class XLNet(Backbone):
     """Content h: what a position says, from itself and the positions that are not later.
 
     Query g: what a position may guess, from its place and the positions that are earlier.
     Both come from the same blocks: h asks [memory, h], and g asks [memory, h] too.
     """
 
-    tells_segments = True
-    """It is told which part of a text a position is in."""
+    config: XLNetConfig
+    remembers, segments, summary = True, True, -1
 
     def __init__(self, config: XLNetConfig) -> None:
-        super().__init__()
-        c = self.config = config
-        self.remember = c.memory
-        """Positions kept for the next segment; may be raised to evaluate with a longer memory."""
+        super().__init__(config)
+        c = config
+        # May be raised to evaluate with a longer memory.
+        self.memory_length = c.memory
         self.token = nn.Embedding(c.vocabulary, c.width)
         self.guess_D = nn.Parameter(torch.empty(c.width).normal_(std=0.02))
         """What every query starts from: it knows its place and nothing of its word."""
@@ -98,7 +98,7 @@ class XLNet(nn.Module):
         layers, kept = [h_BTD], []
         for block, before_BMD in zip(self.blocks, given.memory, strict=True):
             source_BKD = torch.cat([before_BMD, h_BTD], dim=1)
-            kept.append(remember(source_BKD, self.remember))
+            kept.append(remember(source_BKD, self.memory_length))
             h_BTD, _ = block(
                 h_BTD, source_BKD, r_RD=given.r_RD, mask=mask, other_segment=given.other
             )
@@ -132,7 +132,7 @@ class XLNet(nn.Module):
         content, query, kept = [h_BTD], [g_BND], []
         for block, before_BMD in zip(self.blocks, given.memory, strict=True):
             source_BKD = torch.cat([before_BMD, h_BTD], dim=1)
-            kept.append(remember(source_BKD, self.remember))
+            kept.append(remember(source_BKD, self.memory_length))
             h_BTD, known = block(
                 h_BTD, source_BKD, r_RD=given.r_RD, mask=mask, other_segment=given.other
             )

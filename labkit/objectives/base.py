@@ -152,11 +152,11 @@ def total(asked: Iterable[Questions]) -> dict[str, int]:
 def rule(backbone: Any, questions: Questions) -> Tensor | None:
     """Who may look at whom: the mask for this model, or None where its own rule says it all.
 
-    A backbone tells by `looks` where it looks without a mask: "left" (GPT, a language model of
-    LSTMs), "both" (both ways, and only padding can be left out: CNN, ELMo), or everywhere.
+    A causal backbone needs a mask only where documents are packed; one that attends to all needs
+    one for padding and to predict the next word; one that does not attend can leave out padding.
     """
-    looks, seen = getattr(backbone, "looks", "all"), questions.seen
-    if questions.left and looks == "both":
+    causal_, seen = backbone.causal, questions.seen
+    if questions.left and not (causal_ or backbone.attends):
         raise ValueError(
             f"{type(backbone).__name__} reads from both sides and would see the word that it has "
             "to predict: use MaskedToken or BothDirections, or a model that reads to the right"
@@ -164,10 +164,10 @@ def rule(backbone: Any, questions: Questions) -> Tensor | None:
     parts = []
     if seen.documents is not None:
         parts.append(same_segment(seen.documents))
-    # Padding stands at the end, where one who looks left never sees it.
-    if questions.padded and looks != "left":
+    # Padding stands at the end, where a causal model never sees it.
+    if questions.padded and not causal_:
         parts.append(real_keys(seen.real))
-    if (questions.left and looks == "all") or (looks == "left" and parts):
+    if parts if causal_ else questions.left:
         parts.append(causal(seen.tokens.shape[1], device=seen.tokens.device))
     mask = None
     for part in parts:
@@ -188,9 +188,9 @@ def reach_back(mask: Tensor | None, known: Tensor, length: int, device: torch.de
 
 
 def parts_of_text(backbone: Any, questions: Questions) -> dict[str, Tensor]:
-    """The segments of the text, for a model that says that it tells them apart."""
+    """The segments of the text, for a model that takes them."""
     segments = questions.seen.segments
-    if segments is None or not getattr(backbone, "tells_segments", False):
+    if segments is None or not backbone.segments:
         return {}
     return {"segments_BT": segments}
 

@@ -13,14 +13,11 @@ from typing import Any
 
 from torch import nn
 
-from labkit.blocks import Classifier, LanguageModel
+from labkit.blocks import Classifier, LanguageModel, backbone_of
 from labkit.heads import Label, Pooled, Span
 from labkit.models.awd_lstm import AWDLSTM
 from labkit.models.bert import BERT
 from labkit.models.elmo import ELMo, Mixed, WeightedSum
-from labkit.models.gpt import GPT
-from labkit.models.transformer_xl import TransformerXL
-from labkit.models.xlnet import XLNet
 from labkit.objectives import Labels
 
 # ---- layers ------------------------------------------------------------------------------------
@@ -32,11 +29,13 @@ def layer_groups(model: Any) -> list[list[nn.Parameter]]:
     What stands above the last block (a last norm, a pooler, a mix of layers) goes with the head.
     A weight that two layers share belongs to the lower one: tied words to the embeddings.
     """
-    backbone, blocks = _stack(model)
-    above = [getattr(backbone, name, None) for name in ("norm", "pooler")]
-    # BERT's norm stands on its embeddings, those of the others on the last block.
-    above = above[1:] if isinstance(backbone, BERT) else above
-    inside = {id(p) for part in (*blocks, *above) if part is not None for p in part.parameters()}
+    backbone = backbone_of(model)
+    blocks = list(backbone.blocks)
+    if not blocks:
+        raise ValueError(
+            f"{type(backbone).__name__} has no blocks: it is one layer, train it whole"
+        )
+    inside = {id(p) for part in (*blocks, *backbone.above()) for p in part.parameters()}
     layers = [[p for p in backbone.parameters() if id(p) not in inside]]
     layers += [list(block.parameters()) for block in blocks]
     top = list(model.parameters())
@@ -46,25 +45,6 @@ def layer_groups(model: Any) -> list[list[nn.Parameter]]:
         groups.append([p for p in layer if id(p) not in seen])
         seen |= {id(p) for p in layer}
     return groups
-
-
-def _innermost(model: Any) -> Any:
-    """The backbone itself, not the mix of its layers."""
-    backbone = model.backbone
-    while isinstance(backbone, Mixed):
-        backbone = backbone.backbone
-    return backbone
-
-
-def _stack(model: Any) -> tuple[Any, list[nn.Module]]:
-    """The innermost backbone, and its blocks from the lowest up."""
-    backbone = _innermost(model)
-    blocks = getattr(backbone, "blocks", None)
-    if blocks is None:
-        raise ValueError(
-            f"{type(backbone).__name__} has no blocks: it is one layer, train it whole"
-        )
-    return backbone, list(blocks)
 
 
 def freeze(parameters: Sequence[nn.Parameter], frozen: bool = True) -> None:
@@ -88,7 +68,10 @@ def thaw_from_top(model: nn.Module, layers: int) -> None:
 
 def features_only(model: Any) -> None:
     """The backbone does not learn; the head does, and the mix of layers that stands on it."""
-    freeze(list(_innermost(model).parameters()))
+    backbone = backbone_of(model)
+    freeze(list(backbone.parameters()))
+    if isinstance(backbone, Mixed):
+        freeze(list(backbone.mix.parameters()), frozen=False)
 
 
 def discriminative(model: nn.Module, factor: float = 2.6) -> list[tuple[list[nn.Parameter], float]]:
@@ -113,35 +96,33 @@ def classifier(model: Any, labels: int, *, dropout: float = 0.1) -> Classifier:
     """
     if labels < 1:
         raise ValueError(f"{labels} labels: give at least 1 (2 for yes and no)")
-    backbone = getattr(model, "backbone", model)
-    if isinstance(backbone, BERT):
-        pool = backbone.pooler
-        head: nn.Module = Label(backbone.config.width, labels, pool=pool, dropout=dropout)
-    elif isinstance(backbone, GPT | XLNet | TransformerXL):
-        head = Label(backbone.config.width, labels, pooled=False, dropout=dropout)
-    elif isinstance(backbone, AWDLSTM):
-        head = Pooled(backbone.config.width, labels, dropout=dropout)
-    elif isinstance(backbone, ELMo):
-        width = backbone.config.width
+    backbone = backbone_of(model)
+    if isinstance(backbone, ELMo):
         backbone = Mixed(backbone, WeightedSum(1 + len(backbone.blocks)))
-        head = Pooled(2 * width, labels, parts=("max", "mean"))
+        head: nn.Module = Pooled(backbone.width, labels, parts=("max", "mean"))
+    elif isinstance(backbone, AWDLSTM):
+        head = Pooled(backbone.width, labels, dropout=dropout)
+    elif backbone.summary is None:
+        head = Pooled(backbone.width, labels, parts=("max", "mean"), inner=None, dropout=dropout)
+    elif backbone.summary == 0:
+        pool = backbone.pooler if isinstance(backbone, BERT) else None
+        head = Label(backbone.width, labels, pool=pool, dropout=dropout)
     else:
-        width = getattr(backbone.config, "out_width", backbone.config.width)
-        head = Pooled(width, labels, parts=("max", "mean"), inner=None, dropout=dropout)
+        head = Label(backbone.width, labels, pooled=False, dropout=dropout)
     return _alike(Classifier(backbone, head), backbone)
 
 
 def tagger(model: Any, labels: int) -> Classifier:
     """The backbone of a pre-trained model under a new head for each word."""
-    backbone = getattr(model, "backbone", model)
-    head = Label(backbone.config.width, labels, pooled=False)
+    backbone = backbone_of(model)
+    head = Label(backbone.width, labels, pooled=False)
     return _alike(Classifier(backbone, head), backbone)
 
 
 def span_finder(model: Any) -> Classifier:
     """The backbone of a pre-trained model under a head that marks both ends of an answer."""
-    backbone = getattr(model, "backbone", model)
-    return _alike(Classifier(backbone, Span(backbone.config.width)), backbone)
+    backbone = backbone_of(model)
+    return _alike(Classifier(backbone, Span(backbone.width)), backbone)
 
 
 def _alike(model: Classifier, backbone: nn.Module) -> Classifier:
@@ -155,7 +136,7 @@ def labels_of(model: Classifier, *, choices: int = 1) -> Labels:
     """The objective that asks a classifier at the place where its head answers."""
     if isinstance(model.head, Pooled):
         return Labels(place="pooled", choices=choices)
-    return Labels(place="first" if isinstance(model.backbone, BERT) else "last", choices=choices)
+    return Labels(place="first" if model.backbone.summary == 0 else "last", choices=choices)
 
 
 def language_model_of(model: Any, like: LanguageModel) -> LanguageModel:

@@ -1,53 +1,40 @@
 """A model as a table of names and numbers, and the model again from the table.
 
-Only the classes that stand in these tables are ever built: a file names a class, and no file can
-make labkit import or run anything else.  The heads say what they were built with by what they are.
+A backbone is its config: a folder names the class and the fields. Only subclasses of `Backbone`
+that are defined already are built: no file can make labkit import or run anything else. The heads
+say what they were built with by what they are.
 """
 
 import dataclasses
+import importlib
+import pkgutil
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch.nn.functional as F
 from torch import nn
 
-from labkit.blocks import ACTIVATIONS, Classifier, LanguageModel
+from labkit import models
+from labkit.blocks import ACTIVATIONS, Backbone, Classifier, LanguageModel, Model
 from labkit.heads import AdaptiveWord, Label, MaskedWord, NextWord, Pooled, Span, tied
-from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
-from labkit.models.bert import BERT, BERTConfig
-from labkit.models.elmo import ELMo, ELMoConfig, Mixed, WeightedSum
-from labkit.models.gpt import GPT, GPTConfig
-from labkit.models.rnn import (
-    Bag,
-    BagConfig,
-    Convolutions,
-    ConvolutionsConfig,
-    Recurrent,
-    RecurrentConfig,
-)
-from labkit.models.transformer import Transformer, TransformerConfig
-from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
-from labkit.models.word_vectors import WordVectors, WordVectorsConfig
-from labkit.models.xlnet import XLNet, XLNetConfig
+from labkit.models.bert import BERT
+from labkit.models.elmo import Mixed, WeightedSum
 from labkit.weights.tensors import WeightsError
 
-BACKBONES: dict[str, tuple[Callable[[Any], nn.Module], type]] = {
-    "GPT": (GPT, GPTConfig),
-    "BERT": (BERT, BERTConfig),
-    "Bag": (Bag, BagConfig),
-    "Convolutions": (Convolutions, ConvolutionsConfig),
-    "ELMo": (ELMo, ELMoConfig),
-    "Recurrent": (Recurrent, RecurrentConfig),
-    "Transformer": (Transformer, TransformerConfig),
-    "WordVectors": (WordVectors, WordVectorsConfig),
-    "AWDLSTM": (AWDLSTM, AWDLSTMConfig),
-    "TransformerXL": (TransformerXL, TransformerXLConfig),
-    "XLNet": (XLNet, XLNetConfig),
-}
-WHOLES: dict[str, Callable[[nn.Module, nn.Module], nn.Module]] = {
-    "LanguageModel": LanguageModel,
-    "Classifier": Classifier,
-}
+WHOLES: dict[str, type[Model]] = {"LanguageModel": LanguageModel, "Classifier": Classifier}
+
+
+def families() -> dict[str, type[Backbone]]:
+    """Every class of backbone by its name; those of labkit have their names to themselves."""
+    for module in pkgutil.iter_modules(models.__path__, "labkit.models."):
+        importlib.import_module(module.name)
+    every = sorted(_below(Backbone), key=lambda kind: kind.__module__.startswith("labkit."))
+    return {kind.__name__: kind for kind in every if "config" in kind.__annotations__}
+
+
+def _below(kind: type[Backbone]) -> list[type[Backbone]]:
+    """The classes that derive from a class, the first defined first."""
+    return [each for child in kind.__subclasses__() for each in (child, *_below(child))]
 
 
 def describe(model: nn.Module) -> dict[str, Any]:
@@ -63,12 +50,14 @@ def describe(model: nn.Module) -> dict[str, Any]:
     if isinstance(model, Mixed):
         mix = {"layers": len(model.mix.weights), "normalise": model.mix.normalise}
         return {"class": name, "backbone": describe(model.backbone), "mix": mix}
-    if name not in BACKBONES or type(model) is not BACKBONES[name][0]:
+    known = families()
+    if not isinstance(model, Backbone) or type(model) is not known.get(name):
         raise WeightsError(
-            f"labkit.weights cannot describe a {name}; it can save {', '.join(BACKBONES)}, alone "
-            f"or in {' or '.join(WHOLES)}; save other modules with safetensors.torch.save_model"
+            f"labkit.weights cannot describe a {name}; it can save {', '.join(known)}, alone or "
+            f"in {' or '.join(WHOLES)}, and any Backbone that names its config and is the latest "
+            "of its name; save other modules with safetensors.torch.save_model"
         )
-    return {"class": name, "config": dataclasses.asdict(model.config)}  # type: ignore[call-overload]
+    return {"class": name, "config": dataclasses.asdict(model.config)}
 
 
 def build(description: Any, where: Any) -> nn.Module:
@@ -82,30 +71,52 @@ def build(description: Any, where: Any) -> nn.Module:
 
 
 def _build(description: dict[str, Any]) -> nn.Module:
+    if description["class"] not in WHOLES:
+        return _build_backbone(description)
+    backbone = _build_backbone(description["backbone"])
+    whole = WHOLES[description["class"]](backbone, _build_head(description["head"], backbone))
+    for each in description.keys() - {"class", "backbone", "head"}:
+        whole.add_module(each, _build_head(description[each], backbone))
+    return whole
+
+
+def _build_backbone(description: dict[str, Any]) -> Backbone:
     name = description["class"]
     if name == "Mixed":
-        return Mixed(_build(description["backbone"]), WeightedSum(**description["mix"]))
-    if name in WHOLES:
-        backbone = _build(description["backbone"])
-        whole = WHOLES[name](backbone, _build_head(description["head"], backbone))
-        for each in description.keys() - {"class", "backbone", "head"}:
-            whole.add_module(each, _build_head(description[each], backbone))
-        return whole
-    if name not in BACKBONES:
-        known = ", ".join([*BACKBONES, *WHOLES])
-        raise ValueError(f"there is no model {name!r}: the classes are {known}")
-    backbone_class, config_class = BACKBONES[name]
-    return backbone_class(config(config_class, description["config"]))
+        return Mixed(_build_backbone(description["backbone"]), WeightedSum(**description["mix"]))
+    known = families()
+    if name not in known:
+        raise ValueError(
+            f"there is no model {name!r}: the classes are {', '.join([*known, *WHOLES])}; a class "
+            "of your own must be defined before its folder is loaded"
+        )
+    return known[name](config(config_class(known[name]), description["config"]))
 
 
-def config(config_class: type, values: dict[str, Any]) -> Any:
+def from_config(config: Any) -> Backbone:
+    """A new backbone of the family whose config this is."""
+    kinds = {config_class(kind): kind for kind in families().values()}
+    if type(config) not in kinds:
+        raise ValueError(
+            f"{type(config).__name__} is the config of no backbone: the backbones are "
+            f"{', '.join(families())}"
+        )
+    return kinds[type(config)](config)
+
+
+def config_class(kind: type[Backbone]) -> type:
+    """The dataclass that a backbone names as its config."""
+    return get_type_hints(kind)["config"]
+
+
+def config(kind: type, values: dict[str, Any]) -> Any:
     """A config from what JSON made of it: lists become tuples again."""
-    known = {field.name for field in dataclasses.fields(config_class)}
+    known = {field.name for field in dataclasses.fields(kind)}
     if unknown := set(values) - known:
         raise ValueError(
-            f"{config_class.__name__} has no field {min(unknown)!r}: it has {', '.join(known)}"
+            f"{kind.__name__} has no field {min(unknown)!r}: it has {', '.join(known)}"
         )
-    return config_class(**{name: _tuples(value) for name, value in values.items()})
+    return kind(**{name: _tuples(value) for name, value in values.items()})
 
 
 def _tuples(value: Any) -> Any:
@@ -194,7 +205,7 @@ def words(backbone: nn.Module) -> nn.Embedding:
 
 def _pooler(backbone: nn.Module) -> nn.Linear | None:
     """The layer of BERT's backbone that heads for labels share."""
-    return getattr(backbone, "pooler", None)
+    return backbone.pooler if isinstance(backbone, BERT) else None
 
 
 def _activation(function: Callable[..., Any]) -> str:

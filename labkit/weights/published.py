@@ -16,26 +16,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
-from labkit.blocks import Undrawn
-from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
-from labkit.models.bert import BERT, BERTConfig
-from labkit.models.elmo import ELMo, ELMoConfig
-from labkit.models.gpt import GPT, GPTConfig
-from labkit.models.transformer import Transformer, TransformerConfig
-from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
-from labkit.models.xlnet import XLNet, XLNetConfig
-
-MODELS: dict[type, Any] = {
-    AWDLSTMConfig: AWDLSTM,
-    BERTConfig: BERT,
-    ELMoConfig: ELMo,
-    GPTConfig: GPT,
-    TransformerConfig: Transformer,
-    TransformerXLConfig: TransformerXL,
-    XLNetConfig: XLNet,
-}
+from labkit.blocks import Backbone, Undrawn
+from labkit.models.awd_lstm import AWDLSTMConfig
+from labkit.models.bert import BERTConfig
+from labkit.models.elmo import ELMoConfig
+from labkit.models.gpt import GPTConfig
+from labkit.models.transformer import TransformerConfig
+from labkit.models.transformer_xl import TransformerXLConfig
+from labkit.models.xlnet import XLNetConfig
+from labkit.weights.description import from_config
 
 
 @dataclass(frozen=True)
@@ -259,13 +249,13 @@ def row(name: str) -> Published:
     )
 
 
-def build(name: str, device: torch.device | str = "meta") -> nn.Module:
+def build(name: str, device: torch.device | str = "meta") -> Backbone:
     """The backbone of a published size, its weights newly drawn; on "meta", it has no numbers."""
     config = row(name).config
     # There is nothing to draw where there are no numbers.
     drawn = Undrawn() if torch.device(device).type == "meta" else contextlib.nullcontext()
     with torch.device(device), drawn:
-        return MODELS[type(config)](config)
+        return from_config(config)
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from labkit.blocks import Backbone
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
@@ -17,7 +18,7 @@ from labkit.weights.tensors import WeightsError
 
 CONFIG = "config.json"
 
-MODELS: dict[str, tuple[Callable[[Any], nn.Module], type]] = {
+MODELS: dict[str, tuple[Callable[[Any], Backbone], type]] = {
     "openai-gpt": (GPT, GPTConfig),
     "gpt2": (GPT, GPTConfig),
     "bert": (BERT, BERTConfig),
@@ -103,7 +104,7 @@ def read_config(kind: str, values: Mapping[str, Any], where: Any) -> Any:
 
 def kind_for(backbone: nn.Module) -> str:
     """The family whose releases look like this backbone."""
-    match getattr(backbone, "config", None):
+    match backbone.config:
         case GPTConfig(norm_first=norm_first):
             return "gpt2" if norm_first else "openai-gpt"
         case XLNetConfig():
@@ -132,7 +133,8 @@ def write_config(kind: str, config: Any) -> dict[str, Any]:
         names = {ours: theirs for theirs, ours in reversed(ACTIVATION_NAMES.items())}
         values[release.sizes["activation"]] = names.get(config.activation, config.activation)
     if "context" in release.sizes:
-        values[release.sizes["context"]] += getattr(config, "unused_positions", 0)
+        unused = config.unused_positions if isinstance(config, BERTConfig) else 0
+        values[release.sizes["context"]] += unused
     if kind == "xlnet":
         values["mem_len"] = config.memory
     for ours, theirs in release.sizes.items():

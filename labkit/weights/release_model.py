@@ -11,8 +11,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from labkit.blocks import Classifier, LanguageModel
+from labkit.blocks import Backbone, Classifier, LanguageModel, Model, backbone_of
 from labkit.heads import Label, MaskedWord, NextWord, Span, tied
+from labkit.models.bert import BERTConfig
 from labkit.weights.release_config import CONFIG, MODELS, read_config
 from labkit.weights.release_names import RELEASES, Row
 from labkit.weights.tensors import WeightsError
@@ -60,8 +61,9 @@ CLASSIFIER = {"bert": "cls.seq_relationship", "albert": "sop_classifier.classifi
 
 def loose(model: Any) -> bool:
     """Whether the head for words has a matrix of its own, which else repeats the embedding."""
-    head = getattr(model, "head", None)
-    return isinstance(head, NextWord) and not tied(head, model.backbone.token)
+    if not isinstance(model, Model) or not isinstance(model.head, NextWord):
+        return False
+    return not tied(model.head, model.backbone.token)
 
 
 SPAN = {"qa_outputs.weight": "ends.weight", "qa_outputs.bias": "ends.bias"}
@@ -73,9 +75,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 def build(kind: str, values: Mapping[str, Any], shapes: Shapes, where: Path) -> nn.Module:
     """The backbone, and the heads whose tensors are there."""
     config = read_config(kind, values, where / CONFIG)
-    if hasattr(config, "pooler"):
+    if isinstance(config, BERTConfig):
         config = dataclasses.replace(config, pooler="pooler" in _tops(shapes))
-    if config.layers > len(shapes) and not getattr(config, "shared", False):
+    shared = isinstance(config, BERTConfig) and config.shared
+    if config.layers > len(shapes) and not shared:
         raise WeightsError(
             f"{where / CONFIG} says {config.layers} layers, the folder has {len(shapes)} tensors"
         )
@@ -128,11 +131,11 @@ def _label_head(kind: str, backbone: Any, shapes: Shapes, where: Path) -> Label 
 
 def release_names(kind: str, model: Any) -> dict[str, Tensor]:
     """The part of our parameters that a release keeps under each name."""
-    release, backbone = RELEASES[kind], getattr(model, "backbone", model)
+    release, backbone = RELEASES[kind], backbone_of(model)
     names: dict[str, Tensor] = {}
     for row in release.rows(len(backbone.blocks)):
         names |= _parts(row, backbone)
-    for head in (getattr(model, name) for name in ("head", "pair") if hasattr(model, name)):
+    for head in heads_of(model):
         span = [Row(ours, (theirs,)) for theirs, ours in SPAN.items()]
         kinds = {Label: release.label, Span: span}
         for row in kinds.get(type(head), release.words):
@@ -142,6 +145,11 @@ def release_names(kind: str, model: Any) -> dict[str, Tensor]:
     return names
 
 
+def heads_of(model: nn.Module) -> list[nn.Module]:
+    """The heads of a model, that of pairs of sentences last; none of a backbone alone."""
+    return [head for name, head in model.named_children() if name in ("head", "pair")]
+
+
 def _parts(row: Row, module: nn.Module) -> dict[str, Tensor]:
     """The parts of one of our tensors, under the release's names; nothing if we have none."""
     owner, _, last = row.ours.rpartition(".")
@@ -149,5 +157,5 @@ def _parts(row: Row, module: nn.Module) -> dict[str, Tensor]:
         tensor = getattr(module.get_submodule(owner), last)
     except AttributeError:
         return {}
-    heads = getattr(getattr(module, "config", None), "heads", 1)
+    heads = module.config.heads if isinstance(module, Backbone) else 1
     return dict(zip(row.theirs, row.views(tensor, heads), strict=True))

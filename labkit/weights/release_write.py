@@ -6,11 +6,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit.blocks import backbone_of
 from labkit.heads import Label, Span
 from labkit.weights.description import describe
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.release_config import CONFIG, kind_for, write_config
-from labkit.weights.release_model import ARCHITECTURES, CLASSIFIER, build, loose, release_names
+from labkit.weights.release_model import (
+    ARCHITECTURES,
+    CLASSIFIER,
+    build,
+    heads_of,
+    loose,
+    release_names,
+)
 from labkit.weights.release_names import RELEASES
 from labkit.weights.release_read import INDEX, WEIGHTS
 from labkit.weights.tensors import WeightsError, read_json, write, write_json
@@ -18,7 +26,7 @@ from labkit.weights.tensors import WeightsError, read_json, write, write_json
 
 def save(model: Any, folder: Path) -> None:
     """Write a release; an older one of the same model there is replaced as a whole."""
-    backbone = getattr(model, "backbone", model)
+    backbone = backbone_of(model)
     kind, heads = kind_for(backbone), _heads(model)
     if heads not in ARCHITECTURES[kind]:
         raise WeightsError(
@@ -32,7 +40,7 @@ def save(model: Any, folder: Path) -> None:
     values["dtype"] = str(backbone.token.weight.dtype).removeprefix("torch.")
     _check_says_all(kind, model, values, names)
     if heads:
-        values |= _labels(getattr(model, "pair", model.head))
+        values |= _labels(heads_of(model)[-1])
         names = _with_prefix(kind, heads, names, release_names(kind, backbone))
     folder.mkdir(parents=True, exist_ok=True)
     _check_place(folder, values)
@@ -42,9 +50,8 @@ def save(model: Any, folder: Path) -> None:
 
 def _heads(model: Any) -> str:
     """Which heads the model has, in the words of ARCHITECTURES."""
-    heads = [getattr(model, name, None) for name in ("head", "pair")]
     known = {Label: "label", Span: "span"}
-    kinds = {known.get(type(head), "words") for head in heads if head is not None}
+    kinds = {known.get(type(head), "words") for head in heads_of(model)}
     return " and ".join(sorted(kinds, reverse=True))
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from labkit.masking import itself, real_keys
+from labkit.models.xlnet import XLNet
 
 
 class Filling(NamedTuple):
@@ -28,7 +29,7 @@ def laws(model: Any, tokens_BT: Tensor, asked_B: Tensor, hidden_BT: Tensor, mask
     A masked model reads [MASK] at hidden places; one with two streams does not look there at all.
     """
     backbone, rows_B = model.backbone, torch.arange(len(tokens_BT), device=tokens_BT.device)
-    if hasattr(backbone, "two_streams"):
+    if isinstance(backbone, XLNet):
         length = tokens_BT.shape[1]
         seen = real_keys(~hidden_BT).expand(-1, 1, length, -1)
         # A place that nobody looks at may look at itself: its states reach no one else.
