@@ -13,12 +13,10 @@ from torch import Tensor, nn
 
 from labkit import masking
 from labkit.layers import drop
-
-LONG = 512
-"""More keys than this make the weights of all queries too large to be kept for the way back, if
-there is another way."""
+from labkit.replaceable import replaceable
 
 
+@replaceable
 def attend(
     q_BHQE: Tensor,
     k_BHKE: Tensor,
@@ -29,68 +27,31 @@ def attend(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """softmax(q k' / sqrt(E) + bias) v, over the keys that `mask` lets take part.
+    """softmax(q k' / sqrt(E) + bias) v, over the keys that `mask` (and `causal`) let take part.
 
-    A query that may see nothing answers zeros.  `causal=True` is the fast way to say
-    `mask=causal(T)`.
+    A query that may see nothing gives zeros.
     """
-    if causal and (mask is not None or bias_BHQK is not None or q_BHQE.shape[2] != k_BHKE.shape[2]):
-        raise ValueError(
-            f"causal=True is the fast path for {q_BHQE.shape[2]} queries on as many keys, without "
-            f"mask or bias; here are {k_BHKE.shape[2]} keys: give mask=causal(Q, K) & ... instead"
-        )
-    if formula_is_faster(q_BHQE, k_BHKE, dropout):
-        if causal:
-            # Not as a mask, of which each row is asked whether it sees anything: it sees itself.
-            hidden_QK = ~masking.causal(q_BHQE.shape[2])
-            zeros_QK = torch.zeros(hidden_QK.shape, dtype=kind_of_products(q_BHQE))
-            bias_QK = zeros_QK.masked_fill_(hidden_QK, -math.inf)
-            bias_BHQK = bias_QK.expand(*q_BHQE.shape[:2], -1, -1)
-        weights_BHQK = attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK)
-        return drop(weights_BHQK, dropout) @ v_BHKE
-    if bias_BHQK is not None and mask is not None:
-        # A large finite number instead of -inf would turn a row where all is hidden into the mean
-        # of all keys.
-        mask = bias_BHQK.masked_fill(~mask, -math.inf)
-    elif bias_BHQK is not None:
-        mask = bias_BHQK
-    return F.scaled_dot_product_attention(
-        q_BHQE, k_BHKE, v_BHKE, attn_mask=mask, is_causal=causal, dropout_p=dropout
-    )
-
-
-def formula_is_faster(q_BHQE: Tensor, k_BHKE: Tensor, dropout: float) -> bool:
-    """Whether the formula is faster than the library's kernel, which it is on a CPU in two cases.
-
-    With dropout there is no fast kernel; in bfloat16 its way back takes two to four times as long
-    as the formula's (`python -m labkit bench trainer attention`).
-    """
-    if q_BHQE.device.type != "cpu":
-        return False
-    if kind_of_products(q_BHQE) == torch.bfloat16 and q_BHQE.requires_grad:
-        return dropout > 0 or k_BHKE.shape[2] <= LONG
-    return dropout > 0 and not torch.compiler.is_compiling()
-
-
-def kind_of_products(x: Tensor) -> torch.dtype:
-    """What matrix products of x are computed in, on a CPU."""
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+    if causal:
+        earlier_QK = masking.causal(q_BHQE.shape[2], k_BHKE.shape[2], device=q_BHQE.device)
+        mask = earlier_QK if mask is None else mask & earlier_QK
+    weights_BHQK = attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK)
+    return drop(weights_BHQK, dropout) @ v_BHKE
 
 
 def attention_weights(
     q_BHQE: Tensor, k_BHKE: Tensor, *, mask: Tensor | None = None, bias_BHQK: Tensor | None = None
 ) -> Tensor:
-    """How much each query takes from each key: the formula itself."""
+    """softmax(q k' / sqrt(E) + bias): how much each query takes from each key."""
     scores_BHQK = q_BHQE / math.sqrt(q_BHQE.shape[-1]) @ k_BHKE.transpose(-2, -1)
     if bias_BHQK is not None:
         scores_BHQK = scores_BHQK + bias_BHQK
     if mask is None:
         return scores_BHQK.softmax(dim=-1)
-    # A query that may see nothing would be all -inf, and its softmax 0/0: it is let through the
-    # softmax as if it saw everything, and takes nothing from anyone.
-    sees = mask.any(dim=-1, keepdim=True)
-    hidden = torch.zeros_like(mask, dtype=scores_BHQK.dtype).masked_fill(sees & ~mask, -math.inf)
-    return (scores_BHQK + hidden).softmax(dim=-1) * sees.to(scores_BHQK.dtype)
+    # The softmax of a row of -inf would be 0/0: a query that may see nothing keeps its scores, and
+    # gets zeros afterwards.
+    sees_some = mask.any(dim=-1, keepdim=True)
+    scores_BHQK = scores_BHQK.masked_fill(sees_some & ~mask, -math.inf)
+    return scores_BHQK.softmax(dim=-1) * sees_some.to(scores_BHQK.dtype)
 
 
 def check_heads(width: int, heads: int) -> None:
@@ -112,54 +73,18 @@ def merge_heads(x_BHTE: Tensor) -> Tensor:
     return x_BHTE.transpose(1, 2).flatten(2)
 
 
-class Room:
-    """Space for keys and for values, [B, H, room, E] each; the first `filled` are written."""
-
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
-        self.keys, self.values, self.filled = keys, values, 0
-
-    def put(self, k_BHKE: Tensor, v_BHKE: Tensor) -> None:
-        """Write behind what is there."""
-        count = k_BHKE.shape[2]
-        self.keys.narrow(2, self.filled, count).copy_(k_BHKE)
-        self.values.narrow(2, self.filled, count).copy_(v_BHKE)
-        self.filled += count
-
-
 class KeysValues(NamedTuple):
-    """What the positions read so far are asked for, and what they answer."""
+    """The keys and values of the positions read so far."""
 
     k_BHKE: Tensor
     v_BHKE: Tensor
 
+    @replaceable
     def extended(self, k_BHQE: Tensor, v_BHQE: Tensor) -> "KeysValues":
-        """These and then the given ones, as a new value: this one stays as it is.
-
-        A copy of everything for each new word would make a word dearer the longer the text is.  So
-        new ones are written into spare room behind the old, where no older value looks.
-        """
-        if torch.is_grad_enabled():
-            return KeysValues(
-                torch.cat([self.k_BHKE, k_BHQE], dim=2), torch.cat([self.v_BHKE, v_BHQE], dim=2)
-            )
-        old, new = self.k_BHKE.shape[2], k_BHQE.shape[2]
-        room = self.room if isinstance(self, Growing) else None
-        # Someone else may have gone on from the same value and written there already.
-        if room is None or room.filled != old or old + new > room.keys.shape[2]:
-            batch, heads, _, each = self.k_BHKE.shape
-            shape = (batch, heads, max(2 * (old + new), 64), each)
-            room = Room(self.k_BHKE.new_empty(shape), self.k_BHKE.new_empty(shape))
-            room.put(self.k_BHKE, self.v_BHKE)
-        room.put(k_BHQE, v_BHQE)
-        grown = Growing(room.keys.narrow(2, 0, room.filled), room.values.narrow(2, 0, room.filled))
-        grown.room = room
-        return grown
-
-
-class Growing(KeysValues):
-    """Keys and values that know of spare room behind them."""
-
-    room: Room
+        """These and then the given ones, as a new value: this one stays as it is."""
+        return KeysValues(
+            torch.cat([self.k_BHKE, k_BHQE], dim=2), torch.cat([self.v_BHKE, v_BHQE], dim=2)
+        )
 
 
 class Attention(nn.Module):

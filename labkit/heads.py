@@ -13,8 +13,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.blocks import ACTIVATIONS
-from labkit.fast.softmax import exact, losses
 from labkit.layers import Dropout
+from labkit.replaceable import replaceable
+
+
+def exact(scores: Tensor) -> Tensor:
+    """Scores in at least float32, since a softmax over many words sums too many of them."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+@replaceable
+def losses(hidden_ND: Tensor, words_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor) -> Tensor:
+    """-log softmax(h W' + b) at each target: [N]"""
+    scores_NV = F.linear(hidden_ND, words_VD, bias_V)
+    return F.cross_entropy(exact(scores_NV), targets_N, reduction="none")
 
 
 class WordHead(nn.Module):

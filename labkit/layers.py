@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from labkit.replaceable import replaceable
+
 # On a GPU torch would like weights to lie side by side; dropped ones are new each time and cannot.
 warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
 
@@ -25,24 +27,14 @@ def check_rate(rate: float) -> float:
     return rate
 
 
+@replaceable
 def drop(x: Tensor, rate: float) -> Tensor:
-    """x with a random share of its elements zero, and the others larger to make up for it.
-
-    torch draws one number for each element, which takes longer than what the model computes with
-    it; on a CPU, four elements share one draw here, 16 bits each.
-    """
-    if rate == 0:
-        return x
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
-        return F.dropout(x, rate)
-    draws = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,))
-    gone = round(check_rate(rate) * 2**16)
-    kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= gone - 2**15
-    return (x * kept).mul_(2**16 / (2**16 - gone))
+    """x with a random share of its elements zero, and the others larger to make up for it."""
+    return F.dropout(x, rate)
 
 
 class Dropout(nn.Dropout):
-    """Ordinary dropout, in the fast way."""
+    """Ordinary dropout."""
 
     def forward(self, x: Tensor) -> Tensor:
         """x, or in training what `drop` leaves of it."""

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from labkit import fast
 from labkit.attention import KeysValues
 from labkit.chance import Chance
 from labkit.fast.decoding import Decoder, can_decode
@@ -190,7 +191,8 @@ class Reader:
             self.decoder, self.memory = Decoder(self.model, self.memory, self.room), ()
         if self.decoder is not None:
             return self.decoder.next_word(tokens_BT[:, 0]).float()
-        states = self.model.backbone(tokens_BT, memory=self.memory)
+        with fast.enable():
+            states = self.model.backbone(tokens_BT, memory=self.memory)
         self.memory = states.memory
         return self.model.head(states.hidden[:, -1]).float()
 

@@ -21,14 +21,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
+from labkit import fast
 from labkit.chance import Chance
 from labkit.corpus import Batch, sent
+from labkit.fast.heap import keep_memory
 from labkit.keeping.checkpoints import Found, Saver, newest, read, sweep
 from labkit.keeping.computing import (
     Computing,
     check_precision,
     dice,
-    keep_memory,
     memory_explained,
     precision_of,
     width_of,
@@ -314,7 +315,7 @@ class Trainer:
             if saver is not None and self.step == 0:
                 saver.save(snapshot(self))
             while self.step < plan.steps:
-                with memory_explained(self):
+                with memory_explained(self), fast.enable():
                     report = self._step()
                 bar.show(report)
                 yield report

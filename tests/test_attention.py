@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labkit import attention, blocks
+from labkit import attention, blocks, fast
 from labkit.attention import (
     LearnedPositions,
     attend,
@@ -23,6 +23,14 @@ from labkit.masking import causal, real_keys
 from labkit.models import gpt, transformer_xl, xlnet
 
 B, H, Q, K, E = 2, 3, 4, 6, 5
+
+
+@pytest.fixture(autouse=True, params=["plain", "fast"])
+def speed(request, monkeypatch) -> Iterator[None]:
+    """Everything here holds for the formula and for its faster version."""
+    monkeypatch.setenv("LABKIT_FAST", "1" if request.param == "fast" else "0")
+    with fast.enable():
+        yield
 
 
 def inputs(queries: int = Q, keys: int = K, seed: int = 0) -> list[Tensor]:
@@ -68,14 +76,14 @@ def test_attention_is_its_formula(mask: Tensor | None, biased: bool) -> None:
     q, k, v, bias = inputs()
     given = {"mask": mask, "bias_BHQK": bias if biased else None}
     wanted = loops(*(t.detach() for t in (q, k, v)), mask, bias.detach() if biased else None)
-    fast, slow = attend(q, k, v, **given), attention_weights(q, k, **given) @ v
-    torch.testing.assert_close(fast.detach(), wanted, rtol=0, atol=1e-12)
-    torch.testing.assert_close(slow.detach(), wanted, rtol=0, atol=1e-12)
+    found, weights = attend(q, k, v, **given), attention_weights(q, k, **given) @ v
+    torch.testing.assert_close(found.detach(), wanted, rtol=0, atol=1e-12)
+    torch.testing.assert_close(weights.detach(), wanted, rtol=0, atol=1e-12)
     asked = [q, k, v] + [bias] * biased
-    upstream = torch.randn_like(fast)
+    upstream = torch.randn_like(found)
     for mine, theirs in zip(
-        torch.autograd.grad(fast, asked, upstream),
-        torch.autograd.grad(slow, asked, upstream),
+        torch.autograd.grad(found, asked, upstream),
+        torch.autograd.grad(weights, asked, upstream),
         strict=True,
     ):
         assert mine.isfinite().all()
@@ -101,57 +109,22 @@ def test_causal_is_the_mask_of_the_same_name() -> None:
         attend(q, k, v, causal=True), attend(q, k, v, mask=causal(K)), rtol=0, atol=1e-12
     )
     torch.manual_seed(0)
-    fast = attend(q, k, v, causal=True, dropout=0.5)
+    found = attend(q, k, v, causal=True, dropout=0.5)
     torch.manual_seed(0)
-    assert torch.equal(fast, attend(q, k, v, mask=causal(K), dropout=0.5))
+    assert torch.equal(found, attend(q, k, v, mask=causal(K), dropout=0.5))
 
 
-def in_16_bits(length: int) -> tuple[list[Tensor], bool]:
-    """Attention's answer and gradients in bfloat16, and whether the library's kernel was asked."""
-    asked = [each.detach().bfloat16().requires_grad_() for each in inputs(length, length)[:3]]
-    with pytest.MonkeyPatch.context() as patch:
-        calls: list[int] = []
-        kernel = F.scaled_dot_product_attention
-        spy = lambda *given, **how: calls.append(1) or kernel(*given, **how)  # noqa: E731
-        patch.setattr(F, "scaled_dot_product_attention", spy)
-        y = attend(*asked, causal=True)
-    return [y, *torch.autograd.grad(y.float().square().sum(), asked)], bool(calls)
-
-
-@pytest.mark.parametrize("length", [8, attention.LONG, attention.LONG + 1])
-def test_16_bits_go_the_faster_way_back_and_say_the_same(length: int) -> None:
-    mine, by_kernel = in_16_bits(length)
-    assert by_kernel == (length > attention.LONG)
-    rounded = [each.detach().bfloat16() for each in inputs(length, length)[:3]]
-    q, k, v = (each.double().requires_grad_() for each in rounded)
-    y = attend(q, k, v, causal=True)
-    wanted = [y, *torch.autograd.grad(y.square().sum(), (q, k, v))]
-    for given, right in zip(mine, wanted, strict=True):
-        assert given.dtype == torch.bfloat16
-        assert (given - right).abs().max() <= 0.02 * right.abs().max()
-
-
-def test_the_formula_is_taken_in_autocast_too_and_only_where_it_is_faster() -> None:
-    q, k, *_ = inputs()
-    exact, plain = q.float(), q.detach().float()
-    assert not attention.formula_is_faster(exact, k, 0.0)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert attention.formula_is_faster(exact, k, 0.0)
-        assert not attention.formula_is_faster(plain, k, 0.0)
-        assert not attention.formula_is_faster(exact.to("meta"), k, 0.5)
-    assert attention.formula_is_faster(plain, k, 0.5)
-
-
-def test_causal_is_refused_with_memory_mask_or_bias() -> None:
-    q, k, v, _ = inputs()
-    square = inputs(K, K)
-    for refused in (
-        lambda: attend(q, k, v, causal=True),
-        lambda: attend(*square[:3], causal=True, mask=causal(K)),
-        lambda: attend(*square[:3], causal=True, bias_BHQK=square[3]),
-    ):
-        with pytest.raises(ValueError, match="causal=True is the fast path"):
-            refused()
+def test_causal_joins_memory_and_masks() -> None:
+    """`causal` counts from the last key, and takes away from what a mask allows."""
+    q, k, v, bias = inputs()
+    for mask in (None, holes()):
+        joined = causal(Q, K) if mask is None else mask & causal(Q, K)
+        torch.testing.assert_close(
+            attend(q, k, v, causal=True, mask=mask, bias_BHQK=bias),
+            attend(q, k, v, mask=joined, bias_BHQK=bias),
+            rtol=0,
+            atol=1e-12,
+        )
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean() -> None:

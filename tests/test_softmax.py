@@ -1,12 +1,22 @@
 """The loss in pieces is the loss, with its gradients, however much each target counts."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from labkit import fast
 from labkit.fast import softmax
-from labkit.heads import MaskedWord, NextWord
+from labkit.heads import MaskedWord, NextWord, losses
+
+
+@pytest.fixture(autouse=True)
+def in_pieces() -> Iterator[None]:
+    """The faster version is in use."""
+    with fast.enable():
+        yield
 
 
 def inputs(biased: bool, dtype: torch.dtype) -> list[Tensor | None]:
@@ -28,7 +38,7 @@ def test_pieces_are_the_whole(monkeypatch, scores, biased, dtype, counts) -> Non
     upstream = torch.full((11,), 0.3, dtype=dtype)
     if counts == "not the same":
         upstream = torch.linspace(-1, 2, 11, dtype=dtype)
-    found = softmax.losses(hidden, words, bias, targets)
+    found = losses(hidden, words, bias, targets)
     wanted = F.cross_entropy(F.linear(hidden, words, bias), targets, reduction="none")
     tolerance = {"rtol": 0, "atol": 1e-5 if dtype == torch.float32 else 1e-12}
     torch.testing.assert_close(found, wanted, **tolerance)
@@ -43,10 +53,10 @@ def test_pieces_are_the_whole(monkeypatch, scores, biased, dtype, counts) -> Non
 def test_without_gradients_and_without_targets() -> None:
     hidden, words, bias, targets = inputs(True, torch.float32)
     with torch.no_grad():
-        found = softmax.losses(hidden, words, bias, targets)
+        found = losses(hidden, words, bias, targets)
     assert not found.requires_grad
-    assert torch.equal(found, softmax.losses(hidden, words, bias, targets))
-    nothing = softmax.losses(hidden[:0], words, bias, targets[:0])
+    assert torch.equal(found, losses(hidden, words, bias, targets))
+    nothing = losses(hidden[:0], words, bias, targets[:0])
     nothing.sum().backward()
     assert nothing.shape == (0,)
     assert (words.grad == 0).all()
@@ -55,11 +65,9 @@ def test_without_gradients_and_without_targets() -> None:
 def test_a_short_float_is_summed_in_a_longer_one() -> None:
     hidden, words, bias, targets = inputs(True, torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        found = softmax.losses(hidden, words, bias, targets)
+        found = losses(hidden, words, bias, targets)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(
-        found, softmax.losses(hidden, words, bias, targets), rtol=0.02, atol=0.05
-    )
+    torch.testing.assert_close(found, losses(hidden, words, bias, targets), rtol=0.02, atol=0.05)
 
 
 @pytest.mark.parametrize("head", [NextWord, MaskedWord])

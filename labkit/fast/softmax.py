@@ -8,30 +8,23 @@ gradients on the spot, and overwritten by the next: the numbers are the same.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 SCORES = 2**23
 """How many scores there are at a time, unless one row has more."""
 
 
-def exact(scores: Tensor) -> Tensor:
-    """Scores of a short float as float32: a softmax over many words sums too many of them."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
-
-
-def losses(hidden_ND: Tensor, words_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor) -> Tensor:
-    """-log softmax(h W' + b) at each target: [N]"""
+def losses(
+    hidden_ND: Tensor, words_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor
+) -> Tensor | None:
+    """`labkit.heads.losses` on a CPU in float32 or float64; None elsewhere."""
     whole = (
         hidden_ND.device.type != "cpu"
         or hidden_ND.dtype not in (torch.float32, torch.float64)
         or torch.is_autocast_enabled("cpu")
         or torch.compiler.is_compiling()
     )
-    if whole:
-        scores_NV = F.linear(hidden_ND, words_VD, bias_V)
-        return F.cross_entropy(exact(scores_NV), targets_N, reduction="none")
-    return InPieces.apply(hidden_ND, words_VD, bias_V, targets_N)
+    return None if whole else InPieces.apply(hidden_ND, words_VD, bias_V, targets_N)
 
 
 class InPieces(torch.autograd.Function):
@@ -83,7 +76,8 @@ def in_pieces(
         losses_N[piece] = -scores.gather(1, targets)[:, 0]
         if upstream_N is None:
             continue
-        # The gradient of a loss with respect to the scores: the law, minus one at the target.
+        # The gradient of a loss with respect to the scores: the probabilities, minus one at the
+        # target.
         scores.exp_().scatter_add_(1, targets, scores.new_full(targets.shape, -1))
         scores *= upstream_N[piece, None]
         torch.mm(scores, words_VD, out=d_hidden[piece])

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit import fast
 from labkit.chance import Chance
 from labkit.corpus import Batch, Batches
 from labkit.keeping.distributed import answer
@@ -134,7 +135,8 @@ def evaluate(
             questions = objective.ask(batch, Chance(seed, i, batch.rows)).to(device)
             if memory is not None and len(memory.known) != len(batch):
                 memory = None
-            outcome = answer(model, objective, questions, memory)
+            with fast.enable():
+                outcome = answer(model, objective, questions, memory)
             memory = outcome.memory
             found.append(combine([outcome]))
     finally:

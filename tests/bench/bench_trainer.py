@@ -30,7 +30,8 @@ from labkit.attention import attention_weights
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.heads import MaskedWord, NextWord
-from labkit.keeping.computing import keep_memory, precision_of
+from labkit.fast.heap import keep_memory
+from labkit.keeping.computing import precision_of
 from labkit.keeping.speed import measured_peak
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig

@@ -1,0 +1,69 @@
+"""Attention by the library's kernel, or by the formula where that is faster."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from labkit import masking
+from labkit.attention import attention_weights
+from labkit.layers import drop
+
+LONG = 512
+"""With more keys than this, the weights of all queries are too large to be kept for the backward
+pass, if there is another way."""
+
+
+def attend(
+    q_BHQE: Tensor,
+    k_BHKE: Tensor,
+    v_BHKE: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias_BHQK: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor | None:
+    """`labkit.attention.attend`, by the kernel or by the formula."""
+    queries, keys = q_BHQE.shape[2], k_BHKE.shape[2]
+    bare = mask is None and bias_BHQK is None and queries == keys
+    if causal and not bare:
+        earlier_QK = masking.causal(queries, keys, device=q_BHQE.device)
+        mask, causal = earlier_QK if mask is None else mask & earlier_QK, False
+    if formula_is_faster(q_BHQE, k_BHKE, dropout):
+        if causal:
+            # A bias, not a mask, which would be searched for queries that see nothing.
+            hidden_QK = ~masking.causal(queries)
+            zeros_QK = torch.zeros(hidden_QK.shape, dtype=dtype_of_products(q_BHQE))
+            bias_QK = zeros_QK.masked_fill_(hidden_QK, -math.inf)
+            bias_BHQK = bias_QK.expand(*q_BHQE.shape[:2], -1, -1)
+        weights_BHQK = attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK)
+        return drop(weights_BHQK, dropout) @ v_BHKE
+    if bias_BHQK is not None and mask is not None:
+        # A large finite number instead of -inf would turn a row where all is hidden into the mean
+        # of all keys.
+        mask = bias_BHQK.masked_fill(~mask, -math.inf)
+    elif bias_BHQK is not None:
+        mask = bias_BHQK
+    return F.scaled_dot_product_attention(
+        q_BHQE, k_BHKE, v_BHKE, attn_mask=mask, is_causal=causal, dropout_p=dropout
+    )
+
+
+def formula_is_faster(q_BHQE: Tensor, k_BHKE: Tensor, dropout: float) -> bool:
+    """Whether the formula is faster than the library's kernel, which it is on a CPU in two cases.
+
+    With dropout there is no fast kernel; in bfloat16 the kernel's backward pass takes two to four
+    times as long as the formula's (`python -m labkit bench trainer attention`).
+    """
+    if q_BHQE.device.type != "cpu":
+        return False
+    if dtype_of_products(q_BHQE) == torch.bfloat16 and q_BHQE.requires_grad:
+        return dropout > 0 or k_BHKE.shape[2] <= LONG
+    return dropout > 0 and not torch.compiler.is_compiling()
+
+
+def dtype_of_products(x: Tensor) -> torch.dtype:
+    """The type in which matrix products of x are computed on a CPU."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype

@@ -1,0 +1,358 @@
+"""Every faster version equals the plain function that it replaces, and can be switched off."""
+
+import ctypes
+import importlib
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from threading import Thread
+from unittest import mock
+
+import pytest
+import torch
+import torch.nn.functional as F
+from crash.tiny import WORDS, Text
+from torch import Tensor
+
+from labkit import attention, fast, heads, layers
+from labkit.attention import KeysValues
+from labkit.blocks import LanguageModel
+from labkit.fast import attention as fast_attention
+from labkit.fast.heap import keep_memory
+from labkit.heads import NextWord
+from labkit.masking import causal
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import NextToken
+from labkit.plan import Plan
+from labkit.replaceable import replacements
+from labkit.trainer import Trainer, evaluate
+
+B, H, E = 2, 3, 4
+
+
+def resolved(name: str):
+    """What a full name stands for."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[end:]:
+            found = getattr(found, part)
+        return found
+    raise AssertionError(name)
+
+
+# ---- the switch --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", fast.versions())
+def test_each_version_takes_what_its_function_takes(name: str) -> None:
+    plain, faster = resolved(name), fast.versions()[name]
+    assert plain.__wrapped__ is not faster
+    taken = [inspect.signature(function).parameters.values() for function in (plain, faster)]
+    kinds = [[(p.kind, p.default) for p in parameters] for parameters in taken]
+    assert kinds[0] == kinds[1]
+
+
+def test_it_is_on_inside_only_whatever_is_nested_or_fails() -> None:
+    assert not replacements
+    with fast.enable():
+        with fast.enable():
+            assert replacements == fast.versions()
+        assert replacements == fast.versions()
+    assert not replacements
+    with pytest.raises(ZeroDivisionError), fast.enable():
+        raise ZeroDivisionError
+    assert not replacements
+
+
+def test_it_stays_on_while_any_thread_uses_it() -> None:
+    def work() -> None:
+        for _ in range(2000):
+            with fast.enable():
+                seen.append(bool(replacements))
+
+    seen: list[bool] = []
+    threads = [Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 8000
+    assert all(seen)
+    assert not replacements
+
+
+def test_the_environment_switches_it_off(monkeypatch) -> None:
+    monkeypatch.setenv("LABKIT_FAST", "0")
+    with fast.enable():
+        assert not replacements
+    library = mock.Mock()
+    monkeypatch.setattr(ctypes, "CDLL", library)
+    keep_memory()
+    library.assert_not_called()
+
+
+def used(model: torch.nn.Module) -> list[bool]:
+    """Whether faster versions are in use at each call of the model."""
+    calls: list[bool] = []
+    model.backbone.register_forward_hook(lambda *_: calls.append(bool(replacements)))
+    return calls
+
+
+def test_training_and_evaluating_use_it_and_leave_nothing_behind() -> None:
+    backbone = GPT(GPTConfig(WORDS, width=8, layers=1, heads=2, context=16))
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    calls, batches = used(model), Text()
+    for _ in Trainer(model, NextToken(), batches, Plan(steps=2, device="cpu")).run():
+        assert not replacements
+    evaluate(model, NextToken(), [batches.at(0)])
+    assert calls == [True] * 3
+    assert not replacements
+
+
+# ---- attention ---------------------------------------------------------------------------------
+
+
+def asked(queries: int, keys: int, dtype: torch.dtype) -> list[Tensor]:
+    """Query, key, value and bias, with gradients."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = [(B, H, queries, E), (B, H, keys, E), (B, H, keys, E), (B, H, queries, keys)]
+    made = [torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in shapes]
+    return [each.to(dtype).requires_grad_() for each in made]
+
+
+def masks(queries: int, keys: int) -> dict[str, Tensor | None]:
+    """Masks of all shapes, one with a query that sees nothing."""
+    holes = torch.rand(B, 1, queries, keys, generator=torch.Generator().manual_seed(1)) < 0.6
+    holes[1, 0, 2] = False
+    return {"all": None, "padding": holes[:, :, :1], "holes": holes, "plain": holes[0, 0]}
+
+
+LOOSE = {torch.float32: 1e-5, torch.float64: 1e-13, torch.bfloat16: 0.03}
+
+
+@pytest.mark.parametrize("dtype", LOOSE)
+@pytest.mark.parametrize("keys", [4, 7])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("mask", ["all", "padding", "holes", "plain"])
+def test_attention_and_its_gradients(mask, biased, is_causal, keys, dtype) -> None:
+    given = {"mask": masks(4, keys)[mask], "causal": is_causal}
+    answers = []
+    for context in (fast.enable(), torch.enable_grad()):
+        q, k, v, bias = asked(4, keys, dtype)
+        with context:
+            y = attention.attend(q, k, v, **given, bias_BHQK=bias if biased else None)
+        learned = [q, k, v] + [bias] * biased
+        answers.append([y, *torch.autograd.grad(y.double().square().sum(), learned)])
+    for found, wanted in zip(*answers, strict=True):
+        assert found.dtype == wanted.dtype == dtype
+        assert found.isfinite().all()
+        assert (found - wanted).abs().max() <= LOOSE[dtype] * max(1, wanted.abs().max())
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_drops_the_weights(monkeypatch, dtype, is_causal) -> None:
+    """With one mask of dropout for both, both are the same."""
+    q, k, v, _ = asked(5, 5, dtype)
+    kept = torch.rand(B, H, 5, 5, generator=torch.Generator().manual_seed(2)) < 0.7
+
+    def marked(x: Tensor, rate: float) -> Tensor:
+        assert rate == 0.3
+        return x * kept / 0.7
+
+    for module in (attention, fast_attention):
+        monkeypatch.setattr(module, "drop", marked)
+    wanted = attention.attend(q, k, v, causal=is_causal, dropout=0.3)
+    with fast.enable():
+        found = attention.attend(q, k, v, causal=is_causal, dropout=0.3)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=LOOSE[dtype])
+
+
+def in_16_bits(length: int) -> tuple[list[Tensor], bool]:
+    """Attention and its gradients in bfloat16, and whether the library's kernel was called."""
+    given = asked(length, length, torch.bfloat16)[:3]
+    with pytest.MonkeyPatch.context() as patch, fast.enable():
+        kernel = mock.Mock(side_effect=F.scaled_dot_product_attention)
+        patch.setattr(F, "scaled_dot_product_attention", kernel)
+        y = attention.attend(*given, causal=True)
+    return [y, *torch.autograd.grad(y.float().square().sum(), given)], kernel.called
+
+
+@pytest.mark.parametrize("length", [8, fast_attention.LONG, fast_attention.LONG + 1])
+def test_attention_in_16_bits_takes_the_way_whose_gradients_are_faster(length: int) -> None:
+    mine, by_kernel = in_16_bits(length)
+    assert by_kernel == (length > fast_attention.LONG)
+    rounded = [each.detach() for each in asked(length, length, torch.bfloat16)[:3]]
+    q, k, v = (each.double().requires_grad_() for each in rounded)
+    y = attention.attend(q, k, v, causal=True)
+    wanted = [y, *torch.autograd.grad(y.square().sum(), (q, k, v))]
+    for given, right in zip(mine, wanted, strict=True):
+        assert given.dtype == torch.bfloat16
+        assert (given - right).abs().max() <= 0.02 * right.abs().max()
+
+
+def test_the_formula_is_taken_in_autocast_too_and_only_where_it_is_faster() -> None:
+    q, k, *_ = asked(4, 6, torch.float32)
+    plain = q.detach()
+    assert not fast_attention.formula_is_faster(q, k, 0.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert fast_attention.formula_is_faster(q, k, 0.0)
+        assert not fast_attention.formula_is_faster(plain, k, 0.0)
+        assert not fast_attention.formula_is_faster(q.to("meta"), k, 0.5)
+    assert fast_attention.formula_is_faster(plain, k, 0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_compiled_it_is_the_same_with_the_switch_on_and_off(dropout: float) -> None:
+    q, k, v, _ = asked(5, 5, torch.float32)
+    torch.compiler.reset()
+    compiled = torch.compile(
+        lambda: attention.attend(q, k, v, causal=True, dropout=dropout).sum(),
+        backend="aot_eager",
+        fullgraph=True,
+    )
+    wanted = attention.attend(q, k, v, causal=True).sum()
+    for _ in range(2):
+        found = [compiled()]
+        with fast.enable():
+            found.append(compiled())
+        for each in found:
+            assert each.requires_grad
+            if dropout == 0:
+                torch.testing.assert_close(each, wanted)
+
+
+# ---- keys and values ---------------------------------------------------------------------------
+
+
+def pieces(count: int) -> list[KeysValues]:
+    """Keys and values of some stretches of text."""
+    draw = torch.Generator().manual_seed(0)
+    sizes = [1 + 40 * (i % 3) for i in range(count)]
+    return [KeysValues(*(torch.randn(B, H, n, E, generator=draw) for _ in "kv")) for n in sizes]
+
+
+def test_keys_and_values_grow_as_plain_ones_and_older_values_stay() -> None:
+    start, *more = pieces(9)
+    plain, grown = [start], [start]
+    with torch.no_grad():
+        for piece in more:
+            plain.append(plain[-1].extended(*piece))
+            with fast.enable():
+                grown.append(grown[-1].extended(*piece))
+        # A second text goes on from the middle, where the first one has written already.
+        plain.append(plain[4].extended(*more[0]))
+        with fast.enable():
+            grown.append(grown[4].extended(*more[0]))
+    for found, wanted in zip(grown, plain, strict=True):
+        assert torch.equal(found.k_BHKE, wanted.k_BHKE)
+        assert torch.equal(found.v_BHKE, wanted.v_BHKE)
+    addresses = {value.k_BHKE.data_ptr() for value in grown[1:]}
+    assert len(addresses) < len(grown) - 1, "some value must lie in the space of an older one"
+
+
+def test_keys_and_values_with_gradients_are_plain() -> None:
+    start, piece = pieces(2)
+    tracked = KeysValues(*(each.requires_grad_() for each in piece))
+    with fast.enable():
+        start.extended(*tracked).k_BHKE.sum().backward()
+    assert torch.equal(piece.k_BHKE.grad, torch.ones_like(piece.k_BHKE))
+
+
+# ---- dropout and the softmax over the words ----------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.999])
+@pytest.mark.parametrize("shape", [(0,), (3,), (5, 0), (7, 11, 13)])
+def test_dropout_gives_zeros_and_what_the_plain_one_gives_elsewhere(shape, rate, dtype) -> None:
+    x = torch.randn(shape, dtype=dtype).requires_grad_()
+    with fast.enable():
+        y = layers.drop(x, rate)
+    assert y.dtype == dtype
+    assert y.shape == x.shape
+    kept = y != 0
+    exact = round(rate * 2**16) / 2**16  # the rate that 16 bits can say
+    torch.testing.assert_close(y[kept], (x / (1 - exact))[kept], rtol=1e-2, atol=0)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad * x, y, rtol=1e-2, atol=0)
+
+
+def test_dropout_draws_again_from_the_same_seed() -> None:
+    x, found = torch.ones(100), []
+    for _ in range(2):
+        torch.manual_seed(3)
+        with fast.enable():
+            found.append((layers.drop(x, 0.5), layers.drop(x, 0.5)))
+    assert torch.equal(found[0][0], found[1][0])
+    assert not torch.equal(found[0][0], found[0][1])
+
+
+def test_the_loss_of_a_head_is_in_pieces_only_where_that_serves() -> None:
+    head, x = NextWord(torch.nn.Embedding(9, 4)), torch.randn(5, 4)
+    targets = torch.arange(5)
+    with fast.enable():
+        in_pieces = head.losses_N(x, targets)
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = head.losses_N(x, targets)
+    assert type(in_pieces.grad_fn).__name__ == "InPiecesBackward"
+    assert type(rounded.grad_fn).__name__ != "InPiecesBackward"
+    wanted = F.cross_entropy(head(x), targets, reduction="none")
+    torch.testing.assert_close(in_pieces, wanted)
+    torch.testing.assert_close(rounded, wanted, rtol=0.02, atol=0.02)
+    assert rounded.dtype == torch.float32
+    assert torch.equal(heads.losses(x, head.words.weight, None, targets), wanted)
+
+
+# ---- memory of the process ---------------------------------------------------------------------
+
+
+PAGES = """
+import resource, torch
+from labkit.fast.heap import keep_memory
+keep_memory()
+for step in range(10):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.zeros(64, 2**18)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the C library of Linux is told")
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_a_step_gets_no_fresh_pages_for_what_the_one_before_it_freed(switch: str) -> None:
+    # Huge pages would hide what is tested.
+    env = {**os.environ, "GLIBC_TUNABLES": "", "THP_MEM_ALLOC_ENABLE": "0", "LABKIT_FAST": switch}
+    command = [sys.executable, "-c", PAGES]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout
+    assert (int(said) < 100) == (switch == "1"), "64 MiB anew are 16,384 pages"
+
+
+def test_memory_is_kept_where_that_can_be_asked_for(monkeypatch) -> None:
+    other = (
+        mock.Mock(side_effect=OSError),
+        mock.Mock(side_effect=TypeError),
+        lambda name: object(),
+    )
+    for library in other:
+        monkeypatch.setattr(ctypes, "CDLL", library)
+        keep_memory()
+
+
+def test_the_trainer_keeps_memory(monkeypatch) -> None:
+    from labkit import trainer as module
+
+    kept = mock.Mock()
+    monkeypatch.setattr(module, "keep_memory", kept)
+    backbone = GPT(GPTConfig(WORDS, width=8, layers=1, heads=2, context=16))
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    Trainer(model, NextToken(), Text(), Plan(steps=1, device="cpu"))
+    kept.assert_called_once_with()
