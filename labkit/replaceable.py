@@ -8,7 +8,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 replacements: dict[str, Callable[..., Any]] = {}
 """The faster versions in use now, by the full name of the function that each replaces."""

@@ -6,7 +6,6 @@ import inspect
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from threading import Thread
 from unittest import mock
 
@@ -22,7 +21,6 @@ from labkit.blocks import LanguageModel
 from labkit.fast import attention as fast_attention
 from labkit.fast.heap import keep_memory
 from labkit.heads import NextWord
-from labkit.masking import causal
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
 from labkit.plan import Plan

@@ -4,14 +4,11 @@ import copy
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch

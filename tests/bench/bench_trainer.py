@@ -29,8 +29,8 @@ from classroom import recipes
 from labkit.attention import attention_weights
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
-from labkit.heads import MaskedWord, NextWord
 from labkit.fast.heap import keep_memory
+from labkit.heads import MaskedWord, NextWord
 from labkit.keeping.computing import precision_of
 from labkit.keeping.speed import measured_peak
 from labkit.models.bert import BERT, BERTConfig
