@@ -1,8 +1,11 @@
 """Demos: what they show is what the objectives, the models and the language say, as text."""
 
 import re
+import subprocess
+import sys
 from base64 import b64decode
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -667,6 +670,34 @@ def test_orders_are_turned_round_and_drawn() -> None:
         assert sorted(demo.values["order"].split()) == ["1", "2", "3"]
         follows(demo)
     assert len(orders) > 3
+
+
+def test_with_ipywidgets_7_the_picture_is_stored_too() -> None:
+    """Version 7 displays itself, has no `_repr_mimebundle_`, and names the tooltip otherwise."""
+    code = """
+from ipywidgets import FloatSlider, Widget
+from IPython.core.formatters import DisplayFormatter
+Widget._ipython_display_ = lambda self, **words: print("displayed by itself")
+del Widget._repr_mimebundle_
+FloatSlider.class_trait_names = lambda: ["description_tooltip"]
+from classroom.demos import base
+assert base.TOOLTIP == "description_tooltip"
+base.TOOLTIP = "tooltip"
+demo = base.Demo("x", lambda **_: base.View("<b>drawn</b>", "drawn"),
+                 {"a": base.slider("a", 1, 0, 2, 0.1)})
+formats = DisplayFormatter()
+formats.ipython_display_formatter.enabled = True
+print(sorted(formats.format(demo)[0].items()))
+print(demo.model_id)
+"""
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
+    assert done.returncode == 0, done.stderr
+    said, model = done.stdout.splitlines()
+    assert model in said
+    assert "application/vnd.jupyter.widget-view+json" in said
+    assert "('text/html', '<b>drawn</b>'), ('text/plain', 'drawn')" in said
+    assert "by itself" not in said
 
 
 # ---- source ------------------------------------------------------------------------------------

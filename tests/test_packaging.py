@@ -12,6 +12,7 @@ import nbformat
 import pytest
 import yaml
 
+from classroom.cli import COMMANDS, NEEDED
 from labkit import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -137,6 +138,50 @@ def test_the_data_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
         assert (folder.parent / name).read_bytes() == (ROOT / name).read_bytes(), name
 
 
+OF_EXTRAS = ("jupyterlab", "ipykernel", "nbclient", "nbformat", "nbconvert", "papermill", "voila",
+             "latex2mathml", "nh3", "dask", "distributed", "datasets", "huggingface_hub",
+             "transformers", "pandas", "scipy", "sklearn", "yaml")  # fmt: skip
+WITHOUT_EXTRAS = f"import sys\nfor name in {OF_EXTRAS}: sys.modules[name] = None\n"
+
+
+def test_every_module_can_be_imported_without_the_extras() -> None:
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for package in ("labkit", "classroom")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path.stem not in ("__init__", "__main__")
+    ]
+    code = f"{WITHOUT_EXTRAS}import importlib\nfor n in {names!r}: importlib.import_module(n)"
+    run(sys.executable, "-c", code, cwd=ROOT)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_without_its_extra_names_it(command: str) -> None:
+    """What needs no extra works without them; `doctor` and the like are called in full."""
+    works = {"doctor": [], "cache": [], "costs": ["gpt3-175b"], "claims": ["--kept"]}
+    here = ["--here"] if command == "lab" else ["00"]
+    code = (
+        f"{WITHOUT_EXTRAS}from classroom.cli import main\n"
+        f"sys.exit(main([{command!r}, *{works.get(command, here)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    if command in works:
+        assert done.returncode == 0, done.stderr
+    elif command == "lab" or command in NEEDED:
+        extra = NEEDED.get(command, ("lab", ()))[0]
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert done.stderr.endswith(f"pip install 'labkit[{extra}]'\n")
+    else:
+        assert command in ("test", "bench", "pins"), "of a checkout"
+
+
+def test_each_library_of_a_command_comes_with_the_extra_that_is_named() -> None:
+    brings = {"nbformat": "papermill", "nbconvert": "voila"}
+    for extra, libraries in NEEDED.values():
+        named = bounds(PROJECT["optional-dependencies"][extra])
+        assert {brings.get(library, library) for library in libraries} <= set(named)
+
+
 def bounds(lines: list[str]) -> dict[str, str]:
     """Return name → lower bound of requirements."""
     found = [re.fullmatch(r"([\w.-]+)(?:\[\w+\])?>=([\d.]+)", line) for line in lines]
@@ -165,7 +210,8 @@ def numbers(version: str) -> list[int]:
 def test_environment_yml_equals_pyproject() -> None:
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     assert conda[-2:] == ["pip", {"pip": ["-e ."]}]
-    expected = bounds(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["lecture"])
+    extras = PROJECT["optional-dependencies"]
+    expected = bounds(PROJECT["dependencies"] + extras["lab"] + extras["lecture"])
     expected = {CONDA_NAMES.get(name, name): bound for name, bound in expected.items()}
     expected["python"] = PROJECT["requires-python"].removeprefix(">=")
     assert bounds(conda[:-2]) == expected

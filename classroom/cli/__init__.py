@@ -48,6 +48,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "costs": ("classroom.cli.costs", "costs", "what it costs to train a model, or what money buys"),
     "pins": ("classroom.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
 }
+# What a command imports besides the libraries that labkit always brings, and the extra with it.
+NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "run": ("lab", ("papermill", "ipykernel")),
+    "sweep": ("lab", ("papermill", "ipykernel")),
+    "course": ("lab", ("papermill", "ipykernel")),
+    "notebooks": ("lab", ("nbformat", "nbclient", "ipykernel")),
+    "students": ("lab", ("nbformat",)),
+    "lecture": ("lecture", ("voila", "latex2mathml")),
+    "site": ("lecture", ("nbconvert", "latex2mathml", "nh3")),
+}
 # These set up `.venv` themselves, or need nothing of it; the others need what is installed there.
 NEED_NOTHING = ("lab", "test", "pins")
 
@@ -81,6 +91,10 @@ def main(words: Sequence[str] | None = None) -> int:
         if name != "doctor":
             fail(f"labkit {name}: torch is not installed in {sys.executable}: `make lab` (without "
                  "make: `python -m labkit lab`) sets up .venv with everything in it")  # fmt: skip
+    extra, libraries = NEEDED.get(name, ("", ()))
+    for library in libraries if not asks_for_help else ():
+        if importlib.util.find_spec(library) is None:
+            fail(f"labkit {name}: {library} is not installed: pip install 'labkit[{extra}]'")
     module, function, summary = COMMANDS[name]
     parser = Parser(prog=f"labkit {name}", description=summary[0].upper() + summary[1:] + ".")
     return int(getattr(importlib.import_module(module), function)(parser, words[1:]))

@@ -1,11 +1,13 @@
 """Open the course in JupyterLab, on this machine alone."""
 
+import importlib.util
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from classroom.cli.environment import become, ready_python
-from classroom.cli.parser import Parser
+from classroom.cli.parser import Parser, fail
 from labkit.paths import checkout
 
 START = "notebooks/00_start_here.ipynb"
@@ -17,7 +19,10 @@ def lab(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--no-browser", action="store_true", help="print the address only")
     parser.add_argument("--here", action="store_true", help="use this Python, not .venv (conda)")
     args = parser.parse_args(words)
-    command = [ready_python(args.here), *server(checkout() or Path.cwd(), args.port)]
+    python = ready_python(args.here)
+    if python == sys.executable and importlib.util.find_spec("jupyterlab") is None:
+        fail(f"labkit lab: jupyterlab is not installed in {python}: pip install 'labkit[lab]'")
+    command = [python, *server(checkout() or Path.cwd(), args.port)]
     if args.no_browser:
         command.append("--no-browser")
     return become(command)

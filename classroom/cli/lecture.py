@@ -1,7 +1,6 @@
 """A notebook as slides with live widgets, on this machine alone unless told otherwise."""
 
 import contextlib
-import importlib.util
 import logging
 import os
 import secrets
@@ -29,9 +28,6 @@ def lecture(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--no-browser", action="store_true", help="print the link only")
     args = parser.parse_args(words)
     notebook = find(args.notebook)
-    for library in ("voila", "latex2mathml"):
-        if importlib.util.find_spec(library) is None:
-            fail(f"labkit lecture: {library} is not installed: pip install 'labkit[lecture]'")
     port, token = free_port(args.ip, args.port), secrets.token_hex(16)
     host = socket.gethostname() if args.ip in EVERYWHERE else args.ip
     link = f"http://{host}:{port}/?token={token}"

@@ -1,11 +1,10 @@
 """All notebooks as a site of files."""
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
 from classroom.cli.notebooks import every_notebook, find
-from classroom.cli.parser import Parser, fail
+from classroom.cli.parser import Parser
 
 
 def site(parser: Parser, words: Sequence[str]) -> int:
@@ -14,8 +13,6 @@ def site(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("site"), help="the folder [site]")
     parser.add_argument("--students", action="store_true", help="leave the solutions out")
     args = parser.parse_args(words)
-    if importlib.util.find_spec("latex2mathml") is None:
-        fail("labkit site: latex2mathml is not installed: pip install 'labkit[lecture]'")
     from classroom.pages.site import build
 
     pages = build(

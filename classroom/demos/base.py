@@ -11,12 +11,17 @@ import ipywidgets as widgets
 
 from classroom.demos.drawing import View, as_images, page, problem
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
 
 class Demo(widgets.VBox):
     """Controls, and below them what `draw` makes of their values.
 
     Programs find it by the class `labkit-NAME`, a control by `labkit-CONTROL`.
     """
+
+    # ipywidgets 7 (Colab) would display itself and never ask for the stored picture.
+    _ipython_display_ = None
 
     def __init__(
         self,
@@ -73,9 +78,9 @@ class Demo(widgets.VBox):
             self.refresh()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        live = super()._repr_mimebundle_(**kwargs) or {}
+        live = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
         still = as_images(self.shown.html)
-        return {**live, "text/html": still, "text/plain": self.shown.text}
+        return {WIDGET: live, "text/html": still, "text/plain": self.shown.text}
 
 
 def _button(label: str, act: Callable[[], None]) -> widgets.Button:
@@ -89,6 +94,10 @@ def _button(label: str, act: Callable[[], None]) -> widgets.Button:
 # ---- controls that look alike ------------------------------------------------------------------
 
 WIDE = {"description_width": "9em"}
+# ipywidgets 7 has another name for it.
+TOOLTIP = "tooltip" if "tooltip" in widgets.FloatSlider.class_trait_names() else (
+    "description_tooltip"
+)  # fmt: skip
 
 
 def text_box(label: str, value: str, rows: int = 2) -> widgets.Textarea:
@@ -99,7 +108,7 @@ def text_box(label: str, value: str, rows: int = 2) -> widgets.Textarea:
         rows=rows,
         style=WIDE,
         layout=widgets.Layout(width="98%"),
-        tooltip=label,
+        **{TOOLTIP: label},
     )
 
 
@@ -112,7 +121,7 @@ def slider(label: str, value: float, low: float, high: float, step: float) -> wi
         step=step,
         description=label,
         style=WIDE,
-        tooltip=label,
+        **{TOOLTIP: label},
         readout_format=".2f",
     )
 
@@ -120,7 +129,7 @@ def slider(label: str, value: float, low: float, high: float, step: float) -> wi
 def whole_slider(label: str, value: int, low: int, high: int) -> widgets.IntSlider:
     """A whole number to slide."""
     return widgets.IntSlider(
-        value=value, min=low, max=high, description=label, style=WIDE, tooltip=label
+        value=value, min=low, max=high, description=label, style=WIDE, **{TOOLTIP: label}
     )
 
 
@@ -131,5 +140,5 @@ def choice(label: str, options: Sequence[str], value: str | None = None) -> widg
         value=options[0] if value is None else value,
         description=label,
         style=WIDE,
-        tooltip=label,
+        **{TOOLTIP: label},
     )

@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 import torch
 
-from classroom.demos.base import WIDE, Demo, text_box
+from classroom.demos.base import TOOLTIP, WIDE, Demo, text_box
 from classroom.demos.drawing import (
     Chip,
     View,
@@ -114,7 +114,7 @@ class OrdersDemo(Demo):
         }
         self.dragged = widgets.TagsInput(allow_duplicates=False, layout={"width": "98%"})
         self.dragged.add_class("labkit-drag")
-        self.chosen = widgets.Dropdown(description="word to move", style=WIDE, tooltip="word")
+        self.chosen = widgets.Dropdown(description="word to move", style=WIDE, **{TOOLTIP: "word"})
         self.chosen.add_class("labkit-chosen")
         super().__init__("orders", orders_view, controls, buttons)
         bar = self.children[0]
