@@ -21,8 +21,9 @@ from typing import Literal
 import numpy as np
 
 Verdict = Literal[
-    "holds", "does not hold here", "not significant", "not tested at this size", "not judged"
-]
+    "holds", "does not hold here", "not significant", "not tested at this size", "not judged",
+    "bounds changed after measuring",
+]  # fmt: skip
 FEWEST_SEEDS = 5
 """No verdict is given from fewer seeds."""
 LEVEL = 0.025

@@ -12,9 +12,11 @@ How contrasts are judged, and what counts as chance, stands in `classroom.judgin
 import json
 import math
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache as cache_function
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +81,30 @@ class Claim:
     contrasts: tuple[Contrast, ...]
 
 
+def claim(id: str, experiment: Callable[[str, int], Measured | None]) -> Claim:
+    """Return a claim of `data/claims/bounds.toml` with the experiment that measures it."""
+    known = bounds()
+    if id not in known:
+        raise ValueError(f"bounds.toml has no claim {id!r}: write its bounds down before measuring")
+    about = known[id]
+    contrasts = tuple(Contrast(**entry) for entry in about["contrasts"])
+    return Claim(
+        id, about["says"], about["where"], about["notebook"], about["unit"], experiment, contrasts
+    )
+
+
+@cache_function
+def bounds() -> dict[str, dict[str, Any]]:
+    """Read what must be measured if each claim is true."""
+    return tomllib.loads(data_path("claims", "bounds.toml").read_text(encoding="utf-8"))
+
+
+def digest_of(id: str) -> str:
+    """Return a digest of the contrasts and bounds of a claim."""
+    entry = bounds().get(id)
+    return fingerprint(json.dumps(entry["contrasts"], sort_keys=True)) if entry else ""
+
+
 @dataclass(frozen=True)
 class Arm:
     """The mean of an arm, its interval, and the mean with each seed."""
@@ -127,6 +153,8 @@ class Finding:
     contrasts: list[Seen]
     seconds: float
     note: str = ""
+    digest: str = ""
+    """Of the bounds under which it was judged."""
     expected: dict[str, list[float]] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -206,7 +234,7 @@ def judged(
     return Finding(
         claim.id, claim.says, claim.where, claim.notebook, claim.unit, profile, list(seeds),
         overall([one.verdict for one in seen]), arms, seen, seconds, runs[0]["note"],
-        expected(claim.id, profile),
+        digest_of(claim.id), expected(claim.id, profile),
     )  # fmt: skip
 
 
@@ -291,7 +319,23 @@ def read(path: Path) -> Finding:
     kept = {name: kept[name] for name in Finding.__dataclass_fields__ if name in kept}
     kept["arms"] = {name: Arm(**arm) for name, arm in kept["arms"].items()}
     kept["contrasts"] = [Seen(**seen) for seen in kept["contrasts"]]
-    return Finding(**kept)
+    found = Finding(**kept)
+    if found.digest and found.digest != digest_of(found.id):
+        found = replace(found, verdict="bounds changed after measuring")
+    return found
+
+
+def write_items(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Write the figure of every test item: for each arm an array [seeds, items]."""
+    arms = {name: np.array([run["arms"][name] for run in runs]) for name in runs[0]["arms"]}
+    with replacing(path) as unfinished, unfinished.open("wb") as file:
+        np.savez_compressed(file, **{k: v.round(4).astype(np.float32) for k, v in arms.items()})
+
+
+def items_of(id: str) -> dict[str, np.ndarray]:
+    """Read the figure of every test item of a claim: for each arm an array [seeds, items]."""
+    with np.load(data_path("claims", "items", f"{id}.npz")) as kept:
+        return {name: kept[name].astype(np.float64) for name in kept.files}
 
 
 def plain(finding: Finding) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from classroom.claims import village
-from classroom.ledger import Claim, Contrast, Measured
+from classroom.ledger import Measured, claim
 from classroom.recipes import plan, trained
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batches, Document, Examples, Pairs, from_documents, tokenize
@@ -73,15 +73,7 @@ def both_sides(profile: str, seed: int) -> Measured:
     return Measured(arms, best, "one word of each of 400 held-out sentences; as many steps")
 
 
-BOTH_SIDES = Claim(
-    "both-sides",
-    "Left and right context together tell more about a word than the left alone.",
-    "Devlin et al. 2019, sections 1 and 5.1; lecture 003",
-    "08_bert",
-    "nats a word",
-    both_sides,
-    (Contrast("left only - both sides", {"left only": 1, "both sides": -1}),),
-)
+BOTH_SIDES = claim("both-sides", both_sides)
 
 
 # ---- 80/10/10
@@ -101,24 +93,7 @@ def eighty_ten_ten(profile: str, seed: int) -> Measured:
     return Measured(arms, best, "a linear probe reads senses from states of text without [MASK]")
 
 
-EIGHTY_TEN_TEN = Claim(
-    "eighty-ten-ten",
-    "80/10/10 narrows the gap between training with [MASK] and use without it.",
-    "Devlin et al. 2019, section 3.1 and appendix C.2; lectures 000 and 002",
-    "08_bert",
-    "nats a word (loss), accuracy (senses)",
-    eighty_ten_ten,
-    (
-        Contrast(
-            "loss where the word is shown, 100/0/0 - 80/10/10",
-            {"100/0/0: loss, word shown": 1, "80/10/10: loss, word shown": -1},
-        ),
-        Contrast(
-            "senses right, 80/10/10 - 100/0/0",
-            {"80/10/10: senses right": 1, "100/0/0: senses right": -1},
-        ),
-    ),
-)
+EIGHTY_TEN_TEN = claim("eighty-ten-ten", eighty_ten_ten)
 
 
 # ---- 15 %
@@ -135,19 +110,7 @@ def fifteen_percent(profile: str, seed: int) -> Measured:
     return Measured(arms, dict.fromkeys(arms, best), "a linear probe of 4 examples a sense")
 
 
-FIFTEEN_PERCENT = Claim(
-    "fifteen-percent",
-    "Predicting 15 % of the words is a good rate: fewer teach little, more hide too much.",
-    "Devlin et al. 2019, section 3.1; lecture 002",
-    "08_bert",
-    "accuracy",
-    fifteen_percent,
-    (
-        Contrast("15 % - 5 %", {"15%": 1, "5%": -1}),
-        Contrast("15 % - 40 %, at most 0.02 behind", {"15%": 1, "40%": -1}, above=-0.02),
-        Contrast("15 % - 80 %", {"15%": 1, "80%": -1}),
-    ),
-)
+FIFTEEN_PERCENT = claim("fifteen-percent", fifteen_percent)
 
 
 # ---- next sentence
@@ -218,17 +181,6 @@ def _mean(task: str, sign: float) -> dict[str, float]:
     return {f"{task}, {question}": sign / 2 for question in QUESTIONS}
 
 
-NEXT_SENTENCE = Claim(
-    "next-sentence",
-    "Next-sentence prediction adds little; the order of sentences is the better task.",
-    "Liu et al. 2019, section 4.2; Lan et al. 2020, section 4.6; lectures 002 and 003",
-    "08_bert",
-    "accuracy",
-    next_sentence,
-    (
-        Contrast("NSP - none, of both questions", _mean("NSP", 1) | _mean("none", -1), -1, 0.05),
-        Contrast("SOP - NSP, of both questions", _mean("SOP", 1) | _mean("NSP", -1)),
-    ),
-)
+NEXT_SENTENCE = claim("next-sentence", next_sentence)
 
 CLAIMS = (BOTH_SIDES, EIGHTY_TEN_TEN, FIFTEEN_PERCENT, NEXT_SENTENCE)

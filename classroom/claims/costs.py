@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from classroom import recipes
-from classroom.ledger import Claim, Contrast, Measured
+from classroom.ledger import Measured, claim
 from classroom.scaling_runs import (
     BATCH,
     LENGTH,
@@ -31,7 +31,6 @@ from labkit.objectives import Balanced, NextToken, Objective
 from labkit.weights import published
 from labkit.weights.description import from_config
 
-NOTEBOOK = "12_cost_tables"
 Sizes = dict[str, dict[str, Any]]
 
 # ---- a scaling law
@@ -209,52 +208,8 @@ def curated(profile: str, seed: int) -> Measured:
 
 # ---- the claims
 
-SCALING_LAW = Claim(
-    "scaling-law",
-    "The loss above the floor falls as a power of size and text.",
-    "Kaplan et al. 2020, section 1; Hoffmann et al. 2022, section 3.3; lecture 002",
-    NOTEBOOK,
-    "|log(predicted / measured)|",
-    scaling_law,
-    (
-        Contrast(
-            "exponential law - power law, of runs left out",
-            {"exponential law": 1, "power law": -1},
-        ),
-    ),
-)
-SIX_N_D = Claim(
-    "six-n-d",
-    "Training takes 6 N D operations, and attention is less than a tenth of them.",
-    "Brown et al. 2020, appendix D; lectures 001 and 003",
-    NOTEBOOK,
-    "share",
-    six_n_d,
-    (
-        Contrast("6 N D is within a tenth of the count",
-                 {"6 N D / counted": 1}, 0.9, 1.1, exact=True),
-        Contrast("attention takes less than a tenth",
-                 {"attention's share": 1}, 0.0, 0.1, exact=True),
-        Contrast("Table D.1 follows from its own columns",
-                 {"Table D.1: computed / printed": 1}, 0.99, 1.01, exact=True),
-    ),
-)  # fmt: skip
-MIXTURE = Claim(
-    "experts",
-    "Experts add parameters but no operations, and lower the loss.",
-    "Shazeer et al. 2017, section 5; Fedus et al. 2021, section 3; lecture 001",
-    NOTEBOOK,
-    "nats a word",
-    experts,
-    (Contrast("dense - experts", {"dense": 1, "experts": -1}),),
-)
-CURATED_TEXT = Claim(
-    "curated-text",
-    "A smaller clean corpus beats a larger dirty one.",
-    "Radford et al. 2019, section 2.1; lecture 001",
-    NOTEBOOK,
-    "nats a word of clean text",
-    curated,
-    (Contrast("crawl - clean", {"crawl": 1, "clean": -1}),),
-)
+SCALING_LAW = claim("scaling-law", scaling_law)
+SIX_N_D = claim("six-n-d", six_n_d)
+MIXTURE = claim("experts", experts)
+CURATED_TEXT = claim("curated-text", curated)
 CLAIMS = (SCALING_LAW, SIX_N_D, MIXTURE, CURATED_TEXT)

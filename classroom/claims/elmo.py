@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from classroom import cache, recipes
 from classroom.claims.word_vectors import examples, right
-from classroom.ledger import Claim, Contrast, Measured
+from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText
 from labkit.blocks import LanguageModel, States
 from labkit.chance import Chance
@@ -31,8 +31,6 @@ from labkit.text.tokenizers import Tokenizer
 from labkit.transfer import labels_of
 from labkit.world import Document, World, load_world
 from labkit.world.labelled import LabelledSet
-
-NOTEBOOK = "02_elmo"
 
 SIZES: dict[str, dict[str, int]] = {
     "smoke": {"words": 100_000, "steps": 200, "width": 32, "shots": 4, "tests": 580,
@@ -419,55 +417,8 @@ def characters_right(profile: str, seed: int) -> Measured:
 
 # ---- the claims
 
-HARM = {
-    "whole words, unseen form": 1,
-    "whole words, known word": -1,
-    "characters, unseen form": -1,
-    "characters, known word": 1,
-}
-
-STATIC_VECTORS = Claim(
-    "static-vectors",
-    "One vector per word cannot tell senses apart; contextual vectors can.",
-    "Peters et al. 2018, sections 1 and 5.3; lecture 003",
-    NOTEBOOK,
-    "accuracy",
-    senses,
-    (
-        Contrast("mix of layers - word vectors", {"mix of layers": 1, "word vectors": -1}),
-        Contrast("layer 2 - layer 0", {"layer 2": 1, "layer 0: characters": -1}),
-    ),
-)
-CHARACTERS = Claim(
-    "characters",
-    "Characters reduce the harm of unseen words.",
-    "Peters et al. 2018, section 3.4; lecture 003",
-    NOTEBOOK,
-    "nats a word beside it",
-    characters,
-    (Contrast("harm to whole words - harm to characters", HARM),),
-)
-CHARACTERS_RIGHT = Claim(
-    "characters-right",
-    "With characters, fewer guesses beside unseen words go wrong.",
-    "Peters et al. 2018, section 3.4; lecture 003",
-    NOTEBOOK,
-    "accuracy beside it",
-    characters_right,
-    (
-        Contrast(
-            "harm to whole words - harm to characters",
-            {name: -sign for name, sign in HARM.items()},
-        ),
-    ),
-)
-MIXED_LAYERS = Claim(
-    "mixed-layers",
-    "A learned mix of layers beats the top layer.",
-    "Peters et al. 2018, section 5.1",
-    NOTEBOOK,
-    "accuracy",
-    senses,
-    (Contrast("mix of layers - layer 2", {"mix of layers": 1, "layer 2": -1}),),
-)
+STATIC_VECTORS = claim("static-vectors", senses)
+CHARACTERS = claim("characters", characters)
+CHARACTERS_RIGHT = claim("characters-right", characters_right)
+MIXED_LAYERS = claim("mixed-layers", senses)
 CLAIMS = (STATIC_VECTORS, CHARACTERS, CHARACTERS_RIGHT, MIXED_LAYERS)

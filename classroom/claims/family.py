@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from classroom.claims import village
-from classroom.ledger import Claim, Contrast, Measured
+from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText, plan, trained
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
@@ -98,22 +98,7 @@ def dynamic_masks(profile: str, seed: int) -> Measured:
     return Measured(arms, best, note)
 
 
-DYNAMIC_MASKS = Claim(
-    "dynamic-masks",
-    "New masks at every reading (dynamic) are at least as good as the same ones (static).",
-    "Liu et al. 2019, section 4.1, Table 1; lectures 002 and 003",
-    "09_bert_family",
-    "nats a word (loss), accuracy (senses)",
-    dynamic_masks,
-    (
-        Contrast("loss, static - dynamic", {"static: loss": 1, "dynamic: loss": -1}),
-        Contrast(
-            "senses right, dynamic - static, at most 0.02 behind",
-            {"dynamic: senses right": 1, "static: senses right": -1},
-            above=-0.02,
-        ),
-    ),
-)
+DYNAMIC_MASKS = claim("dynamic-masks", dynamic_masks)
 
 
 # ---- ALBERT
@@ -140,27 +125,7 @@ def albert(profile: str, seed: int) -> Measured:
     return Measured(arms, best, "four layers of width 64; embeddings of width 32 where narrow")
 
 
-ALBERT = Claim(
-    "albert",
-    "ALBERT-large has about 18 times fewer parameters than BERT-large; sharing costs some quality.",
-    "Lan et al. 2020, sections 3.1, 4.4 and 4.5, Tables 1, 3 and 4; lecture 003",
-    "09_bert_family",
-    "times fewer (parameters), nats a word (loss)",
-    albert,
-    (
-        Contrast(
-            "BERT-large / ALBERT-large, parameters, between 17 and 20",
-            {"BERT-large / ALBERT-large, parameters": 1},
-            17.0,
-            20.0,
-            exact=True,
-        ),
-        Contrast(
-            "loss, one shared block - four of their own",
-            {"narrow, shared: loss": 1, "narrow embeddings: loss": -1},
-        ),
-    ),
-)
+ALBERT = claim("albert", albert)
 
 
 # ---- DistilBERT
@@ -227,36 +192,6 @@ def distillation(profile: str, seed: int) -> Measured:
     return Measured(arms, best, "the student begins as every other layer of its teacher")
 
 
-DISTILLATION = Claim(
-    "distillation",
-    "A student half as deep is 40 % smaller, 60 % faster and 97 % as good as its teacher.",
-    "Sanh et al. 2019, abstract and Tables 1 and 3; lecture 003",
-    "09_bert_family",
-    "ratio (published), accuracy (senses), nats a word (loss)",
-    distillation,
-    (
-        Contrast(
-            "share of parameters left, between 0.58 and 0.62",
-            {"share of parameters left, published": 1},
-            0.58,
-            0.62,
-            exact=True,
-        ),
-        Contrast(
-            "times fewer operations, at least 1.6",
-            {"times fewer operations, published": 1},
-            1.6,
-            exact=True,
-        ),
-        Contrast(
-            "senses right, student - 97 % of teacher",
-            {"student: senses right": 1, "teacher: senses right": -0.97},
-        ),
-        Contrast(
-            "what teaching gains in loss: a student of that size alone - the student",
-            {"alone: loss": 1, "student: loss": -1},
-        ),
-    ),
-)
+DISTILLATION = claim("distillation", distillation)
 
 CLAIMS = (DYNAMIC_MASKS, ALBERT, DISTILLATION)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from classroom.classifying import openings, right, rows_of
-from classroom.ledger import Claim, Contrast, Measured
+from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText, course_text, gpt, plan, trained
 from labkit.blocks import Classifier, LanguageModel, States
 from labkit.chance import Chance
@@ -19,7 +19,6 @@ from labkit.objectives.sums import weighted
 from labkit.trainer import Trainer
 from labkit.transfer import classifier, labels_of
 
-NOTEBOOK = "05_gpt"
 LENGTH, BATCH = 64, 4
 
 
@@ -95,24 +94,8 @@ def arm(count: int, share: float) -> str:
     return f"{count} labels, λ = {share:g}"
 
 
-GAIN = {arm(MANY, SHARES[1]): 1.0, arm(MANY, 0.0): -1.0}
-GAIN_OF_FEW = {arm(FEW, SHARES[1]): 1.0, arm(FEW, 0.0): -1.0}
 
-AUXILIARY_OBJECTIVE = Claim(
-    "auxiliary-objective",
-    "To go on predicting words while fine-tuning (L3 = L2 + λ L1) helps, more so on large sets.",
-    "Radford et al. 2018, section 5, “Ablation studies”",
-    NOTEBOOK,
-    "accuracy on prompts: which of nine relations?",
-    auxiliary_objective,
-    (
-        Contrast(f"λ = {SHARES[1]} gains on the large set", GAIN),
-        Contrast(
-            "it gains more on the large set than on the small",
-            {**GAIN, **{name: -weight for name, weight in GAIN_OF_FEW.items()}},
-        ),
-    ),
-)
+AUXILIARY_OBJECTIVE = claim("auxiliary-objective", auxiliary_objective)
 
 
 # ---- half precision ----------------------------------------------------------------------------
@@ -179,33 +162,7 @@ def half_precision(profile: str, seed: int) -> Measured:
     return Measured({**zeros, **losses}, dict.fromkeys(losses, best))
 
 
-HALF_PRECISION = Claim(
-    "half-precision",
-    "float16 loses small gradients, to enlarge the loss brings them back, bfloat16 needs no such "
-    "help.",
-    "Micikevicius et al. 2018, section 3.2; lecture 001, “Training: tricks of the trade”",
-    NOTEBOOK,
-    "share of the gradients that are exactly zero (zero), nats a word (loss)",
-    half_precision,
-    (
-        Contrast(
-            "gradients that vanish in float16, and do not when the loss is enlarged",
-            {"zero: float16": 1, "zero: float16, scaled": -1},
-            above=0.01,
-        ),
-        Contrast("what that costs", {"loss: float16": 1, "loss: float32": -1}),
-        Contrast(
-            "enlarged, float16 learns like float32, up to 0.05",
-            {"loss: float16, scaled": 1, "loss: float32": -1},
-            above=-0.05, below=0.05,
-        ),
-        Contrast(
-            "bfloat16 learns like float32, up to 0.05",
-            {"loss: bfloat16": 1, "loss: float32": -1},
-            above=-0.05, below=0.05,
-        ),
-    ),
-)  # fmt: skip
+HALF_PRECISION = claim("half-precision", half_precision)
 
 
 def gradient_sizes(model: LanguageModel, batch: Batch) -> torch.Tensor:

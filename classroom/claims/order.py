@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from classroom.classifying import right, rows_of
-from classroom.ledger import Claim, Contrast, Measured
+from classroom.ledger import Measured, claim
 from classroom.recipes import plan, trained
 from labkit.blocks import Backbone, Classifier
 from labkit.corpus import Batch, Examples
@@ -27,8 +27,6 @@ from labkit.models.rnn import (
 from labkit.objectives import Labels
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import load_world
-
-NOTEBOOK = "03_ulmfit"
 
 
 @dataclass(frozen=True)
@@ -124,28 +122,7 @@ def order_matters(profile: str, seed: int) -> Measured:
     return Measured(arms, best)
 
 
-ORDER_MATTERS = Claim(
-    "order-matters",
-    "A bag of words is blind to order; a recurrent network reads it, a convolution sees it within "
-    "its kernels, a Transformer sees it all at once.",
-    "lecture 003, slides “How to represent a sentence?”",
-    NOTEBOOK,
-    "accuracy on reviews: good or bad?",
-    order_matters,
-    (
-        Contrast("an RNN gains on a bag of words", {"RNN": 1, "bag of words": -1}),
-        Contrast("an RNN loses without the order", {"RNN": 1, "RNN, words shuffled": -1}),
-        Contrast(
-            "kernels of several words gain on kernels of one",
-            {"kernels of 3, 5, 11": 1, "kernels of 1": -1},
-        ),
-        Contrast(
-            "a Transformer is as good as an RNN, up to 0.03",
-            {"Transformer": 1, "RNN": -1},
-            above=-0.03,
-        ),
-    ),
-)
+ORDER_MATTERS = claim("order-matters", order_matters)
 
 
 def seconds_a_word(lengths: tuple[int, ...] = (16, 64, 256), *, rows: int = 8) -> dict[str, list]:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from classroom import recipes
-from classroom.ledger import Claim, Contrast, Measured
+from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText
 from labkit.blocks import LanguageModel
 from labkit.corpus import Examples, Tokens, from_documents, tokenize
@@ -337,72 +337,8 @@ def ways_to_write(profile: str, seed: int) -> Measured:
 
 # ---- the claims
 
-NOTEBOOK = "06_sampling_and_prompting"
-
-ZERO_SHOT = Claim(
-    "zero-shot-grows",
-    "Zero-shot skill grows with pre-training.",
-    "Radford et al. 2018, figure 2; Radford et al. 2019, section 3; lectures 001 and 002",
-    NOTEBOOK,
-    "accuracy",
-    zero_shot,
-    tuple(
-        Contrast(f"{task}: the whole text - a sixteenth",
-                 {f"{task}, all of the text": 1, f"{task}, 1/16 of the text": -1})
-        for task in ("order", "next")
-    ),
-)  # fmt: skip
-FEW_SHOT = Claim(
-    "few-shot",
-    "Few shots beat one, one beats none, and the gap grows with size.",
-    "Brown et al. 2020, section 3 and figure 1.2; lectures 002 and 003",
-    NOTEBOOK,
-    "accuracy",
-    few_shot,
-    (
-        Contrast("wide: one shot - none", {"wide, 1 shot": 1, "wide, 0 shots": -1}),
-        Contrast("wide: four shots - one", {"wide, 4 shots": 1, "wide, 1 shot": -1}),
-        Contrast(
-            "gap between four shots and none: wide - narrow",
-            {"wide, 4 shots": 1, "wide, 0 shots": -1, "narrow, 4 shots": -1, "narrow, 0 shots": 1},
-        ),
-    ),
-)
-NUCLEUS = Claim(
-    "nucleus",
-    "The nucleus keeps sense and variety better than the whole law or the best word.",
-    "Holtzman et al. 2020, sections 4 and 5; lecture 002",
-    NOTEBOOK,
-    "share of the sentences",
-    ways_to_write,
-    (
-        Contrast("more sense than the whole law",
-                 {"possible, nucleus 0.9": 1, "possible, pure": -1}),
-        Contrast("more variety than the best word",
-                 {"distinct, nucleus 0.9": 1, "distinct, greedy": -1}),
-        Contrast("both at once, against the whole law",
-                 {"both, nucleus 0.9": 1, "both, pure": -1}),
-        Contrast("both at once, against the best word",
-                 {"both, nucleus 0.9": 1, "both, greedy": -1}),
-    ),
-)  # fmt: skip
-CONTAMINATION = Claim(
-    "contamination",
-    "A test that leaked into the text is passed better than one that did not.",
-    "Brown et al. 2020, section 4; lecture 003",
-    NOTEBOOK,
-    "accuracy",
-    leaked,
-    (
-        Contrast(
-            "what the leak adds, beyond what it adds to the other half",
-            {
-                "leaked text, half that leaks": 1,
-                "clean text, half that leaks": -1,
-                "leaked text, other half": -1,
-                "clean text, other half": 1,
-            },
-        ),
-    ),
-)
+ZERO_SHOT = claim("zero-shot-grows", zero_shot)
+FEW_SHOT = claim("few-shot", few_shot)
+NUCLEUS = claim("nucleus", ways_to_write)
+CONTAMINATION = claim("contamination", leaked)
 CLAIMS = (ZERO_SHOT, FEW_SHOT, NUCLEUS, CONTAMINATION)

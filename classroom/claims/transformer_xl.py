@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from classroom.claims.journey import SIZES, journeys
-from classroom.ledger import Claim, Contrast, Measured
+from classroom.ledger import Claim, Measured, claim
 from classroom.recipes import CourseText, plan, trained
 from labkit.attention import sinusoids
 from labkit.blocks import LanguageModel
@@ -191,26 +191,7 @@ def remembering(profile: str, seed: int) -> Measured:
     return Measured(arms, best, f"{len(words)} documents of {READ} words, segments of {SEGMENT}")
 
 
-LONG_MEMORY = Claim(
-    id="long-memory",
-    says="Memory reaches beyond the segment, and evaluation is hundreds of times faster.",
-    where="Dai et al. 2019, sections 3.2 and 4.5; lecture 003",
-    notebook="10_transformer_xl",
-    unit="nats a word, powers of ten (speed)",
-    experiment=remembering,
-    contrasts=(
-        Contrast("what memory gains", {"no memory": 1, f"memory of {MEMORY}": -1}),
-        Contrast(
-            "what it gains on every model without memory",
-            {"lowest without memory": 1, f"memory of {MEMORY}": -1},
-        ),
-        Contrast(
-            "operations saved against a sliding window of 512 words, powers of ten",
-            {"speed, powers of ten": 1},
-            above=2.0,
-        ),
-    ),
-)
+LONG_MEMORY = claim("long-memory", remembering)
 
 
 # ---- relative-positions ------------------------------------------------------------------------
@@ -274,30 +255,6 @@ def stretching(profile: str, seed: int) -> Measured:
     return Measured(arms, best, f"the same {SCORED * len(ENDS)} words of {len(words)} documents")
 
 
-RELATIVE_POSITIONS = Claim(
-    id="relative-positions",
-    says="Relative positions stretch to longer texts than trained on.",
-    where="Dai et al. 2019, sections 3.3 and 4.2; lecture 003",
-    notebook="10_transformer_xl",
-    unit="nats a word",
-    experiment=stretching,
-    contrasts=(
-        Contrast(
-            "distances: the loss after reading 4× as much rises by less than 0.1",
-            {"distances, 4×": 1, "distances, 1×": -1},
-            above=-9.0,
-            below=0.1,
-        ),
-        *(
-            Contrast(
-                f"what {name} lose more than distances do at 4×",
-                {
-                    f"{name}, 4×": 1, f"{name}, 1×": -1, "distances, 4×": -1, "distances, 1×": 1,
-                },
-            )
-            for name in ("sinusoids", "learned places")
-        ),
-    ),
-)  # fmt: skip
+RELATIVE_POSITIONS = claim("relative-positions", stretching)
 
 CLAIMS: tuple[Claim, ...] = (LONG_MEMORY, RELATIVE_POSITIONS)

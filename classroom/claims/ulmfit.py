@@ -11,7 +11,7 @@ import torch
 
 from classroom.claims.order import ORDER_MATTERS
 from classroom.classifying import openings, right, rows_of
-from classroom.ledger import Claim, Contrast, Measured
+from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText, course_text, plan, trained
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, Examples, Windows, from_documents, tokenize
@@ -23,8 +23,6 @@ from labkit.trainer import Trainer
 from labkit.transfer import classifier, labels_of
 from labkit.transfer.finetuning import Tuning, fine_tune
 from labkit.world import load_world
-
-NOTEBOOK = "03_ulmfit"
 
 
 @dataclass(frozen=True)
@@ -174,30 +172,7 @@ def hundred_labels(profile: str, seed: int) -> Measured:
     return Measured(arms, dict.fromkeys(arms, given.best))
 
 
-HUNDRED_LABELS = Claim(
-    "hundred-labels",
-    "After pre-training, N labels do what 10 N labels do without it.",
-    "Howard and Ruder 2018, section 5, “Low-shot learning” and figure 3",
-    NOTEBOOK,
-    "accuracy on prompts: which of nine relations?",
-    hundred_labels,
-    (
-        Contrast(
-            "9 labels after pre-training against 99 without",
-            {"9 labels, pre-trained": 1, "99 labels, from scratch": -1},
-            above=-0.02,
-        ),
-        Contrast(
-            "99 labels after pre-training against 999 without",
-            {"99 labels, pre-trained": 1, "999 labels, from scratch": -1},
-            above=-0.02,
-        ),
-        Contrast(
-            "what pre-training gives to 99 labels",
-            {"99 labels, pre-trained": 1, "99 labels, from scratch": -1},
-        ),
-    ),
-)
+HUNDRED_LABELS = claim("hundred-labels", hundred_labels)
 
 ABLATION: Mapping[str, Mapping[str, Any]] = {
     "all three": {},
@@ -219,19 +194,7 @@ def three_tricks(profile: str, seed: int) -> Measured:
     return Measured(arms, dict.fromkeys(arms, given.best))
 
 
-THREE_TRICKS = Claim(
-    "three-tricks",
-    "Discriminative rates, the slanted triangle and gradual unfreezing each help.",
-    "Howard and Ruder 2018, section 5, table 7",
-    NOTEBOOK,
-    "accuracy on prompts, 99 labels",
-    three_tricks,
-    tuple(
-        Contrast(f"all three against {name}", {"all three": 1, name: -1})
-        for name in ABLATION
-        if name != "all three"
-    ),
-)
+THREE_TRICKS = claim("three-tricks", three_tricks)
 
 
 # ---- a new language ----------------------------------------------------------------------------
@@ -275,23 +238,6 @@ def new_language(profile: str, seed: int) -> Measured:
     return Measured(arms, dict.fromkeys(arms, best), note)
 
 
-NEW_LANGUAGE = Claim(
-    "new-language",
-    "A model of one language is a head start for another.",
-    "lecture 003, slide “What if new language?”",
-    NOTEBOOK,
-    "nats a word of the second language, mean over documents",
-    new_language,
-    (
-        Contrast(
-            "early, the transferred model is ahead by",
-            {"early, from scratch": 1, "early, transferred": -1},
-        ),
-        Contrast(
-            "late, the transferred model is ahead by",
-            {"late, from scratch": 1, "late, transferred": -1},
-        ),
-    ),
-)
+NEW_LANGUAGE = claim("new-language", new_language)
 
 CLAIMS = (ORDER_MATTERS, HUNDRED_LABELS, THREE_TRICKS, NEW_LANGUAGE)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classroom import recipes
-from classroom.ledger import Claim, Contrast, Measured
+from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
@@ -23,7 +23,6 @@ from labkit.transfer.finetuning import Way, one_way
 from labkit.world import World, load_world
 from labkit.world.labelled import LabelledSet
 
-NOTEBOOK = "01_word_vectors"
 TASK = "topic"
 LENGTH = 32
 TUNED: tuple[Way, ...] = ("frozen", "fine-tuned")
@@ -143,36 +142,5 @@ def tuning(steps: int, seed: int) -> Plan:
     return recipes.plan(steps, seed=seed, optimizer="adamw", rate=3e-2, decay=0.0)
 
 
-FOUR_QUADRANTS = Claim(
-    "four-quadrants",
-    "Freeze when the task is small and similar, fine-tune when it is large or different.",
-    "Yosinski et al. 2014, section 4, for images; lecture 003",
-    NOTEBOOK,
-    "accuracy",
-    four_quadrants,
-    (
-        Contrast(
-            "small and similar: frozen - fine-tuned",
-            {"small, similar, frozen": 1, "small, similar, fine-tuned": -1},
-        ),
-        Contrast(
-            "large and similar: fine-tuned - frozen",
-            {"large, similar, fine-tuned": 1, "large, similar, frozen": -1},
-        ),
-        Contrast(
-            "small and different: fine-tuned - frozen",
-            {"small, different, fine-tuned": 1, "small, different, frozen": -1},
-        ),
-        Contrast(
-            "large and different: fine-tuned - frozen",
-            {"large, different, fine-tuned": 1, "large, different, frozen": -1},
-        ),
-        Contrast(
-            "large and different: no need to transfer",
-            {"large, different, fine-tuned": 1, "large, from scratch": -1},
-            -0.03,
-            0.03,
-        ),
-    ),
-)
+FOUR_QUADRANTS = claim("four-quadrants", four_quadrants)
 CLAIMS = (FOUR_QUADRANTS,)

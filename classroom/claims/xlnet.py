@@ -17,7 +17,7 @@ from torch import Tensor
 
 from classroom.claims import journey
 from classroom.claims.journey import journeys
-from classroom.ledger import Claim, Contrast, Measured
+from classroom.ledger import Claim, Measured, claim
 from classroom.recipes import CourseText, Curve, plan, trained
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
@@ -176,26 +176,6 @@ def name_losses(profile: str, seed: int) -> Measured:
     return Measured(arms, best, f"{len(what.words)} names of two words, one of each document")
 
 
-NEW_YORK = Claim(
-    id="new-york",
-    says="Predicting hidden words independently loses what they say about each other.",
-    where="Yang et al. 2019, sections 2.1 and 2.6; lecture 003",
-    notebook="11_xlnet",
-    unit="nats a name of two words",
-    experiment=name_losses,
-    contrasts=(
-        Contrast(
-            "what independence costs, exactly",
-            {"possible, one by one": 1, "possible, in order": -1},
-        ),
-        Contrast(
-            "BERT's objective above XLNet's, each asked as it was trained",
-            {"BERT, one by one": 1, "XLNet, in order": -1},
-        ),
-        Contrast(
-            "XLNet asked like BERT, above XLNet", {"XLNet, one by one": 1, "XLNet, in order": -1}
-        ),
-    ),
-)
+NEW_YORK = claim("new-york", name_losses)
 
 CLAIMS: tuple[Claim, ...] = (NEW_YORK,)
