@@ -26,6 +26,7 @@ import numpy as np
 from classroom import cache
 from classroom.figures import arms_of, figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall
+from labkit.keeping.files import replacing
 from labkit.keeping.fingerprints import fingerprint
 from labkit.paths import data_path
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SEEDS = {"smoke": 1, "laptop": 3, "gpu": 5}
+LEDGER_SEEDS = 8
 # What has no say in what an experiment gives.
 NOT_MEASURING = ("cli", "demos", "exercises.py", "figures.py", "judging.py", "ledger.py", "pages",
                  "running.py", "sweeps.py")  # fmt: skip
@@ -329,7 +331,8 @@ def write_items(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
     """Write the figure of every test item: for each arm an array [seeds, items]."""
     arms = {name: np.array([run["arms"][name] for run in runs]) for name in runs[0]["arms"]}
     with replacing(path) as unfinished, unfinished.open("wb") as file:
-        np.savez_compressed(file, **{k: v.round(4).astype(np.float32) for k, v in arms.items()})
+        short = {name: figures.round(4).astype(np.float32) for name, figures in arms.items()}
+        np.savez_compressed(file, allow_pickle=False, **short)
 
 
 def items_of(id: str) -> dict[str, np.ndarray]:

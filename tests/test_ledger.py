@@ -12,7 +12,7 @@ from classroom.claims import claims
 from classroom.cli import main
 from classroom.cli.claims import expect, measure_all, store
 from classroom.figures import unit_of
-from classroom.judging import overall
+from classroom.judging import estimate, overall
 from classroom.ledger import Claim, Contrast, Measured, measure, table, text_of
 
 
@@ -89,8 +89,9 @@ def test_an_unknown_arm_or_profile_is_named() -> None:
 
 
 def test_a_finding_is_kept_and_read_again(tmp_path: Path) -> None:
-    finding = measure(claim(BETTER, NEAR), "smoke", seeds=8)
-    store(finding, tmp_path, ["coins"])
+    chosen = {"coins": claim(BETTER, NEAR)}
+    [(finding, runs)] = measure_all(chosen, "smoke", range(100, 108), jobs=2)
+    store(finding, runs, tmp_path, ["coins"])
     [kept] = ledger.rows(tmp_path.glob("*.json"))
     assert kept.verdict == finding.verdict
     assert kept.arms["good"].mean == pytest.approx(finding.arms["good"].mean, rel=1e-5)
@@ -99,6 +100,31 @@ def test_a_finding_is_kept_and_read_again(tmp_path: Path) -> None:
     assert {"date", "command", "machine", "versions"} < set(raw)
     assert "good beats poor" in table([kept])
     assert "1 claims: 1 holds" in table([kept])
+    with np.load(tmp_path / "items" / "coins.npz") as items:
+        assert items["good"].shape == (8, 400)
+        seeds = zip(items["good"], items["poor"], strict=True)
+        again = estimate([{"good": g, "poor": p} for g, p in seeds], BETTER.weights, shared=True)
+    seen = kept.contrasts[0]
+    assert again.value == pytest.approx(seen.value, abs=1e-5)
+    assert again.interval() == pytest.approx((seen.low, seen.high), abs=1e-4)
+
+
+def test_changed_bounds_take_the_verdict_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [finding] = [row for row in ledger.rows() if row.id == "six-n-d"]
+    kept = {**ledger.plain(finding), "digest": ledger.digest_of("six-n-d")}
+    (tmp_path / "six-n-d.json").write_text(json.dumps(kept))
+    assert ledger.read(tmp_path / "six-n-d.json").verdict == finding.verdict
+    changed = {"six-n-d": {"contrasts": [{"says": "other", "weights": {}}]}}
+    monkeypatch.setattr(ledger, "bounds", lambda: changed)
+    assert ledger.read(tmp_path / "six-n-d.json").verdict == "bounds changed after measuring"
+
+
+def test_every_claim_has_bounds_that_were_written_down_before() -> None:
+    assert set(ledger.bounds()) == set(claims())
+    with pytest.raises(ValueError, match="has no claim 'wish': write its bounds down"):
+        ledger.claim("wish", coins)
 
 
 def test_text_hides_from_the_comparison_only_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +182,7 @@ def test_a_claim_that_fails_is_said_and_the_others_are_kept(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     chosen = {"broken": claim(BETTER, id="broken", experiment=broken), "coins": claim(BETTER)}
-    [finding] = measure_all(chosen, "smoke", [0, 1], jobs=2)
+    [(finding, _)] = measure_all(chosen, "smoke", [0, 1], jobs=2)
     assert finding.id == "coins"
     assert finding.seeds == [0, 1]
     said = capsys.readouterr().out

@@ -94,7 +94,6 @@ def arm(count: int, share: float) -> str:
     return f"{count} labels, λ = {share:g}"
 
 
-
 AUXILIARY_OBJECTIVE = claim("auxiliary-objective", auxiliary_objective)
 
 

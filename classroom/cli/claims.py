@@ -24,8 +24,8 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add = parser.add_argument
     add("names", nargs="*", help="which claims [all]")
     add("--profile", choices=PROFILES, default="laptop", help="how large [laptop]")
-    add("--seed", type=int, default=0, help="the first seed [0]")
-    add("--seeds", type=int, help="how many [smoke 1, laptop 3, gpu 5]")
+    add("--seed", type=int, help="the first seed [0; with --store 100, which nobody tuned with]")
+    add("--seeds", type=int, help="how many [smoke 1, laptop 3, gpu 5; with --store 8]")
     add("--jobs", type=int, default=cores(), help="runs at the same time [one for each core]")
     add("--store", action="store_true", help="write the findings into data/claims")
     add("--expect", action="store_true", help="from 5 seeds or more: keep between which figures "
@@ -44,19 +44,21 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     if args.kept:
         print(ledger.table([finding for finding in ledger.rows() if finding.id in chosen]))
         return 0
-    count = ledger.SEEDS[args.profile] if args.seeds is None else args.seeds
+    count = ledger.LEDGER_SEEDS if args.store else ledger.SEEDS[args.profile]
+    count = count if args.seeds is None else args.seeds
+    first = (100 if args.store else 0) if args.seed is None else args.seed
     if count < 1 or args.jobs < 1:
         fail("labkit claims: --seeds and --jobs are at least 1")
     if args.expect and count < 5:
         fail(f"labkit claims: --expect with {count} seeds: give --seeds 5 or more")
     folder = _folder() if args.store or args.expect else None
-    seeds = [args.seed + i for i in range(count)]
+    seeds = [first + i for i in range(count)]
     findings = []
     # Kept one by one: whoever stops the command keeps what is finished.
-    for finding in measure_all(chosen, args.profile, seeds, args.jobs):
+    for finding, runs in measure_all(chosen, args.profile, seeds, args.jobs):
         findings.append(finding)
         if args.store and folder:
-            store(finding, folder, words)
+            store(finding, runs, folder, words)
         if args.expect and folder:
             expect(finding, folder)
     print(ledger.table(findings))
@@ -65,8 +67,8 @@ def command(parser: Parser, words: Sequence[str]) -> int:
 
 def measure_all(
     chosen: Mapping[str, Any], profile: str, seeds: Sequence[int], jobs: int
-) -> Iterator[Any]:
-    """Run each claim with each seed, some at a time; each finding as soon as its seeds are done.
+) -> Iterator[tuple[Any, list[Any]]]:
+    """Run each claim with each seed, some at a time; yield each finding with its runs when done.
 
     A line for each run, with its error if it fails: then the claim has no finding.
     """
@@ -91,11 +93,11 @@ def measure_all(
             print(f"{name:<22} seed {seed}  {future.result()['seconds']:6.1f} s", flush=True)
             if len(found[name]) == len(seeds):
                 runs = [found[name][one] for one in seeds]
-                yield ledger.judged(chosen[name], profile, seeds, runs)
+                yield ledger.judged(chosen[name], profile, seeds, runs), runs
 
 
-def store(finding: Any, folder: Path, words: Sequence[str]) -> None:
-    """Write one row of the ledger, with what it was measured by."""
+def store(finding: Any, runs: Sequence[Any], folder: Path, words: Sequence[str]) -> None:
+    """Write one row of the ledger with what it was measured by, and the figures of all items."""
     from classroom import ledger
 
     about = {
@@ -106,6 +108,8 @@ def store(finding: Any, folder: Path, words: Sequence[str]) -> None:
     }
     kept = {**ledger.plain(finding), **about}
     del kept["expected"]
+    (folder / "items").mkdir(exist_ok=True)
+    ledger.write_items(folder / "items" / f"{finding.id}.npz", runs)
     write_text(folder / f"{finding.id}.json", json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
 
 
