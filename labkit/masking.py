@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from labkit.chance import Chance, scaled
-from labkit.text.tokenizers import Vocabulary
+from labkit.text.vocabulary import Vocabulary
 
 __all__ = [
     "before",

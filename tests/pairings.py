@@ -35,7 +35,7 @@ from labkit.objectives import (
     Sum,
     auxiliary,
 )
-from labkit.text.tokenizers import Vocabulary
+from labkit.text.vocabulary import Vocabulary
 
 V, D = 60, 16
 PAD, UNK, CLS, SEP, MASK = range(5)

@@ -221,7 +221,7 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from labkit.corpus import Tokens, Windows, tokens
-from labkit.text.tokenizers import Vocabulary
+from labkit.text.vocabulary import Vocabulary
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 def corpus(size):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from labkit import masking
 from labkit.chance import Chance
-from labkit.text.tokenizers import Vocabulary
+from labkit.text.vocabulary import Vocabulary
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 VOCABULARY = Vocabulary(40, PAD, UNK, CLS, SEP, MASK, (PAD, UNK, CLS, SEP, MASK))

@@ -32,7 +32,7 @@ from labkit.objectives import (
     SkipGram,
     auxiliary,
 )
-from labkit.text.tokenizers import Vocabulary
+from labkit.text.vocabulary import Vocabulary
 from labkit.world import World
 from labkit.world.floors import masked as floors_of_masked
 from labkit.world.floors import mean_of

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,153 @@ def test_errors_say_what_to_do(tmp_path):
         TRAINED["bpe"].watch("two words")
     with pytest.raises(KeyError, match="vocabulary of"):
         TRAINED["words"]["qqq"]
+
+
+# ---- files that are damaged
+
+
+def saved(tmp_path, kind="bpe"):
+    """The JSON of a tokenizer, and a function that writes it anew and loads it."""
+    path = tmp_path / "tokenizer.json"
+    TRAINED[kind].save(path)
+
+    def load(content):
+        path.write_text(json.dumps(content), encoding="utf-8")
+        return Tokenizer.load(path)
+
+    return json.loads(path.read_text(encoding="utf-8")), load
+
+
+@pytest.mark.parametrize("number", [2**31, 10**9, -1, 1.5, "7", None, True, 10**30])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_id_out_of_range_never_reaches_the_library(tmp_path, kind, number):
+    content, load = saved(tmp_path, kind)
+    vocabulary = content["model"]["vocab"]
+    vocabulary[max(vocabulary)] = number
+    with pytest.raises(ValueError, match=r"tokenizer\.json.*has the ids? "):
+        load(content)
+    content, load = saved(tmp_path, kind)
+    content["added_tokens"][-1]["id"] = number
+    with pytest.raises(ValueError, match=r"tokenizer\.json.*has the ids? "):
+        load(content)
+
+
+def test_damaged_parts_are_named_with_the_file(tmp_path):
+    def damage(content, what):
+        model = content["model"]
+        match what:
+            case "a gap":
+                del model["vocab"][next(p for p in model["vocab"] if p not in SPECIAL)]
+            case "two tokens":
+                a, b, *_ = (p for p in model["vocab"] if p not in SPECIAL)
+                model["vocab"][a] = model["vocab"][b]
+            case "a merge of three":
+                model["merges"][0] = ["a", "b", "c"]
+            case "an unknown merge":
+                model["merges"][0] = ["☃", "☃"]
+            case "a kind":
+                model["type"] = "Nonsense"
+            case "a pre-tokenizer":
+                content["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": "("}}
+            case "the unknown":
+                model["unk_token"] = "[NONE]"
+            case "a list":
+                content["model"] = [1]
+
+    for what, message in {
+        "a gap": "has the id",
+        "two tokens": "same id",
+        "a merge of three": "merge 1 is .* not a pair",
+        "an unknown merge": "merge 1 is .* not in the vocabulary",
+        "a kind": "is no tokenizer",
+        "a pre-tokenizer": "is no tokenizer",
+        "the unknown": r"unk_token '\[NONE\]' is not in the vocabulary",
+        "a list": "model is a list",
+    }.items():
+        content, load = saved(tmp_path)
+        damage(content, what)
+        with pytest.raises(ValueError, match=rf"tokenizer\.json.*{message}") as caught:
+            load(content)
+        assert type(caught.value) is ValueError
+        assert "\n" not in str(caught.value)
+
+
+def test_padding_and_truncation_of_a_file_do_not_count(tmp_path):
+    content, load = saved(tmp_path)
+    content["truncation"] = {"max_length": 1, "stride": 9, "strategy": "LongestFirst"}
+    assert len(load(content).encode("lower lowest")) > 1
+
+
+def test_a_file_has_a_limit_of_size(tmp_path, monkeypatch):
+    content, load = saved(tmp_path)
+    monkeypatch.setattr("labkit.text.tokenizer_files.LARGEST_FILE", 1000)
+    with pytest.raises(ValueError, match=r"tokenizer\.json has .* bytes"):
+        load(content)
+
+
+def test_json_without_end_is_named(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"tokenizer\.json is not JSON"):
+        Tokenizer.load(tmp_path)
+
+
+def test_only_a_line_feed_ends_a_line_of_a_word_list(tmp_path):
+    """U+2028, form feeds and the like are tokens of real vocabularies; a BOM is no token."""
+    pieces = ["[PAD]", "[UNK]", "\u2028", "a", "\x0c", "\x85", "b"]
+    (tmp_path / "vocab.txt").write_bytes("\ufeff".encode() + "\n".join(pieces).encode())
+    tokenizer = Tokenizer.load(tmp_path, lowercase=True)
+    assert [tokenizer[piece] for piece in pieces] == list(range(7))
+    assert tokenizer.vocabulary.pad == 0
+    (tmp_path / "vocab.txt").write_bytes(b"[UNK]\r\na\r\nb\r\n")
+    assert Tokenizer.load(tmp_path)["b"] == 2
+    (tmp_path / "vocab.txt").write_text("[UNK]\na\na\n")
+    with pytest.raises(ValueError, match=r"vocab\.txt, line 3: 'a' is also on line 2"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "vocab.txt").write_bytes(b"[UNK]\n\xff")
+    with pytest.raises(ValueError, match=r"vocab\.txt, byte 7: this is not UTF-8"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("token", [999_999, -1, 2**40])
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_out_of_range_are_refused(kind, token):
+    for use in (TRAINED[kind].decode, TRAINED[kind].pieces):
+        with pytest.raises(ValueError, match=f"^{token} is no token: the vocabulary has 0 to"):
+            use([5, token])
+
+
+def test_half_a_surrogate_pair_is_refused():
+    with pytest.raises(ValueError, match="half of a surrogate pair"):
+        TRAINED["bpe"].encode("a\ud800")
+
+
+def test_special_is_for_one_call_only():
+    tokenizer = TRAINED["bpe"]
+    assert tokenizer.encode("[MASK]", special=True) == [tokenizer.vocabulary.mask]
+    assert tokenizer.vocabulary.mask not in tokenizer.encode("[MASK]")
+    with pytest.raises(ValueError, match="surrogate"):
+        tokenizer.encode("\ud800", special=True)
+    assert tokenizer.vocabulary.mask not in tokenizer.encode("[MASK]")
+
+
+# ---- time
+
+
+def seconds(function, *arguments):
+    start = time.perf_counter()
+    function(*arguments)
+    return time.perf_counter() - start
+
+
+@pytest.mark.parametrize("letter", ["a", " ", "\n", "."])
+def test_long_words_are_learned_in_linear_time(letter):
+    """20 times as long took 400 times as long, which is minutes."""
+    assert seconds(Tokenizer.bpe, [letter * 200_000], 300) < 5
+    assert seconds(Tokenizer.word_pieces, ["b " + letter * 200_000], 300) < 5
+
+
+def test_a_long_word_is_not_watched():
+    for kind in ("bpe", "word pieces"):
+        with pytest.raises(ValueError, match="8000 characters: give at most 200"):
+            TRAINED[kind].watch("a" * 8000)
+    assert TRAINED["word pieces"].watch("a" * 150) == [["a" * 150], ["[UNK]"]]

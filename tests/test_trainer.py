@@ -40,7 +40,8 @@ from labkit.objectives import (
 )
 from labkit.optim import decays, matrices
 from labkit.plan import Plan, Stages, non_monotone
-from labkit.text.tokenizers import Tokenizer, Vocabulary
+from labkit.text.tokenizers import Tokenizer
+from labkit.text.vocabulary import Vocabulary
 from labkit.trainer import Report, Trainer, evaluate
 
 CASES = cases()

@@ -25,7 +25,8 @@ from tokenizers import Encoding
 from labkit.corpus.documents import Document, Documents
 from labkit.keeping.files import file_digest, replacing
 from labkit.keeping.fingerprints import fingerprint
-from labkit.text.tokenizers import Tokenizer, Vocabulary
+from labkit.text.tokenizers import Tokenizer
+from labkit.text.vocabulary import Vocabulary
 
 NUMBER = (1 << 30) - 1
 WORD = 1 << 30
@@ -205,7 +206,7 @@ def _ahead(
             parts = [part for document in some for part in document.parts]
             begun = (
                 some,
-                pool.submit(tokenizer.library.encode_batch, parts, add_special_tokens=False),
+                pool.submit(tokenizer.encode_all, parts),
             )
             if before is not None:
                 yield before[0], before[1].result()

@@ -28,7 +28,7 @@ from labkit.objectives.base import (
     parts_of_text,
 )
 from labkit.objectives.memory import Memory, recall
-from labkit.text.tokenizers import Vocabulary
+from labkit.text.vocabulary import Vocabulary
 
 
 def neighbours(batch: Batch) -> Tensor:

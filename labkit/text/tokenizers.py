@@ -10,47 +10,37 @@ Read `Tokenizer` first.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Encoding, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
 from labkit.keeping.files import digest, write_text
 from labkit.text.subwords import merge_steps, split_steps
+from labkit.text.tokenizer_files import (
+    ROLES,
+    bert,
+    byte_level,
+    library_call,
+    load_library,
+    with_special,
+)
+from labkit.text.vocabulary import Vocabulary
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-# What the special tokens are called in the releases, the first that a vocabulary has counts.
-# GPT-2 has one token for all that begins or ends: it parts the documents, as [SEP] does.
-ROLES = {
-    "pad": ("[PAD]", "<pad>"),
-    "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<cls>", "<s>"),
-    "sep": ("[SEP]", "<sep>", "</s>", "<|endoftext|>"),
-    "mask": ("[MASK]", "<mask>"),
-}
+LONGEST_WORD = 1000  # characters of a word that is learned from
+LONG_SPACE = re.compile(rf"\s{{{LONGEST_WORD}}}")
+LONGEST_WATCHED = 200  # characters of a word that is watched
 
 # A word with its apostrophes and hyphens, or one sign.
 WORD = r"\w+(?:['’-]\w+)*|[^\w\s]"
 # The parts that characters are grouped in: a word with the space before it, or white space.
 SPACED_WORD = r" ?\S+|\s"
-
-
-class Vocabulary(NamedTuple):
-    """What an objective must know of a tokenizer: its size and the numbers of its special tokens.
-
-    A special token that the vocabulary does not have is None; `special` holds all that it has.
-    """
-
-    size: int
-    pad: int | None = None
-    unk: int | None = None
-    cls: int | None = None
-    sep: int | None = None
-    mask: int | None = None
-    special: tuple[int, ...] = ()
 
 
 class Tokenizer:
@@ -90,14 +80,14 @@ class Tokenizer:
         if lowercase:
             library.normalizer = normalizers.Lowercase()
         trainer = trainers.WordLevelTrainer(
-            vocab_size=size, special_tokens=[*special], show_progress=False
+            vocab_size=_enough(size, 1), special_tokens=[*special], show_progress=False
         )
         return cls._trained(library, texts, trainer)
 
     @classmethod
     def bpe(cls, texts: Iterable[str], size: int, special: Sequence[str] = SPECIAL) -> "Tokenizer":
         """Byte-level BPE: every text has tokens, and they give back exactly the text."""
-        library = _byte_level(Library(models.BPE()))
+        library = byte_level(Library(models.BPE()))
         trainer = trainers.BpeTrainer(
             vocab_size=_enough(size, 256 + len(special)),
             special_tokens=[*special],
@@ -117,25 +107,25 @@ class Tokenizer:
         """WordPiece as in BERT: the longest known beginning, then the longest `##continuation`."""
         # The library numbers the ##characters as it happens to meet them, and the numbers decide
         # between pairs as frequent: so they are found first, and given to it in order.
-        library = _bert(Library(models.WordPiece(unk_token=_unknown(special))), lowercase)
+        library = bert(Library(models.WordPiece(unk_token=_unknown(special))), lowercase)
         texts = [*texts] if iter(texts) is texts else texts
         known = [*special]
         for vocab_size in (0, _enough(size, 1 + len(special))):
             trainer = trainers.WordPieceTrainer(
                 vocab_size=vocab_size, special_tokens=known, show_progress=False
             )
-            library.train_from_iterator(texts, trainer)
+            library.train_from_iterator(_learnable(texts), trainer)
             vocabulary = library.get_vocab()
             known = [*special, *sorted(vocabulary.keys() - {*special})]
         # The characters are no special tokens: a fresh library knows them as ordinary ones.
         model = models.WordPiece(vocabulary, unk_token=_unknown(special))
-        return cls._checked(_with_special(_bert(Library(model), lowercase), special))
+        return cls._checked(with_special(bert(Library(model), lowercase), special))
 
     @classmethod
     def _trained(
         cls, library: Library, texts: Iterable[str], trainer: trainers.Trainer
     ) -> "Tokenizer":
-        library.train_from_iterator(texts, trainer)
+        library.train_from_iterator(_learnable(texts), trainer)
         return cls._checked(library)
 
     @classmethod
@@ -154,21 +144,7 @@ class Tokenizer:
         `lowercase` is for a vocab.txt: without it, the tokenizer_config.json beside it decides,
         or else whether the vocabulary has capital letters.
         """
-        path = Path(path)
-        if path.is_dir():
-            names = ("tokenizer.json", "vocab.json", "vocab.txt")
-            found = [path / name for name in names if (path / name).is_file()]
-            if not found:
-                raise FileNotFoundError(f"{path} holds none of {', '.join(names)}")
-            path = found[0]
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist: give a tokenizer's file or its folder")
-        if path.suffix == ".txt":
-            return cls(_read_word_pieces(path, lowercase))
-        content = _read_json(path)
-        if "model" not in content:
-            return cls(_read_byte_level(path))
-        return cls(Library.from_file(str(path)))
+        return cls(load_library(Path(path), lowercase))
 
     def save(self, path: str | Path) -> None:
         """Write the library's JSON, all or nothing."""
@@ -188,19 +164,29 @@ class Tokenizer:
         """The tokens of a text; with `special`, a "[MASK]" written in it becomes the mask."""
         self.library.encode_special_tokens = not special
         try:
-            return list(self.library.encode(text, add_special_tokens=False).ids)
+            return list(_encoded(self.library.encode, text).ids)
         finally:
             self.library.encode_special_tokens = True
 
+    def encode_all(self, texts: Sequence[str]) -> list[Encoding]:
+        """What the library finds in each text: tokens, their words and their characters."""
+        return _encoded(self.library.encode_batch, texts)
+
     def decode(self, tokens: Iterable[int], special: bool = False) -> str:
         """The text of tokens; with `special`, the special tokens are written out."""
-        return self.library.decode(
-            [int(token) for token in tokens], skip_special_tokens=not special
-        )
+        return self.library.decode(self._known(tokens), skip_special_tokens=not special)
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """How the vocabulary spells each token."""
-        return [str(self.library.id_to_token(int(token))) for token in tokens]
+        return [str(self.library.id_to_token(token)) for token in self._known(tokens)]
+
+    def _known(self, tokens: Iterable[int]) -> list[int]:
+        """The tokens as integers; one that the vocabulary does not have is an error."""
+        known = [operator.index(token) for token in tokens]
+        for token in known:
+            if not 0 <= token < len(self):
+                raise ValueError(f"{token} is no token: the vocabulary has 0 to {len(self) - 1}")
+        return known
 
     def __getitem__(self, piece: str) -> int:
         """The number of one token of the vocabulary, given as the vocabulary spells it."""
@@ -215,6 +201,8 @@ class Tokenizer:
         BPE begins with characters and joins the pair that was learned first; WordPiece begins
         with the whole word and cuts off the longest piece that it knows.
         """
+        if len(word) > LONGEST_WATCHED:
+            raise ValueError(f"the word has {len(word)} characters: give at most {LONGEST_WATCHED}")
         model = json.loads(self.library.to_str())["model"]
         if self.library.pre_tokenizer is not None and model["type"] == "BPE":
             parts = [part for part, _ in self.library.pre_tokenizer.pre_tokenize_str(word)]
@@ -225,71 +213,37 @@ class Tokenizer:
         if model["type"] == "WordPiece":
             if self.library.normalizer is not None:
                 word = self.library.normalizer.normalize_str(word)
-            steps = split_steps(word, model["vocab"], model["continuing_subword_prefix"])
-            too_long = len(word) > model["max_input_chars_per_word"]
-            return [[word], [model["unk_token"]]] if steps is None or too_long else steps
+            steps = None
+            if len(word) <= model["max_input_chars_per_word"]:
+                steps = split_steps(word, model["vocab"], model["continuing_subword_prefix"])
+            return [[word], [model["unk_token"]]] if steps is None else steps
         raise ValueError(
             f"a {model['type']} tokenizer has no steps to watch: take BPE or WordPiece"
         )
 
 
-# ---- how the library is put together
+def _learnable(texts: Iterable[str]) -> Iterator[str]:
+    """The texts; one with a run of very many letters or spaces in pieces.
+
+    The library's time to learn grows with the square of the longest word.
+    """
+    for text in texts:
+        if max(map(len, text.split()), default=0) > LONGEST_WORD or LONG_SPACE.search(text):
+            yield from (text[n : n + LONGEST_WORD] for n in range(0, len(text), LONGEST_WORD))
+        else:
+            yield text
 
 
-def _byte_level(library: Library) -> Library:
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    library.decoder = decoders.ByteLevel()
-    return library
-
-
-def _bert(library: Library, lowercase: bool) -> Library:
-    library.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.decoder = decoders.WordPiece()
-    return library
-
-
-def _read_word_pieces(path: Path, lowercase: bool | None) -> Library:
-    pieces = path.read_text(encoding="utf-8").splitlines()
-    config = path.with_name("tokenizer_config.json")
-    if lowercase is None and config.is_file():
-        lowercase = _read_json(config).get("do_lower_case")
-    if lowercase is None:
-        names = {name for role in ROLES.values() for name in role}
-        lowercase = not any(piece != piece.lower() for piece in pieces if piece not in names)
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    if "[UNK]" not in vocabulary:
-        raise ValueError(f"{path} has no line [UNK]: it is not a WordPiece vocabulary")
-    library = Library(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    return _with_special(_bert(library, lowercase), _special_names(vocabulary))
-
-
-def _read_byte_level(path: Path) -> Library:
-    merges = path.with_name("merges.txt")
-    if not merges.is_file():
-        raise FileNotFoundError(f"{path} needs the merges of its BPE in {merges}")
-    vocabulary = _read_json(path)
-    library = _byte_level(Library(models.BPE.from_file(str(path), str(merges))))
-    return _with_special(library, _special_names(vocabulary))
-
-
-def _special_names(vocabulary: dict[str, int]) -> list[str]:
-    return [name for names in ROLES.values() for name in names if name in vocabulary]
-
-
-def _with_special(library: Library, names: Iterable[str]) -> Library:
-    library.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in names])
-    return library
-
-
-def _read_json(path: Path) -> dict:
+def _encoded(encode: Callable[..., Any], text: str | Sequence[str]) -> Any:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds a {type(content).__name__}, not a tokenizer or vocabulary")
-    return content
+        return library_call("the text cannot be encoded", encode, text, add_special_tokens=False)
+    except ValueError:
+        if any("\ud800" <= letter <= "\udfff" for letter in "".join(text)):
+            raise ValueError(
+                "the text holds half of a surrogate pair, which is no character: clean it with "
+                "text.encode('utf-8', 'replace').decode()"
+            ) from None
+        raise
 
 
 def _vocabulary(library: Library) -> Vocabulary:
@@ -310,7 +264,9 @@ def _unknown(special: Sequence[str]) -> str:
     return unknown[0]
 
 
-def _enough(size: int, least: int) -> int:
+def _enough(size: int, least: int, most: int = 10_000_000) -> int:
     if size < least:
         raise ValueError(f"size is {size}: the bytes and special tokens alone are {least}")
+    if size > most:
+        raise ValueError(f"size is {size}: give at most {most:,}")
     return size

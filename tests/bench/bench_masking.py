@@ -28,7 +28,8 @@ from labkit import masking
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, from_documents, tokenize
 from labkit.objectives import MaskedToken, Permutation
-from labkit.text.tokenizers import Tokenizer, Vocabulary
+from labkit.text.tokenizers import Tokenizer
+from labkit.text.vocabulary import Vocabulary
 
 BATCH, LENGTH, WORDS = 256, 512, 30_522
 PAD, UNK, CLS, SEP, MASK = range(5)

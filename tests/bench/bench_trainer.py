@@ -39,7 +39,7 @@ from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import MaskedToken, NextToken, Objective, Permutation
 from labkit.optim import decays
 from labkit.plan import Plan
-from labkit.text.tokenizers import Vocabulary
+from labkit.text.vocabulary import Vocabulary
 from labkit.trainer import Trainer, evaluate
 
 Steps = Iterator[Any]

@@ -17,7 +17,7 @@ from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import MaskedToken, Memory, NextToken, Objective, Outcome, Questions
-from labkit.text.tokenizers import Vocabulary
+from labkit.text.vocabulary import Vocabulary
 
 WORDS = 11
 
