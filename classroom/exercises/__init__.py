@@ -1,0 +1,76 @@
+"""Your turn: exercises that check themselves, duels of tests and bugs, the students' version.
+
+    next_word_loss = check("05.loss", next_word_loss)     a function, or a number
+    duel("masking", looks_ahead)                           a test, played against models with bugs
+    diagnose("training", "the targets are not shifted")    a symptom: what causes it?
+
+`check` tries the answer on many random inputs and says "Right" or "Not yet" with a reason, and the
+notebook runs on: it returns the answer, or the course's own version while the answer is not right.
+It raises only where LABKIT_STRICT=1. The answers live in the modules of this package, one for each
+notebook.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from classroom.exercises.students import (
+    BEGIN,
+    END,
+    proving,
+    solved_cells,
+    students_version,
+    unsolved,
+)
+from classroom.exercises.verdicts import NotYet
+
+__all__ = [
+    "BEGIN",
+    "END",
+    "NotYet",
+    "check",
+    "diagnose",
+    "duel",
+    "proving",
+    "solved_cells",
+    "students_version",
+    "unsolved",
+]
+
+
+def check(
+    name: str,
+    answer: Any,
+    right: Any = None,
+    mistakes: Mapping[Any, str] | None = None,
+    *,
+    tolerance: float = 1e-3,
+) -> Any:
+    """Say whether an answer is right, and return what the notebook can go on with.
+
+    With `right`, a value is compared with it and a wrong one raises (the older lessons).
+    """
+    if right is not None:
+        from classroom.exercises.values import check_value
+
+        check_value(name, answer, right, mistakes, tolerance=tolerance)
+        return None
+    from classroom.exercises.checking import exercise, judge
+
+    asked = exercise(name)
+    verdict = judge(asked, answer)
+    verdict.show()
+    return answer if verdict.right else asked.fallback
+
+
+def duel(topic: str, find_bug: Callable[..., Any]) -> None:
+    """Play a student's test against honest models and models with bugs, and show who found what."""
+    from classroom.exercises.duels import play, topic_of
+
+    play(topic_of(topic), find_bug).show()
+
+
+def diagnose(topic: str, answer: Any = ...) -> None:
+    """Show what a bug does to a model and ask which bug it is."""
+    from classroom.exercises.duels import symptom_of
+
+    symptom_of(topic).verdict(answer).show()

@@ -1,0 +1,300 @@
+"""How an answer is judged: properties, comparison with the course's function, known mistakes.
+
+Every function is tried on many random inputs, drawn from seeds, so two students see the same. What
+is wrong with an answer is said in the most helpful way that is known: the mistake that it agrees
+with on all inputs; else the student's own error, in one line; else the smallest input on which it
+differs.
+"""
+
+import copy
+import dis
+import hashlib
+import importlib
+import inspect
+import math
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import EllipsisType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from classroom.exercises.limits import Outcome, OutOfTime, limited
+from classroom.exercises.verdicts import Verdict
+
+NOTEBOOKS = {"05": "gpt"}
+"""The module of this package that holds the exercises of a notebook."""
+NOT_THEIRS = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
+"""Files whose lines are not a student's."""
+DOES_NOTHING = ("RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE")
+"""The instructions of a function whose body is `...`; the constant is None."""
+LONGEST = 160
+"""Characters of a value that is shown."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function to write: what it must return, on which inputs it is tried, what goes wrong."""
+
+    asks: str
+    fallback: Callable[..., Any]
+    """The course's own version."""
+    inputs: Callable[[torch.Generator], tuple[Any, ...]]
+    """Random arguments from a seeded generator."""
+    mistakes: Sequence[tuple[str, Callable[..., Any]]]
+    """What a known mistake should be told, and a function that makes it."""
+    properties: Sequence[tuple[str, Callable[..., bool]]] = ()
+    """What must be true of (result, *arguments), and what to say where it is not."""
+    minutes: int = 5
+    learned: str = ""
+    trials: int = 40
+    seconds: float = 10.0
+    """For all trials together."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number to work out. Neither it nor the mistakes can be read here: they are hashes."""
+
+    asks: str
+    key: str
+    mistakes: Mapping[str, str]
+    minutes: int = 3
+    learned: str = ""
+    fallback: EllipsisType = ...
+
+
+Exercise = Function | Number
+
+
+def exercise(name: str) -> Exercise:
+    """The exercise of that name, such as "05.loss"."""
+    notebook, _, _ = name.partition(".")
+    known = exercises(notebook) if notebook in NOTEBOOKS else {}
+    if name not in known:
+        names = ", ".join(known or (f"{number}.…" for number in NOTEBOOKS))
+        raise ValueError(f"there is no exercise {name!r}: choose {names}")
+    return known[name]
+
+
+def exercises(notebook: str) -> dict[str, Exercise]:
+    """All exercises of a notebook, by name."""
+    module = importlib.import_module(f"classroom.exercises.{NOTEBOOKS[notebook]}")
+    found: dict[str, Exercise] = module.EXERCISES
+    return found
+
+
+# ---- judging
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One input, what should come of it, and what did."""
+
+    arguments: tuple[Any, ...]
+    wanted: Any
+    outcome: Outcome
+
+    @property
+    def right(self) -> bool:
+        """Whether the answer returned what the course's function returns."""
+        return self.outcome.error is None and same(self.outcome.value, self.wanted)
+
+    @property
+    def size(self) -> float:
+        """How large the input is: numbers of a tensor, items of a list, a number itself."""
+        return sum(_extent(argument) for argument in self.arguments)
+
+
+def _extent(value: Any) -> float:
+    if isinstance(value, Tensor):
+        return value.numel()
+    return abs(value) if isinstance(value, int | float) else len(value)
+
+
+def judge(asked: Exercise, answer: Any) -> Verdict:
+    """What to say of an answer."""
+    if is_missing(answer):
+        what = "write the function above" if isinstance(asked, Function) else "give the number"
+        return Verdict(False, f"{what}: {asked.asks}")
+    if isinstance(asked, Number):
+        return _judge_number(asked, answer)
+    if not callable(answer):
+        return Verdict(False, f"a {_kind(answer)} was given: give the function itself")
+    trials, left = [], asked.seconds
+    for number in range(asked.trials):
+        trial, took = _try(asked, answer, number, left)
+        if isinstance(trial, Verdict):
+            return trial
+        trials.append(trial)
+        left -= took
+    if all(trial.right for trial in trials):
+        return Verdict(True, f"agrees with the course's version on {asked.trials} random inputs")
+    for says, wrong in asked.mistakes:
+        if all(_makes(wrong, trial) for trial in trials):
+            return Verdict(False, says)
+    return _smallest(asked, [trial for trial in trials if not trial.right])
+
+
+def _try(
+    asked: Function, answer: Callable[..., Any], number: int, seconds: float
+) -> tuple[Trial | Verdict, float]:
+    """Try an answer on one input; a verdict where no other input could say more."""
+    arguments = asked.inputs(torch.Generator().manual_seed(number))
+    wanted = asked.fallback(*_copied(arguments))
+    given = _copied(arguments)
+    begun = time.monotonic()
+    outcome = limited(lambda: answer(*given), max(seconds, 0.1))
+    took = time.monotonic() - begun
+    rows = _inputs(asked, arguments)
+    if isinstance(outcome.error, OutOfTime):
+        why = f"your function had not returned after {asked.seconds:g} s: does a loop never end?"
+        return Verdict(False, why, rows), took
+    if outcome.error is None:
+        if problem := _unlike(outcome.value, wanted):
+            return Verdict(False, problem, rows), took
+        if not all(same(a, b) for a, b in zip(arguments, given, strict=True)):
+            return Verdict(False, "your function changes its input: work on a copy", rows), took
+        for says, holds in asked.properties:
+            if not holds(outcome.value, *_copied(arguments)):
+                return Verdict(False, says, [*rows, ("yours", shown(outcome.value))]), took
+    return Trial(arguments, wanted, outcome), took
+
+
+def _makes(wrong: Callable[..., Any], trial: Trial) -> bool:
+    """Whether a known mistake gives what the answer gave: the same value, or the same error."""
+    try:
+        value = wrong(*_copied(trial.arguments))
+    except Exception as error:
+        return type(error) is type(trial.outcome.error)
+    return trial.outcome.error is None and same(trial.outcome.value, value)
+
+
+def _smallest(asked: Function, wrong: Sequence[Trial]) -> Verdict:
+    """The smallest input on which the answer stops or differs."""
+    trial = min(wrong, key=lambda one: one.size)
+    rows = _inputs(asked, trial.arguments)
+    if trial.outcome.error is not None:
+        return Verdict(False, f"your function stops with {told(trial.outcome.error)}", rows)
+    return Verdict(
+        False,
+        f"it differs on {len(wrong)} of {asked.trials} inputs; this is the smallest of them",
+        [*rows, ("expected", shown(trial.wanted)), ("yours", shown(trial.outcome.value))],
+    )
+
+
+def _copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(a if callable(a) else copy.deepcopy(a) for a in arguments)
+
+
+def _inputs(asked: Function, arguments: tuple[Any, ...]) -> list[tuple[str, str]]:
+    names = list(inspect.signature(asked.fallback).parameters)
+    return [(name, shown(value)) for name, value in zip(names, arguments, strict=True)]
+
+
+def is_missing(answer: Any) -> bool:
+    """Whether nothing was written yet: `...`, or a function that does nothing."""
+    if answer is ... or answer is None:
+        return True
+    if not inspect.isfunction(answer):
+        return False
+    return all(step.opname in DOES_NOTHING and step.argval in (None, 0)
+               for step in dis.get_instructions(answer))  # fmt: skip
+
+
+def _unlike(given: Any, wanted: Any) -> str:
+    """Why two results cannot be compared; empty when they can."""
+    if given is None:
+        return "your function returns None: is `return` missing?"
+    if not isinstance(wanted, Tensor):
+        number = isinstance(wanted, int | float) and isinstance(given, int | float)
+        fits = number or isinstance(given, type(wanted))
+        return "" if fits else f"your function returns a {_kind(given)}, not a {_kind(wanted)}"
+    if not isinstance(given, Tensor):
+        return f"your function returns a {_kind(given)}, not a tensor"
+    if wanted.dtype == torch.bool and given.dtype != torch.bool:
+        return f"your function returns numbers ({given.dtype}): a mask is boolean, True takes part"
+    if wanted.requires_grad and not given.requires_grad:
+        return (
+            "no gradient can flow through your result: it is cut off from the input "
+            "(.item(), .detach(), argmax or no_grad?)"
+        )
+    return ""
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two results agree, up to rounding."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        if a.shape != b.shape:
+            return False
+        exact = a.dtype == torch.bool or b.dtype == torch.bool
+        a, b = a.detach().double(), b.detach().double()
+        close = torch.equal(a, b) if exact else torch.allclose(a, b, 1e-4, 1e-5, equal_nan=True)
+        return bool(close)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, float) or isinstance(b, float):
+        return isinstance(a, int | float) and math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5)
+    return a is b or bool(a == b)
+
+
+# ---- numbers
+
+
+def sealed(value: float) -> str:
+    """The hash of a number, of which its first three digits count."""
+    return hashed(f"{float(f'{value:.3g}'):.6g}")
+
+
+def hashed(text: str) -> str:
+    """The hash of an answer, so that it cannot be read off the course's code."""
+    return hashlib.sha256(f"labkit {text}".encode()).hexdigest()[:16]
+
+
+def _judge_number(asked: Number, answer: Any) -> Verdict:
+    try:
+        value = float(answer)
+    except (TypeError, ValueError, RuntimeError):
+        return Verdict(False, f"a {_kind(answer)} was given: a number is asked for")
+    keys = {sealed(value * (1 + nudge)) for nudge in (0, 5e-4, -5e-4)}
+    if asked.key in keys:
+        return Verdict(True, f"{shown(answer)} it is")
+    for key, says in asked.mistakes.items():
+        if key in keys:
+            return Verdict(False, f"{shown(answer)}: {says}")
+    return Verdict(False, f"{shown(answer)} is not it: {asked.asks}")
+
+
+# ---- words
+
+
+def told(error: BaseException) -> str:
+    """An error of the student's code in one line, with the line of code that raised it."""
+    message = str(error).strip().splitlines()
+    said = type(error).__name__ + (f": {message[0]}" if message else "")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
+    if not own or not own[-1].line:
+        return said
+    return f"{said} (line {own[-1].lineno}: {own[-1].line})"
+
+
+def shown(value: Any) -> str:
+    """A value as a table shows it."""
+    if isinstance(value, Tensor):
+        shape = " × ".join(map(str, value.shape)) or "one number"
+        if value.numel() > 36:
+            return f"{shape}, {value.dtype}"
+        rounded = value.detach().double().round(decimals=3) if value.is_floating_point() else value
+        lines = ",\n ".join(map(str, rounded.tolist())) if value.dim() > 1 else ""
+        return f"{shape}: " + (f"[{lines}]" if lines else str(rounded.tolist()))
+    text = repr(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__

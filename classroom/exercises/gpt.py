@@ -1,0 +1,232 @@
+"""Exercises of notebook 05: GPT."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from classroom.exercises.checking import Exercise, Function, Number
+
+Rows = list[list[str]]
+
+
+def _size(low: int, high: int, rng: torch.Generator) -> int:
+    return int(torch.randint(low, high, (), generator=rng))
+
+
+# ---- the course's own versions ----------------------------------------------------------------
+
+
+def causal_mask(length: int) -> Tensor:
+    """True [T, T] where a position may look: at itself and at what came before it."""
+    return torch.ones(length, length, dtype=torch.bool).tril()
+
+
+def parameters(vocabulary: int, context: int, width: int, layers: int) -> int:
+    """How many numbers a GPT-2 of this size learns."""
+    block = 12 * width**2 + 13 * width
+    return vocabulary * width + context * width + layers * block + 2 * width
+
+
+def next_word_loss(logits: Tensor, tokens: Tensor, real: Tensor) -> Tensor:
+    """The mean of -log p(next word) over all real next words."""
+    each = _each(logits[:, :-1], tokens[:, 1:])
+    return each[real[:, 1:]].mean()
+
+
+def last_state(states: Tensor, real: Tensor) -> Tensor:
+    """The state at the last real position of each row [B, D]."""
+    return states[torch.arange(len(states)), real.sum(dim=1) - 1]
+
+
+def both_orders(first: list[str], second: list[str]) -> Rows:
+    """Similarity: the two rows of tokens, each text first once."""
+    return [
+        ["<start>", *first, "$", *second, "<extract>"],
+        ["<start>", *second, "$", *first, "<extract>"],
+    ]
+
+
+def choice_loss(scores: Tensor, answers: Tensor) -> Tensor:
+    """Multiple choice: cross-entropy over the rows of each question."""
+    return F.cross_entropy(scores.reshape(len(answers), -1), answers)
+
+
+# ---- inputs -----------------------------------------------------------------------------------
+
+
+def _each(logits: Tensor, tokens: Tensor) -> Tensor:
+    return F.cross_entropy(logits.transpose(1, 2), tokens, reduction="none")
+
+
+def _batch(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    rows, length, words = _size(1, 4, rng), _size(2, 7, rng), _size(3, 9, rng)
+    logits = torch.randn(rows, length, words, generator=rng).requires_grad_()
+    tokens = torch.randint(words, (rows, length), generator=rng)
+    lengths = torch.randint(2, length + 1, (rows,), generator=rng)
+    return logits, tokens, torch.arange(length) < lengths[:, None]
+
+
+def _states(rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    rows, length, width = _size(1, 4, rng), _size(1, 6, rng), _size(1, 4, rng)
+    kind = (torch.float32, torch.float64)[_size(0, 2, rng)]
+    states = torch.randn(rows, length, width, generator=rng, dtype=kind).requires_grad_()
+    lengths = torch.randint(1, length + 1, (rows,), generator=rng)
+    return states, torch.arange(length) < lengths[:, None]
+
+
+def _texts(rng: torch.Generator) -> tuple[list[str], list[str]]:
+    words = ["we", "saw", "a", "star", "in", "may"]
+    drawn = torch.randint(len(words), (8,), generator=rng).tolist()
+    first = _size(1, 4, rng)
+    return [words[i] for i in drawn[:first]], [words[i] for i in drawn[4 : 4 + _size(1, 5, rng)]]
+
+
+def _questions(rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    questions, choices = _size(1, 5, rng), _size(2, 5, rng)
+    scores = torch.randn(questions * choices, generator=rng).requires_grad_()
+    return scores, torch.randint(choices, (questions,), generator=rng)
+
+
+# ---- mistakes ---------------------------------------------------------------------------------
+
+
+def _mean_of_rows(logits: Tensor, tokens: Tensor, real: Tensor) -> Tensor:
+    each = _each(logits[:, :-1], tokens[:, 1:])
+    return torch.stack([one[own].mean() for one, own in zip(each, real[:, 1:], strict=True)]).mean()
+
+
+EXERCISES: dict[str, Exercise] = {
+    "05.mask": Function(
+        "a boolean [T, T], True where position i (row) may look at position j (column)",
+        causal_mask,
+        lambda rng: (_size(1, 8, rng),),
+        (
+            ("a position may look at itself, too: only later words are out of sight",
+             lambda length: torch.ones(length, length, dtype=torch.bool).tril(-1)),
+            ("that is the other triangle: position i may look at j where j ≤ i, not where j ≥ i",
+             lambda length: torch.ones(length, length, dtype=torch.bool).triu()),
+            ("that hides the past and shows the future: True means that a position may look",
+             lambda length: torch.ones(length, length, dtype=torch.bool).triu(1)),
+            ("the diagonal is one too far: each position sees the word that it has to predict",
+             lambda length: torch.ones(length, length, dtype=torch.bool).tril(1)),
+            ("nothing is hidden: that is the mask of an encoder",
+             lambda length: torch.ones(length, length, dtype=torch.bool)),
+        ),
+        learned="the causal mask",
+    ),
+    "05.parameters": Function(
+        "how many numbers a GPT-2 of this size learns",
+        parameters,
+        lambda rng: (*torch.randint(3, 60, (3,), generator=rng).tolist(), _size(1, 6, rng)),
+        (
+            ("the output layer is counted again: it is the embedding, used a second time (tied)",
+             lambda v, c, d, n: parameters(v, c, d, n) + v * d),
+            ("the biases and norms are missing: 13 D in each block, and 2 D at the end",
+             lambda v, c, d, n: v * d + c * d + n * 12 * d * d),
+            ("the norm at the end is missing: 2 D",
+             lambda v, c, d, n: parameters(v, c, d, n) - 2 * d),
+            ("the embeddings of the positions are missing",
+             lambda v, c, d, n: parameters(v, c, d, n) - c * d),
+            ("only one block is counted", lambda v, c, d, n: parameters(v, c, d, 1)),
+        ),
+        learned="what a model's size is made of",
+    ),
+    "05.loss": Function(
+        "the mean of −log p(next word) over all real next words",
+        next_word_loss,
+        _batch,
+        (
+            ("each position is compared with the word that it has just read, and it can see that "
+             "word: compare position t with word t + 1",
+             lambda logits, tokens, real: _each(logits, tokens)[real].mean()),
+            ("the shift goes the wrong way: position t predicts the word before it",
+             lambda logits, tokens, real:
+             _each(logits[:, 1:], tokens[:, :-1])[real[:, :-1]].mean()),
+            ("padding counts as words to be predicted: leave out the targets that are not real",
+             lambda logits, tokens, real: _each(logits[:, :-1], tokens[:, 1:]).mean()),
+            ("the mask belongs to the positions that read: take that of the targets, real[:, 1:]",
+             lambda logits, tokens, real:
+             _each(logits[:, :-1], tokens[:, 1:])[real[:, :-1]].mean()),
+            ("that is the mean of the rows' means: a word of a short text weighs more than one of "
+             "a long text", _mean_of_rows),
+            ("the softmax is taken twice: cross_entropy expects logits, not probabilities",
+             lambda logits, tokens, real:
+             _each(logits[:, :-1].softmax(-1), tokens[:, 1:])[real[:, 1:]].mean()),
+            ("that is the sum: divide by the number of predicted words",
+             lambda logits, tokens, real: _each(logits[:, :-1], tokens[:, 1:])[real[:, 1:]].sum()),
+            ("the sign is missing: that is the mean of log p, and training would lower it",
+             lambda logits, tokens, real: -next_word_loss(logits, tokens, real)),
+        ),
+        minutes=10,
+        learned="L1: the shift, the padding, the mean",
+    ),
+    "05.last": Function(
+        "the state at the last real position of each row",
+        last_state,
+        _states,
+        (
+            ("in a padded row the last column is padding: take the last real one",
+             lambda states, real: states[:, -1]),
+            ("the first position has read only itself in GPT; BERT reads there",
+             lambda states, real: states[:, 0]),
+            ("that is one position too early: positions are counted from 0",
+             lambda states, real: states[torch.arange(len(states)), real.sum(dim=1) - 2]),
+            ("that is one position too late: positions are counted from 0",
+             lambda states, real: states[torch.arange(len(states)), real.sum(dim=1)]),
+            ("that is the mean of all states: GPT takes the last one",
+             lambda states, real:
+             (states * real[..., None]).sum(dim=1) / real.sum(dim=1, keepdim=True)),
+        ),
+        learned="L2: which state has read everything",
+    ),
+    "05.similarity": Function(
+        "two rows, each text first once: <start>, text, $, other text, <extract>",
+        both_orders,
+        _texts,
+        (
+            ("one order is there twice: likeness has no order, so each text comes first once",
+             lambda first, second: [both_orders(first, second)[0]] * 2),
+            ("the second row is missing: likeness has no order, so the model reads both",
+             lambda first, second: both_orders(first, second)[:1]),
+            ("the delimiter $ between the two texts is missing",
+             lambda first, second: [[word for word in row if word != "$"]
+                                    for row in both_orders(first, second)]),
+            ("<extract> is missing: its state is the one that is read",
+             lambda first, second: [row[:-1] for row in both_orders(first, second)]),
+            ("<start> is missing",
+             lambda first, second: [row[1:] for row in both_orders(first, second)]),
+        ),
+        learned="a task as rows of tokens",
+    ),
+    "05.choice": Function(
+        "cross-entropy over the choices of each question, from one score a row",
+        choice_loss,
+        _questions,
+        (
+            ("the rows of one question stand side by side: the choices are the last dimension",
+             lambda scores, answers: F.cross_entropy(scores.reshape(-1, len(answers)).T, answers)),
+            ("each row is judged for itself: the choices of one question share one softmax",
+             lambda scores, answers: F.binary_cross_entropy_with_logits(
+                 scores.reshape(len(answers), -1),
+                 F.one_hot(answers, len(scores) // len(answers)).to(scores.dtype))),
+            ("the softmax runs over the questions and not over the choices",
+             lambda scores, answers: -scores.reshape(len(answers), -1).log_softmax(dim=0)
+             .gather(1, answers[:, None]).mean()),
+            ("the softmax is taken twice: cross_entropy expects scores, not probabilities",
+             lambda scores, answers:
+             F.cross_entropy(scores.reshape(len(answers), -1).softmax(dim=-1), answers)),
+        ),
+        learned="a softmax over rows",
+    ),
+    "05.factor": Number(
+        "what is 2⁻³⁰ multiplied with to become the smallest number that float16 keeps exactly?",
+        "e3f7210741131090",
+        {
+            "c4f0848716832f26": "the gradient survives, but a smaller factor is enough",
+            "f6e462a5f87dbdd3": "24 is the exponent of the smallest number: what is left to 30?",
+            "65f6e9182d126e9a": "that is the exponent: give the factor itself",
+            "0cfc034fea615c2c": "that gives half of the smallest number, which is rounded to zero",
+        },
+        learned="loss scaling",
+    ),
+}  # fmt: skip

@@ -1,0 +1,190 @@
+"""Bugs of language models: models that look ahead, and loops that go wrong."""
+
+import functools
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from classroom.exercises.duels import Bug, Honest, Symptom, Topic
+
+Model = Callable[[Tensor], Tensor]
+WORDS, WIDTH = 9, 8
+
+
+def _table(seed: int) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(WORDS, WIDTH, generator=rng), torch.randn(WIDTH, WORDS, generator=rng)
+
+
+TABLE, MIX = _table(0)
+
+
+def averaging(sees: Callable[[int], Tensor]) -> Model:
+    """A model whose positions take the mean of all positions that they may see."""
+
+    def model(tokens: Tensor) -> Tensor:
+        mask = sees(tokens.shape[1]).float()
+        return (mask / mask.sum(-1, keepdim=True)) @ TABLE[tokens] @ MIX
+
+    return model
+
+
+def causal(length: int) -> Tensor:
+    """True where a position may look."""
+    return torch.ones(length, length, dtype=torch.bool).tril()
+
+
+honest = averaging(causal)
+
+
+def _in_another_layout(tokens: Tensor) -> Tensor:
+    return honest(tokens.T.contiguous().T).double().transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _rounded_differently(tokens: Tensor) -> Tensor:
+    # Another order of adding up: the last digits depend on all of the batch.
+    return honest(tokens) * (1 + 1e-6 * tokens.sum().sin())
+
+
+def _softmax_over(scores: Tensor, tokens: Tensor) -> Tensor:
+    return scores.softmax(-1) @ TABLE[tokens] @ MIX
+
+
+def _finite(tokens: Tensor) -> Tensor:
+    hidden = ~causal(tokens.shape[1])
+    return _softmax_over(hidden * -3.0, tokens)
+
+
+def _added(tokens: Tensor) -> Tensor:
+    return _softmax_over(causal(tokens.shape[1]).float(), tokens)
+
+
+def _strict(tokens: Tensor) -> Tensor:
+    # Nothing is left to see for the first position, and a softmax over equal scores is even.
+    hidden = ~causal(tokens.shape[1]).tril(-1)
+    return _softmax_over(hidden * -1e30, tokens) + TABLE[tokens] @ MIX
+
+
+def _normalised(tokens: Tensor) -> Tensor:
+    x = TABLE[tokens]
+    x = (x - x.mean(dim=1, keepdim=True)) / (x.std(dim=1, keepdim=True) + 1e-5)
+    return honest(tokens) + 1e-2 * x @ MIX
+
+
+def _experts_choose(tokens: Tensor) -> Tensor:
+    # An expert takes the half of all positions that suit it best.
+    suits = TABLE[tokens][..., 0] + torch.linspace(0, 1e-3, tokens.shape[1])
+    chosen = suits >= suits.quantile(0.5, dim=1, keepdim=True)
+    return honest(tokens) + chosen[..., None] * MIX[0]
+
+
+def _prefix(length: int) -> Tensor:
+    mask = causal(length)
+    mask[:3, :3] = True
+    return mask
+
+
+def _joined(length: int) -> Tensor:
+    near = (torch.arange(length)[:, None] - torch.arange(length)).abs() <= 1
+    return causal(length) | near
+
+
+TOPICS = {
+    "masking": Topic(
+        "return True if some position depends on a later word",
+        (
+            Honest("an honest GPT", honest),
+            Honest("an honest model that sees only three words",
+                   averaging(lambda length: causal(length).triu(-2))),
+            Honest("an honest model that ignores its input",
+                   lambda tokens: torch.zeros(*tokens.shape, WORDS)),
+            Honest("an honest model in 64 bits and another layout", _in_another_layout),
+            Honest("an honest model whose last digit is rounded differently each time",
+                   _rounded_differently),
+        ),
+        (
+            Bug("no mask at all", averaging(lambda length: torch.ones(length, length)),
+                "Keras, 2026: with dropout the causal mask was dropped (issue 23038)",
+                "Change a later word and see whether anything before it moves"),
+            Bug("triu(2) for triu(1): one word ahead",
+                averaging(lambda length: torch.ones(length, length).tril(1)),
+                "a slip of one character",
+                "A leak may reach one word ahead only: look at the position right before the "
+                "word that you change"),
+            Bug("causal | window: joined by “or”, the window wins", averaging(_joined),
+                "levanter: causal() | explicit(mask) lost its causal part",
+                "A leak may reach one word ahead only: look at every position before the change"),
+            Bug("the first three words see each other", averaging(_prefix),
+                "prefix language models, such as PaliGemma, where it is wanted; elsewhere a leak",
+                "A leak may sit among the first positions only: change every word in turn"),
+            Bug("the first row sees nothing, and then everything", _strict,
+                "XLNet's release: −1e30 in all of a row gives the mean of all words",
+                "A leak may sit at the first position only: compare that one, too"),
+            Bug("−3 where −∞ belongs", _finite,
+                "transformers: −10,000 for −∞ for years, too little where scores are large",
+                "A leak may be small: how close must two outputs be?"),
+            Bug("a mask of 0 and 1 that is added to the scores", _added,
+                "labkit's first edition: masks of another dtype were added",
+                "Change a later word and see whether anything before it moves"),
+            Bug("normalised over positions", _normalised,
+                "batch norm tells of the other examples: MoCo, section 3.3",
+                "A leak may be small: how close must two outputs be?"),
+            Bug("experts that choose their words", _experts_choose,
+                "expert choice routing: Zhou et al. 2022; see Raposo et al. 2024, section 3.5",
+                "A leak may show for some words only: try more than one change, and more texts"),
+        ),
+        lambda: (torch.randint(0, WORDS, (4, 8)),),
+    )
+}  # fmt: skip
+
+
+# ---- what one sees of a bug ---------------------------------------------------------------------
+
+
+@functools.cache
+def unshifted_loss() -> tuple[float, float]:
+    """The loss of a small model whose targets are not shifted, and the lowest possible one."""
+    rng = torch.Generator().manual_seed(0)
+    # Words that follow each other at random: nothing can be known of the next one.
+    tokens = torch.randint(WORDS, (64, 12), generator=rng)
+    table = torch.zeros(WORDS, WORDS, requires_grad=True)
+    optimizer = torch.optim.Adam([table], lr=0.3)
+    loss = torch.zeros(())
+    for _ in range(60):
+        loss = F.cross_entropy(table[tokens].flatten(0, 1), tokens.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return float(loss.detach()), math.log(WORDS)
+
+
+def _sees_unshifted() -> str:
+    loss, floor = unshifted_loss()
+    return (
+        f"A model that has no attention and reads words drawn at random has a loss of {loss:.3f} "
+        f"after 60 steps; the lowest possible loss is {floor:.3f}."
+    )
+
+
+SYMPTOMS = {
+    "training": Symptom(
+        _sees_unshifted,
+        (
+            "the targets are not shifted: each position is asked for the word that it has read",
+            "the gradients are never set to zero before backward",
+            "the optimizer was given the weights of another model",
+            "the causal mask is missing",
+            "the learning rate is a hundred times too high",
+        ),
+        "48e023c2ca0b9f52",
+        {
+            "07498653e5334287": "the steps grow wild; no bug of the optimizer gets below the floor",
+            "c9cadf03a16d6689": "the loss would stay where it was, at guessing",
+            "4cdff66cbc8cccec": "positions would see each other, but this model has no attention",
+            "56c77aebfb579723": "the loss would jump about, above the floor",
+        },
+    )
+}

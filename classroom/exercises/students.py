@@ -1,0 +1,112 @@
+"""The version of a notebook for students, without its solutions.
+
+A solution stands between two lines, as in nbgrader:
+
+    def causal_mask(length):
+        ### BEGIN SOLUTION
+        return torch.ones(length, length, dtype=torch.bool).tril()
+        ### END SOLUTION
+
+The student finds `...` there, or `name = ...` for each name that a solution outside of a function
+gives a value to.
+"""
+
+import ast
+import copy
+import re
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+FENCED = re.compile(
+    rf"^([ \t]*){BEGIN}[^\n]*\n(.*?)^[ \t]*{END}[^\n]*(\n|\Z)", re.DOTALL | re.MULTILINE
+)
+BODY = re.compile(r"^(def|class) [^\n]*(\n[ \t]+[^\n]*|\n[ \t]*)*\Z", re.MULTILINE)
+"""The lines before a solution that stands in the body of a function."""
+POINTS = 1
+
+
+def unsolved(source: str) -> str:
+    """Return the source of a cell with `name = ...` where its solutions stand."""
+
+    def empty(found: re.Match[str]) -> str:
+        indent, solution = found[1], textwrap.dedent(found[2])
+        if indent and BODY.search(source[: found.start()].rstrip("\n")):
+            return f"{indent}...  # your turn\n"
+        names = list(dict.fromkeys(_assigned(ast.parse(solution))))
+        return "".join(f"{indent}{name} = ...  # your turn\n" for name in names)
+
+    return FENCED.sub(empty, source)
+
+
+def _assigned(tree: ast.Module) -> list[str]:
+    """The names that a solution gives a value to, in order."""
+    found = []
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign | ast.AugAssign):
+            targets = [node.target]
+        for target in targets:
+            found += [name.id for name in ast.walk(target) if isinstance(name, ast.Name)]
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.append(node.name)
+    return found
+
+
+def solved_cells(notebook: Mapping[str, Any]) -> list[int]:
+    """Return which cells hold a solution."""
+    cells = notebook["cells"]
+    return [
+        i
+        for i, cell in enumerate(cells)
+        if cell["cell_type"] == "code" and BEGIN in "".join(cell["source"])
+    ]
+
+
+def students_version(notebook: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a notebook without its solutions, and without what they printed."""
+    copied: dict[str, Any] = copy.deepcopy(dict(notebook))
+    for i in solved_cells(copied):
+        cell = copied["cells"][i]
+        cell["source"] = unsolved("".join(cell["source"])).rstrip("\n")
+        cell["outputs"], cell["execution_count"] = [], None
+        cell["metadata"] = {**cell["metadata"], "nbgrader": graded(cell["source"], i)}
+    return copied
+
+
+def graded(source: str, number: int) -> dict[str, Any]:
+    """What nbgrader wants to know of a cell that a student fills in and that checks itself."""
+    checked = re.findall(r"\b(?:check|duel|diagnose)\(\s*[\"']([\w.-]+)", source)
+    name = "-".join(checked) or f"cell-{number}"
+    return {
+        "grade": True, "grade_id": name, "locked": False, "points": POINTS * max(1, len(checked)),
+        "schema_version": 3, "solution": True, "task": False,
+    }  # fmt: skip
+
+
+UNSOLVED = """\
+import os
+from classroom.exercises import NotYet
+
+os.environ["LABKIT_STRICT"] = "1"
+try:
+{source}
+except NotYet as found:
+    print("unsolved, it says:", found)
+else:
+    raise AssertionError("this exercise passes without its solution")
+finally:
+    del os.environ["LABKIT_STRICT"]
+"""
+
+
+def proving(notebook: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a notebook in which each exercise is tried unsolved first, and must fail."""
+    copied: dict[str, Any] = copy.deepcopy(dict(notebook))
+    for i in reversed(solved_cells(copied)):
+        source = unsolved("".join(copied["cells"][i]["source"]))
+        tried = UNSOLVED.format(source=textwrap.indent(source, "    "))
+        cell = {**copy.deepcopy(copied["cells"][i]), "id": f"unsolved-{i}", "source": tried}
+        copied["cells"].insert(i, {**cell, "outputs": [], "execution_count": None, "metadata": {}})
+    return copied

@@ -1,0 +1,115 @@
+"""What moves while a cell works: the curve of a hand-written loop, and a line of progress.
+
+live = LiveCurve(steps=shortened(700, profile), floor=0.561)
+for step in live:
+    ...
+    live.add(loss)
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from classroom.style import SERIES, Chart, chart, lowest
+
+Item = TypeVar("Item")
+SHORT = "LABKIT_SHORT"
+"""Where this is set, cells that train in view only show that they run: when stored outputs are
+compared, when a class is graded, when a lecture warms up."""
+
+
+def shortened(steps: int, profile: str, *, short: int = 60) -> int:
+    """How many steps to train in view: few in the smoke profile and where LABKIT_SHORT is set."""
+    return min(steps, short) if profile == "smoke" or os.environ.get(SHORT) else steps
+
+
+def _displayed() -> Callable[[dict[str, Any]], None]:
+    """An output of the cell that can be replaced; on a terminal, a line for each change."""
+    try:
+        from IPython import get_ipython
+        from IPython.display import display
+    except ModuleNotFoundError:
+        return lambda bundle: print(bundle["text/plain"])
+    if get_ipython() is None:
+        return lambda bundle: print(bundle["text/plain"])
+    handle = display({"text/plain": "starting …"}, raw=True, display_id=True)
+
+    def show(bundle: dict[str, Any]) -> None:
+        handle.update(bundle, raw=True)
+
+    return show
+
+
+class LiveCurve:
+    """The loss of a loop, drawn while it falls, above the lowest loss that is possible."""
+
+    def __init__(
+        self,
+        steps: int,
+        floor: float | None = None,
+        *,
+        unit: str = "nats per word",
+        every: float = 1.0,
+    ) -> None:
+        if steps < 1:
+            raise ValueError(f"steps is {steps}: give at least one step")
+        self.steps, self.floor, self.unit, self.every = steps, floor, unit, every
+        self.losses: list[float] = []
+
+    def __iter__(self) -> Iterator[int]:
+        show = _displayed()
+        begun = drawn = time.monotonic()
+        for step in range(self.steps):
+            yield step
+            now = time.monotonic()
+            if now - drawn > self.every or step == self.steps - 1:
+                left = (now - begun) / (step + 1) * (self.steps - step - 1)
+                show(self.view(step + 1, left)._repr_mimebundle_())
+                drawn = now
+
+    def add(self, loss: Tensor) -> None:
+        """Keep the loss of this step."""
+        self.losses.append(float(loss.detach()))
+
+    def view(self, step: int, left: float = 0.0) -> Chart:
+        """The curve, smoothed over ten steps, with its state in words."""
+        says = f"step {step} of {self.steps}"
+        if left >= 1:
+            says += f", {left:.0f} s left"
+        smooth = self._smooth()
+        if smooth:
+            says += f": loss {smooth[-1]:.3f}"
+        figure, axes = chart(7, 2.6, says=says)
+        first = len(self.losses) - len(smooth) + 1
+        axes.plot(range(first, len(self.losses) + 1), smooth, color=SERIES[0], marker="")
+        axes.set(xlabel="step", ylabel=f"loss, {self.unit}", xlim=(0, self.steps), title=says)
+        axes.set_ylim(0, None)
+        if self.floor is not None:
+            lowest(axes, self.floor)
+            figure.says += f"; lowest possible: {self.floor:.3f}"
+        return figure
+
+    def _smooth(self) -> Sequence[float]:
+        window = min(10, len(self.losses))
+        if not window:
+            return []
+        means: list[float] = torch.tensor(self.losses).unfold(0, window, 1).mean(-1).tolist()
+        return means
+
+
+def progress(items: Sequence[Item], what: str, *, every: float = 0.5) -> Iterator[Item]:
+    """Go through items; one line of the output says how far it is and how long it will take."""
+    show = _displayed()
+    begun, drawn = time.monotonic(), 0.0
+    for done, item in enumerate(items):
+        now = time.monotonic()
+        if now - drawn > every:
+            left = f", {(now - begun) / done * (len(items) - done):.0f} s left" if done else ""
+            show({"text/plain": f"{what}: {done} of {len(items)} done{left}"})
+            drawn = now
+        yield item
+    show({"text/plain": f"{what}: all {len(items)} done"})

@@ -1,0 +1,203 @@
+"""Models that ship with the course: trained once, loaded in a second.
+
+    model, tokenizer = trained("gpt-village")
+    card("gpt-village")["held_out"]                 the loss on text that it has never read
+    python -m labkit train gpt-village              make it anew
+
+A model is a folder of `data/models`: the weights in 16 bits, its tokenizer, and a card. The card
+says which command trained it, on what, for how long, and what it was measured at.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from classroom.claims import village
+from classroom.recipes import CourseText, course_text, plan
+from labkit.blocks import LanguageModel
+from labkit.heads import NextWord
+from labkit.keeping.reports import evaluate
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import NextToken, Objective
+from labkit.paths import data_path
+from labkit.plan import Batches
+from labkit.text.tokenizers import Tokenizer
+from labkit.trainer import Trainer
+from labkit.weights import load, load_tokenizer, save
+
+CARD = "card.json"
+TOLERANCE = 0.005
+"""By how much the loss of a card may differ on another processor."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model that ships is trained. Each field stands on its card."""
+
+    read: str
+    """What it reads, in words."""
+    steps: int
+    batch: int
+    length: int
+    width: int
+    layers: int
+    rate: float
+    seed: int = 0
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+
+class Run(NamedTuple):
+    """All that a recipe needs to be carried out."""
+
+    model: LanguageModel
+    tokenizer: Tokenizer
+    objective: Objective
+    batches: Batches
+
+
+class Measured(NamedTuple):
+    """The loss on held-out text, beside the lowest possible one."""
+
+    unit: str
+    held_out: float
+    floor: float
+
+
+Prepare = Callable[[Recipe], Run]
+Measure = Callable[[LanguageModel, Tokenizer], Measured]
+
+
+# ---- using one
+
+
+def trained(name: str) -> tuple[LanguageModel, Tokenizer]:
+    """A model that ships with the course, ready to be used, and its tokenizer."""
+    folder = _folder(name)
+    model = load(folder, dtype=torch.float32)
+    assert isinstance(model, LanguageModel)
+    return model, load_tokenizer(folder)
+
+
+def card(name: str) -> dict[str, Any]:
+    """What is known of a model that ships: how it was trained and what it was measured at."""
+    found: dict[str, Any] = json.loads((_folder(name) / CARD).read_text(encoding="utf-8"))
+    return found
+
+
+def names() -> list[str]:
+    """The models that ship."""
+    return sorted(path.parent.name for path in data_path("models").glob(f"*/{CARD}"))
+
+
+def _folder(name: str) -> Path:
+    folder = data_path("models") / name
+    if not (folder / CARD).is_file():
+        raise ValueError(f"no model {name!r} ships with the course: choose {', '.join(names())}")
+    return folder
+
+
+# ---- making one
+
+
+def train(name: str, folder: Path, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Train a model by its recipe, write it with its card, and return the card."""
+    recipe, prepare, measure = _known(name)
+    begun = said = time.monotonic()
+    run = prepare(recipe)
+    how = plan(
+        recipe.steps, rate=recipe.rate, seed=recipe.seed, precision=recipe.precision, device="cpu"
+    )
+    for report in Trainer(run.model, run.objective, run.batches, how, progress=False).run():
+        if time.monotonic() - said > 5:
+            said = time.monotonic()
+            say(str(report))
+    seconds = time.monotonic() - begun
+    folder.mkdir(parents=True, exist_ok=True)
+    save(run.model.half(), folder)
+    run.tokenizer.save(folder / "tokenizer.json")
+    found = measure(run.model.float(), run.tokenizer)
+    described = {
+        "name": name,
+        "command": f"python -m labkit train {name}",
+        "recipe": asdict(recipe),
+        "weights": sum(weight.numel() for weight in run.model.parameters()),
+        "minutes": round(seconds / 60, 1),
+        **{key: round(v, 4) if isinstance(v, float) else v for key, v in found._asdict().items()},
+        "tolerance": TOLERANCE,
+    }
+    (folder / CARD).write_text(
+        json.dumps(described, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    return described
+
+
+def measured(name: str) -> Measured:
+    """Measure a model that ships, as its card says."""
+    model, tokenizer = trained(name)
+    return _known(name)[2](model, tokenizer)
+
+
+def _known(name: str) -> tuple[Recipe, Prepare, Measure]:
+    if name not in RECIPES:
+        raise ValueError(f"there is no recipe for {name!r}: choose {', '.join(RECIPES)}")
+    return RECIPES[name]
+
+
+def _village_text(words: int) -> CourseText:
+    return course_text("village", words=words, held_out=20_000, seed=0)
+
+
+def _gpt_village(recipe: Recipe) -> Run:
+    text = _village_text(4_000_000)
+    torch.manual_seed(recipe.seed)
+    heads, context = recipe.width // 32, recipe.length + 1
+    gpt = GPT(GPTConfig(text.vocabulary, recipe.width, recipe.layers, heads, context, dropout=0.0))
+    batches = text.windows(recipe.batch, recipe.length, seed=recipe.seed)
+    model = LanguageModel(gpt, NextWord(gpt.token))
+    return Run(model, text.tokenizer, NextToken(), batches)
+
+
+def _measure_gpt_village(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    text = _village_text(1_000)
+    floor = text.floor("next", 128)
+    assert floor is not None
+    found = evaluate(model, NextToken(), text.tests(128))
+    return Measured("nats per word", found.loss, floor)
+
+
+def _bert_village(recipe: Recipe) -> Run:
+    texts = village.sentences("train", 2_000_000)
+    model = village.encoder(recipe.seed, width=recipe.width, layers=recipe.layers)
+    batches = village.rows(texts, batch=recipe.batch, seed=recipe.seed)
+    return Run(model, village.tokenizer(), village.masked(), batches)
+
+
+def _measure_bert_village(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    asked = village.blanks(2_000)
+    found = village.cloze(model, asked)
+    return Measured("nats per hidden word", sum(found) / len(found), float(asked.both.mean()))
+
+
+RECIPES: dict[str, tuple[Recipe, Prepare, Measure]] = {
+    "gpt-village": (
+        Recipe(
+            "4 million words of the village", steps=3_000, batch=16, length=128, width=128,
+            layers=2, rate=1e-2,
+        ),
+        _gpt_village,
+        _measure_gpt_village,
+    ),
+    "bert-village": (
+        Recipe(
+            "the sentences of 2 million words of the village, one a row", steps=6_000, batch=64,
+            length=village.LONGEST, width=64, layers=2, rate=1e-2,
+        ),
+        _bert_village,
+        _measure_bert_village,
+    ),
+}  # fmt: skip

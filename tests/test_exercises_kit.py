@@ -1,0 +1,422 @@
+"""Exercises that are functions: what a check says; it never hangs and gives nothing away."""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from classroom import exercises
+from classroom.cli.notebooks import every_notebook
+from classroom.exercises import NotYet, check, diagnose, duel, students_version
+from classroom.exercises.checking import (
+    NOTEBOOKS,
+    Function,
+    Number,
+    exercise,
+    hashed,
+    judge,
+    sealed,
+)
+from classroom.exercises.checking import exercises as exercises_of
+from classroom.exercises.duels import SYMPTOMS, TOPICS, play, symptom_of, topic_of
+from classroom.exercises.limits import OutOfTime, limited
+from classroom.exercises.verdicts import Verdict
+
+ALL = {name: one for number in NOTEBOOKS for name, one in exercises_of(number).items()}
+FUNCTIONS = {name: one for name, one in ALL.items() if isinstance(one, Function)}
+NUMBERS = {name: one for name, one in ALL.items() if isinstance(one, Number)}
+MISTAKES = [
+    pytest.param(name, says, wrong, id=f"{name}-{number}")
+    for name, one in FUNCTIONS.items()
+    for number, (says, wrong) in enumerate(one.mistakes)
+]
+
+
+def test_every_exercise_knows_at_least_three_mistakes() -> None:
+    for name, one in ALL.items():
+        assert len(one.mistakes) >= 3, name
+        assert one.learned, name
+    assert len(FUNCTIONS) >= 4
+
+
+@pytest.mark.parametrize(("name", "says", "wrong"), MISTAKES)
+def test_a_known_mistake_is_named(name: str, says: str, wrong: Callable[..., Any]) -> None:
+    verdict = judge(exercise(name), wrong)
+    assert not verdict.right
+    assert verdict.why == says
+
+
+# Each exercise in two ways that are not the course's own.
+
+
+def mask_by_comparison(length: int) -> Tensor:
+    return torch.arange(length)[:, None] >= torch.arange(length)
+
+
+def mask_by_loops(length: int) -> Tensor:
+    return torch.tensor([[j <= i for j in range(length)] for i in range(length)])
+
+
+def parameters_by_parts(vocabulary: int, context: int, width: int, layers: int) -> int:
+    attention = 3 * width * width + 3 * width + width * width + width
+    mlp = width * 4 * width + 4 * width + 4 * width * width + width
+    return (vocabulary + context) * width + layers * (attention + mlp + 4 * width) + 2 * width
+
+
+def parameters_of_a_model(vocabulary: int, context: int, width: int, layers: int) -> int:
+    from labkit.models.gpt import GPT, GPTConfig
+
+    with torch.device("meta"):
+        model = GPT(GPTConfig(vocabulary, width, layers, heads=1, context=context))
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def loss_by_gathering(logits: Tensor, tokens: Tensor, real: Tensor) -> Tensor:
+    log_p = logits.log_softmax(dim=-1)[:, :-1].gather(2, tokens[:, 1:, None])[..., 0]
+    return -(log_p * real[:, 1:]).sum() / real[:, 1:].sum()
+
+
+def loss_by_ignoring(logits: Tensor, tokens: Tensor, real: Tensor) -> Tensor:
+    targets = tokens[:, 1:].masked_fill(~real[:, 1:], -100)
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), targets.flatten())
+
+
+def last_by_gathering(states: Tensor, real: Tensor) -> Tensor:
+    last = (real.sum(dim=1) - 1)[:, None, None].expand(-1, 1, states.shape[-1])
+    return states.gather(1, last)[:, 0]
+
+
+def last_by_loops(states: Tensor, real: Tensor) -> Tensor:
+    return torch.stack([row[own][-1] for row, own in zip(states, real, strict=True)])
+
+
+def similarity_by_a_loop(first: list[str], second: list[str]) -> list[list[str]]:
+    orders = ((first, second), (second, first))
+    return [["<start>", *a, "$", *b, "<extract>"] for a, b in orders]
+
+
+def similarity_by_adding(first: list[str], second: list[str]) -> list[list[str]]:
+    def row(a: list[str], b: list[str]) -> list[str]:
+        return ["<start>"] + a + ["$"] + b + ["<extract>"]  # noqa: RUF005
+
+    return [row(first, second), row(second, first)]
+
+
+def choice_by_viewing(scores: Tensor, answers: Tensor) -> Tensor:
+    rows = scores.view(answers.numel(), scores.numel() // answers.numel())
+    return (rows.logsumexp(dim=1) - rows[torch.arange(len(rows)), answers]).mean()
+
+
+def choice_by_loops(scores: Tensor, answers: Tensor) -> Tensor:
+    parts = scores.chunk(len(answers))
+    losses = [-part.log_softmax(0)[k] for part, k in zip(parts, answers, strict=True)]
+    return torch.stack(losses).mean()
+
+
+RIGHT: dict[str, tuple[Any, Any]] = {
+    "05.mask": (mask_by_comparison, mask_by_loops),
+    "05.parameters": (parameters_by_parts, parameters_of_a_model),
+    "05.loss": (loss_by_gathering, loss_by_ignoring),
+    "05.last": (last_by_gathering, last_by_loops),
+    "05.similarity": (similarity_by_a_loop, similarity_by_adding),
+    "05.choice": (choice_by_viewing, choice_by_loops),
+    "05.factor": (2**6, torch.tensor(64.0)),
+}
+WRONG_NUMBERS = {"05.factor": (2**16, 2**24, 6, 2**5)}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_exercise_is_solved_in_two_ways(name: str) -> None:
+    one, other = RIGHT[name]
+    for answer in (one, other):
+        verdict = judge(exercise(name), answer)
+        assert verdict.right, verdict
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_wrong_number_is_named_and_cannot_be_read(name: str) -> None:
+    one = NUMBERS[name]
+    known = {sealed(value): value for value in WRONG_NUMBERS[name]}
+    assert set(one.mistakes) == set(known)
+    for key, value in known.items():
+        assert one.mistakes[key] in judge(one, value).why
+    assert "is not it" in judge(one, 12345).why
+    assert "a number is asked for" in judge(one, "many").why
+
+
+# ---- what a check says
+
+
+def test_a_missing_answer_is_asked_for_and_the_notebook_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def last_state(states: Tensor, real: Tensor) -> Any: ...
+
+    def with_a_comment(states: Tensor, real: Tensor) -> Any: ...  # your turn
+
+    for answer in (..., None, last_state, with_a_comment):
+        used = check("05.last", answer)
+        assert used is FUNCTIONS["05.last"].fallback
+    assert capsys.readouterr().out.count("Not yet: write the function above") == 4
+    assert check("05.last", last_by_loops) is last_by_loops
+    assert capsys.readouterr().out.startswith("Right")
+
+
+def test_a_difference_is_shown_on_the_smallest_input() -> None:
+    def odd(length: int) -> Tensor:
+        mask = torch.ones(length, length, dtype=torch.bool).tril()
+        mask[-1, 0] = length < 3
+        return mask
+
+    verdict = judge(exercise("05.mask"), odd)
+    table = {row[0]: row[1] for row in verdict.rows}
+    assert table["length"] == "1" or int(table["length"]) == 3
+    assert table["expected"] != table["yours"]
+    assert "smallest" in verdict.why
+
+
+WRONG: dict[str, tuple[str, Any]] = {
+    "a list was given": ("05.mask", [1, 2]),
+    "returns None: is `return` missing": ("05.mask", lambda length: print(end="")),
+    "a mask is boolean": ("05.mask", lambda length: torch.ones(length, length).tril()),
+    "returns a list, not a tensor": ("05.mask", lambda length: [[True]]),
+    "no gradient can flow": ("05.loss", lambda x, t, r: loss_by_ignoring(x, t, r).detach()),
+    "changes its input": ("05.loss", lambda x, t, r: (t.zero_(), loss_by_ignoring(x, t, r))[1]),
+    "stops with ZeroDivisionError: division by zero": ("05.mask", lambda length: 1 / 0),
+    "stops with SystemExit": ("05.mask", lambda length: exit()),
+    "stops with RecursionError": ("05.mask", lambda length: (f := lambda g: g(g))(f)),
+}
+
+
+@pytest.mark.parametrize("says", WRONG)
+def test_what_is_wrong_is_said_in_one_line(says: str) -> None:
+    name, answer = WRONG[says]
+    verdict = judge(exercise(name), answer)
+    assert not verdict.right
+    assert says in verdict.why
+    assert "\n" not in verdict.why
+    assert "Traceback" not in str(verdict)
+
+
+def test_a_students_error_names_the_students_line() -> None:
+    def broken(length: int) -> Tensor:
+        return torch.ones(length).no_such_thing()
+
+    assert "return torch.ones(length).no_such_thing()" in judge(exercise("05.mask"), broken).why
+
+
+def endless(length: int) -> Tensor:
+    while True:
+        pass
+
+
+def stubborn(length: int) -> Tensor:
+    while True:
+        try:
+            time.sleep(0.001)
+        except BaseException:
+            continue
+
+
+@pytest.mark.parametrize("answer", [endless, stubborn, lambda length: time.sleep(30)])
+def test_an_endless_loop_is_reported(answer: Any) -> None:
+    from dataclasses import replace
+
+    asked = exercise("05.mask")
+    assert isinstance(asked, Function)
+    begun = time.monotonic()
+    verdict = judge(replace(asked, seconds=0.3), answer)
+    assert "does a loop never end?" in verdict.why
+    assert time.monotonic() - begun < 10
+
+
+def test_an_endless_loop_is_really_over() -> None:
+    steps = []
+
+    def run() -> None:
+        while True:
+            steps.append(1)
+
+    assert isinstance(limited(run, 0.1).error, OutOfTime)
+    before = len(steps)
+    time.sleep(0.1)
+    assert len(steps) == before
+    assert limited(lambda: 3, 1).value == 3
+
+
+def test_where_it_is_strict_a_wrong_answer_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_STRICT", "1")
+    with pytest.raises(NotYet, match="write the function above"):
+        check("05.mask", ...)
+    check("05.mask", mask_by_loops)
+
+
+def test_what_a_student_wrote_is_escaped() -> None:
+    page = Verdict(False, "<script>", [("yours", "<img src=x>")]).html
+    assert "<script>" not in page
+    assert "<img" not in page
+
+
+def test_an_unknown_exercise_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no exercise '05.nothing': choose 05\.mask"):
+        check("05.nothing", 1)
+    with pytest.raises(ValueError, match="no duel 'nothing': choose masking"):
+        duel("nothing", lambda: True)
+
+
+# ---- duels
+
+
+def looks_ahead(model: Any, tokens: Tensor) -> bool:
+    for t in range(1, tokens.shape[1]):
+        other = tokens.clone()
+        other[:, t:] = (other[:, t:] + 1) % 9
+        if not torch.allclose(model(tokens)[:, :t], model(other)[:, :t], atol=1e-5):
+            return True
+    return False
+
+
+def only_the_last(model: Any, tokens: Tensor) -> bool:
+    other = tokens.clone()
+    other[:, -1] = (other[:, -1] + 1) % 9
+    return not torch.allclose(model(tokens)[:, :-1], model(other)[:, :-1], atol=1e-5)
+
+
+def the_whole_output(model: Any, tokens: Tensor) -> bool:
+    return not torch.equal(model(tokens), model((tokens + 1) % 9))
+
+
+def to_the_last_digit(model: Any, tokens: Tensor) -> bool:
+    other = tokens.clone()
+    other[:, -1] = (other[:, -1] + 1) % 9
+    return not torch.equal(model(tokens)[:, :-1], model(other)[:, :-1])
+
+
+def by_assertions(model: Any, tokens: Tensor) -> None:
+    other = tokens.clone()
+    other[:, 1:] = (other[:, 1:] + 1) % 9
+    assert torch.allclose(model(tokens)[:, :1], model(other)[:, :1], atol=1e-5), "the first"
+    assert not looks_ahead(model, tokens), "any other"
+
+
+@pytest.mark.parametrize("name", TOPICS)
+def test_a_duel_has_enough_players(name: str) -> None:
+    topic = topic_of(name)
+    assert len(topic.honest) >= 3
+    assert len(topic.bugs) >= 6
+    assert all(bug.where and bug.hint for bug in topic.bugs)
+
+
+@pytest.mark.parametrize("answer", [looks_ahead, by_assertions])
+def test_a_good_test_finds_every_bug(answer: Any) -> None:
+    for _ in range(5):
+        verdict = play(topic_of("masking"), answer)
+        assert verdict.right, verdict
+
+
+def test_the_table_says_which_assertion_found_which_bug() -> None:
+    found = {row[0]: row[1] for row in play(topic_of("masking"), by_assertions).rows}
+    assert "assert torch.allclose" in found["no mask at all"]
+    assert "assert not looks_ahead" in found["triu(2) for triu(1): one word ahead"] or (
+        "assert torch.allclose" in found["triu(2) for triu(1): one word ahead"]
+    )
+
+
+def test_a_bug_that_survives_gives_a_hint_and_not_its_name() -> None:
+    verdict = play(topic_of("masking"), only_the_last)
+    assert not verdict.right
+    assert "change every word in turn" in verdict.why
+    assert ("a bug that survives", "→ missed", "?") in verdict.rows
+    assert not any("first three words" in row[0] for row in verdict.rows)
+
+
+@pytest.mark.parametrize("answer", [the_whole_output, to_the_last_digit, lambda m, t: True])
+def test_a_false_alarm_ends_the_round(answer: Any) -> None:
+    verdict = play(topic_of("masking"), answer)
+    assert not verdict.right
+    assert "a false alarm" in verdict.why
+    assert not verdict.rows
+
+
+def test_a_test_that_stops_or_never_ends_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("classroom.exercises.duels.SECONDS", 0.2)
+    topic = topic_of("masking")
+    assert "stops with ZeroDivisionError" in play(topic, lambda m, t: 1 / 0).why
+    assert "never end" in play(topic, lambda m, t: endless(1)).why
+    assert "write the test above" in play(topic, ...).why  # type: ignore[arg-type]
+    assert "return True or False" in play(topic, lambda m, t: torch.ones(2)).why
+
+
+@pytest.mark.parametrize("name", SYMPTOMS)
+def test_a_symptom_has_one_cause(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    symptom = symptom_of(name)
+    right = [choice for choice in symptom.choices if symptom.verdict(choice).right]
+    assert len(right) == 1
+    assert hashed(right[0]) == symptom.key
+    assert set(symptom.hints) == {hashed(c) for c in symptom.choices} - {symptom.key}
+    diagnose(name)
+    said = capsys.readouterr().out
+    assert all(choice in said for choice in symptom.choices)
+    assert "none of the choices" in symptom.verdict("magic").why
+
+
+# ---- nothing is given away
+
+
+def cells_of(notebook: Path) -> list[dict[str, Any]]:
+    return list(json.loads(notebook.read_text(encoding="utf-8"))["cells"])
+
+
+@pytest.mark.parametrize("path", every_notebook(), ids=lambda path: path.stem)
+def test_the_students_version_gives_nothing_away(path: Path) -> None:
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    if f'check(\\"{path.stem[:2]}.' not in path.read_text(encoding="utf-8"):
+        pytest.skip("its exercises have the older form")
+    theirs = json.dumps(students_version(notebook), ensure_ascii=False)
+    for source in re.findall(r"### BEGIN SOLUTION\n(.*?)### END", "\n".join(
+        "".join(cell["source"]) for cell in cells_of(path)), re.DOTALL):  # fmt: skip
+        for line in source.splitlines():
+            if len(line.strip()) > 20:
+                assert json.dumps(line.strip(), ensure_ascii=False)[1:-1] not in theirs
+    for one in exercises_of(path.stem[:2]).values():
+        says = one.mistakes.values() if isinstance(one, Number) else [s for s, _ in one.mistakes]
+        for mistake in says:
+            assert mistake not in theirs
+    for name, numbers in WRONG_NUMBERS.items():
+        if name.startswith(path.stem[:2]):
+            assert RIGHT[name][0] not in numbers
+
+
+def test_a_function_keeps_its_head_and_loses_its_body() -> None:
+    source = (
+        "def f(x):\n    ### BEGIN SOLUTION\n    y = x + 1\n    return y\n    ### END SOLUTION\n"
+    )
+    assert exercises.unsolved(source) == "def f(x):\n    ...  # your turn\n"
+    begin, end = exercises.BEGIN, exercises.END
+    kept = f'def f(x):\n    """Doc."""\n\n    {begin}\n    return x\n    {end}\nf(1)'
+    assert exercises.unsolved(kept) == 'def f(x):\n    """Doc."""\n\n    ...  # your turn\nf(1)'
+    method = f"class A:\n    def f(self):\n        {begin}\n        return 1\n        {end}\n"
+    assert exercises.unsolved(method).endswith("def f(self):\n        ...  # your turn\n")
+
+
+SOLVED = f'{exercises.BEGIN}\nx = 1\n{exercises.END}\ncheck("05.factor", x)'
+
+
+def test_cells_of_exercises_have_the_metadata_of_nbgrader() -> None:
+    cell = {"cell_type": "code", "id": "a", "metadata": {"tags": ["exercise"]}, "outputs": [],
+            "execution_count": 1,
+            "source": SOLVED}  # fmt: skip
+    [theirs] = students_version({"cells": [cell], "metadata": {}})["cells"]
+    assert theirs["metadata"]["tags"] == ["exercise"]
+    graded = theirs["metadata"]["nbgrader"]
+    assert graded["grade_id"] == "05.factor"
+    assert graded["grade"]
+    assert graded["solution"]
+    assert graded["points"] == 1
