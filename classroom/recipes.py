@@ -165,7 +165,7 @@ class Curve(NamedTuple):
     losses: list[float]
 
 
-def trained(
+def train_once(
     model: nn.Module,
     objective: Objective,
     batches: Batches,
@@ -240,7 +240,7 @@ def word_vectors(
     batches = text.windows(batch, length, seed=seed, apart=True)
     # A word is met in few steps only, so its vector must move far in each, and never shrink.
     changes = {"optimizer": "adamw", "rate": 3e-2, "decay": 0.0, **changes}
-    return model, trained(model, objective, batches, plan(steps, seed=seed, **changes))
+    return model, train_once(model, objective, batches, plan(steps, seed=seed, **changes))
 
 
 def counts(text: CourseText) -> torch.Tensor:
@@ -266,7 +266,7 @@ def elmo(
     model = untrained_elmo(text, seed=seed, **(sizes or {}))
     batches = text.windows(batch, length, seed=seed)
     how = plan(steps, seed=seed, **{"rate": 2e-2, **changes})
-    return model, trained(model, objective or BothDirections(), batches, how)
+    return model, train_once(model, objective or BothDirections(), batches, how)
 
 
 def untrained_elmo(
@@ -305,7 +305,7 @@ def gpt(
     backbone = GPT(sizes)
     model = LanguageModel(backbone, NextWord(backbone.token))
     batches = text.windows(batch, length, seed=seed)
-    return model, trained(model, NextToken(), batches, plan(steps, seed=seed, **changes))
+    return model, train_once(model, NextToken(), batches, plan(steps, seed=seed, **changes))
 
 
 def bert(
@@ -329,4 +329,4 @@ def bert(
     model = LanguageModel(backbone, MaskedWord(backbone.token))
     batches = text.windows(batch, length, seed=seed, framed=True)
     asked = objective or MaskedToken(vocabulary=text.tokenizer.vocabulary)
-    return model, trained(model, asked, batches, plan(steps, seed=seed, **changes))
+    return model, train_once(model, asked, batches, plan(steps, seed=seed, **changes))

@@ -17,7 +17,7 @@ from pairings import PAIRINGS, Pairing, chance
 from torch import nn
 
 from classroom import cache
-from classroom.recipes import course_text, gpt, plan, trained
+from classroom.recipes import course_text, gpt, plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Windows, from_documents, tokenize
 from labkit.heads import NextWord
@@ -223,12 +223,12 @@ def weights(model: nn.Module) -> str:
 
 def test_a_second_training_gives_the_same_weights_with_and_without_the_cache() -> None:
     models = [tiny() for _ in range(3)]
-    curves = [trained(models[0], NextToken(), Rows(), plan(6), points=3)]
+    curves = [train_once(models[0], NextToken(), Rows(), plan(6), points=3)]
     assert len(cache.files()) == 1
-    curves.append(trained(models[1], NextToken(), Rows(), plan(6), points=3))
+    curves.append(train_once(models[1], NextToken(), Rows(), plan(6), points=3))
     assert len(cache.files()) == 1
     cache.shrink(0)
-    curves.append(trained(models[2], NextToken(), Rows(), plan(6), points=3))
+    curves.append(train_once(models[2], NextToken(), Rows(), plan(6), points=3))
     assert weights(models[0]) == weights(models[1]) == weights(models[2])
     assert curves[0] == curves[1] == curves[2]
     assert curves[0].steps == [2, 4, 6]
@@ -248,13 +248,13 @@ OTHERS: dict[str, Callable[[], tuple[LanguageModel, Rows, Any]]] = {
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_another_run_never_finds_the_weights_of_this_one(other: str) -> None:
-    trained(tiny(), NextToken(), Rows(), plan(4))
+    train_once(tiny(), NextToken(), Rows(), plan(4))
     model, rows, how = OTHERS[other]()
     fresh, rows_again, how_again = OTHERS[other]()
-    trained(model, NextToken(), rows, how)
+    train_once(model, NextToken(), rows, how)
     assert len(cache.files()) == 2
     cache.shrink(0)
-    trained(fresh, NextToken(), rows_again, how_again)
+    train_once(fresh, NextToken(), rows_again, how_again)
     assert weights(model) == weights(fresh)
 
 
@@ -269,16 +269,16 @@ def test_a_text_with_one_other_word_is_another_run() -> None:
                               NextWord(backbone.token))  # fmt: skip
         for weight in model.parameters():
             nn.init.constant_(weight, 0.01)
-        trained(model, NextToken(), Windows(text, batch=1, length=8), plan(30))
+        train_once(model, NextToken(), Windows(text, batch=1, length=8), plan(30))
     assert len(cache.files()) == 6
 
 
 def test_frozen_weights_are_another_run() -> None:
-    trained(tiny(), NextToken(), Rows(), plan(4))
+    train_once(tiny(), NextToken(), Rows(), plan(4))
     frozen = tiny()
     frozen.backbone.token.weight.requires_grad = False
     before = frozen.backbone.token.weight.clone()
-    trained(frozen, NextToken(), Rows(), plan(4))
+    train_once(frozen, NextToken(), Rows(), plan(4))
     assert torch.equal(frozen.backbone.token.weight, before)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from classroom.claims import village
 from classroom.ledger import Measured, claim
-from classroom.recipes import plan, trained
+from classroom.recipes import plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batches, Document, Examples, Pairs, from_documents, tokenize
 from labkit.heads import Label, NextWord
@@ -34,7 +34,7 @@ def pretrained(profile: str, seed: int, **choices: Any) -> LanguageModel:
     model = village.encoder(seed)
     batches = village.rows(village.sentences("train", WORDS[profile]), seed=seed)
     how = plan(STEPS[profile], seed=seed, rate=village.RATE)
-    trained(model, village.masked(**choices), batches, how)
+    train_once(model, village.masked(**choices), batches, how)
     return model
 
 
@@ -49,7 +49,7 @@ def left_to_right(profile: str, seed: int) -> LanguageModel:
     model = LanguageModel(backbone, NextWord(backbone.token))
     village.larger_weights(model)
     batches = village.rows(village.sentences("train", WORDS[profile]), seed=seed)
-    trained(model, NextToken(), batches, plan(STEPS[profile], seed=seed, rate=village.RATE))
+    train_once(model, NextToken(), batches, plan(STEPS[profile], seed=seed, rate=village.RATE))
     return model
 
 
@@ -136,7 +136,7 @@ def pair_model(task: str, profile: str, seed: int) -> LanguageModel:
         asks: Any = NextSentence if task == "NSP" else SentenceOrder
         model.pair = Label(64, 2)
         objective = Both(parts=(words, asks(head="pair")))
-    trained(model, objective, batches, plan(STEPS[profile], seed=seed, rate=village.RATE))
+    train_once(model, objective, batches, plan(STEPS[profile], seed=seed, rate=village.RATE))
     return model
 
 

@@ -153,7 +153,7 @@ def experts(profile: str, seed: int) -> Measured:
         model = mixture(sizes["width"], text.vocabulary, count)
         objective: Objective = NextToken() if count is None else Balanced(objective=NextToken())
         how = recipes.plan(sizes["steps"], rate=rate_of(sizes["width"]), seed=seed)
-        recipes.trained(model, objective, text.windows(BATCH, LENGTH, seed=seed), how)
+        recipes.train_once(model, objective, text.windows(BATCH, LENGTH, seed=seed), how)
         arms[name] = document_losses(model, text.tests(LENGTH))
         floors[name] = sum(best) / len(best)
         work = counting.counted_flop(model, torch.zeros(1, LENGTH, dtype=torch.long)) / LENGTH

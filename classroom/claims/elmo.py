@@ -267,7 +267,7 @@ def topics(
     # All of the few at once: 32 of them show too little of 19 topics.
     batches = examples(train, text.tokenizer, len(train), seed)
     how = recipes.plan(100, seed=seed, optimizer="adamw", rate=2e-2, decay=0.0)
-    recipes.trained(small, labels_of(small), batches, how)
+    recipes.train_once(small, labels_of(small), batches, how)
     hits = right(small, examples(tests, text.tokenizer, 64, seed))
     shares = small.backbone.mix.shares.tolist()
     return float(np.mean(hits)), tests.best_accuracy, shares

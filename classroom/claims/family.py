@@ -11,7 +11,7 @@ import torch
 
 from classroom.claims import village
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText, plan, trained
+from classroom.recipes import CourseText, plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.costs.counting import counted_flop
@@ -39,7 +39,7 @@ def learned(
     """The model after pre-training on sentences, for so many times the steps of the profile."""
     texts = village.sentences("train", words or WORDS[profile])
     how = plan(times * STEPS[profile], seed=seed, rate=village.RATE)
-    trained(model, objective or village.masked(), village.rows(texts, seed=seed), how)
+    train_once(model, objective or village.masked(), village.rows(texts, seed=seed), how)
     return model
 
 

@@ -9,7 +9,7 @@ import torch
 
 from classroom.classifying import openings, right, rows_of
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText, course_text, gpt, plan, trained
+from classroom.recipes import CourseText, course_text, gpt, plan, train_once
 from labkit.blocks import Classifier, LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples
@@ -62,7 +62,7 @@ def tuned(
     model.words = start.head
     label = labels_of(model)
     objective: Objective = auxiliary(share, label=label) if share else label
-    trained(model, objective, rows, plan(steps, rate=1e-2, seed=seed))
+    train_once(model, objective, rows, plan(steps, rate=1e-2, seed=seed))
     return model
 
 

@@ -11,7 +11,7 @@ import torch
 
 from classroom.classifying import right, rows_of
 from classroom.ledger import Measured, claim
-from classroom.recipes import plan, trained
+from classroom.recipes import plan, train_once
 from labkit.blocks import Backbone, Classifier
 from labkit.corpus import Batch, Examples
 from labkit.heads import Pooled
@@ -113,11 +113,11 @@ def order_matters(profile: str, seed: int) -> Measured:
     again = encoders(len(tokenizer), seed=seed)
     arms, best = {}, {}
     for name, model in made.items():
-        trained(model, objective, train, how)
+        train_once(model, objective, train, how)
         arms[name] = right(model, objective, tests.once())
         best[name] = asked.best_accuracy
     for name in ("kernels of 3, 5, 11", "RNN"):
-        trained(again[name], objective, Shuffled(train), how)
+        train_once(again[name], objective, Shuffled(train), how)
         arms[f"{name}, words shuffled"] = right(again[name], objective, shuffled(tests, seed))
     return Measured(arms, best)
 

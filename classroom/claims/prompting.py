@@ -196,7 +196,7 @@ def prompted(
     backbone = GPT(sizes)
     model = LanguageModel(backbone, NextWord(backbone.token))
     batches = Examples(read, batch=32, length=40, framed=False, seed=seed)
-    recipes.trained(model, NextToken(), batches, recipes.plan(steps, rate=1.2e-2, seed=seed))
+    recipes.train_once(model, NextToken(), batches, recipes.plan(steps, rate=1.2e-2, seed=seed))
     return model
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from classroom.claims.journey import SIZES, journeys
 from classroom.ledger import Claim, Measured, claim
-from classroom.recipes import CourseText, plan, trained
+from classroom.recipes import CourseText, plan, train_once
 from labkit.attention import sinusoids
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batches, Streams
@@ -48,7 +48,7 @@ def transformer_xl(text: CourseText, profile: str, seed: int, memory: int) -> La
         if memory
         else text.windows(size.batch, SEGMENT + 1, seed=seed)
     )
-    trained(model, NextToken(carry=memory > 0), batches, plan(size.steps, seed=seed, rate=RATE))
+    train_once(model, NextToken(carry=memory > 0), batches, plan(size.steps, seed=seed, rate=RATE))
     return model
 
 
@@ -209,7 +209,7 @@ def gpt(text: CourseText, profile: str, seed: int, waves: bool) -> LanguageModel
         backbone.position.weight.requires_grad_(False)
     model = LanguageModel(backbone, NextWord(backbone.token))
     batches = text.windows(size.batch, SEGMENT + 1, seed=seed)
-    trained(model, NextToken(), batches, plan(size.steps, seed=seed, rate=RATE))
+    train_once(model, NextToken(), batches, plan(size.steps, seed=seed, rate=RATE))
     return model
 
 

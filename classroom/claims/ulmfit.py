@@ -12,7 +12,7 @@ import torch
 from classroom.claims.order import ORDER_MATTERS
 from classroom.classifying import openings, right, rows_of
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText, course_text, plan, trained
+from classroom.recipes import CourseText, course_text, plan, train_once
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, Examples, Windows, from_documents, tokenize
 from labkit.heads import NextWord
@@ -77,7 +77,7 @@ def general(text: CourseText, profile: str, seed: int) -> LanguageModel:
     size = SIZES[profile]
     model = fresh(text.vocabulary, size.width, seed=seed)
     batches = text.windows(8, 32, seed=seed)
-    trained(model, NextToken(), batches, plan(size.general, rate=3e-2, seed=seed))
+    train_once(model, NextToken(), batches, plan(size.general, rate=3e-2, seed=seed))
     return model
 
 
@@ -94,7 +94,7 @@ def adapted(text: CourseText, profile: str, seed: int) -> LanguageModel:
     model = general(text, profile, seed)
     steps = SIZES[profile].target
     how = plan(steps, rate=1e-2, schedule="slanted_triangle", warmup=None, seed=seed)
-    trained(model, NextToken(), target_text(text, seed=seed), how)
+    train_once(model, NextToken(), target_text(text, seed=seed), how)
     return model
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from classroom.claims import journey
 from classroom.claims.journey import journeys
 from classroom.ledger import Claim, Measured, claim
-from classroom.recipes import CourseText, Curve, plan, trained
+from classroom.recipes import CourseText, Curve, plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
 from labkit.masking import before, up_to
@@ -99,7 +99,7 @@ def reader(
     model = LanguageModel(backbone, NextWord(backbone.token, bias=True))
     batches = text.windows(size.batch, LENGTH, seed=seed, framed=True)
     # A norm after each sum bears, and with this little training needs, a higher rate.
-    return model, trained(model, asked, batches, plan(size.steps, seed=seed, rate=2e-2))
+    return model, train_once(model, asked, batches, plan(size.steps, seed=seed, rate=2e-2))
 
 
 def objectives(text: CourseText, rate: float = 0.15) -> dict[str, Objective]:
