@@ -191,9 +191,13 @@ class Reader:
             self.decoder, self.memory = Decoder(self.model, self.memory, self.room), ()
         if self.decoder is not None:
             return self.decoder.next_word(tokens_BT[:, 0]).float()
+        inputs: dict[str, Any] = {"memory": self.memory} if self.model.backbone.remembers else {}
+        if not inputs:
+            # Without a memory the text is read again from its beginning.
+            tokens_BT = torch.cat([*self.memory, tokens_BT], dim=1)
         with fast.enable():
-            states = self.model.backbone(tokens_BT, memory=self.memory)
-        self.memory = states.memory
+            states = self.model.backbone(tokens_BT, **inputs)
+        self.memory = states.memory if inputs else (tokens_BT,)
         return self.model.head(states.hidden[:, -1]).float()
 
     def select(self, rows: Tensor, since: int = 0) -> None:
@@ -254,6 +258,11 @@ def _as_rows(prompts: Sequence[Sequence[int]], model: Any, settings: Sampling) -
     """The prompts as tensors, checked."""
     if not prompts:
         raise ValueError("there is no prompt: give at least one list of tokens")
+    if not (model.backbone.causal or model.backbone.remembers):
+        raise ValueError(
+            f"{type(model.backbone).__name__} reads a text from both sides and cannot continue "
+            "it: use labkit.writing.filling, or a causal model"
+        )
     context, vocabulary = model.backbone.context, model.backbone.config.vocabulary
     for i, prompt in enumerate(prompts):
         if not len(prompt):

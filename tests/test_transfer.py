@@ -32,8 +32,8 @@ from labkit.transfer import (
     one_text,
     span_finder,
     tagger,
-    thaw_from_top,
     two_texts,
+    unfreeze_from_top,
     with_choices,
 )
 from labkit.transfer.finetuning import Tuning, fine_tune, quadrants, ulmfit
@@ -127,7 +127,7 @@ def test_tied_words_belong_to_the_embeddings():
 def test_only_the_highest_layers_learn(name, layers):
     """Trained for some steps, frozen layers are the same bits, the others are not."""
     model = classifier(seeded(MODELS[name][0]), 2)
-    thaw_from_top(model, layers)
+    unfreeze_from_top(model, layers)
     before = [[p.clone() for p in group] for group in layer_groups(model)]
     if layers:
         for _ in Trainer(model, labels_of(model), Task(), PLAN).run():
@@ -155,7 +155,7 @@ def test_bert_with_three_fine_tuned_layers():
     """The lectures' `n_fine_tune_layers=3`: three blocks and the head."""
     backbone = BERT(BERTConfig(V, width=16, layers=6, heads=2, context=32, pooler=True))
     model = classifier(backbone, 2)
-    thaw_from_top(model, 1 + 3)
+    unfreeze_from_top(model, 1 + 3)
     learning = [any(p.requires_grad for p in block.parameters()) for block in backbone.blocks]
     assert learning == [False, False, False, True, True, True]
 
@@ -320,7 +320,7 @@ def test_the_quadrants_change_neither_model():
 def test_bad_input_is_refused():
     model = classifier(seeded(gpt), 2)
     with pytest.raises(ValueError, match="-1 layers"):
-        thaw_from_top(model, -1)
+        unfreeze_from_top(model, -1)
     with pytest.raises(ValueError, match="factor is 0"):
         discriminative(model, 0)
     with pytest.raises(ValueError, match="0 labels"):

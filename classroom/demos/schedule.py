@@ -13,7 +13,7 @@ from classroom.demos.base import Demo, choice, slider, whole_slider
 from classroom.demos.drawing import BAR, Share, View, heading, note, page, table
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.plan import SCHEDULES
-from labkit.transfer import classifier, discriminative, layer_groups, thaw_from_top
+from labkit.transfer import classifier, discriminative, layer_groups, unfreeze_from_top
 
 WIDTH, HEIGHT, MARGIN, DRAWN = 560, 150, 46, 280
 
@@ -25,11 +25,11 @@ def stack(layers: int) -> nn.Module:
 
 
 def learning(model: Any, step: int, every: int) -> list[bool]:
-    """Whether each layer learns at a step, the embeddings first; thawed from the top."""
+    """Whether each layer learns at a step, the embeddings first; unfrozen from the top."""
     groups = layer_groups(model)
-    thaw_from_top(model, min(len(groups), 1 + step // every) if every else len(groups))
+    unfreeze_from_top(model, min(len(groups), 1 + step // every) if every else len(groups))
     found = [all(parameter.requires_grad for parameter in group) for group in groups]
-    thaw_from_top(model, len(groups))
+    unfreeze_from_top(model, len(groups))
     return found
 
 
@@ -104,6 +104,6 @@ def schedule_demo(
         "shape": choice("schedule", list(SCHEDULES), schedule),
         "layers": whole_slider("layers", layers, 1, 12),
         "factor": slider("factor", 2.6, 1.0, 5.0, 0.1),
-        "every": whole_slider("thaw one every", every, 0, steps),
+        "every": whole_slider("unfreeze one every", every, 0, steps),
     }
     return Demo("schedule", draw, controls)

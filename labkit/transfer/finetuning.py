@@ -22,7 +22,7 @@ from labkit.transfer.groups import (
     features_only,
     labels_of,
     layer_groups,
-    thaw_from_top,
+    unfreeze_from_top,
 )
 
 
@@ -46,11 +46,11 @@ def fine_tune(
     layers = len(layer_groups(model)) if tuning.layers is None else tuning.layers
     begin = layers if tuning.unfreeze_every is None else min(1, layers)
     groups = discriminative(model, tuning.factor)
-    thaw_from_top(model, begin)
+    unfreeze_from_top(model, begin)
     for report in Trainer(model, objective, batches, tuning.plan, groups=groups).run():
         if tuning.unfreeze_every is not None:
-            thaw_from_top(model, min(layers, begin + report.step // tuning.unfreeze_every))
-    thaw_from_top(model, len(layer_groups(model)))
+            unfreeze_from_top(model, min(layers, begin + report.step // tuning.unfreeze_every))
+    unfreeze_from_top(model, len(layer_groups(model)))
     return model
 
 
@@ -78,7 +78,7 @@ def ulmfit(
     """Howard and Ruder 2018: a language model of general text, of the target's text, a classifier.
 
     A stage without batches is left out (a model that is pre-trained already needs no first one).
-    The second and third use discriminative rates; the third thaws layer after layer, one every
+    The second and third use discriminative rates; the third unfreezes layer after layer, one every
     `unfreeze_every` steps (a fraction of its plan when None). Give `plans` with the slanted
     triangle for the paper's recipe.
     """

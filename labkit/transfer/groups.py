@@ -3,7 +3,7 @@
     model = classifier(language_model, labels=2)          # the backbone stays, the head is new
     groups = discriminative(model, factor=2.6)            # Howard and Ruder 2018, section 3.2
     for report in Trainer(model, labels_of(model), batches, plan, groups=groups).run():
-        thaw_from_top(model, 1 + report.step // epoch)    # the same paper, section 3.3
+        unfreeze_from_top(model, 1 + report.step // epoch)    # the same paper, section 3.3
 
 All of it is a function of the layers of a model, from its embeddings up to its head.
 """
@@ -30,14 +30,9 @@ def layer_groups(model: Any) -> list[list[nn.Parameter]]:
     A weight that two layers share belongs to the lower one: tied words to the embeddings.
     """
     backbone = backbone_of(model)
-    blocks = list(backbone.blocks)
-    if not blocks:
-        raise ValueError(
-            f"{type(backbone).__name__} has no blocks: it is one layer, train it whole"
-        )
-    inside = {id(p) for part in (*blocks, *backbone.above()) for p in part.parameters()}
+    inside = {id(p) for part in (*backbone.blocks, *backbone.above()) for p in part.parameters()}
     layers = [[p for p in backbone.parameters() if id(p) not in inside]]
-    layers += [list(block.parameters()) for block in blocks]
+    layers += [list(block.parameters()) for block in backbone.blocks]
     top = list(model.parameters())
     seen: set[int] = set()
     groups = []
@@ -53,7 +48,7 @@ def freeze(parameters: Sequence[nn.Parameter], frozen: bool = True) -> None:
         parameter.requires_grad_(not frozen)
 
 
-def thaw_from_top(model: nn.Module, layers: int) -> None:
+def unfreeze_from_top(model: nn.Module, layers: int) -> None:
     """Only the `layers` highest layers learn, the head being the first of them.
 
     Called with 1, 2, 3, ... in the loop of training, it is gradual unfreezing; with n + 1, once,
