@@ -10,7 +10,7 @@ from labkit.costs import counting
 from labkit.costs import tables as cost_tables
 from labkit.costs import training as costs
 from labkit.costs.counting import Shape
-from labkit.costs.training import BESIROGLU, HOFFMANN
+from labkit.costs.training import BESIROGLU, HOFFMANN, HOFFMANN_UNROUNDED
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 
@@ -140,6 +140,8 @@ def test_besiroglu_wants_twenty_tokens_for_each_parameter():
     besiroglu, hoffmann = BESIROGLU.optimum(5.76e23), HOFFMANN.optimum(5.76e23)
     assert 15 < besiroglu.tokens / besiroglu.parameters < 25
     assert hoffmann.tokens / hoffmann.parameters > 60
+    unrounded = HOFFMANN_UNROUNDED.optimum(1e21)
+    assert unrounded.tokens / unrounded.parameters == pytest.approx(34, abs=1), "50 by the print"
 
 
 # ---- bad input ---------------------------------------------------------------------------------

@@ -10,13 +10,10 @@ from labkit.costs import bills
 from labkit.costs import tables as cost_tables
 from labkit.costs.bills import Affordable, Bill
 from labkit.costs.counting import formula_flop_per_token, rule_flop
+from labkit.costs.training import BESIROGLU, HOFFMANN, HOFFMANN_UNROUNDED
 from labkit.weights.published import short
 
 CONTEXTS = (512, 2048, 8192, 32768)
-
-WHY = """Both fits are to the same runs. Hoffmann et al. printed rounded exponents from an optimiser
-that stopped early; Besiroglu et al. fitted the points of the figure again. Only the second
-agrees with the rule that the paper is known for, some twenty tokens for each parameter."""
 
 
 def answer(given: argparse.Namespace) -> int:
@@ -44,13 +41,28 @@ def answer(given: argparse.Namespace) -> int:
         return 0
     for entry in found:
         print(receipt(entry) if isinstance(entry, Bill) else offer(entry))
-    if given.budget is not None:
-        print(f"\n{WHY}")
+    offers = [entry for entry in found if isinstance(entry, Affordable)]
+    if offers:
+        print(f"\n{why_they_differ(offers[0].flop)}")
     if given.tables:
         print(tables())
     if given.figure:
         draw(given.figure)
     return 0
+
+
+def why_they_differ(flop: float) -> str:
+    """Say why two fits to the same runs advise different sizes for so many operations."""
+    printed, unrounded, again = (
+        law.optimum(flop).tokens / law.optimum(flop).parameters
+        for law in (HOFFMANN, HOFFMANN_UNROUNDED, BESIROGLU)
+    )
+    return (
+        f"All fits are to the same runs. With the exponents that Hoffmann et al. printed, this\n"
+        f"budget asks for {printed:.0f} tokens for each parameter; with the same exponents before\n"
+        f"they were rounded, for {unrounded:.0f}. Besiroglu et al. fitted the same points again: "
+        f"{again:.0f},\nnear the twenty that the paper is known for."
+    )
 
 
 def draw(name: str) -> None:

@@ -93,4 +93,6 @@ class Optimum(NamedTuple):
 
 
 HOFFMANN = ScalingLaw("Hoffmann et al. 2022", 1.69, 406.4, 410.7, 0.34, 0.28)
+# The exponents before they were rounded for print: Besiroglu et al. 2024, section 2.
+HOFFMANN_UNROUNDED = ScalingLaw("Hoffmann, unrounded", 1.6934, 406.4, 410.7, 0.3392, 0.2849)
 BESIROGLU = ScalingLaw("Besiroglu et al. 2024", 1.8172, 482.01, 2085.43, 0.3478, 0.3658)
