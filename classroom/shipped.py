@@ -21,13 +21,12 @@ from classroom.claims import village
 from classroom.recipes import CourseText, course_text, plan
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
-from labkit.keeping.reports import evaluate
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken, Objective
 from labkit.paths import data_path
 from labkit.plan import Batches
 from labkit.text.tokenizers import Tokenizer
-from labkit.trainer import Trainer
+from labkit.trainer import Trainer, evaluate
 from labkit.weights import load, load_tokenizer, save
 
 CARD = "card.json"

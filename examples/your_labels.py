@@ -16,12 +16,11 @@ from classroom.recipes import plan
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Examples, Streams, Windows, from_documents, from_table, tokenize
 from labkit.heads import NextWord, Pooled
-from labkit.keeping.reports import evaluate
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
 from labkit.text.tokenizers import Tokenizer
-from labkit.trainer import Trainer
+from labkit.trainer import Trainer, evaluate
 from labkit.transfer import classifier, labels_of
 from labkit.transfer.finetuning import Tuning, fine_tune, ulmfit
 from labkit.weights import load, load_tokenizer, real_encoder

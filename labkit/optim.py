@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from labkit.blocks import Model, backbone_of
-from labkit.keeping.distributed import cut_like
+from labkit.keeping.processes import shard_like
 from labkit.plan import Plan
 
 Group = tuple[Iterable[nn.Parameter], float]
@@ -159,7 +159,7 @@ class Optimizers:
             name, key = full_name.rsplit("|", 1)
             parameter = self.parameters[name]
             state = owner[id(parameter)].state[parameter]
-            state[key] = cut_like(parameter, tensor)
+            state[key] = shard_like(parameter, tensor)
 
 
 class Average:
@@ -195,7 +195,7 @@ class Average:
         """Go on from a mean that was saved."""
         self.count = count
         self.averages = {
-            name: cut_like(parameter, tensors[name])
+            name: shard_like(parameter, tensors[name])
             for name, parameter in self.parameters.items()
             if name in tensors
         }

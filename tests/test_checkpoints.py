@@ -30,7 +30,7 @@ def snapshot(step: int) -> Snapshot:
     weights = {f"w{i}": torch.randn(4, i + 1, generator=generator) for i in range(3)}
     state = {"mean": torch.rand(5, generator=generator), "step": torch.tensor(float(step))}
     facts = {"plan": {"steps": 10}, "notes": {"losses": [1.0 / (step + 1)]}}
-    return Snapshot(step, facts, {"weights.safetensors": weights, "optimizer.safetensors": state})
+    return Snapshot(step, facts, {"weights": weights, "optimizer": state})
 
 
 def same(a: Snapshot, b: Snapshot) -> bool:
@@ -226,12 +226,12 @@ def test_old_ones_stay_until_enough_are_known_to_be_whole(tmp_path: Path) -> Non
 def test_training_may_change_the_tensors_while_they_are_written(tmp_path: Path) -> None:
     weight = torch.zeros(1000)
     saver = Saver(tmp_path, keep=1)
-    saver.save(Snapshot(1, {}, {"weights.safetensors": {"weight": copied(weight)}}))
+    saver.save(Snapshot(1, {}, {"weights": {"weight": copied(weight)}}))
     weight += 1
     saver.wait()
     found = newest(tmp_path).snapshot
     assert found is not None
-    assert not found.tensors["weights.safetensors"]["weight"].any()
+    assert not found.tensors["weights"]["weight"].any()
 
 
 FULL_DISK = """
@@ -243,7 +243,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 folder = Path(sys.argv[1])
 saver = Saver(folder, keep=2)
 def shot(step, size):
-    return Snapshot(step, {}, {"weights.safetensors": {"weight": torch.full((size,), float(step))}})
+    return Snapshot(step, {}, {"weights": {"weight": torch.full((size,), float(step))}})
 saver.save(shot(1, 100)); saver.wait()
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
 for step in (2, 3):

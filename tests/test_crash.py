@@ -32,6 +32,6 @@ def test_a_single_bit_is_seen(tmp_path: Path) -> None:
 
     for name, value in (("a", 1.0), ("b", 1.0 + 2**-23)):
         tensors = {"w": torch.tensor([0.5, value])}
-        write(tmp_path / name, Snapshot(3, {}, {"weights.safetensors": tensors}))
+        write(tmp_path / name, Snapshot(3, {}, {"weights": tensors}))
     assert differing_bits(tmp_path / "a", tmp_path / "a") == 0
     assert differing_bits(tmp_path / "a", tmp_path / "b") > 1

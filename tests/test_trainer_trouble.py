@@ -3,6 +3,7 @@
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.heads import NextWord
-from labkit.keeping import computing, distributed
+from labkit.keeping import computing, distributed, running
 from labkit.keeping.checkpoints import Saver, Snapshot, copied, listed, newest
-from labkit.keeping.reports import Evaluation, evaluate
+from labkit.keeping.reports import Evaluation
+from labkit.keeping.speed import Operations
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import (
@@ -36,7 +38,7 @@ from labkit.objectives import (
 from labkit.objectives.base import Term
 from labkit.optim import decays, matrices
 from labkit.plan import Plan, Stages, non_monotone
-from labkit.trainer import Trainer
+from labkit.trainer import Trainer, evaluate
 
 
 def trainer(model: nn.Module | None = None, objective: Any = None, **plan: Any) -> Trainer:
@@ -156,7 +158,7 @@ def test_at_once_does_not_wait_for_a_checkpoint_that_is_being_written(tmp_path: 
 
     def stop_now() -> None:
         with Slow(tmp_path, keep=1) as saver:
-            saver.save(Snapshot(1, {}, {"weights.safetensors": {"a": torch.zeros(2)}}))
+            saver.save(Snapshot(1, {}, {"weights": {"a": torch.zeros(2)}}))
             assert begun.wait(30)
             raise KeyboardInterrupt
 
@@ -207,30 +209,14 @@ def test_float16_after_another_precision_begins_with_the_scale_of_the_plan(tmp_p
     assert float(made.health.scale) > 1000
 
 
-def test_trouble_in_the_last_steps_is_seen_also_when_numbers_arrive_late(tmp_path: Path) -> None:
+def test_trouble_in_the_last_steps_is_seen_also_when_numbers_arrive_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "arrives_late", lambda device: True)
+    steps: list[int] = []
     made = trainer(steps=10, objective=Failing(at=(7, 8, 9), clock=[0]), patience=3, save_every=2)
-    made.device = torch.device("cuda")  # for the delay alone
-    read, steps = made._read, []
-
-    def late(waiting: list[Any]) -> float:
-        value = read(waiting)
-        made.device = torch.device("cuda")
-        return value
-
-    made._read = late  # type: ignore[method-assign]
-    cpu = torch.device("cpu")
-    step = made._step
-
-    def here() -> Any:
-        made.device = cpu
-        report = step()
-        made.device = torch.device("cuda")
-        return report
-
-    made._step = here  # type: ignore[method-assign]
     for report in made.resume(tmp_path):
         steps.append(report.step)
-        made.device = torch.device("cuda")
     assert steps == [*range(1, 11), 7, 8, 9, 10], "it went back"
     assert bool(report.loss.isfinite())
     assert int(report.skipped) == 3, "what was skipped before going back counts too"
@@ -318,8 +304,7 @@ def test_a_copy_to_count_with_has_shapes_and_no_values() -> None:
     made = trainer(model)
     batch = made.batches.at(0)
     known = made.operations(batch)
-    made._uncut, made._operations = copy, {}
-    assert made.operations(batch) == known
+    assert Operations(copy, made.objective, made.parts)(batch) == known
 
 
 def test_a_copy_for_the_disk_is_a_copy_wherever_the_tensor_is() -> None:
@@ -335,7 +320,13 @@ def test_advice_for_too_little_memory_can_be_followed() -> None:
         made = trainer(**plan)
         with (
             pytest.raises(MemoryError) as found,
-            computing.memory_explained(made),
+            computing.memory_explained(
+                made.plan,
+                partial(made.batches.at, 0),
+                processes=1,
+                together=made.objective.together,
+                choices=computing.smaller(made.plan, made.model, made.computing.precision),
+            ),
         ):
             raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED")
         return str(found.value).split("Change to ")[1]

@@ -21,13 +21,13 @@ from labkit.blocks import LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.keeping.fingerprints import fingerprint
-from labkit.keeping.reports import evaluate
 from labkit.masking import real_keys
 from labkit.models.elmo import WeightedSum, spell
 from labkit.models.word_vectors import neighbours
 from labkit.objectives import BothDirections
 from labkit.objectives.base import Questions
 from labkit.text.tokenizers import Tokenizer
+from labkit.trainer import evaluate
 from labkit.transfer import labels_of
 from labkit.world import Document, World, load_world
 from labkit.world.labelled import LabelledSet

@@ -13,10 +13,9 @@ from classroom.recipes import CourseText, course_text, gpt, plan, train_once
 from labkit.blocks import Classifier, LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples
-from labkit.keeping.reports import evaluate
 from labkit.objectives import NextToken, Objective, Questions, Term, auxiliary
 from labkit.objectives.sums import weighted
-from labkit.trainer import Trainer
+from labkit.trainer import Trainer, evaluate
 from labkit.transfer import classifier, labels_of
 
 LENGTH, BATCH = 64, 4

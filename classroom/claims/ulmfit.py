@@ -16,10 +16,9 @@ from classroom.recipes import CourseText, course_text, plan, train_once
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, Examples, Windows, from_documents, tokenize
 from labkit.heads import NextWord
-from labkit.keeping.reports import evaluate
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.objectives import NextToken
-from labkit.trainer import Trainer
+from labkit.trainer import Trainer, evaluate
 from labkit.transfer import classifier, labels_of
 from labkit.transfer.finetuning import Tuning, fine_tune
 from labkit.world import load_world

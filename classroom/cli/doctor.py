@@ -47,8 +47,7 @@ def machine() -> Iterator[tuple[str, str]]:
     import psutil
     import torch
 
-    from labkit.keeping.computing import precision_of
-    from labkit.keeping.speed import measured_peak
+    from labkit.keeping.computing import measured_peak, precision_of
     from labkit.plan import Plan
 
     yield "torch", torch.__version__

@@ -39,7 +39,7 @@ class BrokenCheckpointError(Exception):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that a run needs to go on: facts as JSON, and tensors by file and name."""
+    """All that a run needs to go on: facts as JSON, and tensors by kind and name."""
 
     step: int
     facts: dict[str, Any]
@@ -66,9 +66,9 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
     with replacing(target, folder=True) as draft:
         files = {}
         for name, tensors in snapshot.tensors.items():
-            save_tensors(draft / name, tensors)
-            size = (draft / name).stat().st_size
-            files[name] = {"bytes": size, "sha256": file_digest(draft / name)}
+            file = draft / f"{name}.safetensors"
+            save_tensors(file, tensors)
+            files[file.name] = {"bytes": file.stat().st_size, "sha256": file_digest(file)}
         content = {"step": snapshot.step, "facts": snapshot.facts, "files": files}
         (draft / MANIFEST).write_bytes(_manifest(content))
     return target
@@ -95,7 +95,7 @@ def read(path: Path) -> Snapshot:
                 raise BrokenCheckpointError(
                     f"{name} is not the file that was written: its checksum differs"
                 )
-            tensors[name] = load(raw)
+            tensors[Path(name).stem] = load(raw)
     except OSError as problem:
         missing = isinstance(problem, FileNotFoundError)
         reason = "is missing" if missing else f"cannot be read ({problem.strerror})"

@@ -1,10 +1,11 @@
-"""How a step is computed: precision, compilation, memory, and where dropout gets its chance."""
+"""How a step is computed: precision, compilation, memory, the randomness of dropout, and speed."""
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,18 +13,17 @@ from torch.utils.checkpoint import checkpoint
 
 from labkit.blocks import Backbone, Model, backbone_of
 from labkit.chance import key_of
+from labkit.corpus import Batch
 from labkit.heads import WordHead
-from labkit.keeping.distributed import blocks
 from labkit.plan import Plan
-
-if TYPE_CHECKING:
-    from labkit.trainer import Trainer
 
 
 class Computing:
-    """How a step computes: things that are undone after it, so that a copy of a model is clean."""
+    """How the loss is computed. All is undone after it, so that a copy of a model is clean."""
 
-    def __init__(self, model: nn.Module, plan: Plan) -> None:
+    def __init__(self, model: nn.Module, plan: Plan, device: torch.device) -> None:
+        self.device, self.precision = device, precision_of(plan, device, width_of(model))
+        check_precision(model, self.precision, device)
         found = blocks(model) if plan.checkpointing else []
         # Made once, since a compiled model is compiled again for every new function.
         self.blocks = [(b, partial(checkpoint, b.forward, use_reentrant=False)) for b in found]
@@ -37,14 +37,19 @@ class Computing:
                 self.head, self.losses_N = model.head, torch.compile(model.head.losses_N)
 
     @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        """For the time of one step."""
+    def __call__(self, *key: int) -> Iterator[None]:
+        """For the forward pass of one part of a step, whose dropout is drawn from the key."""
         for block, forward in self.blocks:
             block.forward = forward
         if self.head is not None:
             self.head.losses_N = self.losses_N
+        half = self.precision != torch.float32
         try:
-            yield
+            with (
+                seeded(self.device, *key),
+                torch.autocast(self.device.type, self.precision, enabled=half),
+            ):
+                yield
         finally:
             for block, _ in self.blocks:
                 del block.forward
@@ -53,58 +58,62 @@ class Computing:
 
 
 @contextlib.contextmanager
-def dice(device: torch.device) -> Iterator[Callable[..., None]]:
+def seeded(device: torch.device, *key: int) -> Iterator[None]:
     """Seed torch's generators for dropout, and leave the reader's own randomness as it was."""
     generators = [torch.default_generator]
     if device.type == "cuda":
         generators.append(torch.cuda.default_generators[device.index or 0])
     states = [generator.get_state() for generator in generators]
-
-    def throw(*key: int) -> None:
-        for generator in generators:
-            generator.manual_seed(key_of("dropout", *key))
-
+    for generator in generators:
+        generator.manual_seed(key_of("dropout", *key))
     try:
-        yield throw
+        yield
     finally:
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
 
 
 @contextlib.contextmanager
-def memory_explained(trainer: "Trainer") -> Iterator[None]:
-    """Where a batch does not fit: what it was, and what to change."""
+def memory_explained(
+    plan: Plan, batch: Callable[[], Batch], processes: int, together: int, choices: str
+) -> Iterator[None]:
+    """Where a batch does not fit: what it was, and what to change.
+
+    `together` rows are one question, and `choices` are what else can be changed.
+    """
     try:
         yield
     except RuntimeError as problem:
         if not any(words in str(problem) for words in NO_MEMORY):
             raise
-        plan = trainer.plan
-        rows, length = trainer.batches.at(trainer.step).tokens.shape
+        rows, length = batch().tokens.shape
+        more = min(2 * plan.accumulate, rows // together // processes)
+        parts = ""
+        if more > plan.accumulate:
+            at_once = math.ceil(rows / (processes * more))
+            parts = f"accumulate={more} ({at_once} rows at once, the same result), "
         said = str(problem).splitlines()[0]
         raise MemoryError(
-            f"{math.ceil(rows / trainer.parts)} rows of {length} tokens at once are more than the "
-            f"memory holds ({said}). Now: accumulate={plan.accumulate}, "
+            f"{math.ceil(rows / (processes * plan.accumulate))} rows of {length} tokens at once "
+            f"are more than the memory holds ({said}). Now: accumulate={plan.accumulate}, "
             f"precision={plan.precision!r}, checkpointing={plan.checkpointing}. "
-            f"Change to {', '.join(_smaller(trainer, rows))}"
+            f"Change to {parts}{choices}or make the model, the batch or its texts smaller"
         ) from problem
+
+
+def smaller(plan: Plan, model: nn.Module, precision: torch.dtype) -> str:
+    """What needs less memory than the plan does, as a list to be continued."""
+    checkpointing = "checkpointing=True, " if not plan.checkpointing and blocks(model) else ""
+    return checkpointing + ("precision='bfloat16', " if precision == torch.float32 else "")
 
 
 NO_MEMORY = ("out of memory", "allocate memory", "ALLOC_FAILED")
 
 
-def _smaller(trainer: "Trainer", rows: int) -> Iterator[str]:
-    """What can be done so that a batch of so many rows fits."""
-    plan, count = trainer.plan, trainer.ranks.count
-    more = min(2 * plan.accumulate, rows // trainer.objective.together // count)
-    if more > plan.accumulate:
-        at_once = math.ceil(rows / (count * more))
-        yield f"accumulate={more} ({at_once} rows at once, the same result)"
-    if not plan.checkpointing and blocks(trainer.model):
-        yield "checkpointing=True"
-    if trainer.precision == torch.float32:
-        yield "precision='bfloat16'"
-    yield "or make the model, the batch or its texts smaller"
+def blocks(model: nn.Module) -> list[nn.Module]:
+    """The blocks of a model's backbone; none where it has no such list."""
+    backbone = backbone_of(model)
+    return list(backbone.blocks) if isinstance(backbone, Backbone) else []
 
 
 WIDE = 128
@@ -149,3 +158,19 @@ def _cpu_has_bfloat16() -> bool:
     # torch has had these questions under such names only, and in some releases not at all.
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(getattr(torch.cpu, name, lambda: False)() for name in names)
+
+
+@cache
+def measured_peak(device: str, dtype: torch.dtype) -> float:
+    """Operations per second of a large matrix product, the best of some tries."""
+    size = 8192 if device.startswith("cuda") else 1024
+    a = torch.randn(size, size, device=device, dtype=dtype)
+    out = torch.empty_like(a)
+    best = float("inf")
+    for _ in range(8):
+        start = time.perf_counter()
+        torch.mm(a, a, out=out)
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
+from labkit.keeping.processes import whole
 from labkit.plan import Plan
 
 # How many good steps pass before float16 tries twice the scale.
@@ -28,16 +30,19 @@ class Verdict(NamedTuple):
     spike: Tensor
     """1 where the loss is far above what it was of late."""
     divisor: Tensor
-    """What the gradients are divided by: the scale of the loss, and the cut of long ones."""
+    """What the gradients are divided by: the scale of the loss, and what clips long ones."""
     norm: Tensor
-    """The length of the gradient before it is cut."""
+    """The length of the gradient before it is clipped."""
+    vanished: Tensor | None
+    """float16: the share of the gradients that are exactly zero."""
 
 
 class Health:
     """Looks at every step, and remembers what went wrong."""
 
     def __init__(self, plan: Plan, half: bool, device: torch.device) -> None:
-        self.clip, self.moves = plan.clip, half and plan.loss_scale is not None
+        self.clip, self.half = plan.clip, half
+        self.moves = half and plan.loss_scale is not None
         names = ("bad_in_a_row", "skipped", "good_in_a_row", "seen", "usual", "distance")
         self.tensors = {name: torch.zeros((), device=device) for name in names}
         self._one = torch.ones((), device=device)
@@ -53,15 +58,11 @@ class Health:
         """Remember what was saved; a scale that another precision did not have begins anew."""
         self.tensors = {k: tensors.get(k, v).to(v.device) for k, v in self.tensors.items()}
 
-    @property
-    def troubled(self) -> bool:
-        """Whether the last step was a bad one; to ask waits for the GPU."""
-        return bool(self.tensors["bad_in_a_row"] > 0)
-
     @torch.no_grad()
-    def look(self, loss: Tensor, scaled_norm: Tensor) -> Verdict:
-        """Judge a step by its loss and by the length of its gradient, and remember it."""
-        norm = scaled_norm / self.scale
+    def look(self, loss: Tensor, gradients: Sequence[Tensor]) -> Verdict:
+        """Judge a step by its loss and by its gradients, and remember it; all processes do."""
+        zeros = whole(vanished(gradients)) if self.half else None
+        norm = whole(get_total_norm(gradients)) / self.scale
         finite = torch.isfinite(norm) & torch.isfinite(loss)
         bad = (~finite).float()
         divisor = self.scale
@@ -69,7 +70,7 @@ class Health:
             divisor = divisor * (norm / self.clip).clamp(min=1.0)
         spike = self._compare(loss, finite)
         self._count(bad)
-        return Verdict(bad, spike, divisor, norm)
+        return Verdict(bad, spike, divisor, norm, zeros)
 
     def _compare(self, loss: Tensor, finite: Tensor) -> Tensor:
         """Whether the loss jumps above its usual value; a jump counts little for what is usual."""
@@ -110,19 +111,19 @@ def vanished(gradients: Sequence[Tensor]) -> Tensor:
 
 
 class Later:
-    """A number on its way from the device, read a step later, when nobody has to wait for it."""
+    """Numbers on their way from the device, read a step later, when nobody has to wait for them."""
 
     def __init__(self, value: Tensor) -> None:
         self._event: torch.cuda.Event | None = None
         self._value = value
         if value.device.type == "cuda":
-            self._value = torch.empty((), dtype=value.dtype, pin_memory=True)
+            self._value = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
             self._value.copy_(value, non_blocking=True)
             self._event = torch.cuda.Event()
             self._event.record()
 
-    def read(self) -> float:
-        """The number."""
+    def read(self) -> Tensor:
+        """The numbers, on the CPU."""
         if self._event is not None:
             self._event.synchronize()
-        return float(self._value)
+        return self._value

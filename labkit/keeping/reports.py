@@ -1,18 +1,11 @@
-"""What a step of training found, and how well a model answers: for the eye and for the ledger."""
+"""What a step of training found, and how well a model predicts, as lines to print."""
 
+import math
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from labkit import fast
-from labkit.chance import Chance
-from labkit.corpus import Batch, Batches
-from labkit.keeping.distributed import answer
-from labkit.objectives import Objective, combine
+from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,19 +18,23 @@ class Report:
     loss: Tensor
     metrics: dict[str, Tensor]
     norm: Tensor
-    """The length of the gradient before it was cut."""
+    """The length of the gradient before it was clipped."""
     rate: float
     tokens: int
     """Real tokens of the batch."""
-    seconds: float
-    left: float
-    """Seconds that the rest of the run will take at the pace so far."""
     skipped: Tensor
     """How many steps of the run were not taken, since something in them was no number."""
     spike: Tensor
     """1 where the loss is far above what it was of late."""
+    seconds: float = math.nan
+    left: float = math.nan
+    """Seconds that the rest of the run will take at the pace so far."""
+    bad_in_a_row: Tensor | None = None
+    """How many steps, this one the last of them, were not taken."""
     vanished: Tensor | None = None
     """float16: the share of gradients that are exactly zero."""
+    operations: float | None = None
+    """Operations of the step's matrix products, after `Trainer.measure()`."""
     mfu: float | None = None
     """The share of the machine's measured peak, after `Trainer.measure()`."""
 
@@ -93,7 +90,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How well a model answers."""
+    """How well a model predicts."""
 
     loss: float
     count: int
@@ -109,44 +106,6 @@ class Evaluation:
         name, mean = next(iter(self.metrics.items()), ("loss", self.loss))
         also = "" if mean == self.loss else f", {name} {mean:.4f}"
         return f"{said}{also}, {mean - self.floor:.4f} above the floor of {self.floor:.4f}"
-
-
-@torch.no_grad()
-def evaluate(
-    model: nn.Module,
-    objective: Objective,
-    batches: Iterable[Batch] | Batches,
-    *,
-    floor: float | None = None,
-    seed: int = 0,
-) -> Evaluation:
-    """The exact mean over all predictions of all batches, however they are cut.
-
-    A model with memory carries it from batch to batch. What the objective hides is the same at
-    each call. Training goes on afterwards as if nothing had been asked. `batches` is a corpus,
-    all of which is read once, or a list of batches; several processes all ask the model together.
-    """
-    device = next(model.parameters()).device
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    memory, found = None, []
-    try:
-        for i, batch in enumerate(batches.once() if isinstance(batches, Batches) else batches):
-            questions = objective.ask(batch, Chance(seed, i, batch.rows)).to(device)
-            if memory is not None and len(memory.known) != len(batch):
-                memory = None
-            with fast.enable():
-                outcome = answer(model, objective, questions, memory)
-            memory = outcome.memory
-            found.append(combine([outcome]))
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-    if not found:
-        raise ValueError("there are no batches to evaluate on: give at least one")
-    everything = combine(found)
-    metrics = {name: float(mean) for name, mean in everything.metrics.items()}
-    return Evaluation(float(everything.loss), everything.count, metrics, floor)
 
 
 def _clock(seconds: float) -> str:

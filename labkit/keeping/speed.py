@@ -1,27 +1,44 @@
-"""How fast a machine could be, and how much a step asks of it: the two halves of MFU.
+"""How many operations a step takes, counted as torch computes them.
 
-MFU is operations of the step / seconds / peak of the machine (Chowdhery et al. 2022, appendix B):
-here the operations are counted as torch computes them and the peak is measured.
+MFU is operations of the step / seconds / peak of the machine (Chowdhery et al. 2022, appendix B);
+the peak is measured by `measured_peak` in `labkit.keeping.computing`.
 """
-
-import time
-from functools import cache
 
 import torch
 from torch import nn
 
+from labkit.chance import Chance
+from labkit.corpus import Batch
 from labkit.costs.counting import has_experts, products
-from labkit.keeping.distributed import Answer
-from labkit.objectives import Objective, Questions
+from labkit.keeping.distributed import Loss
+from labkit.objectives.base import Objective, Questions
+
+
+class Operations:
+    """How many operations a step with a batch takes; counted once for each length of texts."""
+
+    def __init__(self, model: nn.Module, objective: Objective, parts: int) -> None:
+        self.model, self.objective, self.parts = model, objective, parts
+        self.known: dict[int, float] = {}
+
+    def __call__(self, batch: Batch) -> float:
+        """The operations of the whole batch, from those of its first part."""
+        length = batch.tokens.shape[1]
+        if length not in self.known:
+            part = batch.micro(self.parts, together=self.objective.together)[0]
+            questions = self.objective.ask(part, Chance(0, 0, part.rows))
+            counted = counted_operations(self.model, self.objective, questions)
+            self.known[length] = counted / len(part)
+        return self.known[length] * len(batch)
 
 
 def counted_operations(model: nn.Module, objective: Objective, questions: Questions) -> float:
-    """Operations of all matrix products of one answer and the way back.
+    """Operations of all matrix products of the loss of these questions, forward and backward.
 
     Counted on the meta device, where nothing is computed and nothing stored; a mixture of experts
     is run where it is, on leaves of its own that take the gradients.
     """
-    step = Answer(model, objective)
+    step = Loss(model, objective)
     where = next(model.parameters()).device if has_experts(model) else torch.device("meta")
     # Each weight once: a head that shares the embedding's is tied to it again by the call.
     state = {name: buffer.to(where) for name, buffer in step.named_buffers()}
@@ -33,19 +50,3 @@ def counted_operations(model: nn.Module, objective: Objective, questions: Questi
         loss, _ = torch.func.functional_call(step, state, arguments)
         loss.backward()
     return float(counter.get_total_flops())
-
-
-@cache
-def measured_peak(device: str, dtype: torch.dtype) -> float:
-    """Operations per second of a large matrix product, the best of some tries."""
-    size = 8192 if device.startswith("cuda") else 1024
-    a = torch.randn(size, size, device=device, dtype=dtype)
-    out = torch.empty_like(a)
-    best = float("inf")
-    for _ in range(8):
-        start = time.perf_counter()
-        torch.mm(a, a, out=out)
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best

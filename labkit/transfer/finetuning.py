@@ -12,10 +12,9 @@ from torch import nn
 
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch
-from labkit.keeping.reports import Evaluation, evaluate
 from labkit.objectives import NextToken, Objective
 from labkit.plan import Batches, Plan
-from labkit.trainer import Trainer
+from labkit.trainer import Evaluation, Trainer, evaluate
 from labkit.transfer.groups import (
     classifier,
     discriminative,

@@ -31,8 +31,7 @@ from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.fast.heap import keep_memory
 from labkit.heads import MaskedWord, NextWord
-from labkit.keeping.computing import precision_of
-from labkit.keeping.speed import measured_peak
+from labkit.keeping.computing import measured_peak, precision_of
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig

@@ -20,7 +20,6 @@ from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.heads import NextWord
 from labkit.keeping.checkpoints import newest
-from labkit.keeping.reports import evaluate
 from labkit.objectives import Both, NextToken, Questions
 from labkit.plan import Plan
 from labkit.trainer import Trainer
@@ -51,7 +50,7 @@ def train(case: Case, kind: str, folder: Path, stop: int = STEPS) -> dict[str, A
         found["words"].append(float(report.metrics["word"]))
         found["norms"].append(float(report.norm))
         if report.step == 3:
-            held_out = evaluate(made.model, case.objective, [case.text.at(i) for i in (90, 91)])
+            held_out = made.evaluate([case.text.at(i) for i in (90, 91)])
             found["held out"].append(held_out.loss)
         if report.step == stop:
             break
@@ -103,7 +102,7 @@ def stopped(kind: str, folder: Path) -> list[int]:
     steps = []
     for report in made.resume(folder):
         steps.append(report.step)
-        if report.step == 3 and made.ranks.rank == made.ranks.count - 1:
+        if report.step == 3 and made.processes.rank == made.processes.count - 1:
             made.stop()
     return steps
 
@@ -148,7 +147,7 @@ def last_weights(folder: Path) -> dict[str, list[float]]:
     """The weights of the newest checkpoint."""
     found = newest(folder).snapshot
     assert found is not None
-    names = [name for name in found.tensors if name != "health.safetensors"]
+    names = [name for name in found.tensors if name != "health"]
     return {
         f"{file} {name}": tensor.double().flatten().tolist()
         for file in names

@@ -1,0 +1,107 @@
+"""What a run is, in words by which two runs can be compared."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.blocks import Backbone, Model, backbone_of
+from labkit.keeping.checkpoints import Snapshot
+from labkit.keeping.files import digest
+from labkit.objectives.base import Objective
+from labkit.plan import Batches, Stages, differences
+
+
+def plain(facts: dict[str, Any]) -> dict[str, Any]:
+    """A copy as a file gives it back, so that what is read is what was written."""
+    try:
+        return json.loads(json.dumps(facts))
+    except (TypeError, ValueError) as problem:
+        raise TypeError(
+            f"trainer.notes cannot be saved: {problem}; give numbers, texts, lists and dicts with "
+            "texts as keys, float(…) of a tensor"
+        ) from problem
+
+
+def about(
+    model: nn.Module,
+    objective: Objective,
+    batches: Batches,
+    groups: list[tuple[list[str], float]],
+) -> dict[str, Any]:
+    """What is trained on what, in words that two runs can be compared by."""
+    told = {**_described(model), "objective": named(objective), "batches": _first(batches)}
+    rates = [f"{factor:g} of {len(names)} weights {_checksum(names)}" for names, factor in groups]
+    return json.loads(json.dumps(told | {"groups": ", ".join(rates)}))
+
+
+def _first(batches: Batches) -> str:
+    """The first batch of each stage."""
+    if isinstance(batches, Stages):
+        return "; ".join(f"from {start}: {_first(stage)}" for start, stage in batches.stages)
+    tokens = batches.at(0).tokens.cpu()
+    checksum = digest(tokens.numpy().tobytes())[:16]
+    return f"{list(tokens.shape)} tokens with checksum {checksum}"
+
+
+def _checksum(names: list[str]) -> str:
+    return digest(" ".join(sorted(names)).encode())[:8]
+
+
+def check_same(
+    saved: Snapshot,
+    new: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    changed: Iterable[str],
+    folder: Path,
+) -> None:
+    """Refuse to go on with something else than what was saved."""
+    old = saved.facts
+    unlike = differences(old["about"], new["about"], changed)
+    unlike += differences(old["plan"], new["plan"], changed)
+    if unlike:
+        fields = sorted({line.split()[0] for line in unlike})
+        raise ValueError(
+            f"{folder} holds a run that was another: {'; '.join(unlike)}. Choose another "
+            f"folder, or say resume(folder, changed={fields}) if it is meant to go on so"
+        )
+    shapes = {name: list(tensor.shape) for name, tensor in saved.tensors["weights"].items()}
+    own = {name: list(tensor.shape) for name, tensor in weights.items()}
+    if shapes != own:
+        name = next(n for n in [*own, *shapes] if shapes.get(n) != own.get(n))
+        raise ValueError(
+            f"{folder} holds another model: there {name} has the shape {shapes.get(name)}, "
+            f"here {own.get(name)}; choose another folder"
+        )
+
+
+def _described(model: nn.Module) -> dict[str, Any]:
+    """A model by its classes and its config."""
+    backbone = backbone_of(model)
+    sizes = asdict(backbone.config) if isinstance(backbone, Backbone) else {}
+    kinds = {"model": f"{type(model).__name__} of {type(backbone).__name__}"}
+    if isinstance(model, Model):
+        kinds["head"] = type(model.head).__name__
+    return kinds | sizes
+
+
+def named(part: Any) -> str:
+    """An objective by its class and its fields, those of its parts included.
+
+    A tensor is told by a checksum; a module, such as a teacher, by its class alone.
+    """
+    if isinstance(part, Tensor):
+        data = part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+        return f"tensor {list(part.shape)} {digest(data)[:8]}"
+    if isinstance(part, nn.Module):
+        return type(part).__name__
+    if isinstance(part, list | tuple) and type(part) in (list, tuple):
+        return f"[{', '.join(map(named, part))}]"
+    if is_dataclass(part) and not isinstance(part, type):
+        inside = ", ".join(f"{name}={named(value)}" for name, value in vars(part).items())
+        return f"{type(part).__name__}({inside})"
+    return repr(part) if isinstance(part, str | int | float | tuple | None) else type(part).__name__

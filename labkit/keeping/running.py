@@ -1,0 +1,256 @@
+"""What keeps a run alive: checkpoints, signals, and the way back from losses that are no numbers.
+
+A run uses what any trainer promises here: its steps, its state, and that it becomes a state again.
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from labkit.corpus import sent
+from labkit.keeping.checkpoints import Found, Saver, Snapshot, newest, read, sweep
+from labkit.keeping.computing import Computing, measured_peak, memory_explained, smaller
+from labkit.keeping.description import check_same, plain
+from labkit.keeping.health import Later
+from labkit.keeping.processes import Processes, gathered
+from labkit.keeping.reports import Bar, Report
+from labkit.keeping.signals import Stop
+from labkit.objectives.base import Objective
+from labkit.plan import Batches, Plan, described
+
+RETRIES = 10
+"""How often a run may go back before it gives up."""
+
+
+class Trains(Protocol):
+    """What a run needs to know of a trainer."""
+
+    model: nn.Module
+    objective: Objective
+    batches: Batches
+    plan: Plan
+    processes: Processes
+    computing: Computing
+    about: dict[str, Any]
+    """What is trained on what, as `labkit.keeping.description` says it."""
+    step: int
+    stopped: bool
+    """Whether somebody asked to end the run after this step."""
+
+    def steps(self) -> Iterator[Report]:
+        """Train, a step at a time, to the end of the plan."""
+        ...
+
+    def state(self) -> Snapshot:
+        """All that the run needs to go on; every process must ask."""
+        ...
+
+    def load(self, state: Snapshot) -> None:
+        """Become what `state` gave."""
+        ...
+
+
+class Run:
+    """The steps of a trainer, saved in a folder if there is one."""
+
+    def __init__(
+        self, trainer: Trains, folder: Path | None, changed: Iterable[str], progress: bool
+    ) -> None:
+        self.trainer, self.plan, self.processes = trainer, trainer.plan, trainer.processes
+        self.progress = progress and self.processes.first
+        self.stop, self.retries = Stop(), RETRIES
+        self.late = arrives_late(self.processes.device)
+        self.bad: list[Later] = []
+        self.asked: list[Later] = []
+        self.saver: Saver | None = None
+        if folder is not None:
+            self._take_up(folder, changed)
+
+    def reports(self) -> Iterator[Report]:
+        """Step after step; what the reader does with a report is part of its step."""
+        trainer, plan, saver = self.trainer, self.plan, self.saver
+        trainer.stopped = False
+        if trainer.step == plan.steps:
+            self.say(f"all {plan.steps} steps are done")
+        bar = Bar(trainer.step, plan.steps, self.progress)
+        with self.stop.listening(saver is not None), bar, saver or contextlib.nullcontext():
+            if saver is not None and trainer.step == 0:
+                saver.save(self.snapshot())
+            begun = step_begun = time.perf_counter()
+            done = 0
+            for report in self._explained():
+                now, done = time.perf_counter(), done + 1
+                timed = self._timed(report, now - step_begun, (now - begun) / done)
+                bar.show(timed)
+                yield timed
+                # What the reader does is not the step's time; to wait for a GPU and to save is.
+                step_begun = time.perf_counter()
+                if self._bad_in_a_row(report) >= plan.patience:
+                    self._go_back(report)
+                    continue
+                signalled, stopping = self._stopping()
+                if saver is not None and (stopping or self._worth_saving(report)):
+                    saver.save(self.snapshot())
+                if stopping:
+                    self._end(signalled)
+                    break
+        if self.stop.asked is not None:
+            self.stop.leave(message="stopped after the last step")
+
+    def say(self, message: str) -> None:
+        """Tell what happens to the run, once for all processes."""
+        if self.processes.first:
+            print(f"labkit: {message}", file=sys.stderr, flush=True)
+
+    def snapshot(self) -> Snapshot:
+        """The state of the trainer and what it trains; the first process gets the tensors."""
+        state, known = self.trainer.state(), self._known()
+        tensors = {kind: gathered(own, self.processes) for kind, own in state.tensors.items()}
+        return Snapshot(state.step, plain(state.facts | known), tensors)
+
+    def _known(self) -> dict[str, Any]:
+        """What tells this run from another."""
+        return {"about": self.trainer.about, "plan": described(self.plan)}
+
+    # ---- taking up ---------------------------------------------------------------------------
+
+    def _take_up(self, folder: Path, changed: Iterable[str]) -> None:
+        """Go on from the newest whole checkpoint of the folder, if there is one."""
+        trainer = self.trainer
+        found = self._find(folder)
+        if found.snapshot is not None:
+            saved = found.snapshot
+            own = trainer.state().tensors["weights"]
+            check_same(saved, self._known(), own, changed, folder)
+            if saved.facts["plan"]["optimizer"] != self.plan.optimizer:
+                # What one optimizer remembers means nothing to another.
+                others = {k: v for k, v in saved.tensors.items() if k != "optimizer"}
+                saved = replace(saved, tensors=others)
+            trainer.load(saved)
+            self.say(f"goes on from {found.path}, the newest whole checkpoint")
+        elif found.skipped:
+            self.say(f"no checkpoint of {folder} is whole: begins anew")
+        if self.processes.first:
+            sweep(folder)
+        silent = not self.processes.first
+        self.saver = Saver(folder, self.plan.keep, known=found.path, silent=silent)
+
+    def _find(self, folder: Path) -> Found:
+        """The newest whole checkpoint, the same for all processes."""
+        found = newest(folder) if self.processes.first else None
+        told = self.processes.agreed(None if found is None else (found.path, found.skipped))
+        assert told is not None
+        path, skipped = told
+        for reason in skipped:
+            self.say(f"passed over {reason}")
+        return found or Found(None if path is None else read(path), path, skipped)
+
+    # ---- after a step ------------------------------------------------------------------------
+
+    def _explained(self) -> Iterator[Report]:
+        """The steps of the trainer; one that needs too much memory says what to change."""
+        trainer, plan = self.trainer, self.plan
+        steps = trainer.steps()
+        choices = smaller(plan, trainer.model, trainer.computing.precision)
+        together, count = trainer.objective.together, self.processes.count
+        while True:
+            batch = partial(trainer.batches.at, trainer.step)
+            with memory_explained(plan, batch, count, together, choices):
+                report = next(steps, None)
+            if report is None:
+                return
+            yield report
+
+    def _timed(self, report: Report, seconds: float, pace: float) -> Report:
+        """The report with its times, at the pace since the run was begun or taken up."""
+        mfu = None
+        if report.operations is not None:
+            device, precision = self.processes.device, self.trainer.computing.precision
+            peak = measured_peak(str(device), precision) * self.processes.count
+            mfu = report.operations / seconds / peak
+        left = pace * (report.steps - report.step)
+        return replace(report, seconds=seconds, left=left, mfu=mfu)
+
+    def _bad_in_a_row(self, report: Report) -> float:
+        """How many steps in a row were not taken, as far as is known by now."""
+        assert report.bad_in_a_row is not None
+        self.bad.append(Later(report.bad_in_a_row))
+        found = self._read(self.bad)
+        return 0.0 if found is None else float(found)
+
+    def _worth_saving(self, report: Report) -> bool:
+        """At the end, and now and then; but nobody wants to go back to the midst of trouble."""
+        regular = report.step % self.plan.save_every == 0 and not bool(report.bad_in_a_row)
+        return regular or report.step == self.plan.steps
+
+    def _stopping(self) -> tuple[bool, bool]:
+        """Whether this process, or any of several, was asked to stop: by a signal, by anyone."""
+        own = (self.stop.asked is not None, self.trainer.stopped)
+        if self.processes.count > 1:
+            asked = sent(torch.tensor(own, dtype=torch.float), self.processes.device)
+            self.asked.append(Later(self.processes.total(asked)))
+            found = self._read(self.asked)
+            own = (False, False) if found is None else (bool(found[0]), bool(found[1]))
+        return own[0], any(own)
+
+    def _read(self, waiting: list[Later]) -> Tensor | None:
+        """The newest numbers that are there: a GPU is given one step of time, but at the end."""
+        lag = 1 if self.late and self.trainer.step < self.plan.steps else 0
+        found = None
+        while len(waiting) > lag:
+            found = waiting.pop(0).read()
+        return found
+
+    def _end(self, signalled: bool) -> None:
+        """Say where the run was saved, and end as the signal would have."""
+        if self.saver is None:
+            return
+        self.saver.wait(last=True)
+        message = f"stopped after step {self.trainer.step}, which is saved in {self.saver.folder}"
+        self.say(message)
+        if signalled:
+            self.stop.leave(message=message)
+
+    def _go_back(self, report: Report) -> None:
+        """Too many bad steps in a row: half the rate from the last checkpoint, or the end."""
+        self.retries -= 1
+        state = self.trainer.state()
+        scale = state.facts["scale"]
+        story = (
+            f"step {report.step}: the loss or a gradient was no number {self.plan.patience} times "
+            f"in a row, at {scale:g} of the planned rate"
+        )
+        advice = "lower the rate, raise warmup, or set clip; look at the batches of these steps"
+        if self.saver is None:
+            raise FloatingPointError(f"{story}, and there is no folder to go back to: {advice}")
+        if self.plan.on_nan == "stop" or self.retries < 0:
+            raise FloatingPointError(f"{story}: {advice}")
+        self.saver.wait()
+        found = self._find(self.saver.folder)
+        if found.snapshot is None:
+            raise FloatingPointError(f"{story}, and no checkpoint is whole: {advice}")
+        saved = found.snapshot
+        health = saved.tensors["health"] | {"skipped": state.tensors["health"]["skipped"]}
+        self.trainer.load(
+            replace(
+                saved,
+                facts=saved.facts | {"scale": scale / 2},
+                tensors=saved.tensors | {"health": health},
+            )
+        )
+        self.bad.clear()
+        self.asked.clear()
+        self.say(f"{story}; back to {found.path}, with {scale / 2:g} of the rate from there")
+
+
+def arrives_late(device: torch.device) -> bool:
+    """Whether to read a number of this device at once would wait for it."""
+    return device.type == "cuda"
