@@ -3,7 +3,10 @@
 import re
 import socket
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -11,9 +14,8 @@ import pytest
 from classroom.cli import main
 from classroom.cli.lecture import free_port
 from classroom.pages.formulas import mathml, with_mathml
-from classroom.pages.site import build, described, links
-
-MATH = "{http://www.w3.org/1998/Math/MathML}"
+from classroom.pages.harmless import harmless_page
+from classroom.pages.site import build, described, exporter, links
 
 
 @pytest.mark.parametrize(
@@ -29,9 +31,9 @@ MATH = "{http://www.w3.org/1998/Math/MathML}"
 )
 def test_formulas_become_mathml(tex: str, parts: list[str]) -> None:
     tree = ElementTree.fromstring(mathml(tex, block=True))
-    assert tree.tag == f"{MATH}math"
+    assert tree.tag == "math"
     assert tree.get("display") == "block"
-    assert {f"{MATH}{part}" for part in parts} <= {inner.tag for inner in tree.iter()}
+    assert set(parts) <= {inner.tag for inner in tree.iter()}
     assert ElementTree.fromstring(mathml(tex)).get("display") == "inline"
 
 
@@ -40,7 +42,7 @@ def test_what_is_no_formula_is_shown_as_it_was_written(tex: str) -> None:
     made = mathml(tex)
     assert "<script" not in made
     assert "<b>" not in made
-    assert ElementTree.fromstring(made).tag in ("code", f"{MATH}math")
+    assert ElementTree.fromstring(made).tag in ("code", "math")
 
 
 def test_every_formula_of_the_course_can_be_read() -> None:
@@ -62,7 +64,7 @@ def test_a_renderer_draws_all_three_kinds() -> None:
         made.block_math("x"),
         made.latex_environment("matrix", "x"),
     ):
-        assert ElementTree.fromstring(html).tag == f"{MATH}math"
+        assert ElementTree.fromstring(html).tag == "math"
 
 
 def book(*cells: str) -> nbformat.NotebookNode:
@@ -141,3 +143,143 @@ def test_a_port_that_is_taken_is_passed_over(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         free_port("203.0.113.7", 8866)
     assert "another --port or --ip" in capsys.readouterr().err
+
+
+# ---- notebooks of strangers ----------------------------------------------------------------------
+
+RAN = "document.body.dataset.ran = 'yes'"
+SCRIPTS = [
+    f"<script>{RAN}</script>",
+    f'<img src=x onerror="{RAN}">',
+    f"[a](javascript:{RAN.replace(' ', '')})",
+    f'<a id="jump" href=" java\tscript:{RAN}">b</a>',
+    f"<a href=\"data:text/html,<script>{RAN}</script>\">c</a>",
+    f"$\\text{{<script>{RAN}</script>}}$",
+    f'$\\text{{<img src=x onerror="{RAN}">}}$',
+    f"$$\\frac{{<script>{RAN}</script>}}{{2}}$$",
+    f'<svg onload="{RAN}"><script>{RAN}</script></svg>',
+    f'<iframe srcdoc="<script>parent.{RAN}</script>"></iframe>',
+    f'<math><mtext><table><mglyph><style><img src=x onerror="{RAN}"></style></math>',
+    f"</main></body><script>{RAN}</script><main>",
+    f'<details open ontoggle="{RAN}">d</details>',
+    '<meta http-equiv="refresh" content="0;url=https://example.org">',
+    '<base href="https://example.org"><link rel="stylesheet" href="https://example.org/x.css">',
+    '<p style="background:u\\72l(https://example.org/x.png)">e</p>',
+    '<p style="background-image:url(https://example.org/x.png)">f</p>',
+    '<form action="https://example.org"><button>g</button></form>',
+    "<object data=x></object><embed src=x><style>@import 'https://example.org/x.css'</style>",
+]  # fmt: skip
+
+
+def hostile(folder: Path) -> Path:
+    """Write a notebook that tries all of it in each place that reaches a page."""
+    shown = [
+        nbformat.v4.new_output("display_data", {kind: text})
+        for text in SCRIPTS
+        for kind in ("text/html", "text/markdown", "text/latex", "text/plain")
+    ]
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg"><script>{RAN}</script><rect/></svg>'
+    shown.append(nbformat.v4.new_output("display_data", {"image/svg+xml": svg}))
+    shown.append(nbformat.v4.new_output("display_data", {"application/javascript": RAN}))
+    shown.append(nbformat.v4.new_output("stream", text="\n".join(SCRIPTS)))
+    shown.append(nbformat.v4.new_output("error", ename=SCRIPTS[0], evalue="", traceback=SCRIPTS))
+    cells = [nbformat.v4.new_markdown_cell(f"# T {text}\n\n{text}") for text in SCRIPTS]
+    cells.append(nbformat.v4.new_code_cell("\n".join(SCRIPTS), outputs=shown, execution_count=1))
+    cells.append(nbformat.v4.new_raw_cell("\n".join(SCRIPTS), metadata={"format": "text/html"}))
+    made = nbformat.v4.new_notebook(cells=cells, metadata={"title": SCRIPTS[0]})
+    path = folder / "01_hostile.ipynb"
+    nbformat.write(made, path)
+    return path
+
+
+def test_a_page_of_a_hostile_notebook_has_nothing_that_runs(tmp_path: Path) -> None:
+    build([hostile(tmp_path)], tmp_path / "out")
+    for page in ("01_hostile.html", "index.html"):
+        html = (tmp_path / "out" / page).read_text(encoding="utf-8")
+        body = html[html.index("<body") :]
+        assert not re.search(r"<(script|iframe|object|embed|base|meta|link|style|form)\b", body)
+        assert "<script" not in html
+        assert not re.search(r"<[^>]*\s(on\w+|srcdoc)=", body)
+        assert not re.search(r"""<[^>]*(href|src)=["'\s]*(javascript|data:text)""", body)
+        assert not re.search(r"<[^>]*style=\"[^\"]*(url|\\)", body)
+
+
+@pytest.mark.browser
+def test_a_page_of_a_hostile_notebook_runs_nothing_in_a_browser(
+    tmp_path: Path, browser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build([hostile(tmp_path)], tmp_path / "out")
+    context = browser.new_context()
+    asked: list[str] = []
+    try:
+        page = context.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((tmp_path / "out" / "01_hostile.html").as_uri(), wait_until="load")
+        protocols = page.evaluate("[...document.querySelectorAll('[href]')].map(a => a.protocol)")
+        assert {*protocols} <= {"file:", "http:", "https:", "mailto:"}
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.body.dataset.ran") is None
+        assert page.evaluate("document.scripts.length") == 0
+        assert page.locator("math").count() > 1
+        assert not [url for url in asked if url.startswith("http")]
+        assert page.url.startswith("file:")
+        # The same page as it came shows that these tricks do run.
+        monkeypatch.setattr("classroom.pages.site.harmless_page", lambda html: html)
+        build([hostile(tmp_path)], tmp_path / "bare")
+        page.goto((tmp_path / "bare" / "01_hostile.html").as_uri(), wait_until="commit")
+        page.wait_for_function("document.body && document.body.dataset.ran")
+    finally:
+        context.close()
+
+
+def test_only_files_of_the_course_travel(tmp_path: Path) -> None:
+    """Not by going up, not in other spellings, not through links, not what is hidden."""
+    root, out = tmp_path / "course", tmp_path / "out"
+    (root / "data").mkdir(parents=True)
+    (root / ".hidden").mkdir()
+    for path in ("secret.txt", "course/data/a b.csv", "course/.hidden/key.txt", "course/page.html",
+                 "course/data/picture.svg", "course/.env"):  # fmt: skip
+        (tmp_path / path).write_text(path)
+    (root / "data" / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (root / "folder").symlink_to(tmp_path, target_is_directory=True)
+    ways = ["../secret.txt", "%2e%2e/secret.txt", "..%2fsecret.txt", "data/../../secret.txt",
+            "data/link.txt", "folder/secret.txt", str(tmp_path / "secret.txt"), "page.html",
+            ".hidden/key.txt", ".env", "&#46;&#46;/secret.txt", str(root / "data" / "a b.csv"),
+            "missing.txt", "data/a%20b.csv", "data/picture.svg"]  # fmt: skip
+    links = [f'<a href="{way}">x</a> <img src="{way}"> ![y]({way})' for way in ways]
+    nbformat.write(book("# T", *links), root / "01_x.ipynb")
+    build([root / "01_x.ipynb"], out)
+    files = {path.relative_to(out / "files").as_posix(): path.read_text()
+             for path in (out / "files").rglob("*") if path.is_file()}  # fmt: skip
+    assert files == {
+        "data/a b.csv.txt": "course/data/a b.csv",
+        "data/picture.svg": "course/data/picture.svg",
+        "data/picture.svg.txt": "course/data/picture.svg",
+    }
+    page = (out / "01_x.html").read_text(encoding="utf-8")
+    assert 'href="files/data/a%20b.csv.txt"' in page
+    assert 'href="files/data/picture.svg.txt"' in page
+    assert 'src="files/data/picture.svg"' in page
+    assert "base64" not in page[page.index("<main") :], "nothing is embedded, either"
+
+
+def test_the_course_loses_nothing_by_being_cleaned(tmp_path: Path) -> None:
+    class Elements(HTMLParser):
+        """The elements of a page with their attributes."""
+
+        def __init__(self, html: str) -> None:
+            super().__init__()
+            self.found = Counter[str]()
+            self.feed(html)
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.found[f"{tag} {sorted(attrs)}"] += 1
+
+        handle_startendtag = handle_starttag
+
+    books = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9]*.ipynb"))
+    export = exporter()
+    for path in books:
+        resources = {"metadata": {"name": path.stem, "path": ""}, "course_links": ""}
+        html, _ = export.from_notebook_node(nbformat.read(path, as_version=4), resources)
+        assert Elements(harmless_page(html)).found == Elements(html).found, path.name

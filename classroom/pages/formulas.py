@@ -13,7 +13,9 @@ def mathml(tex: str, *, block: bool = False) -> str:
     # The converter knows aligned lines by one of their two names.
     known = tex.strip().replace("{aligned}", "{align*}")
     try:
-        return str(convert(known, display="block" if block else "inline"))
+        made = str(convert(known, display="block" if block else "inline"))
+        # HTML needs no name space, and what rewrites headings would make a prefix of it.
+        return made.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")
     except Exception:  # the converter's errors have no class in common
         return f'<code class="labkit-tex">{escape(tex)}</code>'
 

@@ -1,27 +1,32 @@
 """The notebooks as a site of files: it opens without a server, and asks no network for anything.
 
 Widgets are there as the pictures they were stored with, formulas as MathML, the style in the page.
-Links between notebooks lead to their pages; other files that a notebook names travel along.
+Links between notebooks lead to their pages; other files that a notebook names travel along if they
+lie in the folder of the course.  Whatever could run is left out, since a notebook may be foreign.
 """
 
 import re
 import shutil
 from collections.abc import Sequence
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from classroom.exercises import students_version
 from classroom.pages.formulas import mathml, with_mathml
+from classroom.pages.harmless import harmless_page
+from labkit.paths import checkout
 
 TEMPLATES = Path(__file__).resolve().parent / "share" / "nbconvert" / "templates"
 TITLE = "Pre-training and transfer learning in NLP"
 # What a page shows of an output, the best first: no widget, which would need a kernel.
 SHOWN = ("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg",
          "text/plain")  # fmt: skip
-# Files that a browser shows as they are; all others are shown as text.
-SEEN = (".png", ".jpg", ".jpeg", ".svg", ".gif", ".txt")
+# Files that a browser shows as they are; all others are shown as text.  An SVG that is opened by
+# itself may run script, one in a picture may not.
+SEEN = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".txt")
+PICTURES = (*SEEN, ".svg")
 LINK = re.compile(r'(?P<before>\b(?:href|src)=")(?P<to>[^"#:]+)(?P<rest>#[^"]*)?"')
 
 
@@ -50,7 +55,7 @@ def build(notebooks: Sequence[Path], out: Path, *, students: bool = False) -> li
             "course_links": links(pages, place),
         }
         html, _ = export.from_notebook_node(book, resources)
-        text = connected(html, path, notebooks, out)
+        text = connected(harmless_page(html), path, notebooks, out)
         (out / pages[place].file).write_text(text, encoding="utf-8")
     listed = export.environment.get_template("list.html.j2").render(title=TITLE, pages=pages)
     (out / "index.html").write_text(listed, encoding="utf-8")
@@ -69,9 +74,9 @@ def exporter() -> Any:
     @pass_context
     def markdown(context: Any, source: str) -> str:
         """Markdown, with what it attaches and without anything of a speaker's."""
+        # Pictures travel as files, by the same rule as all others, and are not embedded unasked.
         given = {"attachments": context.get("cell", {}).get("attachments", {})}
-        path = context.get("resources", {}).get("metadata", {}).get("path", "")
-        made = renderer(escape=False, embed_images=True, path=path, **given)
+        made = renderer(escape=False, embed_images=False, **given)
         spoken = re.sub(r"<!--\s*notes:.*?-->", "", source, flags=re.DOTALL | re.IGNORECASE)
         return str(MarkdownWithMath(renderer=made).render(spoken))
 
@@ -117,19 +122,37 @@ def links(pages: Sequence[Page], place: int) -> str:
 def connected(html: str, notebook: Path, notebooks: Sequence[Path], out: Path) -> str:
     """The page with its links to notebooks as links to pages; other files travel along."""
     pages = {path.resolve(): f"{path.stem}.html" for path in notebooks}
+    root = root_of(notebook)
 
     def way(found: re.Match[str]) -> str:
-        target = (notebook.parent / unquote(found["to"])).resolve()
+        named = Path(unquote(unescape(found["to"])))
+        target = (notebook.parent / named).resolve()
         if target in pages:
             to = pages[target]
-        elif target.is_file() and target.suffix != ".html":
-            # Beside the pages, under the folder it stood in, as a text that a browser shows.
-            name = target.name if target.suffix in SEEN else f"{target.name}.txt"
-            to = f"files/{target.parent.name}/{name}"
+        elif not named.is_absolute() and may_travel(target, root):
+            # Beside the pages, as a picture or as a text that a browser shows.
+            inside = target.relative_to(root)
+            seen = target.suffix.lower() in (PICTURES if "src" in found["before"] else SEEN)
+            to = (Path("files") / inside).as_posix() + ("" if seen else ".txt")
             (out / to).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(target, out / to)
         else:
             return found[0]
-        return f'{found["before"]}{to}{found["rest"] or ""}"'
+        return f'{found["before"]}{escape(quote(to))}{found["rest"] or ""}"'
 
     return LINK.sub(way, html)
+
+
+def root_of(notebook: Path) -> Path:
+    """The folder whose files a notebook may name: the checkout, or the folder it stands in."""
+    root = checkout()
+    inside = root is not None and notebook.resolve().is_relative_to(root.resolve())
+    return root.resolve() if root and inside else notebook.parent.resolve()
+
+
+def may_travel(target: Path, root: Path) -> bool:
+    """Whether a file, all links followed, lies below a folder and in nothing that is hidden."""
+    if not target.is_relative_to(root) or not target.is_file():
+        return False
+    hidden = any(part.startswith(".") for part in target.relative_to(root).parts)
+    return not hidden and target.suffix.lower() != ".html"
