@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from labkit import fast
 from labkit.attention import Attention
 from labkit.blocks import Experts, FeedForward, States
 
@@ -251,7 +252,7 @@ def activation_bytes(shape: Shape, batch: int, each: int, checkpointing: bool) -
 
 
 def saved_bytes(model: nn.Module, tokens_BT: Tensor) -> int:
-    """The same, measured: the bytes that torch keeps for the way back of this model.
+    """The same, measured in a model as it is trained: the bytes that torch keeps for backward.
 
     Weights are not counted, and a tensor that several operations keep counts once.
     """
@@ -264,7 +265,7 @@ def saved_bytes(model: nn.Module, tokens_BT: Tensor) -> int:
             kept[storage] = tensor
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with fast.enable(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         output = model(tokens_BT)
     assert output is not None
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
