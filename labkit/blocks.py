@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from labkit.attention import KeysValues
+from labkit.checks import check_config
 from labkit.layers import Dropout
 
 
@@ -75,6 +76,7 @@ class Backbone(nn.Module):
 
     def __init__(self, config: Any, *, width: int | None = None) -> None:
         super().__init__()
+        check_config(config)
         self.config, self.width = config, config.width if width is None else width
 
     @property

@@ -378,6 +378,16 @@ def test_a_batch_of_bare_tokens():
     assert batch.documents is None
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (0, 0), (4,), (1, 2, 3), ()])
+def test_a_batch_has_at_least_one_token(shape):
+    with pytest.raises(ValueError, match=r"give whole numbers \[B, T\]"):
+        Batch.of(torch.zeros(shape, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"tokens are torch\.float32"):
+        Batch.of(torch.zeros(2, 2))
+    with pytest.raises(ValueError, match=r"real is torch\.float32 .* give booleans"):
+        Batch.of(torch.ones(2, 2, dtype=torch.long), torch.ones(2, 2))
+
+
 def test_errors_say_what_to_do():
     none = Tokenizer.words(STORIES, special=["[UNK]"])
     bare = tokenize(from_documents(STORIES), none, end=False)
@@ -385,11 +395,22 @@ def test_errors_say_what_to_do():
     story = tokenize(from_documents(["One. Two."]), WORDS)
     for make, message in (
         (lambda: Windows(CORPUS, 5, batch=0), "batch is 0"),
-        (lambda: Windows(CORPUS, 0, batch=1), "length is 0: give at least 1"),
-        (lambda: Windows(CORPUS, 2, batch=1, framed=True), "length is 2: give at least 3"),
+        (lambda: Windows(CORPUS, 0, batch=1), "length is 0: give a whole number from 1 to"),
+        (
+            lambda: Windows(CORPUS, 2, batch=1, framed=True),
+            "length is 2: .* from 3 to",
+        ),
         (lambda: Windows(CORPUS, 9999, batch=1), "the corpus has .* tokens, a window takes 9999"),
         (lambda: Windows(bare, 9, batch=1, framed=True).at(0), r"the vocabulary lacks \[CLS\]"),
         (lambda: Windows(CORPUS, 5, batch=1).at(-1), "step is -1"),
+        (lambda: Windows(CORPUS, 2.5, batch=1), r"length is 2\.5: give a whole number"),
+        (lambda: Windows(CORPUS, True, batch=1), "length is True: give a whole number"),
+        (lambda: Windows(CORPUS, lambda step: 2.5, batch=1).at(0), r"length is 2\.5"),
+        (lambda: Windows(CORPUS, 5, batch=10**30), r"batch is 10+: .* to 10,000,000"),
+        (lambda: Windows(CORPUS, 5, batch=1, seed="x"), "seed is 'x': give a whole number"),
+        (lambda: Windows(CORPUS, 5, batch=1).at(1.5), r"step is 1\.5"),
+        (lambda: Streams(CORPUS, 6, batch=1, vary=0.5), r"vary is 0\.5"),
+        (lambda: Examples(CORPUS, 9.5, batch=1), r"length is 9\.5"),
         (lambda: Streams(CORPUS, 60, batch=9), "9 streams of one segment take 549"),
         (lambda: Streams(CORPUS, 6, batch=1, vary=3), "vary is 3"),
         (lambda: Streams(CORPUS, 0, batch=1), "length is 0"),

@@ -1,6 +1,7 @@
 """Where text comes from: documents, sentences, splits, and errors that name file and line."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -187,6 +188,19 @@ def test_bad_files(tmp_path, monkeypatch, content, message):
         list(from_files(tmp_path / "*.txt"))
 
 
+def test_labels_of_very_many_digits_are_words():
+    """Python refuses to read a number of more than 4300 digits."""
+    assert len(from_documents(["a", "b"], labels=["1" * 5000, "2"]).classes) == 2
+
+
+@pytest.mark.parametrize("text", [".", "\n", " \n", ". ", "a", "?", " "])
+def test_sentences_take_linear_time(text):
+    start = time.perf_counter()
+    parts = sentences(text * 200_000)
+    assert time.perf_counter() - start < 5
+    assert "".join(parts) == text * 200_000
+
+
 def test_missing_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file matches '.*none-\*\.txt'"):
         from_files(tmp_path / "none-*.txt")
@@ -213,6 +227,8 @@ def test_missing_files(tmp_path):
         ("t.jsonl", '{"text": "a"}', r"t\.jsonl, line 1: there is no column 'label'"),
         ("t.jsonl", '{"text": "a", "label": 1}\n{', r"t\.jsonl, line 2: this is not JSON"),
         ("t.jsonl", '{"text": null, "label": 1}', r"t\.jsonl, line 1: 'text' is null"),
+        ("t.jsonl", "[" * 100_000, r"t\.jsonl, line 1: this is not JSON"),
+        ("t.jsonl", '{"text": "\\ud800", "label": 1}', r"t\.jsonl, line 1: .* surrogate pair"),
         ("t.jsonl", "[1]", r"t\.jsonl, line 1: give an object"),
         ("t.xml", "<a>", r"t\.xml is no table: give a \.csv, \.tsv, \.jsonl"),
         ("t.csv", "", r"t\.csv is empty"),

@@ -1,11 +1,12 @@
 """Arguments of the command line, with errors of one line that name the nearest right word."""
 
 import argparse
-import difflib
 import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
+
+from labkit import checks
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,8 +25,8 @@ class Parser(argparse.ArgumentParser):
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """Return "; did you mean …?" for the known word nearest to `word`, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
+    near = checks.nearest(word, known)
+    return f"; did you mean {near}?" if near else ""
 
 
 def fail(message: str, code: int = 2) -> NoReturn:

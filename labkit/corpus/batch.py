@@ -68,6 +68,16 @@ class Batch:
     @classmethod
     def of(cls, tokens: Tensor, real: Tensor | None = None, **parts: Tensor) -> "Batch":
         """A batch from tokens [B, T] alone: all real, rows and examples counted, all rows fresh."""
+        if tokens.dim() != 2 or tokens.numel() == 0 or tokens.dtype.is_floating_point:
+            raise ValueError(
+                f"tokens are {tokens.dtype} of shape {list(tokens.shape)}: give whole numbers "
+                "[B, T], at least one row of at least one token"
+            )
+        if real is not None and (real.dtype != torch.bool or real.shape != tokens.shape):
+            raise ValueError(
+                f"real is {real.dtype} of shape {list(real.shape)}: give booleans of the shape "
+                f"{list(tokens.shape)}, True where there is text"
+            )
         count = torch.arange(len(tokens), device=tokens.device)
         everything = torch.ones_like(tokens, dtype=torch.bool)
         defaults = {"rows": count, "examples": count, "fresh": everything[:, 0]}

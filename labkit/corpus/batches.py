@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from labkit.chance import Chance, shuffled
+from labkit.checks import check_whole
 from labkit.corpus.batch import Batch
 from labkit.corpus.rows import frame, unmark
 from labkit.corpus.tokens import Tokens
@@ -27,8 +28,8 @@ class Batches(ABC):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise ValueError(f"batch is {self.batch}: give the number of rows, at least 1")
+        check_whole("batch", self.batch, least=1)
+        check_whole("seed", self.seed, least=-(2**63), most=2**64)
 
     @property
     @abstractmethod
@@ -46,8 +47,7 @@ class Batches(ABC):
 
     def at(self, step: int) -> Batch:
         """The batch of a step, the same whenever and wherever it is asked for."""
-        if step < 0:
-            raise ValueError(f"step is {step}: steps are counted from 0")
+        check_whole("step", step, most=2**62)
         rows = torch.arange(self.batch)
         return self.rows_of(self._examples(step), Chance(self.seed, step, rows))
 
@@ -93,8 +93,7 @@ class Windows(Batches):
 
     def _check(self, length: int) -> None:
         least = 3 if self.framed else 1
-        if length < least:
-            raise ValueError(f"length is {length}: give at least {least}")
+        check_whole("length", length, least)
         if len(self.tokens) < self._room(length):
             raise ValueError(
                 f"the corpus has {len(self.tokens)} tokens, a window takes {self._room(length)}: "
@@ -154,8 +153,8 @@ class Streams(Batches):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.length < 1:
-            raise ValueError(f"length is {self.length}: give at least 1")
+        check_whole("length", self.length, least=1)
+        check_whole("vary", self.vary)
         if not 0 <= 2 * self.vary < self.length:
             raise ValueError(
                 f"vary is {self.vary}: give 0 to less than half of the length {self.length}"

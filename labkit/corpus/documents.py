@@ -110,7 +110,7 @@ def sentences(text: str) -> tuple[str, ...]:
 def ordered(labels: Iterable[str]) -> tuple[str, ...]:
     """The different labels in order; numbers in the order of numbers."""
     names = set(labels)
-    if all(re.fullmatch(r"-?\d+", name) for name in names):
+    if all(re.fullmatch(r"-?\d{1,18}", name) for name in names):
         return tuple(sorted(names, key=int))
     return tuple(sorted(names))
 

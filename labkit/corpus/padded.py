@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labkit.chance import Chance, shuffled
+from labkit.checks import check_whole
 from labkit.corpus.batch import Batch
 from labkit.corpus.batches import Batches
 from labkit.corpus.rows import Rows, Span, lay_out
@@ -40,8 +41,7 @@ class LaidOut(Batches):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.length < 5:
-            raise ValueError(f"length is {self.length}: give at least 5")
+        check_whole("length", self.length, least=5)
 
     @abstractmethod
     def lay_out(self, examples: Tensor, chances: Sequence[Chance]) -> Rows:
@@ -53,8 +53,7 @@ class LaidOut(Batches):
 
     def at(self, step: int) -> Batch:
         """The batch of a step, the same whenever and wherever it is asked for."""
-        if step < 0:
-            raise ValueError(f"step is {step}: steps are counted from 0")
+        check_whole("step", step, most=2**62)
         block, turn = divmod(step, self._together)
         rows, edges = self._rows(block)
         return rows.batch(edges[turn], edges[turn + 1])

@@ -4,7 +4,6 @@ bill("gpt-3-175b", machine("h100"), count=1024, mfu=0.4)
 afford(1000, machine("h100"))
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from labkit import checks
 from labkit.costs import counting
 from labkit.costs import tables as cost_tables
 from labkit.costs import training as costs
@@ -33,8 +33,8 @@ class Machine:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The question whether the known name nearest to a wrong one was meant, or nothing."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
-    return f"did you mean {near[0]}? " if near else ""
+    near = checks.nearest(name, known, cutoff=0.4)
+    return f"did you mean {near}? " if near else ""
 
 
 def machine(name: str) -> Machine:

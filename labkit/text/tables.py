@@ -106,7 +106,7 @@ def _objects(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[s
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}: this is not JSON: {error}") from error
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}: give an object such as {{{wanted[0]!r}: …}}")
@@ -121,7 +121,10 @@ def _objects(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[s
 def _written(value: Any, column: str, where: str) -> str:
     if value is None:
         raise ValueError(f"{where}: {column!r} is null; give a text, or leave the row out")
-    return str(value)
+    text = str(value)
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError(f"{where}: {column!r} holds half of a surrogate pair; clean the text")
+    return text
 
 
 def _have(wanted: Iterable[str], columns: Iterable[str], where: str) -> None:

@@ -23,7 +23,7 @@ from labkit.text.tokenizers import Tokenizer
 from labkit.weights import ours, release_read, release_write
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.places import find, real_encoder
-from labkit.weights.tensors import Entry, Plan, WeightsError, check, read
+from labkit.weights.tensors import Entry, Plan, WeightsError, check, read_tensors
 
 __all__ = ["WeightsError", "load", "load_tokenizer", "real_encoder", "save", "save_release"]
 
@@ -55,9 +55,15 @@ def load(
 
     @torch.no_grad()
     def put(name: str, tensor: Tensor) -> None:
+        if not own and tensor.is_floating_point() and not tensor.isfinite().all():
+            entry = plan.entries[name]
+            raise WeightsError(
+                f"the tensor {entry.name!r} in {entry.file} has numbers that are not finite: "
+                "fetch or save it again"
+            )
         parts[name].copy_(tensor)
 
-    read(plan.entries, put)
+    read_tensors(plan.entries, put)
     return model.eval()
 
 

@@ -21,10 +21,10 @@ from labkit.weights.tensors import (
     WeightsError,
     checksum,
     checksum_on_disk,
-    read_header,
+    list_tensors,
     read_json,
-    write,
     write_json,
+    write_tensors,
 )
 
 DESCRIPTION = "labkit.json"
@@ -47,7 +47,7 @@ def save(model: nn.Module, folder: Path) -> None:
     file = f"weights-{_hash(sums)[:12]}.safetensors"
     folder.mkdir(parents=True, exist_ok=True)
     old = [path for path in folder.iterdir() if _is_ours(path.name) and path.name != file]
-    write(folder / file, named)
+    write_tensors(folder / file, named)
     whole = {"format": FORMAT, "model": description, "weights": file, "checksums": sums}
     write_json(folder / DESCRIPTION, {**whole, "checksum": _hash(whole)})
     # Only what was there before: another process may be writing beside us.
@@ -93,7 +93,7 @@ def plan(folder: Path) -> Plan:
     # No name may lead out of the folder.
     if not isinstance(file, str) or not _is_ours(file) or not (folder / file).is_file():
         raise WeightsError(f"{path} names the file of weights {file!r}, which is not in {folder}")
-    return Plan(lambda: build(whole.get("model"), path), tensors, read_header(folder / file))
+    return Plan(lambda: build(whole.get("model"), path), tensors, list_tensors(folder / file))
 
 
 def check_numbers(folder: Path, entries: Mapping[str, Entry]) -> None:

@@ -20,7 +20,7 @@ from labkit.weights.tensors import (
     Plan,
     WeightsError,
     checksum_on_disk,
-    read_header,
+    list_tensors,
     read_json,
 )
 
@@ -52,7 +52,7 @@ def plan(folder: Path) -> Plan:
 def files_of(folder: Path) -> dict[str, Entry]:
     """The tensors of a folder, from one file or from the several that the index names."""
     if (folder / WEIGHTS).is_file():
-        return read_header(folder / WEIGHTS)
+        return list_tensors(folder / WEIGHTS)
     if (folder / INDEX).is_file():
         return _shards(folder)
     others = sorted(p.name for p in folder.iterdir() if p.suffix in {".bin", ".pt", ".h5", ".onnx"})
@@ -76,7 +76,7 @@ def _shards(folder: Path) -> dict[str, Entry]:
             raise WeightsError(f"{folder / INDEX} names {name}, which is missing in {folder}")
     entries: dict[str, Entry] = {}
     for path in (folder / name for name in files):
-        for tensor, entry in read_header(path).items():
+        for tensor, entry in list_tensors(path).items():
             if where.get(tensor) != path.name:
                 raise WeightsError(f"{path} has {tensor!r}, which {INDEX} places elsewhere")
             entries[tensor] = entry

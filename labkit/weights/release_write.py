@@ -21,7 +21,7 @@ from labkit.weights.release_model import (
 )
 from labkit.weights.release_names import RELEASES
 from labkit.weights.release_read import INDEX, WEIGHTS
-from labkit.weights.tensors import WeightsError, read_json, write, write_json
+from labkit.weights.tensors import WeightsError, read_json, write_json, write_tensors
 
 
 def save(model: Any, folder: Path) -> None:
@@ -44,7 +44,7 @@ def save(model: Any, folder: Path) -> None:
         names = _with_prefix(kind, heads, names, release_names(kind, backbone))
     folder.mkdir(parents=True, exist_ok=True)
     _check_place(folder, values)
-    write(folder / WEIGHTS, names)
+    write_tensors(folder / WEIGHTS, names)
     write_json(folder / CONFIG, values)
 
 

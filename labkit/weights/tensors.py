@@ -1,15 +1,13 @@
 """Files of tensors: looked at before they are read, and replaced only as a whole.
 
-A safetensors file is eight bytes with the length N of the header, N bytes of JSON (name -> dtype,
-shape, first and last byte), then the numbers, one tensor after the other.  Nothing in it can run,
-unlike a pickle.  The header alone says whether the file is what the model needs, so everything is
-checked before any memory of the model's size is taken.  Read `read_header` first.
+Nothing in a safetensors file can run, unlike in a pickle. Its header alone says whether the file is
+what the model needs, so everything is checked before any memory of the model's size is taken. Read
+`list_tensors` and `check` first.
 """
 
+import contextlib
 import json
-import math
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +15,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from labkit.keeping.files import digest, file_digest, replacing, save_tensors, write_text
+from labkit.keeping.files import digest, replacing, save_tensors, write_text
 
-MAX_HEADER = 100_000_000
-"""The longest header that safetensors itself allows, in bytes."""
+LARGEST_JSON = 50_000_000  # bytes
 
 DTYPES = {
     "F64": torch.float64,
@@ -49,16 +46,12 @@ class WeightsError(ValueError):
 
 
 class Entry(NamedTuple):
-    """What the header says about one tensor."""
+    """What the header of a file says about one tensor."""
 
     name: str
     file: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
-    begin: int
-    end: int
-    start: int
-    """Where the numbers begin in the file; `begin` and `end` count from there."""
 
 
 class Plan(NamedTuple):
@@ -71,92 +64,40 @@ class Plan(NamedTuple):
     entries: dict[str, Entry]
 
 
-def read_header(path: Path) -> dict[str, Entry]:
-    """The tensors of a file, when its header is sound and its length what the header promises."""
-    size = path.stat().st_size
+def list_tensors(path: Path) -> dict[str, Entry]:
+    """The tensors of a file by their names; no number is read.
+
+    The library checks that the header is sound and that the tensors fill the file exactly.
+    """
     with path.open("rb") as file:
         start = file.read(64)
-        for mark, what in FOREIGN.items():
-            # A true length may begin with the same byte, but then the JSON follows at byte 8.
-            if start.startswith(mark) and start[8:9] != b"{":
-                raise WeightsError(f"{path} is no safetensors file: it is {what}")
-        length = int.from_bytes(start[:8], "little")
-        if size < 8 or length > min(size - 8, MAX_HEADER):
-            raise WeightsError(
-                f"{path} is no safetensors file, or a truncated one: its first 8 bytes promise a "
-                f"header of {length:,} bytes, the file has {size:,}: fetch or save it again"
-            )
-        file.seek(8)
-        text = file.read(length)
-    entries = {name: _entry(path, name, value, 8 + length) for name, value in _header(path, text)}
-    _check_extent(path, entries, size - 8 - length)
-    return entries
+    for mark, what in FOREIGN.items():
+        # The length of a header may begin with the same byte, but then the JSON starts at byte 8.
+        if start.startswith(mark) and start[8:9] != b"{":
+            raise WeightsError(f"{path} is no safetensors file: it is {what}")
+    with _opened(path) as file:
+        return {name: _entry(path, name, file.get_slice(name)) for name in file.keys()}  # noqa: SIM118
 
 
-def _header(path: Path, text: bytes) -> list[tuple[str, Any]]:
-    """The names and values in the JSON of a header, each name once."""
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
-        pairs = json.loads(text.decode("utf-8"), object_pairs_hook=list)
-    except (ValueError, RecursionError) as error:
-        raise WeightsError(f"the header of {path} is damaged: {error}") from None
-    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
-        raise WeightsError(f"the header of {path} is damaged: it is no table of tensors")
-    name, times = Counter(name for name, _ in pairs).most_common(1)[0] if pairs else ("", 0)
-    if times > 1:
-        raise WeightsError(f"the header of {path} is damaged: it has the tensor {name!r} twice")
-    return [(name, value) for name, value in pairs if name != "__metadata__"]
-
-
-def _entry(path: Path, name: str, value: Any, start: int) -> Entry:
-    """One line of a header, checked."""
-    fields = dict(value) if isinstance(value, list) and _all_pairs(value) else {}
-    shape: Any = fields.get("shape")
-    offsets: Any = fields.get("data_offsets")
-    dtype: Any = fields.get("dtype")
-    if not (_naturals(shape) and _naturals(offsets) and len(offsets) == 2 and dtype in DTYPES):
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except SafetensorError as error:
         raise WeightsError(
-            f"the header of {path} is damaged, or of a kind labkit does not read, at tensor "
-            f"{name!r}: dtype {dtype!r}, shape {shape!r}, bytes {offsets!r}; "
-            f"dtypes that labkit reads: {', '.join(DTYPES)}"
-        )
-    begin, end = offsets
-    needed = math.prod(shape) * DTYPES[dtype].itemsize
-    if end - begin != needed:
+            f"{path} is damaged or truncated, or no safetensors file ({error}): fetch or save it "
+            "again"
+        ) from None
+
+
+def _entry(path: Path, name: str, part: Any) -> Entry:
+    if part.get_dtype() not in DTYPES:
         raise WeightsError(
-            f"the header of {path} is damaged at tensor {name!r}: {dtype} of shape {shape} takes "
-            f"{needed:,} bytes, the header gives it {end - begin:,}"
+            f"the tensor {name!r} in {path} holds {part.get_dtype()}; labkit reads "
+            f"{', '.join(DTYPES)}"
         )
-    return Entry(name, path, DTYPES[dtype], tuple(shape), begin, end, start)
-
-
-def _all_pairs(values: list[Any]) -> bool:
-    return all(isinstance(value, tuple) for value in values)
-
-
-def _naturals(values: Any) -> bool:
-    """Whether this is a list of the numbers 0, 1, 2 ..."""
-    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
-
-
-def _check_extent(path: Path, entries: Mapping[str, Entry], room: int) -> None:
-    """The tensors must fill the rest of the file: no hole, no overlap, nothing behind the last."""
-    ordered = sorted(entries.items(), key=lambda pair: (pair[1].begin, pair[1].end))
-    ends = [0, *(entry.end for _, entry in ordered)]
-    for (name, entry), before in zip(ordered, ends, strict=False):
-        if entry.begin != before:
-            raise WeightsError(
-                f"the header of {path} is damaged at tensor {name!r}: it should begin at byte "
-                f"{before:,}, the header says {entry.begin:,}"
-            )
-        if entry.end > room:
-            raise WeightsError(
-                f"{path} is truncated at tensor {name!r}: it should end at byte {entry.end:,} of "
-                f"the numbers, the file has {room:,}: fetch or save it again"
-            )
-    if ends[-1] != room:
-        raise WeightsError(
-            f"{path} has {room - ends[-1]:,} bytes behind its last tensor: it is damaged"
-        )
+    return Entry(name, path, DTYPES[part.get_dtype()], tuple(part.get_shape()))
 
 
 def check(found: Mapping[str, Entry], wanted: Mapping[str, Tensor], where: Path) -> None:
@@ -187,16 +128,13 @@ def check(found: Mapping[str, Entry], wanted: Mapping[str, Tensor], where: Path)
         )
 
 
-def read(entries: Mapping[str, Entry], take: Callable[[str, Tensor], None]) -> None:
+def read_tensors(entries: Mapping[str, Entry], take: Callable[[str, Tensor], None]) -> None:
     """Hand over the tensors one by one, file by file."""
     for path in sorted({entry.file for entry in entries.values()}):
-        try:
-            with safe_open(path, framework="pt") as file:
-                for name, entry in entries.items():
-                    if entry.file == path:
-                        take(name, file.get_tensor(entry.name))
-        except SafetensorError as error:
-            raise WeightsError(f"{path} cannot be read: {error}") from None
+        with _opened(path) as file:
+            for name, entry in entries.items():
+                if entry.file == path:
+                    take(name, file.get_tensor(entry.name))
 
 
 def checksum(tensor: Tensor) -> str:
@@ -206,11 +144,12 @@ def checksum(tensor: Tensor) -> str:
 
 
 def checksum_on_disk(entry: Entry) -> str:
-    """The same from the file, a megabyte at a time."""
-    return file_digest(entry.file, entry.start + entry.begin, entry.start + entry.end)
+    """The same for a tensor in a file."""
+    with _opened(entry.file) as file:
+        return checksum(file.get_tensor(entry.name))
 
 
-def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a file of tensors, whole or not at all."""
     whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as draft:
@@ -225,9 +164,13 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """The table in a JSON file."""
     try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise WeightsError(f"{path} has more than {LARGEST_JSON:,} bytes: it is no description")
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise WeightsError(f"there is no {path}") from None
+    except WeightsError:
+        raise
     except (ValueError, RecursionError) as error:
         raise WeightsError(f"{path} is damaged: {error}") from None
     if not isinstance(value, dict):

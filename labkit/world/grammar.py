@@ -3,10 +3,11 @@
 `data/world/README.md` explains the files by adding a topic; `reading.py` reads them.
 """
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from labkit.checks import nearest
 
 
 class Location(NamedTuple):
@@ -155,7 +156,7 @@ class Grammar:
 def expected(what: str, given: str, known: Iterable[str]) -> str:
     """Say what was expected instead of `given`, the nearest first."""
     known = list(known)
-    near = difflib.get_close_matches(given, known, 1)
-    hint = f'did you mean "{near[0]}"? ' if near else ""
+    near = nearest(given, known, cutoff=0.6)
+    hint = f'did you mean "{near}"? ' if near else ""
     listed = ", ".join(sorted(known)[:40])
     return f'expected {what}, not "{given}": {hint}There are: {listed}'

@@ -1,0 +1,45 @@
+"""Checks of what a caller gives, with messages in one form: what was given, what is allowed."""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any, get_args, get_origin, get_type_hints
+
+LARGEST_SIZE = 10**7
+"""The largest size of a model or batch: ten million words, positions or features."""
+MOST_LAYERS = 10_000
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """Return the known word that is nearest to one that is not known, if any is near."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)
+
+
+def check_whole(name: str, given: Any, least: int = 0, most: int = LARGEST_SIZE) -> None:
+    """Refuse what is no whole number from `least` to `most`."""
+    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+        shown = repr(given)[:50]
+        raise ValueError(f"{name} is {shown}: give a whole number from {least} to {most:,}")
+
+
+def check_config(config: Any) -> None:
+    """Refuse a config whose sizes are no whole numbers in range, or whose rates are no shares."""
+    hints = get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        given = getattr(config, field.name)
+        hint = hints[field.name]
+        kinds = {hint} if get_origin(hint) is tuple else {hint, *get_args(hint)}
+        if given is None and type(None) in kinds:
+            continue
+        if int in kinds:
+            least = 1 if field.name in ("width", "heads") else 0
+            most = MOST_LAYERS if field.name == "layers" else LARGEST_SIZE
+            check_whole(field.name, given, least, most)
+        elif float in kinds and not (_is_number(given) and 0 <= given <= 1):
+            raise ValueError(f"{field.name} is {given!r}: give a number from 0 to 1")
+
+
+def _is_number(given: Any) -> bool:
+    is_real = isinstance(given, int | float) and not isinstance(given, bool)
+    return is_real and math.isfinite(given)

@@ -1,0 +1,58 @@
+"""Sizes and rates that make no sense are refused in one line, before anything is built."""
+
+import dataclasses
+
+import pytest
+
+from labkit.checks import check_whole, nearest
+from labkit.models.bert import BERT, BERTConfig
+from labkit.models.elmo import ELMo, ELMoConfig
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+
+TINY = GPTConfig(vocabulary=11, width=8, layers=1, heads=2, context=5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"layers": -1},
+        {"layers": 10**30},
+        {"layers": 2.0},
+        {"layers": True},
+        {"width": 0},
+        {"heads": 0},
+        {"vocabulary": "11"},
+        {"context": 10**9},
+        {"inner": -4},
+        {"dropout": float("nan")},
+        {"dropout": 1.5},
+        {"dropout": "0.1"},
+        {"eps": float("nan")},
+        {"eps": -1e-5},
+        {"layers": None},
+    ],
+)
+def test_a_config_out_of_range_is_refused_at_once(change):
+    with pytest.raises(ValueError, match=rf"^{next(iter(change))} is .*: give a") as caught:
+        GPT(dataclasses.replace(TINY, **change))
+    assert len(str(caught.value)) < 150
+
+
+def test_sound_configs_of_all_kinds_pass():
+    GPT(dataclasses.replace(TINY, inner=None, dropout=0, eps=0.0))
+    BERT(BERTConfig(11, 8, 1, 2, 5, segments=0))
+    ELMo(ELMoConfig(longest=7, width=8, inner=16, layers=1))
+    TransformerXL(TransformerXLConfig(61, 16, 2, 4, cutoffs=(10, 30), shrink=2))
+
+
+def test_whole_numbers():
+    check_whole("n", 3, 3, 3)
+    for given in (2, 4, 3.0, True, "3", None):
+        with pytest.raises(ValueError, match="give a whole number from 3 to 3"):
+            check_whole("n", given, 3, 3)
+
+
+def test_nearest():
+    assert nearest("sede", ["seed", "steps"]) == "seed"
+    assert nearest("xyz", ["seed", "steps"]) is None
