@@ -336,15 +336,23 @@ def test_lab_opens_on_this_machine_alone_with_its_token(tmp_path: Path) -> None:
             assert path == "/lab/tree/notebooks/00_start_here.ipynb"
             assert answer(f"{address}/api/contents/notebooks?token={token}") == 200
             assert answer(f"{address}/api/contents/notebooks") == 403
+            with opener().open(f"{address}/lab?token={token}", timeout=60) as response:
+                [cookie] = [one for one in response.headers.get_all("Set-Cookie")
+                            if one.startswith("username-")]  # fmt: skip
+            assert "SameSite=Strict" in cookie
         finally:
             os.killpg(server.pid, signal.SIGTERM)
 
 
+def opener() -> urllib.request.OpenerDirector:
+    """Return what opens an address without a proxy."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
 def answer(address: str) -> int:
     """Return the status of a request."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(address, timeout=30) as response:
+        with opener().open(address, timeout=30) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code

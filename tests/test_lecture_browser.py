@@ -134,6 +134,12 @@ def test_without_the_token_nothing_is_told(lecture: Lecture) -> None:
     assert answer(lecture.link) == 200
 
 
+def test_no_other_site_can_use_the_cookie(lecture: Lecture) -> None:
+    cookies = {one["name"]: one["sameSite"] for one in lecture.page.context.cookies()}
+    [name] = [name for name in cookies if name.startswith("username-")]
+    assert cookies[name] == "Strict"
+
+
 def test_slides_begin_at_headings_and_keys_turn_them(lecture: Lecture) -> None:
     assert turn(lecture, "Home") == "1 / 4"
     lecture.page.wait_for_selector(".lecture-slide:not([hidden]) >> text=one output")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -234,6 +235,48 @@ def test_a_cluster_survives_the_loss_of_a_worker(
     assert sorted(len(begun(tmp_path, seed)) for seed in (1, 2, 3)) == [1, 1, 2]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
+def test_a_cluster_with_certificates(
+    notebook: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributed = pytest.importorskip("distributed")
+    for name in ("ours", "foreign"):
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+             "/CN=labkit", "-keyout", f"{name}.key", "-out", f"{name}.pem"],
+            cwd=tmp_path, check=True, capture_output=True,
+        )  # fmt: skip
+    files = {"tls_ca_file": "ours.pem"}
+    for role in ("client", "scheduler", "worker"):
+        files |= {f"tls_{role}_cert": "ours.pem", f"tls_{role}_key": "ours.key"}
+    security = distributed.security.Security(
+        **{role: str(tmp_path / name) for role, name in files.items()}, require_encryption=True
+    )
+    (tmp_path / "go").touch()
+    words = ["sweep", str(notebook), "-p", "seed=1", "-p", f"folder={tmp_path}"]
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=True, protocol="tls", security=security,
+        host="127.0.0.1", dashboard_address=None,
+    ) as cluster:  # fmt: skip
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+
+        def call(name: str) -> int:
+            tls = [f"--tls-{part}={tmp_path / name}.{end}" for part, end in
+                   (("ca-file", "pem"), ("cert", "pem"), ("key", "key"))]  # fmt: skip
+            out = str(tmp_path / f"out-{name}")
+            return main([*words, "--cluster", address, *tls, "--out", out])
+
+        assert call("ours") == 0
+        with pytest.raises(SystemExit) as left:
+            call("foreign")
+        assert left.value.code == 1
+        assert f"there is no scheduler at {address}" in capsys.readouterr().err
+    [row] = results(tmp_path / "out-ours")
+    assert (row.status, row.results["loss"]) == ("finished", 0.5)
+
+
 def ancestors(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).parents()
 
@@ -258,6 +301,34 @@ def pid_of(process: psutil.Process) -> int:
         (["--workers", "0"], "--workers 0: give 1 or more"),
         (["--cluster", "locl"], "did you mean local?"),
         (["--cluster", "tcp://127.0.0.1:1", "--workers", "2"], "--workers is for this machine"),
+        (["--cluster", "tls://127.0.0.1:1", "--tls-ca-file", "x"], "--tls-key go together"),
+        (
+            [
+                "--cluster",
+                "tcp://127.0.0.1:1",
+                "--tls-ca-file",
+                "x",
+                "--tls-cert",
+                "x",
+                "--tls-key",
+                "x",
+            ],
+            "go together, with --cluster tls://",
+        ),
+        (
+            [
+                "--cluster",
+                "tls://127.0.0.1:1",
+                "--tls-ca-file",
+                "x",
+                "--tls-cert",
+                "x",
+                "--tls-key",
+                "x",
+            ],
+            "--tls-ca-file: there is no file x",
+        ),
+        (["--cluster", "tls://127.0.0.1:1"], "tls://127.0.0.1:1 needs certificates: give"),
         (["--wrkers", "2"], "did you mean --workers?"),
     ],
 )

@@ -33,6 +33,8 @@ def server(root: Path, port: int) -> list[str]:
     words = ["-m", "jupyterlab", "--ip=127.0.0.1", f"--port={port}", f"--ServerApp.root_dir={root}"]
     # Kernels are spoken to in cipher, as in `classroom.running`: others on the machine may listen.
     words.append("--KernelManager.transport_encryption=auto")
+    # Pages of other sites cannot make a browser send the cookie along.
+    words.append("--IdentityProvider.cookie_options=samesite=Strict")
     if (root / START).is_file():
         words.append(f"--LabApp.default_url=/lab/tree/{START}")
     if getattr(os, "geteuid", lambda: 1)() == 0:  # in a container one often is root

@@ -66,6 +66,8 @@ def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
         ip=ip, port=port, port_retries=0, token=token, open_browser=False,
         log_level=logging.WARNING,
     )  # fmt: skip
+    # Pages of other sites cannot make a browser send the cookie along.
+    config.IdentityProvider.cookie_options = {"samesite": "Strict"}
     config.VoilaConfiguration = Config(
         template="lecture", theme=theme, strip_sources=False, file_allowlist=[],
         allow_template_override="NO", allow_theme_override="NO", show_tracebacks=True,

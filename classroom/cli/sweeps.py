@@ -13,13 +13,21 @@ from typing import Any
 from classroom.cli.notebooks import PROFILES, TIMEOUT, find
 from classroom.cli.parameters import ParameterError, checked_grid
 from classroom.cli.parser import Parser, fail, nearest
-from classroom.running import Point, Row, cores
+from classroom.running import Point, Row, cores, first_line
 from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
 
 NO_DASK = (
     "labkit sweep: --cluster needs Dask, which the extra `cluster` brings: in a checkout "
     "`pip install -c constraints.txt -e '.[cluster]'`, else `pip install 'labkit[cluster]'`"
 )
+
+
+# The certificates of tls://, in the words of Dask's own commands.
+TLS = {
+    "ca-file": "certificates of who is trusted",
+    "cert": "the certificate of this machine",
+    "key": "its private key",
+}
 
 
 def command(parser: Parser, words: Sequence[str]) -> int:
@@ -32,7 +40,11 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add("--profile", choices=PROFILES, help="how large: a parameter by itself")
     add("--workers", type=int, help="runs at the same time, which share the cores evenly "
         "[as many as there are cores; with the profile gpu 1]")  # fmt: skip
-    add("--cluster", help="tcp://HOST:PORT of a Dask scheduler, or local to start one here")
+    add("--cluster", help="tls://HOST:PORT or tcp://HOST:PORT of a Dask scheduler, or local to "
+        "start one here; whoever reaches an open tcp:// scheduler can run code on its "
+        "workers")  # fmt: skip
+    for part, what in TLS.items():
+        add(f"--tls-{part}", type=Path, metavar="FILE", help=f"{what}, as for `dask worker`")
     add("--out", type=Path, help="folder of the results [runs/sweep-NAME]")
     add("--plot", nargs=2, metavar=("X", "Y"), help="draw the recorded Y over the parameter X")
     add("--timeout", type=int, help="seconds that one cell may take")
@@ -46,7 +58,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     count = math.prod(len(values) for values in grid.values())
     workers = min(args.workers or (1 if "gpu" in profiles else cores()), count)
     try:
-        with executor_of(args.cluster, workers) as (executor, side_by_side):
+        with executor_of(args.cluster, workers, tls_of(args)) as (executor, side_by_side):
             every = points(notebook, grid, timeout, side_by_side)
             run_all(every, out, executor)
     except OSError as error:
@@ -87,8 +99,8 @@ def check_options(args: Any, grid: Mapping[str, object]) -> None:
     if args.cluster is None:
         return
     if args.cluster != "local" and "://" not in args.cluster:
-        fail(f"labkit sweep: --cluster {args.cluster}: give tcp://HOST:PORT of a scheduler, or "
-             f"local{nearest(args.cluster, ['local'])}")  # fmt: skip
+        fail(f"labkit sweep: --cluster {args.cluster}: give tls://HOST:PORT or tcp://HOST:PORT of "
+             f"a scheduler, or local{nearest(args.cluster, ['local'])}")  # fmt: skip
     if args.workers and args.cluster != "local":
         fail("labkit sweep: --workers is for this machine: a cluster has the workers that were "
              "started with `dask worker`")  # fmt: skip
@@ -96,14 +108,33 @@ def check_options(args: Any, grid: Mapping[str, object]) -> None:
         fail(NO_DASK)
 
 
+def tls_of(args: Any) -> dict[str, str]:
+    """Return the certificates that are named, in the words of `distributed.security.Security`."""
+    given = {part: getattr(args, f"tls_{part.replace('-', '_')}") for part in TLS}
+    named = {part: path for part, path in given.items() if path is not None}
+    if not named:
+        return {}
+    if not str(args.cluster).startswith("tls://") or len(named) < len(TLS):
+        fail(f"labkit sweep: {', '.join(f'--tls-{part}' for part in TLS)} go together, with "
+             "--cluster tls://HOST:PORT")  # fmt: skip
+    for part, path in named.items():
+        if not path.is_file():
+            fail(f"labkit sweep: --tls-{part}: there is no file {path}")
+    words = {"ca-file": "tls_ca_file", "cert": "tls_client_cert", "key": "tls_client_key"}
+    return {words[part]: str(path) for part, path in named.items()}
+
+
 @contextlib.contextmanager
-def executor_of(cluster: str | None, workers: int) -> Iterator[tuple[Executor, int]]:
+def executor_of(
+    cluster: str | None, workers: int, tls: Mapping[str, str]
+) -> Iterator[tuple[Executor, int]]:
     """Give an executor, and how many runs at most share the cores of one machine."""
     if cluster is None:
         with ThreadPoolExecutor(workers) as threads:
             yield threads, workers
         return
     from distributed import Client, LocalCluster
+    from distributed.security import Security
 
     with contextlib.ExitStack() as stack:
         where: Any = cluster
@@ -117,9 +148,14 @@ def executor_of(cluster: str | None, workers: int) -> Iterator[tuple[Executor, i
                 )
             )
         try:
-            client = stack.enter_context(Client(where, timeout=20))
-        except (OSError, ValueError) as error:
-            fail(f"labkit sweep: there is no scheduler at {cluster}: {error}", code=1)
+            # What is not named here stands in the configuration of Dask, or in its environment.
+            security = Security(**tls, require_encryption=cluster.startswith("tls://"))
+            client = stack.enter_context(Client(where, timeout=20, security=security))
+        except TypeError:
+            fail(f"labkit sweep: {cluster} needs certificates: give --tls-ca-file, --tls-cert and "
+                 "--tls-key, or name them in the configuration of Dask")  # fmt: skip
+        except (OSError, ValueError) as error:  # certificates that do not fit are one of the first
+            fail(f"labkit sweep: there is no scheduler at {cluster}: {first_line(error)}", code=1)
         slots = Counter[str]()
         for worker in client.scheduler_info(n_workers=-1)["workers"].values():
             slots[worker["host"]] += worker["nthreads"]
