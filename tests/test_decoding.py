@@ -29,9 +29,9 @@ def gpt(**changed) -> LanguageModel:
     return model
 
 
-def begin(model: LanguageModel, text: torch.Tensor, read: int, room: int = 20) -> Decoder:
+def begin(model: LanguageModel, text: torch.Tensor, read: int, length: int = 20) -> Decoder:
     with torch.no_grad():
-        return Decoder(model, model.backbone(text[:, :read], memory=()).memory, room)
+        return Decoder(model, model.backbone(text[:, :read], memory=()).memory, length)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -54,15 +54,16 @@ def test_in_double_precision_it_is_the_forward_pass_to_the_last_digits():
     torch.testing.assert_close(found, model(text)[:, 1:].detach(), atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("rows", [[1, 1, 0], [2, 0, 1]])
-def test_rows_that_are_alike_at_first_are_exchanged_from_where_they_differ(rows):
+@pytest.mark.parametrize("alike", [0, 1, 2, 5, 9])
+@pytest.mark.parametrize("rows", [[1, 1, 0], [2, 0, 1], [0, 1, 2]])
+def test_rows_are_exchanged_from_where_they_differ(rows, alike):
     model, picked = gpt(), torch.tensor(rows)
     text = torch.randint(0, 23, (3, 12))
-    text[:, :5] = text[0, :5]
+    text[:, :alike] = text[0, :alike]
     decoder = begin(model, text, 2)
     for place in range(2, 9):
         decoder.next_word(text[:, place])
-    decoder.select(picked, since=5)
+    decoder.select(picked)
     mixed = torch.cat([text[picked, :9], text[:, 9:]], dim=1)
     whole = model(mixed).detach()
     for place in range(9, 12):
@@ -82,17 +83,17 @@ def test_the_model_goes_on_from_where_the_decoder_stands():
     torch.testing.assert_close(rest, model(text)[:, 6:].detach(), atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("bend", [True, False])
+@pytest.mark.parametrize("gelu", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("sizes", [(300, 400), (400, 300), (7, 5)])
 @pytest.mark.parametrize("rows", [1, 3])
-def test_products_are_those_of_the_layer(rows, sizes, bias, bend):
+def test_products_are_those_of_the_layer(rows, sizes, bias, gelu):
     torch.manual_seed(0)
     layer, x = nn.Linear(*sizes, bias=bias), torch.randn(rows, sizes[0])
     expected = layer(x).detach()
-    expected = nn.functional.gelu(expected, approximate="tanh") if bend else expected
+    expected = nn.functional.gelu(expected, approximate="tanh") if gelu else expected
     with torch.inference_mode():
-        torch.testing.assert_close(product(layer, rows, bend=bend)(x), expected)
+        torch.testing.assert_close(product(layer, rows, gelu=gelu)(x), expected)
 
 
 def test_models_of_another_kind_are_left_to_their_own_way():

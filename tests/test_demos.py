@@ -978,7 +978,7 @@ def test_the_query_stream_does_not_see_its_own_word(tokenizer: Tokenizer) -> Non
 
 
 def test_a_beam_finds_what_the_search_finds(tokenizer: Tokenizer) -> None:
-    from labkit.sampling import beam
+    from labkit.writing.beam import beam
 
     model = gpt(tokenizer)
     demo = sampling_demo(model, tokenizer, PROMPT, settings=Sampling(length=4))

@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from crash.tiny import WORDS, Text
 from torch import Tensor
 
-from labkit import attention, fast, heads, layers
+from labkit import attention, fast, heads, layers, sampling
 from labkit.attention import KeysValues
 from labkit.blocks import LanguageModel
 from labkit.fast import attention as fast_attention
+from labkit.fast import nucleus
 from labkit.fast.heap import keep_memory
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
@@ -26,6 +27,7 @@ from labkit.objectives import NextToken
 from labkit.plan import Plan
 from labkit.replaceable import replacements
 from labkit.trainer import Trainer, evaluate
+from labkit.writing.beam import beam
 
 B, H, E = 2, 3, 4
 
@@ -354,3 +356,53 @@ def test_the_trainer_keeps_memory(monkeypatch) -> None:
     model = LanguageModel(backbone, NextWord(backbone.token))
     Trainer(model, NextToken(), Text(), Plan(steps=1, device="cpu"))
     kept.assert_called_once_with()
+
+
+# ---- writing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("words", [3, nucleus.FEW, nucleus.FEW + 1, 700])
+@pytest.mark.parametrize("spread", [0.0, 0.3, 3.0, 30.0])
+@pytest.mark.parametrize("p", [0, 1e-9, 0.3, 0.5, 0.9, 0.999999, 1, 1.0])
+def test_a_nucleus_keeps_the_same_words(p, spread, words, dtype) -> None:
+    draw = torch.Generator().manual_seed(words)
+    logits = (spread * torch.randn(6, words, generator=draw)).to(dtype)
+    logits[1] = logits[1].round()  # many equal the last one
+    logits[2, words // 3 :] = -torch.inf  # other filters were here before
+    wanted = sampling.nucleus(logits, p)
+    with fast.enable():
+        assert torch.equal(sampling.nucleus(logits, p), wanted)
+
+
+def test_a_nucleus_keeps_the_same_words_at_every_boundary() -> None:
+    logits = torch.randn(1, 90, generator=torch.Generator().manual_seed(0))
+    sums = logits.softmax(dim=-1).sort(descending=True).values.cumsum(dim=-1)
+    for p in sums[0].tolist():
+        wanted = sampling.nucleus(logits, min(p, 1.0))
+        with fast.enable():
+            assert torch.equal(sampling.nucleus(logits, min(p, 1.0)), wanted)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), "all"])
+def test_a_nucleus_refuses_the_same(wrong) -> None:
+    with fast.enable(), pytest.raises(ValueError, match="top_p is"):
+        sampling.nucleus(torch.zeros(1, 99), wrong)
+
+
+@pytest.mark.parametrize("changed", [{}, {"experts": 3}, {"band": 3}])
+def test_texts_are_the_same(monkeypatch, changed) -> None:
+    """Drawn ones, of prompts of several lengths and of equal ones; and those of a beam."""
+    torch.manual_seed(0)
+    config = GPTConfig(WORDS, width=16, layers=2, heads=2, context=64, **changed)
+    backbone = GPT(config)
+    model = LanguageModel(backbone, NextWord(backbone.token)).eval()
+    how = sampling.Sampling(length=20, top_p=0.8, stop=(5,))
+    found = []
+    for switch in "01":
+        monkeypatch.setenv("LABKIT_FAST", switch)
+        texts = sampling.sample(model, [[1], [2, 3, 4], [1]], how, samples=2, seed=7)
+        found.append([text.tokens for row in texts for text in row])
+        found[-1] += [text.tokens for text in beam(model, [3, 4], how, beams=4)]
+    assert found[0] == found[1]
+    assert not replacements

@@ -5,8 +5,9 @@ from typing import Any
 
 from classroom.demos.drawing import View, table
 from classroom.demos.reading import evaluating, labels
-from labkit.sampling import Sampling, beam
+from labkit.sampling import Sampling
 from labkit.text.tokenizers import Tokenizer
+from labkit.writing.beam import beam
 
 AHEAD = 8
 """How many words a beam looks ahead: more would make a hand wait."""

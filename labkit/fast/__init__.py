@@ -23,13 +23,16 @@ _lock, _uses = Lock(), 0
 @cache
 def versions() -> dict[str, Callable[..., Any]]:
     """Every faster version, by the full name of the function that it replaces."""
-    from labkit.fast import attention, dropout, keys_values, softmax
+    from labkit.fast import attention, decoding, dropout, keys_values, nucleus, softmax
 
     return {
         "labkit.attention.attend": attention.attend,
         "labkit.attention.KeysValues.extended": keys_values.extended,
         "labkit.layers.drop": dropout.drop,
         "labkit.heads.losses": softmax.losses,
+        "labkit.sampling.nucleus": nucleus.nucleus,
+        "labkit.writing.reader.Reader.next_word": decoding.next_word,
+        "labkit.writing.reader.select": decoding.select,
     }
 
 

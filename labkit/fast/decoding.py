@@ -1,15 +1,15 @@
-"""The fast way to read one more word with a GPT: the sums of `GPT.forward`, in fewer calls.
+"""Reading one more word with a GPT: the sums of `GPT.forward`, in fewer calls.
 
 A word is so little arithmetic that calling the operations and fetching the weights from memory is
-what takes time.  So nothing is done twice here: keys and values lie in space set aside at the
-start, a single query needs no mask, and the weights lie in memory in the order in which a product
-with few rows reads them fastest.  Read `Decoder.next_word` first.
+what takes time.  So nothing is done twice here: keys and values lie in a buffer that is allocated
+at the start, a single query needs no mask, and the weights lie in memory in the order in which a
+product with few rows reads them fastest.  Read `Decoder.next_word` first.
 """
 
 import math
 from collections.abc import Callable
 from copy import deepcopy
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
@@ -36,84 +36,130 @@ def can_decode(model: Any) -> bool:
         type(backbone) is GPT
         and isinstance(model, LanguageModel)
         and type(model.head) is NextWord
+        and backbone.remembers
         and backbone.config.experts is None
         and not backbone.training
     )
 
 
-class Decoder:
-    """Goes on from the memory of a GPT, a word of each row at a time, up to `room` words."""
+def next_word(reader: Any, tokens_BT: Tensor) -> Tensor | None:
+    """`Reader.next_word` of a plain GPT by a `Decoder`; equal beginnings are read once."""
+    if isinstance(reader.memory, Decoder):
+        return reader.memory.next_word(tokens_BT[:, 0]).float()
+    if not reader.memory:
+        # Those of the samples of one prompt.
+        some_BT, alike_B = tokens_BT.unique(dim=0, return_inverse=True)
+        if len(some_BT) == len(tokens_BT):
+            return None
+        logits_BV = reader.next_word(some_BT)[alike_B]
+        reader.select(alike_B)
+        return logits_BV
+    if tokens_BT.shape[1] > 1 or not can_decode(reader.model):
+        return None
+    reader.memory = Decoder(reader.model, reader.memory, reader.length)
+    return reader.memory.next_word(tokens_BT[:, 0]).float()
 
-    def __init__(self, model: Any, memory: tuple[KeysValues, ...], room: int) -> None:
+
+def select(memory: Any, rows: Tensor) -> Any:
+    """`labkit.writing.reader.select` of the memory that a `Decoder` is."""
+    if not isinstance(memory, Decoder):
+        return None
+    if len(rows) != memory.rows:
+        return tuple(KeysValues(k[rows], v[rows]) for k, v in memory.memory)
+    memory.select(rows)
+    return memory
+
+
+class Decoder:
+    """Goes on from the memory of a GPT, a word of each row at a time, up to `length` words."""
+
+    def __init__(self, model: Any, memory: tuple[KeysValues, ...], length: int) -> None:
         self.backbone: GPT = model.backbone
         like_BHKE = memory[0].k_BHKE
         self.rows, heads, self.filled, each = like_BHKE.shape
+        self.start = self.filled
         # Of each layer: the keys [0] and the values [1], of which the first `filled` are written.
-        self.room = like_BHKE.new_empty(len(memory), 2, self.rows, heads, room, each)
-        for kept, known in zip(self.room, memory, strict=True):
+        self.buffer = like_BHKE.new_empty(len(memory), 2, self.rows, heads, length, each)
+        for kept, known in zip(self.buffer, memory, strict=True):
             for part, old_BHKE in zip(kept, known, strict=True):
                 part[:, :, : self.filled] = old_BHKE
+        # The tokens that were read since.
+        self.tokens_BT = torch.empty(self.rows, length, dtype=torch.long, device=like_BHKE.device)
         self.blocks = [
             OneWord(cast(Block, block), kept)
-            for block, kept in zip(self.backbone.blocks, self.room, strict=True)
+            for block, kept in zip(self.backbone.blocks, self.buffer, strict=True)
         ]
         self.words = product(model.head.words, self.rows)
 
     @torch.inference_mode()
     def next_word(self, tokens_B: Tensor) -> Tensor:
         """Read one word of each row, and score the one that comes next [B, V]."""
-        place, band = self.filled, self.backbone.config.band
-        x_BD = self.backbone.token(tokens_B) + self.backbone.position(1, start=place)
+        position = self.filled
+        self.tokens_BT[:, position] = tokens_B
+        x_BD = self.backbone.token(tokens_B) + self.backbone.position(1, start=position)
         for i, block in enumerate(self.blocks):
-            first = max(0, place + 1 - band) if band is not None and i % 2 else 0
-            x_BD = block(x_BD, first, place)
+            band = self.backbone.band(i)
+            first = 0 if band is None else max(0, position + 1 - band)
+            x_BD = block(x_BD, first, position)
         self.filled += 1
         return self.words(x_BD if self.backbone.norm is None else self.backbone.norm(x_BD))
 
     @torch.inference_mode()
-    def select(self, rows: Tensor, since: int) -> None:
-        """Go on with as many of the rows, which are what they were before the place `since`."""
-        changed = self.room[..., since : self.filled, :]
-        changed.copy_(changed[:, :, rows])
+    def select(self, rows: Tensor) -> None:
+        """Go on with as many of the rows; only what differs from the row it replaces is copied."""
+        same_T = (self.tokens_BT == self.tokens_BT[rows]).all(dim=0)[self.start : self.filled]
+        since = self.start + int(same_T.cumprod(dim=0).sum()) if self.alike else 0
+        if since < self.filled:
+            for part in (self.buffer[..., since : self.filled, :].movedim(2, 0), self.tokens_BT):
+                part.copy_(part[rows])
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether all rows began with the same memory."""
+        begun = self.buffer[..., : self.start, :]
+        return bool((begun == begun[:, :, :1]).all())
 
     @property
     def memory(self) -> tuple[KeysValues, ...]:
         """What `GPT.forward` goes on from."""
-        return tuple(KeysValues(*kept[..., : self.filled, :].clone()) for kept in self.room)
+        return tuple(KeysValues(*kept[..., : self.filled, :].clone()) for kept in self.buffer)
 
 
 class OneWord:
-    """A block of GPT for one position, whose keys and values are the next ones of `room`."""
+    """A block of GPT for one position, whose keys and values are the next ones of the buffer."""
 
-    def __init__(self, block: Block, room: Tensor) -> None:
+    def __init__(self, block: Block, buffer: Tensor) -> None:
         attention, mlp = cast(Attention, block.attention), cast(FeedForward, block.mlp)
-        rows, self.heads, each = room.shape[1], room.shape[2], room.shape[4]
-        self.room, self.norm_first = room, block.norm_first
+        rows, self.heads, each = buffer.shape[1], buffer.shape[2], buffer.shape[4]
+        self.buffer, self.norm_first = buffer, block.norm_first
         # The heads of all rows are one batch of products.
-        self.keys, self.values = room.flatten(1, 2)
+        self.keys, self.values = buffer.flatten(1, 2)
         self.attention_norm, self.mlp_norm = norm(block.attention_norm), norm(block.mlp_norm)
-        ask = deepcopy(attention.query_key_value).requires_grad_(False)
+        query_key_value = deepcopy(attention.query_key_value).requires_grad_(False)
         # 1 / sqrt(E) is in the weights of the queries, and costs no call of its own.
-        for part in ask.parameters():
+        for part in query_key_value.parameters():
             part[: self.heads * each] /= math.sqrt(each)
-        self.ask, self.out = product(ask, rows), product(attention.out, rows)
-        self.widen, self.narrow = product(mlp.widen, rows, bend=True), product(mlp.narrow, rows)
+        self.query_key_value, self.out = (
+            product(query_key_value, rows),
+            product(attention.out, rows),
+        )
+        self.widen, self.narrow = product(mlp.widen, rows, gelu=True), product(mlp.narrow, rows)
 
-    def __call__(self, x_BD: Tensor, first: int, place: int) -> Tensor:
-        """The new state; attention looks from the place `first` on."""
+    def __call__(self, x_BD: Tensor, first: int, position: int) -> Tensor:
+        """The new state; attention looks from the position `first` on."""
         if self.norm_first:
-            x_BD = x_BD.add_(self._attend(self.attention_norm(x_BD), first, place))
+            x_BD = x_BD.add_(self._attend(self.attention_norm(x_BD), first, position))
             return x_BD.add_(self.narrow(self.widen(self.mlp_norm(x_BD))))
-        x_BD = self.attention_norm(x_BD.add_(self._attend(x_BD, first, place)))
+        x_BD = self.attention_norm(x_BD.add_(self._attend(x_BD, first, position)))
         return self.mlp_norm(x_BD.add_(self.narrow(self.widen(x_BD))))
 
-    def _attend(self, x_BD: Tensor, first: int, place: int) -> Tensor:
+    def _attend(self, x_BD: Tensor, first: int, position: int) -> Tensor:
         """softmax(q k' / sqrt(E)) v, of the one query of each head."""
-        asked = self.ask(x_BD).view(len(x_BD), 3, self.heads, -1).transpose(0, 1)
-        self.room.select(3, place).copy_(asked[1:])
-        count = place + 1 - first
+        all_three = self.query_key_value(x_BD).view(len(x_BD), 3, self.heads, -1).transpose(0, 1)
+        self.buffer.select(3, position).copy_(all_three[1:])
+        count = position + 1 - first
         k, v = self.keys.narrow(1, first, count), self.values.narrow(1, first, count)
-        q = asked[0].reshape(len(k), 1, -1)
+        q = all_three[0].reshape(len(k), 1, -1)
         y_BD = torch.bmm(torch.bmm(q, k.transpose(1, 2)).softmax(-1), v).view_as(x_BD)
         return self.out(y_BD)
 
@@ -124,17 +170,17 @@ def norm(layer: nn.LayerNorm) -> Product:
     return lambda x: F.layer_norm(x, shape, weight, bias, eps)
 
 
-def product(layer: nn.Linear, rows: int, *, bend: bool = False) -> Product:
-    """layer(x) for so many rows of x [B, D], with GELU behind it when it is to bend."""
+def product(layer: nn.Linear, rows: int, *, gelu: bool = False) -> Product:
+    """layer(x) for so many rows of x [B, D], and GELU of it if wanted."""
     weight, bias = layer.weight.detach(), layer.bias
     if rows > 1 and _packs(weight):
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
-        then: tuple[str, list[Any], str] = ("gelu", [], "tanh") if bend else ("none", [], "")
+        then: tuple[str, list[Any], str] = ("gelu", [], "tanh") if gelu else ("none", [], "")
         return lambda x_BD: torch.ops.mkldnn._linear_pointwise(x_BD, packed, bias, *then)
     straight: Product = (
         in_stripes(weight, bias) if rows == 1 else partial(F.linear, weight=weight, bias=bias)
     )
-    return (lambda x_BD: gelu_tanh(straight(x_BD))) if bend else straight
+    return (lambda x_BD: gelu_tanh(straight(x_BD))) if gelu else straight
 
 
 def in_stripes(weight: Tensor, bias: Tensor | None) -> Product:

@@ -1,1 +1,1 @@
-"""Beam search, filling blanks, prompts, and the quality of what a model writes."""
+"""Writing beyond sampling: the likeliest text, blanks, prompts, and how good a text is."""

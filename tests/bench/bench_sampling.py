@@ -22,8 +22,9 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from labkit.fast.decoding import Decoder
-from labkit.sampling import Sampling, beam, sample
+from labkit.sampling import Sampling, sample
 from labkit.weights import load
+from labkit.writing.beam import beam
 
 VOCABULARY, NEW = 5000, 128
 SPREAD = 3.2
@@ -109,7 +110,7 @@ def bare_products(model: torch.nn.Module, rows: int) -> float:
 
     def multiply() -> None:
         for block in decoder.blocks:
-            block.ask(x), block.out(x), block.narrow(block.widen(x))
+            block.query_key_value(x), block.out(x), block.narrow(block.widen(x))
         decoder.words(x)
 
     return statistics.median(seconds(multiply) for _ in range(100))

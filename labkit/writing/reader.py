@@ -1,0 +1,108 @@
+"""Feeding a model word by word, with its memory; and checks of what it is given to read."""
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from labkit.attention import KeysValues
+from labkit.replaceable import replaceable
+
+
+class Reader:
+    """Feeds a model `length` words at most, and keeps its memory: keys and values, or a state."""
+
+    def __init__(self, model: Any, length: int) -> None:
+        self.model, self.length = model, length
+        self.memory: Any = ()
+
+    @replaceable
+    def next_word(self, tokens_BT: Tensor) -> Tensor:
+        """Read on, and score the word that comes next [B, V]."""
+        backbone = self.model.backbone
+        if backbone.remembers:
+            states = backbone(tokens_BT, memory=self.memory)
+            self.memory = states.memory
+        else:
+            self.memory = (torch.cat([*self.memory, tokens_BT], dim=1),)
+            states = backbone(*self.memory)
+        return self.model.head(states.hidden[:, -1]).float()
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of what was read, in any order."""
+        self.memory = select(self.memory, rows)
+
+
+@replaceable
+def select(memory: Any, rows: Tensor) -> Any:
+    """The same memory for some of the rows."""
+    if isinstance(memory, Tensor):
+        return memory[rows]
+    parts = [select(part, rows) for part in memory]
+    return KeysValues(*parts) if isinstance(memory, KeysValues) else tuple(parts)
+
+
+# ---- checks ------------------------------------------------------------------------------------
+
+
+def require(condition: bool, message: str) -> None:
+    """Refuse what does not meet a condition."""
+    if not condition:
+        raise ValueError(message)
+
+
+def is_whole(value: object) -> bool:
+    """Whether this is a whole number, of Python or of numpy."""
+    return isinstance(value, Integral)
+
+
+def is_number(value: object) -> bool:
+    """Whether this is a real number, of Python or of numpy."""
+    return isinstance(value, Real)
+
+
+def check_known(model: Any, tokens: Sequence[int], name: str) -> None:
+    """Refuse tokens that the model does not know."""
+    known = model.backbone.config.vocabulary
+    numbers = torch.as_tensor(tokens).tolist()
+    wrong = next((t for t in numbers if type(t) is not int or not 0 <= t < known), None)
+    require(
+        wrong is None,
+        f"{name} has the token {wrong}, the model knows 0 to {known - 1}: use the tokenizer that "
+        "the model was trained with",
+    )
+
+
+def checked(model: Any, tokens: Sequence[int], name: str) -> Tensor:
+    """A text as a tensor [T] on the device of the model, if it is one that the model can read."""
+    advice = "start with a token, such as the one that opens a document"
+    require(len(tokens) > 0, f"{name} is empty: {advice}")
+    check_known(model, tokens, name)
+    return torch.as_tensor(tokens, device=next(model.parameters()).device).long()
+
+
+def rows_of(
+    model: Any, prompts: Sequence[Sequence[int]], length: int, stop: Sequence[int]
+) -> list[Tensor]:
+    """The prompts as tensors, if the model can go on from each with so many words."""
+    backbone = model.backbone
+    require(len(prompts) > 0, "there is no prompt: give at least one list of tokens")
+    require(
+        backbone.remembers or backbone.causal,
+        f"{type(backbone).__name__} reads a text from both sides and cannot continue it: use "
+        "labkit.writing.filling, or a causal model",
+    )
+    check_known(model, stop, "`stop`")
+    rows = [checked(model, prompt, f"prompt {i}") for i, prompt in enumerate(prompts)]
+    for i, row_T in enumerate(rows):
+        room = (math.inf if backbone.context is None else backbone.context + 1) - len(row_T)
+        require(
+            length <= room,
+            f"prompt {i} has {len(row_T)} tokens and {length} more are asked, the model has "
+            f"positions for {backbone.context}: shorten the prompt, or ask for at most "
+            f"{max(room, 0)} tokens",
+        )
+    return rows
