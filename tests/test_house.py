@@ -172,31 +172,36 @@ def test_labkit_does_not_drag_in_jupyter_plots_or_the_hub() -> None:
     assert not loaded & {*HEAVY, "classroom"}
 
 
-def test_what_the_readme_names_is_there() -> None:
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_is_there(page: Path) -> None:
     from classroom.cli import COMMANDS
 
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = re.findall(r"(?:`|^)make ([a-z]+)", readme, re.MULTILINE)
-    assert {"lab", "test"} <= set(named)
-    assert set(named) <= targets
-    commands = re.findall(r"python -m labkit ([a-z]+)", readme)
-    assert commands
-    assert set(commands) <= set(COMMANDS)
-    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", readme)
-    links += re.findall(r"<img[^>]* src=\"(?!https?:)([^\"]+)\"", readme)
-    missing = [link for link in links if not (ROOT / link).exists()]
-    assert not missing
+    assert set(re.findall(r"(?:`|^)make ([a-z]+)", text, re.MULTILINE)) <= targets
+    assert set(re.findall(r"python -m labkit ([a-z]+)", text)) <= set(COMMANDS)
+    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", text)
+    links += re.findall(r"<img[^>]* src=\"(?!https?:)([^\"]+)\"", text)
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-def test_the_readme_says_why_each_dependency_is_there() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+def test_the_readme_is_short_and_has_the_two_commands() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme.count("\n") <= 150
+    assert {"lab", "test"} <= set(re.findall(r"(?:`|^)make ([a-z]+)", readme, re.MULTILINE))
+
+
+def test_every_dependency_is_explained() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     for requirement in project["dependencies"]:
         name = re.split(r"[\[<>=]", requirement)[0]
-        assert re.search(rf"^\| {name} \|", readme, re.MULTILINE), f"{name} has no row"
+        assert re.search(rf"^\| {name} \|", page, re.MULTILINE), f"{name} has no row"
     for extra in project["optional-dependencies"]:
-        assert re.search(rf"^\| `\[{extra}\]` \|", readme, re.MULTILINE), f"{extra} has no row"
+        assert re.search(rf"^\| `\[{extra}\]` \|", page, re.MULTILINE), f"{extra} has no row"
 
 
 def sizes() -> str:
