@@ -31,11 +31,20 @@ def attend(
 
     A query that may see nothing gives zeros.
     """
+    check_scores(q_BHQE, k_BHKE, mask)
     if causal:
         earlier_QK = masking.causal(q_BHQE.shape[2], k_BHKE.shape[2], device=q_BHQE.device)
         mask = earlier_QK if mask is None else mask & earlier_QK
     weights_BHQK = attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK)
     return drop(weights_BHQK, dropout) @ v_BHKE
+
+
+def check_scores(q_BHQE: Tensor, k_BHKE: Tensor, mask: Tensor | None) -> None:
+    """Refuse a mask that does not say of each query and key whether they take part.
+
+    It is the same for all heads: one for each could be mistaken for one for each row.
+    """
+    masking.check_mask(mask, len(q_BHQE), 1, q_BHQE.shape[2], k_BHKE.shape[2])
 
 
 def attention_weights(

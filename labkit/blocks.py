@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from labkit.attention import KeysValues
 from labkit.checks import check_config
 from labkit.layers import Dropout
+from labkit.masking import check_mask, check_tokens
 
 
 class States(NamedTuple):
@@ -78,6 +79,28 @@ class Backbone(nn.Module):
         super().__init__()
         check_config(config)
         self.config, self.width = config, config.width if width is None else width
+
+    def __call__(self, tokens_BT: Tensor | None, **inputs: Any) -> States:
+        """What `forward` gives, once the tokens and the mask are checked."""
+        if not torch.compiler.is_compiling():
+            self.check(tokens_BT, inputs.get("mask"))
+        return super().__call__(tokens_BT, **inputs)
+
+    def check(self, tokens_BT: Tensor | None, mask: Tensor | None = None) -> None:
+        """Refuse tokens that the model does not know, and masks that say something else.
+
+        Tokens on a GPU are not looked at, since the CPU would have to wait for them.
+        """
+        if tokens_BT is None:
+            return
+        check_tokens(tokens_BT, self.config.vocabulary)
+        rows, positions = tokens_BT.shape
+        if self.attends:
+            # The last axis counts what is remembered as well: attention knows how much that is.
+            check_mask(mask, rows, 1, positions, None)
+        else:
+            name = f"{type(self).__name__} has no attention and only leaves out padding: the mask"
+            check_mask(mask, rows, 1, 1, positions, name=name)
 
     @property
     def layers(self) -> int:

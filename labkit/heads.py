@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from labkit.blocks import ACTIVATIONS
 from labkit.layers import Dropout
+from labkit.masking import check_tokens
 from labkit.replaceable import replaceable
 
 
@@ -115,6 +116,8 @@ class AdaptiveEmbedding(nn.Module):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """The vector of each word, from the piece of the vocabulary that holds it: [B, T, D]."""
+        if not torch.compiler.is_compiling():
+            check_tokens(tokens_BT, self.edges[-1])
         pieces = zip(pairwise(self.edges), self.pieces, self.widen, strict=True)
         x_BTD: Tensor | None = None
         for (first, last), piece, widen in pieces:

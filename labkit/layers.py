@@ -131,14 +131,7 @@ def real_of(mask: Tensor | None, tokens_BT: Tensor) -> Tensor | None:
     if mask is None:
         return None
     rows, positions = tokens_BT.shape[:2]
-    allowed = {(rows, 1, 1, positions), (1, 1, 1, positions)}
-    if mask.dtype != torch.bool or tuple(mask.shape) not in allowed:
-        raise ValueError(
-            f"the mask is {mask.dtype} of shape {tuple(mask.shape)}: this model has no attention "
-            "and can only leave out padding, so give real(tokens, pad), which is boolean and has "
-            f"the shape ({rows}, 1, 1, {positions})"
-        )
-    return mask[:, 0, 0].expand(rows, positions)
+    return mask.expand(rows, 1, 1, positions)[:, 0, 0]
 
 
 def lengths_of(mask: Tensor | None, tokens_BT: Tensor) -> Tensor | None:

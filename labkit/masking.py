@@ -45,6 +45,40 @@ __all__ = [
 Device = torch.device | str | None
 
 
+def check_tokens(tokens_BT: Tensor, vocabulary: int) -> None:
+    """Refuse what is no table of the numbers of words; 0: a vocabulary of any size."""
+    if tokens_BT.dim() != 2 or not tokens_BT.numel() or tokens_BT.is_floating_point():
+        raise ValueError(
+            f"the tokens are {str(tokens_BT.dtype).removeprefix('torch.')} of shape "
+            f"{tuple(tokens_BT.shape)}: give whole numbers [B, T], at least one row of one token"
+        )
+    if tokens_BT.device.type != "cpu":
+        # The CPU would have to wait for the GPU.
+        return
+    low, high = map(int, tokens_BT.aminmax())
+    if low < 0 or 0 < vocabulary <= high:
+        raise ValueError(
+            f"token {low if low < 0 else high} is not in the vocabulary: it has 0 to "
+            f"{vocabulary - 1}; use the tokenizer that the model was trained with"
+        )
+
+
+def check_mask(mask: Tensor | None, *shape: int | None, name: str = "the mask") -> None:
+    """Refuse a mask that is not boolean, or does not broadcast to the shape; None: any size."""
+    if mask is None:
+        return
+    fits = mask.dim() <= len(shape) and all(
+        size in (1, wanted) or wanted is None
+        for size, wanted in zip(reversed(mask.shape), reversed(shape), strict=False)
+    )
+    if mask.dtype != torch.bool or not fits:
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        raise ValueError(
+            f"{name} is {str(mask.dtype).removeprefix('torch.')} of shape {tuple(mask.shape)}: "
+            f"give a boolean one that broadcasts to ({wanted}); True takes part"
+        )
+
+
 def _positions(queries: int, keys: int | None, device: Device) -> tuple[Tensor, Tensor]:
     """The places of the queries, as a column, and of the keys, as a row: the queries come last."""
     keys = queries if keys is None else keys
@@ -157,6 +191,7 @@ def check_shares(shares: Sequence[float], vocabulary: Vocabulary) -> None:
 
 def ordinary(tokens_BT: Tensor, real_BT: Tensor, vocabulary: Vocabulary) -> Tensor:
     """True where a real token is a word and no special token: all that may be hidden."""
+    check_tokens(tokens_BT, vocabulary.size)
     return _ordinary_words(vocabulary, tokens_BT.device)[tokens_BT] & real_BT
 
 

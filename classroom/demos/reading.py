@@ -39,7 +39,7 @@ def read(text: str, tokenizer: Tokenizer, longest: int = LONGEST) -> Batch | Non
 
 def longest_for(model: Any, most: int = LONGEST) -> int:
     """How many tokens of a text a model has positions for."""
-    context = model.backbone.context
+    context = None if model is None else model.backbone.context
     return most if context is None else min(most, context)
 
 

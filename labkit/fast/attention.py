@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labkit import masking
-from labkit.attention import attention_weights
+from labkit.attention import attention_weights, check_scores
 from labkit.layers import drop
 
 LONG = 512
@@ -26,6 +26,7 @@ def attend(
     dropout: float = 0.0,
 ) -> Tensor | None:
     """`labkit.attention.attend`, by the kernel or by the formula."""
+    check_scores(q_BHQE, k_BHKE, mask)
     queries, keys = q_BHQE.shape[2], k_BHKE.shape[2]
     bare = mask is None and bias_BHQK is None and queries == keys
     if causal and not bare:

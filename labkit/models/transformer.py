@@ -91,6 +91,7 @@ class Transformer(Backbone):
 
     def encode(self, source_BK: Tensor, *, mask: Tensor | None = None) -> States:
         """The states of the source: every word sees all others that `mask`, `real(…)`, lets it."""
+        self.check(source_BK, mask)
         layers = [self._embed(source_BK, 0)]
         for block in self.encoder:
             layers.append(block(layers[-1], mask=mask)[0])

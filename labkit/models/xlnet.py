@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from labkit.attention import RelativeAttention, distances, sinusoids
 from labkit.blocks import Backbone, Block, FeedForward, States, initialise, remember
 from labkit.layers import Dropout
+from labkit.masking import check_mask
 
 
 @dataclass(frozen=True)
@@ -121,13 +122,16 @@ class XLNet(Backbone):
         In both masks, [B, 1, T, M + T], the queries are all positions of the text.  For a random
         order they are `up_to(order, M)` and `before(order, M)`.
         """
+        self.check(tokens_BT, mask)
+        rows, positions = tokens_BT.shape
+        check_mask(query_mask, rows, 1, positions, None, name="query_mask")
         h_BTD, given = self._start(tokens_BT, memory, segments_BT)
         g_BND = self.dropout(self.guess_D.expand(*asked_BN.shape, -1))
         guess = {
             "r_RD": given.r_RD,
             "places": given.memory[0].shape[1] + asked_BN,
-            "mask": rows(query_mask, asked_BN),
-            "other_segment": None if given.other is None else rows(given.other, asked_BN),
+            "mask": rows_of(query_mask, asked_BN),
+            "other_segment": None if given.other is None else rows_of(given.other, asked_BN),
         }
         content, query, kept = [h_BTD], [g_BND], []
         for block, before_BMD in zip(self.blocks, given.memory, strict=True):
@@ -166,7 +170,7 @@ def other_segment(segments_BT: Tensor | None, memory: int) -> Tensor | None:
     return (segments_BT[:, :, None] != keys_BK[:, None, :])[:, None]
 
 
-def rows(mask: Tensor, asked_BN: Tensor) -> Tensor:
+def rows_of(mask: Tensor, asked_BN: Tensor) -> Tensor:
     """The rows of a mask [B, 1, T, K] that belong to the asked positions: [B, 1, N, K]."""
     batch, keys = len(asked_BN), mask.shape[-1]
     whole = mask.expand(batch, 1, -1, keys)
