@@ -1,7 +1,7 @@
 """Figures that the course draws: tables, schedules, reach, losses, findings."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -11,8 +11,6 @@ from labkit.plan import slanted_triangle
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from classroom.ledger import Finding
-    from classroom.scaling_runs import Point
     from labkit.costs.scaling import Fit
 
 FAMILIES = {
@@ -105,7 +103,23 @@ def seconds_by_length(lengths: Sequence[int], seconds: Mapping[str, Sequence[flo
     return figure
 
 
-def scaling_law(points: "Sequence[Point]", law: "Fit") -> "Figure":
+class Run(Protocol):
+    """A point of a scaling law: a model of some size that has read so many tokens."""
+
+    @property
+    def parameters(self) -> float:
+        """The size of the model."""
+
+    @property
+    def tokens(self) -> float:
+        """How much text it read."""
+
+    @property
+    def excess(self) -> float:
+        """Its loss above the floor."""
+
+
+def scaling_law(points: Sequence[Run], law: "Fit") -> "Figure":
     """Loss above the floor over the text that was read, a line of the law for each size."""
     from matplotlib import pyplot
 
@@ -155,13 +169,37 @@ def figure_of(value: float) -> str:
     return f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
-def arms_of(finding: "Finding") -> "Figure":
-    """What was found: each arm with its interval and what is possible, a panel for each unit."""
+class Measured(Protocol):
+    """A mean with its interval, its value for each seed, and the best that is possible."""
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds."""
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval."""
+
+    @property
+    def by_seed(self) -> list[float]:
+        """The value with each seed."""
+
+    @property
+    def best(self) -> float | None:
+        """What is possible at best, where that is known."""
+
+
+def arms_of(arms: Mapping[str, Measured], units: str, title: str) -> "Figure":
+    """Each arm with its interval and what is possible, a panel for each unit."""
     from matplotlib import pyplot
 
     panels, possible = dict[str, list[str]](), list[Any]()
-    for name in finding.arms:
-        panels.setdefault(unit_of(name, finding.unit), []).append(name)
+    for name in arms:
+        panels.setdefault(unit_of(name, units), []).append(name)
     counts = [len(names) for names in panels.values()]
     figure = pyplot.figure(
         figsize=(7, 0.34 * sum(counts) + 0.7 * len(counts) + 0.5), layout="constrained"
@@ -169,7 +207,7 @@ def arms_of(finding: "Finding") -> "Figure":
     columns = figure.subplots(len(counts), height_ratios=counts, squeeze=False)[:, 0]
     for axes, (unit, names) in zip(columns, panels.items(), strict=True):
         for place, name in enumerate(names):
-            arm = finding.arms[name]
+            arm = arms[name]
             axes.plot([arm.low, arm.high], [place, place], color="tab:blue", linewidth=2)
             axes.plot(arm.by_seed, [place] * len(arm.by_seed), "|", color="tab:blue", markersize=8)
             axes.plot([arm.mean], [place], "o", color="tab:blue")
@@ -184,7 +222,7 @@ def arms_of(finding: "Finding") -> "Figure":
         axes.set_xlabel(f"{unit}, with 95 % intervals")
         axes.margins(x=0.1)
         axes.spines[["top", "right"]].set_visible(False)
-    columns[0].set_title(f"{finding.id}: {finding.verdict}", fontsize=10)
+    columns[0].set_title(title, fontsize=10)
     if possible:
         figure.legend(possible, ["possible"], loc="outside lower right", fontsize=8)
     pyplot.close(figure)

@@ -167,7 +167,7 @@ class Finding:
 
     def draw(self) -> "Figure":
         """Return the arms with their intervals, beside what is possible."""
-        return arms_of(self)
+        return arms_of(self.arms, self.unit, f"{self.id}: {self.verdict}")
 
 
 # ---- measuring

@@ -1,11 +1,14 @@
 """Demos: what they show is what the objectives, the models and the language say, as text."""
 
+import json
 import re
 import subprocess
 import sys
 from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -17,6 +20,7 @@ from classroom.demos import (
     View,
     attention_demo,
     attention_view,
+    base,
     costs_demo,
     floors_view,
     leaks_demo,
@@ -45,11 +49,28 @@ from classroom.demos import (
 )  # fmt: skip
 from classroom.demos.attention import order_of as order_of_text
 from classroom.demos.attention import weights
-from classroom.demos.drawing import COLOURS, Chip, Share, as_images, chips, clean, page, table
 from classroom.demos.masking import OBJECTIVES, PAIRS
 from classroom.demos.masks import asked_by_epoch
+from classroom.demos.pieces import (
+    Beside,
+    Chip,
+    Chips,
+    Curve,
+    Grid,
+    Heading,
+    Interval,
+    Intervals,
+    Lot,
+    Note,
+    Piece,
+    Problem,
+    Shades,
+    Share,
+    Table,
+)
 from classroom.demos.reach import heard
-from classroom.demos.reading import label, read
+from classroom.demos.reading import as_batch, in_vocabulary, label, letters_apart
+from classroom.demos.rendering import COLOURS, as_images, clean
 from classroom.demos.senses import reader
 from classroom.demos.source import coloured
 from classroom.demos.squares import grid
@@ -117,10 +138,10 @@ class Page(HTMLParser):
 
 
 ALLOWED = {"div", "span", "bdi", "small", "br", "table", "thead", "tbody", "tr", "th", "td",
-           "svg", "path", "text", "rect", "circle", "title", "code", "pre"}  # fmt: skip
+           "svg", "path", "text", "rect", "circle", "title", "code", "pre", "style"}  # fmt: skip
 
 
-def harmless(view: View) -> Page:
+def harmless(view: Any) -> Page:
     """The page of a view, after a look at what could run or be fetched."""
     found = Page(view.html)
     assert {tag for tag, _ in found.elements} <= ALLOWED
@@ -180,42 +201,93 @@ def test_text_stands_out_from_its_background(pair: tuple[str, str]) -> None:
 
 
 def test_a_background_never_comes_without_its_text_colour() -> None:
-    view = page("x", chips([Chip("a", "mask", "masked")]))
-    for attrs in harmless(view).having("style"):
-        style = attrs["style"] or ""
-        assert ("background:" in style) == bool(re.search(r"(?<![\w-])color:", style)) or (
-            "height:10px" in style
-        )
+    html = View.of("x", *every_piece("a")).html
+    styled = re.findall(r'style="([^"]*)"[^>]*>([^<]*)<', html)
+    grounds = [style for style, text in styled if "background:" in style and text.strip()]
+    assert len(grounds) > 3
+    assert all(re.search(r"(?<![\w-])color:", style) for style in grounds)
+
+
+def every_piece(text: str) -> list[Piece]:
+    """One piece of each kind, about a text."""
+    shares = ((1.0, 0.0), (0.25, 0.75))
+    return [
+        Heading(text), Note(text, text), Problem(text),
+        Chips((Chip(text, "mask", text), Chip("b")), "hide"),
+        Table((text, "p"), ((text, Share(0.5)), ("b", Share(None))), text, 0, "write", (7, 8)),
+        Grid(((1, 0), (2, 1)), (text, "b"), (text, "b"), text, text),
+        Shades(shares, (text, "b"), (text, "b"), text, 1, "select"),
+        Beside((Shades(shares, (text, "b"), (text, "b"), text, small=True),)),
+        Curve(((0, 1.5), (3, 0.5)), text, text, text, text, text, (0.25, text), (3, 0.5)),
+        Intervals((Interval(text, 0.1, 0.2, 0.4, 0.3, text),), text),
+        Lot(((text, 0.25), ("b", 0.75)), 0.5, 1, 0.25),
+    ]  # fmt: skip
+
+
+def test_every_kind_of_piece_is_drawn_and_told() -> None:
+    kinds = {piece.kind for piece in every_piece("a")}
+    assert kinds == {kind.kind for kind in Piece.__subclasses__()}
+    for piece in every_piece("a"):
+        view = View.of("one", piece)
+        harmless(view)
+        assert view.as_data() == json.loads(json.dumps(view.as_data()))
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_every_piece_shows_a_text_as_text(text: str) -> None:
-    mask = causal(2)
-    found = harmless(
-        page(
-            text,
-            chips([Chip(text, "plain", text)]),
-            table([text, "p"], [[text, Share(0.5)]], name=text),
-            grid(mask, [text, "b"], title=text),
-        )
-    )
-    assert "".join(found.words).count(clean(text)) >= 4
+    found = harmless(View.of(text, *every_piece(text)))
+    assert "".join(found.words).count(clean(text)) >= 6
 
 
 def test_a_mask_is_drawn_square_by_square() -> None:
     mask = torch.rand(7, 9, generator=torch.Generator().manual_seed(0)) < 0.5
-    view = grid(mask, [str(i) for i in range(9)], title="m")
+    down = [f"row {i}" for i in range(7)]
+    view = View.of("m", grid(mask, [str(i) for i in range(9)], title="m", down=down))
     lines = view.text.splitlines()[1:]
     assert [[c == "■" for c in line.split("  ")[-1]] for line in lines] == mask.tolist()
-    path = re.findall(r'<path d="([^"]*)"', view.html)[0]
-    area = sum(int(w) * int(h) for w, h in re.findall(r"h(\d+)v(\d+)", path))
-    assert area == int(mask.sum()) * 14 * 14
+    rows = view.html.split("<tr data-row")[1:]
+    assert [[cell == "■" for cell in re.findall("[■·]", row)] for row in rows] == mask.tolist()
+    filled = [row.count("background:#2f6fb3") for row in rows]
+    assert filled == mask.sum(dim=1).tolist()
+
+
+def test_a_wrong_square_has_a_sign_of_its_own() -> None:
+    view = View.of("m", Grid(((0, 1, 2),), ("a", "b", "c"), ("d",), "m", "said"))
+    assert view.text == "said\nd  ·■✗"
+    assert "".join(harmless(view).words) == "saidabcd·■✗"
 
 
 def test_a_long_text_does_not_make_a_huge_picture() -> None:
     checker = (torch.arange(512)[:, None] + torch.arange(512)) % 2 == 0
-    assert len(grid(checker, ["w"] * 512, title="m").html) < 60_000
-    assert "first 48 of 512" in grid(checker, ["w"] * 512, title="m").text
+    view = View.of("m", grid(checker, ["w"] * 512, title="m"))
+    assert len(view.html) < 100_000
+    assert "first 40 of 512" in view.text
+
+
+def test_words_do_not_run_together_without_styles() -> None:
+    view = View.of("x", *every_piece("a"))
+    for part in (Chips((Chip("one"), Chip("two"))), every_piece("a")[6]):
+        bare = re.sub("<[^>]*>", "", re.sub("<style>.*?</style>", "", View.of("x", part).html))
+        assert " " in bare
+    assert "onetwo" not in re.sub("<[^>]*>", "", view.html)
+
+
+def test_pointing_at_a_row_raises_the_bars_of_its_words() -> None:
+    shares = ((1.0, 0.0), (0.25, 0.75))
+    html = View.of("x", Shades(shares, ("a", "b"), ("a", "b"), "m", 1)).html
+    assert re.findall(r'data-row="(\d)"\]:hover\)\{([^}]*)\}', html) == [
+        ("0", "--h0:1.00"), ("1", "--h0:0.25;--h1:0.75"),
+    ]  # fmt: skip
+    assert 'style="--h0:0.25;--h1:0.75"' in html
+    assert 'title="b → a: 0.250"' in html
+    other = View.of("x", Shades(shares[::-1], ("a", "b"), ("a", "b"), "m")).html
+    assert re.findall('id="([^"]*)"', html) != re.findall('id="([^"]*)"', other)
+
+
+def test_the_bar_shows_on_which_word_the_number_falls() -> None:
+    view = View.of("x", Lot((("a", 0.25), ("b", 0.5), ("c", 0.25)), 0.5, 1, 0.25))
+    assert "number drawn is 0.5000: it falls on “b”, which has 0.2500 to 0.7500" in view.text
+    assert re.findall(r"width:([\d.]+)%", view.html) == ["50.0", "25.00", "50.00", "25.00"]
 
 
 # ---- masking -----------------------------------------------------------------------------------
@@ -229,17 +301,17 @@ def test_masking_takes_any_text(tokenizer: Tokenizer, objective: str, text: str)
 
 def test_what_is_shown_is_what_the_objective_hides(tokenizer: Tokenizer) -> None:
     setting = Masking(rate=0.5, mask=0.4, random=0.3, draw=5)
-    batch = read(TEXT, tokenizer)
+    batch = as_batch(TEXT, tokenizer)
     assert batch is not None
     chance = Chance(0, 5, torch.zeros(1, dtype=torch.long))
     objective = MaskedToken(vocabulary=tokenizer.vocabulary, rate=0.5, shares=setting.shares)
     questions = objective.ask(batch, chance)
     view = masking_view(TEXT, setting, tokenizer)
-    shown = harmless(view).having("data-place")
+    shown = harmless(view).having("data-position")
     asked = questions.asked["masked"].places_N.tolist()
     assert asked
     assert [
-        int(a["data-place"]) for a in shown if a["data-kind"] in ("mask", "random", "kept")
+        int(a["data-position"]) for a in shown if a["data-kind"] in ("mask", "random", "kept")
     ] == asked
     kinds = {place: shown[place]["data-kind"] for place in asked}
     for place, kind in kinds.items():
@@ -276,7 +348,7 @@ def test_statistics_hold_still_while_draws_change(tokenizer: Tokenizer) -> None:
 
 
 def test_pieces_of_a_word_are_hidden_together(pieces: Tokenizer) -> None:
-    batch = read(TEXT, pieces)
+    batch = as_batch(TEXT, pieces)
     assert batch is not None
     assert batch.words is not None
     words = batch.words[0].tolist()
@@ -284,7 +356,7 @@ def test_pieces_of_a_word_are_hidden_together(pieces: Tokenizer) -> None:
     whole = 0
     for draw in range(20):
         view = masking_view(TEXT, Masking(objective="whole words", rate=0.4, draw=draw), pieces)
-        shown = harmless(view).having("data-place")
+        shown = harmless(view).having("data-position")
         fates: dict[int, set[bool]] = {}
         for word, attrs in zip(words, shown, strict=True):
             fates.setdefault(word, set()).add(attrs["data-kind"] in ("mask", "random", "kept"))
@@ -295,7 +367,7 @@ def test_pieces_of_a_word_are_hidden_together(pieces: Tokenizer) -> None:
 
 def test_the_next_word_is_asked_everywhere_and_nothing_is_hidden(tokenizer: Tokenizer) -> None:
     view = masking_view(TEXT, Masking(objective="next word"), tokenizer)
-    shown = harmless(view).having("data-place")
+    shown = harmless(view).having("data-position")
     assert [a["data-kind"] for a in shown] == ["special"] + ["asked"] * (len(shown) - 1)
     assert "[MASK]" not in view.text
     rows = [line.split("  ")[-1].strip() for line in view.text.splitlines() if "■" in line]
@@ -342,7 +414,7 @@ def test_a_pair_of_one_sentence_says_what_to_do(tokenizer: Tokenizer) -> None:
 def test_guesses_are_those_of_the_model(tokenizer: Tokenizer) -> None:
     model = bert(tokenizer)
     view = masking_view(TEXT, Masking(rate=0.4, mask=1.0, random=0.0), tokenizer, model=model)
-    batch = read(TEXT, tokenizer)
+    batch = as_batch(TEXT, tokenizer)
     assert batch is not None
     lines = re.findall(r"^(\d+): \S+\s+(0\.\d{4})", view.text.split("p by the model")[1], re.M)
     assert lines
@@ -395,6 +467,130 @@ def table_of(view: View, name: str) -> list[list[str]]:
             for row in rows]  # fmt: skip
 
 
+def test_exact_is_given_what_bert_is_given_and_not_which_words_are_wrong(
+    world: World, of_world: Tokenizer
+) -> None:
+    """The same requests as those of the floor of masked words with BERT's channel."""
+    words = next(world.documents(seed=4)).words[:12]
+    setting = Masking(rate=0.6, mask=0.3, random=0.4, draw=3)
+    view = masking_view(" ".join(words), setting, of_world, world=world, start="document")
+    shown = harmless(view).having("data-position")
+    kinds = {int(a["data-position"] or 0) - 1: a["data-kind"] for a in shown[1:-1]}
+    assert set(kinds.values()) == {"plain", "mask", "random", "kept"}
+    numbers, size = world.numbers(words), len(world.vocabulary)
+    seen = view.text.split("\n\n")[1].split()[1:-1]
+    channel = {}
+    for place, (kind, word) in enumerate(zip(kinds.values(), seen, strict=True)):
+        believed = 0.3 if kind != "plain" else 1 - 0.6 + 0.6 * 0.3
+        wrong = (0.4 if kind != "plain" else 0.6 * 0.4) / (size - 1)
+        if kind != "mask":
+            channel[place] = (world.machine.number[word], believed, wrong)
+    asked = [place for place, kind in kinds.items() if kind != "plain"]
+    [fair] = world.distributions([(numbers, asked, channel)], "document")
+    found = [float(row[1]) for row in table_of(view, "guesses")]
+    exact = fair[range(len(asked)), numbers[asked]]
+    assert found == pytest.approx(exact.tolist(), abs=1e-4)
+    # That some of the asked words are seen tells more than if all of them were hidden.
+    hidden = masking_view(" ".join(words), Masking(rate=0.6, mask=1.0, random=0.0, draw=3),
+                          of_world, world=world, start="document")  # fmt: skip
+    alone = [float(row[1]) for row in table_of(hidden, "guesses")]
+    kept = [n for n, place in enumerate(asked) if kinds[place] == "kept"]
+    assert all(found[n] > 0.9 for n in kept)
+    assert sum(found) > sum(alone) + 0.5
+
+
+def test_a_world_alone_says_what_is_likely(world: World, of_world: Tokenizer) -> None:
+    words = next(world.documents(seed=4)).words[:8]
+    demo = masking_demo(" ".join(words), of_world, world=world, start="document")
+    demo.change(rate=0.5)
+    assert re.search(r"asked +p exact +the likeliest", demo.shown.text)
+    assert table_of(demo.shown, "guesses")
+
+
+def test_entropy_and_divergence_stand_beside_the_guesses(world: World, of_world: Tokenizer) -> None:
+    words = next(world.documents(seed=4)).words[:8]
+    model, setting = bert(of_world), Masking(rate=0.5, mask=1.0, random=0.0)
+    text = " ".join(words)
+    view = masking_view(text, setting, of_world, model=model, world=world, start="document")
+    [[by_model, exact, divergence]] = table_of(view, "nats")
+    rows = table_of(view, "guesses")
+    p, q = (torch.tensor([float(row[n]) for row in rows]) for n in (1, 3))
+    assert float(by_model) == pytest.approx(float(-p.log().mean()), abs=0.2)
+    assert float(exact) == pytest.approx(float(-q.log().mean()), abs=0.05)
+    hidden = sorted(int(row[0].split(":")[0]) - 1 for row in rows)
+    given = torch.from_numpy(world.conditional(words, hidden))
+    seen = torch.tensor(
+        [[of_world.vocabulary.cls, *of_world.encode(text), of_world.vocabulary.sep]]
+    )
+    seen[0, [place + 1 for place in hidden]] = of_world.vocabulary.mask or 0
+    with torch.no_grad():
+        guessed = model(seen)[0].softmax(dim=-1).double()[[place + 1 for place in hidden]]
+    tokens = [of_world.vocabulary.sep, *(of_world[word] for word in world.vocabulary[1:])]
+    ratio = torch.where(given > 0, given.log() - guessed[:, tokens].log(), 0.0)
+    assert float(divergence) == pytest.approx(float((given * ratio).sum(1).mean()), abs=1e-3)
+
+
+def test_a_click_hides_a_word_and_another_one_shows_it(tokenizer: Tokenizer) -> None:
+    demo = masking_demo(TEXT, tokenizer)
+    model = bert(tokenizer)
+    kinds = [a["data-kind"] for a in harmless(demo.shown).having("data-position")]
+    plain, asked = kinds.index("plain"), next(
+        n for n, kind in enumerate(kinds) if kind in ("mask", "random", "kept")
+    )  # fmt: skip
+    options = [key for _, key in demo.clickable.options]
+    assert options == list(range(1, len(kinds) - 1))
+    for place, wanted in ((plain, "mask"), (asked, "plain")):
+        before = demo.shown
+        demo.clickable.index = options.index(place)
+        assert demo.clickable.index is None
+        shown = harmless(demo.shown).having("data-position")[place]
+        assert shown["data-kind"] == wanted
+        again = masking_view(TEXT, Masking(clicked=(place,)), tokenizer, model=model)
+        assert harmless(again).having("data-position")[place]["data-kind"] == wanted
+        demo.clickable.index = options.index(place)
+        assert demo.shown == before
+    demo.clickable.index = options.index(plain)
+    assert f"{plain}: " in demo.shown.text.split("What it must predict")[1].split("\n\n")[1]
+    demo.controls["draw"].value = 1
+    assert demo.shown == masking_view(TEXT, Masking(draw=1), tokenizer)
+
+
+def test_reset_sets_everything_back(tokenizer: Tokenizer) -> None:
+    demo = masking_demo(TEXT, tokenizer)
+    first = demo.shown
+    demo.change(rate=0.7, objective="spans", draw=4)
+    demo.clickable.index = 0
+    demo.buttons["reset"].click()
+    assert demo.shown == first
+    writing = sampling_demo(gpt(tokenizer), tokenizer, PROMPT)
+    first = writing.shown
+    writing.buttons["step"].click()
+    writing.change(temperature=0.3)
+    writing.buttons["reset"].click()
+    assert (writing.new, writing.shown) == ([], first)
+
+
+def test_unknown_words_are_named_with_near_ones() -> None:
+    tokenizer = Tokenizer.words(["the cat sat on the mat near paris ."])
+    fitted, unknown = in_vocabulary("Paris ist the cst , Zebra !", tokenizer)
+    assert fitted == "paris ist the cst , Zebra !"
+    assert unknown == ["“ist”", "“cst” (near: cat)", "“,”", "“Zebra”", "“!”"]
+    pairs = ("cat cst", "a abc", "abc a", "sat at")
+    assert [letters_apart(*two.split()) for two in pairs] == [
+        1, 2, 2, 1,
+    ]  # fmt: skip
+    view = masking_view("Paris is the cst", Masking(), tokenizer)
+    assert "Not in the vocabulary: “is”, “cst” (near: cat)." in view.text
+    assert "paris" in view.text
+    assert (
+        "Not in the vocabulary"
+        in sampling_view("dog", [], Sampling(), gpt(tokenizer), tokenizer).text
+    )
+    # A vocabulary of pieces spells every word.
+    pieces = Tokenizer.bpe(["the cat sat"], 300)
+    assert in_vocabulary("Zebra", pieces) == ("Zebra", [])
+
+
 def test_a_text_that_the_language_cannot_say_is_no_error(world: World, of_world: Tokenizer) -> None:
     view = masking_view(
         "york york <b> .", Masking(rate=0.9), of_world, model=bert(of_world), world=world
@@ -414,17 +610,27 @@ def test_a_text_longer_than_the_model_is_cut_and_says_so(tokenizer: Tokenizer) -
 
 def follows(demo: Demo) -> None:
     """Live and static, a demo shows the same."""
-    bundle = demo._repr_mimebundle_()
+    live, still = outputs(demo)
     assert demo.picture.value == demo.shown.html
-    assert bundle["text/html"] == as_images(demo.shown.html)
-    assert bundle["text/plain"] == demo.shown.text
-    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert "application/vnd.jupyter.widget-view+json" in live
+    assert as_images(demo.shown.html) in still["text/html"]
+    assert still["text/plain"] == demo.shown.text
+
+
+def outputs(demo: Demo) -> list[dict[str, str]]:
+    """What a cell that ends with a demo leaves in the notebook: the widget, then its picture."""
+    shown: list[dict[str, str]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "display", lambda data, raw: shown.append(data))
+        demo._ipython_display_()
+    return shown
 
 
 @pytest.mark.parametrize("text", [TEXT, HOSTILE["script"], HOSTILE["right to left"]])
 def test_what_is_stored_shows_its_drawing_where_no_svg_is_allowed(text: str) -> None:
-    demo = orders_demo(text[:60])
-    html = demo._repr_mimebundle_()["text/html"]
+    demo = ledger_demo([found_claim(text, text)])
+    demo.controls["claim"].value = text
+    html = outputs(demo)[1]["text/html"].removeprefix(base.STORED)
     drawings = re.findall("<svg .*?</svg>", demo.shown.html, flags=re.DOTALL)
     images = re.findall('<img alt="([^"]*)" [^>]*base64,([^"]*)">', html)
     assert drawings
@@ -500,7 +706,7 @@ def test_bars_are_the_stages_of_the_sampler(tokenizer: Tokenizer) -> None:
     view = sampling_view(PROMPT, [], settings, model, tokenizer, seed=3)
     tokens = [tokenizer.vocabulary.sep or 0, *tokenizer.encode(PROMPT)]
     step = next(steps(model, [tokens], settings, seed=3))
-    rows = table_of(view, "laws")
+    rows = table_of(view, "distributions")
     assert re.findall(r"→ drawn +(.*)", view.text)[0].split() == list(step.stages)
     for row in rows:
         token = tokenizer[row[0].removeprefix("→ ")]
@@ -518,7 +724,7 @@ def test_the_numbers_of_the_formulas_add_up(tokenizer: Tokenizer) -> None:
     view = sampling_view(PROMPT, [], settings, gpt(tokenizer), tokenizer)
     lines = [line for line in view.text.splitlines() if " = " in line]
     assert [line.split(":")[0] for line in lines] == ["model", "temperature", "top-k", "nucleus"]
-    first = table_of(view, "laws")[0]
+    first = table_of(view, "distributions")[0]
     for line, cell in zip(lines, first[1:], strict=True):
         assert float(line.split(" = ")[-1]) == pytest.approx(float(cell), abs=2e-4)
     for line in lines[1:]:
@@ -526,7 +732,7 @@ def test_the_numbers_of_the_formulas_add_up(tokenizer: Tokenizer) -> None:
         assert above / below == pytest.approx(result, abs=2e-3)
     assert "9 words hold" in lines[2]
     greedy = sampling_view(PROMPT, [], Sampling(temperature=0.0), gpt(tokenizer), tokenizer)
-    assert table_of(greedy, "laws")[0][2] == "1.0000"
+    assert table_of(greedy, "distributions")[0][2] == "1.0000"
     assert "the best word alone" in greedy.text
 
 
@@ -564,7 +770,7 @@ def test_a_whole_document_ends_with_the_mark_of_the_language(
         float(world.log_probability(document).sum()), abs=2e-3
     )
     assert "has ended" in view.text
-    assert 'data-table="laws"' not in view.html
+    assert 'data-table="distributions"' not in view.html
 
 
 def test_a_word_that_the_language_cannot_say_is_named(world: World, of_world: Tokenizer) -> None:
@@ -608,6 +814,56 @@ def test_the_sliders_of_sampling_move_the_law(tokenizer: Tokenizer) -> None:
     demo.controls["prompt"].value = "A cow"
     assert demo.new == []
     assert demo.shown == sampling_view("A cow", [], settings, model, tokenizer, seed=2)
+
+
+def test_a_click_writes_a_word(tokenizer: Tokenizer) -> None:
+    demo = sampling_demo(gpt(tokenizer), tokenizer, PROMPT)
+    words = [label.removeprefix("→ ") for label, _ in demo.clickable.options]
+    assert words == [row[0].removeprefix("→ ") for row in table_of(demo.shown, "distributions")]
+    token = demo.clickable.options[3][1]
+    demo.clickable.index = 3
+    assert demo.new == [token]
+    assert demo.clickable.index is None
+    follows(demo)
+    demo.buttons["undo"].click()
+    assert demo.new == []
+
+
+def test_the_number_that_was_drawn_falls_on_the_word_that_was_drawn(tokenizer: Tokenizer) -> None:
+    model, settings = gpt(tokenizer), Sampling(temperature=0.8, top_k=9)
+    fell = set()
+    for seed in range(30):
+        view = sampling_view(PROMPT, [], settings, model, tokenizer, seed=seed)
+        [lot] = [piece for piece in view.pieces if isinstance(piece, Lot)]
+        word, share = lot.parts[lot.drawn]
+        assert lot.before - 1e-6 <= lot.number <= lot.before + share + 1e-6
+        assert f"→ {word} " in view.text
+        fell.add(word)
+    assert len(fell) > 3
+
+
+def test_the_exact_distribution_stands_beside_the_models(world: World, of_world: Tokenizer) -> None:
+    words = next(world.documents(seed=5)).words[:6]
+    model = gpt(of_world)
+    view = sampling_view(" ".join(words), [], Sampling(), model, of_world, world=world)
+    exact = world.next_word(words)
+    for row in table_of(view, "distributions"):
+        number = world.machine.number.get(row[0].removeprefix("→ "), 0)
+        if row[0].removeprefix("→ ") in world.vocabulary:
+            assert float(row[1]) == pytest.approx(exact[number], abs=1e-4)
+    read = torch.tensor([[of_world.vocabulary.sep, *of_world.encode(" ".join(words))]])
+    with torch.no_grad():
+        guessed = model(read)[0, -1].softmax(dim=-1).double()
+    tokens = [of_world.vocabulary.sep, *(of_world[word] for word in world.vocabulary[1:])]
+    given, likely = torch.from_numpy(exact), torch.from_numpy(exact) > 0
+    ratio = (given[likely] / guessed[tokens][likely]).log()
+    wanted = [
+        -float((given[likely] * given[likely].log()).sum()),
+        -float((guessed * guessed.log()).sum()),
+        float((given[likely] * ratio).sum()),
+    ]
+    [found] = table_of(view, "nats")
+    assert [float(cell) for cell in found] == pytest.approx(wanted, abs=1e-3)
 
 
 def test_a_model_is_left_as_it_was(tokenizer: Tokenizer) -> None:
@@ -683,21 +939,22 @@ FloatSlider.class_trait_names = lambda: ["description_tooltip"]
 from classroom.demos import base
 assert base.TOOLTIP == "description_tooltip"
 base.TOOLTIP = "tooltip"
-demo = base.Demo("x", lambda **_: base.View("<b>drawn</b>", "drawn"),
+demo = base.Demo("x", lambda **_: base.View.of("x", base.Problem("drawn")),
                  {"a": base.slider("a", 1, 0, 2, 0.1)})
+base.display = lambda data, raw: print(sorted(data.items()))
 formats = DisplayFormatter()
 formats.ipython_display_formatter.enabled = True
-print(sorted(formats.format(demo)[0].items()))
+formats.format(demo)
 print(demo.model_id)
 """
     root = Path(__file__).resolve().parent.parent
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
     assert done.returncode == 0, done.stderr
-    said, model = done.stdout.splitlines()
-    assert model in said
-    assert "application/vnd.jupyter.widget-view+json" in said
-    assert "('text/html', '<b>drawn</b>'), ('text/plain', 'drawn')" in said
-    assert "by itself" not in said
+    live, still, model = done.stdout.splitlines()
+    assert model in live
+    assert "application/vnd.jupyter.widget-view+json" in live
+    assert "('text/plain', 'drawn')" in still
+    assert "by itself" not in done.stdout
 
 
 # ---- source ------------------------------------------------------------------------------------
@@ -709,7 +966,7 @@ def test_the_source_is_shown_as_it_is(thing: object) -> None:
 
     shown = show(thing)
     assert shown.code == inspect.cleandoc("\n" + inspect.getsource(thing)).rstrip()  # type: ignore[arg-type]
-    found = harmless(View(shown._repr_html_(), repr(shown)))
+    found = harmless(SimpleNamespace(html=shown._repr_html_(), text=repr(shown)))
     assert "".join(found.words) == shown.title + shown.code
     assert repr(shown).endswith(shown.code)
 
@@ -778,7 +1035,7 @@ def test_floors_are_those_of_the_language(world: World) -> None:
 
 
 def test_attention_is_that_of_the_model(tokenizer: Tokenizer) -> None:
-    batch = read(TEXT, tokenizer)
+    batch = as_batch(TEXT, tokenizer)
     assert batch is not None
     for model, seen in ((gpt(tokenizer), causal(17)), (bert(tokenizer), torch.ones(17, 17) > 0)):
         found = weights(model, batch.tokens)["as an encoder"]
@@ -803,12 +1060,34 @@ def test_attention_is_that_of_the_model(tokenizer: Tokenizer) -> None:
         shown = torch.tensor([[float(share) for share in line] for line in lines])
         assert torch.allclose(shown, found[1][0, 0], atol=6e-3)
         mean = attention_view(TEXT, 2, 0, model, tokenizer)
-        opacity = [float(o) for o in re.findall(r'fill-opacity="([\d.]+)"', mean.html)]
+        opacity = [float(o) for o in re.findall(r"rgba\(47,111,179,([\d.]+)\)", mean.html)]
         [drawn] = harmless(mean).having("data-top")
         assert sum(opacity) * float(drawn["data-top"] or 0) == pytest.approx(17, abs=0.2)
         assert max(opacity) == 1
     with pytest.raises(ValueError, match="layers 1 to 2"):
         attention_view(TEXT, 3, 1, gpt(tokenizer), tokenizer)
+
+
+def test_all_heads_are_seen_at_once_and_a_click_selects_a_row(tokenizer: Tokenizer) -> None:
+    demo = attention_demo(gpt(tokenizer), tokenizer, "The cat sat.")
+    batch = as_batch("The cat sat.", tokenizer)
+    assert batch is not None
+    found = weights(gpt(tokenizer), batch.tokens)
+    demo.change(heads="all")
+    follows(demo)
+    [beside] = [piece for piece in demo.shown.pieces if isinstance(piece, Beside)]
+    maps = beside.pieces
+    for head, small in enumerate(maps):
+        assert isinstance(small, Shades)
+        exact = found["as an encoder"][0][0, head]
+        assert torch.allclose(torch.tensor(small.shares), exact)
+    assert len(maps) == 2
+    demo.clickable.index = 2
+    [shown] = [piece for piece in demo.shown.pieces if isinstance(piece, Shades)]
+    assert shown.selected == 2
+    demo.clickable.index = 2
+    [shown] = [piece for piece in demo.shown.pieces if isinstance(piece, Shades)]
+    assert shown.selected == -1
 
 
 def test_relative_attention_can_be_looked_at(tokenizer: Tokenizer) -> None:
@@ -925,7 +1204,7 @@ def test_memory_has_columns_of_its_own(tokenizer: Tokenizer) -> None:
     demo = attention_demo(model, tokenizer, "the cat sat", before=OTHERS[0])
     follows(demo)
     assert "the 4 positions that are remembered" in demo.shown.text
-    first, now = read(OTHERS[0], tokenizer), read("the cat sat", tokenizer)
+    first, now = as_batch(OTHERS[0], tokenizer), as_batch("the cat sat", tokenizer)
     assert first is not None
     assert now is not None
     memory = backbone(first.tokens).memory
@@ -954,7 +1233,7 @@ def test_the_query_stream_does_not_see_its_own_word(tokenizer: Tokenizer) -> Non
     torch.manual_seed(4)
     backbone = XLNet(XLNetConfig(len(tokenizer), width=16, layers=2, heads=2, memory=3))
     model = LanguageModel(backbone, NextWord(backbone.token)).eval()
-    batch = read("the cat sat on the mat", tokenizer)
+    batch = as_batch("the cat sat on the mat", tokenizer)
     assert batch is not None
     rank = order_of_text(batch, tokenizer, 5)
     both = weights(model, batch.tokens, None, rank)
@@ -1175,7 +1454,7 @@ def test_senses_are_what_the_probes_say_of_each_layer(tokenizer: Tokenizer) -> N
     demo = senses_demo(model, tokenizer, probes, senses, texts, "Cat")
     follows(demo)
     for number, text in enumerate(texts):
-        batch = read(text, tokenizer)
+        batch = as_batch(text, tokenizer)
         assert batch is not None
         place = batch.tokens[0].tolist().index(tokenizer["cat"])
         with torch.no_grad():

@@ -233,7 +233,8 @@ def normalised(notebook: Any) -> Any:
         kept = {key: cell["metadata"][key] for key in KEPT_CELL_METADATA if key in cell["metadata"]}
         cell["metadata"] = kept
         if cell["cell_type"] == "code":
-            cell["outputs"] = [static(output) for output in joined(cell["outputs"])]
+            shown = [static(output) for output in joined(cell["outputs"])]
+            cell["outputs"] = [output for output in shown if output.get("data") != {}]
     return notebook
 
 

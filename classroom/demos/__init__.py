@@ -17,13 +17,12 @@
     ledger_demo()                                       what was claimed, measured and judged
     show(masking.causal)                                the source, as it runs
 
-Read `drawing` for the pieces, `base` for the widget, and then one demo.
+Read `pieces`, then `rendering`, `base` for the widget, and then one demo.
 """
 
 from classroom.demos.attention import attention_demo, attention_view
 from classroom.demos.base import Demo
 from classroom.demos.costs import costs_demo, costs_view
-from classroom.demos.drawing import View
 from classroom.demos.floors import floors_demo, floors_view
 from classroom.demos.leaks import leaks_demo, leaks_view
 from classroom.demos.ledger import ledger_demo, ledger_view
@@ -31,6 +30,7 @@ from classroom.demos.masking import Masking, masking_demo, masking_view
 from classroom.demos.masks import masks_demo, masks_view
 from classroom.demos.orders import orders_demo, orders_view
 from classroom.demos.reach import reach_demo, reach_view
+from classroom.demos.rendering import View
 from classroom.demos.sampling import sampling_demo, sampling_view
 from classroom.demos.schedule import schedule_demo, schedule_view
 from classroom.demos.senses import senses_demo, senses_view

@@ -1,59 +1,60 @@
 """Attention, to look at: how much each position takes from each other one, by layer and head."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from classroom.demos.base import Demo, choice, text_box, whole_slider
-from classroom.demos.drawing import Chip, View, chips, heading, note, page, problem, table
-from classroom.demos.reading import evaluating, labels, longest_for, read
+from classroom.demos.pieces import Beside, Chip, Chips, Heading, Note, Piece, Problem, Table
+from classroom.demos.reading import as_batch, evaluating, in_vocabulary, labels, longest_for
+from classroom.demos.rendering import View
 from classroom.demos.squares import shades
 from labkit.attention import attention_weights
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.masking import before, causal, order, ordinary, up_to
+from labkit.masking import before, order, ordinary, up_to
+from labkit.masking import causal as causal_mask
 from labkit.models.xlnet import XLNet
+from labkit.replaceable import replacements
 from labkit.text.tokenizers import Tokenizer
 
 LONGEST = 32
+ATTEND = "labkit.attention.attend"
+HEADS = ("one", "all")
 STREAMS = ("as an encoder", "content stream", "query stream")
 
 
-class Watching(TorchFunctionMode):
+@contextmanager
+def watching() -> Iterator[list[Tensor]]:
     """Within this, the weights of every attention that a model computes are kept [B, H, Q, K]."""
+    found: list[Tensor] = []
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[Tensor] = []
+    def watch(
+        q_BHQE: Tensor,
+        k_BHKE: Tensor,
+        v_BHKE: Tensor,
+        *,
+        mask: Tensor | None = None,
+        bias_BHQK: Tensor | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        """Keep the weights and return None: the attention itself is computed as always."""
+        if causal:
+            earlier_QK = causal_mask(q_BHQE.shape[2], k_BHKE.shape[2], device=q_BHQE.device)
+            mask = earlier_QK if mask is None else mask & earlier_QK
+        found.append(attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK))
 
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Every function does its work; beside attention, the formula is computed as well."""
-        kwargs = kwargs or {}
-        if function is torch.nn.functional.scaled_dot_product_attention:
-            self.found.append(weights_of(args[0], args[1], **kwargs))
-        return function(*args, **kwargs)
-
-
-def weights_of(
-    q_BHQE: Tensor,
-    k_BHKE: Tensor,
-    *,
-    attn_mask: Tensor | None = None,
-    is_causal: bool = False,
-    dropout_p: float = 0.0,
-) -> Tensor:
-    """The weights of a call of the library's attention."""
-    mask, bias = attn_mask, None
-    if is_causal:
-        mask = causal(q_BHQE.shape[2], device=q_BHQE.device)
-    elif attn_mask is not None and attn_mask.dtype != torch.bool:
-        mask = attn_mask.isfinite()
-        bias = attn_mask.masked_fill(~mask, 0.0)
-    return attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias)
+    before = replacements.get(ATTEND)
+    replacements[ATTEND] = watch
+    try:
+        yield found
+    finally:
+        del replacements[ATTEND]
+        replacements.update({} if before is None else {ATTEND: before})
 
 
 class Asked(NamedTuple):
@@ -64,6 +65,10 @@ class Asked(NamedTuple):
     stream: str = STREAMS[0]
     draw: int = 0
     """Which order the two streams of XLNet follow."""
+    selected: int = -1
+    """The position whose row is shown below the map; the pointer shows any other one."""
+    every: bool = False
+    """Whether all heads of the layer are shown as small maps."""
 
 
 @torch.no_grad()
@@ -73,11 +78,11 @@ def weights(
     """The attention of each layer of a model [B, H, Q, K], by stream; with an order, of both."""
     device = next(model.parameters()).device
     tokens_BT = tokens_BT.to(device)
-    with evaluating(model), Watching() as watching:
+    with evaluating(model), watching() as found:
         if rank_BT is None:
             known = {} if memory is None else {"memory": memory}
             model.backbone(tokens_BT, **known)
-            return {STREAMS[0]: watching.found}
+            return {STREAMS[0]: found}
         rank_BT = rank_BT.to(device)
         past = 0 if memory is None else memory[0].shape[1]
         model.backbone.two_streams(
@@ -88,12 +93,12 @@ def weights(
             memory=memory,
         )
     # Layer after layer, the content stream asks first.
-    return {STREAMS[1]: watching.found[::2], STREAMS[2]: watching.found[1::2]}
+    return {STREAMS[1]: found[::2], STREAMS[2]: found[1::2]}
 
 
 def remembered(text: str, model: Any, tokenizer: Tokenizer) -> tuple[Any, list[str]]:
     """What a model with a memory keeps of a text, and its words; nothing for other models."""
-    batch = read(text, tokenizer, LONGEST)
+    batch = as_batch(text, tokenizer, LONGEST)
     if batch is None or not model.backbone.memory_length:
         return None, []
     with torch.no_grad(), evaluating(model):
@@ -104,7 +109,7 @@ def remembered(text: str, model: Any, tokenizer: Tokenizer) -> tuple[Any, list[s
 
 
 def order_of(batch: Batch, tokenizer: Tokenizer, draw: int) -> Tensor:
-    """The rank of each place in an order that is drawn."""
+    """The rank of each position in an order that is drawn."""
     words = ordinary(batch.tokens, batch.real, tokenizer.vocabulary)
     return order(words, Chance(0, draw, torch.zeros(1, dtype=torch.long))).rank
 
@@ -119,37 +124,54 @@ def attention_view(
 ) -> View:
     """One head of one layer, or with head 0 the mean of all: rows ask, columns are asked."""
     asked = asked or Asked()
-    batch = read(text, tokenizer, longest_for(model, LONGEST))
+    text, unknown = in_vocabulary(text, tokenizer)
+    batch = as_batch(text, tokenizer, longest_for(model, LONGEST))
     if batch is None:
-        return page("attention", problem("There is nothing to look at: write some words."))
+        return View.of("attention", Problem("There is nothing to look at: write some words."))
     memory, past = remembered(asked.before, model, tokenizer)
     two = asked.stream != STREAMS[0]
     rank = order_of(batch, tokenizer, asked.draw) if two else None
     layers = weights(model, batch.tokens, memory, rank)[asked.stream]
     if not layers:
         said = f"{type(model.backbone).__name__} has no attention to look at."
-        return page("attention", problem(said))
+        return View.of("attention", Problem(said))
     shown, heads = picked(layers, layer, head), layers[0].shape[1]
     names = labels(tokenizer, batch.tokens[0].tolist())
     who = "the mean of all heads" if head == 0 else f"head {head} of {heads}"
     which = f", {asked.stream}" if two else ""
     across = [f"({word})" for word in past] + [f"{n} {name}" for n, name in enumerate(names)]
-    rows = [[f"{n} {name}", *most(shown[n], across)] for n, name in enumerate(names)]
-    pieces = [
-        heading(f"Layer {layer} of {len(layers)}, {who}{which}"),
-        note(
-            "Each row shares out 1 among what it looks at; the fullest colour is "
-            f"{float(shown.max()):.3f}."
+    rows = tuple((f"{n} {name}", *most(shown[n], across)) for n, name in enumerate(names))
+    pieces: list[Piece] = [
+        *([Note(f"Not in the vocabulary: {', '.join(unknown)}.", "unknown")] if unknown else []),
+        Heading(f"Layer {layer} of {len(layers)}, {who}{which}"),
+        Note(
+            "Each row shares out 1 among the positions that it attends to; the fullest colour is "
+            f"{float(shown.max()):.3f}. Point at a row: the bars under the words are its shares."
         ),
-        shades(shown, names, title="Attention", memory=past),
-        table(["position", "looks most at", "share"], rows, name="most"),
     ]
+    if rank is not None:
+        pieces.append(Chips(in_order(names, rank[0].tolist())))
     if past:
         said = f"Columns in brackets: the {len(past)} positions that are remembered."
-        pieces.insert(2, note(said, "memory"))
-    if rank is not None:
-        pieces.insert(2, chips(in_order(names, rank[0].tolist())))
-    return page("attention", *pieces)
+        pieces.append(Note(said, "memory"))
+    pieces += [
+        shades(shown, names, title="Attention", memory=past, selected=asked.selected),
+        Table(("position", "attends most to", "share"), rows, "most"),
+    ]
+    if asked.every:
+        pieces += [Heading(f"All heads of layer {layer}"), every_head(layers, layer, names, past)]
+    return View.of("attention", *pieces)
+
+
+def every_head(layers: list[Tensor], layer: int, names: list[str], past: list[str]) -> Beside:
+    """One small map for each head of a layer."""
+    maps = layers[layer - 1][0].float().cpu()
+    return Beside(
+        tuple(
+            shades(one, names, title=f"head {n + 1}", memory=past, small=True)
+            for n, one in enumerate(maps)
+        )
+    )
 
 
 def picked(layers: list[Tensor], layer: int, head: int) -> Tensor:
@@ -164,16 +186,16 @@ def picked(layers: list[Tensor], layer: int, head: int) -> Tensor:
     return found.mean(dim=0) if head == 0 else found[head - 1]
 
 
-def in_order(names: list[str], rank: list[int]) -> list[Chip]:
+def in_order(names: list[str], rank: list[int]) -> tuple[Chip, ...]:
     """The text; below each word, when it is predicted."""
-    return [
+    return tuple(
         Chip(name, "plain" if at >= 0 else "special", f"{at + 1}." if at >= 0 else "seen")
         for name, at in zip(names, rank, strict=True)
-    ]
+    )
 
 
 def most(row: Tensor, names: list[str]) -> list[str]:
-    """Where a position looks most, and how much."""
+    """The position that gets the largest share, and that share."""
     if float(row.sum()) == 0:
         return ["nothing", "0.000"]
     best = int(row.argmax())
@@ -187,8 +209,20 @@ def attention_demo(model: Any, tokenizer: Tokenizer, text: str, before: str = ""
     """
     config, backbone = model.backbone.config, model.backbone
 
+    selected = [-1]
+    demo: Demo
+
     def draw(text: str, layer: int, head: int, **others: Any) -> View:
-        return attention_view(text, layer, head, model, tokenizer, Asked(**others))
+        others["every"] = others.pop("heads") == HEADS[1]
+        asked = Asked(**others, selected=selected[0])
+        return attention_view(text, layer, head, model, tokenizer, asked)
+
+    def select(position: int) -> None:
+        selected[0] = -1 if selected[0] == position else position
+        demo.refresh()
+
+    def forget() -> None:
+        selected[0] = -1
 
     controls: dict[str, Any] = {"text": text_box("text", text)}
     if backbone.memory_length:
@@ -198,4 +232,7 @@ def attention_demo(model: Any, tokenizer: Tokenizer, text: str, before: str = ""
     if isinstance(backbone, XLNet):
         controls["stream"] = choice("stream", STREAMS)
         controls["draw"] = whole_slider("order drawn", 0, 0, 100)
-    return Demo("attention", draw, controls)
+    controls["heads"] = choice("heads", HEADS)
+    controls["text"].observe(lambda _: forget(), names="value")
+    demo = Demo("attention", draw, controls, act=select, forget=forget)
+    return demo

@@ -8,8 +8,28 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ipywidgets as widgets
+from IPython.display import display
 
-from classroom.demos.drawing import View, as_images, page, problem
+from classroom.demos.pieces import Problem
+from classroom.demos.rendering import View, as_images, clean, short
+
+MOST_WORDS = 48
+"""How many words can be clicked: a row of buttons for more would fill the screen."""
+ACTS = {
+    "hide": "click a word to hide it, or to show it again",
+    "write": "click a word to write it",
+    "select": "click a word to see what it attends to",
+}
+# A widget waits while its kernel computes something else: then the page says so.  JupyterLab
+# tells the state of the kernel in the toolbar of the notebook; the delay lets short waits pass.
+BUSY = """<style>
+.labkit-busy { visibility: hidden; font-weight: 600; }
+.jp-NotebookPanel:has(.jp-Notebook-ExecutionIndicator[data-status="busy"]) .labkit-busy {
+  visibility: visible; transition: visibility 0s 0.7s; }
+</style><div class="labkit-busy" role="status">The kernel is busy: this demo answers later.</div>"""
+# What is stored beside the widget is seen where the widget is not: after a restart, in a page.
+STORED = """<style>:is(.jp-Cell, .cell, .jp-OutputArea):has(.labkit-live) .labkit-stored
+{ display: none; }</style>"""
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -17,11 +37,9 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 class Demo(widgets.VBox):
     """Controls, and below them what `draw` makes of their values.
 
-    Programs find it by the class `labkit-NAME`, a control by `labkit-CONTROL`.
+    `act` is called with the key of a word that was clicked, `forget` when all is set back.
+    Programs find a demo by the class `labkit-NAME`, a control by `labkit-CONTROL`.
     """
-
-    # ipywidgets 7 (Colab) would display itself and never ask for the stored picture.
-    _ipython_display_ = None
 
     def __init__(
         self,
@@ -29,23 +47,34 @@ class Demo(widgets.VBox):
         draw: Callable[..., View],
         controls: Mapping[str, widgets.Widget],
         buttons: Mapping[str, Callable[[], None]] | None = None,
+        act: Callable[[int], None] | None = None,
+        forget: Callable[[], None] | None = None,
     ) -> None:
         self.name, self.draw, self.controls = name, draw, dict(controls)
-        self.shown = View("", "")
+        self.shown = View(name, ())
         self.drawn: dict[str, Any] = {}
         self.picture = widgets.HTML()
         self.picture.add_class("labkit-picture")
-        self.buttons = {label: _button(label, act) for label, act in (buttons or {}).items()}
+        self.act, self.forgetting = act, forget
+        self.clickable = widgets.ToggleButtons(options=[], index=None, layout={"width": "98%"})
+        self.clickable.style.button_width = "auto"
+        self.clickable.add_class("labkit-words")
+        self.clickable.observe(self._clicked, names="index")
+        every = {**(buttons or {}), **({"reset": self.reset} if controls else {})}
+        self.buttons = {label: _button(label, act) for label, act in every.items()}
         for key, control in self.controls.items():
             control.add_class(f"labkit-{key}")
             control.observe(self._changed, names="value")
         self._quiet = False
-        bar = widgets.Box(
+        self.bar = widgets.Box(
             [*self.controls.values(), *self.buttons.values()],
             layout=widgets.Layout(flex_flow="row wrap", width="100%"),
         )
-        super().__init__([bar, self.picture])
+        clickable = [] if act is None else [self.clickable]
+        super().__init__([widgets.HTML(BUSY), self.bar, *clickable, self.picture])
         self.add_class(f"labkit-{name}")
+        self.add_class("labkit-live")
+        self.first = self.values
         self.refresh()
 
     @property
@@ -63,24 +92,67 @@ class Demo(widgets.VBox):
             self._quiet = False
         self.refresh()
 
+    def reset(self) -> None:
+        """Set all controls as they were at first."""
+        if self.forgetting is not None:
+            self.forgetting()
+        self.change(**self.first)
+
     def refresh(self) -> None:
         """Draw what the state says; a state that is not allowed says so in its place."""
         self.drawn = self.values
         try:
             self.shown = self.draw(**self.drawn)
         except ValueError as error:
-            self.shown = page(self.name, problem(str(error)))
+            self.shown = View.of(self.name, Problem(str(error)))
         self.picture.value = self.shown.html
+        if self.act is not None:
+            self._offer()
+
+    def _offer(self) -> None:
+        """Offer the words of the picture as buttons, none of them pressed."""
+        piece = self.shown.clickable
+        choices = [] if piece is None else piece.choices[:MOST_WORDS]
+        quiet, self._quiet = self._quiet, True
+        try:
+            # In one message: new options press the first button, which nobody did.
+            with self.clickable.hold_sync():
+                options = [(short(clean(word)) or "␣", key) for word, key in choices]
+                if list(self.clickable.options) != options:
+                    self.clickable.options = options
+                    self.clickable.description = "" if piece is None else ACTS[piece.act]
+                self.clickable.index = None
+        finally:
+            self._quiet = quiet
+
+    def _clicked(self, change: Any) -> None:
+        if not self._quiet and self.act is not None and change["new"] is not None:
+            self.act(self.clickable.options[change["new"]][1])
 
     def _changed(self, change: Any) -> None:
         # A control that has pushed another one is told last: by then all is drawn.
         if not self._quiet and self.values != self.drawn:
             self.refresh()
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        live = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
-        still = as_images(self.shown.html)
-        return {WIDGET: live, "text/html": still, "text/plain": self.shown.text}
+    @property
+    def stored(self) -> dict[str, str]:
+        """What a page shows without a kernel."""
+        picture = f'<div class="labkit-stored">{as_images(self.shown.html)}</div>'
+        return {"text/html": STORED + picture, "text/plain": self.shown.text}
+
+    @property
+    def live(self) -> dict[str, Any]:
+        """What a page with a kernel shows."""
+        return {WIDGET: {"version_major": 2, "version_minor": 0, "model_id": self.model_id}}
+
+    def _ipython_display_(self, **kwargs: Any) -> None:
+        """Show the widget, and store its picture beside it.
+
+        One output with both would show nothing but an error where the widget is gone: after a
+        restart of the kernel the best format of an output is still the widget.
+        """
+        display(self.live, raw=True)
+        display(self.stored, raw=True)
 
 
 def _button(label: str, act: Callable[[], None]) -> widgets.Button:

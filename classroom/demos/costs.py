@@ -3,7 +3,8 @@
 from functools import lru_cache
 
 from classroom.demos.base import Demo, choice, slider, whole_slider
-from classroom.demos.drawing import View, heading, note, page, table
+from classroom.demos.pieces import Heading, Note, Table
+from classroom.demos.rendering import View
 from labkit.costs import bills
 from labkit.costs import tables as cost_tables
 
@@ -18,24 +19,24 @@ def costs_view(
 ) -> View:
     """What it takes to train a published model, or that of a .json file, on so many devices."""
     bill = _bill(model, device, count, mfu, tokens)
-    rows = [
-        ["parameters", f"{bill.parameters:,}"],
-        ["of these used for each token", f"{bill.active_parameters:,}"],
-        ["tokens", f"{bill.tokens:.4g}"],
-        ["operations, 6 N D", f"{bill.rule_flop:.4g}"],
-        ["with attention", "–" if bill.formula_flop is None else f"{bill.formula_flop:.4g}"],
-        ["petaflop/s-days", f"{bill.petaflop_days:,.4g}"],
-        ["weights, gradients and optimizer", f"{bill.state_bytes / 1e9:,.4g} GB"],
-        ["days", f"{bill.days:,.4g}"],
-        ["rent", f"{bill.rent_dollars:,.0f} dollars"],
-        ["energy", f"{bill.energy_kwh:,.0f} kWh"],
-        ["CO2", f"{bill.co2_kg:,.0f} kg"],
-    ]
-    return page(
+    rows = (
+        ("parameters", f"{bill.parameters:,}"),
+        ("of these used for each token", f"{bill.active_parameters:,}"),
+        ("tokens", f"{bill.tokens:.4g}"),
+        ("operations, 6 N D", f"{bill.rule_flop:.4g}"),
+        ("with attention", "–" if bill.formula_flop is None else f"{bill.formula_flop:.4g}"),
+        ("petaflop/s-days", f"{bill.petaflop_days:,.4g}"),
+        ("weights, gradients and optimizer", f"{bill.state_bytes / 1e9:,.4g} GB"),
+        ("days", f"{bill.days:,.4g}"),
+        ("rent", f"{bill.rent_dollars:,.0f} dollars"),
+        ("energy", f"{bill.energy_kwh:,.0f} kWh"),
+        ("CO2", f"{bill.co2_kg:,.0f} kg"),
+    )
+    return View.of(
         "costs",
-        heading(f"{bill.model} on {bill.devices:,} × {bill.device} at {bill.mfu:.0%} of the peak"),
-        table(["what", "how much"], rows, name="bill"),
-        note(f"Price: {bill.price}.", "price"),
+        Heading(f"{bill.model} on {bill.devices:,} × {bill.device} at {bill.mfu:.0%} of the peak"),
+        Table(("what", "how much"), rows, "bill"),
+        Note(f"Price: {bill.price}.", "price"),
     )
 
 

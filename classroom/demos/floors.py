@@ -3,8 +3,9 @@
 import numpy as np
 
 from classroom.demos.base import Demo, text_box, whole_slider
-from classroom.demos.drawing import Share, View, heading, note, page, problem, table
+from classroom.demos.pieces import Heading, Note, Problem, Share, Table
 from classroom.demos.reading import words_in
+from classroom.demos.rendering import View
 from labkit.world import World
 
 LONGEST = 60
@@ -15,41 +16,32 @@ def floors_view(text: str, reach: int, world: World, start: str = "sentence") ->
     every = words_in(text)
     words = every[:LONGEST]
     if not words:
-        return page("floors", problem("There is nothing to be surprised by: write some words."))
+        said = "There is nothing to be surprised by: write some words."
+        return View.of("floors", Problem(said))
     numbers = world.numbers(words)
     before = world.log_probability(words, start=start)
     if not np.isfinite(before).all():
-        place = int(np.flatnonzero(~np.isfinite(before))[0])
-        said = f"The language cannot say this: “{words[place][:40]}” cannot be word {place + 1}."
-        return page("floors", problem(said))
+        position = int(np.flatnonzero(~np.isfinite(before))[0])
+        said = f"“{words[position][:40]}” cannot be word {position + 1}."
+        return View.of("floors", Problem(f"The language cannot say this: {said}"))
     near = world.log_probability(words, reach=reach, start=start)
-    distributions = world.distributions(
-        [(numbers, [place], {}) for place in range(len(words))], start
-    )
-    around = np.log(
-        [
-            distribution[0, number]
-            for distribution, number in zip(distributions, numbers, strict=True)
-        ]
-    )
-    rows: list[list[str | Share]] = [
-        [word, *(Share(float(np.exp(log[i]))) for log in (before, near, around))]
+    given = world.distributions([(numbers, [n], {}) for n in range(len(words))], start)
+    around = np.log([one[0, number] for one, number in zip(given, numbers, strict=True)])
+    rows: tuple[tuple[str | Share, ...], ...] = tuple(
+        (word, *(Share(float(np.exp(log[i]))) for log in (before, near, around)))
         for i, word in enumerate(words)
-    ]
-    near_name = f"p given the last {reach}"
-    pieces = [
-        heading("How likely each word is"),
-        table(["word", "p given all before", near_name, "p given all others"], rows, name="words"),
-        heading("Nats a word: the lowest loss that is possible on this text"),
-        table(
-            ["all before", f"the last {reach}", "all others"],
-            [[f"{-float(log.mean()):.4f}" for log in (before, near, around)]],
-            name="floors",
-        ),
-    ]
-    if len(every) > LONGEST:
-        pieces.insert(0, note(f"The first {LONGEST} of {len(every)} words.", "cut"))
-    return page("floors", *pieces)
+    )
+    head = ("word", "p given all before", f"p given the last {reach}", "p given all others")
+    means = tuple(f"{-float(log.mean()):.4f}" for log in (before, near, around))
+    cut = [Note(f"The first {LONGEST} of {len(every)} words.", "cut")]
+    return View.of(
+        "floors",
+        *(cut if len(every) > LONGEST else []),
+        Heading("How likely each word is"),
+        Table(head, rows, "words"),
+        Heading("Nats a word: the lowest loss that is possible on this text"),
+        Table(("all before", f"the last {reach}", "all others"), (means,), "floors"),
+    )
 
 
 def floors_demo(world: World, text: str = "", *, reach: int = 2, start: str = "sentence") -> Demo:

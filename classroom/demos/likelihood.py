@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from classroom.demos.drawing import View, note, table
+from classroom.demos.pieces import Note, Piece, Table
 from classroom.demos.reading import words_in
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import END, World
@@ -28,21 +28,20 @@ class Text(NamedTuple):
 
 def likelihoods(
     text: Text, said: list[float | None], tokenizer: Tokenizer, world: World | None, start: str
-) -> View:
+) -> list[Piece]:
     """log p of the prompt, of the new words, and of both: by the model and by the language."""
     old = len(text.begin) + len(text.prompt)
-    rows = [["model", *sums(said, old)]]
+    rows: list[tuple[str, ...]] = [("model", *sums(said, old))]
+    notes: list[Piece] = []
     if world is not None:
-        before = spoken([*text.prompt], tokenizer)
+        before = spoken(text.prompt, tokenizer)
         words = spoken([*text.prompt, *text.new], tokenizer)
         logs: list[float | None] = [*_exact(world, words, start)]
-        rows.append(["language", *sums(logs, len(before))])
+        rows.append(("language", *sums(logs, len(before))))
         impossible = next((w for w, log in zip(words, logs, strict=True) if log == -math.inf), None)
         if impossible is not None:
-            told = note(f"The language cannot go on with “{impossible}”.", "impossible")
-            shown = table(["", "prompt", "new", "both"], rows, name="likelihoods")
-            return View(shown.html + told.html, f"{shown.text}\n{told.text}")
-    return table(["", "prompt", "new", "both"], rows, name="likelihoods")
+            notes = [Note(f"The language cannot go on with “{impossible}”.", "impossible")]
+    return [Table(("", "prompt", "new", "both"), tuple(rows), "likelihoods"), *notes]
 
 
 def _exact(world: World, words: list[str], start: str) -> np.ndarray:
@@ -52,12 +51,12 @@ def _exact(world: World, words: list[str], start: str) -> np.ndarray:
 
 
 def sums(logs: Sequence[float | None], old: int) -> list[str]:
-    """Three sums: up to a place, from it on, and all; what is not known does not count."""
+    """Three sums: up to a position, from it on, and all; what is not known does not count."""
     parts = [[log for log in part if log is not None] for part in (logs[:old], logs[old:], logs)]
     return [f"{sum(part):.3f}" if part else "–" for part in parts]
 
 
-def spoken(tokens: list[int], tokenizer: Tokenizer) -> list[str]:
+def spoken(tokens: Sequence[int], tokenizer: Tokenizer) -> list[str]:
     """The words of tokens as the language counts them; the token that parts documents ends one."""
     words: list[str] = []
     rest: list[int] = []

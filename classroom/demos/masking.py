@@ -1,4 +1,4 @@
-"""Masking, to play with: what a model sees of a text, what it must predict, who may look at whom.
+"""Masking, to play with: what a model sees of a text, what it must predict, who may attend to whom.
 
 The objectives of the course themselves decide what is hidden, so what is shown here is what a
 model is trained on.  Read `masking_view`, the pure function, and then `masking_demo`.
@@ -13,15 +13,16 @@ import torch
 from torch import Tensor
 
 from classroom.demos.base import Demo, choice, slider, text_box, whole_slider
-from classroom.demos.drawing import Chip, View, beside, chips, heading, note, page, problem
-from classroom.demos.guesses import guesses
-from classroom.demos.reading import label, labels, longest_for, read, written
+from classroom.demos.guesses import Reference, asked_positions, guesses
+from classroom.demos.pieces import Beside, Chip, Chips, Heading, Note, Piece, Problem
+from classroom.demos.reading import as_batch, in_vocabulary, label, labels, longest_for, written
+from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 from classroom.demos.statistics import DRAWS, answers_no, statistics
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, from_documents, tokenize
 from labkit.masking import before, causal, ordinary, up_to
-from labkit.objectives import MaskedToken, NextToken, Objective, Permutation, Questions
+from labkit.objectives import Asked, MaskedToken, NextToken, Objective, Permutation, Questions
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
 
@@ -42,6 +43,8 @@ class Masking:
     random: float = 0.1
     """The share that becomes a random word; the rest stays as it is."""
     draw: int = 0
+    clicked: tuple[int, ...] = ()
+    """Positions that somebody clicked: a word that was asked is shown, any other one is hidden."""
 
     @property
     def shares(self) -> tuple[float, float, float]:
@@ -87,7 +90,7 @@ def batch_of(
 ) -> Batch | None:
     """One row: the text, or two sentences of it; None if there is nothing to read."""
     if setting.objective not in PAIRS or not tokenizer.encode(written(text)):
-        return read(text, tokenizer, longest)
+        return as_batch(text, tokenizer, longest)
     pairs, own = pairs_of(text, others, tokenizer, setting, longest)
     return pairs.rows_of(torch.tensor([setting.draw % own]), chance_of(setting))
 
@@ -107,45 +110,80 @@ def masking_view(
     world: World | None = None,
     start: str = "sentence",
 ) -> View:
-    """What the model sees of a text, what it must predict, and who may look at whom."""
+    """What the model sees of a text, what it must predict, and who may attend to whom."""
     objective = objective_of(setting, tokenizer)
     longest = longest_for(model)
+    text, unknown = in_vocabulary(text, tokenizer)
     try:
         batch = batch_of(text, others, tokenizer, setting, longest)
     except ValueError as error:
-        return page("masking", problem(str(error)))
+        return View.of("masking", Problem(str(error)))
     if batch is None or not bool(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).any()):
-        return page("masking", problem("There is nothing to hide: write some words."))
+        return View.of("masking", Problem("There is nothing to hide: write some words."))
     questions = objective.ask(batch, chance_of(setting))
+    if isinstance(objective, MaskedToken):
+        questions = with_clicks(questions, batch, setting, tokenizer)
     shown = chips_of(batch, questions, setting, tokenizer)
-    pieces = [
-        heading("What the model sees"),
-        chips(shown),
-        heading("What it must predict"),
-        answers(batch, questions, setting, tokenizer, shown),
-        beside(*(grid(mask, labels(tokenizer, batch.tokens[0].tolist()), title=title)
-                 for title, mask in looks(batch, questions, setting).items())),
-    ]  # fmt: skip
+    names = labels(tokenizer, batch.tokens[0].tolist())
     read_all = len(tokenizer.encode(written(text)))
-    if setting.objective not in PAIRS and read_all > longest:
-        said = f"The text has {read_all:,} tokens; shown are the first {batch.tokens.shape[1]}."
-        pieces.insert(0, note(said, "cut"))
-    pieces.append(heading(f"Over {DRAWS:,} draws"))
+    pieces: list[Piece] = [
+        *cut_or_unknown(unknown, read_all if setting.objective not in PAIRS else 0, batch, longest),
+        Heading("What the model sees"),
+        Chips(tuple(shown), "hide" if isinstance(objective, MaskedToken) else ""),
+        Heading("What it must predict"),
+        *answers(batch, questions, setting, tokenizer, shown),
+    ]
+    if model is not None or world is not None:
+        reference = None if world is None else Reference(world, start)
+        pieces.append(Heading("What is likely there"))
+        pieces += guesses(batch, questions, objective, tokenizer, model, reference)
+    masks = attention_masks(batch, questions, setting)
+    pieces.append(Beside(tuple(grid(mask, names, title=title) for title, mask in masks.items())))
+    pieces.append(Heading(f"Over {DRAWS:,} draws"))
     if setting.objective in PAIRS:
         pieces.append(statistics(objective, batch, tokenizer))
         pieces.append(answers_no(*pairs_of(text, others, tokenizer, setting, longest)))
     else:
-        pieces.append(over_draws(text, replace(setting, draw=0), tokenizer, longest))
-    if model is not None:
-        pieces.append(heading("What the model guesses, and what is exact"))
-        pieces.append(guesses(batch, questions, objective, tokenizer, model, world, start))
-    return page("masking", *pieces)
+        pieces.append(over_draws(text, replace(setting, draw=0, clicked=()), tokenizer, longest))
+    return View.of("masking", *pieces)
+
+
+def cut_or_unknown(unknown: list[str], tokens: int, batch: Batch, longest: int) -> list[Note]:
+    """What became of words that are unknown, and of a text that is too long."""
+    notes = []
+    if unknown:
+        notes.append(Note(f"Not in the vocabulary: {', '.join(unknown)}.", "unknown"))
+    if tokens > longest:
+        read = batch.tokens.shape[1]
+        notes.append(Note(f"The text has {tokens:,} tokens; shown are the first {read}.", "cut"))
+    return notes
+
+
+def with_clicks(
+    questions: Questions, batch: Batch, setting: Masking, tokenizer: Tokenizer
+) -> Questions:
+    """The questions after some positions were clicked: hidden words are shown, others hidden."""
+    mask, words = (
+        tokenizer.vocabulary.mask,
+        ordinary(batch.tokens, batch.real, tokenizer.vocabulary),
+    )
+    clicked = torch.zeros_like(words)
+    clicked[0, [n for n in setting.clicked if n < words.shape[1]]] = True
+    clicked &= words
+    if mask is None or not bool(clicked.any()):
+        return questions
+    [(name, asked)] = questions.asked.items()
+    before = torch.zeros_like(words)
+    before[asked.rows_N, asked.places_N] = True
+    tokens = questions.seen.tokens.where(~clicked, batch.tokens.where(before, mask))
+    again = Asked.where(before ^ clicked, batch.tokens)
+    return Questions.about(replace(questions.seen, tokens=tokens), {name: again})
 
 
 @lru_cache(maxsize=64)
-def over_draws(text: str, setting: Masking, tokenizer: Tokenizer, longest: int) -> View:
+def over_draws(text: str, setting: Masking, tokenizer: Tokenizer, longest: int) -> Piece:
     """The statistics of a text, which hold still while the one that is shown is drawn again."""
-    batch = read(text, tokenizer, longest)
+    batch = as_batch(text, tokenizer, longest)
     assert batch is not None
     return statistics(objective_of(setting, tokenizer), batch, tokenizer)
 
@@ -154,20 +192,20 @@ def chips_of(
     batch: Batch, questions: Questions, setting: Masking, tokenizer: Tokenizer
 ) -> list[Chip]:
     """The row as the model reads it, each token with what became of it."""
-    asked = set(predicted(batch, questions))
+    asked = set(asked_positions(questions))
     real = ordinary(batch.tokens, batch.real, tokenizer.vocabulary)[0].tolist()
     rank = None if questions.order is None else questions.order.rank[0].tolist()
     seen = batch.tokens[0].clone()
     seen[: questions.seen.tokens.shape[1]] = questions.seen.tokens[0]
     found = []
-    for place, token in enumerate(seen.tolist()):
-        kind, caption = "plain" if real[place] else "special", ""
-        if place in asked:
-            kind, caption = fate(token, int(batch.tokens[0, place]), setting, tokenizer)
-        if rank is not None and rank[place] >= 0:
-            caption = f"{rank[place] + 1}{' · asked' if place in asked else ''}"
+    for position, token in enumerate(seen.tolist()):
+        kind, caption = "plain" if real[position] else "special", ""
+        if position in asked:
+            kind, caption = fate(token, int(batch.tokens[0, position]), setting, tokenizer)
+        if rank is not None and rank[position] >= 0:
+            caption = f"{rank[position] + 1}{' · asked' if position in asked else ''}"
         if batch.segments is not None:
-            caption = f"{'AB'[int(batch.segments[0, place])]}{' · ' if caption else ''}{caption}"
+            caption = f"{'AB'[int(batch.segments[0, position])]}{' · ' if caption else ''}{caption}"
         found.append(Chip(label(tokenizer, token), kind, caption))
     return found
 
@@ -181,47 +219,34 @@ def fate(token: int, original: int, setting: Masking, tokenizer: Tokenizer) -> t
     return ("kept", "kept") if token == original else ("random", "random")
 
 
-def predicted(batch: Batch, questions: Questions) -> list[int]:
-    """The places of the row that are asked for, in their order."""
-    [asked] = questions.asked.values()
-    places_N = asked.places_N
-    if questions.places is not None:
-        places_N = questions.places[0, places_N]
-    # A language model is asked at one word for the next one.
-    return sorted((places_N + (1 if questions.left else 0)).tolist())
-
-
 def answers(
     batch: Batch, questions: Questions, setting: Masking, tokenizer: Tokenizer, shown: list[Chip]
-) -> View:
-    """The words that are asked for, with their places; for a pair, the answer as well."""
+) -> list[Note]:
+    """The words that are asked for, with their positions; for a pair, the answer as well."""
     tokens = labels(tokenizer, batch.tokens[0].tolist())
-    places = predicted(batch, questions)
-    told = "; ".join(f"{place}: {tokens[place]} ({shown[place].caption})" for place in places)
+    positions = sorted(asked_positions(questions))
+    told = "; ".join(f"{n}: {tokens[n]} ({shown[n].caption})" for n in positions)
     words = int(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).sum())
-    said = f"{len(places)} of {len(tokens)} tokens, of which {words} are words"
-    lines = [note(f"{said}. {told or 'None this time.'}", "answers")]
+    said = f"{len(positions)} of {len(tokens)} tokens, of which {words} are words"
+    lines = [Note(f"{said}. {told or 'None this time.'}", "answers")]
     if batch.labels is not None:
         yes = {
             "next": ("B follows A", "B is from elsewhere"),
             "order": ("A and B stand in their order", "A and B have changed places"),
         }[PAIRS[setting.objective]]
-        lines.append(note(f"The pair: {yes[int(batch.labels[0])]}.", "pair"))
-    return View("".join(line.html for line in lines), "\n".join(line.text for line in lines))
+        lines.append(Note(f"The pair: {yes[int(batch.labels[0])]}.", "pair"))
+    return lines
 
 
-def looks(batch: Batch, questions: Questions, setting: Masking) -> dict[str, Tensor]:
+def attention_masks(batch: Batch, questions: Questions, setting: Masking) -> dict[str, Tensor]:
     """The masks of one layer, each with its name."""
     length = batch.tokens.shape[1]
     if setting.objective == "next word":
-        return {"Who may look at whom": causal(length)}
+        return {"Who may attend to whom": causal(length)}
     if questions.order is not None:
         rank = questions.order.rank
-        return {
-            "Content stream": up_to(rank)[0, 0],
-            "Query stream": before(rank)[0, 0],
-        }
-    return {"Who may look at whom": torch.ones(length, length, dtype=torch.bool)}
+        return {"Content stream": up_to(rank)[0, 0], "Query stream": before(rank)[0, 0]}
+    return {"Who may attend to whom": torch.ones(length, length, dtype=torch.bool)}
 
 
 # ---- the widget --------------------------------------------------------------------------------
@@ -240,21 +265,27 @@ def masking_demo(
     """Hide words of a text, of yours or of the corpus `texts`, as each objective does.
 
     Without a tokenizer, one of words is trained on the texts.  A trained `model` shows its guesses;
-    with a `world`, the language's exact probabilities stand beside them.
+    a `world` shows the language's exact probabilities, with a model or alone.
     """
     known = [one for one in ([text] if text else []) + list(texts) if one.strip()]
     if not known:
         raise ValueError("there is no text: give text='a sentence.' or texts=[…] of a corpus")
     tokenizer = Tokenizer.words(known) if tokenizer is None else tokenizer
     setting = setting or Masking()
+    clicked: list[int] = []
     demo: Demo
 
     def draw(text: str, **values: Any) -> View:
         others = [one for one in known if one != text][:8]
-        asked = Masking(**values)
+        asked = Masking(**values, clicked=tuple(clicked))
         return masking_view(
             text, asked, tokenizer, others=others, model=model, world=world, start=start
         )
+
+    def click(position: int) -> None:
+        # A second click takes the first one back.
+        clicked.remove(position) if position in clicked else clicked.append(position)
+        demo.refresh()
 
     def another() -> None:
         here = known.index(demo.values["text"]) if demo.values["text"] in known else -1
@@ -263,7 +294,11 @@ def masking_demo(
     buttons = {"draw again": lambda: demo.change(draw=demo.values["draw"] + 1)}
     if len(known) > 1:
         buttons["another text"] = another
-    demo = Demo("masking", draw, controls_of(known[0], setting), buttons)
+    controls = controls_of(known[0], setting)
+    # Clicks are about one draw of one text.
+    for name in ("text", "objective", "draw"):
+        controls[name].observe(lambda _: clicked.clear(), names="value")
+    demo = Demo("masking", draw, controls, buttons, act=click, forget=clicked.clear)
     return demo
 
 

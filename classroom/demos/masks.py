@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from classroom.demos.base import Demo, slider, text_box, whole_slider
-from classroom.demos.drawing import View, beside, heading, note, page, problem, table
-from classroom.demos.reading import labels, read
+from classroom.demos.pieces import Beside, Heading, Note, Piece, Problem, Table
+from classroom.demos.reading import as_batch, labels
+from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 from labkit.chance import Chance
 from labkit.masking import ordinary
@@ -25,7 +26,7 @@ def asked_by_epoch(
     text: str, epochs: int, rate: float, copies: int, tokenizer: Tokenizer
 ) -> Tensor | None:
     """True [epochs, T] where a word is asked; with 0 copies each epoch draws anew."""
-    batch = read(text, tokenizer, LONGEST)
+    batch = as_batch(text, tokenizer, LONGEST)
     words = None if batch is None else ordinary(batch.tokens, batch.real, tokenizer.vocabulary)
     if batch is None or words is None or not bool(words.any()):
         return None
@@ -47,39 +48,41 @@ def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Toke
     static = asked_by_epoch(text, epochs, rate, copies, tokenizer)
     dynamic = asked_by_epoch(text, epochs, rate, 0, tokenizer)
     if static is None or dynamic is None:
-        return page("masks", problem("There is nothing to hide: write some words."))
-    batch = read(text, tokenizer, LONGEST)
+        return View.of("masks", Problem("There is nothing to hide: write some words."))
+    batch = as_batch(text, tokenizer, LONGEST)
     assert batch is not None
     names = labels(tokenizer, batch.tokens[0].tolist())
     words = int(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).sum())
     down = [f"epoch {n + 1}" for n in range(epochs)]
     filled = "a filled square says that the word is asked for in this epoch"
     copied = f"Static, {copies} {'copy' if copies == 1 else 'copies'}"
-    pieces = [
-        beside(
-            grid(static, names, title=copied, down=down, filled=filled),
-            grid(dynamic, names, title="Dynamic", down=down, filled=filled),
+    pieces: list[Piece] = [
+        Beside(
+            (
+                grid(static, names, title=copied, down=down, filled=filled),
+                grid(dynamic, names, title="Dynamic", down=down, filled=filled),
+            )
         ),
-        heading(f"After {epochs} epochs"),
-        table(
-            ["masks", "words asked at least once", "different masks", "expected share"],
-            [
+        Heading(f"After {epochs} epochs"),
+        Table(
+            ("masks", "words asked at least once", "different masks", "expected share"),
+            (
                 told("static", static, words, 1 - (1 - rate) ** min(copies, epochs)),
                 told("dynamic", dynamic, words, 1 - (1 - rate) ** epochs),
-            ],
-            name="asked",
+            ),
+            "asked",
         ),
-        note("Expected share: 1 − (1 − rate) to the number of different draws.", "formula"),
+        Note("Expected share: 1 − (1 − rate) to the number of different draws.", "formula"),
     ]
     if len(tokenizer.encode(text.encode("utf-8", "replace").decode())) > len(names):
-        pieces.insert(0, note(f"The first {len(names)} tokens.", "cut"))
-    return page("masks", *pieces)
+        pieces.insert(0, Note(f"The first {len(names)} tokens.", "cut"))
+    return View.of("masks", *pieces)
 
 
-def told(name: str, asked: Tensor, words: int, share: float) -> list[str]:
+def told(name: str, asked: Tensor, words: int, share: float) -> tuple[str, ...]:
     """One way in numbers."""
     seen = int(asked.any(dim=0).sum())
-    return [name, f"{seen} of {words}", str(len(asked.unique(dim=0))), f"{share:.3f}"]
+    return name, f"{seen} of {words}", str(len(asked.unique(dim=0))), f"{share:.3f}"
 
 
 def masks_demo(text: str, tokenizer: Tokenizer | None = None, *, rate: float = 0.15) -> Demo:

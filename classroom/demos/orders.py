@@ -1,4 +1,4 @@
-"""Permutation orders, to play with: who may look at whom when words are predicted in any order.
+"""Permutation orders, to play with: who may attend to whom when words are predicted in any order.
 
 XLNet, Yang et al. 2019, section 2.3.  Read `orders_view`, the pure function.
 """
@@ -10,20 +10,9 @@ import ipywidgets as widgets
 import torch
 
 from classroom.demos.base import TOOLTIP, WIDE, Demo, text_box
-from classroom.demos.drawing import (
-    Chip,
-    View,
-    beside,
-    chips,
-    clean,
-    heading,
-    note,
-    page,
-    problem,
-    short,
-    table,
-)
+from classroom.demos.pieces import Beside, Chip, Chips, Heading, Note, Piece, Problem, Table
 from classroom.demos.reading import words_in
+from classroom.demos.rendering import View, clean, short
 from classroom.demos.squares import grid
 from labkit.masking import before, up_to
 
@@ -58,39 +47,41 @@ def orders_view(text: str, order: str) -> View:
     every = words_in(text)
     words = every[:LONGEST]
     if not words:
-        return page("orders", problem("There is nothing to order: write some words."))
+        return View.of("orders", Problem("There is nothing to order: write some words."))
     try:
         places = order_of(order, len(words))
     except ValueError as error:
-        return page("orders", problem(str(error)))
+        return View.of("orders", Problem(str(error)))
     rank_1T = torch.empty(1, len(words), dtype=torch.long)
     rank_1T[0, torch.tensor(places) - 1] = torch.arange(len(words))
     content, query = up_to(rank_1T)[0, 0], before(rank_1T)[0, 0]
     rank = rank_1T[0].tolist()
     names = [f"{place + 1} {word}" for place, word in enumerate(words)]
-    pieces = [
-        heading("The text; below each word, when it is predicted"),
-        chips([Chip(word, "plain", f"{rank[i] + 1}.") for i, word in enumerate(words)]),
-        heading("What each prediction is given"),
-        table(["step", "predicts", "given"], given(places, words, query), name="given"),
-        beside(
-            grid(content, names, title="Content stream (its own word too)"),
-            grid(query, names, title="Query stream (its place, not its word)"),
+    pieces: list[Piece] = [
+        Heading("The text; below each word, when it is predicted"),
+        Chips(tuple(Chip(word, "plain", f"{rank[i] + 1}.") for i, word in enumerate(words))),
+        Heading("What each prediction is given"),
+        Table(("step", "predicts", "given"), given(places, words, query), "given"),
+        Beside(
+            (
+                grid(content, names, title="Content stream (its own word too)"),
+                grid(query, names, title="Query stream (its position, not its word)"),
+            )
         ),
     ]
     if len(every) > LONGEST:
-        pieces.insert(0, note(f"The first {LONGEST} of {len(every)} words.", "cut"))
-    return page("orders", *pieces)
+        pieces.insert(0, Note(f"The first {LONGEST} of {len(every)} words.", "cut"))
+    return View.of("orders", *pieces)
 
 
-def given(places: list[int], words: list[str], query: torch.Tensor) -> list[list[str]]:
-    """For each step of the order its word, and the words that its query may look at."""
+def given(places: list[int], words: list[str], query: torch.Tensor) -> tuple[tuple[str, ...], ...]:
+    """For each step of the order its word, and the words that its query may attend to."""
     rows = []
     for step, place in enumerate(places):
         seen = query[place - 1].nonzero()[:, 0].tolist()
         said = " ".join(words[i] for i in seen) or "nothing"
-        rows.append([str(step + 1), f"{place} {words[place - 1]}", said])
-    return rows
+        rows.append((str(step + 1), f"{place} {words[place - 1]}", said))
+    return tuple(rows)
 
 
 def drawn(count: int, draw: int) -> str:
@@ -117,7 +108,7 @@ class OrdersDemo(Demo):
         self.chosen = widgets.Dropdown(description="word to move", style=WIDE, **{TOOLTIP: "word"})
         self.chosen.add_class("labkit-chosen")
         super().__init__("orders", orders_view, controls, buttons)
-        bar = self.children[0]
+        bar = self.bar
         moved = [self.chosen, self.buttons["earlier"], self.buttons["later"]]
         others = [child for child in bar.children if child not in moved]
         hint = widgets.HTML(

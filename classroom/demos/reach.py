@@ -1,4 +1,4 @@
-"""Memory and reach, to look at: how far back a position can hear, layer by layer.
+"""Memory and reach, to look at: how far back a position can reach, layer by layer.
 
 Transformer-XL, Dai et al. 2019, section 3.2 and figure 2: each layer looks `memory` positions
 beyond its segment, at states that have themselves looked back.  Read `reach_view`.
@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from classroom.demos.base import Demo, whole_slider
-from classroom.demos.drawing import View, heading, note, page, table
+from classroom.demos.pieces import Heading, Note, Table
+from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 
 
-def looks(segment: int, memory: int, length: int) -> Tensor:
-    """True [T, T] where, within one layer, a position of a long text looks at another one."""
+def attended(segment: int, memory: int, length: int) -> Tensor:
+    """True [T, T] where, within one layer, a position of a long text attends to another one."""
     place = torch.arange(length)
     begins = place // segment * segment
     back = (begins - memory).clamp(min=0)
@@ -26,12 +27,12 @@ def heard(segment: int, memory: int, layers: int, place: int) -> Tensor:
     The last row are the words: the furthest one on the left is the reach.
     """
     length = (place // segment + 1) * segment
-    mask = looks(segment, memory, length)
+    mask = attended(segment, memory, length)
     row = torch.zeros(length, dtype=torch.bool)
     row[place] = True
     rows = [row]
     for _ in range(layers):
-        # A state is made of all that its layer looks at.
+        # A state is made of all that its layer attends to.
         row = mask[row].any(dim=0)
         rows.append(row)
     return torch.stack(rows)
@@ -48,17 +49,17 @@ def reach_view(segment: int, memory: int, layers: int, segments: int, place: int
     down = [f"layer {n}" if n else "words" for n in range(layers, -1, -1)]
     filled = f"a filled square says that layer {layers} at {names[at]} depends on it"
     reach = at - int(found[-1].nonzero()[0])
-    rows = [
-        ["with memory", str(int(found[-1].sum())), str(reach)],
-        ["without", str(int(alone[-1].sum())), str(at - int(alone[-1].nonzero()[0]))],
-    ]
-    return page(
+    rows = (
+        ("with memory", str(int(found[-1].sum())), str(reach)),
+        ("without", str(int(alone[-1].sum())), str(at - int(alone[-1].nonzero()[0]))),
+    )
+    return View.of(
         "memory-reach",
-        heading("Segment.position across, layers down to the words"),
+        Heading("Segment.position across, layers down to the words"),
         grid(found, names, title=f"A memory of {memory}", down=down, filled=filled),
         grid(alone, names, title="No memory", down=down, filled=filled),
-        table(["", "words that count", "furthest back"], rows, name="reach"),
-        note(
+        Table(("", "words that count", "furthest back"), rows, "reach"),
+        Note(
             f"Each layer reaches {memory} further back than its segment; states stay as they were "
             f"computed, so {layers} layers reach at most {layers} such steps.",
             "rule",

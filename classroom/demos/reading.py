@@ -24,7 +24,7 @@ def written(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def read(text: str, tokenizer: Tokenizer, longest: int = LONGEST) -> Batch | None:
+def as_batch(text: str, tokenizer: Tokenizer, longest: int = LONGEST) -> Batch | None:
     """The text as a batch of one row, framed where the vocabulary can; None if nothing is there."""
     documents = from_documents([written(text)])
     if not tokenizer.encode(written(text)):
@@ -70,6 +70,60 @@ def labels(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[str]:
     return [label(tokenizer, token) for token in tokens]
 
 
+# ---- words that the vocabulary does not have -----------------------------------------------------
+
+NEAR = 1 / 3
+"""The share of the letters that may differ between an unknown word and one that is suggested."""
+
+
+def in_vocabulary(text: str, tokenizer: Tokenizer) -> tuple[str, list[str]]:
+    """The text with words in lower case where only that is known, and a line for each other one.
+
+    A vocabulary of pieces or bytes can spell every word, so nothing is unknown to it.
+    """
+    unknown: dict[str, str] = {}
+
+    def known(found: re.Match[str]) -> str:
+        word = found[0]
+        if not _is_unknown(word, tokenizer):
+            return word
+        if not _is_unknown(word.lower(), tokenizer):
+            return word.lower()
+        unknown[word] = near(word.lower(), tokenizer)
+        return word
+
+    if tokenizer.vocabulary.unk is None:
+        return text, []
+    fitted = re.sub(WORD, known, written(text))
+    return fitted, [f"“{word[:40]}”{hint}" for word, hint in list(unknown.items())[:5]]
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_unknown(word: str, tokenizer: Tokenizer) -> bool:
+    return tokenizer.vocabulary.unk in tokenizer.encode(word)
+
+
+@lru_cache(maxsize=1 << 10)
+def near(word: str, tokenizer: Tokenizer) -> str:
+    """The known words that differ in the fewest letters, as a hint; empty if none is near."""
+    special = tokenizer.vocabulary.special
+    known = [label(tokenizer, n) for n in range(len(tokenizer)) if n not in special]
+    most = len(word) * NEAR if len(word) <= 40 else 0
+    far = {one: letters_apart(word, one) for one in known if abs(len(one) - len(word)) <= most}
+    best = sorted((one for one in far if far[one] <= most), key=far.__getitem__)[:3]
+    return f" (near: {', '.join(best)})" if best else ""
+
+
+def letters_apart(one: str, other: str) -> int:
+    """How many letters must be put in, taken out or changed to make one word of the other."""
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one):
+        above, row = row, [i + 1]
+        for j, b in enumerate(other):
+            row.append(min(above[j + 1] + 1, row[j] + 1, above[j] + (a != b)))
+    return row[-1]
+
+
 # ---- the words of the language -----------------------------------------------------------------
 
 
@@ -82,7 +136,7 @@ class Words(NamedTuple):
     """The words of a batch's row, and which of them each position belongs to (-1: to none)."""
 
     words: list[str]
-    of_place: list[int]
+    of_position: list[int]
 
 
 def words_of(batch: Batch, tokenizer: Tokenizer) -> Words:
@@ -96,24 +150,14 @@ def words_of(batch: Batch, tokenizer: Tokenizer) -> Words:
     for token, number, counts in zip(tokens, numbers, is_word, strict=True):
         if counts:
             groups.setdefault(number, []).append(token)
-    order = {number: place for place, number in enumerate(groups)}
-    of_place = [order[n] if counts else -1 for n, counts in zip(numbers, is_word, strict=True)]
+    order = {number: position for position, number in enumerate(groups)}
+    of_position = [order[n] if counts else -1 for n, counts in zip(numbers, is_word, strict=True)]
     spelled = [tokenizer.decode(group, special=True).strip() for group in groups.values()]
-    return Words(spelled, of_place)
+    return Words(spelled, of_position)
 
 
-def law(
-    world: World, words: Sequence[str], place: int, hidden: Sequence[int], start: str
-) -> np.ndarray | None:
-    """The exact law of one of the hidden words, or None where the language has no such text."""
-    try:
-        return world.conditional(list(words), list(hidden), start=start)[list(hidden).index(place)]
-    except ValueError:
-        return None
-
-
-def next_law(world: World, words: Sequence[str], start: str) -> np.ndarray | None:
-    """The exact law of the next word, or None where the language cannot have begun so."""
+def next_distribution(world: World, words: Sequence[str], start: str) -> np.ndarray | None:
+    """The exact distribution of the next word, or None where the language cannot have begun so."""
     try:
         return world.next_word(list(words), start=start)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Sampling, to play with: the law of the next word, before and after each filter.
+"""Sampling, to play with: the distribution of the next word, before and after each filter.
 
-Each draw is a function of the seed and the place in the text, so a step that is undone and taken
+Each draw is a function of the seed and the position in the text, so a step that is undone and taken
 again gives the same word.  Read `sampling_view`, the pure function, and then `sampling_demo`.
 """
 
@@ -13,9 +13,18 @@ import torch
 
 from classroom.demos.base import Demo, slider, text_box, whole_slider
 from classroom.demos.beams import found_by_beam, within
-from classroom.demos.drawing import Chip, Share, View, chips, heading, note, page, problem, table
-from classroom.demos.likelihood import Text, likelihoods
-from classroom.demos.reading import evaluating, label, written
+from classroom.demos.guesses import word_tokens
+from classroom.demos.likelihood import Text, likelihoods, spoken
+from classroom.demos.pieces import Chip, Chips, Heading, Lot, Note, Piece, Problem, Share, Table
+from classroom.demos.reading import (
+    evaluating,
+    in_vocabulary,
+    label,
+    next_distribution,
+    written,
+)
+from classroom.demos.rendering import View
+from labkit.chance import Chance
 from labkit.sampling import Sampling, Step, sample, steps
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
@@ -31,13 +40,16 @@ def text_of(prompt: str, new: Sequence[int], tokenizer: Tokenizer) -> Text:
 
 
 def next_step(model: Any, tokens: list[int], settings: Sampling, seed: int) -> Step:
-    """The law of the next word after each filter, and the word that is drawn."""
+    """The distribution of the next word after each filter, and the word that is drawn."""
     read = within(tokens, model)
     one = replace(settings, length=1, minimum=0)
     with evaluating(model):
-        # Where the beginning has been cut, the place stands still: the seed moves on instead.
-        dropped = len(tokens) - len(read)
-        return next(steps(model, [read], one, seed=seed + 1_000_003 * dropped))
+        return next(steps(model, [read], one, seed=seed_of(seed, len(tokens) - len(read))))
+
+
+def seed_of(seed: int, dropped: int) -> int:
+    """The seed of a step; where the beginning is cut off, it moves on in place of the position."""
+    return seed + 1_000_003 * dropped
 
 
 def sampling_view(
@@ -52,27 +64,81 @@ def sampling_view(
     start: str = "document",
     beams: int = 0,
 ) -> View:
-    """The text so far, the law of its next word through each filter, and how likely it all is."""
+    """The text so far, the distribution of its next word, and how likely all of it is."""
+    prompt, unknown = in_vocabulary(prompt, tokenizer)
     text = text_of(prompt, new, tokenizer)
     if not text.tokens:
-        return page("sampling", problem("There is nothing to go on from: write a prompt."))
+        return View.of("sampling", Problem("There is nothing to go on from: write a prompt."))
     said = log_probabilities(model, text.tokens)
-    pieces = [heading("The text"), chips(chips_of(text, said, tokenizer))]
+    pieces: list[Piece] = [Heading("The text"), Chips(tuple(chips_of(text, said, tokenizer)))]
+    if unknown:
+        pieces.insert(0, Note(f"Not in the vocabulary: {', '.join(unknown)}.", "unknown"))
     if len(within(text.tokens, model)) < len(text.tokens):
         room = len(within(text.tokens, model))
-        pieces.append(note(f"The model reads the last {room} of {len(text.tokens)} tokens.", "cut"))
+        pieces.append(Note(f"The model reads the last {room} of {len(text.tokens)} tokens.", "cut"))
     if new and new[-1] == tokenizer.vocabulary.sep:
-        pieces.append(note("The text has ended: undo a step, or change the prompt.", "ended"))
+        pieces.append(Note("The text has ended: undo a step, or change the prompt.", "ended"))
     else:
         step = next_step(model, text.tokens, settings, seed)
-        pieces += [heading("The next word"), law_table(step, tokenizer)]
-        pieces += [note(line, "formula") for line in formulas(step, settings, tokenizer)]
+        words = spoken([*text.prompt, *text.new], tokenizer)
+        exact_V = None if world is None else exact_next(world, words, start, tokenizer)
+        pieces += [Heading("The next word"), distributions(step, tokenizer, world, exact_V)]
+        if settings.temperature:
+            pieces.append(lot(step, drawn_number(model, text.tokens, seed), tokenizer))
+        if exact_V is not None:
+            pieces.append(in_nats(exact_V, step.stages["model"][0].double()))
+        pieces += [Note(line, "formula") for line in formulas(step, settings, tokenizer)]
         if beams:
-            pieces += [heading(f"What a beam of {beams} finds"),
+            pieces += [Heading(f"What a beam of {beams} finds"),
                        found_by_beam(model, text.tokens, settings, beams, tokenizer)]  # fmt: skip
-    pieces += [heading("How likely is the text (log p, in nats)")]
-    pieces.append(likelihoods(text, said, tokenizer, world, start))
-    return page("sampling", *pieces)
+    pieces += [Heading("How likely is the text (log p, in nats)")]
+    pieces += likelihoods(text, said, tokenizer, world, start)
+    return View.of("sampling", *pieces)
+
+
+def exact_next(
+    world: World, words: Sequence[str], start: str, tokenizer: Tokenizer
+) -> torch.Tensor | None:
+    """The language's distribution of the next token [V]; None where it cannot have begun so."""
+    found = next_distribution(world, words, start)
+    if found is None:
+        return None
+    tokens_W = torch.from_numpy(word_tokens(world, tokenizer))
+    exact_V = torch.zeros(len(tokenizer), dtype=torch.float64)
+    known_W = tokens_W >= 0
+    return exact_V.index_add(0, tokens_W[known_W], torch.from_numpy(found)[known_W])
+
+
+def drawn_number(model: Any, tokens: list[int], seed: int) -> float:
+    """The number in [0, 1) that decides the next word: the one that `next_step` draws with."""
+    read = within(tokens, model)
+    one = torch.zeros(1, dtype=torch.long)
+    chance = Chance(seed_of(seed, len(tokens) - len(read)), 0, one)
+    return float(chance.uniform("word", len(read) + 1)[0, -1])
+
+
+def lot(step: Step, number: float, tokenizer: Tokenizer) -> Lot:
+    """The last distribution as a bar in the order of the vocabulary, and where the number falls."""
+    last = list(step.stages.values())[-1][0]
+    drawn = int(step.tokens_B[0])
+    kept = [token for token in range(len(last)) if last[token] >= 5e-4 or token == drawn]
+    parts = tuple((label(tokenizer, token), float(last[token])) for token in kept)
+    before = float(last[:drawn].double().sum())
+    return Lot(parts, number, kept.index(drawn), before)
+
+
+def in_nats(exact_V: torch.Tensor, model_V: torch.Tensor) -> Table:
+    """How uncertain the language and the model are, and how far the model is off."""
+    likely = exact_V > 0
+    divergence = (exact_V[likely] * (exact_V[likely].log() - model_V[likely].log())).sum()
+    numbers = (entropy(exact_V), entropy(model_V), float(divergence))
+    head = ("entropy, exact", "entropy, model", "KL(exact ‖ model)")
+    return Table(head, (tuple(f"{number:.4f}" for number in numbers),), "nats")
+
+
+def entropy(p_V: torch.Tensor) -> float:
+    """The mean surprise, in nats."""
+    return float(-p_V[p_V > 0].mul(p_V[p_V > 0].log()).sum())
 
 
 @torch.no_grad()
@@ -91,39 +157,43 @@ def chips_of(text: Text, said: list[float | None], tokenizer: Tokenizer) -> list
     """The tokens; under each new one, how likely the model held it."""
     old = len(text.begin) + len(text.prompt)
     found = []
-    for place, token in enumerate(text.tokens):
-        log_p = said[place]
-        caption = f"{math.exp(log_p):.3f}" if place >= old and log_p is not None else ""
-        kind = "special" if place < len(text.begin) else "plain" if place < old else "asked"
+    for position, token in enumerate(text.tokens):
+        log_p = said[position]
+        caption = f"{math.exp(log_p):.3f}" if position >= old and log_p is not None else ""
+        kind = "special" if position < len(text.begin) else "plain" if position < old else "new"
         found.append(Chip(label(tokenizer, token), kind, caption))
     return found
 
 
-def law_table(step: Step, tokenizer: Tokenizer) -> View:
-    """The likeliest words by the model, with their probabilities after each filter."""
-    laws = {name: law_BV[0] for name, law_BV in step.stages.items()}
+def distributions(
+    step: Step, tokenizer: Tokenizer, world: World | None, exact_V: torch.Tensor | None
+) -> Table:
+    """The likeliest words by the model, with their probabilities after each filter.
+
+    With a language, its own probability comes first.
+    """
+    stages = {name: stage_BV[0] for name, stage_BV in step.stages.items()}
     drawn = int(step.tokens_B[0])
-    best = laws["model"].argsort(descending=True, stable=True)[:SHOWN].tolist()
+    best = stages["model"].argsort(descending=True, stable=True)[:SHOWN].tolist()
     shown = best if drawn in best else [*best, drawn]
-    rows: list[list[str | Share]] = [
-        [
-            f"{'→ ' if token == drawn else ''}{label(tokenizer, token)}",
-            *(Share(float(law[token])) for law in laws.values()),
-        ]
-        for token in shown
-    ]
-    return table(["→ drawn", *laws], rows, name="laws", marked=shown.index(drawn))
+    rows: list[tuple[str | Share, ...]] = []
+    for token in shown:
+        exact = [] if world is None else [Share(None if exact_V is None else float(exact_V[token]))]
+        name = f"{'→ ' if token == drawn else ''}{label(tokenizer, token)}"
+        rows.append((name, *exact, *(Share(float(stage[token])) for stage in stages.values())))
+    head = ("→ drawn", *([] if world is None else ["exact"]), *stages)
+    return Table(head, tuple(rows), "distributions", shown.index(drawn), "write", tuple(shown))
 
 
 def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
     """What each filter does to the best word, in numbers."""
-    laws = {name: law_BV[0].double() for name, law_BV in step.stages.items()}
-    best = int(laws["model"].argmax())
+    stages = {name: stage_BV[0].double() for name, stage_BV in step.stages.items()}
+    best = int(stages["model"].argmax())
     word = label(tokenizer, best)
-    lines = [f"model: p({word}) = exp(z) / Σ exp(z′) = {float(laws['model'][best]):.4f}"]
-    names = list(laws)
+    lines = [f"model: p({word}) = exp(z) / Σ exp(z′) = {float(stages['model'][best]):.4f}"]
+    names = list(stages)
     for name, earlier in zip(names[1:], names, strict=False):
-        before, after = laws[earlier], laws[name]
+        before, after = stages[earlier], stages[name]
         p, q = float(before[best]), float(after[best])
         if name == "temperature" and settings.temperature == 0:
             lines.append("temperature 0: the best word alone, with probability 1")
@@ -175,7 +245,9 @@ class SamplingDemo(Demo):
         }
         controls["prompt"].observe(lambda _: self.forget(), names="value")
         buttons = {"step": self.step, "run": self.run, "undo": self.undo}
-        super().__init__("sampling", self.look, controls, buttons)
+        super().__init__(
+            "sampling", self.look, controls, buttons, act=self.write, forget=self.forget
+        )
 
     @property
     def words(self) -> int:
@@ -209,13 +281,19 @@ class SamplingDemo(Demo):
     @property
     def text(self) -> Text:
         """What the model has before it."""
-        return text_of(self.values["prompt"], self.new, self.tokenizer)
+        prompt, _ = in_vocabulary(self.values["prompt"], self.tokenizer)
+        return text_of(prompt, self.new, self.tokenizer)
 
     def step(self) -> None:
         """Write one word."""
         if not self.ended:
             drawn = next_step(self.model, self.text.tokens, self.chosen, self.values["seed"])
             self._write([int(drawn.tokens_B[0])])
+
+    def write(self, token: int) -> None:
+        """Write a word that was chosen, whatever was drawn."""
+        if not self.ended:
+            self._write([token])
 
     def run(self) -> None:
         """Write until the text ends or has grown by the length of the settings."""
@@ -267,7 +345,7 @@ def sampling_demo(
     world: World | None = None,
     start: str = "document",
 ) -> SamplingDemo:
-    """Write with a language model, a word at a time, and see what each filter leaves of its law.
+    """Write with a language model, a word at a time, and see what each filter leaves.
 
     With a `world`, the exact probability of the text under the language stands beside the model's.
     """

@@ -10,12 +10,13 @@ from typing import Any
 from torch import nn
 
 from classroom.demos.base import Demo, choice, slider, whole_slider
-from classroom.demos.drawing import BAR, Share, View, heading, note, page, table
+from classroom.demos.pieces import Curve, Heading, Note, Share, Table
+from classroom.demos.rendering import View
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.plan import SCHEDULES
 from labkit.transfer import classifier, discriminative, layer_groups, unfreeze_from_top
 
-WIDTH, HEIGHT, MARGIN, DRAWN = 560, 150, 46, 280
+DRAWN = 280
 
 
 @lru_cache(maxsize=16)
@@ -44,51 +45,39 @@ def schedule_view(
     model = stack(layers)
     share = SCHEDULES[schedule](step, steps, None)
     slower = [times for _, times in discriminative(model, factor)]
-    awake = learning(model, step, every)
+    learns = learning(model, step, every)
     names = ["embeddings", *(f"layer {n + 1}" for n in range(layers)), "head"]
-    rows: list[list[str | Share]] = [
-        [
+    rows = [
+        (
             name,
-            "learns" if learns else "frozen",
+            "learns" if one else "frozen",
             f"{times:.4f}",
-            Share(share * times if learns else 0.0),
-        ]
-        for name, learns, times in zip(names, awake, slower, strict=True)
+            Share(share * times if one else 0.0),
+        )
+        for name, one, times in zip(names, learns, slower, strict=True)
     ]
-    return page(
+    return View.of(
         "schedule",
-        heading(f"{schedule.replace('_', ' ')}: the share of the rate, step by step"),
+        Heading(f"{schedule.replace('_', ' ')}: the share of the rate, step by step"),
         curve(schedule, steps, step, share),
-        heading(f"Step {step}: {sum(awake)} of {len(awake)} layers learn"),
-        table(["layer", "", "rate of this layer", "rate now"], rows[::-1], name="layers"),
-        note(f"Rate now = share of the schedule × 1/{factor:g} to the layers above.", "formula"),
+        Heading(f"Step {step}: {sum(learns)} of {len(learns)} layers learn"),
+        Table(("layer", "", "rate of this layer", "rate now"), tuple(rows[::-1]), "layers"),
+        Note(f"Rate now = share of the schedule × 1/{factor:g} to the layers above.", "formula"),
     )
 
 
-def curve(schedule: str, steps: int, step: int, share: float) -> View:
+def curve(schedule: str, steps: int, step: int, share: float) -> Curve:
     """The schedule as a line, with a mark at the step."""
     some = sorted({*range(0, steps, max(1, steps // DRAWN)), steps - 1})
-
-    def at(n: int, value: float) -> str:
-        x = MARGIN + n / max(steps - 1, 1) * (WIDTH - MARGIN - 12)
-        return f"{x:.1f} {HEIGHT - 24 - value * (HEIGHT - 40):.1f}"
-
-    line = "L".join(at(n, SCHEDULES[schedule](n, steps, None)) for n in some)
-    x, y = at(step, share).split()
-    said = f"At step {step} of {steps} the share of the rate is {share:.4f}."
-    html = (
-        f'<svg data-curve="{schedule}" role="img" aria-label="{said}" width="{WIDTH}" '
-        f'height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        f'font-size="12" fill="currentColor">'
-        f'<path d="M{line}" stroke="{BAR}" stroke-width="2" fill="none"/>'
-        f'<path d="M{x} {y}V{HEIGHT - 24}" stroke="currentColor" stroke-dasharray="4 3"/>'
-        f'<circle cx="{x}" cy="{y}" r="5"/>'
-        f'<text x="{MARGIN - 6}" y="20" text-anchor="end">1</text>'
-        f'<text x="{MARGIN - 6}" y="{HEIGHT - 20}" text-anchor="end">0</text>'
-        f'<text x="{WIDTH - 12}" y="{HEIGHT - 6}" text-anchor="end">step {steps - 1}</text>'
-        f"</svg><div>{said}</div>"
+    return Curve(
+        points=tuple((n, SCHEDULES[schedule](n, steps, None)) for n in some),
+        said=f"At step {step} of {steps} the share of the rate is {share:.4f}.",
+        name=schedule,
+        low="0",
+        high="1",
+        last=f"step {steps - 1}",
+        mark=(step, share),
     )
-    return View(html, said)
 
 
 def schedule_demo(

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from classroom.demos.base import Demo, text_box
-from classroom.demos.drawing import Chip, Share, View, chips, heading, note, page, problem, table
-from classroom.demos.reading import evaluating, labels, longest_for, read
+from classroom.demos.pieces import Chip, Chips, Heading, Note, Piece, Problem, Share, Table
+from classroom.demos.reading import as_batch, evaluating, labels, longest_for
+from classroom.demos.rendering import View
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
 
@@ -26,7 +27,7 @@ def reader(model: Any, tokenizer: Tokenizer) -> Read:
 
     @torch.no_grad()
     def found(text: str) -> tuple[list[str], list[Tensor]]:
-        batch = read(text, tokenizer, longest_for(model, LONGEST))
+        batch = as_batch(text, tokenizer, longest_for(model, LONGEST))
         if batch is None:
             return [], []
         with evaluating(model):
@@ -50,31 +51,33 @@ def senses_view(
     `probes[layer](vector [D])` gives a score for each of the senses. `exact` may give the
     language's own chances for each text.
     """
-    pieces = []
+    pieces: list[Piece] = []
     for number, text in enumerate(texts):
         names, layers = vectors(text)
         place = next((n for n, name in enumerate(names) if alike(name, word)), None)
         if place is None:
             said = f"The word “{word[:40]}” is not in text {number + 1}: write it there."
-            pieces.append(problem(said))
+            pieces.append(Problem(said))
             continue
-        shown = [Chip(name, "asked" if n == place else "plain") for n, name in enumerate(names)]
-        rows: list[list[str | Share]] = []
+        shown = tuple(
+            Chip(name, "asked" if n == place else "plain") for n, name in enumerate(names)
+        )
+        rows: list[tuple[str | Share, ...]] = []
         for n, (layer, probe) in enumerate(zip(layers, probes, strict=True)):
-            law = probe(layer[place]).softmax(dim=-1).tolist()
-            rows.append([f"layer {n}" if n else "embeddings", *map(Share, law)])
+            shares = probe(layer[place]).softmax(dim=-1).tolist()
+            rows.append((f"layer {n}" if n else "embeddings", *map(Share, shares)))
         known = exact[number] if number < len(exact) else None
         if known is not None:
-            rows.append(["exact", *(Share(known.get(sense, 0.0)) for sense in senses)])
+            rows.append(("exact", *(Share(known.get(sense, 0.0)) for sense in senses)))
         pieces += [
-            heading(f"Text {number + 1}"),
-            chips(shown),
-            table(["layer", *senses], rows, name=f"senses-{number + 1}"),
+            Heading(f"Text {number + 1}"),
+            Chips(shown),
+            Table(("layer", *senses), tuple(rows), f"senses-{number + 1}"),
         ]
     pieces.append(
-        note("Embeddings know the word, and at most its place: nothing of the sentence.", "rule")
+        Note("Embeddings know the word, and at most its place: nothing of the sentence.", "rule")
     )
-    return page("senses", *pieces)
+    return View.of("senses", *pieces)
 
 
 def alike(token: str, word: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pygments.lexers.python import PythonLexer
 from pygments.token import Comment, Keyword, Name, Operator, String
 
-from classroom.demos.drawing import clean, safe
+from classroom.demos.rendering import clean, safe
 
 # Weight and slant tell the kinds apart as well as colours do.
 STYLES = {

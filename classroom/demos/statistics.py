@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from classroom.demos.drawing import View, note, table
+from classroom.demos.pieces import Note, Piece, Table
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs
 from labkit.masking import ordinary
@@ -16,7 +16,7 @@ DRAWS = 1000
 Found = tuple[str, float, float, float]
 
 
-def statistics(objective: Objective, batch: Batch, tokenizer: Tokenizer) -> View:
+def statistics(objective: Objective, batch: Batch, tokenizer: Tokenizer) -> Piece:
     """Shares over 1,000 draws: as asked for, as found, and how far off chance may put them."""
     many = repeated(batch, DRAWS)
     # Draws of their own, which do not move when the one that is shown is drawn again.
@@ -27,22 +27,22 @@ def statistics(objective: Objective, batch: Batch, tokenizer: Tokenizer) -> View
     elif isinstance(objective, Permutation):
         rows = permuted(objective, questions, words)
     else:
-        return note("Nothing is drawn: every word after the first is predicted.", "fixed")
-    shown = [
-        [name, f"{asked:.4f}", f"{found:.4f}", f"± {error:.4f}"]
+        return Note("Nothing is drawn: every word after the first is predicted.", "fixed")
+    shown = tuple(
+        (name, f"{asked:.4f}", f"{found:.4f}", f"± {error:.4f}")
         for name, asked, found, error in rows
-    ]
-    return table(["share", "asked", "found", "2 standard errors"], shown, name="statistics")
+    )
+    return Table(("share", "asked", "found", "2 standard errors"), shown, "statistics")
 
 
-def answers_no(pairs: Pairs, own: int) -> View:
+def answers_no(pairs: Pairs, own: int) -> Note:
     """How often the answer about a pair of this text is no."""
     count = torch.arange(DRAWS)
     labels = pairs.rows_of(count % own, Chance(1, 0, count)).labels
     assert labels is not None
     share, error = ratio(labels[:, None], torch.ones_like(labels)[:, None])
     said = f"asked 0.5000, found {share:.4f} ± {error:.4f}"
-    return note(f"Pairs whose answer is no: {said}.", "no")
+    return Note(f"Pairs whose answer is no: {said}.", "no")
 
 
 def repeated(batch: Batch, times: int) -> Batch:

@@ -5,8 +5,9 @@ from typing import Any
 from torch import Tensor
 
 from classroom.demos.base import Demo, text_box
-from classroom.demos.drawing import Share, View, heading, page, problem, short, table
+from classroom.demos.pieces import Heading, Piece, Problem, Share, Table
 from classroom.demos.reading import label
+from classroom.demos.rendering import View, short
 from labkit.models.word_vectors import Near, analogy, neighbours
 from labkit.text.tokenizers import Tokenizer
 
@@ -16,10 +17,10 @@ SHOWN = 8
 def vectors_view(word: str, question: str, vectors_VD: Tensor, tokenizer: Tokenizer) -> View:
     """The neighbours of a word, and the answers to "a b c": a is to b as c is to …"""
     asked = question.split()
-    pieces = [heading(f"Nearest to {short(word.strip()) or '…'}")]
+    pieces: list[Piece] = [Heading(f"Nearest to {short(word.strip()) or '…'}")]
     number, special = token_of(word, tokenizer), tokenizer.vocabulary.special
     if number is None:
-        pieces.append(problem(f"“{word[:40]}” is not one word of the vocabulary."))
+        pieces.append(Problem(f"“{word[:40]}” is not one word of the vocabulary."))
     else:
         found = neighbours(vectors_VD, vectors_VD[number], SHOWN, leave_out=(number, *special))
         pieces.append(near_table(found, tokenizer, "neighbours"))
@@ -28,13 +29,13 @@ def vectors_view(word: str, question: str, vectors_VD: Tensor, tokenizer: Tokeni
     if len(asked) != 3 or len(known) != 3:
         unknown = [w[:40] for w, n in zip(asked, numbers, strict=True) if n is None][:5]
         said = f" Not in the vocabulary: {', '.join(unknown)}." if unknown else ""
-        pieces.append(problem(f"Ask with three words, such as: man king woman.{said}"))
+        pieces.append(Problem(f"Ask with three words, such as: man king woman.{said}"))
     else:
         a, b, c = asked
-        pieces.append(heading(f"{a} is to {b} as {c} is to …"))
+        pieces.append(Heading(f"{a} is to {b} as {c} is to …"))
         found = analogy(vectors_VD, known[0], known[1], known[2], SHOWN + len(special))
         pieces.append(near_table(found, tokenizer, "analogy"))
-    return page("vectors", *pieces)
+    return View.of("vectors", *pieces)
 
 
 def token_of(word: str, tokenizer: Tokenizer) -> int | None:
@@ -44,14 +45,14 @@ def token_of(word: str, tokenizer: Tokenizer) -> int | None:
     return tokens[0] if len(tokens) == 1 and tokens[0] not in special else None
 
 
-def near_table(found: Near, tokenizer: Tokenizer, name: str) -> View:
+def near_table(found: Near, tokenizer: Tokenizer, name: str) -> Table:
     """The nearest words with their cosines; special tokens are no words."""
-    rows: list[list[str | Share]] = [
-        [label(tokenizer, token), Share(cosine)]
+    rows = [
+        (label(tokenizer, token), Share(cosine))
         for token, cosine in zip(found.words.tolist(), found.cosines.tolist(), strict=True)
         if token not in tokenizer.vocabulary.special
     ]
-    return table(["word", "cosine"], rows[:SHOWN], name=name)
+    return Table(("word", "cosine"), tuple(rows[:SHOWN]), name)
 
 
 def vectors_demo(model: Any, tokenizer: Tokenizer, word: str, question: str = "") -> Demo:
