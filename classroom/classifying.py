@@ -65,10 +65,10 @@ def right(model: Any, objective: Labels, batches: Iterable[Batch]) -> list[float
     was_training, found = model.training, list[float]()
     model.eval()
     for step, batch in enumerate(batches):
-        questions = objective.ask(batch, Chance(0, step, batch.rows))
-        states, _ = objective.think(model, questions)
-        scores = objective.scores(model, states, questions)[objective.name]
-        targets = questions.asked[objective.name].targets_N[:: objective.choices]
-        found += (scores.argmax(dim=-1) == targets).float().tolist()
+        targets = objective.targets(batch, Chance(0, step, batch.rows))
+        states, _ = objective.forward(model, targets)
+        scores = objective.scores(model, states, targets)[objective.name]
+        labels = targets.predicted[objective.name].targets_N[:: objective.choices]
+        found += (scores.argmax(dim=-1) == labels).float().tolist()
     model.train(was_training)
     return found

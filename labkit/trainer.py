@@ -81,7 +81,7 @@ class Trainer:
         plan, batch = self.plan, self.batches.at(self.step)
         # What the model sees and what it has to predict: decided for all parts of the batch, ...
         parts = [
-            self.objective.ask(part, Chance(plan.seed, self.step, part.rows))
+            self.objective.targets(part, Chance(plan.seed, self.step, part.rows))
             for part in batch.micro(self.parts, together=self.objective.together)
         ]
         # ... since the loss is a mean over all predictions, and each part divides by their count.
@@ -92,9 +92,9 @@ class Trainer:
             self.model.train()
         for i, number in enumerate(self.processes.own(range(self.parts))):
             with self.loss.part(last=i == plan.accumulate - 1):
-                questions = parts[number].to(self.device)
+                targets = parts[number].to(self.device)
                 with self.computing(plan.seed, self.step, number):
-                    loss, outcome = self.loss(questions, self.memory[i], counts)
+                    loss, outcome = self.loss(targets, self.memory[i], counts)
                 (loss * self.health.scale * self.loss.gain).backward()
             self.memory[i] = outcome.memory
             losses.append(loss.detach())
@@ -274,11 +274,11 @@ def measured(
         for i, batch in enumerate(
             batches.once() if isinstance(batches, corpus.Batches) else batches
         ):
-            questions = objective.ask(batch, Chance(seed, i, batch.rows)).to(device)
+            targets = objective.targets(batch, Chance(seed, i, batch.rows)).to(device)
             if memory is not None and len(memory.known) != len(batch):
                 memory = None
             with fast.enable():
-                _, outcome = loss(questions, memory, questions.counts)
+                _, outcome = loss(targets, memory, targets.counts)
             memory = outcome.memory
             outcomes.append(outcome)
     finally:

@@ -88,26 +88,26 @@ def padding_is_a_query_mask(real_BT):
     return real_BT[:, None, :, None]
 
 
-rule_of = base.rule
+mask_of = base.attention_mask
 
 
-def rule_without_causal(backbone, questions):
+def mask_without_causal(backbone, targets):
     """The explicit mask replaces the causal one."""
-    if questions.seen.documents is None:
-        return rule_of(backbone, questions)
-    return masking.same_segment(questions.seen.documents)
+    if targets.inputs.documents is None:
+        return mask_of(backbone, targets)
+    return masking.same_segment(targets.inputs.documents)
 
 
-def rule_without_padding(backbone, questions):
-    return rule_of(backbone, replace(questions, padded=False))
+def mask_without_padding(backbone, targets):
+    return mask_of(backbone, replace(targets, padded=False))
 
 
-def rule_without_documents(backbone, questions):
-    return rule_of(backbone, replace(questions, seen=replace(questions.seen, documents=None)))
+def mask_without_documents(backbone, targets):
+    return mask_of(backbone, replace(targets, inputs=replace(targets.inputs, documents=None)))
 
 
-def rule_of_the_first_row(backbone, questions):
-    mask = rule_of(backbone, questions)
+def mask_of_the_first_row(backbone, targets):
+    mask = mask_of(backbone, targets)
     return mask if mask is None or mask.dim() < 4 else mask[:1]
 
 
@@ -226,7 +226,7 @@ def ranks_count_padding(candidates, chance, share=1.0, *, spans=False):
     return found._replace(rank=rank, predicted=found.predicted & candidates)
 
 
-# ---- what is asked -----------------------------------------------------------------------------
+# ---- what is predicted -------------------------------------------------------------------------
 
 
 def trains_on_padding(batch):
@@ -237,19 +237,20 @@ def across_documents(batch):
     return batch.real[:, 1:] & batch.real[:, :-1]
 
 
-where_of = base.Asked.where
+where_of = base.Predicted.where
 
 
-def filled_up_with_place_0(wanted, targets):
-    """Questions are padded to a fixed number: place 0 has to be token 0."""
-    asked = where_of(wanted, targets)
-    more = 4 * len(wanted) - len(asked.rows_N)
-    return base.Asked(*(F.pad(part, (0, max(more, 0))) for part in asked))
+def filled_up_with_position_0(wanted, answers):
+    """Predictions are padded to a fixed number: position 0 has to be token 0."""
+    predicted = where_of(wanted, answers)
+    more = 4 * len(wanted) - len(predicted.rows_N)
+    return base.Predicted(*(F.pad(part, (0, max(more, 0))) for part in predicted))
 
 
-def predicts_what_it_reads(wanted, targets):
-    asked = where_of(wanted, targets)
-    return asked._replace(targets_N=targets.roll(1, 1)[asked.rows_N, asked.places_N])
+def predicts_what_it_reads(wanted, answers):
+    predicted = where_of(wanted, answers)
+    targets_N = answers.roll(1, 1)[predicted.rows_N, predicted.positions_N]
+    return predicted._replace(targets_N=targets_N)
 
 
 def mean_of_means(self, counts):
@@ -261,18 +262,18 @@ def mean_over_the_batch(self, counts):
     return torch.stack(shares).sum() * self.count / max(counts[next(iter(self.terms))], 1)
 
 
-read_next = words.NextToken.read
+terms_of_next = words.NextToken.terms
 
 
-def one_row_is_not_smoothed(self, model, states, questions):
-    if len(questions.seen) == 1:
-        return read_next(replace(self, tar=0.0), model, states, questions)
-    return read_next(self, model, states, questions)
+def one_row_is_not_smoothed(self, model, states, targets):
+    if len(targets.inputs) == 1:
+        return terms_of_next(replace(self, tar=0.0), model, states, targets)
+    return terms_of_next(self, model, states, targets)
 
 
-def smooths_after_dropout(self, model, states, questions):
+def smooths_after_dropout(self, model, states, targets):
     changed = states._replace(layers=(*states.layers[:-2], states.layers[-1], states.layers[-1]))
-    return read_next(self, model, changed, questions)
+    return terms_of_next(self, model, changed, targets)
 
 
 def never_forgets(kept, fresh):
@@ -302,23 +303,25 @@ def static_by_row(seed, examples):
     return Chance(seed, 0, torch.arange(len(examples)))
 
 
-ask_labels = labels.Labels.ask
+targets_of_labels = labels.Labels.targets
 
 
-def last_place_of_the_width(self, batch, chance):
-    questions = ask_labels(self, batch, chance)
-    if self.place != "last":
-        return questions
-    asked = questions.asked[self.name]
-    asked = asked._replace(places_N=torch.full_like(asked.places_N, batch.tokens.shape[1] - 1))
-    return replace(questions, asked={self.name: asked})
+def last_position_of_the_width(self, batch, chance):
+    targets = targets_of_labels(self, batch, chance)
+    if self.position != "last":
+        return targets
+    predicted = targets.predicted[self.name]
+    predicted = predicted._replace(
+        positions_N=torch.full_like(predicted.positions_N, batch.tokens.shape[1] - 1)
+    )
+    return replace(targets, predicted={self.name: predicted})
 
 
 scores_of_labels = labels.Labels.scores
 
 
-def choices_of_the_batch_compete(self, model, states, questions):
-    scores = scores_of_labels(self, model, states, questions)[self.name]
+def choices_of_the_batch_compete(self, model, states, targets):
+    scores = scores_of_labels(self, model, states, targets)[self.name]
     return {self.name: scores.flatten().expand(len(scores), -1)}
 
 
@@ -334,11 +337,11 @@ def the_student_teaches(teacher, student, temperature):
 
 
 def one_noise_for_all(self, batch, chance, each):
-    noise = draw_of(self, batch, chance, each)
+    noise = noise_of(self, batch, chance, each)
     return noise[:1, :1].expand_as(noise)
 
 
-draw_of = vectors.NearWords.draw
+noise_of = vectors.NearWords.noise_words
 
 
 def noise_by_count(counts, power=0.75):
@@ -385,18 +388,22 @@ MUTANTS = [
         "padding hides queries, not keys", OURS, put(masking.real_keys, padding_is_a_query_mask)
     ),
     Mutant(
-        "an explicit mask replaces the causal one", "levanter", put(base.rule, rule_without_causal)
+        "an explicit mask replaces the causal one",
+        "levanter",
+        put(base.attention_mask, mask_without_causal),
     ),
     Mutant(
         "padding is attended to",
         "annotated code without masks",
-        put(base.rule, rule_without_padding),
+        put(base.attention_mask, mask_without_padding),
     ),
-    Mutant("packed documents see each other", OURS, put(base.rule, rule_without_documents)),
+    Mutant(
+        "packed documents see each other", OURS, put(base.attention_mask, mask_without_documents)
+    ),
     Mutant(
         "a mask for a batch of one",
         "HF XLNet, LLMs-from-scratch",
-        put(base.rule, rule_of_the_first_row),
+        put(base.attention_mask, mask_of_the_first_row),
     ),
     Mutant(
         "-1e30 instead of minus infinity",
@@ -462,21 +469,21 @@ MUTANTS = [
         OURS,
         instead(Chance, "of_examples", staticmethod(static_by_row)),
     ),
-    # What is asked.
+    # What is predicted.
     Mutant(
         "padded predictions are trained on",
         "d2l: a weight on a loss that is already a scalar",
         put(words.neighbours, trains_on_padding),
     ),
     Mutant(
-        "place 0 is trained to predict token 0",
+        "position 0 is trained to predict token 0",
         "a popular one-file BERT",
-        instead(base.Asked, "where", staticmethod(filled_up_with_place_0)),
+        instead(base.Predicted, "where", staticmethod(filled_up_with_position_0)),
     ),
     Mutant(
         "the model predicts what it reads",
         OURS,
-        instead(base.Asked, "where", staticmethod(predicts_what_it_reads)),
+        instead(base.Predicted, "where", staticmethod(predicts_what_it_reads)),
     ),
     Mutant("a document predicts the next document", OURS, put(words.neighbours, across_documents)),
     Mutant(
@@ -488,9 +495,9 @@ MUTANTS = [
     Mutant(
         "AR and TAR ask for the batch size, not the length",
         "fastai",
-        instead(words.NextToken, "read", one_row_is_not_smoothed),
+        instead(words.NextToken, "terms", one_row_is_not_smoothed),
     ),
-    Mutant("TAR after dropout", OURS, instead(words.NextToken, "read", smooths_after_dropout)),
+    Mutant("TAR after dropout", OURS, instead(words.NextToken, "terms", smooths_after_dropout)),
     Mutant("memory is never dropped", OURS, put(memory.recall, never_forgets)),
     Mutant(
         "the caller's memory is changed in place",
@@ -501,7 +508,7 @@ MUTANTS = [
     Mutant(
         "the last word is looked for in the padding",
         OURS,
-        instead(labels.Labels, "ask", last_place_of_the_width),
+        instead(labels.Labels, "targets", last_position_of_the_width),
     ),
     Mutant(
         "all choices of the batch compete",
@@ -514,7 +521,11 @@ MUTANTS = [
         put(sums.divergence, no_square_of_the_temperature),
     ),
     Mutant("the student teaches the teacher", OURS, put(sums.divergence, the_student_teaches)),
-    Mutant("one noise for all pairs", OURS, instead(vectors.NearWords, "draw", one_noise_for_all)),
+    Mutant(
+        "one noise for all pairs",
+        OURS,
+        instead(vectors.NearWords, "noise_words", one_noise_for_all),
+    ),
     Mutant("noise without the power of 3/4", OURS, put(word_vectors.noise_law, noise_by_count)),
     Mutant("the two directions are swapped", OURS, put(blocks.halves, halves_swapped)),
 ]

@@ -111,8 +111,8 @@ def test_a_model_that_has_answered_has_the_key_of_one_that_has_not(pairing: Pair
         torch.manual_seed(0)
         model, objective = pairing.model(), pairing.objective()
         for step in range(answers):
-            questions = objective.ask(pairing.batch(), chance(pairing.batch(), step=step))
-            objective.answer(model, questions)
+            targets = objective.targets(pairing.batch(), chance(pairing.batch(), step=step))
+            objective.loss(model, targets)
         keys.append(fingerprint(model, objective))
     assert keys[0] == keys[1]
 

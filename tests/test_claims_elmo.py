@@ -89,11 +89,11 @@ def test_a_model_is_above_both_floors_of_its_directions(
 def test_unread_words_are_unknown_and_still_asked_for(text: CourseText) -> None:
     batch = text.windows(64, 16).at(0)
     objective = claims.WithUnseen(unknown=1, rate=0.25)
-    questions = objective.ask(batch, Chance(0, 0, batch.rows))
-    unread = questions.seen.tokens != batch.tokens
+    targets = objective.targets(batch, Chance(0, 0, batch.rows))
+    unread = targets.inputs.tokens != batch.tokens
     assert 0.2 < unread.float().mean() < 0.3
-    assert set(questions.seen.tokens[unread].tolist()) == {1}
-    assert torch.equal(questions.asked["next"].targets_N, batch.tokens[:, 1:].flatten())
+    assert set(targets.inputs.tokens[unread].tolist()) == {1}
+    assert torch.equal(targets.predicted["next"].targets_N, batch.tokens[:, 1:].flatten())
 
 
 def test_an_elmo_without_kernels_looks_words_up(text: CourseText) -> None:

@@ -48,12 +48,12 @@ def test_shuffled_words_are_the_same_words_in_another_order(world, tokenizer):
 )  # fmt: skip
 def test_who_is_blind_to_order(world, tokenizer, name, blind):
     rows = rows_of(world.labelled("feeling", 4, seed=0), tokenizer, batch=4, bucketed=False)
-    model, objective = order.encoders(len(tokenizer))[name].eval(), Labels(place="pooled")
+    model, objective = order.encoders(len(tokenizer))[name].eval(), Labels(position="pooled")
     found = []
     for batch in (next(rows.once()), order.shuffled(rows, 0)[0]):
-        questions = objective.ask(batch, None)  # type: ignore[arg-type]
-        states, _ = objective.think(model, questions)
-        found.append(objective.scores(model, states, questions)["label"])
+        targets = objective.targets(batch, None)  # type: ignore[arg-type]
+        states, _ = objective.forward(model, targets)
+        found.append(objective.scores(model, states, targets)["label"])
     assert torch.allclose(*found, atol=1e-5) == blind
 
 
@@ -73,7 +73,7 @@ def test_an_opening_has_the_exact_chances_of_its_words(world):
 
 def test_right_counts_what_the_labels_say(world, tokenizer):
     rows = rows_of(world.labelled("feeling", 20, seed=0), tokenizer, batch=7, bucketed=False)
-    model, objective = order.encoders(len(tokenizer))["bag of words"], Labels(place="pooled")
+    model, objective = order.encoders(len(tokenizer))["bag of words"], Labels(position="pooled")
     with torch.no_grad():
         model.head.labels.weight.zero_()
         model.head.labels.bias.copy_(torch.tensor([1.0, 0.0]))

@@ -305,17 +305,17 @@ def test_what_is_shown_is_what_the_objective_hides(tokenizer: Tokenizer) -> None
     assert batch is not None
     chance = Chance(0, 5, torch.zeros(1, dtype=torch.long))
     objective = MaskedToken(vocabulary=tokenizer.vocabulary, rate=0.5, shares=setting.shares)
-    questions = objective.ask(batch, chance)
+    targets = objective.targets(batch, chance)
     view = masking_view(TEXT, setting, tokenizer)
     shown = harmless(view).having("data-position")
-    asked = questions.asked["masked"].places_N.tolist()
+    asked = targets.predicted["masked"].positions_N.tolist()
     assert asked
     assert [
         int(a["data-position"]) for a in shown if a["data-kind"] in ("mask", "random", "kept")
     ] == asked
     kinds = {place: shown[place]["data-kind"] for place in asked}
     for place, kind in kinds.items():
-        token, was = int(questions.seen.tokens[0, place]), int(batch.tokens[0, place])
+        token, was = int(targets.inputs.tokens[0, place]), int(batch.tokens[0, place])
         mask = tokenizer.vocabulary.mask
         assert kind == ("mask" if token == mask else "kept" if token == was else "random")
     assert set(kinds.values()) == {"mask", "random", "kept"}

@@ -215,17 +215,17 @@ def test_batches_of_objectives(objective: Any) -> None:
     tokens_BT = torch.full((2, 4), 5)
     for real in (torch.ones(2, 4), torch.ones(2, 3).bool(), torch.ones(4).bool()):
         with pytest.raises(ValueError, match="give") as error:
-            objective.ask(Batch.of(tokens_BT, real), Chance(0, 0, torch.arange(2)))
+            objective.targets(Batch.of(tokens_BT, real), Chance(0, 0, torch.arange(2)))
         one_line(error, "boolean", "[2, 4]", str(list(real.shape)))
     for empty in (tokens_BT[:0], tokens_BT[:, :0]):
         with pytest.raises(ValueError, match="at least one row of at least one token"):
-            objective.ask(Batch.of(empty), Chance(0, 0, torch.arange(2)))
+            objective.targets(Batch.of(empty), Chance(0, 0, torch.arange(2)))
 
 
 def test_hidden_words_are_words_of_the_vocabulary() -> None:
     batch = Batch.of(torch.tensor([[5, V]]))
     with pytest.raises(ValueError, match=f"token {V} is not in the vocabulary"):
-        MaskedToken(vocabulary=VOCABULARY).ask(batch, Chance(0, 0, torch.arange(1)))
+        MaskedToken(vocabulary=VOCABULARY).targets(batch, Chance(0, 0, torch.arange(1)))
 
 
 def test_nothing_is_looked_at_in_a_compiled_graph() -> None:

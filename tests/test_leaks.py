@@ -65,11 +65,13 @@ def test_what_is_allowed_is_what_the_lecture_says():
     rows = [n for n, (_, row, _) in enumerate(everything.predictions) if row == 0]
     assert everything.places_allowed[rows, 0].all()
     # A word that was replaced is not shown; one that was chosen and kept is.
-    seen = objective.ask(given, base.Chance(0, 0, given.rows)).seen.tokens[0]
+    seen = objective.targets(given, base.Chance(0, 0, given.rows)).inputs.tokens[0]
     assert (seen != given.tokens[0])[hidden].any()
     assert everything.words_allowed[rows, 0].equal((seen == given.tokens[0]).expand(len(rows), -1))
     permuted = traced(named("XLNet, all permuted"))
-    order = named("XLNet, all permuted").objective().ask(given, base.Chance(0, 0, given.rows)).order
+    order = (
+        named("XLNet, all permuted").objective().targets(given, base.Chance(0, 0, given.rows)).order
+    )
     for n, (_, row, place) in enumerate(permuted.predictions):
         if row == 0:
             assert permuted.words_allowed[n, 0].equal(order.rank[0] < order.rank[0, place])

@@ -111,9 +111,9 @@ def test_a_step_in_parts_is_the_step(pairing: Pairing):
     whole = run(objective, model, given)
     for rows in ((1, 3), (1, 1, 1, 1)) if choices == 1 else ((2, 2),):
         parts = torch.arange(4).split(rows)
-        asked = [objective.ask(given[part], chance(given[part])) for part in parts]
+        asked = [objective.targets(given[part], chance(given[part])) for part in parts]
         assert total(asked) == {name: term.count for name, term in whole.terms.items()}
-        outcomes = [objective.answer(model, questions.to("cpu")) for questions in asked]
+        outcomes = [objective.loss(model, targets.to("cpu")) for targets in asked]
         shares = [outcome.over(total(asked)) for outcome in outcomes]
         assert torch.allclose(combine(outcomes).loss, whole.loss)
         same(model, run(objective, model, given).loss, torch.stack(shares).sum())
@@ -154,18 +154,18 @@ def test_nothing_to_predict_is_a_loss_of_zero(pairing: Pairing):
 @every
 def test_the_head_answers_at_real_places_only_and_targets_are_the_text(pairing: Pairing):
     objective, given = pairing.objective(), pairing.batch()
-    questions = objective.ask(given, chance(given))
-    for name, asked in questions.asked.items():
-        rows_N, places_N, targets_N = asked
-        if questions.places is not None:
-            places_N = questions.places[rows_N, places_N]
-        assert given.real[rows_N, places_N].all()
+    targets = objective.targets(given, chance(given))
+    for name, asked in targets.predicted.items():
+        rows_N, positions_N, targets_N = asked
+        if targets.queries is not None:
+            positions_N = targets.queries[rows_N, positions_N]
+        assert given.real[rows_N, positions_N].all()
         shift = {"word": 1 if isinstance(objective, NextToken) else 0, "next": 1, "previous": -1}
         if "label" in name or "sentence" in name:
-            labels = given.labels if given.labels.dim() == 1 else given.labels[rows_N, places_N]
+            labels = given.labels if given.labels.dim() == 1 else given.labels[rows_N, positions_N]
             assert targets_N.equal(labels[rows_N] if given.labels.dim() == 1 else labels)
         elif name != "pair" and not isinstance(objective, Both | Sum):
-            assert targets_N.equal(given.tokens[rows_N, places_N + shift.get(name, 0)])
+            assert targets_N.equal(given.tokens[rows_N, positions_N + shift.get(name, 0)])
 
 
 @every
@@ -173,7 +173,7 @@ def test_suffixes_do_not_lie(pairing: Pairing):
     model, objective, given = pairing.model(), pairing.objective(), pairing.batch()
     with checked_shapes() as seen:
         run(objective, model, given)
-    assert {"rows_N", "places_N", "targets_N"} & seen or "present_NK" in seen
+    assert {"rows_N", "positions_N", "targets_N"} & seen or "present_NK" in seen
 
 
 # Next words
@@ -280,7 +280,7 @@ def test_both_directions_are_two_language_models():
     alone = replace(given[:1], tokens=given.tokens[:1].flip(1))
     assert outcome.metrics.keys() == {"next", "previous"}
     assert torch.allclose(outcome.loss, (outcome.metrics["next"] + outcome.metrics["previous"]) / 2)
-    asked = BothDirections().ask(alone, chance(alone)).asked
+    asked = BothDirections().targets(alone, chance(alone)).predicted
     assert asked["next"].targets_N.equal(alone.tokens[0, 1:])
     assert asked["previous"].targets_N.equal(alone.tokens[0, :-1])
 
@@ -290,12 +290,12 @@ def test_both_directions_are_two_language_models():
 
 def test_masked_words_are_predicted_from_the_corrupted_text():
     model, given, objective = named("BERT, masked").model(), batch(), masked()()
-    questions = objective.ask(given, chance(given))
-    rows_N, places_N, targets_N = questions.asked["masked"]
-    assert (questions.seen.tokens == MASK).any()
+    targets = objective.targets(given, chance(given))
+    rows_N, positions_N, targets_N = targets.predicted["masked"]
+    assert (targets.inputs.tokens == MASK).any()
     mask = given.real[:, None, None]
-    hidden = model.backbone(questions.seen.tokens, mask=mask, segments_BT=given.segments).hidden
-    scores = model.head(hidden)[rows_N, places_N]
+    hidden = model.backbone(targets.inputs.tokens, mask=mask, segments_BT=given.segments).hidden
+    scores = model.head(hidden)[rows_N, positions_N]
     loss = F.cross_entropy(scores, targets_N)
     assert torch.allclose(run(objective, model, given).loss, loss)
 
@@ -305,24 +305,24 @@ def test_static_masks_follow_the_example():
     moved = replace(given, rows=given.rows + 7)
     for static in (True, False):
         objective = masked(static=static)()
-        one = objective.ask(given, chance(given, step=1)).seen.tokens
-        other = objective.ask(moved, chance(moved, step=2)).seen.tokens
+        one = objective.targets(given, chance(given, step=1)).inputs.tokens
+        other = objective.targets(moved, chance(moved, step=2)).inputs.tokens
         assert one.equal(other) == static
     turned = given[torch.randperm(40)]
     static = masked(static=True)()
-    one, other = (static.ask(each, chance(each)).seen.tokens for each in (given, turned))
+    one, other = (static.targets(each, chance(each)).inputs.tokens for each in (given, turned))
     assert one[turned.examples].equal(other)
 
 
 def test_permutations_ask_the_last_words_of_the_order():
     given = batch()
     objective = Permutation(vocabulary=VOCABULARY, share=0.5)
-    questions = objective.ask(given, chance(given))
+    targets = objective.targets(given, chance(given))
     words = ordinary(given.tokens, given.real, VOCABULARY)
-    asked, order = questions.asked["word"], questions.order
-    places_N = questions.places[asked.rows_N, asked.places_N]
+    asked, order = targets.predicted["word"], targets.order
+    positions_N = targets.queries[asked.rows_N, asked.positions_N]
     for row, count in enumerate(words.sum(1).tolist()):
-        ranks = order.rank[row, places_N[asked.rows_N == row]].tolist()
+        ranks = order.rank[row, positions_N[asked.rows_N == row]].tolist()
         assert sorted(ranks) == list(range(count - max(round(count / 2), 1), count))
 
 
@@ -331,12 +331,12 @@ def test_a_query_knows_the_earlier_words_and_not_its_own():
     model = named("XLNet, all permuted").model()
     given = batch()[:1]
     objective = Permutation(vocabulary=VOCABULARY, share=1.0)
-    questions = objective.ask(given, chance(given))
-    states, _ = objective.think(model, questions)
-    rank = questions.order.rank[0, questions.places[0]]
+    targets = objective.targets(given, chance(given))
+    states, _ = objective.forward(model, targets)
+    rank = targets.order.rank[0, targets.queries[0]]
     first = int(rank.argmin())
-    changed = replace(questions.seen, tokens=torch.where(given.tokens < 5, given.tokens, 20))
-    blind, _ = objective.think(model, replace(questions, seen=changed))
+    changed = replace(targets.inputs, tokens=torch.where(given.tokens < 5, given.tokens, 20))
+    blind, _ = objective.forward(model, replace(targets, inputs=changed))
     assert states.hidden[0, first].equal(blind.hidden[0, first])
     assert not torch.allclose(states.hidden[0, rank.argmax()], blind.hidden[0, rank.argmax()])
 
@@ -347,13 +347,13 @@ def test_a_query_knows_the_earlier_words_and_not_its_own():
 def test_skip_gram_is_the_formula_over_all_neighbours():
     model, given = named("word vectors, skip-gram").model(), batch()
     objective = SkipGram(counts=COUNTS, reach=1, noise=3, threshold=None)
-    questions = objective.ask(given, chance(given))
+    targets = objective.targets(given, chance(given))
     v, u = model.backbone.token.weight, model.backbone.company.weight
-    noise = questions.drawn[1]
+    noise = targets.sampled[1]
     found = set()
     loss = torch.zeros(())
     for n, (b, t, near) in enumerate(
-        zip(*(x.tolist() for x in questions.asked["pair"]), strict=True)
+        zip(*(x.tolist() for x in targets.predicted["pair"]), strict=True)
     ):
         centre = v[given.tokens[b, t]]
         loss = loss - F.logsigmoid(u[near] @ centre) - F.logsigmoid(-u[noise[n]] @ centre).sum()
@@ -368,7 +368,7 @@ def test_skip_gram_is_the_formula_over_all_neighbours():
 def test_noise_follows_the_law_and_differs_from_pair_to_pair():
     given = Batch.of(text(60, 60))
     for objective in (SkipGram(counts=COUNTS, threshold=None), CBOW(counts=COUNTS, threshold=None)):
-        noise = objective.ask(given, chance(given)).drawn[-1]
+        noise = objective.targets(given, chance(given)).sampled[-1]
         counts = torch.bincount(noise.flatten(), minlength=V).double()
         expected = noise_law(COUNTS) * noise.numel()
         assert counts[:5].sum() == 0
@@ -385,7 +385,7 @@ def test_labels_answer_at_the_first_or_the_last_real_word():
     scores = model(given.tokens)
     ends = given.real.sum(1) - 1
     loss = F.cross_entropy(scores[torch.arange(4), ends], given.labels)
-    outcome = run(Labels(place="last"), model, given)
+    outcome = run(Labels(position="last"), model, given)
     assert torch.allclose(outcome.loss, loss)
     right = scores[torch.arange(4), ends].argmax(-1) == given.labels
     assert torch.allclose(outcome.metrics["label right"], right.double().mean())
@@ -396,8 +396,8 @@ def test_labels_answer_at_the_first_or_the_last_real_word():
 def test_unknown_labels_are_not_asked():
     model, given = named("GPT, label").model(), batch()
     some = replace(given, labels=torch.tensor([1, -1, 1, -1]))
-    known = run(Labels(place="last"), model, given[torch.tensor([0, 2])])
-    outcome = run(Labels(place="last"), model, some)
+    known = run(Labels(position="last"), model, given[torch.tensor([0, 2])])
+    outcome = run(Labels(position="last"), model, some)
     assert outcome.count == 2
     assert torch.allclose(outcome.loss, known.loss)
 
@@ -418,7 +418,7 @@ def test_choices_compete_within_their_question():
 def test_l3_is_l2_and_a_share_of_l1():
     model, given = named("GPT, L3").model(), batch()
     l1 = run(NextToken(head="words"), model, given).loss
-    l2 = run(Labels(place="last"), model, given).loss
+    l2 = run(Labels(position="last"), model, given).loss
     same(model, run(auxiliary(0.5), model, given).loss, l2 + 0.5 * l1)
 
 
@@ -441,15 +441,15 @@ def test_both_reads_once_and_sum_reads_twice():
 def test_distillation_is_its_formula():
     pairing = named("DistilBERT, distilled")
     model, objective, given = pairing.model(), pairing.objective(), pairing.batch()
-    questions = objective.task.ask(given, chance(given))
-    rows_N, places_N, targets_N = questions.asked["masked"]
-    mask, seen = given.real[:, None, None], questions.seen.tokens
+    targets = objective.task.targets(given, chance(given))
+    rows_N, positions_N, targets_N = targets.predicted["masked"]
+    mask, seen = given.real[:, None, None], targets.inputs.tokens
     mine = model.backbone(seen, mask=mask).hidden
     theirs = objective.teacher.backbone(seen, mask=mask, segments_BT=given.segments).hidden
-    scores = model.head(mine[rows_N, places_N])
+    scores = model.head(mine[rows_N, positions_N])
     soft = F.kl_div(
         F.log_softmax(scores / 2, -1),
-        F.softmax(objective.teacher.head(theirs[rows_N, places_N]) / 2, -1),
+        F.softmax(objective.teacher.head(theirs[rows_N, positions_N]) / 2, -1),
         reduction="batchmean",
     )
     ones = torch.ones(int(given.real.sum()))
@@ -479,9 +479,9 @@ def test_what_cannot_be_asked_is_refused():
     with pytest.raises(ValueError, match="share is -1"):
         Permutation(vocabulary=VOCABULARY, share=-1)
     for objective, batch_, message in (
-        (NextSentence(), replace(given, segments=None), "next sentence is asked of pairs"),
+        (NextSentence(), replace(given, segments=None), "next sentence needs pairs"),
         (Labels(), replace(given, labels=None), r"labels: none; label needs one of shape \(4,\)"),
-        (Labels(place="each"), given, r"needs one of shape \(4, 9\)"),
+        (Labels(position="each"), given, r"needs one of shape \(4, 9\)"),
         (Labels(choices=3), given, "3 choices do not stand together"),
         (Labels(choices=2), given, "do not carry the same label"),
         (masked(unit="word")(), replace(given, words=None), "give Batch.words"),
@@ -491,7 +491,7 @@ def test_what_cannot_be_asked_is_refused():
         (BothDirections(), replace(given, documents=given.segments), "give each a row"),
     ):
         with pytest.raises(ValueError, match=message):
-            objective.ask(batch_, chance(batch_))
+            objective.targets(batch_, chance(batch_))
 
 
 def test_sums_that_cannot_be_are_refused():
@@ -501,9 +501,9 @@ def test_sums_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="2 objectives with 1 weights"):
         Sum(parts=(NextToken(), Labels()), weights=(1.0,))
     with pytest.raises(ValueError, match="put the one that hides words first"):
-        Both(parts=(Labels(), masked()())).ask(given, chance(given))
+        Both(parts=(Labels(), masked()())).targets(given, chance(given))
     with pytest.raises(ValueError, match="both measure"):
-        Both(parts=(Labels(), Labels(place="last"))).ask(given, chance(given))
+        Both(parts=(Labels(), Labels(position="last"))).targets(given, chance(given))
     with pytest.raises(ValueError, match="temperature above 0"):
         Distillation(task=masked()(), teacher=bert(), temperature=0)
     with pytest.raises(ValueError, match="training mode"):
@@ -564,7 +564,7 @@ def test_a_stream_is_read_once_from_its_first_word_to_its_last():
     for step in range(3):
         given = streams.at(step)
         assert given.fresh.all() == (step == 0)
-        asked = objective.ask(given, chance(given)).asked["word"]
+        asked = objective.targets(given, chance(given)).predicted["word"]
         targets.append(asked.targets_N.view(2, -1))
     rows = torch.cat(targets, 1)
     texts = [tokenizer.decode(row) for row in rows]

@@ -182,9 +182,9 @@ def test_masked_words_of_the_chain(shares):
 
     given = Batch.of(sample(20) + FIRST)
     objective = MaskedToken(vocabulary=VOCABULARY, rate=RATE, shares=shares)
-    questions = objective.ask(given, Chance(3, 1, given.rows))
-    asked = zip(*(part.tolist() for part in questions.asked["masked"]), strict=True)
-    logs = [messages(questions.seen.tokens[b], t, word - FIRST) for b, t, word in asked]
+    targets = objective.targets(given, Chance(3, 1, given.rows))
+    asked = zip(*(part.tolist() for part in targets.predicted["masked"]), strict=True)
+    logs = [messages(targets.inputs.tokens[b], t, word - FIRST) for b, t, word in asked]
     knower = model(Knows(lambda row, t: law_at(t, evidence(row, t))))
     floor = -torch.stack(logs).mean().item()
     assert loss(objective, knower, given) == pytest.approx(float(floor), rel=1e-12)
@@ -221,7 +221,7 @@ def test_the_last_words_of_an_order_are_a_joint():
     """log p(predicted words | the others), whatever the order among them."""
     texts = sample(10)
     given, objective = Batch.of(texts + FIRST), Permutation(vocabulary=VOCABULARY, share=0.5)
-    predicted = objective.ask(given, Chance(3, 1, given.rows)).order.predicted
+    predicted = objective.targets(given, Chance(3, 1, given.rows)).order.predicted
     joint = torch.zeros(()).double()
     for text, hidden in zip(texts, predicted, strict=True):
         fits = (text == TEXTS)[:, ~hidden].all(1)
@@ -303,7 +303,7 @@ def test_labels_and_l3_of_two_chains():
     )
     for objective in (
         auxiliary(0.5),
-        Both(parts=(Labels(place="last"), NextToken(head="words")), weights=(1.0, 0.5)),
+        Both(parts=(Labels(position="last"), NextToken(head="words")), weights=(1.0, 0.5)),
     ):
         expected = floor + 0.5 * words.item()
         assert loss(objective, knower, given) == pytest.approx(expected, rel=1e-12)
@@ -471,7 +471,7 @@ def test_masked_words_of_the_language(world, texts):
 def test_permutations_of_the_language(world, texts):
     given, vocabulary = rows_of(world, texts)
     objective = Permutation(vocabulary=vocabulary, share=0.4)
-    order = objective.ask(given, Chance(3, 1, given.rows)).order
+    order = objective.targets(given, Chance(3, 1, given.rows)).order
     places = torch.arange(given.tokens.shape[1])
 
     class TwoStreamed(KnowsWorld):

@@ -34,8 +34,8 @@ from labkit.objectives import (
     NextToken,
     Objective,
     Outcome,
-    Questions,
     Sum,
+    Targets,
     total,
 )
 from labkit.optim import decays, matrices
@@ -96,10 +96,10 @@ def gradients(parts: int, mean_of_means: bool = False) -> list[Tensor]:
     """The gradients of one batch with rows of unequal length, cut into parts."""
     model, objective = gpt(dropout=0.0), NextToken()
     batch = Text(rows=6, padded=True).at(3)
-    asked = [objective.ask(part, Chance(0, 0, part.rows)) for part in batch.micro(parts)]
-    assert parts == 1 or len({questions.counts["word"] for questions in asked}) > 1
-    for questions in asked:
-        outcome = objective.answer(model, questions)
+    asked = [objective.targets(part, Chance(0, 0, part.rows)) for part in batch.micro(parts)]
+    assert parts == 1 or len({targets.counts["word"] for targets in asked}) > 1
+    for targets in asked:
+        outcome = objective.loss(model, targets)
         (outcome.loss / parts if mean_of_means else outcome.over(total(asked))).backward()
     return [p.grad for p in model.parameters() if p.grad is not None]
 
@@ -312,8 +312,8 @@ def test_dropout_differs_from_step_to_step_and_from_part_to_part() -> None:
     """The same rows in each part and each step: only dropout can make a difference."""
 
     class Same(NextToken):
-        def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
-            outcome = super().answer(model, questions, memory)
+        def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
+            outcome = super().loss(model, targets, memory)
             seen.append(float(outcome.loss.detach()))
             return outcome
 
@@ -763,7 +763,9 @@ def test_evaluate_reads_a_corpus_once() -> None:
     once = list(held_out.once())
     found = evaluate(model, NextToken(), held_out)
     assert found == evaluate(model, NextToken(), once)
-    assert found.count == sum(NextToken().ask(b, Chance(0, 0, b.rows)).counts["word"] for b in once)
+    assert found.count == sum(
+        NextToken().targets(b, Chance(0, 0, b.rows)).counts["word"] for b in once
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -869,10 +871,10 @@ def test_a_plan_may_change_when_it_is_meant_to(tmp_path: Path) -> None:
 class Greedy(Objective):
     """Wants more memory than there is."""
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
-        return NextToken().ask(batch, chance)
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        return NextToken().targets(batch, chance)
 
-    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
+    def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         torch.empty(2**52)
         raise AssertionError("unreachable")
 
@@ -945,7 +947,7 @@ def test_a_mixture_of_experts_can_be_measured_too():
     backbone = GPT(GPTConfig(20, width=16, layers=1, heads=2, context=16, dropout=0.0, experts=4))
     model = LanguageModel(backbone, NextWord(backbone.token))
     batch = Batch.of(torch.randint(0, 20, (2, 9)))
-    questions = NextToken().ask(batch, Chance(0, 0, batch.rows))
-    counted = counted_operations(model, NextToken(), questions)
+    targets = NextToken().targets(batch, Chance(0, 0, batch.rows))
+    counted = counted_operations(model, NextToken(), targets)
     assert counted == counted_flop(copy.deepcopy(model), batch.tokens[:, :-1])
     assert all(parameter.grad is None for parameter in model.parameters())

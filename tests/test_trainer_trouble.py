@@ -30,8 +30,8 @@ from labkit.objectives import (
     Memory,
     NextToken,
     Outcome,
-    Questions,
     Sum,
+    Targets,
     auxiliary,
     combine,
 )
@@ -71,11 +71,11 @@ class Interrupted(NextToken):
     calls: list[int]
     at: int
 
-    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
+    def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         self.calls.append(1)
         if len(self.calls) == self.at:
             raise KeyboardInterrupt
-        return super().answer(model, questions, memory)
+        return super().loss(model, targets, memory)
 
 
 def test_a_run_that_was_broken_off_between_parts_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_rows_of_one_question_stay_together() -> None:
 
 
 def test_every_objective_says_which_rows_stay_together() -> None:
-    choices = Labels(choices=3, place="last")
+    choices = Labels(choices=3, position="last")
     assert NextToken().together == 1
     for made in (
         choices,

@@ -257,7 +257,7 @@ def test_likeness_does_not_know_the_order():
     tokens = torch.randint(0, V, (6, 5))
     labels = torch.tensor([0, 0, 1, 1, 0, 0])
     swapped = [1, 0, 3, 2, 5, 4]
-    objective = Similarity(place="last")
+    objective = Similarity(position="last")
     one = objective(model, Batch.of(tokens, labels=labels), Chance(0, 0, torch.arange(6)))
     two = objective(model, Batch.of(tokens[swapped], labels=labels), Chance(0, 0, torch.arange(6)))
     torch.testing.assert_close(one.loss, two.loss)

@@ -25,7 +25,7 @@ from labkit.masking import real_keys
 from labkit.models.elmo import WeightedSum, spell
 from labkit.models.word_vectors import neighbours
 from labkit.objectives import BothDirections
-from labkit.objectives.base import Questions
+from labkit.objectives.base import Targets
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import evaluate
 from labkit.transfer import labels_of
@@ -324,11 +324,11 @@ class WithUnseen(BothDirections):
     unknown: int
     rate: float = 0.02
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The same questions about a text in which some words cannot be read."""
         unread = chance.uniform("unseen", batch.tokens.shape[1]) < self.rate
         tokens = torch.where(unread, self.unknown, batch.tokens)
-        return replace(super().ask(batch, chance), seen=replace(batch, tokens=tokens))
+        return replace(super().targets(batch, chance), inputs=replace(batch, tokens=tokens))
 
 
 class Beside(NamedTuple):

@@ -54,7 +54,8 @@ def readings(
     objective = MaskedToken(vocabulary=vocabulary, rate=rate, static=static)
     [batch, *_] = village.sentence_rows(text.held_out, batch=1).once()
     seen = [
-        objective.ask(batch, Chance(seed, step, batch.rows)).seen.tokens[0] for step in range(count)
+        objective.targets(batch, Chance(seed, step, batch.rows)).inputs.tokens[0]
+        for step in range(count)
     ]
     return [text.tokenizer.pieces(row.tolist()) for row in seen]
 

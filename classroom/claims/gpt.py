@@ -13,7 +13,7 @@ from classroom.recipes import CourseText, course_text, gpt, plan, train_once
 from labkit.blocks import Classifier, LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples
-from labkit.objectives import NextToken, Objective, Questions, Term, auxiliary
+from labkit.objectives import NextToken, Objective, Targets, Term, auxiliary
 from labkit.objectives.sums import weighted
 from labkit.trainer import Trainer, evaluate
 from labkit.transfer import classifier, labels_of
@@ -115,9 +115,9 @@ class PartOfStep(NextToken):
 
     share: float = 1.0
 
-    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
+    def terms(self, model: Any, states: States, questions: Targets) -> dict[str, Term]:
         """The surprise, counted as the part that it is."""
-        return weighted(super().read(model, states, questions), self.share)
+        return weighted(super().terms(model, states, questions), self.share)
 
 
 def pretrained(profile: str, seed: int) -> tuple[CourseText, LanguageModel]:

@@ -106,7 +106,7 @@ def order_matters(profile: str, seed: int) -> Measured:
     train = rows_of(world.labelled("feeling", size.reviews, seed=seed), tokenizer, seed=seed)
     asked = world.labelled("feeling", size.tests, seed=seed, split="held_out")
     tests = rows_of(asked, tokenizer, batch=100, bucketed=False)
-    objective, how = Labels(place="pooled"), plan(
+    objective, how = Labels(position="pooled"), plan(
         size.steps, optimizer="adamw", rate=5e-3, seed=seed
     )  # fmt: skip
     made = encoders(len(tokenizer), seed=seed)

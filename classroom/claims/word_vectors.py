@@ -100,10 +100,10 @@ def right(model: Any, tests: Examples) -> list[float]:
     objective, found = labels_of(model), []
     model.eval()
     for batch in tests.once():
-        questions = objective.ask(batch, Chance(0, 0, batch.rows))
-        states, _ = objective.think(model, questions)
-        guesses = objective.scores(model, states, questions)[objective.name].argmax(dim=-1)
-        found += (guesses == questions.asked[objective.name].targets_N).float().tolist()
+        targets = objective.targets(batch, Chance(0, 0, batch.rows))
+        states, _ = objective.forward(model, targets)
+        guesses = objective.scores(model, states, targets)[objective.name].argmax(dim=-1)
+        found += (guesses == targets.predicted[objective.name].targets_N).float().tolist()
     return found
 
 

@@ -18,7 +18,7 @@ from classroom.demos.reading import (
     words_of,
 )
 from labkit.corpus import Batch
-from labkit.objectives import MaskedToken, Objective, Questions
+from labkit.objectives import MaskedToken, Objective, Targets
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
 
@@ -34,7 +34,7 @@ class Reference(NamedTuple):
 
 def guesses(
     batch: Batch,
-    questions: Questions,
+    targets: Targets,
     objective: Objective,
     tokenizer: Tokenizer,
     model: Any,
@@ -46,9 +46,9 @@ def guesses(
     of which some may be wrong and nobody says which; for the next word, those before; for an
     order, those earlier in it.
     """
-    positions = asked_positions(questions)
-    given = torch.zeros(0, 0) if model is None else answered(model, objective, questions)
-    exact = None if reference is None else told(reference, batch, questions, objective, tokenizer)
+    positions = asked_positions(targets)
+    given = torch.zeros(0, 0) if model is None else answered(model, objective, targets)
+    exact = None if reference is None else told(reference, batch, targets, objective, tokenizer)
     names = labels(tokenizer, range(len(tokenizer)))
     rows, nats = [], list[tuple[float, float, float]]()
     for n, position in sorted(enumerate(positions), key=lambda found: found[1]):
@@ -72,25 +72,25 @@ def guesses(
     return shown
 
 
-def asked_positions(questions: Questions) -> list[int]:
+def asked_positions(targets: Targets) -> list[int]:
     """The positions of the words that are asked, as the objective lists them."""
-    [asked] = questions.asked.values()
-    positions_N = asked.places_N
-    if questions.places is not None:
-        positions_N = questions.places[0, positions_N]
+    [asked] = targets.predicted.values()
+    positions_N = asked.positions_N
+    if targets.queries is not None:
+        positions_N = targets.queries[0, positions_N]
     # A language model is asked at one word for the next one.
-    return (positions_N + (1 if questions.left else 0)).tolist()
+    return (positions_N + (1 if targets.causal else 0)).tolist()
 
 
 @torch.no_grad()
-def answered(model: Any, objective: Objective, questions: Questions) -> Tensor:
+def answered(model: Any, objective: Objective, targets: Targets) -> Tensor:
     """The model's distribution of each word that is asked [N, V]."""
-    [(name, asked)] = questions.asked.items()
-    if not len(asked.places_N):
+    [(name, asked)] = targets.predicted.items()
+    if not len(asked.positions_N):
         return torch.zeros(0, 0)
-    there = questions.to(next(model.parameters()).device)
+    there = targets.to(next(model.parameters()).device)
     with evaluating(model):
-        states, _ = objective.think(model, there)
+        states, _ = objective.forward(model, there)
         scores = objective.scores(model, states, there)[name]
     return scores.float().softmax(dim=-1).cpu()
 
@@ -114,17 +114,17 @@ class Exact(NamedTuple):
 def told(
     reference: Reference,
     batch: Batch,
-    questions: Questions,
+    targets: Targets,
     objective: Objective,
     tokenizer: Tokenizer,
 ) -> list[Exact]:
     """What the language says of each asked position."""
-    words, positions = words_of(batch, tokenizer), asked_positions(questions)
+    words, positions = words_of(batch, tokenizer), asked_positions(targets)
     if isinstance(objective, MaskedToken):
-        seen = seen_words(batch, questions, tokenizer)
+        seen = seen_words(batch, targets, tokenizer)
         found = masked(reference, words, seen, positions, objective)
     else:
-        found = [before(reference, words, position, questions) for position in positions]
+        found = [before(reference, words, position, targets) for position in positions]
     number = reference.world.machine.number
     spelled = [
         words.words[at] if at >= 0 else "" for at in (words.of_position[p] for p in positions)
@@ -136,15 +136,15 @@ def told(
 
 
 def before(
-    reference: Reference, words: Words, position: int, questions: Questions
+    reference: Reference, words: Words, position: int, targets: Targets
 ) -> np.ndarray | None:
     """The distribution of a word given those that come before it, in the text or in an order."""
     here, (world, start) = words.of_position[position], reference
     if here < 0:
         return None
-    if questions.order is None:
+    if targets.order is None:
         return next_distribution(world, words.words[:here], start)
-    rank = questions.order.rank[0].tolist()
+    rank = targets.order.rank[0].tolist()
     later = [other for other, at in enumerate(rank) if at >= rank[position]]
     hidden = sorted({words.of_position[n] for n in later if words.of_position[n] >= 0})
     try:
@@ -153,9 +153,9 @@ def before(
         return None
 
 
-def seen_words(batch: Batch, questions: Questions, tokenizer: Tokenizer) -> list[str | None]:
+def seen_words(batch: Batch, targets: Targets, tokenizer: Tokenizer) -> list[str | None]:
     """The words as the model sees them; None for one of which a part is hidden."""
-    words, tokens = words_of(batch, tokenizer), questions.seen.tokens[0].tolist()
+    words, tokens = words_of(batch, tokenizer), targets.inputs.tokens[0].tolist()
     found: list[str | None] = []
     for n in range(len(words.words)):
         parts = [tokens[t] for t, word in enumerate(words.of_position) if word == n]

@@ -22,7 +22,7 @@ from classroom.demos.statistics import DRAWS, answers_no, statistics
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, from_documents, tokenize
 from labkit.masking import before, causal, ordinary, up_to
-from labkit.objectives import Asked, MaskedToken, NextToken, Objective, Permutation, Questions
+from labkit.objectives import MaskedToken, NextToken, Objective, Permutation, Predicted, Targets
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
 
@@ -120,10 +120,10 @@ def masking_view(
         return View.of("masking", Problem(str(error)))
     if batch is None or not bool(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).any()):
         return View.of("masking", Problem("There is nothing to hide: write some words."))
-    questions = objective.ask(batch, chance_of(setting))
+    targets = objective.targets(batch, chance_of(setting))
     if isinstance(objective, MaskedToken):
-        questions = with_clicks(questions, batch, setting, tokenizer)
-    shown = chips_of(batch, questions, setting, tokenizer)
+        targets = with_clicks(targets, batch, setting, tokenizer)
+    shown = chips_of(batch, targets, setting, tokenizer)
     names = labels(tokenizer, batch.tokens[0].tolist())
     read_all = len(tokenizer.encode(written(text)))
     pieces: list[Piece] = [
@@ -131,13 +131,13 @@ def masking_view(
         Heading("What the model sees"),
         Chips(tuple(shown), "hide" if isinstance(objective, MaskedToken) else ""),
         Heading("What it must predict"),
-        *answers(batch, questions, setting, tokenizer, shown),
+        *answers(batch, targets, setting, tokenizer, shown),
     ]
     if model is not None or world is not None:
         reference = None if world is None else Reference(world, start)
         pieces.append(Heading("What is likely there"))
-        pieces += guesses(batch, questions, objective, tokenizer, model, reference)
-    masks = attention_masks(batch, questions, setting)
+        pieces += guesses(batch, targets, objective, tokenizer, model, reference)
+    masks = attention_masks(batch, targets, setting)
     pieces.append(Beside(tuple(grid(mask, names, title=title) for title, mask in masks.items())))
     pieces.append(Heading(f"Over {DRAWS:,} draws"))
     if setting.objective in PAIRS:
@@ -159,10 +159,8 @@ def cut_or_unknown(unknown: list[str], tokens: int, batch: Batch, longest: int) 
     return notes
 
 
-def with_clicks(
-    questions: Questions, batch: Batch, setting: Masking, tokenizer: Tokenizer
-) -> Questions:
-    """The questions after some positions were clicked: hidden words are shown, others hidden."""
+def with_clicks(targets: Targets, batch: Batch, setting: Masking, tokenizer: Tokenizer) -> Targets:
+    """The targets after some positions were clicked: hidden words are shown, others hidden."""
     mask, words = (
         tokenizer.vocabulary.mask,
         ordinary(batch.tokens, batch.real, tokenizer.vocabulary),
@@ -171,13 +169,13 @@ def with_clicks(
     clicked[0, [n for n in setting.clicked if n < words.shape[1]]] = True
     clicked &= words
     if mask is None or not bool(clicked.any()):
-        return questions
-    [(name, asked)] = questions.asked.items()
+        return targets
+    [(name, asked)] = targets.predicted.items()
     before = torch.zeros_like(words)
-    before[asked.rows_N, asked.places_N] = True
-    tokens = questions.seen.tokens.where(~clicked, batch.tokens.where(before, mask))
-    again = Asked.where(before ^ clicked, batch.tokens)
-    return Questions.about(replace(questions.seen, tokens=tokens), {name: again})
+    before[asked.rows_N, asked.positions_N] = True
+    tokens = targets.inputs.tokens.where(~clicked, batch.tokens.where(before, mask))
+    again = Predicted.where(before ^ clicked, batch.tokens)
+    return Targets.of(replace(targets.inputs, tokens=tokens), {name: again})
 
 
 @lru_cache(maxsize=64)
@@ -188,15 +186,13 @@ def over_draws(text: str, setting: Masking, tokenizer: Tokenizer, longest: int) 
     return statistics(objective_of(setting, tokenizer), batch, tokenizer)
 
 
-def chips_of(
-    batch: Batch, questions: Questions, setting: Masking, tokenizer: Tokenizer
-) -> list[Chip]:
+def chips_of(batch: Batch, targets: Targets, setting: Masking, tokenizer: Tokenizer) -> list[Chip]:
     """The row as the model reads it, each token with what became of it."""
-    asked = set(asked_positions(questions))
+    asked = set(asked_positions(targets))
     real = ordinary(batch.tokens, batch.real, tokenizer.vocabulary)[0].tolist()
-    rank = None if questions.order is None else questions.order.rank[0].tolist()
+    rank = None if targets.order is None else targets.order.rank[0].tolist()
     seen = batch.tokens[0].clone()
-    seen[: questions.seen.tokens.shape[1]] = questions.seen.tokens[0]
+    seen[: targets.inputs.tokens.shape[1]] = targets.inputs.tokens[0]
     found = []
     for position, token in enumerate(seen.tolist()):
         kind, caption = "plain" if real[position] else "special", ""
@@ -220,11 +216,11 @@ def fate(token: int, original: int, setting: Masking, tokenizer: Tokenizer) -> t
 
 
 def answers(
-    batch: Batch, questions: Questions, setting: Masking, tokenizer: Tokenizer, shown: list[Chip]
+    batch: Batch, targets: Targets, setting: Masking, tokenizer: Tokenizer, shown: list[Chip]
 ) -> list[Note]:
     """The words that are asked for, with their positions; for a pair, the answer as well."""
     tokens = labels(tokenizer, batch.tokens[0].tolist())
-    positions = sorted(asked_positions(questions))
+    positions = sorted(asked_positions(targets))
     told = "; ".join(f"{n}: {tokens[n]} ({shown[n].caption})" for n in positions)
     words = int(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).sum())
     said = f"{len(positions)} of {len(tokens)} tokens, of which {words} are words"
@@ -238,13 +234,13 @@ def answers(
     return lines
 
 
-def attention_masks(batch: Batch, questions: Questions, setting: Masking) -> dict[str, Tensor]:
+def attention_masks(batch: Batch, targets: Targets, setting: Masking) -> dict[str, Tensor]:
     """The masks of one layer, each with its name."""
     length = batch.tokens.shape[1]
     if setting.objective == "next word":
         return {"Who may attend to whom": causal(length)}
-    if questions.order is not None:
-        rank = questions.order.rank
+    if targets.order is not None:
+        rank = targets.order.rank
         return {"Content stream": up_to(rank)[0, 0], "Query stream": before(rank)[0, 0]}
     return {"Who may attend to whom": torch.ones(length, length, dtype=torch.bool)}
 

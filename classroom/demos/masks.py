@@ -36,9 +36,9 @@ def asked_by_epoch(
         # The copies are examples of their own, which come back in turn.
         copy = torch.tensor([epoch % copies if copies else 0])
         given = replace(batch, examples=copy)
-        [asked] = objective.ask(given, Chance(0, epoch, batch.rows)).asked.values()
+        [asked] = objective.targets(given, Chance(0, epoch, batch.rows)).predicted.values()
         row = torch.zeros(batch.tokens.shape[1], dtype=torch.bool)
-        row[asked.places_N] = True
+        row[asked.positions_N] = True
         rows.append(row)
     return torch.stack(rows)
 

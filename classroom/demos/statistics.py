@@ -9,7 +9,7 @@ from classroom.demos.pieces import Note, Piece, Table
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs
 from labkit.masking import ordinary
-from labkit.objectives import MaskedToken, Objective, Permutation, Questions
+from labkit.objectives import MaskedToken, Objective, Permutation, Targets
 from labkit.text.tokenizers import Tokenizer
 
 DRAWS = 1000
@@ -20,12 +20,12 @@ def statistics(objective: Objective, batch: Batch, tokenizer: Tokenizer) -> Piec
     """Shares over 1,000 draws: as asked for, as found, and how far off chance may put them."""
     many = repeated(batch, DRAWS)
     # Draws of their own, which do not move when the one that is shown is drawn again.
-    questions = objective.ask(many, Chance(1, 0, many.rows))
+    targets = objective.targets(many, Chance(1, 0, many.rows))
     words = ordinary(many.tokens, many.real, tokenizer.vocabulary)
     if isinstance(objective, MaskedToken):
-        rows = masked(objective, many, questions, words, tokenizer)
+        rows = masked(objective, many, targets, words, tokenizer)
     elif isinstance(objective, Permutation):
-        rows = permuted(objective, questions, words)
+        rows = permuted(objective, targets, words)
     else:
         return Note("Nothing is drawn: every word after the first is predicted.", "fixed")
     shown = tuple(
@@ -58,13 +58,13 @@ def repeated(batch: Batch, times: int) -> Batch:
 
 
 def masked(
-    objective: MaskedToken, many: Batch, questions: Questions, words: Tensor, tokenizer: Tokenizer
+    objective: MaskedToken, many: Batch, targets: Targets, words: Tensor, tokenizer: Tokenizer
 ) -> list[Found]:
     """How much is predicted, and what became of it."""
-    [asked] = questions.asked.values()
+    [asked] = targets.predicted.values()
     predicted = torch.zeros_like(words)
-    predicted[asked.rows_N, asked.places_N] = True
-    seen, mask = questions.seen.tokens, tokenizer.vocabulary.mask
+    predicted[asked.rows_N, asked.positions_N] = True
+    seen, mask = targets.inputs.tokens, tokenizer.vocabulary.mask
     hidden = predicted & (seen == (-1 if mask is None else mask))
     same = predicted & (seen == many.tokens)
     swapped = predicted & ~hidden & ~same
@@ -82,10 +82,10 @@ def masked(
     ]
 
 
-def permuted(objective: Permutation, questions: Questions, words: Tensor) -> list[Found]:
+def permuted(objective: Permutation, targets: Targets, words: Tensor) -> list[Found]:
     """How much is predicted, and how often a word may look at the one to its right."""
-    assert questions.order is not None
-    rank, predicted = questions.order
+    assert targets.order is not None
+    rank, predicted = targets.order
     count = int(words[0].sum())
     # As many as the order's end has room for, at least one.
     wanted = max(round(objective.share * count), 1 if objective.share else 0)

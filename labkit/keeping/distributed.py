@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from labkit.corpus import sent
 from labkit.keeping.computing import blocks
 from labkit.keeping.processes import Processes
-from labkit.objectives.base import Objective, Outcome, Questions, combine
+from labkit.objectives.base import Objective, Outcome, Targets, combine
 from labkit.objectives.memory import Memory
 
 
@@ -36,10 +36,10 @@ class Loss(nn.Module):
         self.model, self.objective = model, objective
 
     def forward(
-        self, questions: Questions, memory: Memory | None, counts: dict[str, int]
+        self, targets: Targets, memory: Memory | None, counts: dict[str, int]
     ) -> tuple[Tensor, Outcome]:
         """This part's share of the loss of the whole step, and the outcome without gradients."""
-        outcome = self.objective.answer(self.model, questions, memory)
+        outcome = self.objective.loss(self.model, targets, memory)
         # DDP waits for the gradients of every tensor that it is given, so only the loss has some.
         return outcome.over(counts), replace(combine([outcome]), memory=outcome.memory)
 
@@ -53,10 +53,10 @@ class Single:
         self.loss = Loss(model, objective)
 
     def __call__(
-        self, questions: Questions, memory: Memory | None, counts: dict[str, int]
+        self, targets: Targets, memory: Memory | None, counts: dict[str, int]
     ) -> tuple[Tensor, Outcome]:
         """What `Loss` gives."""
-        return self.loss(questions, memory, counts)
+        return self.loss(targets, memory, counts)
 
     @contextlib.contextmanager
     def part(self, last: bool) -> Iterator[None]:
@@ -75,11 +75,11 @@ class Replicated(Single):
         self._learning: list[bool] = []
 
     def __call__(
-        self, questions: Questions, memory: Memory | None, counts: dict[str, int]
+        self, targets: Targets, memory: Memory | None, counts: dict[str, int]
     ) -> tuple[Tensor, Outcome]:
         """What `Loss` gives; DDP takes part only where there are gradients to exchange."""
         loss = self._wrapped() if torch.is_grad_enabled() else self.loss
-        return loss(questions, memory, counts)
+        return loss(targets, memory, counts)
 
     def _wrapped(self) -> DistributedDataParallel:
         """Made anew when other weights learn than before."""

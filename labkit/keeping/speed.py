@@ -11,7 +11,7 @@ from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.costs.counting import has_experts, products
 from labkit.keeping.distributed import Loss
-from labkit.objectives.base import Objective, Questions
+from labkit.objectives.base import Objective, Targets
 
 
 class Operations:
@@ -26,14 +26,14 @@ class Operations:
         length = batch.tokens.shape[1]
         if length not in self.known:
             part = batch.micro(self.parts, together=self.objective.together)[0]
-            questions = self.objective.ask(part, Chance(0, 0, part.rows))
-            counted = counted_operations(self.model, self.objective, questions)
+            targets = self.objective.targets(part, Chance(0, 0, part.rows))
+            counted = counted_operations(self.model, self.objective, targets)
             self.known[length] = counted / len(part)
         return self.known[length] * len(batch)
 
 
-def counted_operations(model: nn.Module, objective: Objective, questions: Questions) -> float:
-    """Operations of all matrix products of the loss of these questions, forward and backward.
+def counted_operations(model: nn.Module, objective: Objective, targets: Targets) -> float:
+    """Operations of all matrix products of the loss of these targets, forward and backward.
 
     Counted on the meta device, where nothing is computed and nothing stored; a mixture of experts
     is run where it is, on leaves of its own that take the gradients.
@@ -46,7 +46,7 @@ def counted_operations(model: nn.Module, objective: Objective, questions: Questi
         state[name] = parameter.detach().to(where).requires_grad_(parameter.requires_grad)
     # A compiled model is counted as it stands in the source.
     with torch.compiler.set_stance("force_eager"), products() as counter:
-        arguments = (questions.to(where), None, questions.counts)
+        arguments = (targets.to(where), None, targets.counts)
         loss, _ = torch.func.functional_call(step, state, arguments)
         loss.backward()
     return float(counter.get_total_flops())

@@ -21,34 +21,34 @@ from labkit.objectives import (
     MaskedToken,
     Objective,
     Permutation,
-    Questions,
     SkipGram,
     Sum,
+    Targets,
 )
 from labkit.objectives.base import Continuing
 
 
-def allow(backbone: Any, objective: Objective, asked: Sequence[Questions]) -> Tensor:
+def allow(backbone: Any, objective: Objective, asked: Sequence[Targets]) -> Tensor:
     """Which words of all segments each prediction may depend on: [N, B, K]."""
     last = asked[-1]
-    rows, width = last.seen.tokens.shape
+    rows, width = last.inputs.tokens.shape
     looks = look(backbone, objective, asked)
     found = []
-    for name, questions in last.asked.items():
+    for name, targets in last.predicted.items():
         reach = compose(backbone, looks[name], query=isinstance(objective, Permutation))
         offset = reach.shape[-1] - width
-        places_N = questions.places_N
-        if last.places is not None:
-            places_N = last.places[questions.rows_N, places_N]
-        seen = reach[questions.rows_N, offset + places_N]
-        if isinstance(objective, Labels) and objective.place == "pooled":
+        positions_N = targets.positions_N
+        if last.queries is not None:
+            positions_N = last.queries[targets.rows_N, positions_N]
+        seen = reach[targets.rows_N, offset + positions_N]
+        if isinstance(objective, Labels) and objective.position == "pooled":
             real = torch.zeros(rows, reach.shape[-1], dtype=torch.bool)
-            real[:, offset:] = last.seen.real
-            seen = (reach & real[:, :, None]).any(dim=1)[questions.rows_N]
+            real[:, offset:] = last.inputs.real
+            seen = (reach & real[:, :, None]).any(dim=1)[targets.rows_N]
         if isinstance(objective, CBOW):
-            near = last.drawn[0][:, :, None] == last.seen.tokens[questions.rows_N][:, None]
-            seen = (near & last.drawn[1][:, :, None]).any(dim=1)
-        own = torch.arange(rows) == questions.rows_N[:, None]
+            near = last.sampled[0][:, :, None] == last.inputs.tokens[targets.rows_N][:, None]
+            seen = (near & last.sampled[1][:, :, None]).any(dim=1)
+        own = torch.arange(rows) == targets.rows_N[:, None]
         table = own[:, :, None] & seen[:, None, :]
         choices = choices_of(objective)
         found.append(table.unflatten(0, (-1, choices)).any(dim=1) if len(table) else table)
@@ -67,15 +67,15 @@ class Looks(NamedTuple):
     query: Tensor | None = None
 
 
-def look(backbone: Any, objective: Objective, asked: Sequence[Questions]) -> dict[str, Looks]:
+def look(backbone: Any, objective: Objective, asked: Sequence[Targets]) -> dict[str, Looks]:
     """The rule of one layer, from the masks of the objective; one for each term."""
-    widths = [questions.seen.tokens.shape[1] for questions in asked]
-    length, rows = sum(widths), len(asked[-1].seen)
+    widths = [targets.inputs.tokens.shape[1] for targets in asked]
+    length, rows = sum(widths), len(asked[-1].inputs)
     both = torch.zeros(2, rows, length, length, dtype=torch.bool)
-    for i, questions in enumerate(asked):
+    for i, targets in enumerate(asked):
         start, end = sum(widths[:i]), sum(widths[: i + 1])
         here = slice(start, end)
-        for stream, mask in enumerate(masks(backbone, objective, questions)):
+        for stream, mask in enumerate(masks(backbone, objective, targets)):
             both[stream, :, here, here] = mask.expand(rows, 1, end - start, end - start)[:, 0]
         both[:, :, here, :start] = remembered(backbone, objective, asked[: i + 1], start)[:, None]
     content, query = both
@@ -84,21 +84,21 @@ def look(backbone: Any, objective: Objective, asked: Sequence[Questions]) -> dic
         return {"next": Looks(content & left), "previous": Looks(content & left.T)}
     if isinstance(objective, SkipGram | CBOW):
         content = torch.eye(length, dtype=torch.bool).expand_as(content)
-    return dict.fromkeys(asked[-1].asked, Looks(content, query))
+    return dict.fromkeys(asked[-1].predicted, Looks(content, query))
 
 
-def masks(backbone: Any, objective: Objective, questions: Questions) -> list[Tensor]:
+def masks(backbone: Any, objective: Objective, targets: Targets) -> list[Tensor]:
     """The masks within a segment: that of the content, and that of XLNet's queries."""
-    seen = questions.seen
+    seen = targets.inputs
     if isinstance(objective, Permutation):
-        assert questions.order is not None
-        rank = questions.order.rank
+        assert targets.order is not None
+        rank = targets.order.rank
         # Of each query, as a row, and of each key, as a column: the key is not later, or earlier.
         of_query, of_key = rank[:, None, :, None], rank[:, None, None, :]
         found = [of_key <= of_query, of_key < of_query]
     else:
         length = seen.tokens.shape[1]
-        left = questions.left or backbone.causal
+        left = targets.causal or backbone.causal
         found = [not_later(length) if left else torch.ones(length, length, dtype=torch.bool)]
     if seen.documents is not None:
         same = seen.documents[:, None, :, None] == seen.documents[:, None, None, :]
@@ -106,16 +106,14 @@ def masks(backbone: Any, objective: Objective, questions: Questions) -> list[Ten
     return [mask & seen.real[:, None, None, :] for mask in found]
 
 
-def remembered(
-    backbone: Any, objective: Objective, asked: Sequence[Questions], start: int
-) -> Tensor:
+def remembered(backbone: Any, objective: Objective, asked: Sequence[Targets], start: int) -> Tensor:
     """Which of the `start` words before the last segment its rows may look at: [B, K]."""
     fresh = asked[-1].fresh
     past = torch.zeros(len(fresh), 0, dtype=torch.bool)
     if not (isinstance(objective, Continuing) and objective.carry):
         return past.new_zeros(len(fresh), start)
-    for questions in asked[:-1]:
-        past = torch.cat([past & ~questions.fresh[:, None], questions.seen.real], dim=1)
+    for targets in asked[:-1]:
+        past = torch.cat([past & ~targets.fresh[:, None], targets.inputs.real], dim=1)
     kept = start if backbone.memory_length is None else backbone.memory_length
     return past & ~fresh[:, None] & (torch.arange(start) >= start - kept)
 
@@ -147,18 +145,18 @@ def join(looks: Tensor, know: Tensor) -> Tensor:
     return looks.float() @ know.float() > 0
 
 
-def shown(objective: Objective, batch: Batch, questions: Questions, chance: Chance) -> Tensor:
+def shown(objective: Objective, batch: Batch, targets: Targets, chance: Chance) -> Tensor:
     """True [B, T] where the model may read which word stands there: not where it was hidden.
 
     Of the words that a masked language model predicts, it may read those that chance kept.
     """
-    width = questions.seen.tokens.shape[1]
+    width = targets.inputs.tokens.shape[1]
     may_read = torch.ones(len(batch), width, dtype=torch.bool)
     if isinstance(objective, Both | Sum):
         objective = objective.parts[0]
     if isinstance(objective, MaskedToken):
         chance = Chance.of_examples(chance.seed, batch.examples) if objective.static else chance
-        asked = questions.asked["masked"]
+        asked = targets.predicted["masked"]
         kept = chance.uniform("fate", width) >= objective.shares[0] + objective.shares[1]
-        may_read[asked.rows_N, asked.places_N] = kept[asked.rows_N, asked.places_N]
+        may_read[asked.rows_N, asked.positions_N] = kept[asked.rows_N, asked.positions_N]
     return may_read

@@ -21,9 +21,9 @@ from labkit.objectives import (
     Memory,
     Objective,
     Permutation,
-    Questions,
     SkipGram,
     Sum,
+    Targets,
 )
 
 
@@ -113,7 +113,7 @@ def trace(
     batches = [batches] if isinstance(batches, Batch) else list(batches)
     model.eval()
     asked = ask(objective, batches, seed)
-    widths = [questions.seen.tokens.shape[1] for questions in asked]
+    widths = [targets.inputs.tokens.shape[1] for targets in asked]
     allowed = allow(model.backbone, objective, asked)
     now = torch.arange(sum(widths)) >= sum(widths[:-1])
     pairs = enumerate(zip(batches, asked, strict=True))
@@ -131,32 +131,32 @@ def trace(
     return Dependence(predictions, widths, by_gradient, by_word, allowed & now, allowed & readable)
 
 
-def ask(objective: Objective, batches: Sequence[Batch], seed: int) -> list[Questions]:
-    """The questions about each segment."""
+def ask(objective: Objective, batches: Sequence[Batch], seed: int) -> list[Targets]:
+    """The targets of each segment."""
     pairs = enumerate(batches)
-    return [objective.ask(batch, Chance(seed, step, batch.rows)) for step, batch in pairs]
+    return [objective.targets(batch, Chance(seed, step, batch.rows)) for step, batch in pairs]
 
 
-def places_of(objective: Objective, questions: Questions) -> Iterator[tuple[str, int, int]]:
+def places_of(objective: Objective, targets: Targets) -> Iterator[tuple[str, int, int]]:
     """Term, row and place of each prediction, in the order of the scores."""
-    for name, asked in questions.asked.items():
+    for name, asked in targets.predicted.items():
         every = choices_of(objective)
         for row, place in zip(
-            asked.rows_N[::every].tolist(), asked.places_N[::every].tolist(), strict=True
+            asked.rows_N[::every].tolist(), asked.positions_N[::every].tolist(), strict=True
         ):
-            if questions.places is not None:
-                place = int(questions.places[row, place])
+            if targets.queries is not None:
+                place = int(targets.queries[row, place])
             yield name, row, place
 
 
-def answers(model: Any, objective: Objective, asked: Sequence[Questions]) -> Tensor:
+def answers(model: Any, objective: Objective, asked: Sequence[Targets]) -> Tensor:
     """The scores of all predictions in the last segment, one number each.
 
     A fixed mix of the scores of all answers moves when any of them does.
     """
     memory: Memory | None = None
-    for questions in asked:
-        states, memory = objective.think(model, questions, memory)
+    for targets in asked:
+        states, memory = objective.forward(model, targets, memory)
     mixed = []
     for scores in objective.scores(model, states, asked[-1]).values():
         weights = torch.linspace(1.0, 2.0, scores.shape[1], dtype=scores.dtype)
@@ -175,9 +175,9 @@ class Vectors(NamedTuple):
 
 
 @contextmanager
-def watched(backbone: Any, questions: Questions) -> Iterator[Vectors]:
+def watched(backbone: Any, targets: Targets) -> Iterator[Vectors]:
     """Add a zero to each vector that is looked up: one for each place, or else for each word."""
-    tokens, weight = questions.seen.tokens, next(backbone.token.parameters())
+    tokens, weight = targets.inputs.tokens, next(backbone.token.parameters())
     shape = (*tokens.shape, 1), (backbone.config.vocabulary, 1)
     vectors = Vectors(*(torch.zeros(s, dtype=weight.dtype, requires_grad=True) for s in shape))
 
@@ -203,9 +203,9 @@ def ramp(output: Tensor) -> Tensor:
     return torch.linspace(-1.0, 2.0, output.shape[-1], dtype=output.dtype).square()
 
 
-def differentiate(scores: Tensor, vectors: Vectors, questions: Questions) -> Tensor:
+def differentiate(scores: Tensor, vectors: Vectors, targets: Targets) -> Tensor:
     """Which scores move with which vectors of the last segment: [N, B, T]."""
-    tokens = questions.seen.tokens
+    tokens = targets.inputs.tokens
     found = []
     for score in scores:
         by_place, by_word = torch.autograd.grad(

@@ -1,33 +1,33 @@
-"""What a model is asked to learn: everything that turns a batch of raw text into a loss.
+"""What a model learns to predict: everything that turns a batch of raw text into a loss.
 
-An objective works in two halves. `ask(batch, chance)` decides, without the model, what is hidden
-and what is asked: a pure function of the batch and of chance, so it can run before, elsewhere, or
-twice. `answer(model, questions)` lets the model answer. `objective(model, batch, chance)` does
-both and is all that most readers need:
+An objective works in two steps. `targets(batch, chance)` decides, without the model, what the model
+sees and what it has to predict: a pure function of the batch and of chance, so it can run earlier,
+elsewhere, or twice. `loss(model, targets)` runs the model and compares its predictions with the
+targets. `objective(model, batch, chance)` does both and is all that most readers need:
 
     outcome = objective(model, batch, Chance(seed, step, batch.rows))
     outcome.loss.backward()
 
 An outcome is a set of named terms, each a sum over a counted number of predictions; the loss is
-their weighted mean. A step that is cut into parts (micro-batches, ranks) has exactly the loss and
+their weighted mean. A step that is split into parts (micro-batches, ranks) has exactly the loss and
 gradients of the whole when every part divides by the counts of the whole step:
 
-    asked = [objective.ask(part, Chance(seed, step, part.rows)) for part in parts]
-    counts = total(asked)                                # add up the ranks' counts as well
-    for i, questions in enumerate(asked):
-        outcome = objective.answer(model, questions.to(device), memory[i])
+    every = [objective.targets(part, Chance(seed, step, part.rows)) for part in parts]
+    counts = total(every)                                # add up the ranks' counts as well
+    for i, targets in enumerate(every):
+        outcome = objective.loss(model, targets.to(device), memory[i])
         outcome.over(counts).backward()                  # gradients add up: nothing to divide
         memory[i] = outcome.memory
 
 The model's memory of earlier segments is a value too: `outcome.memory` is what the next batch of
 the same rows is given, and None forgets. `Memory.tensors` and `Memory.load` are for checkpoints.
 
-Read base.py first, then one file for each kind of question: words.py (next, masked, permuted),
+Read base.py first, then one file for each kind of target: words.py (next, masked, permuted),
 vectors.py (skip-gram, CBOW), labels.py (classes, tags, pairs, choices), tasks.py
-(likeness, spans), sums.py (several at once).
+(similarity, spans), sums.py (several at once).
 """
 
-from labkit.objectives.base import Asked, Objective, Outcome, Questions, Term, combine, total
+from labkit.objectives.base import Objective, Outcome, Predicted, Targets, Term, combine, total
 from labkit.objectives.labels import Labels, NextSentence, SentenceOrder
 from labkit.objectives.memory import Memory
 from labkit.objectives.sums import Balanced, Both, Distillation, Sum, auxiliary
@@ -37,7 +37,6 @@ from labkit.objectives.words import BothDirections, MaskedToken, NextToken, Perm
 
 __all__ = [
     "CBOW",
-    "Asked",
     "Balanced",
     "Both",
     "BothDirections",
@@ -50,12 +49,13 @@ __all__ = [
     "Objective",
     "Outcome",
     "Permutation",
-    "Questions",
+    "Predicted",
     "SentenceOrder",
     "Similarity",
     "SkipGram",
     "SpanEnds",
     "Sum",
+    "Targets",
     "Term",
     "auxiliary",
     "combine",

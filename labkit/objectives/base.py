@@ -1,4 +1,4 @@
-"""What all objectives share: questions, answers, and exact sums over the parts of a step."""
+"""What all objectives share: targets, outcomes, and exact sums over the parts of a step."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ class Outcome:
 
     @property
     def loss(self) -> Tensor:
-        """The weighted sum of the terms' means; 0 where nothing was asked."""
+        """The weighted sum of the terms' means; 0 where nothing is predicted."""
         return self.over({name: term.count for name, term in self.terms.items()})
 
     @property
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def combine(outcomes: Iterable[Outcome]) -> Outcome:
-    """One outcome for many batches, as if they had been one; cut off from the gradients."""
+    """One outcome for many batches, as if they had been one, without gradients."""
     terms: dict[str, Term] = {}
     for outcome in outcomes:
         for name, term in outcome.terms.items():
@@ -73,110 +73,114 @@ def combine(outcomes: Iterable[Outcome]) -> Outcome:
     return Outcome(terms)
 
 
-class Asked(NamedTuple):
-    """N questions: the rows and places of the states that have to answer, and what is right."""
+class Predicted(NamedTuple):
+    """N predictions: the rows and positions of the states that predict, and the right answers."""
 
     rows_N: Tensor
-    places_N: Tensor
+    positions_N: Tensor
     targets_N: Tensor
 
     @classmethod
-    def where(cls, wanted: Tensor, targets: Tensor) -> "Asked":
-        """A question at each place where `wanted` [B, T] is True."""
-        rows_N, places_N = wanted.nonzero(as_tuple=True)
-        return cls(rows_N, places_N, targets[rows_N, places_N])
+    def where(cls, wanted: Tensor, answers: Tensor) -> "Predicted":
+        """A prediction at each position where `wanted` [B, T] is True."""
+        rows_N, positions_N = wanted.nonzero(as_tuple=True)
+        return cls(rows_N, positions_N, answers[rows_N, positions_N])
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
-    """What is asked about a batch: decided by an objective without looking at the model."""
+class Targets:
+    """What the model sees of a batch and what it has to predict, decided without the model."""
 
-    seen: Batch
+    inputs: Batch
     """What the model reads: the text, with something hidden from it."""
-    asked: dict[str, Asked]
-    """The questions of each term."""
+    predicted: dict[str, Predicted]
+    """The predictions of each term."""
     counts: dict[str, int]
     """How many predictions each term is a sum of, over the whole batch."""
     padded: bool
     fresh: Tensor
     """Rows that remember nothing; stays on the CPU, where it can be read without waiting."""
-    left: bool = False
-    """Whether a position may look only to the left."""
+    causal: bool = False
+    """Whether a position may attend only to itself and to those before it."""
     order: Order | None = None
     """XLNet: the order in which the words are predicted."""
-    places: Tensor | None = None
-    """XLNet: the places [B, N] of the words that the query stream has to guess."""
-    drawn: tuple[Tensor, ...] = ()
-    """Word vectors: who stands near whom, and the words drawn as noise."""
-    parts: "tuple[Questions, ...]" = ()
-    """Several objectives at once: the questions of each."""
+    queries: Tensor | None = None
+    """XLNet: the positions [B, N] of the words that the query stream predicts."""
+    sampled: tuple[Tensor, ...] = ()
+    """Word vectors: which words stand near which, and the words drawn as noise."""
+    parts: "tuple[Targets, ...]" = ()
+    """Several objectives at once: the targets of each."""
 
     @classmethod
-    def about(
-        cls, seen: Batch, asked: dict[str, Asked], counts: dict[str, int] | None = None, **more: Any
-    ) -> "Questions":
-        """The questions `asked` about what is `seen`; each asked place is one prediction."""
-        real = seen.real
+    def of(
+        cls,
+        inputs: Batch,
+        predicted: dict[str, Predicted],
+        counts: dict[str, int] | None = None,
+        **more: Any,
+    ) -> "Targets":
+        """The targets `predicted` from these `inputs`; each position is one prediction."""
+        real = inputs.real
         if bool((real[:, 1:] & ~real[:, :-1]).any()):
             raise ValueError("there is padding before or between words: put it all at the end")
-        found = {name: len(each.targets_N) for name, each in asked.items()}
-        return cls(
-            seen, asked, found | (counts or {}), not bool(real.all()), seen.fresh.cpu(), **more
-        )
+        found = {name: len(each.targets_N) for name, each in predicted.items()} | (counts or {})
+        return cls(inputs, predicted, found, not bool(real.all()), inputs.fresh.cpu(), **more)
 
-    def to(self, device: torch.device | str) -> "Questions":
-        """The same questions on another device."""
+    def to(self, device: torch.device | str) -> "Targets":
+        """The same targets on another device."""
 
         def move(parts: Any) -> Any:
             return tuple(sent(part, device) for part in parts)
 
         return replace(
             self,
-            seen=self.seen.to(device),
-            asked={name: Asked(*move(asked)) for name, asked in self.asked.items()},
+            inputs=self.inputs.to(device),
+            predicted={name: Predicted(*move(each)) for name, each in self.predicted.items()},
             order=None if self.order is None else Order(*move(self.order)),
-            places=None if self.places is None else move([self.places])[0],
-            drawn=move(self.drawn),
+            queries=None if self.queries is None else sent(self.queries, device),
+            sampled=move(self.sampled),
             parts=tuple(part.to(device) for part in self.parts),
         )
 
 
-def total(asked: Iterable[Questions]) -> dict[str, int]:
+def total(every: Iterable[Targets]) -> dict[str, int]:
     """How many predictions of each term there are in all parts of a step."""
     counts: Counter[str] = Counter()
-    for questions in asked:
-        counts.update(questions.counts)
+    for targets in every:
+        counts.update(targets.counts)
     return dict(counts)
 
 
-def rule(backbone: Any, questions: Questions) -> Tensor | None:
-    """Who may look at whom: the mask for this model, or None where its own rule says it all.
+def attention_mask(backbone: Any, targets: Targets) -> Tensor | None:
+    """The mask for this model, or None where it needs none.
 
     A causal backbone needs a mask only where documents are packed; one that attends to all needs
     one for padding and to predict the next word; one that does not attend can leave out padding.
     """
-    causal_, seen = backbone.causal, questions.seen
-    if questions.left and not (causal_ or backbone.attends):
+    causal_, inputs = backbone.causal, targets.inputs
+    if targets.causal and not (causal_ or backbone.attends):
         raise ValueError(
             f"{type(backbone).__name__} reads from both sides and would see the word that it has "
             "to predict: use MaskedToken or BothDirections, or a model that reads to the right"
         )
     parts = []
-    if seen.documents is not None:
-        parts.append(same_segment(seen.documents))
+    if inputs.documents is not None:
+        parts.append(same_segment(inputs.documents))
     # Padding stands at the end, where a causal model never sees it.
-    if questions.padded and not causal_:
-        parts.append(real_keys(seen.real))
-    if parts if causal_ else questions.left:
-        parts.append(causal(seen.tokens.shape[1], device=seen.tokens.device))
+    if targets.padded and not causal_:
+        parts.append(real_keys(inputs.real))
+    if parts if causal_ else targets.causal:
+        parts.append(causal(inputs.tokens.shape[1], device=inputs.tokens.device))
     mask = None
     for part in parts:
         mask = part if mask is None else mask & part
     return mask
 
 
-def reach_back(mask: Tensor | None, known: Tensor, length: int, device: torch.device) -> Tensor:
-    """A mask over memory and text [B, 1, T, M + T]: rows look at what they know of the memory."""
+def mask_with_memory(
+    mask: Tensor | None, known: Tensor, length: int, device: torch.device
+) -> Tensor:
+    """A mask over memory and text [B, 1, T, M + T]; `known` says what each row may attend to."""
     past = known.shape[1]
     mask = (
         causal(length, past + length, device=device)
@@ -187,84 +191,85 @@ def reach_back(mask: Tensor | None, known: Tensor, length: int, device: torch.de
     return mask & real_keys(seen.to(device))
 
 
-def parts_of_text(backbone: Any, questions: Questions) -> dict[str, Tensor]:
+def segments_of(backbone: Any, targets: Targets) -> dict[str, Tensor]:
     """The segments of the text, for a model that takes them."""
-    segments = questions.seen.segments
+    segments = targets.inputs.segments
     if segments is None or not backbone.segments:
         return {}
     return {"segments_BT": segments}
 
 
-def at(hidden_BTD: Tensor, asked: Asked) -> Tensor:
-    """The states of the asked places, row after row and each place once: [N, D]."""
+def at(hidden_BTD: Tensor, predicted: Predicted) -> Tensor:
+    """The states that predict [N, D], row after row and each position once."""
     flat = hidden_BTD.flatten(0, 1)
-    if len(asked.rows_N) == len(flat):
+    if len(predicted.rows_N) == len(flat):
         return flat
-    return flat.index_select(0, asked.rows_N * hidden_BTD.shape[1] + asked.places_N)
+    return flat.index_select(0, predicted.rows_N * hidden_BTD.shape[1] + predicted.positions_N)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Objective:
-    """The two halves of every objective, and both together."""
+    """What the model has to predict, and the loss of its predictions."""
 
     head: str = "head"
-    """The name of the model's head that answers."""
+    """The name of the model's head that predicts."""
 
     @property
     def together(self) -> int:
-        """How many rows, one after the other, are one question, which no cut of a batch parts."""
+        """How many rows, one after the other, belong together when a batch is split into parts."""
         return 1
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
-        """What is hidden and what is asked."""
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """What the model sees and what it has to predict."""
         raise NotImplementedError
 
-    def think(
-        self, model: Any, questions: Questions, memory: Memory | None = None
+    def forward(
+        self, model: Any, targets: Targets, memory: Memory | None = None
     ) -> tuple[States, Memory | None]:
-        """Let the backbone read what it may see."""
-        backbone, seen = model.backbone, questions.seen
-        parts = parts_of_text(backbone, questions)
-        return backbone(seen.tokens, mask=rule(backbone, questions), **parts), None
+        """The states of the backbone, and what it remembers."""
+        backbone, tokens = model.backbone, targets.inputs.tokens
+        segments = segments_of(backbone, targets)
+        mask = attention_mask(backbone, targets)
+        return backbone(tokens, mask=mask, **segments), None
 
-    def hidden(self, states: States, questions: Questions) -> dict[str, Tensor]:
-        """The states that have to answer the questions of each term."""
-        return {name: at(states.hidden, asked) for name, asked in questions.asked.items()}
+    def hidden(self, states: States, targets: Targets) -> dict[str, Tensor]:
+        """The states from which each term is predicted."""
+        return {name: at(states.hidden, each) for name, each in targets.predicted.items()}
 
-    def scores(self, model: Any, states: States, questions: Questions) -> dict[str, Tensor]:
-        """What the head says to each question: the scores of all possible answers."""
+    def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
+        """The head's scores of all possible answers, for each prediction."""
         head = getattr(model, self.head)
-        return {name: head(hidden_ND) for name, hidden_ND in self.hidden(states, questions).items()}
+        return {name: head(hidden_ND) for name, hidden_ND in self.hidden(states, targets).items()}
 
-    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
-        """How surprised the model is by the right answers: the terms of the loss."""
+    def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
+        """The terms of the loss: minus the log-probability of the right answers."""
         head = getattr(model, self.head)
         return {
             name: Term(
-                head.losses_N(hidden_ND, questions.asked[name].targets_N).sum(),
-                questions.counts[name],
+                head.losses_N(hidden_ND, targets.predicted[name].targets_N).sum(),
+                targets.counts[name],
             )
-            for name, hidden_ND in self.hidden(states, questions).items()
+            for name, hidden_ND in self.hidden(states, targets).items()
         }
 
-    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
-        """Let the model read, and compare what it says with what is right."""
-        states, kept = self.think(model, questions, memory)
-        return Outcome(self.read(model, states, questions), kept)
+    def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
+        """Run the model, and compare its predictions with the targets."""
+        states, kept = self.forward(model, targets, memory)
+        return Outcome(self.terms(model, states, targets), kept)
 
     def __call__(
         self, model: nn.Module, batch: Batch, chance: Chance, memory: Memory | None = None
     ) -> Outcome:
-        """Ask and answer."""
-        return self.answer(model, self.ask(batch, chance), memory)
+        """The outcome for a batch: its targets, and the loss of the model."""
+        return self.loss(model, self.targets(batch, chance), memory)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Continuing(Objective):
-    """An objective that can go on from the segment before."""
+    """An objective that can continue from the segment before."""
 
     carry: bool = False
-    """Go on from what the model remembers of the segment before."""
+    """Continue from what the model remembers of the segment before."""
 
     def _check(self, batch: Batch) -> None:
         if self.carry and batch.documents is not None:
@@ -273,23 +278,23 @@ class Continuing(Objective):
                 "use carry=False or a stream of text"
             )
 
-    def think(
-        self, model: Any, questions: Questions, memory: Memory | None = None
+    def forward(
+        self, model: Any, targets: Targets, memory: Memory | None = None
     ) -> tuple[States, Memory | None]:
-        """Read the text, looking back to the segment before where there is one."""
+        """The states of the backbone, given its memory of the segment before."""
         if not self.carry:
-            return super().think(model, questions)
-        backbone, seen = model.backbone, questions.seen
-        past = recall(memory, questions.fresh)
-        mask = rule(backbone, questions)
+            return super().forward(model, targets)
+        backbone, tokens = model.backbone, targets.inputs.tokens
+        past = recall(memory, targets.fresh)
+        mask = attention_mask(backbone, targets)
         if past.known.shape[1] and (mask is not None or not bool(past.known.all())):
-            mask = reach_back(mask, past.known, seen.tokens.shape[1], seen.tokens.device)
-        parts = parts_of_text(backbone, questions)
-        states = backbone(seen.tokens, mask=mask, memory=past.layers, **parts)
-        return states, self.keep(states, past, questions)
+            mask = mask_with_memory(mask, past.known, tokens.shape[1], tokens.device)
+        segments = segments_of(backbone, targets)
+        states = backbone(tokens, mask=mask, memory=past.layers, **segments)
+        return states, self.keep(states, past, targets)
 
-    def keep(self, states: States, past: Memory, questions: Questions) -> Memory | None:
-        """What the next segment may look back to."""
-        real = questions.seen.real
-        read = real.cpu() if questions.padded else torch.ones(real.shape, dtype=torch.bool)
+    def keep(self, states: States, past: Memory, targets: Targets) -> Memory | None:
+        """What the next segment may attend to."""
+        real = targets.inputs.real
+        read = real.cpu() if targets.padded else torch.ones(real.shape, dtype=torch.bool)
         return remember(states, past.known, read)

@@ -14,28 +14,28 @@ from torch import Tensor
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.objectives.base import Asked, Objective, Questions, Term
+from labkit.objectives.base import Objective, Predicted, Targets, Term
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Labels(Objective):
     """-mean log p(label | text), and the share of texts whose best label is the right one.
 
-    A label below zero means that the answer is not known: it is not asked.
+    A label below zero means that the answer is not known: it is not predicted.
     """
 
     name: ClassVar[str] = "label"
-    place: Literal["first", "last", "pooled", "each"] = "first"
-    """Which state answers: the first (BERT), the last real one (GPT, XLNet), all of them through a
+    position: Literal["first", "last", "pooled", "each"] = "first"
+    """Which state predicts: the first (BERT), the last real one (GPT, XLNet), all of them through a
     pooling head, or each for its own label (tagging: labels [B, T])."""
     choices: int = 1
     """Multiple choice: so many rows, one after the other, belong to one question. The head gives
     one score to each, and every row carries the number of the right one as its label."""
 
     def __post_init__(self) -> None:
-        if self.choices < 1 or (self.choices > 1 and self.place == "each"):
+        if self.choices < 1 or (self.choices > 1 and self.position == "each"):
             raise ValueError(
-                f"choices={self.choices} with place={self.place!r}: give 1 or more choices, "
+                f"choices={self.choices} with position={self.position!r}: give 1 or more choices, "
                 "and more than 1 for whole texts only"
             )
 
@@ -44,30 +44,30 @@ class Labels(Objective):
         """The rows of all choices."""
         return self.choices
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The label of each row, or of each word, that has one."""
         labels = self._labels(batch)
-        if self.place == "each":
-            asked = Asked.where(batch.real & (labels >= 0), labels)
+        if self.position == "each":
+            predicted = Predicted.where(batch.real & (labels >= 0), labels)
         else:
             rows_N = ((labels >= 0) & batch.real.any(dim=1)).nonzero().squeeze(1)
             last_B = batch.real.sum(dim=1) - 1
-            places_N = last_B[rows_N] if self.place == "last" else torch.zeros_like(rows_N)
-            asked = Asked(rows_N, places_N, labels[rows_N])
-        questions = len(asked.targets_N) // self.choices
-        counts = {self.name: questions, f"{self.name} right": questions}
-        return Questions.about(batch, {self.name: asked}, counts)
+            positions_N = last_B[rows_N] if self.position == "last" else torch.zeros_like(rows_N)
+            predicted = Predicted(rows_N, positions_N, labels[rows_N])
+        count = len(predicted.targets_N) // self.choices
+        counts = {self.name: count, f"{self.name} right": count}
+        return Targets.of(batch, {self.name: predicted}, counts)
 
     def _labels(self, batch: Batch) -> Tensor:
         """The labels of the batch, if they have the right shape."""
-        wanted = batch.tokens.shape if self.place == "each" else batch.tokens.shape[:1]
+        wanted = batch.tokens.shape if self.position == "each" else batch.tokens.shape[:1]
         if batch.labels is None or batch.labels.shape != wanted:
             found = "none" if batch.labels is None else f"shape {tuple(batch.labels.shape)}"
             raise ValueError(f"labels: {found}; {self.name} needs one of shape {tuple(wanted)}")
         together = len(batch) % self.choices == 0
         if together and self.choices > 1:
-            questions = batch.labels.view(-1, self.choices)
-            together = bool((questions == questions[:, :1]).all())
+            targets = batch.labels.view(-1, self.choices)
+            together = bool((targets == targets[:, :1]).all())
         if not together:
             raise ValueError(
                 f"the rows of a question with {self.choices} choices do not stand together, or do "
@@ -75,22 +75,22 @@ class Labels(Objective):
             )
         return batch.labels
 
-    def scores(self, model: Any, states: States, questions: Questions) -> dict[str, Tensor]:
-        """The scores of all labels, one row for each question."""
-        head, asked = getattr(model, self.head), questions.asked[self.name]
-        if self.place == "pooled":
-            scores = head(states.hidden, questions.seen.real)[asked.rows_N]
+    def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
+        """The scores of all labels, or of all choices of a question, in one row."""
+        head = getattr(model, self.head)
+        if self.position == "pooled":
+            scores = head(states.hidden, targets.inputs.real)[targets.predicted[self.name].rows_N]
         else:
-            scores = head(self.hidden(states, questions)[self.name])
+            scores = head(self.hidden(states, targets)[self.name])
         return {self.name: scores.view(-1, self.choices) if self.choices > 1 else scores}
 
-    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
-        """The surprise by the right labels, and how often they were the best."""
-        scores = self.scores(model, states, questions)[self.name]
-        targets_N = questions.asked[self.name].targets_N[:: self.choices]
+    def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
+        """Minus the log-probability of the right labels, and how often they are the best."""
+        scores = self.scores(model, states, targets)[self.name]
+        targets_N = targets.predicted[self.name].targets_N[:: self.choices]
         loss = F.cross_entropy(scores, targets_N, reduction="sum")
         right = (scores.argmax(dim=-1) == targets_N).sum().to(scores.dtype)
-        count = questions.counts[self.name]
+        count = targets.counts[self.name]
         return {self.name: Term(loss, count), f"{self.name} right": Term(right, count, 0.0)}
 
 
@@ -103,7 +103,7 @@ class NextSentence(Labels):
     def _labels(self, batch: Batch) -> Tensor:
         if batch.segments is None:
             raise ValueError(
-                f"{self.name} is asked of pairs, but the batch has no segments: "
+                f"{self.name} needs pairs, but the batch has no segments: "
                 "make the batches from pairs of sentences"
             )
         return super()._labels(batch)

@@ -1,4 +1,4 @@
-"""Several objectives at once: on one reading of the text, on a reading each, or from a teacher.
+"""Several objectives at once: in one forward pass, in one each, or from a teacher.
 
 Two tasks: Devlin et al. 2019, section 3.1. L3 = L2 + lambda L1: Radford et al. 2018, section 3.2.
 Distillation: Hinton et al. 2015, section 2; Sanh et al. 2019, section 3.
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from labkit.blocks import Experts, States, balance, routed
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.objectives.base import Objective, Outcome, Questions, Term
+from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.labels import Labels
 from labkit.objectives.memory import Memory
 from labkit.objectives.words import NextToken
@@ -47,9 +47,9 @@ def united(maps: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Both(Objective):
-    """Several objectives on one reading of the text, as BERT's two tasks: sum of weight * loss.
+    """Several objectives in one forward pass, as BERT's two tasks: sum of weight * loss.
 
-    The first decides what is read, so it is the one that may hide words. A model answers with a
+    The first decides what the model sees, so it is the one that may hide words. A model has a
     head for each: `model.pair = Label(width, 2)` and `NextSentence(head="pair")`.
     """
 
@@ -64,45 +64,44 @@ class Both(Objective):
         """Whole questions of every part."""
         return math.lcm(*(part.together for part in self.parts))
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
-        """The questions of all, about what the first one lets the model see."""
-        every = [part.ask(batch, chance) for part in self.parts]
-        seen = every[0].seen
-        for part, questions in zip(self.parts[1:], every[1:], strict=True):
-            width = questions.seen.tokens.shape[1]
-            changed = not torch.equal(questions.seen.tokens, batch.tokens[:, :width])
-            if changed or questions.order is not None or seen.tokens.shape[1] < width:
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """The targets of all, with the inputs of the first."""
+        every = [part.targets(batch, chance) for part in self.parts]
+        inputs = every[0].inputs
+        for part, targets in zip(self.parts[1:], every[1:], strict=True):
+            width = targets.inputs.tokens.shape[1]
+            changed = not torch.equal(targets.inputs.tokens, batch.tokens[:, :width])
+            if changed or targets.order is not None or inputs.tokens.shape[1] < width:
                 raise ValueError(
-                    f"{type(part).__name__} reads another text than {type(self.parts[0]).__name__}"
-                    ": put the one that hides words first, or give each its reading with Sum"
+                    f"{type(part).__name__} sees another text than {type(self.parts[0]).__name__}"
+                    ": put the one that hides words first, or give each a forward pass with Sum"
                 )
-        left = any(questions.left for questions in every)
-        return replace(whole(every), left=left)
+        return replace(merged(every), causal=any(targets.causal for targets in every))
 
-    def think(
-        self, model: Any, questions: Questions, memory: Memory | None = None
+    def forward(
+        self, model: Any, targets: Targets, memory: Memory | None = None
     ) -> tuple[States, Memory | None]:
-        """Read once, as the first objective does."""
-        return self.parts[0].think(model, questions, memory)
+        """The forward pass of the first objective."""
+        return self.parts[0].forward(model, targets, memory)
 
-    def scores(self, model: Any, states: States, questions: Questions) -> dict[str, Tensor]:
-        """What each head says."""
-        pairs = zip(self.parts, questions.parts, strict=True)
+    def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
+        """The scores of each head."""
+        pairs = zip(self.parts, targets.parts, strict=True)
         return united([part.scores(model, states, own) for part, own in pairs])
 
-    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
+    def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """The terms of all parts, weighted."""
         weights = self.weights or [1.0] * len(self.parts)
-        parts = zip(self.parts, questions.parts, weights, strict=True)
-        return united([weighted(part.read(model, states, own), w) for part, own, w in parts])
+        parts = zip(self.parts, targets.parts, weights, strict=True)
+        return united([weighted(part.terms(model, states, own), w) for part, own, w in parts])
 
 
-def whole(every: Sequence[Questions]) -> Questions:
-    """The questions of several objectives in one, the first one's text on top."""
+def merged(every: Sequence[Targets]) -> Targets:
+    """The targets of several objectives in one, with the inputs of the first."""
     return replace(
         every[0],
-        asked=united([questions.asked for questions in every]),
-        counts=united([questions.counts for questions in every]),
+        predicted=united([targets.predicted for targets in every]),
+        counts=united([targets.counts for targets in every]),
         parts=tuple(every),
     )
 
@@ -110,15 +109,15 @@ def whole(every: Sequence[Questions]) -> Questions:
 def auxiliary(share: float, *, label: Objective | None = None, words: str = "words") -> Both:
     """GPT's fine-tuning: L3 = L2 + share * L1, the label and the language model together.
 
-    The classifier answers as `model.head`, the language model as `model.words`.
+    The classifier predicts with `model.head`, the language model with `model.words`.
     """
-    label = Labels(place="last") if label is None else label
+    label = Labels(position="last") if label is None else label
     return Both(parts=(label, NextToken(head=words)), weights=(1.0, share))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sum(Objective):
-    """Several objectives, each with a reading of its own: sum of weight * loss."""
+    """Several objectives, each with a forward pass of its own: sum of weight * loss."""
 
     parts: Sequence[Objective]
     weights: Sequence[float] = ()
@@ -131,16 +130,16 @@ class Sum(Objective):
         """Whole questions of every part."""
         return math.lcm(*(part.together for part in self.parts))
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
-        """The questions of all."""
-        return whole([part.ask(batch, chance) for part in self.parts])
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """The targets of all."""
+        return merged([part.targets(batch, chance) for part in self.parts])
 
-    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
-        """One reading for each; only the first may remember."""
+    def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
+        """One forward pass for each; only the first may remember."""
         weights = self.weights or [1.0] * len(self.parts)
         terms, kept = [], None
-        for i, (part, own) in enumerate(zip(self.parts, questions.parts, strict=True)):
-            outcome = part.answer(model, own, memory if i == 0 else None)
+        for i, (part, own) in enumerate(zip(self.parts, targets.parts, strict=True)):
+            outcome = part.loss(model, own, memory if i == 0 else None)
             kept = outcome.memory if i == 0 else kept
             terms.append(weighted(outcome.terms, weights[i]))
         return Outcome(united(terms), kept)
@@ -148,11 +147,11 @@ class Sum(Objective):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Distillation(Objective):
-    """Learn a task and, at the same places, what a teacher says there.
+    """Learn a task and, at the same positions, the predictions of a teacher.
 
     hard * loss + soft * t^2 KL(teacher || student, both at temperature t) + cosine * (1 - cos)
 
-    The cosine is between the last states of student and teacher, at all real places.
+    The cosine is between the last states of student and teacher, at all real positions.
     """
 
     task: Objective
@@ -174,30 +173,30 @@ class Distillation(Objective):
         """As the task says."""
         return self.task.together
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
-        """The questions of the task; the teacher is asked the same."""
-        questions = self.task.ask(batch, chance)
-        counts = {f"soft {name}": len(each.targets_N) for name, each in questions.asked.items()}
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """The targets of the task, for the student and for the teacher."""
+        targets = self.task.targets(batch, chance)
+        counts = {f"soft {name}": len(each.targets_N) for name, each in targets.predicted.items()}
         if self.cosine:
-            counts["cosine"] = int(questions.seen.real.sum())
-        return replace(questions, counts=questions.counts | counts)
+            counts["cosine"] = int(targets.inputs.real.sum())
+        return replace(targets, counts=targets.counts | counts)
 
-    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
-        """The student reads, the teacher reads, and the two are compared."""
+    def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
+        """The loss of the task, and the distance of student and teacher."""
         if self.teacher.training:
             raise ValueError("the teacher is in training mode and would drop units: teacher.eval()")
-        states, kept = self.task.think(model, questions, memory)
-        terms = weighted(self.task.read(model, states, questions), self.hard)
+        states, kept = self.task.forward(model, targets, memory)
+        terms = weighted(self.task.terms(model, states, targets), self.hard)
         with torch.no_grad():
-            known, _ = self.task.think(self.teacher, questions)
-            answers = self.task.scores(self.teacher, known, questions)
-        for name, scores in self.task.scores(model, states, questions).items():
-            total = divergence(answers[name], scores, self.temperature)
-            terms[f"soft {name}"] = Term(total, questions.counts[f"soft {name}"], self.soft)
+            known, _ = self.task.forward(self.teacher, targets)
+            soft = self.task.scores(self.teacher, known, targets)
+        for name, scores in self.task.scores(model, states, targets).items():
+            total = divergence(soft[name], scores, self.temperature)
+            terms[f"soft {name}"] = Term(total, targets.counts[f"soft {name}"], self.soft)
         if self.cosine:
             apart = 1 - F.cosine_similarity(states.hidden, known.hidden, dim=-1)
-            total = apart[questions.seen.real].sum()
-            terms["cosine"] = Term(total, questions.counts["cosine"], self.cosine)
+            total = apart[targets.inputs.real].sum()
+            terms["cosine"] = Term(total, targets.counts["cosine"], self.cosine)
         return Outcome(terms, kept)
 
 
@@ -218,7 +217,7 @@ class Balanced(Objective):
 
     Without it a router soon sends everything to the experts that happened to learn first (Fedus et
     al. 2021, section 2.2). The balance is that of each part of a step, weighed by its rows: shares
-    of choices cannot be added up, so it is the one term that depends on how a batch is cut.
+    of choices cannot be added up, so it is the one term that depends on how a batch is split.
     """
 
     objective: Objective
@@ -229,23 +228,23 @@ class Balanced(Objective):
         """As the objective says."""
         return self.objective.together
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
-        """What the objective asks."""
-        questions = self.objective.ask(batch, chance)
-        return replace(questions, counts={**questions.counts, "balance": len(batch)})
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """The targets of the objective."""
+        targets = self.objective.targets(batch, chance)
+        return replace(targets, counts={**targets.counts, "balance": len(batch)})
 
-    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
-        """Let the model answer, and listen to its routers at the real places."""
+    def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
+        """The loss of the objective, and the balance of the routers at the real positions."""
         with routed(model) as scores:
-            outcome = self.objective.answer(model, questions, memory)
+            outcome = self.objective.loss(model, targets, memory)
         if not scores:
             raise ValueError(
                 "the model has no experts to balance: use the objective alone, or build the model "
                 "with experts=4"
             )
-        real = questions.seen.real.flatten()
+        real = targets.inputs.real.flatten()
         used = next(m.used for m in model.modules() if isinstance(m, Experts))
-        each = [balance(said[real], used) for said in scores]
-        rows = questions.counts["balance"]
+        each = [balance(router[real], used) for router in scores]
+        rows = targets.counts["balance"]
         term = Term(torch.stack(each).mean() * rows, rows, self.weight)
         return Outcome({**outcome.terms, "balance": term}, outcome.memory)

@@ -1,4 +1,4 @@
-"""Two tasks whose answer is no label of one state: are two texts alike, and where is the answer?
+"""Two tasks that no single state predicts: are two texts alike, and where is the answer?
 
 Similarity: Radford et al. 2018, section 3.3. Spans: Devlin et al. 2019, section 4.2.
 """
@@ -14,13 +14,13 @@ from torch import Tensor
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.objectives.base import Asked, Objective, Questions, Term
+from labkit.objectives.base import Objective, Predicted, Targets, Term
 from labkit.objectives.labels import Labels
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Similarity(Labels):
-    """Likeness has no order: rows come in twos, a pair and the same pair turned round.
+    """Similarity has no order: rows come in twos, a pair and the same pair turned round.
 
     The head reads the sum of both rows' states, so it cannot tell the orders apart.
     """
@@ -28,9 +28,9 @@ class Similarity(Labels):
     name: ClassVar[str] = "similarity"
     choices: int = field(default=2, init=False)
 
-    def scores(self, model: Any, states: States, questions: Questions) -> dict[str, Tensor]:
+    def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """The scores of all labels for each pair."""
-        hidden_ND = self.hidden(states, questions)[self.name]
+        hidden_ND = self.hidden(states, targets)[self.name]
         both_ND = hidden_ND.unflatten(0, (-1, 2)).sum(dim=1)
         return {self.name: getattr(model, self.head)(both_ND)}
 
@@ -39,13 +39,13 @@ class Similarity(Labels):
 class SpanEnds(Objective):
     """Where does the answer begin, and where does it end?  Labels are [B, 2], both included.
 
-    -mean (log p(begin) + log p(end)) / 2, over the real places of each text; a label below zero
+    -mean (log p(begin) + log p(end)) / 2, over the real positions of each text; a label below zero
     means that the answer is not known.
     """
 
     name: ClassVar[str] = "span"
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
         """Both ends of the answer of each row that has one."""
         if batch.labels is None or batch.labels.shape != (len(batch), 2):
             found = "none" if batch.labels is None else f"shape {tuple(batch.labels.shape)}"
@@ -56,27 +56,27 @@ class SpanEnds(Objective):
         begin, end = batch.labels[rows].unbind(dim=1)
         if bool(((begin > end) | (end >= lengths)).any()):
             raise ValueError(
-                "a span ends before it begins, or beyond its text: give places from 0 to the last "
-                "real one, the beginning first"
+                "a span ends before it begins, or beyond its text: give positions from 0 to "
+                "the last real one, the beginning first"
             )
-        asked = {
-            "begin": Asked(rows, torch.zeros_like(rows), begin),
-            "end": Asked(rows, torch.zeros_like(rows), end),
+        predicted = {
+            "begin": Predicted(rows, torch.zeros_like(rows), begin),
+            "end": Predicted(rows, torch.zeros_like(rows), end),
         }
-        return Questions.about(batch, asked, {f"{self.name} right": len(rows)})
+        return Targets.of(batch, predicted, {f"{self.name} right": len(rows)})
 
-    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
-        """The surprise by both ends, and how often both are the best."""
+    def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
+        """Minus the log-probability of both ends, and how often both are the best."""
         ends = getattr(model, self.head)(states.hidden)
-        ends = ends.masked_fill(~questions.seen.real[:, :, None], -math.inf)
+        ends = ends.masked_fill(~targets.inputs.real[:, :, None], -math.inf)
         terms, right = {}, None
-        for i, (name, asked) in enumerate(questions.asked.items()):
-            scores = ends[asked.rows_N, :, i]
-            loss = F.cross_entropy(scores, asked.targets_N, reduction="sum")
-            terms[name] = Term(loss, questions.counts[name], 0.5)
-            best = scores.argmax(dim=-1) == asked.targets_N
+        for i, (name, each) in enumerate(targets.predicted.items()):
+            scores = ends[each.rows_N, :, i]
+            loss = F.cross_entropy(scores, each.targets_N, reduction="sum")
+            terms[name] = Term(loss, targets.counts[name], 0.5)
+            best = scores.argmax(dim=-1) == each.targets_N
             right = best if right is None else right & best
         assert right is not None
         named = f"{self.name} right"
-        terms[named] = Term(right.sum().to(ends.dtype), questions.counts[named], 0.0)
+        terms[named] = Term(right.sum().to(ends.dtype), targets.counts[named], 0.0)
         return terms

@@ -23,7 +23,7 @@ from labkit.models.word_vectors import (
     spared,
     windows,
 )
-from labkit.objectives.base import Asked, Objective, Questions, Term
+from labkit.objectives.base import Objective, Predicted, Targets, Term
 from labkit.objectives.memory import Memory
 
 
@@ -45,7 +45,7 @@ class NearWords(Objective):
             raise ValueError(f"reach={self.reach}, noise={self.noise}: give at least 1 of each")
 
     def around(self, batch: Batch, chance: Chance) -> Windows:
-        """The places (numbered through the batch) of the words that stand near each word."""
+        """The positions (numbered through the batch) of the words that stand near each word."""
         tokens, length = batch.tokens, batch.tokens.shape[1]
         counts = self.counts.to(tokens.device)
         kept = batch.real & (counts[tokens] > 0)
@@ -53,21 +53,21 @@ class NearWords(Objective):
             keep = keep_shares(counts.clamp(min=1), self.threshold)
             kept = kept & spared(tokens, keep, chance.uniform("keep", length))
         reach = 1 + chance.integers("reach", length, self.reach)
-        place = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)
-        place, reach, real = (close_gaps(table, kept) for table in (place, reach, kept))
+        position = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)
+        position, reach, real = (close_gaps(each, kept) for each in (position, reach, kept))
         documents = None if batch.documents is None else close_gaps(batch.documents, kept)
-        return windows(place, real, reach, self.reach, documents)
+        return windows(position, real, reach, self.reach, documents)
 
-    def think(
-        self, model: Any, questions: Questions, memory: Memory | None = None
+    def forward(
+        self, model: Any, targets: Targets, memory: Memory | None = None
     ) -> tuple[States, Memory | None]:
-        """The words' vectors: nobody looks at anybody, so documents need no rule of who may."""
-        seen = questions.seen
-        mask = real_keys(seen.real) if questions.padded else None
-        return model.backbone(seen.tokens, mask=mask), None
+        """The vectors of the words; without attention, documents need no mask."""
+        inputs = targets.inputs
+        mask = real_keys(inputs.real) if targets.padded else None
+        return model.backbone(inputs.tokens, mask=mask), None
 
-    def draw(self, batch: Batch, chance: Chance, each: int) -> Tensor:
-        """Noise for each place of the batch, `each` times: [B * T, each, noise]."""
+    def noise_words(self, batch: Batch, chance: Chance, each: int) -> Tensor:
+        """Words drawn as noise, `each` times for each position: [B * T, each, noise]."""
         length = batch.tokens.shape[1]
         uniform = chance.uniform("noise", length * each * self.noise)
         law_V = noise_law(self.counts).to(uniform.device)
@@ -81,54 +81,54 @@ class SkipGram(NearWords):
     -mean over pairs of log s(u_near . v_centre) + sum over noise of log s(-u_noise . v_centre)
     """
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
-        """Who stands near? One question for each neighbour of each word."""
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """One prediction for each neighbour of each word."""
         found = self.around(batch, chance)
         which_N, column_N = found.present_NK.nonzero(as_tuple=True)
         centres_N, near_N = found.centres_N[which_N], found.company_NK[which_N, column_N]
-        noise = self.draw(batch, chance, 2 * self.reach)[centres_N, column_N]
+        noise = self.noise_words(batch, chance, 2 * self.reach)[centres_N, column_N]
         tokens, length = batch.tokens.flatten(), batch.tokens.shape[1]
-        asked = Asked(centres_N // length, centres_N % length, tokens[near_N])
-        return Questions.about(batch, {"pair": asked}, drawn=(tokens[centres_N], noise))
+        predicted = Predicted(centres_N // length, centres_N % length, tokens[near_N])
+        return Targets.of(batch, {"pair": predicted}, sampled=(tokens[centres_N], noise))
 
-    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
+    def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """The loss of all pairs."""
-        centres_N, noise = questions.drawn
-        targets_N = questions.asked["pair"].targets_N
+        centres_N, noise = targets.sampled
+        targets_N = targets.predicted["pair"].targets_N
         losses_N = model.backbone.skip_gram(centres_N, targets_N, noise)
-        return {"pair": Term(losses_N.sum(), questions.counts["pair"])}
+        return {"pair": Term(losses_N.sum(), targets.counts["pair"])}
 
-    def scores(self, model: Any, states: States, questions: Questions) -> dict[str, Tensor]:
+    def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """How well each word of the vocabulary goes with the centre."""
-        rows_N, places_N, _ = questions.asked["pair"]
-        return {"pair": states.hidden[rows_N, places_N] @ model.backbone.company.weight.T}
+        rows_N, positions_N, _ = targets.predicted["pair"]
+        return {"pair": states.hidden[rows_N, positions_N] @ model.backbone.company.weight.T}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CBOW(NearWords):
     """From the mean of its neighbours, tell each word from noise."""
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
-        """Who stands in the middle? One question for each word that has neighbours."""
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """One prediction for each word that has neighbours."""
         found = self.around(batch, chance)
-        noise = self.draw(batch, chance, 1)[found.centres_N, 0]
+        noise = self.noise_words(batch, chance, 1)[found.centres_N, 0]
         tokens, length = batch.tokens.flatten(), batch.tokens.shape[1]
         centres_N = found.centres_N
-        asked = Asked(centres_N // length, centres_N % length, tokens[centres_N])
+        predicted = Predicted(centres_N // length, centres_N % length, tokens[centres_N])
         near_NK = tokens[found.company_NK]
-        drawn = (near_NK, found.present_NK, noise)
-        return Questions.about(batch, {"word": asked}, drawn=drawn)
+        sampled = (near_NK, found.present_NK, noise)
+        return Targets.of(batch, {"word": predicted}, sampled=sampled)
 
-    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
+    def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """The loss of all words."""
-        near_NK, present_NK, noise = questions.drawn
-        targets_N = questions.asked["word"].targets_N
+        near_NK, present_NK, noise = targets.sampled
+        targets_N = targets.predicted["word"].targets_N
         losses_N = model.backbone.cbow(near_NK, present_NK, targets_N, noise)
-        return {"word": Term(losses_N.sum(), questions.counts["word"])}
+        return {"word": Term(losses_N.sum(), targets.counts["word"])}
 
-    def scores(self, model: Any, states: States, questions: Questions) -> dict[str, Tensor]:
+    def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """How well each word of the vocabulary goes with the neighbours."""
-        near_NK, present_NK, _ = questions.drawn
+        near_NK, present_NK, _ = targets.sampled
         given_NKD = model.backbone.token(near_NK) * present_NK[:, :, None]
         mean_ND = given_NKD.sum(dim=1) / present_NK.sum(dim=1, keepdim=True).clamp(min=1)
         return {"word": mean_ND @ model.backbone.company.weight.T}

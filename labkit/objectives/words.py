@@ -19,13 +19,13 @@ from labkit.corpus import Batch
 from labkit.layers import activation, temporal_activation
 from labkit.masking import before, real_keys, same_segment, up_to
 from labkit.objectives.base import (
-    Asked,
     Continuing,
     Objective,
-    Questions,
+    Predicted,
+    Targets,
     Term,
     at,
-    parts_of_text,
+    segments_of,
 )
 from labkit.objectives.memory import Memory, recall
 from labkit.text.vocabulary import Vocabulary
@@ -43,7 +43,7 @@ def neighbours(batch: Batch) -> Tensor:
 class NextToken(Continuing):
     """Predict each word from those before it: -mean log p(x_t | x_1 ... x_(t-1)).
 
-    A row of T words asks for T - 1: the model reads all but the last.
+    A row of T words has T - 1 predictions: the model reads all but the last.
     """
 
     ar: float = 0.0
@@ -51,70 +51,72 @@ class NextToken(Continuing):
     tar: float = 0.0
     """AWD-LSTM: weight of the squares of the last states' steps in time, before dropout."""
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
         """Every real word that has a word of its own text before it."""
         self._check(batch)
         width = batch.tokens.shape[1] - 1
         if width < 1:
             raise ValueError("rows of one token hold no next word: give at least two")
         # The last word of a row is not read, wherever the row ends.
-        seen = replace(narrow(batch, width), real=batch.real[:, 1:] & batch.real[:, :-1])
-        asked = Asked.where(neighbours(batch), batch.tokens[:, 1:])
+        inputs = replace(first(batch, width), real=batch.real[:, 1:] & batch.real[:, :-1])
+        predicted = Predicted.where(neighbours(batch), batch.tokens[:, 1:])
         counts = {}
         if self.ar:
-            counts["ar"] = int(seen.real.sum())
+            counts["ar"] = int(inputs.real.sum())
         if self.tar:
-            counts["tar"] = int(neighbours(seen).sum())
-        return Questions.about(seen, {"word": asked}, counts, left=True)
+            counts["tar"] = int(neighbours(inputs).sum())
+        return Targets.of(inputs, {"word": predicted}, counts, causal=True)
 
-    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
-        """The surprise, and how large and how jumpy the states are."""
-        terms = super().read(model, states, questions)
+    def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
+        """The loss of the words, and the penalties on large and on changing states."""
+        terms = super().terms(model, states, targets)
         if self.ar:
-            squares = activation(states.layers[-1])[questions.seen.real]
-            terms["ar"] = Term(squares.sum(), questions.counts["ar"], self.ar)
+            squares = activation(states.layers[-1])[targets.inputs.real]
+            terms["ar"] = Term(squares.sum(), targets.counts["ar"], self.ar)
         if self.tar:
-            squares = temporal_activation(states.layers[-2])[neighbours(questions.seen)]
-            terms["tar"] = Term(squares.sum(), questions.counts["tar"], self.tar)
+            squares = temporal_activation(states.layers[-2])[neighbours(targets.inputs)]
+            terms["tar"] = Term(squares.sum(), targets.counts["tar"], self.tar)
         return terms
 
 
-def narrow(batch: Batch, width: int) -> Batch:
+def first(batch: Batch, width: int) -> Batch:
     """The first `width` positions of each row."""
-    by_place = ("tokens", "real", "segments", "documents", "words")
-    given = {name: getattr(batch, name) for name in by_place}
+    by_position = ("tokens", "real", "segments", "documents", "words")
+    given = {name: getattr(batch, name) for name in by_position}
     return replace(batch, **{k: v[:, :width] for k, v in given.items() if v is not None})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BothDirections(Objective):
-    """ELMo: the mean of the surprise by the next word and by the one before.
+    """ELMo: the mean of the losses of the next word and of the one before.
 
-    The states of the backbone are two halves: what knows the words up to a place, and what knows
-    the words from it on. Both ask the same head.
+    The states of the backbone are two halves: one depends on the words up to a position, the other
+    on the words from it on. Both use the same head.
     """
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The word after each word, and the word before it."""
         if batch.documents is not None:
             raise ValueError("documents in one row would be read as one text: give each a row")
         wanted = neighbours(batch)
-        ahead = Asked.where(wanted, batch.tokens[:, 1:])
-        # The same pairs of neighbours, asked the other way round.
-        back = Asked(ahead.rows_N, ahead.places_N + 1, batch.tokens[ahead.rows_N, ahead.places_N])
-        return Questions.about(batch, {"next": ahead, "previous": back})
+        ahead = Predicted.where(wanted, batch.tokens[:, 1:])
+        # The same pairs of neighbours, the other way round.
+        back = Predicted(
+            ahead.rows_N, ahead.positions_N + 1, batch.tokens[ahead.rows_N, ahead.positions_N]
+        )
+        return Targets.of(batch, {"next": ahead, "previous": back})
 
-    def hidden(self, states: States, questions: Questions) -> dict[str, Tensor]:
-        """The left half answers for the next word, the right half for the previous one."""
+    def hidden(self, states: States, targets: Targets) -> dict[str, Tensor]:
+        """The left half predicts the next word, the right half the previous one."""
         left, right = halves(states)
         return {
-            "next": at(left.hidden, questions.asked["next"]),
-            "previous": at(right.hidden, questions.asked["previous"]),
+            "next": at(left.hidden, targets.predicted["next"]),
+            "previous": at(right.hidden, targets.predicted["previous"]),
         }
 
-    def read(self, model: Any, states: States, questions: Questions) -> dict[str, Term]:
+    def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """Half of the loss for each direction."""
-        terms = super().read(model, states, questions)
+        terms = super().terms(model, states, targets)
         return {name: replace(term, weight=0.5) for name, term in terms.items()}
 
 
@@ -153,8 +155,8 @@ class MaskedToken(Objective):
             )
         return masking.choose_words(candidates, batch.words, chance, self.rate)
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
-        """What stood at each place that is predicted?"""
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """The words at the positions that are predicted; some of them are hidden."""
         if self.static:
             chance = Chance.of_examples(chance.seed, batch.examples)
         predicted = self.choose(batch, chance)
@@ -166,15 +168,15 @@ class MaskedToken(Objective):
             shares=self.shares,
             frequencies=self.frequencies,
         )
-        asked = Asked.where(predicted, batch.tokens)
-        return Questions.about(replace(batch, tokens=tokens), {"masked": asked})
+        masked = Predicted.where(predicted, batch.tokens)
+        return Targets.of(replace(batch, tokens=tokens), {"masked": masked})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Permutation(Continuing):
     """XLNet: -mean log p(x_(z_t) | x_(z_1) ... x_(z_(t-1))) for a random order z of each row.
 
-    Special tokens are given: everybody sees them and nobody predicts them.
+    Special tokens are given: every position sees them and they are not predicted.
     """
 
     vocabulary: Vocabulary
@@ -186,45 +188,45 @@ class Permutation(Continuing):
     def __post_init__(self) -> None:
         masking.check_share("share", self.share)
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
-        """The last words of the order; the query stream is asked at their places only."""
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """The last words of the order; the query stream has states at their positions only."""
         self._check(batch)
         candidates = masking.ordinary(batch.tokens, batch.real, self.vocabulary)
         order = masking.order(candidates, chance, self.share, spans=self.spans)
         predicted = order.predicted
-        rows_N, places_N = predicted.nonzero(as_tuple=True)
+        rows_N, positions_N = predicted.nonzero(as_tuple=True)
         # The n-th predicted word of its row: its column among the queries.
-        columns_N = (predicted.cumsum(dim=1) - 1)[rows_N, places_N]
+        columns_N = (predicted.cumsum(dim=1) - 1)[rows_N, positions_N]
         widest = int(columns_N.max()) + 1 if len(columns_N) else 1
-        places = torch.zeros(len(batch), widest, dtype=torch.long, device=rows_N.device)
-        places[rows_N, columns_N] = places_N
-        asked = Asked(rows_N, columns_N, batch.tokens[rows_N, places_N])
-        return Questions.about(batch, {"word": asked}, order=order, places=places)
+        queries = torch.zeros(len(batch), widest, dtype=torch.long, device=rows_N.device)
+        queries[rows_N, columns_N] = positions_N
+        words = Predicted(rows_N, columns_N, batch.tokens[rows_N, positions_N])
+        return Targets.of(batch, {"word": words}, order=order, queries=queries)
 
-    def think(
-        self, model: Any, questions: Questions, memory: Memory | None = None
+    def forward(
+        self, model: Any, targets: Targets, memory: Memory | None = None
     ) -> tuple[States, Memory | None]:
-        """The query stream's states, one for each place that is asked."""
-        backbone, seen = model.backbone, questions.seen
-        assert questions.order is not None
-        past = recall(memory if self.carry else None, questions.fresh)
-        mask, query_mask = self.masks(questions, past.known)
+        """The query stream's states, one for each position that is predicted."""
+        backbone, inputs = model.backbone, targets.inputs
+        assert targets.order is not None
+        past = recall(memory if self.carry else None, targets.fresh)
+        mask, query_mask = self.masks(targets, past.known)
         content, query = backbone.two_streams(
-            seen.tokens,
-            questions.places,
+            inputs.tokens,
+            targets.queries,
             mask=mask,
             query_mask=query_mask,
             memory=past.layers,
-            **parts_of_text(backbone, questions),
+            **segments_of(backbone, targets),
         )
-        return query, self.keep(content, past, questions) if self.carry else None
+        return query, self.keep(content, past, targets) if self.carry else None
 
-    def masks(self, questions: Questions, known: Tensor) -> tuple[Tensor, Tensor]:
-        """Who may look at whom in the content stream and in the query stream."""
-        seen, order = questions.seen, questions.order
+    def masks(self, targets: Targets, known: Tensor) -> tuple[Tensor, Tensor]:
+        """The masks of the content stream and of the query stream."""
+        inputs, order = targets.inputs, targets.order
         assert order is not None
-        allowed = real_keys(torch.cat([known.to(seen.real.device), seen.real], dim=1))
-        if seen.documents is not None:
-            allowed = allowed & same_segment(seen.documents)
+        allowed = real_keys(torch.cat([known.to(inputs.real.device), inputs.real], dim=1))
+        if inputs.documents is not None:
+            allowed = allowed & same_segment(inputs.documents)
         past = known.shape[1]
         return up_to(order.rank, past) & allowed, before(order.rank, past) & allowed

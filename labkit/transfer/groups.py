@@ -130,8 +130,8 @@ def _alike(model: Classifier, backbone: nn.Module) -> Classifier:
 def labels_of(model: Classifier, *, choices: int = 1) -> Labels:
     """The objective that asks a classifier at the place where its head answers."""
     if isinstance(model.head, Pooled):
-        return Labels(place="pooled", choices=choices)
-    return Labels(place="first" if model.backbone.summary == 0 else "last", choices=choices)
+        return Labels(position="pooled", choices=choices)
+    return Labels(position="first" if model.backbone.summary == 0 else "last", choices=choices)
 
 
 def language_model_of(model: Any, like: LanguageModel) -> LanguageModel:

@@ -88,12 +88,12 @@ def ours(tokens: Tensor) -> dict[str, Callable[[], object]]:
     permuted = Permutation(vocabulary=VOCABULARY)
     return {
         "hide 15 %, 80/10/10": hide,
-        "MaskedToken.ask": lambda: asked["token"].ask(batch, chance),
-        "MaskedToken.ask, whole words": lambda: asked["word"].ask(batch, chance),
-        "MaskedToken.ask, spans": lambda: asked["span"].ask(batch, chance),
+        "MaskedToken.ask": lambda: asked["token"].targets(batch, chance),
+        "MaskedToken.ask, whole words": lambda: asked["word"].targets(batch, chance),
+        "MaskedToken.ask, spans": lambda: asked["span"].targets(batch, chance),
         "orders": lambda: masking.order(candidates, chance, 1 / 6),
         "orders, spans": lambda: masking.order(candidates, chance, 1 / 6, spans=True),
-        "Permutation.ask": lambda: permuted.ask(batch, chance),
+        "Permutation.ask": lambda: permuted.targets(batch, chance),
     }
 
 

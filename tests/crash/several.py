@@ -20,7 +20,7 @@ from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.heads import NextWord
 from labkit.keeping.checkpoints import newest
-from labkit.objectives import Both, NextToken, Questions
+from labkit.objectives import Both, NextToken, Targets
 from labkit.plan import Plan
 from labkit.trainer import Trainer
 
@@ -76,17 +76,17 @@ class Second(NextToken):
 
     head: str = "second"
 
-    def ask(self, batch: Batch, chance: Chance) -> Questions:
-        asked = super().ask(batch, chance)
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        targets = super().targets(batch, chance)
         names = {
-            "asked": {"second": asked.asked["word"]},
-            "counts": {"second": asked.counts["word"]},
+            "predicted": {"second": targets.predicted["word"]},
+            "counts": {"second": targets.counts["word"]},
         }
-        return replace(asked, **names)
+        return replace(targets, **names)
 
 
 def unused(kind: str) -> list[float]:
-    """Losses where a second head is asked but has no weight."""
+    """Losses where a second head predicts but has no weight."""
     torch.set_num_threads(1)
     model = gpt(dropout=0.0)
     model.second = NextWord(model.backbone.token)

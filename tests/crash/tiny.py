@@ -16,7 +16,7 @@ from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
-from labkit.objectives import MaskedToken, Memory, NextToken, Objective, Outcome, Questions
+from labkit.objectives import MaskedToken, Memory, NextToken, Objective, Outcome, Targets
 from labkit.text.vocabulary import Vocabulary
 
 WORDS = 11
@@ -139,8 +139,8 @@ class Failing(NextToken):
     where: str = "loss"
     """Or "gradient", which alone is wrong; or "memory", which is wrong too."""
 
-    def answer(self, model: Any, questions: Questions, memory: Memory | None = None) -> Outcome:
-        outcome = super().answer(model, questions, memory)
+    def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
+        outcome = super().loss(model, targets, memory)
         number = self.clock[0]
         self.clock[0] += 1
         if number not in self.at:
