@@ -3,34 +3,74 @@
 A key is a hash of the model's first weights, of batches, objective, plan, code and versions; so a
 changed seed, corpus or line of code never finds an old model, and to clear the cache changes no
 result. It lives in the user's cache folder, or in the one that LABKIT_CACHE names, and stays under
-LABKIT_CACHE_LIMIT (2 GB): what was not used for longest goes first.
+LABKIT_CACHE_LIMIT (2 GB): what was not used for longest goes first. What a teacher has made
+beforehand for all (`labkit cache warm`) is read from the folder that LABKIT_CACHE_SHARED names.
+
+The name of a file holds the digest of its content: a file that is not what was written is set aside
+and made anew. Of several processes that want the same thing one makes it, and the others wait.
 """
 
 import contextlib
+import functools
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Collection
+import tempfile
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import platformdirs
 import torch
+from filelock import FileLock, Timeout
 
 from classroom.versions import code_version
-from labkit.keeping.files import UNFINISHED, replacing
+from labkit.keeping.files import UNFINISHED, file_digest, replacing
 
 Made = TypeVar("Made")
 
 LIMIT = 2 * 10**9
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+# All that this module ever removes: files of these names, in a folder of its own.
+OWN = re.compile(
+    rf"[\w-]+(\.[0-9a-f]{{64}})?\.(json|safetensors)(\.damaged)?|{re.escape(UNFINISHED)}.+"
+)
 
 
 def folder() -> Path:
-    """Return where things are kept."""
+    """Return where things are kept: a folder in which there is nothing else."""
     chosen = os.environ.get("LABKIT_CACHE")
-    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("labkit", False))
+    if chosen:
+        return Path(chosen).expanduser() / "kept"
+    try:
+        return Path(platformdirs.user_cache_dir("labkit", False)) / "kept"
+    except (RuntimeError, KeyError, OSError) as problem:
+        return _homeless(str(problem))
+
+
+@functools.cache
+def _homeless(problem: str) -> Path:
+    """Return a folder for a user without a home, which nobody else can have filled."""
+    me = os.getuid() if hasattr(os, "getuid") else "user"
+    place = Path(tempfile.gettempdir(), f"labkit-{me}")
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        ours = not place.is_symlink() and place.stat().st_uid == me
+    except OSError:
+        ours = False
+    if not ours:
+        place = Path(tempfile.mkdtemp(prefix="labkit-"))
+    _say(f"there is no home folder ({problem}): what is trained is kept in {place}; LABKIT_CACHE "
+         "names another folder")  # fmt: skip
+    return place / "kept"
+
+
+def shared() -> Path | None:
+    """Return where others have kept things for all to read, if that is said."""
+    chosen = os.environ.get("LABKIT_CACHE_SHARED")
+    return Path(chosen).expanduser() / "kept" if chosen else None
 
 
 def limit() -> int:
@@ -38,8 +78,11 @@ def limit() -> int:
     words = os.environ.get("LABKIT_CACHE_LIMIT", str(LIMIT)).strip().upper().removesuffix("B")
     number, unit = (words[:-1], words[-1]) if words[-1:] in UNITS else (words, "")
     try:
-        return int(float(number) * UNITS[unit])
-    except ValueError:
+        size = int(float(number) * UNITS[unit])
+        if size < 0:
+            raise ValueError
+        return size
+    except (ValueError, OverflowError):
         raise ValueError(
             f"LABKIT_CACHE_LIMIT is {os.environ['LABKIT_CACHE_LIMIT']!r}: give a number of bytes, "
             "such as 500M or 2G"
@@ -67,27 +110,78 @@ def kept(
 ) -> Made:
     """Return what is kept under a key, or make it now and keep it.
 
-    A file that cannot be read is made anew; one that cannot be written is not kept. Both are said.
+    A damaged file is set aside and made anew; where nothing can be written, nothing is kept. Both
+    are said in one line, and neither changes the result.
     """
-    path = folder() / f"{key}{suffix}"
-    if path.is_file():
-        try:
-            found = read(path)
-        except Exception as problem:  # a damaged file has many ways of being damaged
-            _say(f"{path} cannot be read ({problem}) and is made anew")
-        else:
-            with contextlib.suppress(OSError):
-                os.utime(path)
+    for found in _found(key, suffix, read):
+        return found
+    with _alone(key):
+        # Another process may have made it while this one waited.
+        for found in _found(key, suffix, read):
             return found
-    made = make()
+        made = make()
+        path = folder() / f"{key}{suffix}"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as draft:
+                write(made, draft)
+            path.replace(path.with_name(f"{key}.{file_digest(path)}{suffix}"))
+            shrink()
+        except Exception as problem:  # whatever it is, what was made is not lost by it
+            _say(f"{path} cannot be written ({_line(problem)}): nothing is kept")
+    return made
+
+
+def _found(key: str, suffix: str, read: Callable[[Path], Made]) -> Iterator[Made]:
+    """Yield what is kept under a key and is what was written."""
+    for place in filter(None, (folder(), shared())):
+        for path in sorted(place.glob(f"{key}.*{suffix}")):
+            try:
+                if file_digest(path) != path.name.split(".")[1]:
+                    raise ValueError("its content is not what was written")
+                found = read(path)
+            except FileNotFoundError:  # another process has just set it aside
+                continue
+            except Exception as problem:  # a damaged file has many ways of being damaged
+                _set_aside(path, problem)
+            else:
+                with contextlib.suppress(OSError):
+                    os.utime(path)
+                yield found
+
+
+def _set_aside(path: Path, problem: Exception) -> None:
+    """Rename a damaged file, so that the next one finds a sound one, and say so."""
+    aside = path.with_name(f"{path.name}.damaged")
+    with contextlib.suppress(OSError):
+        path.replace(aside)
+    where = f", is set aside as {aside.name}" if aside.exists() else ""
+    _say(f"{path} cannot be read ({_line(problem)}){where} and is made anew")
+
+
+@contextlib.contextmanager
+def _alone(key: str) -> Iterator[None]:
+    """Wait until no other process makes the same thing; the lock of one that dies is free."""
+    path = folder() / f"{key}.lock"
+    lock = FileLock(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as draft:
-            write(made, draft)
-        shrink()
-    except OSError as problem:
-        _say(f"{path} cannot be written ({problem}): nothing is kept")
-    return made
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if not os.environ.get("LABKIT_QUIET"):
+                _say("another notebook or process is computing the same thing: waiting for its "
+                     "result (if it ends without one, this one goes on by itself)")  # fmt: skip
+            lock.acquire(poll_interval=0.2)
+    except (OSError, NotImplementedError):  # where nothing can be written, nobody waits
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        lock.release()
 
 
 def kept_json(key: str, make: Callable[[], Any]) -> Any:
@@ -107,8 +201,7 @@ def files() -> list[tuple[Path, os.stat_result]]:
     found = []
     for path in folder().glob("*") if folder().is_dir() else ():
         with contextlib.suppress(OSError):  # another process may just have removed it
-            known = path.suffix in (".json", ".safetensors") or path.name.startswith(UNFINISHED)
-            if path.is_file() and known:
+            if OWN.fullmatch(path.name) and path.is_file() and not path.is_symlink():
                 found.append((path, path.stat()))
     return sorted(found, key=lambda file: file[1].st_mtime)
 
@@ -126,6 +219,10 @@ def shrink(to: int | None = None) -> int:
             path.unlink()
             gone += stat.st_size
     return gone
+
+
+def _line(problem: Exception) -> str:
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
 
 
 def _say(message: str) -> None:

@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
+import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +17,8 @@ import numpy as np
 import pytest
 import torch
 from pairings import PAIRINGS, Pairing, chance
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import nn
 
 from classroom import cache
@@ -21,6 +26,7 @@ from classroom.recipes import course_text, gpt, plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Windows, from_documents, tokenize
 from labkit.heads import NextWord
+from labkit.keeping.files import file_digest
 from labkit.keeping.fingerprints import fingerprint
 from labkit.models.elmo import WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
@@ -28,12 +34,21 @@ from labkit.objectives import NextToken
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import END
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("LABKIT_CACHE_LIMIT", raising=False)
+    for name in ("LABKIT_CACHE_LIMIT", "LABKIT_CACHE_SHARED", "LABKIT_QUIET"):
+        monkeypatch.delenv(name, raising=False)
     return tmp_path / "cache"
+
+
+def only(key: str = "") -> Path:
+    """Return the only file that is kept, or the only one of a key."""
+    [path] = [path for path, _ in cache.files() if path.name.startswith(f"{key}.") or not key]
+    return path
 
 
 # ---- keys
@@ -133,15 +148,34 @@ def test_what_is_kept_is_made_once() -> None:
     assert cache.kept_json("other", lambda: [1]) == [1]
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe\x00", b'{"a": '])
-def test_a_damaged_file_is_made_anew_and_said(
-    damage: bytes, empty_cache: Path, capsys: pytest.CaptureFixture[str]
+def damaged(path: Path, how: str) -> None:
+    """Damage a file: another byte, a byte less, nothing left, or another sound file instead."""
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes({
+        "a bit": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+        "the end": content[:-1],
+        "all": b"",
+        "forged": content.replace(b"1", b"7"),
+    }[how])  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["a bit", "the end", "all", "forged"])
+def test_a_damaged_file_is_named_set_aside_and_made_anew(
+    how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache.kept_json("key", lambda: [1])
-    (empty_cache / "key.json").write_bytes(damage)
+    path = only()
+    damaged(path, how)
+    content = path.read_bytes()
     assert cache.kept_json("key", lambda: [2]) == [2]
-    assert "cannot be read" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{path} cannot be read (its content is not what was written)" in said
+    assert f"is set aside as {path.name}.damaged and is made anew" in said
+    assert path.with_name(f"{path.name}.damaged").read_bytes() == content
     assert cache.kept_json("key", lambda: [3]) == [2]
+    assert capsys.readouterr().err == ""
 
 
 def test_where_nothing_can_be_written_the_result_is_there_all_the_same(
@@ -150,7 +184,173 @@ def test_where_nothing_can_be_written_the_result_is_there_all_the_same(
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "file"))
     assert cache.kept_json("key", lambda: [1]) == [1]
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "nothing is kept" in said
+
+
+@pytest.mark.parametrize(
+    "problem", [OSError(28, "No space left on device"), SafetensorError("disk quota exceeded")]
+)
+def test_a_full_disk_loses_nothing_and_leaves_nothing(
+    problem: Exception, empty_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(made: list[int], path: Path) -> None:
+        path.write_text("half of")
+        raise problem
+
+    assert cache.kept("key", ".json", lambda: [1], write, lambda path: [2]) == [1]
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert str(problem) in said
+    assert list((empty_cache / "kept").iterdir()) == []
+
+
+def test_a_full_disk_keeps_the_trained_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("No space left on device")
+
+    model, other = tiny(), tiny()
+    monkeypatch.setattr("classroom.recipes.save_model", full)
+    curve = train_once(model, NextToken(), Rows(), plan(4), points=2)
     assert "nothing is kept" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert train_once(other, NextToken(), Rows(), plan(4), points=2) == curve
+    assert weights(model) == weights(other)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no umask on Windows")
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
+def test_what_is_kept_can_be_read_by_whom_the_umask_lets(umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        train_once(tiny(), NextToken(), Rows(), plan(2))
+        assert stat.S_IMODE(only().stat().st_mode) == 0o666 & ~umask
+        assert stat.S_IMODE(cache.folder().stat().st_mode) == 0o777 & ~umask
+    finally:
+        os.umask(before)
+
+
+def test_a_shared_cache_is_read_and_never_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "teacher"))
+    cache.kept_json("key", lambda: [1])
+    made = only()
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "student"))
+    monkeypatch.setenv("LABKIT_CACHE_SHARED", str(tmp_path / "teacher"))
+    before = sorted(path.name for path in made.parent.iterdir())
+    assert cache.kept_json("key", lambda: [2]) == [1]
+    assert cache.kept_json("other", lambda: [3]) == [3]
+    assert only().name.startswith("other."), "in the folder of the student"
+    assert cache.shrink(0) > 0
+    assert sorted(path.name for path in made.parent.iterdir()) == before
+    damaged(made, "a bit")
+    monkeypatch.setattr(Path, "replace", refused_in(made.parent, Path.replace))
+    assert cache.kept_json("key", lambda: [4]) == [4]
+    said = capsys.readouterr().err
+    assert f"{made} cannot be read" in said
+    assert "set aside" not in said
+    assert cache.kept_json("key", lambda: [5]) == [4]
+
+
+def refused_in(folder: Path, replace: Callable[[Path, Path], Path]) -> Callable[..., Path]:
+    """Return `Path.replace` as it is where a folder is read-only."""
+
+    def refused(self: Path, target: Path) -> Path:
+        if self.parent == folder:
+            raise PermissionError(13, "Permission denied")
+        return replace(self, target)
+
+    return refused
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows always has a folder of the user")
+def test_without_a_home_there_is_a_folder_all_the_same(tmp_path: Path) -> None:
+    """A container whose user id has no name: no HOME, and nothing in the table of users."""
+    code = (
+        "import pwd\n"
+        "def nobody(uid): raise KeyError('uid not found')\n"
+        "pwd.getpwuid = nobody\n"
+        "from classroom import cache\n"
+        "print(cache.kept_json('key', lambda: [1]), cache.kept_json('key', lambda: [2]))\n"
+        "print(cache.folder())"
+    )
+    absent = ("HOME", "LABKIT_CACHE", "XDG_CACHE_HOME")
+    env = {name: word for name, word in os.environ.items() if name not in absent}
+    (tmp_path / f"labkit-{os.getuid()}").symlink_to(tmp_path)
+    for expected in ("not a link of somebody else's", f"labkit-{os.getuid()}"):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                              cwd=ROOT, env={**env, "TMPDIR": str(tmp_path)})  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        kept, place = done.stdout.splitlines()
+        assert kept == "[1] [1]"
+        assert done.stderr.count("\n") == 1
+        assert "there is no home folder" in done.stderr
+        assert (Path(place).parent.name == expected) != expected.startswith("not")
+        assert stat.S_IMODE(Path(place).parent.stat().st_mode) == 0o700
+        (tmp_path / f"labkit-{os.getuid()}").unlink(missing_ok=True) if "not" in expected else None
+
+
+# ---- several processes
+
+WORK = """
+import sys, time
+from pathlib import Path
+from classroom import cache
+folder = Path(sys.argv[1])
+def make():
+    (folder / f"begun-{sys.argv[2]}").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.02)
+    return [sys.argv[2]]
+print(*cache.kept_json("key", make), flush=True)
+"""
+
+
+def worker(folder: Path, name: str) -> "subprocess.Popen[str]":
+    """Start a process that wants the same thing as the others."""
+    return subprocess.Popen(
+        [sys.executable, "-c", WORK, str(folder), name], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ},
+    )  # fmt: skip
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_of_several_processes_one_works_and_the_others_wait(tmp_path: Path) -> None:
+    first = worker(tmp_path, "first")
+    wait_for((tmp_path / "begun-first").exists)
+    others = [worker(tmp_path, name) for name in ("second", "third")]
+    for other in others:
+        assert other.stderr is not None
+        assert "computing the same thing: waiting for its result" in other.stderr.readline()
+    (tmp_path / "go").touch()
+    said = [process.communicate(timeout=300) for process in (first, *others)]
+    assert said == [("first\n", "")] * 3
+    assert [path.name for path in tmp_path.glob("begun-*")] == ["begun-first"]
+    assert not list(cache.folder().glob("*.lock"))
+
+
+@pytest.mark.parametrize("ends", ["dies", "fails"])
+def test_if_the_first_one_ends_without_a_result_another_goes_on(tmp_path: Path, ends: str) -> None:
+    first = worker(tmp_path, "first")
+    wait_for((tmp_path / "begun-first").exists)
+    second = worker(tmp_path, "second")
+    assert second.stderr is not None
+    assert "waiting" in second.stderr.readline()
+    first.kill() if ends == "dies" else first.send_signal(signal.SIGINT)
+    first.communicate(timeout=300)
+    wait_for((tmp_path / "begun-second").exists)
+    (tmp_path / "go").touch()
+    assert second.communicate(timeout=300) == ("second\n", "")
 
 
 def test_the_least_recently_used_goes_first(
@@ -158,11 +358,11 @@ def test_the_least_recently_used_goes_first(
 ) -> None:
     for age, key in enumerate(("new", "middle", "old")):
         cache.kept_json(key, lambda: "x" * 400)
-        os.utime(empty_cache / f"{key}.json", (1e9 - age, 1e9 - age))
+        os.utime(only(key), (1e9 - age, 1e9 - age))
     monkeypatch.setenv("LABKIT_CACHE_LIMIT", "1K")
     cache.kept_json("middle", lambda: "never")
     cache.kept_json("newest", lambda: "x" * 400)
-    left = {path.stem for path, _ in cache.files()}
+    left = {path.name.split(".")[0] for path, _ in cache.files()}
     assert left == {"middle", "newest"}
 
 
@@ -174,9 +374,10 @@ def test_the_limit_is_said_in_words(
     assert cache.limit() == bytes_
 
 
-def test_a_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LABKIT_CACHE_LIMIT", "much")
-    with pytest.raises(ValueError, match=r"LABKIT_CACHE_LIMIT is 'much': give a number of bytes"):
+@pytest.mark.parametrize("words", ["much", "inf", "nan", "-1G", "1e999", "G"])
+def test_a_limit_that_is_no_number_is_refused(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_CACHE_LIMIT", words)
+    with pytest.raises(ValueError, match=f"LIMIT is '{words}': give a number of bytes, such as"):
         cache.limit()
 
 
@@ -190,11 +391,19 @@ def test_the_command_shows_and_clears(empty_cache: Path) -> None:
         )  # fmt: skip
         return done.stdout
 
-    (empty_cache / "mine.txt").write_text("not the cache's")
+    others = [
+        empty_cache / "kept" / name
+        for name in ("mine.txt", "results.json.bak", "a b.json", "link.json", "folder.json")
+    ]
+    others += [empty_cache / name for name in ("key.json", "model.safetensors", "x.partial")]
+    for path in others[:3] + others[5:]:
+        path.write_text("not the cache's")
+    others[3].symlink_to(others[0])
+    others[4].mkdir()
     assert "1 files" in call()
     assert "removed" in call("clear")
     assert "0 files" in call()
-    assert (empty_cache / "mine.txt").exists()
+    assert all(path.exists() for path in others)
 
 
 # ---- trained models
@@ -234,6 +443,46 @@ def test_a_second_training_gives_the_same_weights_with_and_without_the_cache() -
     assert curves[0].steps == [2, 4, 6]
     assert not models[0].training
     assert not models[1].training
+
+
+def stored(**changes: torch.Tensor | str | None) -> None:
+    """Write what is kept anew, with changes, under a name that its content has."""
+    path = only()
+    with safe_open(path, "pt") as file:
+        found, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    for name, change in changes.items():
+        where = about if isinstance(change, str) or name == "curve" else found
+        where.pop(name)
+        if change is not None:
+            where[name] = change
+    save_file(found, path, about)
+    path.rename(path.with_name(f"{path.name.split('.')[0]}.{file_digest(path)}.safetensors"))
+
+
+NAME = "backbone.token.weight"
+FORGERIES: dict[str, Callable[[], Any]] = {
+    "a bit": lambda: damaged(only(), "a bit"),
+    "the end": lambda: damaged(only(), "the end"),
+    "no curve": lambda: stored(curve=None),
+    "a curve that is none": lambda: stored(curve="[[1]]"),
+    "a tensor of another shape": lambda: stored(**{NAME: torch.ones(1, 16)}),
+    "a tensor is missing": lambda: stored(**{NAME: None}),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_after_a_damage_the_result_is_that_of_a_clean_run(
+    forgery: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was read of a damaged file must not be what training begins with."""
+    clean, repaired, later = tiny(), tiny(), tiny()
+    curve = train_once(clean, NextToken(), Rows(), plan(4), points=2)
+    FORGERIES[forgery]()
+    assert train_once(repaired, NextToken(), Rows(), plan(4), points=2) == curve
+    assert "is made anew" in capsys.readouterr().err
+    assert train_once(later, NextToken(), Rows(), plan(4), points=2) == curve
+    assert capsys.readouterr().err == ""
+    assert weights(clean) == weights(repaired) == weights(later)
 
 
 OTHERS: dict[str, Callable[[], tuple[LanguageModel, Rows, Any]]] = {
