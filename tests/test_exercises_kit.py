@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import solutions_start
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -121,6 +122,7 @@ def choice_by_loops(scores: Tensor, answers: Tensor) -> Tensor:
 
 
 RIGHT: dict[str, tuple[Any, Any]] = {
+    **solutions_start.RIGHT,
     "05.mask": (mask_by_comparison, mask_by_loops),
     "05.parameters": (parameters_by_parts, parameters_of_a_model),
     "05.loss": (loss_by_gathering, loss_by_ignoring),
