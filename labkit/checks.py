@@ -16,11 +16,16 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)
 
 
+def shown(given: Any, most: int = 60) -> str:
+    """Return what was given as a message shows it: in quotes if it is text, and not too long."""
+    text = repr(given)
+    return text if len(text) <= most else f"{text[:most]} … ({len(text)} characters)"
+
+
 def check_whole(name: str, given: Any, least: int = 0, most: int = LARGEST_SIZE) -> None:
     """Refuse what is no whole number from `least` to `most`."""
     if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
-        shown = repr(given)[:50]
-        raise ValueError(f"{name} is {shown}: give a whole number from {least} to {most:,}")
+        raise ValueError(f"{name} is {shown(given)}: give a whole number from {least} to {most:,}")
 
 
 def check_config(config: Any) -> None:
@@ -37,7 +42,7 @@ def check_config(config: Any) -> None:
             most = MOST_LAYERS if field.name == "layers" else LARGEST_SIZE
             check_whole(field.name, given, least, most)
         elif float in kinds and not (_is_number(given) and 0 <= given <= 1):
-            raise ValueError(f"{field.name} is {given!r}: give a number from 0 to 1")
+            raise ValueError(f"{field.name} is {shown(given)}: give a number from 0 to 1")
 
 
 def _is_number(given: Any) -> bool:

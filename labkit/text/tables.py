@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from labkit.checks import shown
 from labkit.corpus.documents import (
     LONGEST_LINE,
     Document,
@@ -130,7 +131,7 @@ def _written(value: Any, column: str, where: str) -> str:
 def _have(wanted: Iterable[str], columns: Iterable[str], where: str) -> None:
     for name in wanted:
         if name not in columns:
-            known = ", ".join(map(repr, columns))
+            known = ", ".join(map(shown, list(columns)[:20]))
             raise ValueError(f"{where}: there is no column {name!r}; there are {known}")
 
 

@@ -13,6 +13,8 @@ from typing import Any
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
+from labkit.checks import shown
+
 LARGEST_FILE = 100_000_000  # bytes
 LONGEST_TOKEN = 100_000  # characters
 
@@ -56,7 +58,7 @@ def library_call(problem: str, function: Any, *arguments: Any, **options: Any) -
         return function(*arguments, **options)
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
             raise ValueError(f"{problem}: {reason}") from error
         raise
 
@@ -88,7 +90,7 @@ def _word_pieces(path: Path, lowercase: bool | None) -> Library:
     if lowercase is None and config.is_file():
         lowercase = _json(config).get("do_lower_case")
         if not isinstance(lowercase, bool | None):
-            raise ValueError(f"{config} says do_lower_case={lowercase!r}: give true or false")
+            raise ValueError(f"{config} says do_lower_case={shown(lowercase)}: give true or false")
     if lowercase is None:
         names = {name for role in ROLES.values() for name in role}
         lowercase = not any(piece != piece.lower() for piece in pieces if piece not in names)
@@ -96,8 +98,8 @@ def _word_pieces(path: Path, lowercase: bool | None) -> Library:
     for number, piece in enumerate(pieces):
         if vocabulary.setdefault(piece, number) != number:
             raise ValueError(
-                f"{path}, line {number + 1}: {piece!r} is also on line {vocabulary[piece] + 1}; "
-                "a token has one id"
+                f"{path}, line {number + 1}: {shown(piece)} is also on line "
+                f"{vocabulary[piece] + 1}; a token has one id"
             )
     if "[UNK]" not in vocabulary:
         raise ValueError(f"{path} has no line [UNK]: it is not a WordPiece vocabulary")
@@ -168,18 +170,20 @@ def _check_model(path: Path, content: Mapping[str, Any]) -> None:
     more = {str(one.get("content")): one.get("id") for one in added}
     for piece, number in more.items():
         if vocabulary.get(piece, number) != number:
-            raise ValueError(f"{path}: {piece!r} has the ids {vocabulary[piece]!r} and {number!r}")
+            raise ValueError(
+                f"{path}: {shown(piece)} has the ids {shown(vocabulary[piece])} and {shown(number)}"
+            )
     _check_ids(path, vocabulary | more)
     unknown = model.get("unk_token")
-    if unknown is not None and unknown not in vocabulary | more:
-        raise ValueError(f"{path}: its unk_token {unknown!r} is not in the vocabulary")
+    if unknown is not None and str(unknown) not in vocabulary | more:
+        raise ValueError(f"{path}: its unk_token {shown(unknown)} is not in the vocabulary")
     if model.get("type") == "BPE" or "merges" in model:
         merges = model.get("merges", [])
         if not isinstance(merges, list) or not all(isinstance(one, str | list) for one in merges):
             raise ValueError(f"{path}: its merges are not a list of pairs")
         pairs = [tuple(one.split(" ") if isinstance(one, str) else one) for one in merges]
         prefix = model.get("continuing_subword_prefix") or ""
-        _check_merges(path, pairs, vocabulary, len(prefix))
+        _check_merges(path, pairs, vocabulary, len(str(prefix)))
 
 
 def _check_ids(path: Path, vocabulary: Mapping[str, Any], least: int = 1) -> None:
@@ -191,11 +195,13 @@ def _check_ids(path: Path, vocabulary: Mapping[str, Any], least: int = 1) -> Non
     for piece, number in vocabulary.items():
         if type(number) is not int or not 0 <= number < size:
             raise ValueError(
-                f"{path}: {piece[:50]!r} has the id {number!r}, and the {size:,} tokens have the "
-                f"ids 0 to {size - 1:,}"
+                f"{path}: {shown(piece)} has the id {shown(number)}, and the {size:,} tokens "
+                f"have the ids 0 to {size - 1:,}"
             )
         if owner.setdefault(number, piece) != piece:
-            raise ValueError(f"{path}: {owner[number]!r} and {piece!r} have the same id {number}")
+            raise ValueError(
+                f"{path}: {shown(owner[number])} and {shown(piece)} have the same id {number}"
+            )
         if len(piece) > LONGEST_TOKEN:
             raise ValueError(f"{path}: a token has {len(piece):,} characters, at most 100,000")
 
@@ -208,5 +214,5 @@ def _check_merges(
         parts = len(merge) == 2 and all(isinstance(part, str) for part in merge)
         for token in (*merge, merge[0] + merge[1][prefix:]) if parts else ("",):
             if not parts or token not in vocabulary:
-                what = f"{token!r} is not in the vocabulary" if parts else "it is not a pair"
-                raise ValueError(f"{path}: merge {number} is {str(merge)[:100]}, and {what}")
+                what = f"{shown(token)} is not in the vocabulary" if parts else "it is not a pair"
+                raise ValueError(f"{path}: merge {number} is {shown(merge)}, and {what}")
