@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from labkit.world import WorldError, load_world
-from labkit.world.forms import FORMS
+from labkit.world.forms import FORMS, tenses
 from labkit.world.loading import world_from_text
 
 GOOD = """documents
@@ -78,6 +78,20 @@ MISTAKES = [
     ("held_out", "relation r\n    a = b\nheld_out", 12, "no document reaches the relations"),
     ("held_out", "relation r\n    a b\nheld_out", 13, "question = answer"),
     ("topic walk\n    leads to end 2, walk\n", "", 7, "a stage belongs to a topic"),
+    ("(at home|)", "(" * 3000 + "at home" + ")" * 3000, 10, "more than 20 deep"),
+    ("held_out", "translate\n    the = ka\nheld_out", 7, "add a `syllables` block"),
+    ("words fruit", "words fruit urn 0", 5, "more than 0"),
+    ("words fruit", "words fruit urn 2", 5, "an urn holds single words"),
+    ("(at home|)", "(0 at home|)", 10, "more than 0"),
+    ("(at home|)", "[walk", 10, "expected `[verb]`"),
+    ("(at home|)", "[{frut}]", 10, "a list of verbs"),
+    ("(at home|)", "<g=x+y>", 10, 'the variable "x" has no value'),
+    ("(at home|)", "<x=0,0>", 10, "one of the weights"),
+    ("(at home|)", "<x~2: a|b>", 10, "at most 1"),
+    ("(at home|)", "<x: a|b", 10, 'expected ">"'),
+    ("held_out", "phrase when\nheld_out", 12, "is empty"),
+    ("held_out", "table t name town\n    leo\nheld_out", 13, "expected 2 words"),
+    ("held_out", "table t name town\nheld_out", 12, "has no rows"),
 ]
 
 
@@ -146,3 +160,40 @@ def test_the_readme_teaches_a_topic_that_works(tmp_path: Path) -> None:
 def test_forms(kind: str, entry: str, forms: list[str]) -> None:
     lemma, *irregular = entry.split("/")
     assert [inflect(lemma, irregular) for inflect in FORMS[kind].values()] == forms
+
+
+def test_a_phrase_is_no_part_of_itself() -> None:
+    text = GOOD.replace("(at home|)", "{when}") + "phrase when\n    now {when}\n"
+    with pytest.raises(WorldError, match="is a part of itself"):
+        world_from_text({"bad.txt": text})
+
+
+def test_what_is_remembered_is_said_by_its_slots_alone() -> None:
+    text = GOOD.replace("words fruit", "words fruit urn 2").replace(", ice cream", ", plum")
+    assert world_from_text({"good.txt": text}).memory.styles == 1
+    with pytest.raises(WorldError, match=r'bad.txt:11: "plum" belongs to the urn "fruit"'):
+        world_from_text({"bad.txt": text.replace("the <dog", "plum <dog")})
+
+
+def test_two_families_share_no_word() -> None:
+    text = GOOD.replace("words fruit", "words fruit urn 2").replace(", ice cream", ", anna")
+    with pytest.raises(WorldError, match='"anna" belongs to "hero" and to "fruit"'):
+        world_from_text({"bad.txt": text})
+
+
+def test_values_of_a_fact_may_share_their_words() -> None:
+    text = GOOD.replace("    anna she, ben he 2\n", "    she: anna\n    he: ben 2\n")
+    one, other = world_from_text({"a.txt": GOOD}), world_from_text({"a.txt": text})
+    assert one.log_probability(["ben", "ate"]).sum() == other.log_probability(["ben", "ate"]).sum()
+
+
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.txt").write_bytes(b"words fruit\n    p\xeache\n")
+    with pytest.raises(ValueError, match=r"bad\.txt.*UTF-8"):
+        load_world(tmp_path)
+
+
+def test_tenses() -> None:
+    assert tenses("be") == ("is", "are", "was", "were")
+    assert tenses("go") == ("goes", "go", "went", "went")
+    assert tenses("carry") == ("carries", "carry", "carried", "carried")

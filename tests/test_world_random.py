@@ -100,10 +100,13 @@ def test_a_random_language(text: str, seed: int) -> None:
         assert math.isclose(
             math.exp(world.joint(words, hidden)), alike[words] / sum(alike.values()), rel_tol=1e-11
         )
-        noisy = {t: (int(random.integers(1, len(world.vocabulary))), 0.9, 0.01) for t in hidden[1:]}
+        others = np.nonzero(world.replacements)[0]
+        noisy = {t: (int(random.choice(others)), 0.9, 0.01) for t in hidden[1:]}
         for other in alike:
             for t, (shown, keep, noise) in noisy.items():
-                alike[other] *= noise + keep * (world.machine.number[other[t]] == shown)
+                alike[other] *= noise * world.replacements[shown] + keep * (
+                    world.machine.number[other[t]] == shown
+                )
         distributions = world.distributions([(world.numbers(words), hidden, noisy)], "document")[0]
         for distribution, t in zip(distributions, hidden, strict=True):
             exact = np.zeros(len(world.vocabulary))

@@ -12,17 +12,18 @@
     world.few_shot(2, 1000)                             prompts with two solved pairs, and the same
     world.is_sentence(words)                            whether the language can say it
 
-Files, in the order to read them: `grammar.py` is what `reading.py` reads of `data/world`;
-`plan.py`, `builder.py` and `machine.py` compile it to a hidden Markov model; `sampling.py` draws
-documents; `sums.py` holds the forward and backward sums, `noisy.py` those for words that may be
-wrong, `facts.py` what is drawn once for a document; `exact.py` and `hidden.py` turn the sums into
-probabilities, `floors.py`, `labelled.py` and `prompts.py` these into floors and best accuracies.
+Files, in the order to read them: `grammar.py` is what `reading.py` and `patterns.py` read of
+`data/world`; `plan.py`, `classes.py`, `builder.py` and `machine.py` compile it to a hidden Markov
+model; `memory.py` is what a document remembers; `sampling.py` draws documents; `sums.py` holds the
+forward and backward sums, `noisy.py` those for words that may be wrong; `exact.py` and `hidden.py`
+turn the sums into probabilities, `floors.py`, `labelled.py` and `prompts.py` these into floors and
+best accuracies; `world.py` puts all of it together.
 """
 
-from labkit.world.exact import World
 from labkit.world.grammar import WorldError
 from labkit.world.loading import LANGUAGES, load_world
 from labkit.world.machine import END
 from labkit.world.sampling import Annotations, Document
+from labkit.world.world import World
 
 __all__ = ["END", "LANGUAGES", "Annotations", "Document", "World", "WorldError", "load_world"]

@@ -1,32 +1,54 @@
 """Compile a grammar: every sentence becomes a chain of states, every slot one state.
 
-A frontier is what a sentence has come to: nodes, each with its chance to go on to the next item.
-Read `_Builder._items` first.
+A frontier is what a sentence has come to.  For all values of the variables that live there it holds
+nodes, each with its chance to go on to the next item.  A variable lives from its first to its last
+mention; behind that, the copies flow together again.  Read `_Builder._items` first.
 """
+
+import itertools
+import re
+from collections import defaultdict
+from typing import NamedTuple
 
 import numpy as np
 
+from labkit.world.classes import Classes
+from labkit.world.forms import tenses
 from labkit.world.grammar import (
     Choice,
-    Fact,
-    Filler,
+    Draw,
     Grammar,
     Item,
+    Let,
     Location,
     Pattern,
     Relation,
     Slot,
+    Tied,
     Token,
     Topic,
+    Verb,
     WorldError,
     expected,
 )
 from labkit.world.machine import END, Machine, list_entries, pack_emissions
+from labkit.world.memory import PREFERENCE, Family
 from labkit.world.plan import Plan
 
-Frontier = list[tuple[int, float]]
-# Fillers of a slot that go together: their article, share and emission, or the words of one name.
-Group = tuple[str, float, int | None, list[Token]]
+Variables = tuple[tuple[str, int], ...]
+Nodes = dict[int, float]
+Frontier = dict[Variables, Nodes]
+Row = tuple[Token, float, int]  # a word, its weight, the classes that say it
+
+
+class Group(NamedTuple):
+    """Fillers of a slot that go together: an emission, or the words of one long name."""
+
+    article: str
+    share: float
+    emission: int | None
+    family: int
+    chain: tuple[Token, ...]
 
 
 def compile_grammar(grammar: Grammar, new_forms: bool = False) -> Machine:
@@ -40,27 +62,26 @@ class _Builder:
     def __init__(self, grammar: Grammar, new_forms: bool) -> None:
         self.grammar, self.new_forms = grammar, new_forms
         self.plan = Plan(grammar)
+        self.classes = Classes(grammar)
         self.number: dict[str, int] = {END: 0}
         self.patterns: list[Location] = []
         self.emissions: dict[tuple, int] = {}
-        self.emission_rows: list[list[tuple[int, float]]] = []
+        self.emission_rows: list[list[tuple[int, float, int]]] = []
         self.senses: dict[tuple[int, int], str] = {}
-        self.states: list[
-            tuple[int, int, int, int, int]
-        ] = []  # emission, section, pattern, side, fact
+        self.states: list[tuple[int, int, int, int, int]] = []  # emission, section, …, family
         self.arcs: list[tuple[int, int, float]] = []  # a section k is the source -1 - k
-        self.facts = list(grammar.facts.values())
-        self.fact_emissions: dict[int, tuple[int, int]] = {}
-        self.fact_slots = {
-            fact.name + field: (i, f)
-            for i, fact in enumerate(self.facts)
-            for f, field in enumerate(fact.fields)
-        }
+        self.families: list[Family] = []
+        self.family_of: dict[tuple[str, bool], int] = {}
+        self.groups: dict[tuple[str, bool], list[Group]] = {}
         self.seen_lists: set[str] = set()
+        self.phrase_sizes: dict[str, dict[str, int]] = {}
+        self.opened: list[str] = []  # the phrases that are being put in
+        self.copies = itertools.count()
         self._check_held_out()
+        self._fact_families()
         self._stops()
         self._sentences()
-        self._check_facts()
+        self._check_families()
 
     def _stops(self) -> None:
         """The full stops: state k ends section k, and those of the prompts come after them."""
@@ -86,160 +107,406 @@ class _Builder:
             self._relation(k, relation)
 
     def _pattern(self, pattern: Pattern, share: float, k: int, side: int, topic: Topic) -> None:
-        shares = [1 / pattern.sides] * pattern.sides
-        if topic.feelings and pattern.sides > 1:
-            if pattern.sides != len(topic.feelings):
+        self.patterns.append(pattern.location)
+        self.where = (k, len(self.patterns) - 1)
+        self.arity = self._sizes(pattern.items)
+        sides = self.arity.get("", 1)
+        shares = [1 / sides] * sides
+        if topic.feelings and sides > 1:
+            if sides != len(topic.feelings):
                 raise WorldError(
                     pattern.location, f"expected one side for each of {topic.feelings} in <…|…>"
                 )
-            shares = [topic.agree if i == side else 1 - topic.agree for i in range(pattern.sides)]
-        self.patterns.append(pattern.location)
-        self.where = (k, len(self.patterns) - 1)
-        for i, chance in enumerate(shares):
-            if chance:
-                self.side = i if pattern.sides > 1 else -1
-                frontier = self._items(pattern.items, [(-1 - k, share * chance)])
-                self._close(frontier, [(k, 1.0)])
+            shares = [topic.agree if i == side else 1 - topic.agree for i in range(sides)]
+        frontier: Frontier = {
+            (("", i),) if sides > 1 else (): {-1 - k: share * chance}
+            for i, chance in enumerate(shares)
+            if chance
+        }
+        frontier = self._items(pattern.items, frontier, frozenset(self.arity))
+        self._close(frontier, [(k, 1.0)])
 
     def _relation(self, k: int, relation: Relation) -> None:
         stops = [(k, 1 - relation.stops), (self.plan.last_stop(k), relation.stops)]
         total = sum(answer.weight for _, answer in relation.pairs)
         for question, answer in relation.pairs:
             self.patterns.append(answer.location)
-            self.where, self.side = (k, len(self.patterns) - 1), -1
+            self.where = (k, len(self.patterns) - 1)
             items = (*question, Token(":"), *answer.tokens)
-            frontier = self._items(items, [(-1 - k, answer.weight / total)])
-            self._close(frontier, stops)
+            self._close(self._items(items, {(): {-1 - k: answer.weight / total}}), stops)
 
-    def _close(self, frontier: Frontier, stops: Frontier) -> None:
-        for source, weight in frontier:
-            if source < 0:
-                raise WorldError(
-                    self.patterns[self.where[1]], "all words of this sentence may be left out"
-                )
-            self.arcs += [(source, stop, weight * share) for stop, share in stops if share]
+    def _close(self, frontier: Frontier, stops: list[tuple[int, float]]) -> None:
+        for nodes in frontier.values():
+            for source, weight in nodes.items():
+                if source < 0:
+                    raise WorldError(
+                        self.patterns[self.where[1]], "all words of this sentence may be left out"
+                    )
+                self.arcs += [(source, stop, weight * share) for stop, share in stops if share]
 
-    def _items(self, items: tuple[Item, ...], frontier: Frontier) -> Frontier:
-        """Append the items after the frontier: nodes, each with its chance to go on."""
-        for item in items:
-            if isinstance(item, Token):
-                frontier = [(self._state(self._token(item), frontier), 1.0)]
-            elif isinstance(item, Slot):
-                frontier = self._slot(item, frontier)
-            else:
-                frontier = self._choice(item, frontier)
+    def _items(
+        self, items: tuple[Item, ...], frontier: Frontier, scope: frozenset[str] = frozenset()
+    ) -> Frontier:
+        """Append the items after the frontier; variables of the scope end at their last mention."""
+        for i, item in enumerate(items):
+            frontier = self._item(item, frontier)
+            dead = scope - self._sizes(items[i + 1 :]).keys()
+            if dead and any(name in dead for values in frontier for name, _ in values):
+                merged: Frontier = {}
+                for values, nodes in frontier.items():
+                    _add(merged, tuple(v for v in values if v[0] not in dead), nodes)
+                frontier = merged
         return frontier
 
-    def _choice(self, choice: Choice, frontier: Frontier) -> Frontier:
-        if choice.tied:
-            return self._items(choice.options[self.side], frontier)
-        after = []
-        for option in choice.options:
-            part = [(source, weight / len(choice.options)) for source, weight in frontier]
-            after += self._items(option, part)
-        merged: dict[int, float] = {}
-        for source, weight in after:
-            merged[source] = merged.get(source, 0.0) + weight
-        return list(merged.items())
+    def _item(self, item: Item, frontier: Frontier) -> Frontier:
+        match item:
+            case Token():
+                return self._say(self._token(item), frontier)
+            case Slot():
+                return self._slot(item, frontier)
+            case Verb():
+                return self._say_groups(self._verb(item), frontier)
+            case Choice():
+                options = zip(item.weights, item.options, strict=True)
+                return self._either(list(options), frontier)
+            case Tied():
+                return self._tied(item, frontier)
+            case Draw():
+                return self._draw(item, frontier)
+            case Let():
+                out: Frontier = {}
+                for values, nodes in frontier.items():
+                    known = dict(values)
+                    value = sum(self._known(item, known, term) for term in item.terms) % 2
+                    _add(out, _sorted(known | {item.variable: value}), nodes)
+                return out
+
+    def _known(self, item: Let, known: dict[str, int], name: str) -> int:
+        if name not in known:
+            spoken = name.rpartition(".")[2]
+            raise WorldError(item.location, f'the variable "{spoken}" has no value here yet')
+        return known[name]
+
+    def _either(
+        self,
+        options: list[tuple[float, tuple[Item, ...]]],
+        frontier: Frontier,
+        scope: frozenset[str] = frozenset(),
+    ) -> Frontier:
+        out: Frontier = {}
+        total = sum(weight for weight, _ in options)
+        for weight, items in options:
+            part = self._items(items, _scaled(frontier, weight / total), scope)
+            for values, nodes in part.items():
+                _add(out, values, nodes)
+        return out
+
+    def _draw(self, draw: Draw, frontier: Frontier) -> Frontier:
+        out: Frontier = {}
+        total = sum(draw.weights)
+        for values, nodes in frontier.items():
+            for value, weight in enumerate(draw.weights):
+                if weight:
+                    known = _sorted(dict(values) | {draw.variable: value})
+                    _add(out, known, {s: w * weight / total for s, w in nodes.items()})
+        return out
+
+    def _tied(self, tied: Tied, frontier: Frontier) -> Frontier:
+        """Go on with the option that the variables say; those without a value are drawn now."""
+        count = len(tied.options)
+        out: Frontier = {}
+        for values, nodes in frontier.items():
+            known = dict(values)
+            new = [name for name in tied.variables if name not in known]
+            drawn = list(itertools.product(*(range(self.arity[name]) for name in new)))
+            for numbers in drawn:
+                here = known | dict(zip(new, numbers, strict=True))
+                chosen = sum(here[name] for name in tied.variables) % count
+                for k, option in enumerate(tied.options):
+                    chance = tied.sure if k == chosen else (1 - tied.sure) / max(count - 1, 1)
+                    if chance > 0:
+                        part = {s: w * chance / len(drawn) for s, w in nodes.items()}
+                        said = self._items(option, {_sorted(here): part})
+                        for after, more in said.items():
+                            _add(out, after, more)
+        return out
+
+    # ── slots ────────────────────────────────────────────────────────────────────────────────────
 
     def _slot(self, slot: Slot, frontier: Frontier) -> Frontier:
-        fact = -1
-        if slot.name in self.fact_slots:
-            fact, field = self.fact_slots[slot.name]
-            groups: list[Group] = [
-                ("a" if slot.article else "", 1.0, self._fact_emission(fact, field), [])
-            ]
-        elif slot.name == "any":
-            groups = [("", 1.0, self._emission(("any",), []), [])]
-        elif slot.name in self.grammar.lists:
-            groups = self._fillers(slot)
-        else:
-            known = [*self.grammar.lists, *self.fact_slots]
-            raise WorldError(slot.location, expected("a list or a fact", slot.name, known))
-        after = []
-        for article, share, emission, chain in groups:
-            part = [(source, weight * share) for source, weight in frontier]
-            if article:
-                part = [(self._state(self._token(Token(article)), part), 1.0)]
-            if emission is not None:
-                part = [(self._state(emission, part, fact), 1.0)]
-            after += self._items(tuple(chain), part)
-        return after
+        if _table_of(slot) in self.grammar.tables:
+            return self._cell(slot, frontier)
+        if slot.name in self.grammar.phrases:
+            return self._phrase(slot, frontier)
+        key = slot.name, slot.article
+        if key not in self.groups:
+            self.groups[key] = self._groups(slot)
+        return self._say_groups(self.groups[key], frontier)
 
-    def _fillers(self, slot: Slot) -> list[Group]:
-        """Group the fillers: one emission for all single words, a chain for each longer name."""
-        rows = self.grammar.lists[slot.name]
-        kept = rows if self.new_forms else [row for row in rows if not self._is_new(row)]
+    def _say_groups(self, groups: list[Group], frontier: Frontier) -> Frontier:
+        out: Frontier = {}
+        for group in groups:
+            part = _scaled(frontier, group.share)
+            if group.article:
+                part = self._say(self._token(Token(group.article)), part)
+            if group.emission is not None:
+                part = self._say(group.emission, part, group.family)
+            for values, nodes in self._items(group.chain, part).items():
+                _add(out, values, nodes)
+        return out
+
+    def _phrase(self, slot: Slot, frontier: Frontier) -> Frontier:
+        if slot.name in self.opened:
+            raise WorldError(slot.location, f'the phrase "{slot.name}" is a part of itself')
+        self.opened.append(slot.name)
+        prefix = f"{next(self.copies)}."
+        patterns = self.grammar.phrases[slot.name]
+        options = [(p.weight, tuple(_renamed(i, prefix) for i in p.items)) for p in patterns]
+        sizes: dict[str, int] = {}
+        for _, items in options:
+            sizes |= {name: max(n, sizes.get(name, 0)) for name, n in self._sizes(items).items()}
+        own = frozenset(name for name in sizes if name.startswith(prefix))
+        self.arity |= {name: sizes[name] for name in own}
+        out = self._either(options, frontier, own)
+        self.opened.pop()
+        return out
+
+    def _cell(self, slot: Slot, frontier: Frontier) -> Frontier:
+        """A cell of a table; the row is a variable with the name of the table."""
+        name = _table_of(slot)
+        table = self.grammar.tables[name]
+        head, *columns = slot.name.split(".")
+        flag = head.partition("!")[2]
+        for column in [*columns, *([flag] if flag else [])]:
+            if column not in table.columns:
+                raise WorldError(slot.location, expected("a column", column, table.columns))
+        asked = [
+            row
+            for row, words in enumerate(table.rows)
+            if not flag or self.new_forms or words[table.columns.index(flag)] == "yes"
+        ]
+        out: Frontier = {}
+        for values, nodes in frontier.items():
+            known = dict(values)
+            rows = [known[name]] if name in known else asked
+            for row in rows:
+                emission = self._token(Token(table.cell(row, columns)))
+                part = {_sorted(known | {name: row}): {s: w / len(rows) for s, w in nodes.items()}}
+                for after, more in self._say(emission, part).items():
+                    _add(out, after, more)
+        return out
+
+    def _groups(self, slot: Slot) -> list[Group]:
+        name, _, form = slot.name.partition(".")
+        if name in self.grammar.facts and f".{form}" in self.grammar.facts[name].fields:
+            rows = [(Token(word), 1.0, bits) for word, bits in self.classes.words(name, form)]
+            article = "a" if slot.article else ""
+            return [Group(article, 1.0, self._emission(("field", name, form), rows), -1, ())]
+        if slot.name in self.grammar.facts:
+            family = self.family_of[name, False]
+            words = dict.fromkeys(v.tokens[0].word for v in self.grammar.facts[name].values)
+            rows = [(Token(word), 1.0, self.classes.every) for word in words]
+            emission = self._emission(("fact", name), rows)
+            return [Group("a" if slot.article else "", 1.0, emission, family, ())]
+        if slot.name == "any":
+            return [Group("", 1.0, self._emission(("any",), []), -1, ())]
+        if slot.name not in self.grammar.lists:
+            facts = [name + field for name, f in self.grammar.facts.items() for field in f.fields]
+            known = [*self.grammar.lists, *facts, *self.grammar.phrases, *self.grammar.tables]
+            raise WorldError(slot.location, expected("a list or a fact", slot.name, known))
+        self._number_all(slot.name)
+        every = self.classes.every
+        said = [[(row.tokens, every)] for row in self.grammar.lists[slot.name]]
+        return self._fillers(slot.name, name, slot.article, said, slot.location)
+
+    def _verb(self, verb: Verb) -> list[Group]:
+        """A verb in the tense of the document."""
+        bits = (
+            self.classes.bits("tense", lambda tense: tense == ("present",)),
+            self.classes.bits("tense", lambda tense: tense == ("past",)),
+        )
+        if verb.listed:
+            return self._listed_verb(verb, bits)
+        present, presents, past, pasts = tenses(verb.name)
+        words = (presents, pasts) if verb.plural else (present, past)
+        rows = [(Token(word), 1.0, classes) for word, classes in _joined(words, bits)]
+        key = ("verb", verb.name, verb.plural)
+        return [Group("", 1.0, self._emission(key, rows), -1, ())]
+
+    def _listed_verb(self, verb: Verb, bits: tuple[int, int]) -> list[Group]:
+        """One of the verbs of a list in the tense of the document."""
+        key = f"[{verb.name}{'+' if verb.plural else ''}]"
+        if (key, False) not in self.groups:
+            lists = self.grammar.lists
+            if verb.name + ".ed" not in lists:
+                known = [name for name in lists if name + ".ed" in lists]
+                raise WorldError(verb.location, expected("a list of verbs", verb.name, known))
+            said: list[list[tuple[tuple[Token, ...], int]]] = []
+            present = lists[verb.name if verb.plural else verb.name + ".s"]
+            for now, then in zip(present, lists[verb.name + ".ed"], strict=True):
+                if len(now.tokens) > 1:
+                    raise WorldError(now.location, "a verb with a tense has one word only")
+                pair = now.tokens[0].word, then.tokens[0].word
+                said.append([((Token(word),), classes) for word, classes in _joined(pair, bits)])
+            self.groups[key, False] = self._fillers(key, verb.name, False, said, verb.location)
+        return self.groups[key, False]
+
+    def _fillers(
+        self,
+        key: str,
+        name: str,
+        article: bool,
+        said: list[list[tuple[tuple[Token, ...], int]]],
+        location: Location,
+    ) -> list[Group]:
+        """Group the values of a list: one emission for all single words, a chain for a long name.
+
+        `said` holds for every value what says it, and in which classes.
+        """
+        rows, urn = self.grammar.lists[name], self.grammar.urns.get(name)
+        kept = [
+            i for i, row in enumerate(rows) if self.new_forms or not self._is_new(said[i][0][0])
+        ]
         if not kept:
             raise WorldError(
                 rows[0].location,
-                f'all of "{slot.name}" is held out: leave some of it in the training text',
+                f'all of "{key}" is held out: leave some of it in the training text',
             )
-        if slot.name not in self.seen_lists:
-            self.seen_lists.add(slot.name)
-            for row in rows:
-                for token in row.tokens:
-                    self.number.setdefault(token.word, len(self.number))
-        total = sum(row.weight for row in kept)
-        groups: dict[str, list[Filler]] = {}
-        for row in kept:
-            vowel = row.tokens[0].word[0] in "aeiou"
-            groups.setdefault(("an" if vowel else "a") if slot.article else "", []).append(row)
+        total = sum(rows[i].weight for i in kept)
+        groups: dict[bool, list[int]] = defaultdict(list)
+        for i in kept:
+            vowel = said[i][0][0][0].word[0] in "aeiou"
+            groups[vowel and (article if urn is None else not urn.styled)].append(i)
+        if urn and urn.styled and article and any(_vowel(said[i]) != _vowel(said[0]) for i in kept):
+            message = f'"{name}" has words with "a" and with "an": leave the article out'
+            raise WorldError(location, message)
         out: list[Group] = []
-        for article, group in groups.items():
-            single = [row for row in group if len(row.tokens) == 1]
+        for vowel, members in groups.items():
+            before = ("an" if _vowel(said[members[0]]) else "a") if article else ""
+            single = [i for i in members if len(said[i][0][0]) == 1]
+            mine = sum(rows[i].weight for i in single)
             if single:
-                weight = sum(row.weight for row in single)
-                emission = self._emission(
-                    ("list", slot.name, article), [(r.tokens[0], r.weight / weight) for r in single]
-                )
-                out.append((article, weight / total, emission, []))
-            for row in group:
-                if len(row.tokens) > 1:
-                    out.append((article, row.weight / total, None, list(row.tokens)))
+                family = self._urn_family(name, vowel, members) if urn else -1
+                words = [
+                    (tokens[0], 1.0 if urn else rows[i].weight / mine, bits)
+                    for i in single
+                    for tokens, bits in said[i]
+                ]
+                emission = self._emission(("list", key, article, vowel), words)
+                out.append(Group(before, mine / total, emission, family, ()))
+            for i in members:
+                if len(said[i][0][0]) > 1:
+                    out.append(Group(before, rows[i].weight / total, None, -1, said[i][0][0]))
         return out
 
-    def _state(self, emission: int, frontier: Frontier, fact: int = -1) -> int:
-        state = len(self.states)
-        self.states.append((emission, *self.where, self.side, fact))
-        self.arcs += [(source, state, weight) for source, weight in frontier]
-        return state
+    def _number_all(self, name: str) -> None:
+        """Give every word of a list its number, held-out ones too."""
+        if name not in self.seen_lists:
+            self.seen_lists.add(name)
+            for row in self.grammar.lists[name]:
+                for token in row.tokens:
+                    self.number.setdefault(token.word, len(self.number))
 
-    # ── emissions ────────────────────────────────────────────────────────────────────────────────
+    def _say(self, emission: int, frontier: Frontier, family: int = -1) -> Frontier:
+        """Add a state for all values of the variables."""
+        out: Frontier = {}
+        for values, nodes in frontier.items():
+            state = len(self.states)
+            self.states.append((emission, *self.where, dict(values).get("", -1), family))
+            self.arcs += [(source, state, weight) for source, weight in nodes.items()]
+            out[values] = {state: 1.0}
+        return out
+
+    def _sizes(self, items: tuple[Item, ...]) -> dict[str, int]:
+        """The variables that these items mention, and how many values each has."""
+        found: dict[str, int] = {}
+        for item in items:
+            more: dict[str, int] = {}
+            match item:
+                case Tied():
+                    more = dict.fromkeys(item.variables, len(item.options))
+                case Draw():
+                    more = {item.variable: len(item.weights)}
+                case Let():
+                    more = dict.fromkeys((item.variable, *item.terms), 2)
+                case Slot() if _table_of(item) in self.grammar.tables:
+                    more = {_table_of(item): len(self.grammar.tables[_table_of(item)].rows)}
+                case Slot() if item.name in self.grammar.phrases:
+                    more = self._phrase_sizes(item)
+            inside = item.options if isinstance(item, Choice | Tied) else ()
+            for part in [more, *(self._sizes(option) for option in inside)]:
+                for name, n in part.items():
+                    found[name] = max(found.get(name, 0), n)
+        return found
+
+    def _phrase_sizes(self, slot: Slot) -> dict[str, int]:
+        """The variables that a phrase shares with what it stands in."""
+        if slot.name not in self.phrase_sizes:
+            self.phrase_sizes[slot.name] = {}  # a phrase in itself is refused later
+            sizes: dict[str, int] = {}
+            for pattern in self.grammar.phrases[slot.name]:
+                for name, n in self._sizes(pattern.items).items():
+                    if _shared(name) or name in self.grammar.tables:
+                        sizes[name] = max(sizes.get(name, 0), n)
+            self.phrase_sizes[slot.name] = sizes
+        return self.phrase_sizes[slot.name]
+
+    # ── emissions and families ───────────────────────────────────────────────────────────────────
 
     def _token(self, token: Token) -> int:
-        return self._emission(("token", *token), [(token, 1.0)])
+        return self._emission(("token", *token), [(token, 1.0, self.classes.every)])
 
-    def _emission(self, key: tuple, rows: list[tuple[Token, float]]) -> int:
-        """The number of a emission; it is made when first asked for."""
+    def _emission(self, key: tuple, rows: list[Row]) -> int:
+        """The number of an emission; it is made when first asked for."""
         if key not in self.emissions:
             emission = self.emissions[key] = len(self.emission_rows)
-            merged: dict[int, float] = {}
-            for token, weight in rows:
+            merged: dict[tuple[int, int], float] = {}
+            for token, weight, classes in rows:
                 number = self.number.setdefault(token.word, len(self.number))
-                merged[number] = merged.get(number, 0.0) + weight
+                merged[number, classes] = merged.get((number, classes), 0.0) + weight
                 if (
                     token.sense
                     and self.senses.setdefault((emission, number), token.sense) != token.sense
                 ):
-                    location = self.patterns[self.where[1]]
-                    raise WorldError(
-                        location,
-                        f'the list "{key[1]}" holds "{token.word}" in two senses: use two lists',
-                    )
-            self.emission_rows.append(list(merged.items()))
+                    message = f'the list "{key[1]}" holds "{token.word}" in two senses'
+                    raise WorldError(self.patterns[self.where[1]], f"{message}: use two lists")
+            self.emission_rows.append([(n, w, bits) for (n, bits), w in merged.items()])
         return self.emissions[key]
 
-    def _fact_emission(self, fact: int, field: int) -> int:
-        words = dict.fromkeys(value.tokens[field] for value in self.facts[fact].values)
-        emission = self._emission(("fact", fact, field), [(token, 1.0) for token in words])
-        self.fact_emissions[emission] = (fact, field)
-        return emission
+    def _fact_families(self) -> None:
+        for name, fact in self.grammar.facts.items():
+            words = list(dict.fromkeys(value.tokens[0].word for value in fact.values))
+            base = np.zeros((len(self.classes.prior), 1, len(words)))
+            for value in fact.values:
+                fits = self.classes.fits(name, value)
+                base[fits, 0, words.index(value.tokens[0].word)] += value.weight
+            base /= np.maximum(base.sum(axis=2, keepdims=True), 1e-300)
+            self.family_of[name, False] = len(self.families)
+            self.families.append(Family(name, 0.0, [{word} for word in words], base))
+
+    def _urn_family(self, name: str, vowel: bool, members: list[int]) -> int:
+        """The family of a list, or of the part of it that takes "an"; made when first asked for."""
+        if (name, vowel) in self.family_of:
+            return self.family_of[name, vowel]
+        urn, lists = self.grammar.urns[name], self.grammar.lists
+        if any(len(lists[name][i].tokens) > 1 for i in members):
+            raise WorldError(urn.location, f'an urn holds single words: shorten those of "{name}"')
+        forms = [form for form in lists if form == name or form.startswith(name + ".")]
+        words = [{lists[form][i].tokens[0].word for form in forms} for i in members]
+        weights = np.array([lists[name][i].weight for i in members])
+        prefers = np.ones((1, 1, len(members)))
+        if urn.styled:
+            styles = max(len(lists[other]) for other, u in self.grammar.urns.items() if u.styled)
+            prefers = 1 + (PREFERENCE - 1) * np.eye(styles, len(members))[None]
+        base = weights * prefers
+        self.family_of[name, vowel] = len(self.families)
+        self.families.append(Family(name, urn.alpha, words, base / base.sum(axis=2, keepdims=True)))
+        return self.family_of[name, vowel]
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────
 
-    def _is_new(self, filler: Filler) -> bool:
-        return any(token.word in self.grammar.held_out for token in filler.tokens)
+    def _is_new(self, tokens: tuple[Token, ...]) -> bool:
+        return any(token.word in self.grammar.held_out for token in tokens)
 
     def _check_held_out(self) -> None:
         listed = {
@@ -249,86 +516,138 @@ class _Builder:
             if word not in listed:
                 raise WorldError(location, expected("a word of some list", word, listed))
 
-    def _check_facts(self) -> None:
-        """Facts stay exact because where they are used their words come from their slots."""
+    def _check_families(self) -> None:
+        """The sums stay exact because remembered words come from their own slots alone."""
         plan = self.plan
         groups = [plan.groups.get(section.topic, section.stage) for section in plan.sections]
-        users = {groups[section] for _, section, _, _, fact in self.states if fact >= 0}
+        users = {groups[section] for _, section, _, _, family in self.states if family >= 0}
         self.bound = np.array([groups[section] in users for _, section, *_ in self.states])
-        self.fact_words = [_words_of(fact) for fact in self.facts]
-        for i, fact in enumerate(self.facts):
-            mine = {self.number[w]: w for w in self.fact_words[i] if w in self.number}
-            for state, (emission, _, pattern, _, owner) in enumerate(self.states):
-                shared = [
-                    mine[w] for w, _ in self.emission_rows[emission] if w in mine and owner != i
-                ]
-                if shared and self.bound[state]:
-                    message = (
-                        f'"{shared[0]}" belongs to the fact "{fact.name}", so here it may only '
-                    )
-                    message += f"come from {{{fact.name}}}: use another word"
-                    raise WorldError(
-                        self.patterns[pattern] if pattern >= 0 else fact.location, message
-                    )
-        for word, location in self.grammar.held_out.items():
-            fixed = [key for key in self.emissions if key[0] != "list" and key[1:2] == (word,)]
-            if fixed or any(word in has for has in self.fact_words):
-                message = (
-                    f'"{word}" is held out, but a sentence, a fact or a prompt says it outright'
+        names = list(self.number)
+        owner: dict[int, int] = {}
+        for f, family in enumerate(self.families):
+            for word in sorted(set().union(*family.words) & self.number.keys()):
+                if owner.setdefault(self.number[word], f) != f:
+                    other = self.families[owner[self.number[word]]].name
+                    message = f'"{word}" belongs to "{other}" and to "{family.name}"'
+                    raise WorldError(self._location(family.name), f"{message}: use another word")
+        owned = [
+            {owner[word]: word for word, *_ in rows if word in owner} for rows in self.emission_rows
+        ]
+        for state, (emission, _, pattern, _, own) in enumerate(self.states):
+            others = owned[emission].keys() - {own}
+            if others and self.bound[state]:
+                family = self.families[min(others)]
+                word = names[owned[emission][min(others)]]
+                kind = "fact" if family.name in self.grammar.facts else "urn"
+                message = f'"{word}" belongs to the {kind} "{family.name}", so here it may only '
+                location = self.patterns[pattern] if pattern >= 0 else self._location(family.name)
+                raise WorldError(
+                    location, f"{message}come from {{{family.name}}}: use another word"
                 )
-                raise WorldError(location, message)
+        self._check_outright()
+
+    def _check_outright(self) -> None:
+        """Forms that are held out are said by lists alone."""
+        outright = {names[1] for names in self.emissions if names[0] in ("token", "verb")}
+        outright |= {word for family in self.families for words in family.words for word in words}
+        for word, location in self.grammar.held_out.items():
+            if word in outright:
+                message = "is held out, but a sentence, a fact or a prompt says it outright"
+                raise WorldError(location, f'"{word}" {message}')
+
+    def _location(self, name: str) -> Location:
+        return (self.grammar.facts.get(name) or self.grammar.urns[name]).location
 
     # ── arrays ───────────────────────────────────────────────────────────────────────────────────
 
     def machine(self) -> Machine:
         """Turn what was collected into arrays."""
+        every = self.classes.every
         if ("any",) in self.emissions:
             new = set() if self.new_forms else self.grammar.held_out.keys()
             words = [n for word, n in self.number.items() if n and word not in new]
-            self.emission_rows[self.emissions["any",]] = [(n, 1 / len(words)) for n in words]
+            rows = [(n, 1 / len(words), every) for n in words]
+            self.emission_rows[self.emissions["any",]] = rows
         emissions = pack_emissions(self.emission_rows)
-        emission, section, pattern, side, fact = np.array(self.states).T
+        emission, section, pattern, side, family = np.array(self.states).T
         source, target, weight = (np.array(column) for column in zip(*self.arcs, strict=True))
         source = np.where(source < 0, len(emission) - 1 - source, source)
         order = np.argsort(target, kind="stable")
-        arcs = source[order], target[order], weight[order]
         return Machine(
             vocabulary=list(self.number),
             number=self.number,
             sections=self.plan.sections,
-            facts=self.facts,
-            fact_words=self.fact_words,
             patterns=self.patterns,
+            families=self.families,
+            prior=self.classes.prior,
             emission=emission,
             section=section,
             pattern=pattern,
             side=side,
-            fact=fact,
+            family=family,
             bound=self.bound,
             emissions=emissions,
             senses=self.senses,
-            fact_emissions=self.fact_emissions,
-            arc_source=arcs[0],
-            arc_target=arcs[1],
-            arc_weight=arcs[2],
+            arc_source=source[order],
+            arc_target=target[order],
+            arc_weight=weight[order],
             leave=self.plan.leave,
             closing=self.plan.closing,
             ends=np.array(self.plan.ends),
-            entries=list_entries(emissions, emission, len(self.number)),
+            entries=list_entries(emissions, emission, len(self.number), every),
         )
 
 
-def _words_of(fact: Fact) -> dict[str, np.ndarray]:
-    """For every word of a fact, which values have it; a word has the same fields in all of them."""
-    has: dict[str, np.ndarray] = {}
-    fields: dict[str, set[int]] = {}
-    for v, value in enumerate(fact.values):
-        for f, token in enumerate(value.tokens):
-            has.setdefault(token.word, np.zeros(len(fact.values), bool))[v] = True
-            fields.setdefault(token.word, set()).add(f)
-    for v, value in enumerate(fact.values):
-        for word, where in fields.items():
-            if has[word][v] and any(value.tokens[f].word != word for f in where):
-                message = f'"{word}" stands in different fields of two values of "{fact.name}"'
-                raise WorldError(value.location, message)
-    return has
+def _table_of(slot: Slot) -> str:
+    """The table that `{village!asked.name}` asks, if there is one of this name."""
+    return re.split("[.!]", slot.name)[0]
+
+
+def _shared(name: str) -> bool:
+    """Whether a variable of a phrase is that of the sentence: capital letters, and its side."""
+    return name == "" or name.isupper()
+
+
+def _renamed(item: Item, prefix: str) -> Item:
+    """Give the variables of a phrase names of their own."""
+
+    def own(name: str) -> str:
+        return name if _shared(name) else prefix + name
+
+    match item:
+        case Choice() | Tied():
+            options = tuple(tuple(_renamed(i, prefix) for i in o) for o in item.options)
+            item = item._replace(options=options)
+            if isinstance(item, Tied):
+                item = item._replace(variables=tuple(map(own, item.variables)))
+            return item
+        case Draw():
+            return item._replace(variable=own(item.variable))
+        case Let():
+            return item._replace(variable=own(item.variable), terms=tuple(map(own, item.terms)))
+    return item
+
+
+def _vowel(said: list[tuple[tuple[Token, ...], int]]) -> bool:
+    return said[0][0][0].word[0] in "aeiou"
+
+
+def _joined(words: tuple[str, str], bits: tuple[int, int]) -> list[tuple[str, int]]:
+    """Present and past with their classes; a form that is both is said once."""
+    if words[0] == words[1]:
+        return [(words[0], bits[0] | bits[1])]
+    return list(zip(words, bits, strict=True))
+
+
+def _sorted(known: dict[str, int]) -> Variables:
+    return tuple(sorted(known.items()))
+
+
+def _scaled(frontier: Frontier, factor: float) -> Frontier:
+    return {values: {s: w * factor for s, w in nodes.items()} for values, nodes in frontier.items()}
+
+
+def _add(frontier: Frontier, values: Variables, nodes: Nodes) -> None:
+    mine = frontier.setdefault(values, {})
+    for node, weight in nodes.items():
+        mine[node] = mine.get(node, 0.0) + weight

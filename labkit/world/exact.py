@@ -1,7 +1,7 @@
 """Exact probabilities of a language: of texts, of the next word, of hidden and noisy words, of what
 is meant.
 
-Read `World.log_probability` first.  Everything is in nats.  A text is a list of words; one that
+Read `Language.log_probability` first.  Everything is in nats.  A text is a list of words; one that
 ends with the end mark is a whole document, any other is cut off there.  `start` says where a text
 begins: "document" (at the beginning of a document) or "anywhere" (at a random word of an endless
 stream of documents).
@@ -13,14 +13,11 @@ from functools import cached_property
 
 import numpy as np
 
-from labkit.world import floors
 from labkit.world.builder import compile_grammar
-from labkit.world.facts import Facts
 from labkit.world.grammar import Grammar
-from labkit.world.hidden import Request, distributions, hide
-from labkit.world.labelled import LabelledSet, labelled, next_odds, order_odds
+from labkit.world.hidden import Noisy, Request, distributions, hide, weigh
 from labkit.world.machine import Machine, Section
-from labkit.world.prompts import few_shot
+from labkit.world.memory import Memory
 from labkit.world.sampling import SPLITS, Document, Sampler
 from labkit.world.sums import Posterior, Row, posteriors, prefix_masses, suffix_masses
 
@@ -29,13 +26,13 @@ MEANINGS = ("topic", "stage", "feeling", "relation", "sense")
 STARTS = ("document", "anywhere", "sentence", "second")
 
 
-class World:
-    """A language whose every probability is known."""
+class Language:
+    """The exact probabilities of a compiled grammar."""
 
     def __init__(self, grammar: Grammar, new_forms: bool = False) -> None:
         self.grammar = grammar
         self.machine: Machine = compile_grammar(grammar, new_forms)
-        self.facts = Facts(self.machine)
+        self.memory = Memory(self.machine.families, self.machine.prior, self.machine.number)
 
     # ── the language ─────────────────────────────────────────────────────────────────────────────
 
@@ -45,13 +42,8 @@ class World:
         return self.machine.vocabulary
 
     @cached_property
-    def new_forms(self) -> "World":
-        """The same language with the inflections that its training text never shows."""
-        return World(self.grammar, new_forms=True)
-
-    @cached_property
     def _sampler(self) -> Sampler:
-        return Sampler(self.machine)
+        return Sampler(self.machine, self.memory)
 
     def sample(
         self,
@@ -68,6 +60,9 @@ class World:
             raise ValueError(
                 "say how much to draw: documents=100 or words=1_000_000, one of the two"
             )
+        much = words if documents is None else documents
+        if not (much is not None and 0 <= much < math.inf):
+            raise ValueError(f"so much cannot be drawn: {much}; give a number, not negative")
         out: list[Document] = []
         total = 0
         for document in self.documents(seed=seed, split=split):
@@ -95,6 +90,14 @@ class World:
                 getattr(section, having) is not None for section in self.machine.sections
             ]
         return self._sampler.documents(seed, split, begin)
+
+    @cached_property
+    def replacements(self) -> np.ndarray:
+        """The words that a masked one may be replaced by: [vocabulary], True for all that no
+        document remembers.
+        """
+        free = self.memory.value_of[: len(self.vocabulary)] < 0
+        return free & (np.arange(len(free)) > 0)
 
     # ── where a text begins ──────────────────────────────────────────────────────────────────────
 
@@ -195,8 +198,7 @@ class World:
     ) -> list[np.ndarray]:
         """`log_probability` of many texts at once, which is much faster than one by one."""
         numbers = [self.numbers(words) for words in texts]
-        if direction not in ("forward", "backward"):
-            raise ValueError(f'the direction is "{direction}": choose forward or backward')
+        _check_direction(direction)
         if reach is not None:
             return self._within_reach(numbers, direction, reach, start)
         logs = (
@@ -208,19 +210,37 @@ class World:
             return [_ratios(log, np.append(0.0, log[:-1])) for log in logs]
         return [_ratios(log, np.append(log[1:], 0.0)) for log in logs]
 
-    def _log_prefixes(self, texts: list[np.ndarray], start: str) -> list[np.ndarray]:
-        masses = prefix_masses(self.machine, [Row(text) for text in texts], self._start(start))
+    def _log_prefixes(
+        self, texts: list[np.ndarray], start: str, last: int | None = None
+    ) -> list[np.ndarray]:
+        """Log p of every prefix, or of the last ones."""
+        rows = [Row(text) for text in texts]
+        masses = prefix_masses(self.machine, rows, self._start(start), last)
+        return [self._join(*pair, last) for pair in zip(texts, masses, strict=True)]
+
+    def _log_suffixes(self, texts: list[np.ndarray], last: int | None = None) -> list[np.ndarray]:
+        """Log p of every suffix, from the first word on, or of the longest ones."""
+        rows = [Row(text) for text in texts]
+        masses = suffix_masses(self.machine, rows, self.stationary, last)
         return [
-            np.logaddexp(mass[:, 0], mass[:, 1] + self.facts.log_chances(text))
-            for mass, text in zip(masses, texts, strict=True)
+            self._join(text[::-1], mass[::-1], last)[::-1]
+            for text, mass in zip(texts, masses, strict=True)
         ]
 
-    def _log_suffixes(self, texts: list[np.ndarray]) -> list[np.ndarray]:
-        masses = suffix_masses(self.machine, [Row(text) for text in texts], self.stationary)
-        return [
-            np.logaddexp(mass[:, 0], mass[:, 1] + self.facts.log_chances(text[::-1])[::-1])
-            for mass, text in zip(masses, texts, strict=True)
-        ]
+    def _join(self, text: np.ndarray, masses: np.ndarray, last: int | None = None) -> np.ndarray:
+        """Log p of every prefix: paths times memory, summed over the classes."""
+        if last is None:
+            remembered = self.memory.log_chances(text)[1:]
+        else:
+            ends = range(len(text) - len(masses), len(text))
+            chances = [self.memory.log_chance(text[: end + 1]) for end in ends]
+            remembered = np.array(chances).reshape(masses[:, 1].shape)
+        return self._sum(masses[:, 0], masses[:, 1] + remembered)
+
+    def _sum(self, free: np.ndarray, bound: np.ndarray) -> np.ndarray:
+        """Log of the sum over the classes, the last axis, of both kinds of paths."""
+        logs = np.logaddexp(free, bound) + np.log(self.machine.prior)
+        return np.logaddexp.reduce(logs, axis=-1)
 
     def _within_reach(
         self, texts: list[np.ndarray], direction: str, reach: int, start: str
@@ -236,7 +256,7 @@ class World:
         out = [np.zeros(len(text)) for text in texts]
         for begins, group in windows.items():
             rows = [window for _, _, window in group]
-            logs = self._log_prefixes(rows, begins) if forward else self._log_suffixes(rows)
+            logs = self._log_prefixes(rows, begins, 2) if forward else self._log_suffixes(rows, 2)
             for (i, t, window), log in zip(group, logs, strict=True):
                 last = log[-1] if forward else log[0]
                 rest = 0.0 if len(window) == 1 else log[-2] if forward else log[1]
@@ -248,6 +268,7 @@ class World:
     ) -> np.ndarray:
         """The distribution over the vocabulary of the word after these words (or before them)."""
         text = self.numbers(words)
+        _check_direction(direction)
         if direction == "forward":
             return self.conditional(np.append(text, 0), [len(text)], start=start)[0]
         if not len(text):
@@ -267,51 +288,6 @@ class World:
             )
         distribution[0] = math.exp(begins - either)
         return distribution
-
-    def floor(
-        self,
-        objective: str,
-        documents: Sequence[Text],
-        *,
-        reach: int | None = None,
-        rate: float = 0.15,
-        channel: floors.Channel = (1.0, 0.0, 0.0),
-        seed: int = 0,
-        start: str = "document",
-    ) -> floors.Floor:
-        """The lowest loss of an objective on these documents: see `floors.py`."""
-        return floors.floor(
-            self,
-            objective,
-            documents,
-            reach=reach,
-            rate=rate,
-            channel=channel,
-            seed=seed,
-            start=start,
-        )
-
-    def entropy_rate(self, *, words: int = 100_000, seed: int = 0) -> floors.Floor:
-        """Nats a word of an endless stream, estimated from a sample; its standard error says how
-        well.
-        """
-        return self.floor("next", self.sample(words=words, seed=seed, split=None))
-
-    def labelled(self, task: str, size: int, *, seed: int = 0, split: str = "train") -> LabelledSet:
-        """A balanced labelled set with the best possible accuracy: see `labelled.py`."""
-        return labelled(self, task, size, seed, split)
-
-    def few_shot(self, shots: int, size: int, *, seed: int = 0) -> LabelledSet:
-        """Prompts with so many solved pairs, and the best possible answers: see `prompts.py`."""
-        return few_shot(self, shots, size, seed)
-
-    def order_odds(self, pairs: Sequence[tuple[Text, Text]]) -> np.ndarray:
-        """log p(first, second) - log p(second, first), as neighbours in a document."""
-        return order_odds(self, pairs)
-
-    def next_odds(self, pairs: Sequence[tuple[Text, Text]]) -> np.ndarray:
-        """The log odds that the second follows the first, against a second of another document."""
-        return next_odds(self, pairs)
 
     # ── sentences and what they mean ─────────────────────────────────────────────────────────────
 
@@ -342,7 +318,8 @@ class World:
             raise ValueError(f'cannot tell "{of}": choose one of {", ".join(MEANINGS)}')
         rows = [Row(self.numbers(words)) for words, _ in texts]
         positions = [
-            position % len(row.symbols) for row, (_, position) in zip(rows, texts, strict=True)
+            _position(position, len(row.symbols))
+            for row, (_, position) in zip(rows, texts, strict=True)
         ]
         found = self.states_at(rows, start, [[position] for position in positions])
         out = []
@@ -372,14 +349,10 @@ class World:
         """
         found = posteriors(self.machine, rows, self._start(start), wanted)
         out = []
-        for row, states in zip(rows, found, strict=True):
-            chance = self.facts.log_chance(
-                self.facts.left(row.symbols[row.symbols < self.machine.hidden])
-            )
-            factor = np.where(self.machine.bound, np.exp(chance), 1.0)
-            out.append(
-                {t: p._replace(weights=p.weights * factor[p.states]) for t, p in states.items()}
-            )
+        for row, positions in zip(rows, found, strict=True):
+            remembered = self.memory.log_chance(row.symbols)
+            weighed = {t: weigh(self.machine, remembered, p) for t, p in positions.items()}
+            out.append({t: p._replace(weights=p.weights.sum(1)) for t, p in weighed.items()})
         return out
 
     def _meaning(self, state: int, word: int, of: str) -> str | None:
@@ -394,7 +367,7 @@ class World:
         self, words: Text, hidden: Sequence[int], *, start: str = "document"
     ) -> np.ndarray:
         """Distributions of the hidden words, each given the seen ones: [hidden, vocabulary]."""
-        return self.distributions([(self.numbers(words), list(hidden), {})], start)[0]
+        return self.distributions([Request(self.numbers(words), list(hidden), {})], start)[0]
 
     def joint(self, words: Text, hidden: Sequence[int], *, start: str = "document") -> float:
         """log p(all hidden words together | the seen words)."""
@@ -405,19 +378,22 @@ class World:
     ) -> list[float]:
         """`joint` of many texts: log p(all words) - log p(seen words)."""
         rows = [Row(text) for text, _ in texts] + [
-            Row(hide(self, text, hidden)) for text, hidden in texts
+            Row(hide(self.machine, text, hidden)) for text, hidden in texts
         ]
         logs = self.log_totals(rows, start)
+        if -math.inf in logs[len(texts) :]:
+            raise ValueError(
+                "no text of this language has the words that are seen: check them with is_sentence"
+            )
         return [whole - part for whole, part in zip(logs, logs[len(texts) :], strict=False)]
 
     def log_totals(self, rows: list[Row], start: str) -> list[float]:
         """log p(the words that are seen), for rows with hidden words."""
-        masses = prefix_masses(self.machine, rows, self._start(start))
-        logs = []
-        for row, mass in zip(rows, masses, strict=True):
-            left = self.facts.left(row.symbols[row.symbols < self.machine.hidden])
-            logs.append(float(np.logaddexp(mass[-1, 0], mass[-1, 1] + self.facts.log_chance(left))))
-        return logs
+        masses = prefix_masses(self.machine, rows, self._start(start), 1)
+        return [
+            float(self._sum(mass[-1, 0], mass[-1, 1] + self.memory.log_chance(row.symbols)))
+            for row, mass in zip(rows, masses, strict=True)
+        ]
 
     def gap(self, words: Text, hidden: Sequence[int], *, start: str = "document") -> float:
         """What predicting the hidden words one by one loses against predicting them together.
@@ -431,12 +407,30 @@ class World:
         ).sum()
         return self.joint(words, hidden, start=start) - float(alone)
 
-    def distributions(self, texts: list[Request], start: str) -> list[np.ndarray]:
+    def distributions(
+        self, texts: Sequence[Request | tuple[np.ndarray, list[int], Noisy]], start: str
+    ) -> list[np.ndarray]:
         """For every (words, wanted, noisy), the distributions at the wanted positions.
 
         A wanted position is hidden, unless it is noisy: then it shows a word that may be wrong.
         """
-        return distributions(self, texts, self._start(start))
+        requests = [Request(*text) for text in texts]
+        return distributions(self.machine, self.memory, requests, self._start(start))
+
+
+def _position(position: int, length: int) -> int:
+    """Count from the end as lists do."""
+    if not -length <= position < length:
+        raise ValueError(
+            f"the position is {position}, but the text has {length} words: "
+            f"choose {-length} to {length - 1}"
+        )
+    return position % length
+
+
+def _check_direction(direction: str) -> None:
+    if direction not in ("forward", "backward"):
+        raise ValueError(f'the direction is "{direction}": choose forward or backward')
 
 
 def _ratios(log: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -16,12 +16,11 @@ estimate), which they are: words of one document are not.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from labkit.world.exact import Text, World
+from labkit.world.exact import Language, Text
+from labkit.world.hidden import Noisy, Request
 
 OBJECTIVES = ("next", "previous", "both", "cloze", "masked", "permutation")
 Channel = tuple[float, float, float]
@@ -64,9 +63,9 @@ def mean_of(losses: list[np.ndarray]) -> Floor:
 
 
 def floor(
-    world: "World",
+    language: Language,
     objective: str,
-    documents: "Sequence[Text]",
+    documents: Sequence[Text],
     *,
     reach: int | None = None,
     rate: float = 0.15,
@@ -79,16 +78,18 @@ def floor(
         raise ValueError(f'the objective is "{objective}": choose one of {", ".join(OBJECTIVES)}')
     if not documents:
         raise ValueError("there are no documents: give at least one")
-    texts = [world.numbers(document) for document in documents]
+    texts = [language.numbers(document) for document in documents]
+    if not all(map(len, texts)):
+        raise ValueError("a document has no words: leave it out")
     if objective in ("next", "previous", "both"):
         forward = (
-            world.log_probabilities(texts, reach=reach, start=start)
+            language.log_probabilities(texts, reach=reach, start=start)
             if objective != "previous"
             else []
         )
         back = []
         if objective != "next":
-            back = world.log_probabilities(texts, direction="backward", reach=reach)
+            back = language.log_probabilities(texts, direction="backward", reach=reach)
         pairs = (
             zip(forward, back, strict=True)
             if objective == "both"
@@ -99,18 +100,18 @@ def floor(
         raise ValueError(
             f'the floor of "{objective}" takes no reach: give shorter texts with start="anywhere"'
         )
-    chosen = choose(world, texts, rate, seed)
+    chosen = choose(language, texts, rate, seed)
     if objective == "cloze":
-        return mean_of(cloze(world, texts, chosen, reach, start))
+        return mean_of(cloze(language, texts, chosen, reach, start))
     if objective == "masked":
-        return mean_of(masked(world, texts, chosen, rate, channel, seed, start))
-    joints = world.joints(list(zip(texts, chosen, strict=True)), start=start)
+        return mean_of(masked(language, texts, chosen, rate, channel, seed, start))
+    joints = language.joints(list(zip(texts, chosen, strict=True)), start=start)
     # Only the sum does not depend on the order in which the words are predicted: it is spread
     # evenly.
     return mean_of([np.full(len(h), -log / len(h)) for log, h in zip(joints, chosen, strict=True)])
 
 
-def choose(world: "World", texts: list[np.ndarray], rate: float, seed: int) -> list[list[int]]:
+def choose(language: Language, texts: list[np.ndarray], rate: float, seed: int) -> list[list[int]]:
     """Choose every word with the given chance (never the end mark; at least one a document)."""
     if not 0 < rate <= 1:
         raise ValueError(f"the rate is {rate}: it must be more than 0 and at most 1")
@@ -124,7 +125,11 @@ def choose(world: "World", texts: list[np.ndarray], rate: float, seed: int) -> l
 
 
 def cloze(
-    world: "World", texts: list[np.ndarray], chosen: list[list[int]], reach: int | None, start: str
+    language: Language,
+    texts: list[np.ndarray],
+    chosen: list[list[int]],
+    reach: int | None,
+    start: str,
 ) -> list[np.ndarray]:
     """−log p(word | the words around it), for every chosen word alone."""
     positions = [(i, t) for i, hidden in enumerate(chosen) for t in hidden]
@@ -136,14 +141,14 @@ def cloze(
         begins = start if reach is None or t - reach <= 0 else "anywhere"
         requests.setdefault(begins, []).append((i, t, (texts[i][a:z], [t - a], {})))
     for begins, group in requests.items():
-        distributions = world.distributions([request for _, _, request in group], begins)
+        distributions = language.distributions([request for _, _, request in group], begins)
         for (i, t, _), distribution in zip(group, distributions, strict=True):
             losses[i].append(-np.log(distribution[0, texts[i][t]]))
     return [np.array(loss) for loss in losses]
 
 
 def masked(
-    world: "World",
+    language: Language,
     texts: list[np.ndarray],
     chosen: list[list[int]],
     rate: float,
@@ -153,10 +158,11 @@ def masked(
 ) -> list[np.ndarray]:
     """−log p(chosen word | what is shown), one by one.
 
-    Of the chosen words a share is hidden, a share replaced by any word, a share kept.  Which are
-    replaced is not known to the model, so every word shown may be wrong: a word that is not asked
-    for is itself, or was chosen and replaced by any word of the vocabulary (Devlin et al. 2019,
-    section 3.1 and appendix A.1).
+    Of the chosen words a share is hidden, a share replaced by a random word, a share kept.  Which
+    are replaced is not known to the model, so every word shown may be wrong: a word that is not
+    asked for is itself, or was chosen and replaced (Devlin et al. 2019, section 3.1 and appendix
+    A.1).  Random words are `replacements`: none that a document remembers, so that a remembered
+    word is never wrong.
     """
     hide, replace, keep = channel
     if min(channel) < 0 or abs(sum(channel) - 1) > 1e-9:
@@ -164,22 +170,22 @@ def masked(
             f"the channel is {channel}: the shares hidden, replaced and kept must add up to 1"
         )
     random = np.random.default_rng([seed, 2])
-    size = len(world.vocabulary)
+    others = np.nonzero(language.replacements)[0]
     requests = []
     for text, positions in zip(texts, chosen, strict=True):
-        noisy: dict[int, tuple[int, float, float]] = {}
+        noisy: Noisy = {}
         if replace:
             for t in range(len(text)):
-                noisy[t] = (int(text[t]), 1 - rate + rate * keep, rate * replace / (size - 1))
+                noisy[t] = (int(text[t]), 1 - rate + rate * keep, rate * replace / len(others))
         for t in positions:
             draw = random.random()
             noisy.pop(t, None)
             if draw >= hide:
-                shown = int(random.integers(1, size)) if draw < hide + replace else int(text[t])
-                noisy[t] = (shown, keep, replace / (size - 1))
+                shown = int(random.choice(others)) if draw < hide + replace else int(text[t])
+                noisy[t] = (shown, keep, replace / len(others))
         noisy.pop(len(text) - 1 if text[-1] == 0 else -1, None)
-        requests.append((text, positions, noisy))
-    distributions = world.distributions(requests, start)
+        requests.append(Request(text, positions, noisy))
+    distributions = language.distributions(requests, start)
     return [
         -np.log(distribution[np.arange(len(positions)), text[positions]])
         for distribution, text, positions in zip(distributions, texts, chosen, strict=True)

@@ -9,22 +9,41 @@ from collections.abc import Callable
 _VOWELS = "aeiou"
 
 
+# Auxiliaries: present singular and plural, past singular and plural.
+AUXILIARIES = {
+    "be": ("is", "are", "was", "were"),
+    "have": ("has", "have", "had", "had"),
+    "can": ("can", "can", "could", "could"),
+    "will": ("will", "will", "would", "would"),
+}
+_IRREGULAR_PASTS = """
+    become/became begin/began bite/bit blow/blew break/broke bring/brought build/built buy/bought
+    catch/caught choose/chose come/came creep/crept cut/cut dig/dug do/did draw/drew drink/drank
+    drive/drove eat/ate fall/fell feed/fed feel/felt find/found fly/flew forget/forgot get/got
+    give/gave go/went grow/grew hang/hung hear/heard hide/hid hold/held keep/kept know/knew lay/laid
+    lead/led leave/left lend/lent lie/lay light/lit lose/lost make/made mean/meant meet/met pay/paid
+    put/put read/read ride/rode ring/rang run/ran say/said see/saw sell/sold send/sent shine/shone
+    sing/sang sit/sat sleep/slept speak/spoke spend/spent stand/stood steal/stole sweep/swept
+    swim/swam swing/swung take/took teach/taught tear/tore tell/told think/thought throw/threw
+    wake/woke wear/wore win/won write/wrote
+"""
+_PAST = dict(pair.split("/") for pair in _IRREGULAR_PASTS.split())
+
+
 def plural(word: str, irregular: list[str]) -> str:
     """dog -> dogs, fox -> foxes, berry -> berries."""
-    return irregular[0] if irregular else third_person(word, [])
+    return irregular[0] if irregular else _with_s(word)
 
 
 def third_person(word: str, irregular: list[str]) -> str:
-    """walk -> walks, watch -> watches, carry -> carries; always regular."""
-    if word.endswith(("s", "x", "z", "ch", "sh")):
-        return word + "es"
-    return word[:-1] + "ies" if _ends_in_y(word) else word + "s"
+    """walk -> walks, watch -> watches, carry -> carries, go -> goes; always regular."""
+    return word + "es" if word.endswith("o") else _with_s(word)
 
 
 def past(word: str, irregular: list[str]) -> str:
     """walk -> walked, stop -> stopped, carry -> carried, bake -> baked."""
-    if irregular:
-        return irregular[0]
+    if irregular or word in _PAST:
+        return irregular[0] if irregular else _PAST[word]
     if word.endswith("e"):
         return word + "d"
     return word[:-1] + "ied" if _ends_in_y(word) else _doubled(word) + "ed"
@@ -78,6 +97,19 @@ FORMS: dict[str, dict[str, Callable[[str, list[str]], str]]] = {
         ".un": opposite,
     },
 }
+
+
+def tenses(verb: str) -> tuple[str, str, str, str]:
+    """Present singular and plural, past singular and plural: walks, walk, walked, walked."""
+    if verb in AUXILIARIES:
+        return AUXILIARIES[verb]
+    return third_person(verb, []), verb, past(verb, []), past(verb, [])
+
+
+def _with_s(word: str) -> str:
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return word + "es"
+    return word[:-1] + "ies" if _ends_in_y(word) else word + "s"
 
 
 def _ends_in_y(word: str) -> bool:

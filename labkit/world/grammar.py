@@ -3,7 +3,7 @@
 `data/world/README.md` explains the files by adding a topic; `reading.py` reads them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,15 +50,65 @@ class Slot(NamedTuple):
     location: Location
 
 
-class Choice(NamedTuple):
-    """`(a|b|)`: one of these, all alike; or `<a|b>`: tied, the whole sentence picks one side."""
+class Verb(NamedTuple):
+    """`[walk]`, `[walk+]`: a verb in the tense of the document, singular or plural.
 
-    options: tuple[tuple["Item", ...], ...]
-    tied: bool
+    `[{walk}]` takes one of the verbs of a list; then `listed` is true.
+    """
+
+    name: str
+    listed: bool
+    plural: bool
     location: Location
 
 
-Item = Token | Slot | Choice
+class Choice(NamedTuple):
+    """`(a|b|)` or `(2 a|b|)`: one of these, as often as their weights say."""
+
+    options: tuple[tuple["Item", ...], ...]
+    weights: tuple[float, ...]
+    location: Location
+
+
+class Tied(NamedTuple):
+    """`<x: a|b>`: the option that the variable x says; `<x+y: a|b>`: the sum, modulo their number.
+
+    `<a|b>` belongs to the side of the whole sentence, the variable without a name.  With
+    `<x~0.9: a|b>` the option is taken with this chance, and else one of the others.
+    """
+
+    options: tuple[tuple["Item", ...], ...]
+    variables: tuple[str, ...]
+    sure: float
+    location: Location
+
+
+class Draw(NamedTuple):
+    """`<x=9,1>`: draw the variable x, 0 nine times as often as 1; nothing is said."""
+
+    variable: str
+    weights: tuple[float, ...]
+    location: Location
+
+
+class Let(NamedTuple):
+    """`<g=x+y>`: let g be (x + y) modulo 2, so that x and y may be forgotten; nothing is said."""
+
+    variable: str
+    terms: tuple[str, ...]
+    location: Location
+
+
+Item = Token | Slot | Verb | Choice | Tied | Draw | Let
+
+
+def walk(items: Iterable[Item]) -> Iterator[Item]:
+    """Every item, and every item inside the options of another."""
+    for item in items:
+        yield item
+        if isinstance(item, Choice | Tied):
+            for option in item.options:
+                yield from walk(option)
 
 
 class Pattern(NamedTuple):
@@ -103,6 +153,35 @@ class Fact:
     values: list[Filler] = field(default_factory=list)
 
 
+class Urn(NamedTuple):
+    """How a document remembers a list: `alpha` is the weight of a word that was not yet drawn.
+
+    A `styled` list holds synonyms: a document of style k prefers the k-th of them.
+    """
+
+    alpha: float
+    styled: bool
+    location: Location
+
+
+@dataclass
+class Table:
+    """What is true in all documents: rows with a word in every column."""
+
+    columns: tuple[str, ...]
+    location: Location
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+
+    def cell(self, row: int, columns: Iterable[str]) -> str:
+        """The word in a column; of several columns, each one names the row of the next."""
+        names = {words[0]: number for number, words in enumerate(self.rows)}
+        word = ""
+        for column in columns:
+            word = self.rows[row][self.columns.index(column)]
+            row = names.get(word, row)
+        return word
+
+
 @dataclass
 class Relation:
     """One rule of the prompts: pairs of a question and its answer."""
@@ -135,6 +214,9 @@ class Grammar:
     """All that the files say."""
 
     lists: dict[str, list[Filler]] = field(default_factory=dict)
+    urns: dict[str, Urn] = field(default_factory=dict)
+    phrases: dict[str, list[Pattern]] = field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
     facts: dict[str, Fact] = field(default_factory=dict)
     relations: dict[str, Relation] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)

@@ -1,112 +1,146 @@
-"""The distributions of hidden and of noisy words, by the sums for every case of the facts."""
+"""The distributions of hidden and of noisy words."""
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
-from labkit.world.facts import Case, Noisy
+from labkit.world.machine import Machine
+from labkit.world.memory import Memory
 from labkit.world.noisy import NoisyRow, noisy_posteriors
 from labkit.world.sums import Posterior, Row, posteriors
 
-if TYPE_CHECKING:
-    from labkit.world.exact import World
-
-# The words of a text, the positions whose distributions are wanted, and what is noisy.
-Request = tuple[np.ndarray, list[int], Noisy]
+# {position: (word shown, keep, noise)}: a state that says the word with probability p shows it with
+# keep * p + noise.  A remembered word is never shown by mistake: then the noise is 0.
+Noisy = dict[int, tuple[int, float, float]]
 
 
-def hide(world: "World", text: np.ndarray, hidden: list[int]) -> np.ndarray:
-    """The text with the symbol of a hidden word at the hidden positions."""
-    masked = text.copy()
-    masked[hidden] = world.machine.hidden
+class Request(NamedTuple):
+    """The words of a text, the positions whose distributions are wanted, and what is noisy."""
+
+    words: np.ndarray
+    wanted: list[int]
+    noisy: Noisy
+
+
+def hide(machine: Machine, words: np.ndarray, hidden: list[int]) -> np.ndarray:
+    """The words with the symbol of a hidden word at the hidden positions."""
+    masked = words.copy()
+    masked[hidden] = machine.hidden
     return masked
 
 
-def distributions(world: "World", texts: list[Request], begin: np.ndarray) -> list[np.ndarray]:
+def distributions(
+    machine: Machine, memory: Memory, requests: list[Request], begin: np.ndarray
+) -> list[np.ndarray]:
     """The distributions [wanted, vocabulary] of the wanted positions of every text.
 
     A wanted position is hidden, unless it is noisy: then it shows a word that may be wrong.
     """
-    noisy_rows: list[NoisyRow] = []
-    plain_rows: list[Row] = []
-    cases_of = []
-    for text, want, noisy in texts:
-        cases = _cases(world, text, want, noisy)
-        cases_of.append(cases)
-        if noisy:
-            noisy_rows += [_noisy_row(world, text, want, noisy, case) for case in cases]
-        else:
-            plain_rows.append(Row(hide(world, text, want)))
-    noisy_wants = [
-        want
-        for (_, want, noisy), cases in zip(texts, cases_of, strict=True)
-        for _ in cases
-        if noisy
-    ]
-    plain_wants = [want for _, want, noisy in texts if not noisy]
-    noisy_found = iter(noisy_posteriors(world.machine, noisy_rows, begin, noisy_wants))
-    plain_found = iter(posteriors(world.machine, plain_rows, begin, plain_wants))
+    shown = [_shown(machine, request) for request in requests]
+    found: list[dict[int, Posterior]] = [{} for _ in requests]
+    noisy = [i for i, request in enumerate(requests) if request.noisy]
+    plain = [i for i, request in enumerate(requests) if not request.noisy]
+    passes = posteriors(
+        machine, [Row(shown[i]) for i in plain], begin, [requests[i].wanted for i in plain]
+    )
+    for i, positions in zip(plain, passes, strict=True):
+        found[i] = positions
+    for i, positions in zip(
+        noisy, _noisy(machine, memory, [requests[i] for i in noisy], begin), strict=True
+    ):
+        found[i] = positions
+    every = zip(requests, shown, found, strict=True)
+    return [_distributions(machine, memory, *each) for each in every]
+
+
+def _shown(machine: Machine, request: Request) -> np.ndarray:
+    """What is shown at every position; the symbol of a hidden word where nothing is."""
+    symbols = hide(machine, request.words, [t for t in request.wanted if t not in request.noisy])
+    for t, (word, _, _) in request.noisy.items():
+        symbols[t] = word
+    return symbols
+
+
+def _noisy(
+    machine: Machine, memory: Memory, requests: list[Request], begin: np.ndarray
+) -> list[dict[int, Posterior]]:
+    """One pass for every class, side by side."""
+    each = len(machine.prior)
+    rows = [_noisy_row(machine, memory, r, c) for r in requests for c in range(each)]
+    wanted = [request.wanted for request in requests for _ in range(each)]
+    passes = noisy_posteriors(machine, rows, begin, wanted)
     out = []
-    for (_, want, noisy), cases in zip(texts, cases_of, strict=True):
-        passes = [next(noisy_found if noisy else plain_found) for _ in cases]
-        out.append(
-            np.stack([_distribution_at(world, t, noisy.get(t), cases, passes) for t in want])
-        )
+    for n, request in enumerate(requests):
+        mine = passes[each * n : each * (n + 1)]
+        positions = {}
+        for t in request.wanted:
+            top = max(found[t].log_scale for found in mine)
+            weights = [f[t].weights * np.exp(f[t].log_scale - top) for f in mine]
+            positions[t] = Posterior(mine[0][t].states, np.stack(weights, axis=1), top)
+        out.append(positions)
     return out
 
 
-def _cases(world: "World", text: np.ndarray, want: list[int], noisy: Noisy) -> list[Case]:
-    sure = np.ones(len(text), bool)
-    sure[[*want, *noisy]] = False
-    return world.facts.cases(text[sure], noisy)
+def _noisy_row(machine: Machine, memory: Memory, request: Request, of_class: int) -> NoisyRow:
+    """Certain words, hidden words and noisy words, as documents of one class show them."""
+    symbols = _shown(machine, request)
+    keep = np.where(symbols == machine.hidden, 0.0, 1.0)
+    noise = 1.0 - keep
+    for t, (word, believed, other) in request.noisy.items():
+        keep[t], noise[t] = believed, 0.0 if memory.value_of[word] >= 0 else other
+    return NoisyRow(symbols, keep, noise, of_class)
 
 
-def _noisy_row(
-    world: "World", text: np.ndarray, want: list[int], noisy: Noisy, case: Case
-) -> NoisyRow:
-    """Certain words, hidden words and noisy words, as a case of the facts sees them."""
-    symbols = hide(world, text, want)
-    keep = np.where(symbols == world.machine.hidden, 0.0, 1.0)
-    noise, fact = 1.0 - keep, np.ones(len(text), bool)
-    for t, (word, believed, other) in noisy.items():
-        symbols[t], keep[t], noise[t] = word, believed, other
-        fact[t] = word not in world.facts.owner or world.facts.explains(case, word)
-    return NoisyRow(symbols, keep, noise, fact)
-
-
-def _distribution_at(
-    world: "World",
-    t: int,
-    noisy: tuple[int, float, float] | None,
-    cases: list[Case],
-    passes: list[dict[int, Posterior]],
+def _distributions(
+    machine: Machine,
+    memory: Memory,
+    request: Request,
+    shown: np.ndarray,
+    found: dict[int, Posterior],
 ) -> np.ndarray:
-    """Sum over the states at one position, and over the cases of the facts, what each would
-    say.
-    """
-    machine = world.machine
-    total = np.zeros(len(world.vocabulary))
-    top = max(found[t].log_scale for found in passes)
-    for number, (case, found) in enumerate(zip(cases, passes, strict=True)):
-        states, weights, log_scale = found[t]
-        # Paths that use no facts are the same in every case: they count in the first.
-        share = np.where(machine.bound[states], np.exp(case.log_chance), float(number == 0))
-        weights = weights * share * np.exp(log_scale - top if top > -np.inf else 0.0)
-        mass = np.bincount(
-            machine.emission[states], weights, minlength=len(machine.emissions.start) - 1
-        )
-        for emission, (fact, field) in machine.fact_emissions.items():
-            if mass[emission]:
-                words, chances = world.facts.distribution(fact, field, case.masks)
-                np.add.at(total, words, mass[emission] * chances)
-                mass[emission] = 0.0
-        spread = np.repeat(mass, np.diff(machine.emissions.start)) * machine.emissions.weight
-        total += np.bincount(machine.emissions.word, spread, minlength=len(total))
-    if noisy:
-        word, keep, noise = noisy
-        total *= noise + keep * (np.arange(len(total)) == word)
-    if not total.sum() > 0:
-        raise ValueError(
-            "no text of this language has the words that are seen: check them with is_sentence"
-        )
-    return total / total.sum()
+    """What the states at the wanted positions would say, given what is shown."""
+    remembered = memory.log_chance(shown)
+    next_draws = memory.distributions(shown)
+    out = []
+    for t in request.wanted:
+        weights = weigh(machine, remembered, found[t]).weights
+        chances = _words(machine, memory, found[t].states, weights, next_draws)
+        if t in request.noisy:
+            word, keep, noise = request.noisy[t]
+            noise = 0.0 if memory.value_of[word] >= 0 else noise
+            chances *= noise + keep * (np.arange(len(chances)) == word)
+        if not chances.sum() > 0:
+            raise ValueError(
+                "no text of this language has the words that are seen: check them with is_sentence"
+            )
+        out.append(chances / chances.sum())
+    return np.stack(out)
+
+
+def weigh(machine: Machine, remembered: np.ndarray, found: Posterior) -> Posterior:
+    """Weigh the states by the chance of each class and of what is remembered in it."""
+    bound = machine.bound[found.states]
+    top = max(float(remembered.max()), 0.0 if not bound.all() else -np.inf)
+    top = top if np.isfinite(top) else 0.0
+    factor = np.where(bound[:, None], np.exp(remembered - top), np.exp(-top)) * machine.prior
+    return found._replace(weights=found.weights * factor, log_scale=found.log_scale + top)
+
+
+def _words(
+    machine: Machine,
+    memory: Memory,
+    states: np.ndarray,
+    weights: np.ndarray,
+    next_draws: np.ndarray,
+) -> np.ndarray:
+    """Sum over the states and the classes what each would say."""
+    emissions, total = machine.emissions, np.zeros(len(machine.vocabulary))
+    value = memory.value_of[emissions.word]
+    drawn = machine.remembered & (value >= 0)
+    for c in np.nonzero(weights.any(axis=0))[0]:
+        mass = np.bincount(machine.emission[states], weights[:, c], len(emissions.start) - 1)
+        spread = np.repeat(mass, np.diff(emissions.start)) * emissions.weight
+        spread *= emissions.classes >> c & 1
+        spread[drawn] *= next_draws[c, value[drawn]]
+        total += np.bincount(emissions.word, spread, minlength=len(total))
+    return total

@@ -16,16 +16,14 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from labkit.world.exact import Language, Text
 from labkit.world.machine import END
 from labkit.world.sampling import SPLITS, Document, text_hash
 from labkit.world.sums import Row
-
-if TYPE_CHECKING:
-    from labkit.world.exact import Text, World
 
 TASKS = ("feeling", "topic", "sense", "relation", "order", "next")
 
@@ -74,13 +72,13 @@ class LabelledSet(Sequence[Example]):
         return float(np.sqrt((best * (1 - best)).sum()) / len(best))
 
 
-def labelled(world: "World", task: str, size: int, seed: int, split: str) -> LabelledSet:
+def labelled(language: Language, task: str, size: int, seed: int, split: str) -> LabelledSet:
     """Draw a labelled set of so many examples (rounded down to equally many of each label)."""
     if task not in TASKS:
         raise ValueError(f'the task is "{task}": choose one of {", ".join(TASKS)}')
     if split not in SPLITS:
         raise ValueError(f'the split is "{split}": choose one of {", ".join(SPLITS)}')
-    labels = _labels(world, task)
+    labels = _labels(language, task)
     if len(labels) < 2:
         raise ValueError(f'this language has no labels for "{task}"')
     share = size // len(labels)
@@ -91,7 +89,7 @@ def labelled(world: "World", task: str, size: int, seed: int, split: str) -> Lab
     random = np.random.default_rng([seed, 3])
     found: dict[str, list[Candidate]] = {label: [] for label in labels}
     missing = len(labels)
-    for candidate in _candidates(world, task, seed, split, random):
+    for candidate in _candidates(language, task, seed, split, random):
         rows = found.get(candidate.label)
         if rows is not None and len(rows) < share and example_split(candidate) == split:
             rows.append(candidate)
@@ -100,7 +98,7 @@ def labelled(world: "World", task: str, size: int, seed: int, split: str) -> Lab
                 break
     chosen = [row for rows in found.values() for row in rows]
     chosen = [chosen[i] for i in random.permutation(len(chosen))]
-    chances = _chances(world, task, chosen)
+    chances = _chances(language, task, chosen)
     return LabelledSet(
         task, labels, [Example(*row, chance) for row, chance in zip(chosen, chances, strict=True)]
     )
@@ -122,10 +120,10 @@ def example_split(example: "Candidate | Example") -> str:
 
 
 def _candidates(
-    world: "World", task: str, seed: int, split: str, random: np.random.Generator
+    language: Language, task: str, seed: int, split: str, random: np.random.Generator
 ) -> Iterator[Candidate]:
     """Go through documents of the split without end, and cut examples from them."""
-    documents = world.documents(
+    documents = language.documents(
         seed=seed, split=split, having=task if task in ("feeling", "relation") else None
     )
     if task in ("order", "next"):
@@ -171,34 +169,34 @@ def _pairs(
             yield Candidate(first, second, None, "next")
 
 
-def _labels(world: "World", task: str) -> list[str]:
+def _labels(language: Language, task: str) -> list[str]:
     """The labels of a task in this language."""
-    return list(priors(world, task))
+    return list(priors(language, task))
 
 
-def priors(world: "World", task: str) -> dict[str, float]:
+def priors(language: Language, task: str) -> dict[str, float]:
     """How often each label is met without balancing."""
-    machine = world.machine
+    machine = language.machine
     if task in ("order", "next"):
         return dict.fromkeys(("right", "swapped") if task == "order" else ("next", "random"), 0.5)
     found: dict[str, float] = defaultdict(float)
     if task == "sense":
         visits = np.bincount(
             machine.emission,
-            world.visits[: machine.states],
+            language.visits[: machine.states],
             minlength=len(machine.emissions.start) - 1,
         )
         for (emission, word), sense in machine.senses.items():
             span = slice(machine.emissions.start[emission], machine.emissions.start[emission + 1])
             share = machine.emissions.weight[span][machine.emissions.word[span] == word].sum()
-            found[f"{world.vocabulary[word]}~{sense}"] += float(visits[emission] * share)
+            found[f"{language.vocabulary[word]}~{sense}"] += float(visits[emission] * share)
         words = [label.split("~")[0] for label in found]
         return {
             label: p
             for label, p in sorted(found.items())
             if words.count(label.split("~")[0]) > 1 and p
         }
-    begins = world.sentence_distribution if task == "topic" else machine.leave[machine.ends[0]]
+    begins = language.sentence_distribution if task == "topic" else machine.leave[machine.ends[0]]
     for section, chance in zip(machine.sections, begins, strict=True):
         label = getattr(section, task)
         if label and chance:
@@ -206,13 +204,13 @@ def priors(world: "World", task: str) -> dict[str, float]:
     return dict(sorted(found.items()))
 
 
-def _chances(world: "World", task: str, rows: list[Candidate]) -> list[dict[str, float]]:
+def _chances(language: Language, task: str, rows: list[Candidate]) -> list[dict[str, float]]:
     """The exact chances of the labels, when all labels are as likely."""
     if task in ("order", "next"):
         odds = (order_odds if task == "order" else next_odds)(
-            world, [(r.words, r.second or []) for r in rows]
+            language, [(r.words, r.second or []) for r in rows]
         )
-        yes, no = _labels(world, task)
+        yes, no = _labels(language, task)
         return [
             {yes: 1 / (1 + math.exp(-x)), no: 1 / (1 + math.exp(x))}
             for x in np.clip(odds, -700, 700)
@@ -225,8 +223,8 @@ def _chances(world: "World", task: str, rows: list[Candidate]) -> list[dict[str,
         )
         for row in rows
     ]
-    posteriors = world.posteriors(texts, task, start="document" if whole else "sentence")
-    before = priors(world, task)
+    posteriors = language.posteriors(texts, task, start="document" if whole else "sentence")
+    before = priors(language, task)
     out = []
     for row, posterior in zip(rows, posteriors, strict=True):
         if task == "sense":
@@ -238,36 +236,36 @@ def _chances(world: "World", task: str, rows: list[Candidate]) -> list[dict[str,
     return out
 
 
-Pairs = Sequence[tuple["Text", "Text"]]
+Pairs = Sequence[tuple[Text, Text]]
 
 
-def order_odds(world: "World", pairs: Pairs) -> np.ndarray:
+def order_odds(language: Language, pairs: Pairs) -> np.ndarray:
     """See `World.order_odds`."""
-    there = world.log_totals([Row(_joined(world, a, b)) for a, b in pairs], "sentence")
-    back = world.log_totals([Row(_joined(world, b, a)) for a, b in pairs], "sentence")
+    there = language.log_totals([Row(_joined(language, a, b)) for a, b in pairs], "sentence")
+    back = language.log_totals([Row(_joined(language, b, a)) for a, b in pairs], "sentence")
     both = zip(there, back, strict=True)
     return np.array([x - y if max(x, y) > -np.inf else 0.0 for x, y in both])
 
 
-def next_odds(world: "World", pairs: Pairs) -> np.ndarray:
+def next_odds(language: Language, pairs: Pairs) -> np.ndarray:
     """See `World.next_odds`."""
-    machine = world.machine
+    machine = language.machine
     goes_on = 1 - machine.leave[:, machine.ends].sum(axis=1)
-    together = world.log_totals([Row(_joined(world, a, b)) for a, b in pairs], "sentence")
-    firsts = [Row(world.numbers(a)) for a, _ in pairs]
+    together = language.log_totals([Row(_joined(language, a, b)) for a, b in pairs], "sentence")
+    firsts = [Row(language.numbers(a)) for a, _ in pairs]
     last = [[len(row.symbols) - 1] for row in firsts]
     first = []
-    for row, found in zip(firsts, world.states_at(firsts, "sentence", last), strict=True):
+    for row, found in zip(firsts, language.states_at(firsts, "sentence", last), strict=True):
         states, weights, log_scale = found[len(row.symbols) - 1]
         # The first of a pair is a sentence that another one follows.
         chance = float((weights * goes_on[states]).sum())
         first.append(math.log(chance) + log_scale if chance > 0 else -math.inf)
-    second = world.log_totals([Row(world.numbers(b)) for _, b in pairs], "second")
+    second = language.log_totals([Row(language.numbers(b)) for _, b in pairs], "second")
     alone = np.array(first) + np.array(second)
     if not (alone > -np.inf).all():
         raise ValueError("a sentence of a pair is none of this language: check with is_sentence")
     return np.array(together) - alone
 
 
-def _joined(world: "World", first: "Text", second: "Text") -> np.ndarray:
-    return np.concatenate([world.numbers(first), world.numbers(second)])
+def _joined(language: Language, first: Text, second: Text) -> np.ndarray:
+    return np.concatenate([language.numbers(first), language.numbers(second)])

@@ -8,7 +8,7 @@ with two senses becomes two words.
 import hashlib
 from dataclasses import replace
 
-from labkit.world.grammar import Choice, Filler, Grammar, Item, Slot, Token
+from labkit.world.grammar import Choice, Filler, Grammar, Item, Slot, Tied, Token, WorldError
 
 
 def translate(grammar: Grammar) -> Grammar:
@@ -17,6 +17,9 @@ def translate(grammar: Grammar) -> Grammar:
     """
     if not grammar.lexicon:
         return grammar
+    if not grammar.lexicon.get("syllables"):
+        location = next(iter(grammar.topics.values())).location
+        raise WorldError(location, "a second language coins words: add a `syllables` block to it")
     words = _Lexicon(grammar)
     topics = {
         name: replace(
@@ -115,6 +118,6 @@ class _Lexicon:
             elif isinstance(item, Slot):
                 out.append(item._replace(article=False))
             else:
-                assert isinstance(item, Choice)
+                assert isinstance(item, Choice | Tied)
                 out.append(item._replace(options=tuple(tuple(self.items(o)) for o in item.options)))
         return out

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from labkit.paths import data_path
-from labkit.world.exact import World
 from labkit.world.lexicon import translate
 from labkit.world.reading import read
+from labkit.world.world import World
 
 VARIANTS = ("second", "crawl")
 SMALL = ("village", "journey")
@@ -33,9 +33,16 @@ def load_world(name: str | Path = "world") -> World:
     ]
     if not paths:
         raise FileNotFoundError(f'the folder "{folder}" holds no .txt files of a language')
-    return world_from_text(
-        {str(path.relative_to(folder)): path.read_text("utf-8") for path in paths + extra}
-    )
+    return world_from_text({str(path.relative_to(folder)): _text(path) for path in paths + extra})
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f'"{path}" is not UTF-8 text (byte {error.start}): save it as UTF-8'
+        ) from None
 
 
 def world_from_text(files: dict[str, str]) -> World:

@@ -14,9 +14,10 @@ chains between few full stops.
               unknown one (none)
     onward    state -> state, the way over full stop and section included;  turned: the same, back
 
-What is drawn once for a document (hero, home) is no part of the state: a fact's state emits each of
-its words with weight 1, and `facts.py` multiplies by the chance of the values that agree with the
-words seen.
+What a document remembers (facts, urns) is no part of the state: such a state emits each of its
+words with weight 1, and `memory.py` multiplies by their chance.  What changes the words of a
+document but never its arcs (its tense, the gender of its hero) is a class: an emission says in
+which classes it emits a word, as the bits of a number.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labkit.world.grammar import Fact, Location
+from labkit.world.grammar import Location
+from labkit.world.memory import Family
 
 END = "<end>"
 
@@ -39,11 +41,12 @@ class Section(NamedTuple):
 
 
 class Emissions(NamedTuple):
-    """All emission distributions: words and weights of number n from start[n] on."""
+    """All emission distributions: words, weights and classes of number n from start[n] on."""
 
     start: np.ndarray
     word: np.ndarray
     weight: np.ndarray
+    classes: np.ndarray
 
 
 class Entries(NamedTuple):
@@ -52,6 +55,7 @@ class Entries(NamedTuple):
     start: np.ndarray
     state: np.ndarray
     weight: np.ndarray
+    classes: np.ndarray
 
 
 class Arcs(NamedTuple):
@@ -76,20 +80,20 @@ class Machine:
     vocabulary: list[str]
     number: dict[str, int]
     sections: list[Section]
-    facts: list[Fact]
-    fact_words: list[dict[str, np.ndarray]]
     patterns: list[Location]
+    # The families that are remembered, and the chance of every class.
+    families: list[Family]
+    prior: np.ndarray
     # One number per state.
     emission: np.ndarray
     section: np.ndarray
     pattern: np.ndarray
     side: np.ndarray
-    fact: np.ndarray
+    family: np.ndarray
     bound: np.ndarray
     # Distributions (of fillers) and what they say about senses.
     emissions: Emissions
     senses: dict[tuple[int, int], str]
-    fact_emissions: dict[int, tuple[int, int]]  # emission -> number of the fact and of its field
     # Arcs, entries, and the way from full stop to section.
     arc_source: np.ndarray
     arc_target: np.ndarray
@@ -106,6 +110,10 @@ class Machine:
         number = np.repeat(np.arange(len(self.entries.start) - 1), np.diff(self.entries.start))
         self._keys = number * self.states + self.entries.state
         self.onward, self.turned = self._from_state_to_state()
+        # For each word of each emission, whether it is drawn from a family.
+        drawn = np.zeros(len(self.emissions.start) - 1, bool)
+        drawn[self.emission[self.family >= 0]] = True
+        self.remembered = np.repeat(drawn, np.diff(self.emissions.start))
 
     def _from_state_to_state(self) -> tuple[Arcs, Arcs]:
         """The arcs between states, with the way over the sections, onward and turned round."""
@@ -129,11 +137,17 @@ class Machine:
         sent = start[self.arc_source] * self.arc_weight
         return np.bincount(self.arc_target, sent, minlength=self.states)
 
-    def says(self, symbols: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """The probability that each state emits the symbol beside it."""
+    def says(self, symbols: np.ndarray, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The probability that each state emits the symbol beside it, and in which classes."""
         keys = symbols * self.states + states
         index = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        return self.entries.weight[index] * (self._keys[index] == keys)
+        found = self._keys[index] == keys
+        return self.entries.weight[index] * found, self.entries.classes[index] * found
+
+    @property
+    def every_class(self) -> int:
+        """The bits of all classes."""
+        return (1 << len(self.prior)) - 1
 
     @property
     def states(self) -> int:
@@ -152,16 +166,14 @@ def spans(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
 
 
-def pack_emissions(rows: list[list[tuple[int, float]]]) -> Emissions:
-    """Put the emissions, given as (word, weight) pairs, one behind the other."""
+def pack_emissions(rows: list[list[tuple[int, float, int]]]) -> Emissions:
+    """Put the distributions, given as (word, weight, classes), one behind the other."""
     start = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-    flat = [pair for row in rows for pair in row]
-    return Emissions(
-        start, np.array([word for word, _ in flat]), np.array([weight for _, weight in flat])
-    )
+    word, weight, classes = zip(*(entry for row in rows for entry in row), strict=True)
+    return Emissions(start, np.array(word), np.array(weight), np.array(classes))
 
 
-def list_entries(emissions: Emissions, emission: np.ndarray, words: int) -> Entries:
+def list_entries(emissions: Emissions, emission: np.ndarray, words: int, every: int) -> Entries:
     """Pair every state with every word that it emits and with the hidden word, sorted by symbol."""
     size = len(emission)
     counts = np.diff(emissions.start)[emission]
@@ -169,6 +181,7 @@ def list_entries(emissions: Emissions, emission: np.ndarray, words: int) -> Entr
     symbol = np.concatenate([emissions.word[index], np.full(size, words)])
     state = np.concatenate([np.repeat(np.arange(size), counts), np.arange(size)])
     emits = np.concatenate([emissions.weight[index], np.ones(size)])
+    classes = np.concatenate([emissions.classes[index], np.full(size, every)])
     order = np.lexsort((state, symbol))
     start = np.searchsorted(symbol[order], np.arange(words + 3))
-    return Entries(start, state[order], emits[order])
+    return Entries(start, state[order], emits[order], classes[order])

@@ -20,14 +20,12 @@ COLUMNS = 32
 
 
 class NoisyRow(NamedTuple):
-    """What is shown at each position, and how far it is to be believed; `fact` says if a fact's
-    slot may say it.
-    """
+    """What is shown at each position, how far it is to be believed, and the document's class."""
 
     symbols: np.ndarray
     keep: np.ndarray
     noise: np.ndarray
-    fact: np.ndarray
+    of_class: int
 
 
 def noisy_posteriors(
@@ -120,12 +118,12 @@ class _Columns:
         machine, rows = self.machine, self.rows[: values.shape[1]]
         symbol = np.array([row.symbols[t] for row in rows])
         keep = np.array([row.keep[t] for row in rows])
-        fact = np.array([row.fact[t] for row in rows])
+        of_class = np.array([row.of_class for row in rows])
         first = machine.entries.start[symbol]
         number = np.where(keep > 0, machine.entries.start[symbol + 1] - first, 0)
         entries, owner = spans(first, number), np.repeat(np.arange(len(rows)), number)
         states = machine.entries.state[entries]
-        counted = (machine.fact[states] < 0) | fact[owner]
+        counted = machine.entries.classes[entries] >> of_class[owner] & 1
         kept = values[states, owner] * keep[owner] * machine.entries.weight[entries] * counted
         out = values * np.array([row.noise[t] for row in rows])
         out[states, owner] += kept

@@ -8,26 +8,23 @@ question.
 
 import itertools
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from labkit.world.exact import Language
 from labkit.world.grammar import Relation
 from labkit.world.labelled import Example, LabelledSet
 
-if TYPE_CHECKING:
-    from labkit.world.exact import World
 
-
-def few_shot(world: "World", shots: int, size: int, seed: int) -> LabelledSet:
+def few_shot(language: Language, shots: int, size: int, seed: int) -> LabelledSet:
     """Draw prompts with so many solved pairs and an open question that is none of theirs; the label
     is the answer.
     """
-    relations = list(world.grammar.relations.values())
+    relations = list(language.grammar.relations.values())
     if not relations:
-        raise ValueError("this language has no relations: load the world that has")
+        raise ValueError("this language has no relations: load the language that has")
     most = min(len(relation.pairs) for relation in relations) - 1
-    if not 0 <= shots <= most:
+    if not 0 <= shots <= most or shots != int(shots):
         raise ValueError(f"{shots} shots were asked for: choose 0 to {most}")
     random = np.random.default_rng([seed, 4])
     tables = [_table(relation) for relation in relations]

@@ -5,29 +5,27 @@ starts a comment.  What is read is checked as far as one file can tell; `plan.py
 check how the parts fit.  Read `read` first, then `parse_pattern`.
 """
 
-import math
 import re
 from collections.abc import Callable, Iterable
 
 from labkit.world.forms import FORMS
 from labkit.world.grammar import (
-    Choice,
     Fact,
     Filler,
     Grammar,
-    Item,
     Kind,
     Line,
     Location,
-    Pattern,
     Relation,
-    Slot,
     Stage,
+    Table,
     Token,
     Topic,
+    Urn,
     WorldError,
     expected,
 )
+from labkit.world.patterns import read_number, read_token, read_weighted
 
 
 def read(files: dict[str, str]) -> Grammar:
@@ -78,25 +76,11 @@ def _blocks(name: str, text: str) -> Iterable[tuple[Line, list[Line]]]:
 # ── numbers, weights, names ──────────────────────────────────────────────────────────────────────
 
 
-def _number(
-    text: str, location: Location, what: str, most: float = math.inf, zero: bool = False
-) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (0 <= value <= most if zero else 0 < value <= most) or value == math.inf:
-        limits = "not negative" if zero else "more than 0"
-        limits += f" and at most {most:g}" if most < math.inf else ""
-        raise WorldError(location, f'{what} must be a number, {limits}, not "{text}"')
-    return value
-
-
 def _weighted(text: str, location: Location) -> tuple[str, float]:
     """Split `ice cream 3` into the words and the weight, 1 unless given."""
     words = text.split()
     if len(words) > 1 and re.fullmatch(r"[-+]?[\d.]+([eE]-?\d+)?", words[-1]):
-        return " ".join(words[:-1]), _number(
+        return " ".join(words[:-1]), read_number(
             words[-1], location, f'the weight of "{" ".join(words[:-1])}"'
         )
     return " ".join(words), 1.0
@@ -139,35 +123,29 @@ def _one_name(header: Line, arguments: list[str]) -> str:
     return arguments[0]
 
 
-def _token(text: str, location: Location) -> Token:
-    word, mark, sense = text.partition("~")
-    if not word or (mark and not sense) or re.search(r"[A-Z{}()<>|~]", word + sense):
-        raise WorldError(location, f'expected a word in small letters, or word~sense, not "{text}"')
-    return Token(word, sense or None)
-
-
 # ── the blocks ───────────────────────────────────────────────────────────────────────────────────
 
 
 def _list(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
-    """`words fruit`: fillers as they are; `nouns`, `verbs`, `adjectives`: with their forms."""
+    """`words fruit zipf urn 2`: fillers as they are; `nouns`, `verbs`, `adjectives`: all forms."""
     keyword, name = header.text.split()[0], _one_name(header, arguments)
-    if arguments[1:] not in ([], ["zipf"]):
-        raise WorldError(header.location, f'expected nothing or "zipf" after `{keyword} {name}`')
+    exponent, urn = _remembered(header, arguments[1:])
     rows = []
     for rank, (entry, location) in enumerate(_entries(body), start=1):
         text, weight = _weighted(entry, location)
         # Zipf's law: the word of rank r is r times as rare as the first.
-        rows.append((text, weight / rank if arguments[1:] else weight, location))
+        rows.append((text, weight / rank**exponent, location))
     if not rows:
         raise WorldError(
             header.location, f'"{name}" is empty: write its words, indented, below the header'
         )
+    if urn is not None:
+        grammar.urns[name] = urn
     for form, inflect in FORMS[keyword].items():
         fillers = []
         for text, weight, location in rows:
             lemma, *irregular = text.split("/")
-            tokens = [_token(word, location) for word in lemma.split()]
+            tokens = [read_token(word, location) for word in lemma.split()]
             last = tokens[-1]
             tokens[-1] = Token(inflect(last.word, irregular), last.sense)
             if form:
@@ -176,19 +154,40 @@ def _list(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]
         grammar.add(grammar.lists, name + form, fillers, header.location)
 
 
+def _remembered(header: Line, arguments: list[str]) -> tuple[float, Urn | None]:
+    """Read what follows the name of a list: `zipf`, `zipf 0.4`, `urn 2`, `styled`."""
+    given: dict[str, str] = {}
+    for word in arguments:
+        if re.fullmatch(r"[-+]?[\d.]+", word) and given:
+            given[list(given)[-1]] = word
+        elif word in ("zipf", "urn", "styled"):
+            given[word] = "1"
+        else:
+            start = " ".join(header.text.split()[:2])
+            message = f'expected nothing, "urn", "styled" or "zipf" after `{start}`, not "{word}"'
+            raise WorldError(header.location, message)
+    place = header.location
+    exponent = read_number(given.get("zipf", "0"), place, "the exponent of zipf", 3, zero=True)
+    if "urn" not in given and "styled" not in given:
+        return exponent, None
+    alpha = read_number(given.get("urn", "1"), place, "the weight of a new word in an urn")
+    return exponent, Urn(alpha, "styled" in given, place)
+
+
 def _fact(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
-    """`fact hero he him his`: every value is a name and a word for each further field."""
+    """`fact hero he his`: every value is a name and a word for each further field.
+
+    Values that share these words may stand behind them: `she her: anna, clara`.
+    """
     name = _one_name(header, arguments)
     fact = Fact(name, ("", *("." + field for field in arguments[1:])), header.location)
-    for entry, location in _entries(body):
-        text, weight = _weighted(entry, location)
-        words = tuple(_token(word, location) for word in text.split())
-        if len(words) != len(fact.fields):
-            fields = " ".join([name, *arguments[1:]])
-            raise WorldError(
-                location, f'expected {len(fact.fields)} words ({fields}), not "{text}"'
-            )
-        fact.values.append(Filler(words, weight, location))
+    fields = ""
+    for line in body:
+        before, colon, after = line.text.partition(":")
+        fields = before if colon else fields
+        text = after.strip() if colon else line.text
+        for entry, location in _entries([Line(text, line.location)] if text else []):
+            _value(fact, entry, fields, location)
     if not fact.values:
         raise WorldError(
             header.location, f'the fact "{name}" has no values: write them below the header'
@@ -196,19 +195,54 @@ def _fact(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]
     grammar.add(grammar.facts, name, fact, header.location)
 
 
+def _value(fact: Fact, entry: str, fields: str, location: Location) -> None:
+    text, weight = _weighted(entry, location)
+    words = tuple(read_token(word, location) for word in f"{text} {fields}".split())
+    if len(words) != len(fact.fields):
+        names = " ".join([fact.name, *(field[1:] for field in fact.fields[1:])])
+        raise WorldError(location, f'expected {len(fact.fields)} words ({names}), not "{entry}"')
+    fact.values.append(Filler(words, weight, location))
+
+
+def _facts_of_all(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
+    """`table village name town`: what is true in all documents, a row a line."""
+    name, table = _one_name(header, arguments), Table(tuple(arguments[1:]), header.location)
+    for line in body:
+        row = tuple(line.text.split())
+        if len(row) != len(table.columns):
+            columns = " ".join(table.columns)
+            message = f'expected {len(table.columns)} words ({columns}), not "{line.text}"'
+            raise WorldError(line.location, message)
+        table.rows.append(row)
+    if not table.rows:
+        raise WorldError(header.location, f'the table "{name}" has no rows: write them below it')
+    grammar.add(grammar.tables, name, table, header.location)
+
+
+def _phrase(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
+    """`phrase when`: patterns without a full stop, one of which is put in for {when}."""
+    name = _one_name(header, arguments)
+    patterns = [read_weighted(line, whole=False) for line in body]
+    if not patterns:
+        raise WorldError(header.location, f'the phrase "{name}" is empty: write it below')
+    grammar.add(grammar.phrases, name, patterns, header.location)
+
+
 def _relation(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
     """`relation capital weight 2 stops 0.1`: pairs such as `france = paris`."""
     name, location = _one_name(header, arguments), header.location
     given = _options(arguments[1:], {"weight", "stops"}, location)
-    weight = _number(given.get("weight", "1"), location, "the weight")
-    stops = _number(given.get("stops", "0.1"), location, "how often a prompt stops", most=1)
+    weight = read_number(given.get("weight", "1"), location, "the weight")
+    stops = read_number(given.get("stops", "0.1"), location, "how often a prompt stops", most=1)
     relation = Relation(name, weight, stops, location)
     for entry, line in _entries(body):
         text, weight = _weighted(entry, line)
         question, equals, answer = (part.strip() for part in text.partition("="))
         if not (question and equals and answer):
             raise WorldError(line, f'expected `question = answer`, not "{entry}"')
-        tokens = [tuple(_token(word, line) for word in part.split()) for part in (question, answer)]
+        tokens = [
+            tuple(read_token(word, line) for word in part.split()) for part in (question, answer)
+        ]
         relation.pairs.append((tokens[0], Filler(tokens[1], weight, line)))
     if not relation.pairs:
         raise WorldError(
@@ -228,7 +262,7 @@ def _documents(grammar: Grammar, header: Line, arguments: list[str], body: list[
             raise WorldError(
                 line.location, f'expected `KIND WEIGHT begins with TOPIC, …`, not "{line.text}"'
             )
-        weight = _number(match[2], line.location, f'the weight of "{match[1]}"')
+        weight = read_number(match[2], line.location, f'the weight of "{match[1]}"')
         kind = Kind(match[1], weight, _table(match[3], line.location), line.location)
         grammar.add(grammar.kinds, match[1], kind, line.location)
 
@@ -256,6 +290,8 @@ _BLOCKS: dict[str, Callable[[Grammar, Line, list[str], list[Line]], None]] = {
     "verbs": _list,
     "adjectives": _list,
     "fact": _fact,
+    "table": _facts_of_all,
+    "phrase": _phrase,
     "relation": _relation,
     "documents": _documents,
     "held_out": _held_out,
@@ -275,7 +311,9 @@ def _topic(grammar: Grammar, header: Line, arguments: list[str], body: list[Line
             topic.comes_after.update(_table(line.text[len("comes after") :], line.location))
         elif words[0] == "feelings" and words[-2] == "agree" and len(words) == 5:
             topic.feelings = tuple(words[1:3])
-            topic.agree = _number(words[-1], line.location, "how often a sentence agrees", most=1)
+            topic.agree = read_number(
+                words[-1], line.location, "how often a sentence agrees", most=1
+            )
         else:
             allowed = (
                 "`leads to TOPIC, …`, `comes after TOPIC, …` or `feelings ONE TWO agree SHARE`"
@@ -290,83 +328,13 @@ def _topic(grammar: Grammar, header: Line, arguments: list[str], body: list[Line
 def _stage(header: Line, arguments: list[str], body: list[Line]) -> Stage:
     name = _one_name(header, arguments)
     given = _options(arguments[1:], {"again"}, header.location)
-    again = _number(
+    again = read_number(
         given.get("again", "0"), header.location, "how often a stage goes on", most=0.99, zero=True
     )
     stage = Stage(name, again, header.location)
-    for line in body:
-        weight, text = 1.0, line.text
-        first, _, rest = text.partition(" ")
-        if re.fullmatch(r"[-+]?[\d.]+", first):
-            weight, text = _number(first, line.location, "the weight of a sentence"), rest.strip()
-        stage.patterns.append(parse_pattern(text, weight, line.location))
+    stage.patterns += [read_weighted(line) for line in body]
     if not stage.patterns:
         raise WorldError(
             header.location, f'the stage "{name}" has no sentences: write them below it'
         )
     return stage
-
-
-# ── a sentence ───────────────────────────────────────────────────────────────────────────────────
-
-
-def parse_pattern(text: str, weight: float, location: Location) -> Pattern:
-    """Read one sentence with its slots and choices; it must end with ` .`."""
-    pieces = re.findall(r"\{[^{}]*\}|[()|<>]|[^\s(){}|<>]+|[{}]", text)
-    if pieces[-1:] != ["."]:
-        raise WorldError(location, f'a sentence ends with " .", not with "{text[-12:]}"')
-    items, rest = _sequence(pieces[:-1], location, closing="")
-    assert not rest
-    if not items:
-        raise WorldError(location, "expected words before the full stop")
-    sides = {len(choice.options) for choice in _tied(items)} or {1}
-    if len(sides) > 1:
-        raise WorldError(
-            location, f"all <a|b> of a sentence have equally many sides, not {sorted(sides)}"
-        )
-    return Pattern(items, weight, sides.pop(), location)
-
-
-def _tied(items: Iterable[Item]) -> Iterable[Choice]:
-    for item in items:
-        if isinstance(item, Choice):
-            if item.tied:
-                yield item
-            for option in item.options:
-                yield from _tied(option)
-
-
-def _sequence(
-    pieces: list[str], location: Location, closing: str
-) -> tuple[tuple[Item, ...], list[str]]:
-    """Read items up to `|` or the closing bracket; return them and the rest, that mark first."""
-    items: list[Item] = []
-    while pieces:
-        piece, *rest = pieces
-        if piece in ("|", ")", ">"):
-            if not closing or piece not in ("|", closing):
-                raise WorldError(location, f'"{piece}" without its opening bracket')
-            return tuple(items), pieces
-        if piece in ("(", "<"):
-            options, mark = [], "|"
-            while mark == "|":
-                option, rest = _sequence(rest, location, ")" if piece == "(" else ">")
-                options.append(option)
-                mark, *rest = rest
-            items.append(Choice(tuple(options), piece == "<", location))
-        elif piece.startswith("{"):
-            items.append(_slot(piece, location))
-        else:
-            items.append(_token(piece, location))
-        pieces = rest
-    if closing:
-        raise WorldError(location, f'a bracket is not closed: expected "{closing}"')
-    return tuple(items), []
-
-
-def _slot(piece: str, location: Location) -> Slot:
-    words = piece.strip("{}").split()
-    article = words[:1] == ["a"] and len(words) == 2
-    if len(words) != 1 + article or not piece.endswith("}"):
-        raise WorldError(location, f"expected `{{list}}` or `{{a list}}`, not `{piece}`")
-    return Slot(words[-1], article, location)

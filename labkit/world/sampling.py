@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from labkit.world.machine import END, Machine, Section
+from labkit.world.memory import Memory
 
 # One text of eight belongs to the held-out split.
 HELD_OUT_SHARE, SIDE_BY_SIDE = 8, 512
@@ -58,7 +59,6 @@ class Document:
     machine: Machine
     numbers: np.ndarray
     states: np.ndarray
-    values: np.ndarray
 
     @cached_property
     def words(self) -> list[str]:
@@ -93,7 +93,11 @@ class Document:
             )
             if (emission, number) in machine.senses
         ]
-        used = {int(f) for f in machine.fact[self.states] if f >= 0}
+        facts: dict[str, str] = {}
+        for t in np.nonzero(machine.family[self.states] >= 0)[0].tolist():
+            family = machine.families[machine.family[self.states[t]]]
+            if family.alpha == 0:
+                facts.setdefault(family.name, self.words[t])
         return Annotations(
             topics=[section.topic for section in sections],
             stages=[section.stage for section in sections],
@@ -101,10 +105,7 @@ class Document:
             sides=[int(machine.side[s]) for s in firsts],
             feeling=next((s.feeling for s in sections if s.feeling), None),
             relation=next((s.relation for s in sections if s.relation), None),
-            facts={
-                machine.facts[f].name: machine.facts[f].values[self.values[f]].tokens[0].word
-                for f in sorted(used)
-            },
+            facts=facts,
             senses=senses,
         )
 
@@ -118,9 +119,9 @@ class Document:
 class Sampler:
     """Draws documents; what may be computed once is computed here."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        size = machine.states
+    def __init__(self, machine: Machine, memory: Memory) -> None:
+        self.machine, self.memory = machine, memory
+        size, classes = machine.states, len(machine.prior)
         by_source = np.argsort(machine.arc_source, kind="stable")
         self.targets = machine.arc_target[by_source]
         self.arcs = _Wheel(
@@ -131,19 +132,46 @@ class Sampler:
         stop, section = np.nonzero(machine.leave)
         self.next_section = section
         self.leave = _Wheel(stop, machine.leave[stop, section], len(machine.leave))
-        number = np.repeat(
-            np.arange(len(machine.emissions.start) - 1), np.diff(machine.emissions.start)
+        # The node of a wheel of words is an emission in a class.
+        emissions = machine.emissions
+        number = np.repeat(np.arange(len(emissions.start) - 1), np.diff(emissions.start))
+        row, of_class = np.nonzero(emissions.classes[:, None] >> np.arange(classes) & 1)
+        node = number[row] * classes + of_class
+        order = np.argsort(node, kind="stable")
+        self.emitted = emissions.word[row[order]]
+        self.emit = _Wheel(
+            node[order], emissions.weight[row[order]], (len(emissions.start) - 1) * classes
         )
-        self.emit = _Wheel(number, machine.emissions.weight, len(machine.emissions.start) - 1)
-        self.fact_words = [
-            np.array(
-                [[machine.number.get(t.word, 0) for t in value.tokens] for value in fact.values]
-            ).T
-            for fact in machine.facts
-        ]
-        self.field = np.full(len(machine.emissions.start), -1)
-        for emission, (_, field) in machine.fact_emissions.items():
-            self.field[emission] = field
+        if machine.families:
+            self._draws()
+
+    def _draws(self) -> None:
+        """What is needed to draw a word that is remembered: values, and the word for each."""
+        machine, memory = self.machine, self.memory
+        of_class, style, value = np.nonzero(memory.base)
+        families = len(memory.alpha)
+        node = (of_class * memory.styles + style) * families + memory.family_of[value]
+        self.drawn = value
+        self.first_draw = _Wheel(
+            node, memory.base[of_class, style, value], families * memory.styles * len(machine.prior)
+        )
+        # (emission, value, class) -> word, as sorted keys.
+        classes, emissions = len(machine.prior), machine.emissions
+        number = np.repeat(np.arange(len(emissions.start) - 1), np.diff(emissions.start))
+        said = np.nonzero(machine.remembered)[0]
+        row, of_class = np.nonzero(emissions.classes[said, None] >> np.arange(classes) & 1)
+        row = said[row]
+        keys = self._key(number[row], memory.value_of[emissions.word[row]], of_class)
+        order = np.argsort(keys)
+        self.said_keys, self.said_words = keys[order], emissions.word[row[order]]
+
+    def drawn_by(self, node: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """A value of each node, which is a family in a class and a style."""
+        return self.drawn[self.first_draw.spin(node, random)]
+
+    def _key(self, emission: np.ndarray, value: np.ndarray, of_class: np.ndarray) -> np.ndarray:
+        values, classes = len(self.memory.family_of), len(self.machine.prior)
+        return (emission * values + value) * classes + of_class
 
     def documents(
         self, seed: int, split: str | None, begin: np.ndarray | None = None
@@ -152,38 +180,33 @@ class Sampler:
 
         `begin` is the distribution of the first section.
         """
-        distribution = self.machine.leave[self.machine.ends[0]] if begin is None else begin
+        chances = self.machine.leave[self.machine.ends[0]] if begin is None else begin
         chunk = 0
         while True:
-            for document in self._chunk(
-                np.random.default_rng([seed, chunk]), distribution / distribution.sum()
-            ):
+            random = np.random.default_rng([seed, chunk])
+            for document in self._chunk(random, chances / chances.sum()):
                 if split is None or split_of(document.text) == split:
                     yield document
             chunk += 1
 
     def _chunk(self, random: np.random.Generator, begin: np.ndarray) -> Iterator[Document]:
         machine, count = self.machine, SIDE_BY_SIDE
-        values = np.stack(
-            [
-                random.choice(len(f.values), count, p=_normalised([v.weight for v in f.values]))
-                for f in machine.facts
-            ]
-            or [np.zeros(count, int)],
-            axis=1,
-        )
+        of_class = random.choice(len(machine.prior), count, p=machine.prior)
+        urns = _Urns(self, of_class, random)
         stops = len(machine.leave)
         alive = np.arange(count)
         node = machine.states + random.choice(len(begin), count, p=begin)
         numbers, states, who = [], [], []
         while len(alive):
             state = self.targets[self.arcs.spin(node, random)]
-            word = machine.emissions.word[self.emit.spin(machine.emission[state], random)]
-            for f, table in enumerate(self.fact_words):
-                mine = machine.fact[state] == f
-                word[mine] = table[
-                    self.field[machine.emission[state[mine]]], values[alive[mine], f]
-                ]
+            emission = machine.emission[state]
+            wheel = emission * len(machine.prior) + of_class[alive]
+            word = self.emitted[self.emit.spin(wheel, random)]
+            mine = np.nonzero(machine.family[state] >= 0)[0]
+            if len(mine):
+                value = urns.draw(alive[mine], machine.family[state[mine]])
+                keys = self._key(emission[mine], value, of_class[alive[mine]])
+                word[mine] = self.said_words[np.searchsorted(self.said_keys, keys)]
             numbers.append(word)
             states.append(state)
             who.append(alive)
@@ -198,7 +221,39 @@ class Sampler:
         edges = np.searchsorted(whole[order], np.arange(count + 1))
         for i in range(count):
             span = slice(edges[i], edges[i + 1])
-            yield Document(machine, numbers_flat[span], states_flat[span], values[i])
+            yield Document(machine, numbers_flat[span], states_flat[span])
+
+
+class _Urns:
+    """What the documents of a chunk have drawn so far.
+
+    The next draw copies one of the n earlier ones with chance n / (n + α), and else is new: this
+    is the same as an urn to which every drawn ball goes back with another of its kind.
+    """
+
+    def __init__(self, sampler: Sampler, of_class: np.ndarray, random: np.random.Generator) -> None:
+        self.sampler, self.of_class, self.random = sampler, of_class, random
+        memory = sampler.memory
+        self.style = random.integers(memory.styles, size=len(of_class))
+        self.count = np.zeros((len(of_class), len(memory.alpha)), int)
+        self.history = np.zeros((*self.count.shape, 8), int)
+
+    def draw(self, document: np.ndarray, family: np.ndarray) -> np.ndarray:
+        """One value for each of these documents, from one family each."""
+        memory = self.sampler.memory
+        n = self.count[document, family]
+        if n.max() == self.history.shape[2]:
+            self.history = np.concatenate([self.history, np.zeros_like(self.history)], axis=2)
+        chosen = self.random.random(len(n)) * (n + memory.alpha[family])
+        again = (chosen < n) | ((n > 0) & (memory.alpha[family] == 0))
+        which = np.minimum(chosen.astype(int), np.maximum(n - 1, 0))
+        node = self.of_class[document] * memory.styles + self.style[document]
+        node = node * len(memory.alpha) + family
+        first = self.sampler.drawn_by(node, self.random)
+        value = np.where(again, self.history[document, family, which], first)
+        self.history[document, family, n] = value
+        self.count[document, family] += 1
+        return value
 
 
 class _Wheel:
@@ -219,7 +274,3 @@ class _Wheel:
     def spin(self, node: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """One arc a node."""
         return np.searchsorted(self.edges, node + random.random(len(node)), side="right")
-
-
-def _normalised(weights: list[float]) -> np.ndarray:
-    return np.array(weights) / sum(weights)

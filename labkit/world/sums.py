@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What is alive at one position: of which row, in which state, with what weight.
+    """What is alive at one position: of which row, in which state and classes, with what weight.
 
     `source`, `target` and `weight` are the arcs by which the states were entered: from number
     `source` of the step before to number `target` of this one.
@@ -37,6 +37,7 @@ class Step(NamedTuple):
 
     states: np.ndarray
     owner: np.ndarray
+    classes: np.ndarray
     alpha: np.ndarray
     log_scale: np.ndarray
     source: np.ndarray
@@ -57,11 +58,11 @@ def forward(machine: Machine, rows: list[Row], arcs: Arcs, begin: np.ndarray) ->
 def _enter(machine: Machine, symbols: np.ndarray, begin: np.ndarray) -> Step:
     first, past = machine.entries.start[symbols], machine.entries.start[symbols + 1]
     index, owner = spans(first, past - first), np.repeat(np.arange(len(symbols)), past - first)
-    states = machine.entries.state[index]
+    states, classes = machine.entries.state[index], machine.entries.classes[index]
     value = begin[states] * machine.entries.weight[index]
     alive, none = value > 0, np.zeros(0, int)
-    scale = np.zeros(len(symbols))
-    return _scaled(states[alive], owner[alive], value[alive], scale, none, none, np.zeros(0))
+    at = states[alive], owner[alive], classes[alive]
+    return _scaled(*at, value[alive], np.zeros(len(symbols)), none, none, np.zeros(0))
 
 
 def _advance(machine: Machine, step: Step, symbols: np.ndarray, arcs: Arcs) -> Step:
@@ -71,19 +72,24 @@ def _advance(machine: Machine, step: Step, symbols: np.ndarray, arcs: Arcs) -> S
     first, past = arcs.start[step.states[:going]], arcs.start[step.states[:going] + 1]
     taken = spans(first, past - first)
     source, reached = np.repeat(np.arange(going), past - first), arcs.target[taken]
-    weight = arcs.weight[taken] * machine.says(symbols[step.owner[source]], reached)
-    kept = weight > 0
+    says, classes = machine.says(symbols[step.owner[source]], reached)
+    weight, classes = arcs.weight[taken] * says, step.classes[source] & classes
+    kept = (weight > 0) & (classes > 0)
     source, reached, weight = source[kept], reached[kept], weight[kept]
-    index = step.owner[source] * machine.states + reached
-    alive, target = np.unique(index, return_inverse=True)
+    sets = machine.every_class + 1
+    key = (step.owner[source] * sets + classes[kept]) * machine.states + reached
+    alive, target = np.unique(key, return_inverse=True)
     value = np.bincount(target, step.alpha[source] * weight, minlength=len(alive))
-    owner, states = np.divmod(alive, machine.states)
-    return _scaled(states, owner, value, step.log_scale[: len(symbols)], source, target, weight)
+    rest, states = np.divmod(alive, machine.states)
+    owner, left = np.divmod(rest, sets)
+    scale = step.log_scale[: len(symbols)]
+    return _scaled(states, owner, left, value, scale, source, target, weight)
 
 
 def _scaled(
     states: np.ndarray,
     owner: np.ndarray,
+    classes: np.ndarray,
     value: np.ndarray,
     scale: np.ndarray,
     source: np.ndarray,
@@ -93,70 +99,98 @@ def _scaled(
     total = np.bincount(owner, value, minlength=len(scale))
     with np.errstate(divide="ignore"):
         log_scale = scale + np.log(total)
-    return Step(states, owner, value / total[owner], log_scale, source, target, weight)
+    return Step(states, owner, classes, value / total[owner], log_scale, source, target, weight)
 
 
-def backward(rows: list[Row], steps: list[Step]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Go back over a forward pass: the position, the weights of its states, their log scale."""
+def backward(
+    machine: Machine, rows: list[Row], steps: list[Step]
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Go back over a forward pass: the position, the weights [alive, class], their log scale."""
     lengths = np.array([len(row.symbols) for row in rows])
     scale = np.zeros(len(rows))
     after: Step | None = None
-    beta: np.ndarray = np.zeros(0)
+    beta: np.ndarray = np.zeros((0, 0))
     for t in reversed(range(len(steps))):
         step = steps[t]
-        count, size = len(step.log_scale), len(step.states)
-        if after is not None:
-            beta = np.bincount(after.source, after.weight * beta[after.target], minlength=size)
-        else:
-            beta = np.zeros(size)
-        beta[(lengths == t + 1)[step.owner]] = 1.0
+        count, size, each = len(step.log_scale), len(step.states), len(machine.prior)
+        now = np.zeros((size, each))
+        for c in range(each if after is not None else 0):
+            assert after is not None
+            sent = after.weight * beta[after.target, c]
+            now[:, c] = np.bincount(after.source, sent, minlength=size)
+        last = (lengths == t + 1)[step.owner]
+        now[last] = step.classes[last, None] >> np.arange(each) & 1
         top = np.zeros(count)
-        np.maximum.at(top, step.owner, beta)
+        np.maximum.at(top, step.owner, now.max(axis=1))
         # A row that is impossible from here on has no weights left.
         top[top == 0] = 1.0
         scale[:count] += np.log(top)
-        beta = beta / top[step.owner]
+        beta = now / top[step.owner, None]
         yield t, beta, scale[:count].copy()
         after = step
 
 
-def prefix_masses(machine: Machine, rows: list[Row], start: np.ndarray) -> list[np.ndarray]:
-    """Log of the weight of every prefix: [T, 2], free paths and those bound to facts."""
+def prefix_masses(
+    machine: Machine, rows: list[Row], start: np.ndarray, last: int | None = None
+) -> list[np.ndarray]:
+    """Log of the weight of every prefix (or of the last ones): [T, 2, class].
+
+    The first half of each pair is that of paths that remember nothing, the second that of others.
+    """
     begin = machine.enter(start)
-    return _masses(machine, rows, machine.onward, begin, np.ones(machine.states))
+    return _masses(machine, rows, machine.onward, begin, np.ones(machine.states), last)
 
 
-def suffix_masses(machine: Machine, rows: list[Row], prior: np.ndarray) -> list[np.ndarray]:
+def suffix_masses(
+    machine: Machine, rows: list[Row], prior: np.ndarray, last: int | None = None
+) -> list[np.ndarray]:
     """The same for suffixes; `prior` is the distribution of the state at their first word.
 
     The sums run from right to left: over the arcs turned round, from any state at the end.
     """
     turned = [Row(row.symbols[::-1]) for row in rows]
     every = np.ones(machine.states)
-    return [mass[::-1] for mass in _masses(machine, turned, machine.turned, every, prior)]
+    found = _masses(machine, turned, machine.turned, every, prior, last)
+    return [mass[::-1] for mass in found]
 
 
 def _masses(
-    machine: Machine, rows: list[Row], arcs: Arcs, begin: np.ndarray, prior: np.ndarray
+    machine: Machine,
+    rows: list[Row],
+    arcs: Arcs,
+    begin: np.ndarray,
+    prior: np.ndarray,
+    last: int | None,
 ) -> list[np.ndarray]:
-    out: list[np.ndarray] = [np.zeros((0, 2))] * len(rows)
+    each = len(machine.prior)
+    out: list[np.ndarray] = [np.zeros((0, 2, each))] * len(rows)
     for chunk in _chunks(rows):
-        masses = np.full((len(chunk), len(rows[chunk[0]].symbols), 2), -np.inf)
+        lengths = [len(rows[i].symbols) for i in chunk]
+        masses = np.full((len(chunk), lengths[0], 2, each), -np.inf)
         for t, step in enumerate(forward(machine, [rows[i] for i in chunk], arcs, begin)):
-            bound, value = machine.bound[step.states], step.alpha * prior[step.states]
-            for group in (0, 1):
-                part = np.bincount(
-                    step.owner, value * (bound == group), minlength=len(step.log_scale)
-                )
-                with np.errstate(divide="ignore"):
-                    masses[: len(part), t, group] = np.log(part) + step.log_scale
+            if last is None or t >= lengths[len(step.log_scale) - 1] - last:
+                logs = _by_class(machine, step, prior)
+                masses[: len(logs), t] = logs + step.log_scale[:, None, None]
         for number, i in enumerate(chunk):
-            out[i] = masses[number, : len(rows[i].symbols)]
+            out[i] = masses[number, : lengths[number]][slice(-last if last else None, None)]
     return out
 
 
+def _by_class(machine: Machine, step: Step, prior: np.ndarray) -> np.ndarray:
+    """Log of the weight of each row: [row, 2, class]."""
+    value, bound = step.alpha * prior[step.states], machine.bound[step.states]
+    rows, each = len(step.log_scale), len(machine.prior)
+    out = np.zeros((2 * rows, each))
+    for bits in np.unique(step.classes):
+        mine = step.classes == bits
+        part = np.bincount(2 * step.owner[mine] + bound[mine], value[mine], minlength=2 * rows)
+        out += part[:, None] * (bits >> np.arange(each) & 1)
+    with np.errstate(divide="ignore"):
+        return np.log(out).reshape(rows, 2, each)
+
+
 class Posterior(NamedTuple):
-    """The weights of the states at one position given the whole row, on a common log scale."""
+    """The weights [state, class] at one position given the whole row, on a common log scale."""
 
     states: np.ndarray
     weights: np.ndarray
@@ -166,21 +200,21 @@ class Posterior(NamedTuple):
 def posteriors(
     machine: Machine, rows: list[Row], start: np.ndarray, wanted: list[list[int]]
 ) -> list[dict[int, Posterior]]:
-    """For every row, the weights of the states at the wanted positions: forward times backward."""
-    out: list[dict[int, Posterior]] = [{} for _ in rows]
+    """For every row, the weights of the states at the wanted positions, given all that is seen."""
     begin = machine.enter(start)
+    out: list[dict[int, Posterior]] = [{} for _ in rows]
     for chunk in _chunks(rows):
         mine = [rows[i] for i in chunk]
         steps = list(forward(machine, mine, machine.onward, begin))
         want = [set(wanted[i]) for i in chunk]
-        for t, beta, log_scale in backward(mine, steps):
+        for t, beta, log_scale in backward(machine, mine, steps):
             step = steps[t]
             asked = [n for n in range(len(log_scale)) if t in want[n]]
             edges = np.searchsorted(step.owner, np.arange(len(log_scale) + 1))
             for n in asked:
                 span = slice(edges[n], edges[n + 1])
                 scale = float(step.log_scale[n] + log_scale[n])
-                weights = step.alpha[span] * beta[span]
+                weights = step.alpha[span, None] * beta[span]
                 out[chunk[n]][t] = Posterior(step.states[span], weights, scale)
     return out
 
