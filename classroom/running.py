@@ -79,7 +79,20 @@ def execute(
             error = f"cell {found.exec_count}: {found.ename}: {found.evalue}".rstrip(": ")
         except (TimeoutError, RuntimeError) as found:  # a cell that hangs, a kernel that died
             error = f"{type(found).__name__}: {first_line(found)}"
+        except OSError:  # a full disk: half a notebook is no use to anybody
+            if not is_json(output):
+                output.unlink(missing_ok=True)
+            raise
     return Run(notebook.stem, time.perf_counter() - start, max(peak), error)
+
+
+def is_json(path: Path) -> bool:
+    """Say whether a file holds JSON."""
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def in_cipher() -> "Config":
@@ -180,8 +193,15 @@ class Row(NamedTuple):
 
     @classmethod
     def of(cls, line: str) -> "Row":
-        """Read a row from its line."""
-        return cls(**json.loads(line))
+        """Read a row from its line; one that is damaged is a `ValueError`."""
+        try:
+            row = cls(**json.loads(line))
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"not a row of a sweep: {error}") from None
+        kinds = {"run": str, "status": str, "parameters": dict, "results": dict}
+        if not all(isinstance(getattr(row, name), kind) for name, kind in kinds.items()):
+            raise ValueError("not a row of a sweep")
+        return row
 
     @property
     def line(self) -> str:

@@ -136,8 +136,11 @@ def finished(points: Sequence[Point], out: Path) -> dict[str, Row]:
     for point in points:
         path = out / point.name / "row.json"
         if path.is_file():
-            row = Row.of(path.read_text(encoding="utf-8"))
-            if row.status == "finished":
+            try:
+                row = Row.of(path.read_text(encoding="utf-8"))
+            except ValueError:  # it is run again, which writes it anew
+                continue
+            if row.status == "finished" and row.run == point.name:
                 found[row.run] = row
     return found
 
@@ -151,10 +154,10 @@ def unfinished(points: Sequence[Point], out: Path) -> list[Point]:
 def results(out: Path) -> list[Row]:
     """Return the newest row of each run in a folder of results."""
     path, rows = out / RESULTS, {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         try:
-            row = Row.of(line)
-        except ValueError:  # a line that a killed sweep did not finish
+            row = Row.of(line.decode())
+        except ValueError:  # a damaged line, or one that a killed sweep did not finish
             continue
         rows[row.run] = row
     return list(rows.values())

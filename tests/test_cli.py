@@ -81,6 +81,18 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
         (["run"], "the following arguments are required: notebook"),
         (["bench", "awd_ltsm"], "there is no benchmark awd_ltsm; did you mean awd_lstm?"),
         (["test", "tets"], "did you mean tests?"),
+        (["lecture", "00", "--port", "99999"], "--port: '99999': give a whole number, 1 to 65535"),
+        (["lab", "--here", "--port", "0"], "--port: '0': give a whole number, 1 to 65535"),
+        (["lab", "--here", "--port", "http"], "--port: 'http': give a whole number, 1 to 65535"),
+        (["course", "--jobs", "0"], "--jobs: '0': give a whole number, 1 or more"),
+        (["run", "00", "--timeout", "-1"], "--timeout: '-1': give a whole number, 1 or more"),
+        (["sweep", "00", "-p", f"seed={'-' * 5000}1"], "is not of type int"),
+        (["run", "00", "-p", "seed", "[" * 5000], "is not of type int"),
+        (["run", "00", "-p", "seed", "9" * 5000], "is not of type int"),
+        (["sweep", "00"], "there is nothing to vary: give -p NAME=VALUES"),
+        (["sweep", "00", "-p", "seed=0:10000000000"], "seed: 0:10000000000 has more than 10,000"),
+        (["sweep", "00", "-p", f"seed=0:{'9' * 400}"], "is not of type int"),
+        (["sweep", "00", "-p", "seed=0:9999", "-p", "profile=smoke,laptop"], "19,998 runs; give"),
     ],
 )
 def test_a_mistake_is_one_line_with_the_nearest_name(
@@ -90,6 +102,129 @@ def test_a_mistake_is_one_line_with_the_nearest_name(
     assert code == 2
     assert said.count("\n") == 1
     assert message in said
+
+
+def test_a_name_that_is_like_no_other_suggests_none(capsys: pytest.CaptureFixture[str]) -> None:
+    _, said = left_with(capsys, "run", "00", "-p", "nonsense", "3")
+    assert "there is no parameter nonsense (the parameters: " in said
+
+
+NO_NOTEBOOKS = {
+    "empty": b"", "no JSON": b"{", "a list": b"[]", "no cells": b'{"nbformat": 4}',
+    "nested": b"[" * 100_000, "not UTF-8": b"\xff\xfe",
+    "an old one": b'{"nbformat": 3, "cells": []}',
+    "cells that are none": b'{"nbformat": 4, "cells": [1]}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", NO_NOTEBOOKS.values(), ids=NO_NOTEBOOKS)
+@pytest.mark.parametrize("command", ["run", "sweep", "lecture", "site", "students", "notebooks"])
+def test_a_file_that_is_no_notebook_is_refused(
+    command: str, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bad.ipynb"
+    path.write_bytes(content)
+    code, said = left_with(capsys, command, str(path))
+    assert (code, said) == (2, f"labkit: {path} is not a Jupyter notebook of version 4: give a "
+                               "sound .ipynb file\n")  # fmt: skip
+
+
+def test_a_notebook_of_any_size_is_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("classroom.cli.notebooks.LARGEST", 1_000_000)
+    (tmp_path / "large.ipynb").write_bytes(b" " * 1_000_001)
+    code, said = left_with(capsys, "run", str(tmp_path / "large.ipynb"))
+    assert code == 2
+    assert "has more than 1 MB" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["site", "00", "--out"], "--out"),
+        (["students", "00", "--output"], "--output"),
+        (["course", "--unsolved", "--output"], "--output"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_said_with_the_option(
+    words: list[str], option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    code, said = left_with(capsys, *words, str(tmp_path / "file" / "inside"))
+    assert (code, said.count("\n")) == (1, 1)
+    assert said.startswith(f"labkit {words[0]}: [Errno")
+    assert said.endswith(f"name another place with {option}\n")
+
+
+def test_an_output_that_cannot_be_is_said_with_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = small_notebook(tmp_path, "1")
+    (tmp_path / "file").write_text("no folder")
+    code, said = left_with(
+        capsys, "run", str(notebook), "--output", str(tmp_path / "file" / "x" / "out.ipynb")
+    )
+    assert (code, said.count("\n")) == (1, 1)
+    assert said.endswith("name another place with --output\n")
+
+
+def test_a_full_disk_leaves_no_half_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook, output = small_notebook(tmp_path, "1"), tmp_path / "out.ipynb"
+
+    def full(*_: object, **__: object) -> None:
+        output.write_text('{"cells": [')
+        raise OSError(28, "No space left on device", str(output))
+
+    monkeypatch.setattr("papermill.execute_notebook", full)
+    code, said = left_with(capsys, "run", str(notebook), "--output", str(output))
+    assert code == 1
+    assert "No space left on device" in said
+    assert not output.exists()
+
+
+def test_sizes_in_nested_json_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    code, said = left_with(capsys, "costs", str(tmp_path / "x.json"))
+    assert (code, said.count("\n")) == (2, 1)
+    assert "x.json is not JSON" in said
+
+
+def test_a_limit_of_the_cache_that_is_none_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_CACHE_LIMIT", "inf")
+    code, said = left_with(capsys, "cache")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "LABKIT_CACHE_LIMIT is 'inf': give a number of bytes" in said
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows says it otherwise")
+def test_whoever_has_read_enough_hears_no_complaint() -> None:
+    code = (
+        "import os, sys; from classroom.cli import main\n"
+        "reading, writing = os.pipe(); os.close(reading); os.dup2(writing, 1)\n"
+        "sys.exit(main(['claims', '--kept']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == ""
+
+
+def test_no_letter_ends_a_command() -> None:
+    """Into a file or a pipe Windows writes cp1252, which has no Greek."""
+    settings = {**os.environ, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
+    code = "print('L3 = L2 + \u03bb L1')"
+    broken = subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True)
+    assert b"UnicodeEncodeError" in broken.stderr
+    for words in (["claims", "--kept"], ["--help"], ["costs", "--tables"]):
+        done = subprocess.run([sys.executable, "-m", "labkit", *words], cwd=ROOT, env=settings,
+                              capture_output=True)  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b""), words
+        assert done.stdout
 
 
 def test_words_after_one_benchmark_are_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

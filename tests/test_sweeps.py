@@ -328,7 +328,10 @@ def pid_of(process: psutil.Process) -> int:
             ],
             "--tls-ca-file: there is no file x",
         ),
-        (["--cluster", "tls://127.0.0.1:1"], "tls://127.0.0.1:1 needs certificates: give"),
+        (
+            ["-p", "seed=1", "--cluster", "tls://127.0.0.1:1"],
+            "tls://127.0.0.1:1 needs certificates: give",
+        ),
         (["--wrkers", "2"], "did you mean --workers?"),
     ],
 )
@@ -421,6 +424,29 @@ def test_the_newest_row_of_a_run_counts_and_a_torn_line_does_no_harm(
     assert results(tmp_path) == [good]
     assert finished([point], tmp_path) == {point.name: good}
     assert (tmp_path / "results.jsonl").read_text().count("\n") == 3
+
+
+DAMAGED = ["", "{", "[]", "1", "null", '{"run": 1}', "[" * 100_000, "\xff"]
+
+
+@pytest.mark.parametrize("damaged", DAMAGED, ids=range(len(DAMAGED)))
+def test_a_damaged_row_is_run_again_and_no_end(
+    damaged: str, notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [point] = points(notebook, {"seed": [0]})
+    good = row(0, 0.5, 2.0)._replace(run=point.name)
+    (tmp_path / point.name).mkdir()
+    wrong_kind = json.dumps({**good._asdict(), "parameters": 1}, default=list)
+    for text in (damaged, wrong_kind, row(1, 0.5, 1.0).line):
+        (tmp_path / point.name / "row.json").write_bytes(text.encode("latin-1"))
+        (tmp_path / "results.jsonl").write_bytes((text + "\n" + good.line).encode("latin-1"))
+        assert finished([point], tmp_path) == {}
+        assert unfinished([point], tmp_path) == [point]
+        assert good in results(tmp_path)
+    monkeypatch.setattr("classroom.sweeps.run_point", lambda point: Ran(good, ""))
+    with ThreadPoolExecutor(1) as executor:
+        assert list(sweep([point], tmp_path, executor)) == [good]
+    assert finished([point], tmp_path) == {point.name: good}
 
 
 def test_the_table_shows_what_varies() -> None:

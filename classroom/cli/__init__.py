@@ -7,6 +7,8 @@ machine where nothing is installed yet.
 
 import importlib
 import importlib.util
+import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -71,9 +73,34 @@ EXAMPLES = """examples:
 """
 
 
+# Which option names another place for what a command writes.
+WHERE = {"run": "--output", "course": "--output", "students": "--output", "train": "--output",
+         "site": "--out", "sweep": "--out", "copy": "FOLDER"}  # fmt: skip
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command that the words name and return its exit code."""
+    """Run the command that the words name and return its exit code.
+
+    What the system refuses, such as a folder that cannot be written, is said in one line.
+    """
     words = list(sys.argv[1:] if words is None else words)
+    for stream in (sys.stdout, sys.stderr):
+        # A file or a pipe on Windows may not know every letter.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        return called(words)
+    except BrokenPipeError:  # whoever read what was printed has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except OSError as error:
+        option = WHERE.get(words[0]) if error.filename is not None else None
+        advice = f": name another place with {option}" if option else ""
+        fail(f"labkit {words[0]}: {error}{advice}", code=1)
+
+
+def called(words: list[str]) -> int:
+    """Find the command, and what it needs, and run it."""
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
         return 0

@@ -94,6 +94,11 @@ def prepare(root: Path, folder: str = ".venv") -> Path:
 
 def create(folder: Path, python: Path) -> None:
     """Make an empty virtual environment, unless this Python already made one there."""
+    if not os.access(folder.parent, os.W_OK):
+        raise SetupError(
+            f"{folder.parent} cannot be written, so there is no place for {folder.name}: copy the "
+            "course to a folder of your own, or use the packages of this Python with --here"
+        )
     missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if missing:

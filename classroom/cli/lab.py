@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from classroom.cli.environment import become, ready_python
-from classroom.cli.parser import Parser, fail
+from classroom.cli.parser import Parser, fail, port
 from labkit.paths import checkout
 
 START = "notebooks/00_start_here.ipynb"
@@ -15,7 +15,7 @@ START = "notebooks/00_start_here.ipynb"
 
 def lab(parser: Parser, words: Sequence[str]) -> int:
     """Start JupyterLab on the loopback address, with its token, at the first notebook."""
-    parser.add_argument("--port", type=int, default=8888, help="the first port to try [8888]")
+    parser.add_argument("--port", type=port, default=8888, help="the first port to try [8888]")
     parser.add_argument("--no-browser", action="store_true", help="print the address only")
     parser.add_argument("--here", action="store_true", help="use this Python, not .venv (conda)")
     args = parser.parse_args(words)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from classroom.cli.notebooks import find
-from classroom.cli.parser import Parser, fail
+from classroom.cli.parser import Parser, fail, port
 
 SHARE = Path(__file__).resolve().parent.parent / "pages" / "share"
 EVERYWHERE = ("", "*", "0.0.0.0", "::")
@@ -21,20 +21,20 @@ EVERYWHERE = ("", "*", "0.0.0.0", "::")
 def lecture(parser: Parser, words: Sequence[str]) -> int:
     """Serve the slides of a notebook, and print the link that opens them."""
     parser.add_argument("notebook", help="a path, or the beginning of a name, such as 06")
-    parser.add_argument("--port", type=int, default=8866, help="the first port to try [8866]")
+    parser.add_argument("--port", type=port, default=8866, help="the first port to try [8866]")
     parser.add_argument("--ip", default="127.0.0.1", help="0.0.0.0 lets other machines in; the "
                         "link then travels unencrypted [127.0.0.1]")  # fmt: skip
     parser.add_argument("--theme", choices=("light", "dark"), default="light")
     parser.add_argument("--no-browser", action="store_true", help="print the link only")
     args = parser.parse_args(words)
     notebook = find(args.notebook)
-    port, token = free_port(args.ip, args.port), secrets.token_hex(16)
+    number, token = free_port(args.ip, args.port), secrets.token_hex(16)
     host = socket.gethostname() if args.ip in EVERYWHERE else args.ip
-    link = f"http://{host}:{port}/?token={token}"
+    link = f"http://{host}:{number}/?token={token}"
     print(f"{notebook.name}: starting ...", flush=True)
-    told = (args.ip, port, f"{notebook.name} as slides, at", link, not args.no_browser)
+    told = (args.ip, number, f"{notebook.name} as slides, at", link, not args.no_browser)
     threading.Thread(target=announce, args=told, daemon=True).start()
-    serve(notebook.resolve(), args.ip, port, token, args.theme)
+    serve(notebook.resolve(), args.ip, number, token, args.theme)
     return 0
 
 
@@ -81,15 +81,16 @@ def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
 
 def free_port(ip: str, first: int) -> int:
     """The first port that nobody listens at."""
-    for port in range(first, first + 50):
+    last = min(first + 49, 65535)
+    for number in range(first, last + 1):
         with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                sock.bind((ip, port))
+                sock.bind((ip, number))
             except OSError as error:
-                if not 0 < port < 65536 or port == first + 49:
-                    fail(f"labkit lecture: nothing is free at {ip}, ports {first} to {port}: "
+                if number == last:
+                    fail(f"labkit lecture: nothing is free at {ip}, ports {first} to {last}: "
                          f"{error.strerror}; give another --port or --ip")  # fmt: skip
                 continue
-        return port
+        return number
     raise AssertionError("the last port has failed above")

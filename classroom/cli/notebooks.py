@@ -13,7 +13,7 @@ from typing import Any
 
 from classroom.cli.environment import REPEATABLE
 from classroom.cli.parameters import ParameterError, checked, known
-from classroom.cli.parser import Parser, fail, nearest
+from classroom.cli.parser import Parser, fail, nearest, positive
 from classroom.cli.results import index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
 from classroom.running import Run, execute, in_cipher
@@ -21,6 +21,7 @@ from labkit.keeping.files import write_text
 from labkit.paths import checkout
 
 PROFILES = ("smoke", "laptop", "gpu")
+LARGEST = 100 * 10**6  # bytes of a notebook
 # Seconds that one cell may take: a cell that hangs ends with an error, not never.
 TIMEOUT = {"smoke": 300, "laptop": 1800, "gpu": 24 * 3600}
 KEPT_CELL_METADATA = ("tags", "jupyter", "slideshow", "editable", "deletable")
@@ -31,7 +32,7 @@ def run(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("notebook", help="a path, or the beginning of a name, such as 00")
     add_parameters(parser)
     parser.add_argument("--output", type=Path, help="the notebook to write [runs/NAME-….ipynb]")
-    parser.add_argument("--timeout", type=int, help="seconds that one cell may take")
+    parser.add_argument("--timeout", type=positive, help="seconds that one cell may take")
     parser.add_argument("--list", action="store_true", help="show the parameters and stop")
     args = parser.parse_args(words)
     notebook = find(args.notebook)
@@ -53,7 +54,7 @@ def run(parser: Parser, words: Sequence[str]) -> int:
 def course(parser: Parser, words: Sequence[str]) -> int:
     """Run every notebook and, when asked, write the measured table into the README."""
     add_parameters(parser)
-    parser.add_argument("--jobs", type=int, default=1, help="notebooks at the same time [1]")
+    parser.add_argument("--jobs", type=positive, default=1, help="notebooks at the same time [1]")
     parser.add_argument(
         "--table",
         action="store_true",
@@ -201,6 +202,7 @@ def every_notebook() -> list[Path]:
 def find(name: str) -> Path:
     """Return the notebook of that path, or the only one whose name begins so."""
     if name.endswith(".ipynb") and Path(name).is_file():
+        read_notebook(Path(name))
         return Path(name)
     books = every_notebook()
     found = [book for book in books if book.name.startswith(Path(name).name)]
@@ -209,6 +211,20 @@ def find(name: str) -> Path:
         fail(f"labkit: there is no notebook {name}{nearest(Path(name).stem, stems)} "
              f"(the notebooks: {', '.join(stems)})")  # fmt: skip
     return found[0]
+
+
+def read_notebook(path: Path) -> dict[str, Any]:
+    """Return what a notebook's file holds, or leave with one line if it is no notebook."""
+    if path.stat().st_size > LARGEST:
+        fail(f"labkit: {path} has more than {LARGEST // 10**6} MB: a notebook of that size is not "
+             "read; clear its outputs")  # fmt: skip
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["nbformat"] != 4 or not all(isinstance(x, dict) for x in found["cells"]):
+            raise ValueError
+    except (ValueError, TypeError, KeyError, RecursionError):
+        fail(f"labkit: {path} is not a Jupyter notebook of version 4: give a sound .ipynb file")
+    return dict(found)
 
 
 def listing(notebook: Path) -> str:

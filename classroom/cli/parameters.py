@@ -12,6 +12,10 @@ from typing import Any
 
 from classroom.cli.parser import nearest
 
+MOST = 10_000
+"""The most values of one parameter, and the most runs of one sweep."""
+# What a text that is no value can raise: also one of many brackets or signs.
+LITERAL_ERRORS = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -65,9 +69,11 @@ def listed(name: str, words: str, ranges: bool) -> list[str]:
     """Return the single words of `a,b,c`, in which `0:3` means 0,1,2 and brackets hold together."""
     found: list[str] = []
     for word in pieces(words):
-        ends = re.fullmatch(r"(-?\d+):(-?\d+)", word) if ranges else None
+        ends = re.fullmatch(r"(-?\d{1,18}):(-?\d{1,18})", word) if ranges else None
         if ends is None:
             found.append(word)
+        elif int(ends[2]) - int(ends[1]) > MOST:
+            raise ParameterError(f"parameter {name}: {word} has more than {MOST:,} values")
         elif int(ends[1]) < int(ends[2]):
             found += map(str, range(int(ends[1]), int(ends[2])))
         else:
@@ -95,7 +101,7 @@ def kind_of(annotation: str, default: str) -> str:
         return annotation
     try:
         found = ast.literal_eval(default)
-    except (ValueError, SyntaxError):
+    except LITERAL_ERRORS:
         return "str"
     return "str | None" if found is None else type(found).__name__
 
@@ -111,7 +117,7 @@ def value(word: str, kind: str) -> object:
         return BOOLEANS[word.lower()]
     try:
         found = ast.literal_eval(word)
-    except (ValueError, SyntaxError):
+    except LITERAL_ERRORS:
         found = word
     if not fits(found, wanted):
         raise ValueError(f"{word!r} is not of type {kind}")
@@ -120,7 +126,10 @@ def value(word: str, kind: str) -> object:
 
 def annotation(kind: str) -> ast.expr:
     """Return the parsed annotation of a type."""
-    return ast.parse(kind.strip(), mode="eval").body
+    try:
+        return ast.parse(kind.strip(), mode="eval").body
+    except LITERAL_ERRORS:
+        raise ParameterError(f"its type {kind!r} cannot be read: mend the notebook") from None
 
 
 def fits(found: object, wanted: ast.expr) -> bool:

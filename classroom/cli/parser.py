@@ -25,8 +25,27 @@ class Parser(argparse.ArgumentParser):
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """Return "; did you mean …?" for the known word nearest to `word`, or nothing."""
-    near = checks.nearest(word, known)
+    near = checks.nearest(word, known, cutoff=0.6)
     return f"; did you mean {near}?" if near else ""
+
+
+def port(word: str) -> int:
+    """Return the number of a port, for an argument of that type."""
+    return whole(word, 1, 65535)
+
+
+def positive(word: str) -> int:
+    """Return a whole number of 1 or more, for an argument of that type."""
+    return whole(word, 1, 2**31)
+
+
+def whole(word: str, low: int, high: int) -> int:
+    """Return a whole number within bounds, or refuse it."""
+    number = int(word) if re.fullmatch(r"-?\d{1,12}", word) else None
+    if number is None or not low <= number <= high:
+        upper = f" to {high}" if high < 2**31 else " or more"
+        raise argparse.ArgumentTypeError(f"{word!r}: give a whole number, {low}{upper}")
+    return number
 
 
 def fail(message: str, code: int = 2) -> NoReturn:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from classroom.cli.notebooks import PROFILES, TIMEOUT, find
-from classroom.cli.parameters import ParameterError, checked_grid
+from classroom.cli.parameters import MOST, ParameterError, checked_grid
 from classroom.cli.parser import Parser, fail, nearest
 from classroom.running import Point, Row, cores, first_line
 from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
@@ -52,13 +52,18 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     notebook = find(args.notebook)
     grid = grid_or_fail(notebook, args)
     check_options(args, grid)
+    tls = tls_of(args)
+    count = math.prod(len(values) for values in grid.values())
+    if not grid:
+        fail("labkit sweep: there is nothing to vary: give -p NAME=VALUES, such as -p seed=0:5")
+    if count > MOST:
+        fail(f"labkit sweep: these are {count:,} runs; give a grid of at most {MOST:,}")
     out = args.out or Path("runs", f"sweep-{notebook.stem}")
     profiles = [str(profile) for profile in grid.get("profile", ["laptop"])]
     timeout = args.timeout or max(TIMEOUT[profile] for profile in profiles)
-    count = math.prod(len(values) for values in grid.values())
     workers = min(args.workers or (1 if "gpu" in profiles else cores()), count)
     try:
-        with executor_of(args.cluster, workers, tls_of(args)) as (executor, side_by_side):
+        with executor_of(args.cluster, workers, tls) as (executor, side_by_side):
             every = points(notebook, grid, timeout, side_by_side)
             run_all(every, out, executor)
     except OSError as error:

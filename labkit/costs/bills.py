@@ -126,7 +126,7 @@ def read_shape(path: Path) -> Shape:
         given = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ValueError(f"there is no file {path}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     allowed = list(Shape.__dataclass_fields__)
     if not isinstance(given, dict) or not set(given) <= set(allowed):
