@@ -5,6 +5,7 @@ Here is only what they leave open: which weights decay, which are matrices for M
 that can be called off without anybody waiting for the GPU to say so.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ def named_groups(model: nn.Module, groups: Sequence[Group] | None) -> list[tuple
         return [(list(names.values()), 1.0)]
     found = []
     for parameters, factor in groups:
+        if not isinstance(factor, int | float) or not 0 <= factor < math.inf:
+            raise ValueError(f"the factor of a group is {factor!r}: give a number of at least 0")
         ids = [id(parameter) for parameter in parameters]
         if any(key not in names for key in ids):
             raise ValueError(

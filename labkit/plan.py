@@ -63,8 +63,10 @@ def slanted_triangle(step: int, steps: int, warmup: int | None = None) -> float:
     """Steeply up in a tenth of the steps, slowly down to 1/32 (Howard and Ruder 2018, section 3.2).
 
     cut = warmup;  p = t / cut before it, 1 - (t - cut) / (steps - cut) after;
-    share = (1 + p (ratio - 1)) / ratio.
+    share = (1 + p (ratio - 1)) / ratio;  a single step is the peak.
     """
+    if steps == 1:
+        return 1.0
     ratio = 32
     cut = max(1, steps // 10) if warmup is None else max(1, warmup)
     p = step / cut if step < cut else 1 - (step - cut) / max(1, steps - cut)
@@ -74,8 +76,10 @@ def slanted_triangle(step: int, steps: int, warmup: int | None = None) -> float:
 def one_cycle(step: int, steps: int, warmup: int | None = None) -> float:
     """From 1/25 up a cosine in three tenths of the steps, down one to 1/250,000 (Smith 2018).
 
-    The shape is the one of `torch.optim.lr_scheduler.OneCycleLR`.
+    The shape is the one of `torch.optim.lr_scheduler.OneCycleLR`; a single step is the peak.
     """
+    if steps == 1:
+        return 1.0
     peak = 0.3 * steps - 1 if warmup is None else warmup - 1
     if step <= peak:
         low, way = 1 / 25, step / peak if peak else 1.0

@@ -188,7 +188,9 @@ class Trainer:
         mean = tensors.get("average", {}) if self.averaging else {}
         self.average.load(facts["averaged"] if mean else 0, mean)
         self.health.load(tensors["health"])
-        self.memory = self.processes.divided(tensors.get("memory", {}), self.plan.accumulate)
+        self.memory = self.processes.divided(
+            tensors.get("memory", {}), self.plan.accumulate, self.objective.together
+        )
         self.step, self.scale = state.step, facts["scale"]
         self.notes.clear()
         self.notes.update(facts["notes"])

@@ -15,6 +15,16 @@ def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+def split(rows: int, parts: int, *, together: int = 1) -> list[slice]:
+    """The rows of each of `parts` parts, whose sizes differ by `together` rows at most."""
+    most = rows // together
+    if not 1 <= parts <= most:
+        whole = f"{rows} rows" + (f" in groups of {together}" if together > 1 else "")
+        raise ValueError(f"{whole} cannot be {parts} parts: give 1 to {most}")
+    edges = [together * (most * part // parts) for part in range(parts)] + [rows]
+    return [slice(start, end) for start, end in pairwise(edges)]
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Rows of raw text; hiding something from the model is the business of the objective.
@@ -54,12 +64,7 @@ class Batch:
 
         Or by `together` rows, where so many are one question.
         """
-        most = len(self) // together
-        if not 1 <= parts <= most:
-            whole = f"{len(self)} rows" + (f" in groups of {together}" if together > 1 else "")
-            raise ValueError(f"{whole} cannot be {parts} parts: give 1 to {most}")
-        edges = [together * (most * part // parts) for part in range(parts)] + [len(self)]
-        return [self[start:end] for start, end in pairwise(edges)]
+        return [self[rows] for rows in split(len(self), parts, together=together)]
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         given = {field.name: getattr(self, field.name) for field in fields(self)}

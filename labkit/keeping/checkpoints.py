@@ -7,6 +7,7 @@ whatever happens to the folder later is noticed, and the checkpoint before it is
 Nothing in it is ever executed on loading: tensors and JSON only. Read `write` and `newest` first.
 """
 
+import errno
 import json
 import re
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
@@ -31,6 +33,10 @@ from labkit.keeping.files import (
 
 MANIFEST = "manifest.json"
 NAME = re.compile(r"step-(\d{8,})")
+
+
+FORMAT = 2
+"""Of what is written here; the first edition wrote 1, and did not say so."""
 
 
 class BrokenCheckpointError(Exception):
@@ -69,7 +75,7 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
             file = draft / f"{name}.safetensors"
             save_tensors(file, tensors)
             files[file.name] = {"bytes": file.stat().st_size, "sha256": file_digest(file)}
-        content = {"step": snapshot.step, "facts": snapshot.facts, "files": files}
+        content = {"format": FORMAT, "step": snapshot.step, "facts": snapshot.facts, "files": files}
         (draft / MANIFEST).write_bytes(_manifest(content))
     return target
 
@@ -78,6 +84,7 @@ def read(path: Path) -> Snapshot:
     """Read a checkpoint after a check of every byte; an error says what is wrong with it."""
     try:
         content = _checked_manifest((path / MANIFEST).read_bytes())
+        _check_format(path, content)
         if path.name != name_of(content["step"]):
             raise BrokenCheckpointError(
                 f"it holds step {content['step']}, which is not what the folder says"
@@ -96,6 +103,8 @@ def read(path: Path) -> Snapshot:
                     f"{name} is not the file that was written: its checksum differs"
                 )
             tensors[Path(name).stem] = load(raw)
+    except SafetensorError as problem:
+        raise BrokenCheckpointError(f"a file holds no tensors: {problem}") from problem
     except OSError as problem:
         missing = isinstance(problem, FileNotFoundError)
         reason = "is missing" if missing else f"cannot be read ({problem.strerror})"
@@ -191,13 +200,13 @@ class Saver:
             problem, self.problem = self.problem, None
             if not isinstance(problem, OSError):
                 raise problem
+            still = self.good[-1] if self.good else "none"
             message = (
-                f"a checkpoint could not be written to {self.folder}: {problem}; "
-                f"{_free(self.folder)} are free there; the newest whole checkpoint is still "
-                f"{self.good[-1] if self.good else 'none'}: make room or save to another disk"
+                f"a checkpoint could not be written to {self.folder}: {problem}; the newest whole "
+                f"checkpoint is still {still}: {advice(problem, self.folder)}"
             )
             if last:
-                raise OSError(message) from problem
+                raise OSError(problem.errno, message) from problem
             warnings.warn(message, stacklevel=3)
 
     def _write(self, snapshot: Snapshot, ready: Any) -> None:
@@ -220,11 +229,16 @@ class Saver:
                     remove(path)
 
 
-def _free(folder: Path) -> str:
-    """The room on the disk of a folder."""
+def advice(problem: OSError, folder: Path) -> str:
+    """What to do when a folder cannot be written."""
+    if problem.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return "choose a folder that you may write to"
+    if problem.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+        return "remove the file that is in the way, or choose another folder"
     while not folder.exists():
         folder = folder.parent
-    return f"{shutil.disk_usage(folder).free / 2**20:,.0f} MiB"
+    free = shutil.disk_usage(folder).free / 2**20
+    return f"make room ({free:,.0f} MiB are free there) or save to another disk"
 
 
 def _manifest(content: dict[str, Any]) -> bytes:
@@ -234,11 +248,37 @@ def _manifest(content: dict[str, Any]) -> bytes:
     return json.dumps(whole, sort_keys=True, indent=1).encode()
 
 
+def _check_format(path: Path, content: dict[str, Any]) -> None:
+    """Refuse a checkpoint of another version, which is whole and shall not be passed over."""
+    found = content.get("format", 1)
+    if found != FORMAT:
+        raise ValueError(
+            f"{path} was written in format {found}, and this version of labkit reads format "
+            f"{FORMAT}: choose another folder, or go on with the version that wrote it"
+        )
+    sound = _whole(content.get("step")) and isinstance(content.get("facts"), dict)
+    files = content.get("files")
+    if (
+        not sound
+        or not isinstance(files, dict)
+        or not all(_is_seal(seal) for seal in files.values())
+    ):
+        raise BrokenCheckpointError(f"{MANIFEST} lacks step, facts or files")
+
+
+def _whole(number: Any) -> bool:
+    return type(number) is int and number >= 0
+
+
+def _is_seal(seal: Any) -> bool:
+    return isinstance(seal, dict) and _whole(seal.get("bytes")) and "sha256" in seal
+
+
 def _checked_manifest(raw: bytes) -> dict[str, Any]:
     """The content of a manifest that is byte for byte what was written."""
     try:
         content = json.loads(raw)["content"]
-        intact = _manifest(content) == raw
+        intact = _manifest(content) == raw and isinstance(content, dict)
     except (ValueError, KeyError, TypeError, RecursionError):
         intact = False
     if not intact:

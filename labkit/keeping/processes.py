@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from labkit.corpus.batch import split
 from labkit.keeping.checkpoints import copied
 from labkit.objectives.memory import Memory
 
@@ -64,16 +65,17 @@ class Processes:
         parts = [part for process in self.gathered(here) for part in process]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
-    def divided(self, tensors: Mapping[str, Tensor], parts: int) -> list[Memory | None]:
+    def divided(
+        self, tensors: Mapping[str, Tensor], parts: int, together: int
+    ) -> list[Memory | None]:
         """The memory of each of this process's parts, from that of all rows."""
         if not tensors:
             return [None] * parts
-        rows, count = len(tensors["known"]), parts * self.count
         found: list[Memory | None] = []
-        for part in self.own(range(count)):
-            start, end = rows * part // count, rows * (part + 1) // count
+        # The same rows as those of the batch, or each text would get the memory of another.
+        for rows in self.own(split(len(tensors["known"]), parts * self.count, together=together)):
             own = {
-                name: tensor[start:end].to("cpu" if name == "known" else self.device)
+                name: tensor[rows].to("cpu" if name == "known" else self.device)
                 for name, tensor in tensors.items()
             }
             found.append(Memory.load(own))

@@ -16,16 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from labkit.corpus import sent
-from labkit.keeping.checkpoints import Found, Saver, Snapshot, newest, read, sweep
+from labkit.keeping.checkpoints import Found, Saver, Snapshot, advice, newest, read, sweep
 from labkit.keeping.computing import Computing, measured_peak, memory_explained, smaller
-from labkit.keeping.description import check_same, plain
+from labkit.keeping.description import check_same, check_sound, plain
 from labkit.keeping.health import Later
+from labkit.keeping.locks import Lock
 from labkit.keeping.processes import Processes, gathered
 from labkit.keeping.reports import Bar, Report
 from labkit.keeping.signals import Stop
 from labkit.objectives.base import Objective
 from labkit.plan import Batches, Plan, described
 
+LOCK = ".lock"
 RETRIES = 10
 """How often a run may go back before it gives up."""
 
@@ -71,8 +73,19 @@ class Run:
         self.bad: list[Later] = []
         self.asked: list[Later] = []
         self.saver: Saver | None = None
+        self.lock: Lock | None = None
         if folder is not None:
-            self._take_up(folder, changed)
+            try:
+                self._hold(folder)
+                self._take_up(folder, changed)
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Let others train in the folder."""
+        if self.lock is not None:
+            self.lock.release()
 
     def reports(self) -> Iterator[Report]:
         """Step after step; what the reader does with a report is part of its step."""
@@ -80,10 +93,22 @@ class Run:
         trainer.stopped = False
         if trainer.step == plan.steps:
             self.say(f"all {plan.steps} steps are done")
+        elif trainer.step > plan.steps:
+            self.say(
+                f"{trainer.step} steps are done and the plan has steps={plan.steps}: nothing is "
+                "left to train; give more steps, or another folder to begin anew"
+            )
         bar = Bar(trainer.step, plan.steps, self.progress)
-        with self.stop.listening(saver is not None), bar, saver or contextlib.nullcontext():
+        with (
+            contextlib.closing(self),
+            self.stop.listening(saver is not None),
+            bar,
+            saver or contextlib.nullcontext(),
+        ):
             if saver is not None and trainer.step == 0:
                 saver.save(self.snapshot())
+                # What cannot be written now will not be written later: better to know it at once.
+                saver.wait(last=True)
             begun = step_begun = time.perf_counter()
             done = 0
             for report in self._explained():
@@ -122,6 +147,25 @@ class Run:
 
     # ---- taking up ---------------------------------------------------------------------------
 
+    def _hold(self, folder: Path) -> None:
+        """Keep the folder for this run alone, and see that it can be written."""
+        if not self.processes.first:
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.lock = Lock(folder / LOCK)
+        except BlockingIOError as problem:
+            holder = f" (process {problem})" if str(problem) else ""
+            raise RuntimeError(
+                f"another trainer{holder} is at work in {folder}: wait for it or end it, or "
+                "choose another folder"
+            ) from None
+        except OSError as problem:
+            raise OSError(
+                problem.errno,
+                f"no checkpoint can be written to {folder}: {problem}: {advice(problem, folder)}",
+            ) from problem
+
     def _take_up(self, folder: Path, changed: Iterable[str]) -> None:
         """Go on from the newest whole checkpoint of the folder, if there is one."""
         trainer = self.trainer
@@ -129,6 +173,7 @@ class Run:
         if found.snapshot is not None:
             saved = found.snapshot
             own = trainer.state().tensors["weights"]
+            check_sound(saved, found.path)
             check_same(saved, self._known(), own, changed, folder)
             if saved.facts["plan"]["optimizer"] != self.plan.optimizer:
                 # What one optimizer remembers means nothing to another.

@@ -1,5 +1,6 @@
 """What all objectives share: targets, outcomes, and exact sums over the parts of a step."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -141,6 +142,13 @@ class Targets:
             sampled=move(self.sampled),
             parts=tuple(part.to(device) for part in self.parts),
         )
+
+
+def check_numbers(**given: Any) -> None:
+    """Refuse what is no finite number of at least 0."""
+    for name, number in given.items():
+        if type(number) not in (int, float) or not 0 <= number < math.inf:
+            raise ValueError(f"{name} is {number!r}: give a number of at least 0")
 
 
 def total(every: Iterable[Targets]) -> dict[str, int]:

@@ -50,7 +50,10 @@ class Labels(Objective):
         if self.position == "each":
             predicted = Predicted.where(batch.real & (labels >= 0), labels)
         else:
-            rows_N = ((labels >= 0) & batch.real.any(dim=1)).nonzero().squeeze(1)
+            # A question is left out as a whole: its choices are compared with one another.
+            known = ((labels >= 0) & batch.real.any(dim=1)).view(-1, self.choices)
+            whole = known.all(dim=1, keepdim=True).expand_as(known)
+            rows_N = whole.flatten().nonzero().squeeze(1)
             last_B = batch.real.sum(dim=1) - 1
             positions_N = last_B[rows_N] if self.position == "last" else torch.zeros_like(rows_N)
             predicted = Predicted(rows_N, positions_N, labels[rows_N])

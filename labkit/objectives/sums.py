@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from labkit.blocks import Experts, States, balance, routed
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.objectives.base import Objective, Outcome, Targets, Term
+from labkit.objectives.base import Objective, Outcome, Targets, Term, check_numbers
 from labkit.objectives.labels import Labels
 from labkit.objectives.memory import Memory
 from labkit.objectives.words import NextToken
@@ -30,6 +30,8 @@ def check_parts(parts: Sequence[Objective], weights: Sequence[float]) -> None:
             f"{len(parts)} objectives with {len(weights)} weights: give at least two objectives, "
             "and a weight for each or none at all"
         )
+    for weight in weights:
+        check_numbers(weight=weight)
 
 
 def weighted(terms: dict[str, Term], weight: float) -> dict[str, Term]:
@@ -162,11 +164,11 @@ class Distillation(Objective):
     cosine: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.temperature <= 0 or min(self.hard, self.soft, self.cosine) < 0:
-            raise ValueError(
-                f"temperature={self.temperature}, weights {self.hard}, {self.soft}, {self.cosine}: "
-                "give a temperature above 0 and no weight below 0"
-            )
+        check_numbers(
+            temperature=self.temperature, hard=self.hard, soft=self.soft, cosine=self.cosine
+        )
+        if not self.temperature:
+            raise ValueError("temperature is 0: give a temperature above 0, such as 2")
 
     @property
     def together(self) -> int:
@@ -191,9 +193,20 @@ class Distillation(Objective):
             known, _ = self.task.forward(self.teacher, targets)
             soft = self.task.scores(self.teacher, known, targets)
         for name, scores in self.task.scores(model, states, targets).items():
+            if scores.shape != soft[name].shape:
+                raise ValueError(
+                    f"the student chooses among {scores.shape[-1]} answers and the teacher among "
+                    f"{soft[name].shape[-1]}: give both the same vocabulary or labels"
+                )
             total = divergence(soft[name], scores, self.temperature)
             terms[f"soft {name}"] = Term(total, targets.counts[f"soft {name}"], self.soft)
         if self.cosine:
+            widths = states.hidden.shape[-1], known.hidden.shape[-1]
+            if widths[0] != widths[1]:
+                raise ValueError(
+                    f"the student is {widths[0]} wide and the teacher {widths[1]}, so the angle "
+                    "between their states has no meaning: give cosine=0, or equal widths"
+                )
             apart = 1 - F.cosine_similarity(states.hidden, known.hidden, dim=-1)
             total = apart[targets.inputs.real].sum()
             terms["cosine"] = Term(total, targets.counts["cosine"], self.cosine)
@@ -223,6 +236,9 @@ class Balanced(Objective):
     objective: Objective
     weight: float = 0.01
 
+    def __post_init__(self) -> None:
+        check_numbers(weight=self.weight)
+
     @property
     def together(self) -> int:
         """As the objective says."""
@@ -231,7 +247,7 @@ class Balanced(Objective):
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The targets of the objective."""
         targets = self.objective.targets(batch, chance)
-        return replace(targets, counts={**targets.counts, "balance": len(batch)})
+        return replace(targets, counts={**targets.counts, "balance": _texts(targets)})
 
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         """The loss of the objective, and the balance of the routers at the real positions."""
@@ -244,7 +260,12 @@ class Balanced(Objective):
             )
         real = targets.inputs.real.flatten()
         used = next(m.used for m in model.modules() if isinstance(m, Experts))
-        each = [balance(router[real], used) for router in scores]
         rows = targets.counts["balance"]
+        each = [balance(router[real], used) if rows else 0 * router.sum() for router in scores]
         term = Term(torch.stack(each).mean() * rows, rows, self.weight)
         return Outcome({**outcome.terms, "balance": term}, outcome.memory)
+
+
+def _texts(targets: Targets) -> int:
+    """How many rows are not padding alone."""
+    return int(targets.inputs.real.any(dim=1).sum())

@@ -23,7 +23,7 @@ from labkit.models.word_vectors import (
     spared,
     windows,
 )
-from labkit.objectives.base import Objective, Predicted, Targets, Term
+from labkit.objectives.base import Objective, Predicted, Targets, Term, check_numbers
 from labkit.objectives.memory import Memory
 
 
@@ -41,8 +41,12 @@ class NearWords(Objective):
     """Leave out words at random that are more frequent than this; None keeps all."""
 
     def __post_init__(self) -> None:
-        if self.reach < 1 or self.noise < 1:
-            raise ValueError(f"reach={self.reach}, noise={self.noise}: give at least 1 of each")
+        for name in ("reach", "noise"):
+            given = getattr(self, name)
+            if type(given) is not int or given < 1:
+                raise ValueError(f"{name} is {given!r}: give a whole number of at least 1")
+        if self.threshold is not None:
+            check_numbers(threshold=self.threshold)
 
     def around(self, batch: Batch, chance: Chance) -> Windows:
         """The positions (numbered through the batch) of the words that stand near each word."""

@@ -25,6 +25,7 @@ from labkit.objectives.base import (
     Targets,
     Term,
     at,
+    check_numbers,
     segments_of,
 )
 from labkit.objectives.memory import Memory, recall
@@ -50,6 +51,9 @@ class NextToken(Continuing):
     """AWD-LSTM: weight of the squares of the last states, after dropout."""
     tar: float = 0.0
     """AWD-LSTM: weight of the squares of the last states' steps in time, before dropout."""
+
+    def __post_init__(self) -> None:
+        check_numbers(ar=self.ar, tar=self.tar)
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """Every real word that has a word of its own text before it."""
