@@ -22,6 +22,7 @@ MODULES = (
     "bert",
     "transformer_xl",
     "xlnet",
+    "training",
 )
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}

@@ -45,10 +45,12 @@ def _direction(p: dict[str, Tensor], way: str, text: list[Tensor], memory):
     """The layers of one language model, reading the text in the order in which it is given."""
     layers, kept = [text], []
     for i in range(CONFIG.layers):
-        read, after = loops.lstm(p, f"blocks.{i}.{way}", layers[-1], *memory[i])
+        # In bilm-tf, DropoutWrapper stands around ResidualWrapper: what is added is dropped, too.
+        given = [loops.drop(x) for x in layers[-1]]
+        read, after = loops.lstm(p, f"blocks.{i}.{way}", given, *memory[i])
         kept.append(after)
         if i > 0:
-            read = [new + old for new, old in zip(read, layers[-1], strict=True)]
+            read = [new + old for new, old in zip(read, given, strict=True)]
         layers.append(read)
     return layers, kept
 

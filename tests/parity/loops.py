@@ -22,6 +22,11 @@ def random_weights(model: nn.Module, seed: int = 0) -> nn.Module:
     return model.eval()
 
 
+def drop(x: Vector, rate: float = 0.1) -> Vector:
+    """Where the paper drops out: nothing in evaluation; `training.py` puts a marker here."""
+    return x
+
+
 def sigmoid(x: Vector) -> Vector:
     return 1 / (1 + (-x).exp())
 

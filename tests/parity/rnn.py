@@ -39,7 +39,7 @@ def _compare(ours, theirs, ours_loss: Tensor, theirs_loss: Tensor, model) -> Dif
 
 def _one_way(cell: str, dtype: torch.dtype, lengths: Tensor, activation: str) -> Differences:
     """A language model over two pieces of text, the second going on from the first's memory."""
-    config = RecurrentConfig(WORDS, 6, 2, cell, activation=activation)
+    config = RecurrentConfig(WORDS, 6, 2, cell, activation=activation, dropout=0.1)
     model = loops.random_weights(recurrent_language_model(config).to(dtype))
     p = dict(model.named_parameters())
     run = CELLS[cell]
@@ -55,11 +55,12 @@ def _one_way(cell: str, dtype: torch.dtype, lengths: Tensor, activation: str) ->
         loss = model.head.losses_N(states.hidden[is_real], targets[:, : tokens.shape[1]][is_real])
         layers: list[list[list[Tensor]]] = [[], [], []]
         for row, length in enumerate(real.tolist()):
-            text = [p["backbone.token.weight"][t] for t in tokens[row, :length]]
+            text = [loops.drop(p["backbone.token.weight"][t]) for t in tokens[row, :length]]
             layers[0].append(text)
             for i in range(2):
                 name, before = f"backbone.blocks.{i}", states_kept[row][i]
                 text, after = run(p, name, text, *before, **extra)
+                text = [loops.drop(x) for x in text]
                 layers[i + 1].append(text)
                 states_kept[row] = [
                     after if j == i else kept for j, kept in enumerate(states_kept[row])
@@ -82,7 +83,7 @@ def _one_way(cell: str, dtype: torch.dtype, lengths: Tensor, activation: str) ->
 
 
 def _both_ways(cell: str, dtype: torch.dtype) -> Differences:
-    model = Recurrent(RecurrentConfig(WORDS, 6, 2, cell, both_ways=True))
+    model = Recurrent(RecurrentConfig(WORDS, 6, 2, cell, both_ways=True, dropout=0.1))
     model = loops.random_weights(model.to(dtype))
     p, run, tokens = dict(model.named_parameters()), CELLS[cell], _tokens(3, 7)
     is_real = torch.arange(7) < RAGGED[:, None]
@@ -90,12 +91,12 @@ def _both_ways(cell: str, dtype: torch.dtype) -> Differences:
     start = (torch.zeros(6, dtype=dtype),) * (2 if cell == "lstm" else 1)
     layers: list[list[list[Tensor]]] = [[], [], []]
     for row, length in enumerate(RAGGED.tolist()):
-        text = [p["token.weight"][t] for t in tokens[row, :length]]
+        text = [loops.drop(p["token.weight"][t]) for t in tokens[row, :length]]
         layers[0].append(text)
         for i in range(2):
             left, _ = run(p, f"blocks.{i}.left", text, *start)
             right, _ = run(p, f"blocks.{i}.right", text[::-1], *start)
-            text = [torch.cat(pair) for pair in zip(left, right[::-1], strict=True)]
+            text = [loops.drop(torch.cat(pair)) for pair in zip(left, right[::-1], strict=True)]
             layers[i + 1].append(text)
     theirs = [loops.flat(layer) for layer in layers]
     ours = [layer[is_real] for layer in states.layers]
@@ -113,8 +114,8 @@ def _pool(text: list[Tensor], parts: tuple[str, ...]) -> Tensor:
 
 def _convolutions(dtype: torch.dtype) -> Differences:
     """Kernels of 3, 5 and 11 words, the largest of each feature, and a layer that reads them."""
-    backbone = Convolutions(ConvolutionsConfig(WORDS, 6, 4)).to(dtype)
-    head = Pooled(12, 3, parts=("max",), inner=5).to(dtype)
+    backbone = Convolutions(ConvolutionsConfig(WORDS, 6, 4, dropout=0.1)).to(dtype)
+    head = Pooled(12, 3, parts=("max",), inner=5, dropout=0.1).to(dtype)
     model = loops.random_weights(torch.nn.ModuleList([backbone, head]))
     p, tokens = dict(model.named_parameters()), _tokens(3, 7)
     is_real = torch.arange(7) < RAGGED[:, None]
@@ -123,7 +124,7 @@ def _convolutions(dtype: torch.dtype) -> Differences:
     layers: list[list[list[Tensor]]] = [[], []]
     expected = []
     for row, length in enumerate(RAGGED.tolist()):
-        text = [p["0.token.weight"][t] for t in tokens[row, :length]]
+        text = [loops.drop(p["0.token.weight"][t]) for t in tokens[row, :length]]
         found = []
         for place in range(length):
             features = []
@@ -136,11 +137,12 @@ def _convolutions(dtype: torch.dtype) -> Differences:
                         if 0 <= at < length:
                             total = total + weight[feature, :, j] @ text[at]
                     features.append(total)
-            found.append(loops.relu(torch.stack(features)))
+            found.append(loops.drop(loops.relu(torch.stack(features))))
         layers[0].append(text)
         layers[1].append(found)
-        inner = p["1.inner.weight"] @ _pool(found, ("max",)) + p["1.inner.bias"]
-        expected.append(p["1.labels.weight"] @ loops.relu(inner) + p["1.labels.bias"])
+        pooled = loops.drop(_pool(found, ("max",)))
+        inner = loops.drop(loops.relu(p["1.inner.weight"] @ pooled + p["1.inner.bias"]))
+        expected.append(p["1.labels.weight"] @ inner + p["1.labels.bias"])
     ours = [layer[is_real] for layer in states.layers] + [answers]
     theirs = [loops.flat(layer) for layer in layers] + [torch.stack(expected)]
     return _compare(ours, theirs, answers.sin().sum(), theirs[-1].sin().sum(), model)
@@ -150,16 +152,17 @@ def _bag(dtype: torch.dtype) -> Differences:
     """The mean of the words, and ULMFiT's pooling: last, largest and mean."""
     found = []
     for parts in (("mean",), ("last", "max", "mean")):
-        backbone = Bag(BagConfig(WORDS, 6)).to(dtype)
-        head = Pooled(6 * 1, 3, parts=parts, inner=None).to(dtype)
+        backbone = Bag(BagConfig(WORDS, 6, dropout=0.1)).to(dtype)
+        head = Pooled(6 * 1, 3, parts=parts, inner=None, dropout=0.1).to(dtype)
         model = loops.random_weights(torch.nn.ModuleList([backbone, head]))
         p, tokens = dict(model.named_parameters()), _tokens(3, 7)
         is_real = torch.arange(7) < RAGGED[:, None]
         answers = head(backbone(tokens, mask=real_keys(is_real)).hidden, is_real)
         expected = []
         for row, length in enumerate(RAGGED.tolist()):
-            text = [p["0.token.weight"][t] for t in tokens[row, :length]]
-            expected.append(p["1.labels.weight"] @ _pool(text, parts) + p["1.labels.bias"])
+            text = [loops.drop(p["0.token.weight"][t]) for t in tokens[row, :length]]
+            pooled = loops.drop(_pool(text, parts))
+            expected.append(p["1.labels.weight"] @ pooled + p["1.labels.bias"])
         theirs = torch.stack(expected)
         found.append(_compare([answers], [theirs], answers.sin().sum(), theirs.sin().sum(), model))
     return merge(found)

@@ -44,7 +44,7 @@ def _embed(p: Parameters, words: list[int]) -> list[Vector]:
         angles = [place / 10_000 ** (2 * i / width) for i in range(width // 2)]
         waves = [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
         vector = p["token.weight"][word] * math.sqrt(width)
-        text.append(vector + torch.tensor(waves, dtype=vector.dtype))
+        text.append(loops.drop(vector + torch.tensor(waves, dtype=vector.dtype)))
     return text
 
 
@@ -68,7 +68,7 @@ def _attention(p: Parameters, name: str, heads: int, asks: Vector, answers: list
     for head in range(heads):
         query = part(0, head, asks)
         scores = [query @ part(1, head, x) / math.sqrt(size) for x in answers]
-        weights = loops.softmax(torch.stack(scores))
+        weights = loops.drop(loops.softmax(torch.stack(scores)))
         heard.append(sum(w * part(2, head, x) for w, x in zip(weights, answers, strict=True)))
     return p[f"{name}.out.weight"] @ torch.cat(heard) + p[f"{name}.out.bias"]
 
@@ -84,10 +84,14 @@ def _encode(p: Parameters, heads: int, text: list[Vector]) -> list[list[Vector]]
     for i in range(2):
         b = f"encoder.{i}"
         text = [
-            _norm(p, f"{b}.attention_norm", x + _attention(p, f"{b}.attention", heads, x, text))
+            _norm(
+                p,
+                f"{b}.attention_norm",
+                x + loops.drop(_attention(p, f"{b}.attention", heads, x, text)),
+            )
             for x in text
         ]
-        text = [_norm(p, f"{b}.mlp_norm", x + _mlp(p, f"{b}.mlp", x)) for x in text]
+        text = [_norm(p, f"{b}.mlp_norm", x + loops.drop(_mlp(p, f"{b}.mlp", x))) for x in text]
         layers.append(text)
     return layers
 
@@ -98,9 +102,11 @@ def _decode(p: Parameters, heads: int, text: list[Vector], source: list[Vector])
         b, new = f"blocks.{i}", []
         for place, x in enumerate(text):
             seen = text[: place + 1]
-            y = _norm(p, f"{b}.itself_norm", x + _attention(p, f"{b}.itself", heads, x, seen))
-            y = _norm(p, f"{b}.across_norm", y + _attention(p, f"{b}.across", heads, y, source))
-            new.append(_norm(p, f"{b}.mlp_norm", y + _mlp(p, f"{b}.mlp", y)))
+            heard = loops.drop(_attention(p, f"{b}.itself", heads, x, seen))
+            y = _norm(p, f"{b}.itself_norm", x + heard)
+            heard = loops.drop(_attention(p, f"{b}.across", heads, y, source))
+            y = _norm(p, f"{b}.across_norm", y + heard)
+            new.append(_norm(p, f"{b}.mlp_norm", y + loops.drop(_mlp(p, f"{b}.mlp", y))))
         text = new
         layers.append(text)
     return layers

@@ -9,7 +9,7 @@ from labkit.heads import AdaptiveWord, NextWord
 from labkit.masking import causal
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 
-from . import Case, Differences, largest, merge
+from . import Case, Differences, largest, loops, merge
 from .releases import tiny
 
 SHAPES = ((2, 3, 2, 4), (1, 4, 1, 1), (2, 1, 2, 2))
@@ -50,24 +50,25 @@ def _attention(p: Parameters, heads: int, i: int, texts: list[Vector]) -> Vector
         scores, values = [], []
         for j in range(i + 1):
             key = p["attention.key_value.weight"][rows] @ texts[j]
-            r = _sinusoid(i - j, width, key)
+            r = loops.drop(_sinusoid(i - j, width, key))
             place = p["attention.distance.weight"][rows] @ r
             score = query @ key + query @ place
             score = score + p["attention.u_HE"][h] @ key + p["attention.v_HE"][h] @ place
             scores.append((score / math.sqrt(size)).exp())
             values.append(p["attention.key_value.weight"][shifted] @ texts[j])
         total = sum(scores)
-        heard.append(sum(s / total * v for s, v in zip(scores, values, strict=True)))
+        heard.append(sum(loops.drop(s / total) * v for s, v in zip(scores, values, strict=True)))
     return p["attention.out.weight"] @ torch.cat(heard)
 
 
 def _block(p: Parameters, heads: int, past: list[Vector], text: list[Vector]) -> list[Vector]:
     result = []
     for i, x in enumerate(text):
-        y = _norm(x + _attention(p, heads, len(past) + i, past + text), p, "attention_norm")
+        heard = loops.drop(_attention(p, heads, len(past) + i, past + text))
+        y = _norm(x + heard, p, "attention_norm")
         inner = p["mlp.widen.weight"] @ y + p["mlp.widen.bias"]
-        inner = torch.stack([n if n > 0 else n * 0 for n in inner])
-        y = y + p["mlp.narrow.weight"] @ inner + p["mlp.narrow.bias"]
+        inner = loops.drop(torch.stack([n if n > 0 else n * 0 for n in inner]))
+        y = y + loops.drop(p["mlp.narrow.weight"] @ inner + p["mlp.narrow.bias"])
         result.append(_norm(y, p, "mlp_norm"))
     return result
 
@@ -106,7 +107,7 @@ def _brute(backbone, head, tokens: Tensor, targets: Tensor, memory):
     layers: list[list[Tensor]] = [[] for _ in range(c.layers + 1)]
     losses, kept = [], [[] for _ in range(c.layers)]
     for row, (words, answers) in enumerate(zip(tokens.tolist(), targets.tolist(), strict=True)):
-        text = [_embed(p, word, c.cutoffs) * math.sqrt(c.width) for word in words]
+        text = [loops.drop(_embed(p, word, c.cutoffs) * math.sqrt(c.width)) for word in words]
         layers[0].append(torch.stack(text))
         for i in range(c.layers):
             within = {
@@ -117,6 +118,8 @@ def _brute(backbone, head, tokens: Tensor, targets: Tensor, memory):
             past = memory[i][row] if memory else []
             kept[i].append([x.detach() for x in (past + text)][-c.memory :])
             text = _block(within, c.heads, past, text)
+            if i == c.layers - 1:
+                text = [loops.drop(x) for x in text]
             layers[i + 1].append(torch.stack(text))
         losses += [
             _loss(p, heads_p, x, answer, c.cutoffs) for x, answer in zip(text, answers, strict=True)
