@@ -1,15 +1,20 @@
-"""What pyproject.toml cannot say: the folder `data/` is `labkit/data` in the wheel."""
+"""What pyproject.toml cannot say: where `data/` and `notebooks/` stand in the wheel."""
 
 from setuptools import find_namespace_packages, find_packages, setup
 
 folders = ["labkit.data", *(f"labkit.data.{name}" for name in find_namespace_packages("data"))]
 
 setup(
-    packages=[*find_packages(include=["labkit", "labkit.*", "classroom", "classroom.*"]), *folders],
-    package_dir={"labkit.data": "data"},
+    packages=[
+        *find_packages(include=["labkit", "labkit.*", "classroom", "classroom.*"]),
+        *folders,
+        "classroom.notebooks",
+    ],
+    package_dir={"labkit.data": "data", "classroom.notebooks": "notebooks"},
     package_data={
         "labkit": ["py.typed"],
         "classroom.pages": ["share/**/*"],
+        "classroom.notebooks": ["**/*.ipynb"],
         **{name: ["*"] for name in folders},
     },
 )

@@ -7,6 +7,10 @@ is followed to the module that defines the name where the package only re-export
 
 import ast
 import functools
+import os
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +64,27 @@ def exports() -> dict[tuple[str, str], tuple[str, str]]:
 
 
 EXPORTS = exports()
+
+MADE = re.compile(r"\.(?!ci$|github$).+|__pycache__|build|dist|runs|site|artifacts|.+\.egg-info")
+"""The folders that no repository holds, as in .gitignore."""
+
+
+def repository() -> list[str]:
+    """Return the files of the repository; in a zip without .git, all that nothing has made."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        return without_git()
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    assert listed.returncode == 0, listed.stderr
+    return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def without_git() -> list[str]:
+    """Return the files of the checkout but those in folders that are made."""
+    found = []
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if not MADE.fullmatch(name)]
+        found += [Path(folder, name).relative_to(ROOT).as_posix() for name in names]
+    return sorted(name for name in found if name != ".git")
 
 
 def defining(module: str, name: str) -> str | None:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -22,6 +23,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from classroom import cache
+from classroom.cli import main
 from classroom.recipes import course_text, gpt, plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Windows, from_documents, tokenize
@@ -404,6 +406,39 @@ def test_the_command_shows_and_clears(empty_cache: Path) -> None:
     assert "removed" in call("clear")
     assert "0 files" in call()
     assert all(path.exists() for path in others)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
+def test_a_teacher_warms_the_cache_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = [
+        'profile = "smoke"',
+        "from classroom import cache\ncache.kept_json('key', lambda: profile)",
+    ]
+    cells = [nbformat.v4.new_code_cell(text) for text in code]
+    cells[0].metadata["tags"] = ["parameters"]
+    kernel = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "x.ipynb")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    before = os.umask(0o077)
+    try:
+        assert main(["cache", "warm", str(tmp_path / "x.ipynb"), "--profile", "laptop"]) == 0
+    finally:
+        os.umask(before)
+    said = capsys.readouterr().out
+    teacher = tmp_path / "cache"
+    assert f"chmod -R o+rX {teacher / 'kept'}" in said
+    assert f"LABKIT_CACHE_SHARED={teacher}" in said
+    assert not list(tmp_path.rglob("*.partial"))
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "student"))
+    monkeypatch.setenv("LABKIT_CACHE_SHARED", str(teacher))
+    assert cache.kept_json("key", lambda: "never") == "laptop"
+    assert main(["cache"]) == 0
+    assert str(teacher) in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["cache", "clear", "00"])
+    assert "are for `labkit cache warm`" in capsys.readouterr().err
 
 
 # ---- trained models

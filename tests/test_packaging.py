@@ -11,8 +11,10 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from house import repository
 
 from classroom.cli import COMMANDS, NEEDED
+from classroom.cli.suite import VERSIONS
 from labkit import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,11 +41,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give the Python of a fresh environment in which the wheel is installed."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    tracked = run("git", "ls-files", "-z", cwd=ROOT).split("\0")
-    for name in filter(None, tracked):
-        if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
+    for name in repository():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes((ROOT / name).read_bytes())
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
     offline = ("-q", "--no-deps", "--no-index")
     run(*pip, "wheel", *offline, "--no-build-isolation", "-w", folder, source, cwd=folder)
@@ -67,6 +67,27 @@ def test_the_wheel_runs_from_an_empty_folder(installed: Path, tmp_path: Path) ->
     said = run(installed, "-m", "labkit", "doctor", cwd=tmp_path)
     assert "an installed package" in said
     assert "[cluster]" in said
+
+
+def test_the_notebooks_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    (mine / "extra").mkdir(parents=True)
+    (mine / "00_start_here.ipynb").write_text("my own work")
+    said = run(installed, "-m", "labkit", "copy", "mine", cwd=tmp_path)
+    names = {path.relative_to(ROOT / "notebooks") for path in notebooks()}
+    assert len(names) > 10
+    assert f"{len(names) - 1} notebooks; 1 were there before and are left as they are" in said
+    assert {path.relative_to(mine) for path in mine.rglob("*.ipynb")} == names
+    for name in names - {Path("00_start_here.ipynb")}:
+        assert (mine / name).read_bytes() == (ROOT / "notebooks" / name).read_bytes()
+    assert (mine / "00_start_here.ipynb").read_text() == "my own work"
+    assert "seed: int = 0" in run(installed, "-m", "labkit", "run", "00", "--list", cwd=tmp_path)
+
+
+def notebooks() -> list[Path]:
+    """Return the notebooks of the checkout."""
+    found = (ROOT / "notebooks").rglob("*.ipynb")
+    return [path for path in found if ".ipynb_checkpoints" not in path.parts]
 
 
 def text_of(notebook: Path) -> list[str]:
@@ -131,8 +152,7 @@ def test_the_data_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
     code = "from labkit.paths import data_path, checkout; print(data_path()); assert not checkout()"
     folder = Path(run(installed, "-c", code, cwd=tmp_path).strip())
     assert not folder.is_relative_to(ROOT)
-    tracked = run("git", "ls-files", "-z", "data", cwd=ROOT).split("\0")
-    names = [name for name in tracked if name and (ROOT / name).is_file()]
+    names = [name for name in repository() if name.startswith("data/")]
     assert names
     for name in names:
         assert (folder.parent / name).read_bytes() == (ROOT / name).read_bytes(), name
@@ -156,9 +176,15 @@ def test_every_module_can_be_imported_without_the_extras() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_without_its_extra_names_it(command: str) -> None:
+def test_a_command_without_its_extra_names_it(command: str, tmp_path: Path) -> None:
     """What needs no extra works without them; `doctor` and the like are called in full."""
-    works = {"doctor": [], "cache": [], "costs": ["gpt3-175b"], "claims": ["--kept"]}
+    works = {
+        "doctor": [],
+        "cache": [],
+        "copy": [str(tmp_path)],
+        "costs": ["gpt3-175b"],
+        "claims": ["--kept"],
+    }
     here = ["--here"] if command == "lab" else ["00"]
     code = (
         f"{WITHOUT_EXTRAS}from classroom.cli import main\n"
@@ -172,7 +198,7 @@ def test_a_command_without_its_extra_names_it(command: str) -> None:
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert done.stderr.endswith(f"pip install 'labkit[{extra}]'\n")
     else:
-        assert command in ("test", "bench", "pins"), "of a checkout"
+        assert command in ("test", "bench", "pins", "train"), "of a checkout"
 
 
 def test_each_library_of_a_command_comes_with_the_extra_that_is_named() -> None:
@@ -226,3 +252,24 @@ def test_citation_has_the_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == __version__
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_workflow_for_hosted_machines_is_sound() -> None:
+    """It cannot run here: what it names is there, and it stays short."""
+    path = ROOT / ".github" / "workflows" / "test.yml"
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 30
+    workflow = yaml.safe_load(text)
+    [job] = workflow["jobs"].values()
+    matrix = job["strategy"]["matrix"]
+    assert {name.split("-")[0] for name in matrix["os"]} == {"ubuntu", "macos", "windows"}
+    assert matrix["python"] == [min(VERSIONS, key=numbers), max(VERSIONS, key=numbers)]
+    assert PROJECT["requires-python"] == f">={matrix['python'][0]}"
+    said = " ".join(step["run"] for step in job["steps"] if "run" in step)
+    assert set(re.findall(r"python -m labkit (\w+)", said)) <= set(COMMANDS)
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    for step in job["steps"]:
+        assert set(step) <= {"run", "uses", "with", "if", "shell"}
+        assert re.fullmatch(r"actions/[\w-]+@v\d+", step.get("uses", "actions/x@v1"))
+    assert set(re.findall(r"\$\{\{ (.*?) \}\}", text)) == {"matrix.os", "matrix.python"}
+    assert workflow["permissions"] == {"contents": "read"}

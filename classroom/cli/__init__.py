@@ -47,7 +47,12 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "bench": ("classroom.cli.suite", "bench", "run the benchmarks, all or some"),
     "students": ("classroom.cli.notebooks", "students", "write the notebooks without solutions"),
     "train": ("classroom.cli.models", "train", "train a model that ships with the course anew"),
-    "cache": ("classroom.cli.claims", "cache_command", "what is kept of trained models; clear it"),
+    "copy": ("classroom.cli.copying", "copy", "copy the notebooks into a folder of your own"),
+    "cache": (
+        "classroom.cli.caching",
+        "command",
+        "what is kept of trained models; clear it; train beforehand for a class",
+    ),
     "costs": ("classroom.cli.costs", "costs", "what it costs to train a model, or what money buys"),
     "pins": ("classroom.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
 }

@@ -1,4 +1,4 @@
-"""`labkit claims`: measure what the lectures claim; `labkit cache`: what was computed is kept."""
+"""`labkit claims`: measure what the lectures claim."""
 
 import datetime
 import json
@@ -131,22 +131,3 @@ def _folder() -> Path:
     folder = root / "data" / "claims"
     folder.mkdir(exist_ok=True)
     return folder
-
-
-def cache_command(parser: Parser, words: Sequence[str]) -> int:
-    """Say what the cache holds, or clear it."""
-    parser.add_argument("action", nargs="?", choices=("show", "clear"), default="show")
-    args = parser.parse_args(words)
-    from classroom import cache
-
-    try:
-        most = cache.limit()
-    except ValueError as problem:
-        fail(f"labkit cache: {problem}")
-    if args.action == "clear":
-        print(f"{cache.shrink(0) / 1e6:,.1f} MB removed from {cache.folder()}")
-        return 0
-    files = cache.files()
-    size = sum(stat.st_size for _, stat in files)
-    print(f"{cache.folder()}: {len(files)} files, {size / 1e6:,.1f} MB of {most / 1e6:,.0f} MB")
-    return 0

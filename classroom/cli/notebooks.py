@@ -124,6 +124,9 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
     """Execute notebooks from a clean kernel and store their outputs, normalised."""
     parser.add_argument("names", nargs="*", help="which ones [all]")
     args = parser.parse_args(words)
+    if checkout() is None and not args.names:
+        fail("labkit notebooks: the notebooks of an installed package stay as they are: "
+             "`labkit copy FOLDER` first, and name the copies")  # fmt: skip
     import nbformat
     from nbclient import NotebookClient
 
@@ -194,10 +197,13 @@ def parameters_or_fail(
 
 def every_notebook() -> list[Path]:
     """Return the notebooks of the course, in order."""
+    return sorted(notebooks_folder().glob("[0-9]*.ipynb"))
+
+
+def notebooks_folder() -> Path:
+    """Return where the notebooks stand: in a checkout, or in the installed package."""
     root = checkout()
-    if root is None:
-        fail("labkit: the notebooks belong to a checkout, and this is an installed package")
-    return sorted((root / "notebooks").glob("[0-9]*.ipynb"))
+    return root / "notebooks" if root else Path(__file__).resolve().parent.parent / "notebooks"
 
 
 def find(name: str) -> Path:

@@ -1,0 +1,63 @@
+"""`labkit cache`: what was computed is kept; `warm` computes it beforehand, for a whole class."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from classroom.cli.parser import Parser, fail
+
+
+def command(parser: Parser, words: Sequence[str]) -> int:
+    """Say what the cache holds, clear it, or fill it by running notebooks."""
+    parser.add_argument("action", nargs="?", choices=("show", "clear", "warm"), default="show")
+    parser.add_argument("names", nargs="*", help="warm: which notebooks [all]")
+    parser.add_argument("--profile", choices=("smoke", "laptop", "gpu"),
+                        help="warm: how large [as the notebooks say]")  # fmt: skip
+    args = parser.parse_args(words)
+    from classroom import cache
+
+    if args.action != "warm" and (args.names or args.profile):
+        fail(f"labkit cache {args.action}: names and --profile are for `labkit cache warm`")
+    try:
+        most = cache.limit()
+    except ValueError as problem:
+        fail(f"labkit cache: {problem}")
+    if args.action == "warm":
+        return warm(args.names, args.profile)
+    if args.action == "clear":
+        print(f"{cache.shrink(0) / 1e6:,.1f} MB removed from {cache.folder()}")
+        return 0
+    files = cache.files()
+    size = sum(stat.st_size for _, stat in files)
+    print(f"{cache.folder()}: {len(files)} files, {size / 1e6:,.1f} MB of {most / 1e6:,.0f} MB")
+    shared = cache.shared()
+    if shared:
+        print(f"{shared}: read as well (LABKIT_CACHE_SHARED)")
+    return 0
+
+
+def warm(names: Sequence[str], profile: str | None) -> int:
+    """Run notebooks one after another, so that all they train is kept for others to read."""
+    from classroom import cache
+    from classroom.cli.notebooks import TIMEOUT, every_notebook, find
+    from classroom.cli.parameters import known
+    from classroom.running import execute
+
+    place, failed = cache.folder(), 0
+    place.mkdir(parents=True, exist_ok=True)
+    for book in [find(name) for name in names] or every_notebook():
+        given: dict[str, object] = {}
+        if profile and "profile" in known(book, {}):
+            given["profile"] = profile
+        with tempfile.TemporaryDirectory(prefix="labkit-warm-") as folder:
+            run = execute(book, Path(folder, book.name), given, TIMEOUT[profile or "laptop"])
+        failed += run.error is not None
+        state = f"FAILED: {run.error}" if run.error else "ok"
+        print(f"{book.stem:<28} {run.seconds:6.1f} s  {state}", flush=True)
+    private = [path for path, stat in cache.files() if not stat.st_mode & 4]
+    closed = private if os.name != "nt" else []
+    if closed:
+        print(f"{len(closed)} files can be read by you or your group only: chmod -R o+rX {place}")
+    print(f"for all to read it: export LABKIT_CACHE_SHARED={place.parent}")
+    return 1 if failed else 0
