@@ -170,7 +170,7 @@ def test_a_phrase_is_no_part_of_itself() -> None:
 
 def test_what_is_remembered_is_said_by_its_slots_alone() -> None:
     text = GOOD.replace("words fruit", "words fruit urn 2").replace(", ice cream", ", plum")
-    assert world_from_text({"good.txt": text}).memory.styles == 1
+    assert world_from_text({"good.txt": text}).memory.groups[1].styles == 1
     with pytest.raises(WorldError, match=r'bad.txt:11: "plum" belongs to the urn "fruit"'):
         world_from_text({"bad.txt": text.replace("the <dog", "plum <dog")})
 

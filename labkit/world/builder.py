@@ -148,9 +148,12 @@ class _Builder:
         self, items: tuple[Item, ...], frontier: Frontier, scope: frozenset[str] = frozenset()
     ) -> Frontier:
         """Append the items after the frontier; variables of the scope end at their last mention."""
+        last = dict.fromkeys(scope, -1)
+        for i, item in enumerate(items if scope else ()):
+            last |= dict.fromkeys(self._sizes((item,)).keys() & scope, i)
         for i, item in enumerate(items):
             frontier = self._item(item, frontier)
-            dead = scope - self._sizes(items[i + 1 :]).keys()
+            dead = {name for name, end in last.items() if end <= i}
             if dead and any(name in dead for values in frontier for name, _ in values):
                 merged: Frontier = {}
                 for values, nodes in frontier.items():
@@ -519,32 +522,41 @@ class _Builder:
     def _check_families(self) -> None:
         """The sums stay exact because remembered words come from their own slots alone."""
         plan = self.plan
-        groups = [plan.groups.get(section.topic, section.stage) for section in plan.sections]
-        users = {groups[section] for _, section, _, _, family in self.states if family >= 0}
-        self.bound = np.array([groups[section] in users for _, section, *_ in self.states])
-        names = list(self.number)
+        names = [plan.groups.get(section.topic, section.stage) for section in plan.sections]
+        members: dict[str, set[int]] = {}
+        for _, section, _, _, family in self.states:
+            if family >= 0:
+                members.setdefault(names[section], set()).add(family)
+        # Group 0 are the topics that remember nothing.
+        number = {name: n for n, name in enumerate(members, start=1)}
+        self.members = [[], *map(sorted, members.values())]
+        self.group = np.array([number.get(names[section], 0) for _, section, *_ in self.states])
+        owners = [self._owners(group) for group in self.members]
+        words = list(self.number)
+        for state, (emission, _, pattern, _, own) in enumerate(self.states):
+            owner = owners[self.group[state]]
+            for word, *_ in self.emission_rows[emission] if owner else ():
+                if owner.get(word, own) != own:
+                    family = self.families[owner[word]].name
+                    kind = "fact" if family in self.grammar.facts else "urn"
+                    message = f'"{words[word]}" belongs to the {kind} "{family}", so here it may '
+                    location = self.patterns[pattern] if pattern >= 0 else self._location(family)
+                    raise WorldError(
+                        location, f"{message}only come from {{{family}}}: use another word"
+                    )
+        self._check_outright()
+
+    def _owners(self, group: list[int]) -> dict[int, int]:
+        """The family of each word that the documents of a group remember."""
         owner: dict[int, int] = {}
-        for f, family in enumerate(self.families):
+        for f in group:
+            family = self.families[f]
             for word in sorted(set().union(*family.words) & self.number.keys()):
                 if owner.setdefault(self.number[word], f) != f:
                     other = self.families[owner[self.number[word]]].name
                     message = f'"{word}" belongs to "{other}" and to "{family.name}"'
                     raise WorldError(self._location(family.name), f"{message}: use another word")
-        owned = [
-            {owner[word]: word for word, *_ in rows if word in owner} for rows in self.emission_rows
-        ]
-        for state, (emission, _, pattern, _, own) in enumerate(self.states):
-            others = owned[emission].keys() - {own}
-            if others and self.bound[state]:
-                family = self.families[min(others)]
-                word = names[owned[emission][min(others)]]
-                kind = "fact" if family.name in self.grammar.facts else "urn"
-                message = f'"{word}" belongs to the {kind} "{family.name}", so here it may only '
-                location = self.patterns[pattern] if pattern >= 0 else self._location(family.name)
-                raise WorldError(
-                    location, f"{message}come from {{{family.name}}}: use another word"
-                )
-        self._check_outright()
+        return owner
 
     def _check_outright(self) -> None:
         """Forms that are held out are said by lists alone."""
@@ -579,13 +591,14 @@ class _Builder:
             sections=self.plan.sections,
             patterns=self.patterns,
             families=self.families,
+            members=self.members,
             prior=self.classes.prior,
             emission=emission,
             section=section,
             pattern=pattern,
             side=side,
             family=family,
-            bound=self.bound,
+            group=self.group,
             emissions=emissions,
             senses=self.senses,
             arc_source=source[order],

@@ -17,7 +17,7 @@ from labkit.world.builder import compile_grammar
 from labkit.world.grammar import Grammar
 from labkit.world.hidden import Noisy, Request, distributions, hide, weigh
 from labkit.world.machine import Machine, Section
-from labkit.world.memory import Memory
+from labkit.world.memory import Memories
 from labkit.world.sampling import SPLITS, Document, Sampler
 from labkit.world.sums import Posterior, Row, posteriors, prefix_masses, suffix_masses
 
@@ -32,7 +32,9 @@ class Language:
     def __init__(self, grammar: Grammar, new_forms: bool = False) -> None:
         self.grammar = grammar
         self.machine: Machine = compile_grammar(grammar, new_forms)
-        self.memory = Memory(self.machine.families, self.machine.prior, self.machine.number)
+        self.memory = Memories(
+            self.machine.families, self.machine.members, self.machine.prior, self.machine.number
+        )
 
     # ── the language ─────────────────────────────────────────────────────────────────────────────
 
@@ -43,7 +45,7 @@ class Language:
 
     @cached_property
     def _sampler(self) -> Sampler:
-        return Sampler(self.machine, self.memory)
+        return Sampler(self.machine)
 
     def sample(
         self,
@@ -96,7 +98,7 @@ class Language:
         """The words that a masked one may be replaced by: [vocabulary], True for all that no
         document remembers.
         """
-        free = self.memory.value_of[: len(self.vocabulary)] < 0
+        free = ~self.memory.remembered[: len(self.vocabulary)]
         return free & (np.arange(len(free)) > 0)
 
     # ── where a text begins ──────────────────────────────────────────────────────────────────────
@@ -234,13 +236,12 @@ class Language:
         else:
             ends = range(len(text) - len(masses), len(text))
             chances = [self.memory.log_chance(text[: end + 1]) for end in ends]
-            remembered = np.array(chances).reshape(masses[:, 1].shape)
-        return self._sum(masses[:, 0], masses[:, 1] + remembered)
+            remembered = np.array(chances).reshape(masses.shape)
+        return self._sum(masses + remembered)
 
-    def _sum(self, free: np.ndarray, bound: np.ndarray) -> np.ndarray:
-        """Log of the sum over the classes, the last axis, of both kinds of paths."""
-        logs = np.logaddexp(free, bound) + np.log(self.machine.prior)
-        return np.logaddexp.reduce(logs, axis=-1)
+    def _sum(self, logs: np.ndarray) -> np.ndarray:
+        """Log of the sum over the groups and the classes, the last two axes."""
+        return np.logaddexp.reduce(logs + np.log(self.machine.prior), axis=(-2, -1))
 
     def _within_reach(
         self, texts: list[np.ndarray], direction: str, reach: int, start: str
@@ -391,7 +392,7 @@ class Language:
         """log p(the words that are seen), for rows with hidden words."""
         masses = prefix_masses(self.machine, rows, self._start(start), 1)
         return [
-            float(self._sum(mass[-1, 0], mass[-1, 1] + self.memory.log_chance(row.symbols)))
+            float(self._sum(mass[-1] + self.memory.log_chance(row.symbols)))
             for row, mass in zip(rows, masses, strict=True)
         ]
 

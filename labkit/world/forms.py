@@ -20,12 +20,12 @@ _IRREGULAR_PASTS = """
     become/became begin/began bite/bit blow/blew break/broke bring/brought build/built buy/bought
     catch/caught choose/chose come/came creep/crept cut/cut dig/dug do/did draw/drew drink/drank
     drive/drove eat/ate fall/fell feed/fed feel/felt find/found fly/flew forget/forgot get/got
-    give/gave go/went grow/grew hang/hung hear/heard hide/hid hold/held keep/kept know/knew lay/laid
-    lead/led leave/left lend/lent lie/lay light/lit lose/lost make/made mean/meant meet/met pay/paid
-    put/put read/read ride/rode ring/rang run/ran say/said see/saw sell/sold send/sent shine/shone
-    sing/sang sit/sat sleep/slept speak/spoke spend/spent stand/stood steal/stole sweep/swept
-    swim/swam swing/swung take/took teach/taught tear/tore tell/told think/thought throw/threw
-    wake/woke wear/wore win/won write/wrote
+    give/gave go/went grow/grew hang/hung hear/heard hide/hid hold/held keep/kept know/knew
+    lay/laid lead/led leave/left lend/lent lie/lay light/lit lose/lost make/made mean/meant
+    meet/met pay/paid prefer/preferred put/put read/read ride/rode ring/rang run/ran say/said
+    see/saw sell/sold send/sent shine/shone sing/sang sit/sat sleep/slept speak/spoke spend/spent
+    stand/stood steal/stole sweep/swept swim/swam swing/swung take/took teach/taught tear/tore
+    tell/told think/thought throw/threw wake/woke wear/wore win/won write/wrote
 """
 _PAST = dict(pair.split("/") for pair in _IRREGULAR_PASTS.split())
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from labkit.world.machine import Machine
-from labkit.world.memory import Memory
+from labkit.world.memory import Memories
 from labkit.world.noisy import NoisyRow, noisy_posteriors
 from labkit.world.sums import Posterior, Row, posteriors
 
@@ -30,7 +30,7 @@ def hide(machine: Machine, words: np.ndarray, hidden: list[int]) -> np.ndarray:
 
 
 def distributions(
-    machine: Machine, memory: Memory, requests: list[Request], begin: np.ndarray
+    machine: Machine, memory: Memories, requests: list[Request], begin: np.ndarray
 ) -> list[np.ndarray]:
     """The distributions [wanted, vocabulary] of the wanted positions of every text.
 
@@ -62,7 +62,7 @@ def _shown(machine: Machine, request: Request) -> np.ndarray:
 
 
 def _noisy(
-    machine: Machine, memory: Memory, requests: list[Request], begin: np.ndarray
+    machine: Machine, memory: Memories, requests: list[Request], begin: np.ndarray
 ) -> list[dict[int, Posterior]]:
     """One pass for every class, side by side."""
     each = len(machine.prior)
@@ -81,33 +81,33 @@ def _noisy(
     return out
 
 
-def _noisy_row(machine: Machine, memory: Memory, request: Request, of_class: int) -> NoisyRow:
+def _noisy_row(machine: Machine, memory: Memories, request: Request, of_class: int) -> NoisyRow:
     """Certain words, hidden words and noisy words, as documents of one class show them."""
     symbols = _shown(machine, request)
     keep = np.where(symbols == machine.hidden, 0.0, 1.0)
     noise = 1.0 - keep
     for t, (word, believed, other) in request.noisy.items():
-        keep[t], noise[t] = believed, 0.0 if memory.value_of[word] >= 0 else other
+        keep[t], noise[t] = believed, 0.0 if memory.remembered[word] else other
     return NoisyRow(symbols, keep, noise, of_class)
 
 
 def _distributions(
     machine: Machine,
-    memory: Memory,
+    memory: Memories,
     request: Request,
     shown: np.ndarray,
     found: dict[int, Posterior],
 ) -> np.ndarray:
     """What the states at the wanted positions would say, given what is shown."""
     remembered = memory.log_chance(shown)
-    next_draws = memory.distributions(shown)
+    next_draws = [group.distributions(shown) for group in memory.groups]
     out = []
     for t in request.wanted:
         weights = weigh(machine, remembered, found[t]).weights
         chances = _words(machine, memory, found[t].states, weights, next_draws)
         if t in request.noisy:
             word, keep, noise = request.noisy[t]
-            noise = 0.0 if memory.value_of[word] >= 0 else noise
+            noise = 0.0 if memory.remembered[word] else noise
             chances *= noise + keep * (np.arange(len(chances)) == word)
         if not chances.sum() > 0:
             raise ValueError(
@@ -119,28 +119,32 @@ def _distributions(
 
 def weigh(machine: Machine, remembered: np.ndarray, found: Posterior) -> Posterior:
     """Weigh the states by the chance of each class and of what is remembered in it."""
-    bound = machine.bound[found.states]
-    top = max(float(remembered.max()), 0.0 if not bound.all() else -np.inf)
-    top = top if np.isfinite(top) else 0.0
-    factor = np.where(bound[:, None], np.exp(remembered - top), np.exp(-top)) * machine.prior
-    return found._replace(weights=found.weights * factor, log_scale=found.log_scale + top)
+    groups = machine.group[found.states]
+    best = remembered.max(axis=1)[np.unique(groups)].max(initial=-np.inf)
+    top = float(best) if np.isfinite(best) else 0.0
+    weights = found.weights * np.exp(remembered - top)[groups] * machine.prior
+    return found._replace(weights=weights, log_scale=found.log_scale + top)
 
 
 def _words(
     machine: Machine,
-    memory: Memory,
+    memory: Memories,
     states: np.ndarray,
     weights: np.ndarray,
-    next_draws: np.ndarray,
+    next_draws: list[np.ndarray],
 ) -> np.ndarray:
     """Sum over the states and the classes what each would say."""
     emissions, total = machine.emissions, np.zeros(len(machine.vocabulary))
-    value = memory.value_of[emissions.word]
-    drawn = machine.remembered & (value >= 0)
-    for c in np.nonzero(weights.any(axis=0))[0]:
-        mass = np.bincount(machine.emission[states], weights[:, c], len(emissions.start) - 1)
-        spread = np.repeat(mass, np.diff(emissions.start)) * emissions.weight
-        spread *= emissions.classes >> c & 1
-        spread[drawn] *= next_draws[c, value[drawn]]
-        total += np.bincount(emissions.word, spread, minlength=len(total))
+    groups = machine.group[states]
+    for g in np.unique(groups):
+        mine = groups == g
+        value = memory.groups[g].value_of[emissions.word]
+        drawn = machine.remembered & (value >= 0)
+        for c in np.nonzero(weights[mine].any(axis=0))[0]:
+            here = machine.emission[states[mine]]
+            mass = np.bincount(here, weights[mine, c], len(emissions.start) - 1)
+            spread = np.repeat(mass, np.diff(emissions.start)) * emissions.weight
+            spread *= emissions.classes >> c & 1
+            spread[drawn] *= next_draws[g][c, value[drawn]]
+            total += np.bincount(emissions.word, spread, minlength=len(total))
     return total

@@ -8,15 +8,15 @@ from labkit.world.reading import read
 from labkit.world.world import World
 
 VARIANTS = ("second", "crawl")
-SMALL = ("village", "journey")
-LANGUAGES = ("world", *VARIANTS, *SMALL)
+OTHERS = ("village", "journey", "language")
+LANGUAGES = ("world", *VARIANTS, *OTHERS)
 
 
 def load_world(name: str | Path = "world") -> World:
-    """Load "world", its variants "second" (another language) and "crawl" (noisy), one of the
-    small languages "village" and "journey", or a folder of one's own.
+    """Load "world", its variants "second" (another language) and "crawl" (noisy), the harder
+    "language", one of the small languages "village" and "journey", or a folder of one's own.
     """
-    folder = data_path(str(name) if name in SMALL else "world")
+    folder = data_path(str(name) if name in OTHERS else "world")
     if name in VARIANTS:
         extra = [folder / "variants" / f"{name}.txt"]
     elif name in LANGUAGES:

@@ -81,8 +81,9 @@ class Machine:
     number: dict[str, int]
     sections: list[Section]
     patterns: list[Location]
-    # The families that are remembered, and the chance of every class.
+    # The families that are remembered, those of each group of topics, the chance of every class.
     families: list[Family]
+    members: list[list[int]]
     prior: np.ndarray
     # One number per state.
     emission: np.ndarray
@@ -90,7 +91,7 @@ class Machine:
     pattern: np.ndarray
     side: np.ndarray
     family: np.ndarray
-    bound: np.ndarray
+    group: np.ndarray
     # Distributions (of fillers) and what they say about senses.
     emissions: Emissions
     senses: dict[tuple[int, int], str]

@@ -29,8 +29,30 @@ class Family:
     base: np.ndarray
 
 
+class Memories:
+    """What documents of every group of topics remember; those of group 0 remember nothing."""
+
+    def __init__(
+        self,
+        families: list[Family],
+        members: list[list[int]],
+        prior: np.ndarray,
+        number: dict[str, int],
+    ) -> None:
+        self.groups = [Memory([families[f] for f in group], prior, number) for group in members]
+        self.remembered = np.any([m.value_of >= 0 for m in self.groups], axis=0)
+
+    def log_chances(self, words: np.ndarray) -> np.ndarray:
+        """Log of the chance of what is remembered of every prefix: [words + 1, group, class]."""
+        return np.stack([memory.log_chances(words) for memory in self.groups], axis=1)
+
+    def log_chance(self, words: np.ndarray) -> np.ndarray:
+        """Log of the chance of all that is remembered of the words: [group, class]."""
+        return np.stack([memory.log_chance(words) for memory in self.groups])
+
+
 class Memory:
-    """The families of a language by the numbers of their words."""
+    """The families of a group of topics by the numbers of their words."""
 
     def __init__(self, families: list[Family], prior: np.ndarray, number: dict[str, int]) -> None:
         self.families, self.prior = families, prior
@@ -58,6 +80,8 @@ class Memory:
         """Log of the chance of what is remembered of every prefix: [words + 1, class]."""
         remembered = self.value_of[words] >= 0
         values = self.values(words)
+        if not len(values):
+            return np.zeros((len(words) + 1, len(self.prior)))
         out = np.zeros((len(values) + 1, *self.base.shape[:2]))
         counts: dict[int, int] = {}
         drawn: dict[int, int] = {}
@@ -73,7 +97,8 @@ class Memory:
 
     def log_chance(self, words: np.ndarray) -> np.ndarray:
         """Log of the chance of all that is remembered of the words: [class]."""
-        return _mean(self._log_weights(self._counts(words)))
+        counts = self._counts(words)
+        return _mean(self._log_weights(counts)) if counts.any() else np.zeros(len(self.prior))
 
     def distributions(self, words: np.ndarray) -> np.ndarray:
         """Chances of the next draw of every family, given the seen words: [class, value]."""

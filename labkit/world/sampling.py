@@ -119,8 +119,9 @@ class Document:
 class Sampler:
     """Draws documents; what may be computed once is computed here."""
 
-    def __init__(self, machine: Machine, memory: Memory) -> None:
-        self.machine, self.memory = machine, memory
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.memory = Memory(machine.families, machine.prior, {})
         size, classes = machine.states, len(machine.prior)
         by_source = np.argsort(machine.arc_source, kind="stable")
         self.targets = machine.arc_target[by_source]
@@ -158,12 +159,26 @@ class Sampler:
         # (emission, value, class) -> word, as sorted keys.
         classes, emissions = len(machine.prior), machine.emissions
         number = np.repeat(np.arange(len(emissions.start) - 1), np.diff(emissions.start))
+        family = np.full(len(emissions.start) - 1, -1)
+        family[machine.emission] = machine.family
+        first = np.searchsorted(memory.family_of, np.arange(families))
+        values = [
+            {
+                machine.number[w]: first[f] + v
+                for v, ws in enumerate(each.words)
+                for w in ws
+                if w in machine.number
+            }
+            for f, each in enumerate(machine.families)
+        ]
         said = np.nonzero(machine.remembered)[0]
+        drawn = [
+            values[f][w] for f, w in zip(family[number[said]], emissions.word[said], strict=True)
+        ]
         row, of_class = np.nonzero(emissions.classes[said, None] >> np.arange(classes) & 1)
-        row = said[row]
-        keys = self._key(number[row], memory.value_of[emissions.word[row]], of_class)
+        keys = self._key(number[said[row]], np.array(drawn)[row], of_class)
         order = np.argsort(keys)
-        self.said_keys, self.said_words = keys[order], emissions.word[row[order]]
+        self.said_keys, self.said_words = keys[order], emissions.word[said[row[order]]]
 
     def drawn_by(self, node: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """A value of each node, which is a family in a class and a style."""

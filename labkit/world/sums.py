@@ -133,10 +133,7 @@ def backward(
 def prefix_masses(
     machine: Machine, rows: list[Row], start: np.ndarray, last: int | None = None
 ) -> list[np.ndarray]:
-    """Log of the weight of every prefix (or of the last ones): [T, 2, class].
-
-    The first half of each pair is that of paths that remember nothing, the second that of others.
-    """
+    """Log of the weight of every prefix (or of the last ones): [T, group, class]."""
     begin = machine.enter(start)
     return _masses(machine, rows, machine.onward, begin, np.ones(machine.states), last)
 
@@ -162,11 +159,11 @@ def _masses(
     prior: np.ndarray,
     last: int | None,
 ) -> list[np.ndarray]:
-    each = len(machine.prior)
-    out: list[np.ndarray] = [np.zeros((0, 2, each))] * len(rows)
+    shape = len(machine.members), len(machine.prior)
+    out: list[np.ndarray] = [np.zeros((0, *shape))] * len(rows)
     for chunk in _chunks(rows):
         lengths = [len(rows[i].symbols) for i in chunk]
-        masses = np.full((len(chunk), lengths[0], 2, each), -np.inf)
+        masses = np.full((len(chunk), lengths[0], *shape), -np.inf)
         for t, step in enumerate(forward(machine, [rows[i] for i in chunk], arcs, begin)):
             if last is None or t >= lengths[len(step.log_scale) - 1] - last:
                 logs = _by_class(machine, step, prior)
@@ -177,16 +174,17 @@ def _masses(
 
 
 def _by_class(machine: Machine, step: Step, prior: np.ndarray) -> np.ndarray:
-    """Log of the weight of each row: [row, 2, class]."""
-    value, bound = step.alpha * prior[step.states], machine.bound[step.states]
+    """Log of the weight of each row: [row, group, class]."""
+    value, groups = step.alpha * prior[step.states], len(machine.members)
     rows, each = len(step.log_scale), len(machine.prior)
-    out = np.zeros((2 * rows, each))
+    key = groups * step.owner + machine.group[step.states]
+    out = np.zeros((groups * rows, each))
     for bits in np.unique(step.classes):
         mine = step.classes == bits
-        part = np.bincount(2 * step.owner[mine] + bound[mine], value[mine], minlength=2 * rows)
+        part = np.bincount(key[mine], value[mine], minlength=groups * rows)
         out += part[:, None] * (bits >> np.arange(each) & 1)
     with np.errstate(divide="ignore"):
-        return np.log(out).reshape(rows, 2, each)
+        return np.log(out).reshape(rows, groups, each)
 
 
 class Posterior(NamedTuple):
