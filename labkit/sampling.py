@@ -34,9 +34,10 @@ def at_temperature(logits_BV: Tensor, temperature: float) -> Tensor:
     if temperature == 0:
         best_B1 = logits_BV.argmax(dim=-1, keepdim=True)
         return torch.full_like(logits_BV, NEVER).scatter(-1, best_B1, 0.0)
-    # A softmax does not change when all scores move: with the best at 0 none can overflow.
-    below_BV = logits_BV - logits_BV.amax(dim=-1, keepdim=True)
-    return below_BV / max(temperature, torch.finfo(logits_BV.dtype).tiny)
+    if temperature < 1e-3:
+        # A softmax does not change when all scores move: with the best at 0 none overflows.
+        logits_BV = logits_BV - logits_BV.amax(dim=-1, keepdim=True)
+    return logits_BV / max(temperature, torch.finfo(logits_BV.dtype).tiny)
 
 
 def top_k(logits_BV: Tensor, k: int) -> Tensor:
@@ -54,9 +55,10 @@ def nucleus(logits_BV: Tensor, p: float) -> Tensor:
     check_share(p)
     share_BV = exact(logits_BV).softmax(dim=-1)
     best_BV = share_BV.sort(dim=-1, descending=True).values
-    above_BV = F.pad(best_BV.cumsum(dim=-1), (1, -1))
-    kept_B1 = ((above_BV < p) | (p == 1)).sum(dim=-1, keepdim=True).clamp(min=1)
-    return logits_BV.masked_fill(share_BV < best_BV.gather(-1, kept_B1 - 1), NEVER)
+    # What stands above the second word, the third and so on: they stay while that is less than p.
+    above_BV = best_BV.cumsum(dim=-1)[..., :-1]
+    last_B1 = ((above_BV < p) | (p == 1)).sum(dim=-1, keepdim=True)
+    return logits_BV.masked_fill(share_BV < best_BV.gather(-1, last_B1), NEVER)
 
 
 def check_share(p: float) -> None:

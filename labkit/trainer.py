@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from labkit import corpus, fast
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.fast.heap import keep_memory
 from labkit.keeping.checkpoints import Snapshot
 from labkit.keeping.computing import Computing
 from labkit.keeping.description import about
@@ -60,8 +59,6 @@ class Trainer:
         self.processes = join(plan.processes, plan.device)
         self.device = self.processes.device
         model.to(self.device)
-        if self.device.type == "cpu":
-            keep_memory()
         self.parts = self.processes.count * plan.accumulate
         unsharded = without_weights(model) if self.processes.kind == "fsdp" else model
         self.operations = Operations(unsharded, objective, self.parts)

@@ -91,10 +91,6 @@ def test_the_environment_switches_it_off(monkeypatch) -> None:
     monkeypatch.setenv("LABKIT_FAST", "0")
     with fast.enable():
         assert not replacements
-    library = mock.Mock()
-    monkeypatch.setattr(ctypes, "CDLL", library)
-    keep_memory()
-    library.assert_not_called()
 
 
 def used(model: torch.nn.Module) -> list[bool]:
@@ -317,11 +313,11 @@ def test_the_loss_of_a_head_is_in_pieces_only_where_that_serves() -> None:
 
 PAGES = """
 import resource, torch
-from labkit.fast.heap import keep_memory
-keep_memory()
+from labkit import fast
 for step in range(10):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.zeros(64, 2**18)
+    with fast.enable():
+        torch.zeros(64, 2**18)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
@@ -345,17 +341,6 @@ def test_memory_is_kept_where_that_can_be_asked_for(monkeypatch) -> None:
     for library in other:
         monkeypatch.setattr(ctypes, "CDLL", library)
         keep_memory()
-
-
-def test_the_trainer_keeps_memory(monkeypatch) -> None:
-    from labkit import trainer as module
-
-    kept = mock.Mock()
-    monkeypatch.setattr(module, "keep_memory", kept)
-    backbone = GPT(GPTConfig(WORDS, width=8, layers=1, heads=2, context=16))
-    model = LanguageModel(backbone, NextWord(backbone.token))
-    Trainer(model, NextToken(), Text(), Plan(steps=1, device="cpu"))
-    kept.assert_called_once_with()
 
 
 # ---- writing -----------------------------------------------------------------------------------

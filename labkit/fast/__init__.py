@@ -36,21 +36,26 @@ def versions() -> dict[str, Callable[..., Any]]:
     }
 
 
-def allowed() -> bool:
-    """Whether the environment allows faster versions."""
-    return os.environ.get("LABKIT_FAST", "1") != "0"
+@cache
+def _prepare() -> None:
+    """What is done once for the whole process."""
+    from labkit.fast.heap import keep_memory
+
+    keep_memory()
 
 
 @contextmanager
 def enable() -> Iterator[None]:
     """Use the faster versions inside of this, in all threads: a backward pass may have its own."""
     global _uses
-    if not allowed():
+    if os.environ.get("LABKIT_FAST", "1") == "0":
         yield
         return
+    _prepare()
     with _lock:
         _uses += 1
-        replacements.update(versions())
+        if _uses == 1:
+            replacements.update(versions())
     try:
         yield
     finally:

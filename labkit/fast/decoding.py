@@ -89,16 +89,17 @@ class Decoder:
             OneWord(cast(Block, block), kept)
             for block, kept in zip(self.backbone.blocks, self.buffer, strict=True)
         ]
+        self.bands = [self.backbone.band(i) for i in range(len(self.blocks))]
         self.words = product(model.head.words, self.rows)
 
     @torch.inference_mode()
     def next_word(self, tokens_B: Tensor) -> Tensor:
         """Read one word of each row, and score the one that comes next [B, V]."""
         position = self.filled
-        self.tokens_BT[:, position] = tokens_B
+        self.tokens_BT.select(1, position).copy_(tokens_B)
         x_BD = self.backbone.token(tokens_B) + self.backbone.position(1, start=position)
         for i, block in enumerate(self.blocks):
-            band = self.backbone.band(i)
+            band = self.bands[i]
             first = 0 if band is None else max(0, position + 1 - band)
             x_BD = block(x_BD, first, position)
         self.filled += 1
@@ -107,11 +108,13 @@ class Decoder:
     @torch.inference_mode()
     def select(self, rows: Tensor) -> None:
         """Go on with as many of the rows; only what differs from the row it replaces is copied."""
-        same_T = (self.tokens_BT == self.tokens_BT[rows]).all(dim=0)[self.start : self.filled]
-        since = self.start + int(same_T.cumprod(dim=0).sum()) if self.alike else 0
-        if since < self.filled:
-            for part in (self.buffer[..., since : self.filled, :].movedim(2, 0), self.tokens_BT):
-                part.copy_(part[rows])
+        read_BT = self.tokens_BT[:, self.start : self.filled]
+        changed = (read_BT != read_BT[rows]).any(dim=0).tolist()
+        if self.alike and True not in changed:
+            return
+        since = self.start + changed.index(True) if self.alike else 0
+        for part in (self.buffer[..., since : self.filled, :].movedim(2, 0), read_BT):
+            part.copy_(part[rows])
 
     @cached_property
     def alike(self) -> bool:

@@ -3,8 +3,6 @@
 import contextlib
 import ctypes
 
-from labkit.fast import allowed
-
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's names for them, in malloc.h
 
 
@@ -14,8 +12,6 @@ def keep_memory() -> None:
     Linux's C library gives large tensors back to the system, and the next step gets pages that the
     system has to find and to fill with zeros first: ten thousand of them in a step of a small GPT.
     """
-    if not allowed():
-        return
     with contextlib.suppress(AttributeError, OSError, TypeError):  # other systems, other libraries
         mallopt = ctypes.CDLL(None).mallopt
         # Older ones refuse more than 32 MiB.

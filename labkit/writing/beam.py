@@ -62,12 +62,14 @@ def beam(
         # Each text can stop once for each stop word, so `beams` of so many go on, if any can.
         grown, rows = texts.longer(logits_BV, last_BV, beams * (1 + len(settings.stop)))
         going = list[int]()
-        for i, (tokens, score, log_p) in enumerate(zip(*(x.tolist() for x in grown), strict=True)):
+        words = grown.tokens_BT[:, -1].tolist()
+        for i, (word, score) in enumerate(zip(words, grown.score_B.tolist(), strict=True)):
             if score == NEVER or len(going) == beams:
                 break
-            stopped = tokens[-1] in settings.stop
+            stopped = word in settings.stop
             if stopped or new == settings.length:
-                made = Sample(tokens[len(prompt) :], log_p, stopped)
+                text = grown.tokens_BT[i, len(prompt) :].tolist()
+                made = Sample(text, float(grown.log_probability_B[i]), stopped)
                 found.append((score / new**length_penalty, made))
             if not stopped:
                 going.append(i)
