@@ -1,4 +1,4 @@
-"""The new course language of data/language: its size, its entropy, what each kind of text can ask."""
+"""The harder language of data/language: its entropy, and what each kind of text can ask."""
 
 import math
 
@@ -80,10 +80,8 @@ def test_facts_are_asked_in_another_form_than_told(world: World) -> None:
 
 
 def test_facts_of_a_letter_are_asked_far_away(world: World) -> None:
-    letter = (
-        "tess came to the village on a rainy monday . "
+    letter = "tess came to the village on a rainy monday . "
     letter += "the niece of tess lived far away , in lyon . "
-    )
     letter += "the niece had sent a kite . "
     letter += "on friday it was cold , and nobody spoke to tess . " * 12
     for text in (
