@@ -23,6 +23,7 @@ import test_masking
 import test_objectives
 import torch
 import torch.nn.functional as F
+from _pytest import outcomes
 
 from labkit import attention, blocks, masking
 from labkit.chance import Chance
@@ -597,13 +598,20 @@ CHECKS: dict[str, Callable[[], None]] = {
 }
 
 
-def killer(mutant: Mutant) -> str | None:
+def everything() -> list[tuple[list[Mutant], dict[str, Callable[[], None]]]]:
+    """The groups of mutants, and the checks of each."""
+    import mutants_of_files
+
+    return [(MUTANTS, CHECKS), (mutants_of_files.MUTANTS, mutants_of_files.CHECKS)]
+
+
+def killer(mutant: Mutant, checks: dict[str, Callable[[], None]]) -> str | None:
     """The first check that fails when the mistake is made; None if it survives."""
     with mutant.plant():
-        for name, check in CHECKS.items():
+        for name, check in checks.items():
             try:
                 check()
-            except Exception:
+            except (Exception, outcomes.Failed):
                 return name
     return None
 
@@ -613,13 +621,13 @@ def table(killers: dict[str, str | None]) -> str:
     lines = [
         "# Mutants: known mistakes, and what finds them",
         "",
-        "Each mistake is made on purpose in masking, attention or an objective; the first of our",
-        "checks that fails is named. Written by `python tests/mutants.py`.",
+        "Each mistake is made on purpose in masking, attention, an objective, a corpus or a file;",
+        "the first of our checks that fails is named. Written by `python tests/mutants.py`.",
         "",
         "| mistake | where it was seen | found by |",
         "|---|---|---|",
     ]
-    for mutant in MUTANTS:
+    for mutant in (mutant for group, _ in everything() for mutant in group):
         lines.append(
             f"| {mutant.mistake} | {mutant.seen} | {killers[mutant.mistake] or '**none**'} |"
         )
@@ -630,14 +638,16 @@ def main() -> None:
     """Make every mistake, print the table and write it down."""
     torch.set_num_threads(1)
     began = time.process_time()
-    killers = {mutant.mistake: killer(mutant) for mutant in MUTANTS}
+    killers = {
+        mutant.mistake: killer(mutant, checks) for group, checks in everything() for mutant in group
+    }
     text = table(killers)
     TABLE.parent.mkdir(exist_ok=True)
     TABLE.write_text(text)
     print(text)
     found = sum(name is not None for name in killers.values())
     took = time.process_time() - began
-    print(f"{found} of {len(MUTANTS)} mutants killed in {took:.1f} s of one core")
+    print(f"{found} of {len(killers)} mutants killed in {took:.1f} s of one core")
 
 
 if __name__ == "__main__":

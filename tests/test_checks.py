@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from labkit.checks import check_whole, nearest
+from labkit import checks
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
@@ -47,12 +47,12 @@ def test_sound_configs_of_all_kinds_pass():
 
 
 def test_whole_numbers():
-    check_whole("n", 3, 3, 3)
+    checks.check_whole("n", 3, 3, 3)
     for given in (2, 4, 3.0, True, "3", None):
         with pytest.raises(ValueError, match="give a whole number from 3 to 3"):
-            check_whole("n", given, 3, 3)
+            checks.check_whole("n", given, 3, 3)
 
 
 def test_nearest():
-    assert nearest("sede", ["seed", "steps"]) == "seed"
-    assert nearest("xyz", ["seed", "steps"]) is None
+    assert checks.nearest("sede", ["seed", "steps"]) == "seed"
+    assert checks.nearest("xyz", ["seed", "steps"]) is None

@@ -84,7 +84,7 @@ def test_a_batch_is_a_function_of_seed_and_step(kind):
 
 @pytest.mark.parametrize("kind", ALL)
 def test_each_epoch_meets_every_example_once(kind):
-    batches = ALL[kind]
+    batches = dataclasses.replace(ALL[kind])
     seen = torch.cat([batches.at(step).examples for step in range(batches.steps)])
     assert sorted(set(seen.tolist())) == [*range(batches.size)]
     if kind not in ("examples", "pairs of texts"):
@@ -382,7 +382,7 @@ def test_a_batch_of_bare_tokens():
 def test_a_batch_has_at_least_one_token(shape):
     with pytest.raises(ValueError, match=r"give whole numbers \[B, T\]"):
         Batch.of(torch.zeros(shape, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"tokens are torch\.float32"):
+    with pytest.raises(ValueError, match="the tokens are float32"):
         Batch.of(torch.zeros(2, 2))
     with pytest.raises(ValueError, match=r"real is torch\.float32 .* give booleans"):
         Batch.of(torch.ones(2, 2, dtype=torch.long), torch.ones(2, 2))

@@ -139,6 +139,7 @@ def test_lists_with_labels():
     labelled = from_documents(["good. very", "bad"], ["yes", "no"])
     assert labelled.classes == ("no", "yes")
     assert [*labelled] == [Document(("good. very",), 1), Document(("bad",), 0)]
+    assert from_documents(["a", "b"], [10, 2]).classes == ("2", "10"), "in the order of numbers"
     with pytest.raises(ValueError, match="1 documents have 2 labels"):
         from_documents(["a"], [1, 2])
     with pytest.raises(TypeError, match="a document is a int"):

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from labkit.keeping import files
-from labkit.keeping.files import UNFINISHED, digest, file_digest, replacing, save_tensors
+from labkit.keeping.files import UNFINISHED, digest, file_digest, save_tensors
 
 
 def test_a_file_is_replaced_or_stays(tmp_path):
     path = tmp_path / "a.txt"
     files.write_text(path, "first\n")
-    with pytest.raises(ZeroDivisionError), replacing(path) as draft:
+    with pytest.raises(ZeroDivisionError), files.replacing(path) as draft:
         draft.write_text(f"half {1 / 0}")
     assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
     assert path.read_bytes() == b"first\n"
@@ -24,7 +24,7 @@ def test_a_file_is_replaced_or_stays(tmp_path):
 
 def test_a_folder_is_replaced_whole(tmp_path):
     for text in ("first", "second"):
-        with replacing(tmp_path / "folder", folder=True) as draft:
+        with files.replacing(tmp_path / "folder", folder=True) as draft:
             (draft / text).write_text(text)
     assert [one.name for one in (tmp_path / "folder").iterdir()] == ["second"]
     assert [one.name for one in tmp_path.iterdir()] == ["folder"]
@@ -37,7 +37,7 @@ def test_everything_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
         synced.append((which.name, path.exists()))
 
     monkeypatch.setattr(files, "to_disk", to_disk)
-    with replacing(path, folder=True) as draft:
+    with files.replacing(path, folder=True) as draft:
         (draft / "inside").write_text("x")
     names = [name for name, _ in synced]
     assert names[0] == "inside"
@@ -52,7 +52,7 @@ def test_permissions_are_those_of_any_new_file(tmp_path, umask):
     """safetensors writes files that only the owner reads: a class could not share a cache."""
     before = os.umask(umask)
     try:
-        with replacing(tmp_path / "a.safetensors") as draft:
+        with files.replacing(tmp_path / "a.safetensors") as draft:
             save_tensors(draft, {"w": torch.ones(2)})
     finally:
         os.umask(before)

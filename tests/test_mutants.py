@@ -3,7 +3,10 @@
 from functools import lru_cache
 
 import pytest
-from mutants import CHECKS, MUTANTS, TABLE, Mutant, killer, table
+from mutants import TABLE, Mutant, everything, killer, table
+
+CHECKS = {name: check for _, checks in everything() for name, check in checks.items()}
+MUTANTS = {mutant: checks for group, checks in everything() for mutant in group}
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -13,7 +16,7 @@ def test_checks_pass_where_no_mistake_is_made(name: str):
 
 @lru_cache
 def found_by(mutant: Mutant) -> str | None:
-    return killer(mutant)
+    return killer(mutant, MUTANTS[mutant])
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.mistake)

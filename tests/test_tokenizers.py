@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import models, trainers
 
+from labkit.text import tokenizers
 from labkit.text.subwords import training_steps
 from labkit.text.tokenizers import SPECIAL, Tokenizer
 
@@ -372,6 +373,14 @@ def test_long_words_are_learned_in_linear_time(letter):
     """20 times as long took 400 times as long, which is minutes."""
     assert seconds(Tokenizer.bpe, [letter * 200_000], 300) < 5
     assert seconds(Tokenizer.word_pieces, ["b " + letter * 200_000], 300) < 5
+
+
+def test_long_words_are_cut_to_learn_from():
+    """A word of ten thousand letters is learned from in pieces of at most a thousand."""
+    pieces = [*tokenizers._learnable(["a" * 10_000, "b c", "x" + " " * 10_000])]
+    assert max(map(len, pieces)) <= tokenizers.LONGEST_WORD
+    assert "".join(pieces) == "a" * 10_000 + "b c" + "x" + " " * 10_000
+    assert "b c" in pieces
 
 
 def test_a_long_word_is_not_watched():

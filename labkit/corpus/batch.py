@@ -7,6 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from labkit.masking import check_tokens
+
 
 def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
     """The tensor on a device; on its way to a GPU, nobody waits for it."""
@@ -73,11 +75,7 @@ class Batch:
     @classmethod
     def of(cls, tokens: Tensor, real: Tensor | None = None, **parts: Tensor) -> "Batch":
         """A batch from tokens [B, T] alone: all real, rows and examples counted, all rows fresh."""
-        if tokens.dim() != 2 or tokens.numel() == 0 or tokens.dtype.is_floating_point:
-            raise ValueError(
-                f"tokens are {tokens.dtype} of shape {list(tokens.shape)}: give whole numbers "
-                "[B, T], at least one row of at least one token"
-            )
+        check_tokens(tokens, 0)
         if real is not None and (real.dtype != torch.bool or real.shape != tokens.shape):
             raise ValueError(
                 f"real is {real.dtype} of shape {list(real.shape)}: give booleans of the shape "

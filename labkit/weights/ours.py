@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit.checks import shown
 from labkit.keeping.files import digest
 from labkit.weights.description import build, describe
 from labkit.weights.tensors import (
@@ -84,7 +85,7 @@ def plan(folder: Path) -> Plan:
     whole = read_json(path)
     if whole.get("format") != FORMAT:
         raise WeightsError(
-            f"{path} has the format {whole.get('format')!r}, this labkit reads {FORMAT}: "
+            f"{path} has the format {shown(whole.get('format'))}, this labkit reads {FORMAT}: "
             "use the version of labkit that wrote it, or a newer one"
         )
     if _hash({k: v for k, v in whole.items() if k != "checksum"}) != whole.get("checksum"):
@@ -92,7 +93,9 @@ def plan(folder: Path) -> Plan:
     file = whole.get("weights")
     # No name may lead out of the folder.
     if not isinstance(file, str) or not _is_ours(file) or not (folder / file).is_file():
-        raise WeightsError(f"{path} names the file of weights {file!r}, which is not in {folder}")
+        raise WeightsError(
+            f"{path} names the file of weights {shown(file)}, which is not in {folder}"
+        )
     return Plan(lambda: build(whole.get("model"), path), tensors, list_tensors(folder / file))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from labkit.blocks import Backbone
+from labkit.checks import shown
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
@@ -76,9 +77,9 @@ REPEATED = {
 def kind_of(values: Mapping[str, Any], where: Any) -> str:
     """The family that a release's config.json names."""
     kind = values.get("model_type")
-    if kind not in RELEASES:
+    if str(kind) not in RELEASES:
         raise WeightsError(
-            f"{where} describes a model of type {kind!r}; labkit reads releases of "
+            f"{where} describes a model of type {shown(kind)}; labkit reads releases of "
             f"{', '.join(RELEASES)}, and folders that labkit.weights.save wrote"
         )
     return str(kind)
@@ -89,7 +90,7 @@ def read_config(kind: str, values: Mapping[str, Any], where: Any) -> Any:
     for name, allowed in ONLY[kind].items():
         if name in values and values[name] not in allowed:
             raise WeightsError(
-                f"{where} says {name}={values[name]!r}, labkit's {kind} has "
+                f"{where} says {name}={shown(values[name])}, labkit's {kind} has "
                 f"{' or '.join(map(repr, allowed))} only"
             )
     fields = RELEASES[kind].config(values)

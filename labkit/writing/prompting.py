@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from labkit.masking import check_tokens
+
 Tokens = Sequence[int]
 
 
@@ -19,9 +21,11 @@ def log_likelihoods(
 ) -> Tensor:
     """log p(answer | prompt) of each answer after each prompt, summed over its tokens."""
     pairs = [(prompt, answer) for prompt in prompts for answer in answers]
+    words = model.backbone.token.num_embeddings
     empty = next((pair for pair in pairs if not len(pair[0]) or not len(pair[1])), None)
     if empty is not None or not pairs:
         raise ValueError("a prompt or an answer is empty: each needs at least one token")
+    check_tokens(torch.tensor([[word for answer in answers for word in answer]]), words)
     if all(len(answer) == 1 for answer in answers):
         return _score_words(model, prompts, [word for [word] in answers], rows)
     # Texts of like length side by side, so that little padding is read.

@@ -5,8 +5,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from tests.fuzz import run, try_one
-from tests.fuzz.kinds import KINDS
+from . import run, try_one
+from .kinds import KINDS
 
 
 def main() -> int:

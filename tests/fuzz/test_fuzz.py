@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-import tests.fuzz as harness
-from tests.fuzz import PACKAGES, Fault, is_ours, run, try_one
-from tests.fuzz.kinds import KINDS
+import fuzz as harness
+from fuzz import PACKAGES, Fault, is_ours, run, try_one
+from fuzz.kinds import KINDS
 
 COUNT = 150
 OPEN = {"worlds", "cache", "sweeps", "parameters", "sampling", "masks", "model-inputs", "answers"}
@@ -95,7 +95,7 @@ def test_an_input_is_a_function_of_its_kind_and_number() -> None:
 
 CHILD = """
 import os, sys, time
-from tests.fuzz import __main__, kinds
+from fuzz import __main__, kinds
 kinds.KINDS["bad"] = {bad}
 sys.exit(__main__.main())
 """
