@@ -123,14 +123,14 @@ def decoder_to_gpt() -> Chart:
             if j < i:
                 picture.arrow(400 + 84 * j + 35, 280, x + 35 - 5, 252)
         picture.arrow(x + 35, 150, x + 35, 128)
-        picture.box(x, 62, 70, 30, target, kind="word")
-        picture.arrow(x + 35, 96 + 2, x + 35, 94)
+        picture.box(x, 50, 70, 30, target, kind="word")
+        picture.arrow(x + 35, 98, x + 35, 81)
     picture.box(400, 216, 322, 34, "masked attention: only to the left", kind="attention")
     picture.box(400, 152, 322, 34, "feed-forward: each position alone", kind="mlp")
     picture.arrow(561, 216, 561, 188)
     picture.text(732, 206, "× N", anchor="left", size=12)
     picture.box(400, 98, 322, 28, "softmax over the vocabulary", kind="state")
-    picture.text(561, 52, "what each position is asked for: the next word", size=12)
+    picture.text(561, 42, "what each position is asked for: the next word", size=12)
     return picture.drawn()
 
 
