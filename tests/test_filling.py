@@ -1,6 +1,7 @@
 """Filling blanks: against enumeration, and against what may and may not be seen."""
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from labkit.blocks import LanguageModel
 from labkit.heads import MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
-from labkit.writing.filling import fill, laws, one_by_one
+from labkit.writing.filling import fill, log_probabilities, one_by_one
 
 V, MASK = 7, 6
 
@@ -36,21 +37,21 @@ MODELS = {"bert": bert, "xlnet": xlnet}
 TEXT, BLANKS = [1, 2, 3, 4, 5], (3, 1)
 
 
-def law(model, text, place, hidden):
-    """One law by the definition, one row at a time."""
+def alone(model, text, position, hidden):
+    """One distribution by the definition, one row at a time."""
     row = torch.tensor([text])
     blind = torch.zeros_like(row, dtype=torch.bool)
     blind[0, list(hidden)] = True
     with torch.no_grad():
-        return laws(model, row, torch.tensor([place]), blind, MASK)[0]
+        return log_probabilities(model, row, torch.tensor([position]), blind, MASK)[0]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_alone_each_blank_has_its_own_law(name):
+def test_alone_each_blank_has_its_own_distribution(name):
     model = MODELS[name]()
     found = one_by_one(model, TEXT, BLANKS, mask=MASK)
-    for row, place in zip(found, BLANKS, strict=True):
-        torch.testing.assert_close(row, law(model, TEXT, place, BLANKS), atol=1e-5, rtol=0)
+    for row, position in zip(found, BLANKS, strict=True):
+        torch.testing.assert_close(row, alone(model, TEXT, position, BLANKS), atol=1e-5, rtol=0)
     best = fill(model, TEXT, BLANKS, mask=MASK, jointly=False, keep=V * V)
     for way in best:
         # Words come in the order of the text, blanks in the order in which they are filled.
@@ -64,9 +65,9 @@ def test_jointly_is_the_chain_over_every_pair(name):
     expected = {}
     for first, second in itertools.product(range(V), repeat=2):
         text = list(TEXT)
-        start = law(model, text, 3, (3, 1))[first]
+        start = alone(model, text, 3, (3, 1))[first]
         text[3] = first
-        expected[second, first] = float(start + law(model, text, 1, (1,))[second])
+        expected[second, first] = float(start + alone(model, text, 1, (1,))[second])
     found = fill(model, TEXT, BLANKS, mask=MASK, keep=V * V, rows=3)
     assert [way.words for way in found] == sorted(expected, key=lambda w: -expected[w])
     for way in found:
@@ -93,5 +94,23 @@ def test_a_narrow_search_finds_the_best_of_what_it_keeps():
 
 @pytest.mark.parametrize("blanks", [(), (5,), (-1,), (2, 2)])
 def test_blanks_that_are_not_there_are_refused(blanks):
-    with pytest.raises(ValueError, match="different places from 0 to 4"):
+    with pytest.raises(ValueError, match="different positions from 0 to 4"):
         fill(bert(), TEXT, blanks, mask=MASK)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"tokens": []}, "the text is empty"),
+        ({"tokens": [1, V, 2]}, "the text has the token 7, the model knows 0 to 6"),
+        ({"tokens": [1, -1, 2]}, "the text has the token -1"),
+        ({"blanks": (1.5,)}, "different positions from 0 to 4"),
+        ({"keep": 0}, "keep is 0"),
+        ({"width": 2.5}, "width 2.5"),
+        ({"rows": -1}, "rows -1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changed, message):
+    given = {"tokens": TEXT, "blanks": (1,), "mask": MASK} | changed
+    with pytest.raises(ValueError, match=re.escape(message)):
+        fill(bert(), given.pop("tokens"), given.pop("blanks"), **given)

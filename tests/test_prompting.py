@@ -14,6 +14,10 @@ PROMPTS, ANSWERS = [[1, 2, 3], [4], [5, 6, 7, 8, 9]], [[1], [2, 3], [4, 5, 6]]
 
 @pytest.fixture(scope="module")
 def model() -> LanguageModel:
+    return build()
+
+
+def build() -> LanguageModel:
     torch.manual_seed(0)
     backbone = GPT(GPTConfig(vocabulary=11, width=16, layers=2, heads=2, context=20))
     built = LanguageModel(backbone, NextWord(backbone.token)).eval()
@@ -60,8 +64,18 @@ def test_the_exact_best_rises_with_every_shot():
 def test_bad_prompts_are_refused(model):
     with pytest.raises(ValueError, match="empty"):
         log_likelihoods(model, [[]], ANSWERS)
-    with pytest.raises(ValueError, match="empty"):
+    with pytest.raises(ValueError, match="there is no answer"):
         log_likelihoods(model, PROMPTS, [])
+    with pytest.raises(ValueError, match="answer 1 is empty"):
+        log_likelihoods(model, PROMPTS, [[1], []])
+    for wrong in (-1, 11, 1.5):
+        for answers in ([[wrong]], [[1, wrong]]):
+            with pytest.raises(ValueError, match="answer 0 has the token"):
+                log_likelihoods(model, PROMPTS, answers)
+        with pytest.raises(ValueError, match="prompt 1 has the token"):
+            log_likelihoods(model, [[1], [wrong]], ANSWERS)
+    with pytest.raises(ValueError, match="rows is 0"):
+        log_likelihoods(model, PROMPTS, ANSWERS, rows=0)
     for answers in (ANSWERS, [[1]]):
         with pytest.raises(ValueError, match="positions for 20"):
             log_likelihoods(model, [[1] * 30], answers)

@@ -1,7 +1,7 @@
 """Quality: texts of the language itself are all possible and as likely as the floor says."""
 
 import math
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -55,11 +55,19 @@ def test_a_prompt_counts_as_known(world):
     assert rest.surprise.mean * (len(text) - 3) == pytest.approx(total)
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a language."""
+
+    vocabulary: int
+    width: int
+
+
 class Language(Backbone):
     """The language itself as a model: its scores of the next word are the exact ones."""
 
     def __init__(self, world, tokenizer) -> None:
-        super().__init__(SimpleNamespace(vocabulary=len(tokenizer), width=len(tokenizer)))
+        super().__init__(Sizes(len(tokenizer), len(tokenizer)))
         self.remembers, self.world = True, world
         self.words = [END if t == tokenizer.vocabulary.sep else tokenizer.pieces([t])[0]
                       for t in range(len(tokenizer))]  # fmt: skip

@@ -200,6 +200,13 @@ def test_draws_follow_the_probabilities():
     assert chi_square < 16.3  # 3 degrees of freedom, p = 0.001
 
 
+def test_a_word_of_no_probability_is_never_drawn():
+    logits = torch.tensor([[0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0]]).log()
+    assert draw(logits, torch.zeros(3)).tolist() == [1, 3, 0]
+    highest = 1 - 2.0**-24
+    assert draw(logits, torch.full((3,), highest)).tolist() == [2, 3, 0]
+
+
 # ---- writing -----------------------------------------------------------------------------------
 
 

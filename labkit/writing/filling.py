@@ -1,9 +1,9 @@
 """Filling blanks: which words stand where nothing is seen?
 
-A masked model answers for each blank alone, given what is seen; a text with two blanks gets two
-good words that may not go together ("New Angeles").  `fill` also asks in turn: the second blank
-given the word of the first, as XLNet was trained to (Yang et al. 2019, section 2.5).  With a beam
-as wide as the vocabulary that is exact: every pair of words has been weighed.
+A masked model predicts each blank independently of the others; a text with two blanks gets two
+good words that may not go together ("New Angeles").  `fill` can also predict one blank after the
+other, the second given the word of the first, as XLNet was trained to (Yang et al. 2019, section
+2.5).  With a beam as wide as the vocabulary that is exact: every combination has been scored.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from labkit.masking import itself, real_keys
 from labkit.models.xlnet import XLNet
+from labkit.writing.reader import checked, is_whole, require
 
 
 class Filling(NamedTuple):
@@ -23,16 +24,18 @@ class Filling(NamedTuple):
     log_probability: float
 
 
-def laws(model: Any, tokens_BT: Tensor, asked_B: Tensor, hidden_BT: Tensor, mask: int) -> Tensor:
-    """log p(word at the asked place | all words that are not hidden): [B, V].
+def log_probabilities(
+    model: Any, tokens_BT: Tensor, asked_B: Tensor, hidden_BT: Tensor, mask: int
+) -> Tensor:
+    """log p(word at the asked position | all words that are not hidden): [B, V].
 
-    A masked model reads [MASK] at hidden places; one with two streams does not look there at all.
+    A masked model reads [MASK] at hidden positions; one with two streams does not attend to them.
     """
     backbone, rows_B = model.backbone, torch.arange(len(tokens_BT), device=tokens_BT.device)
     if isinstance(backbone, XLNet):
         length = tokens_BT.shape[1]
         seen = real_keys(~hidden_BT).expand(-1, 1, length, -1)
-        # A place that nobody looks at may look at itself: its states reach no one else.
+        # A hidden position may attend to itself: no other position attends to it.
         content = seen | itself(length, device=tokens_BT.device)
         streams = backbone.two_streams(tokens_BT, asked_B[:, None], mask=content, query_mask=seen)
         hidden_BD = streams.query.hidden[:, 0]
@@ -49,7 +52,8 @@ def one_by_one(model: Any, tokens: Sequence[int], blanks: Sequence[int], *, mask
     hidden_1T[:, list(blanks)] = True
     many = len(blanks)
     asked_B = torch.tensor(list(blanks), device=text_1T.device)
-    return laws(model, text_1T.expand(many, -1), asked_B, hidden_1T.expand(many, -1), mask)
+    texts_BT, hidden_BT = text_1T.expand(many, -1), hidden_1T.expand(many, -1)
+    return log_probabilities(model, texts_BT, asked_B, hidden_BT, mask)
 
 
 @torch.no_grad()
@@ -66,20 +70,26 @@ def fill(
 ) -> list[Filling]:
     """The likeliest ways to fill the blanks, the best first.
 
-    Jointly: blank after blank, each given the words of those before, keeping the `width` best (all
-    of them, which is exact, when None).  Otherwise the product of what each blank says alone.
+    Jointly: one blank after the other, each given the words of those before, keeping the `width`
+    best (all of them, which is exact, when None).  Otherwise the product of the distributions that
+    each blank has by itself.
     """
+    counts = (keep, rows, 1 if width is None else width)
+    ok = all(is_whole(count) and count >= 1 for count in counts)
+    require(ok, f"keep is {keep}, width {width}, rows {rows}: give whole numbers from 1")
     text_1T = _checked(model, tokens, blanks)
     alone = one_by_one(model, tokens, blanks, mask=mask)
     ways_BN, score_B = alone.new_zeros(1, 0, dtype=torch.long), alone.new_zeros(1)
-    for i, place in enumerate(blanks):
+    for i, position in enumerate(blanks):
         if jointly and i:
-            law_BV = torch.cat(
-                [_next(model, text_1T, blanks, some, place, mask) for some in ways_BN.split(rows)]
-            )
+            parts = [
+                given_earlier_blanks(model, text_1T, blanks, some, position, mask)
+                for some in ways_BN.split(rows)
+            ]
+            log_p_BV = torch.cat(parts)
         else:
-            law_BV = alone[i].expand(len(ways_BN), -1)
-        total_BV = score_B[:, None] + law_BV
+            log_p_BV = alone[i].expand(len(ways_BN), -1)
+        total_BV = score_B[:, None] + log_p_BV
         last = i + 1 == len(blanks)
         wanted = keep if last else total_BV.numel() if width is None else width
         score_B, flat = total_BV.flatten().topk(min(wanted, total_BV.numel()))
@@ -90,24 +100,25 @@ def fill(
     return [Filling(tuple(words), score) for words, score in found]
 
 
-def _next(
-    model: Any, text_1T: Tensor, blanks: Sequence[int], ways_BN: Tensor, place: int, mask: int
+def given_earlier_blanks(
+    model: Any, text_1T: Tensor, blanks: Sequence[int], ways_BN: Tensor, position: int, mask: int
 ) -> Tensor:
-    """The law of the next blank for each way to fill the first ones."""
-    known = list(blanks[: ways_BN.shape[1]])
+    """log p of every word at the next blank for each way to fill the first ones: [B, V]."""
     text_BT = text_1T.repeat(len(ways_BN), 1)
-    text_BT[:, known] = ways_BN
+    text_BT[:, list(blanks[: ways_BN.shape[1]])] = ways_BN
     hidden_BT = torch.zeros_like(text_BT, dtype=torch.bool)
     hidden_BT[:, list(blanks[ways_BN.shape[1] :])] = True
-    return laws(model, text_BT, torch.full_like(text_BT[:, 0], place), hidden_BT, mask)
+    asked_B = torch.full_like(text_BT[:, 0], position)
+    return log_probabilities(model, text_BT, asked_B, hidden_BT, mask)
 
 
 def _checked(model: Any, tokens: Sequence[int], blanks: Sequence[int]) -> Tensor:
-    """The text as a row, after a look at the blanks."""
-    wrong = [place for place in blanks if not 0 <= place < len(tokens)]
-    if not blanks or wrong or len(set(blanks)) < len(blanks):
-        raise ValueError(
-            f"the blanks are {list(blanks)} in a text of {len(tokens)} tokens: give different "
-            f"places from 0 to {len(tokens) - 1}, at least one"
-        )
-    return torch.tensor([list(tokens)], device=next(model.parameters()).device)
+    """The text as a row, if the model can read it and the blanks are in it."""
+    row_T = checked(model, tokens, "the text")
+    ok = bool(blanks) and all(is_whole(blank) and 0 <= blank < len(row_T) for blank in blanks)
+    require(
+        ok and len(set(blanks)) == len(blanks),
+        f"the blanks are {list(blanks)} in a text of {len(row_T)} tokens: give different "
+        f"positions from 0 to {len(row_T) - 1}, at least one",
+    )
+    return row_T[None]

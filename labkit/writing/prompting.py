@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from labkit.masking import check_tokens
+from labkit.writing.reader import checked, is_whole, require
 
 Tokens = Sequence[int]
 
@@ -20,27 +20,27 @@ def log_likelihoods(
     model: Any, prompts: Sequence[Tokens], answers: Sequence[Tokens], *, rows: int = 64
 ) -> Tensor:
     """log p(answer | prompt) of each answer after each prompt, summed over its tokens."""
+    for name, texts in (("prompt", prompts), ("answer", answers)):
+        require(len(texts) > 0, f"there is no {name}: the list is empty, give at least one")
+        for i, text in enumerate(texts):
+            checked(model, text, f"{name} {i}")
+    require(is_whole(rows) and rows >= 1, f"rows is {rows}: give a whole number from 1")
     pairs = [(prompt, answer) for prompt in prompts for answer in answers]
-    words = model.backbone.token.num_embeddings
-    empty = next((pair for pair in pairs if not len(pair[0]) or not len(pair[1])), None)
-    if empty is not None or not pairs:
-        raise ValueError("a prompt or an answer is empty: each needs at least one token")
-    check_tokens(torch.tensor([[word for answer in answers for word in answer]]), words)
     if all(len(answer) == 1 for answer in answers):
-        return _score_words(model, prompts, [word for [word] in answers], rows)
-    # Texts of like length side by side, so that little padding is read.
+        return score_words(model, prompts, [word for [word] in answers], rows)
+    # Texts of similar length go together, so that little padding is read.
     order = sorted(range(len(pairs)), key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
     said = torch.zeros(len(pairs))
     for start in range(0, len(pairs), rows):
         chosen = order[start : start + rows]
-        said[chosen] = _score(model, [pairs[i] for i in chosen])
+        said[chosen] = score_texts(model, [pairs[i] for i in chosen])
     return said.view(len(prompts), len(answers))
 
 
-def _score(model: Any, pairs: Sequence[tuple[Tokens, Tokens]]) -> Tensor:
+def score_texts(model: Any, pairs: Sequence[tuple[Tokens, Tokens]]) -> Tensor:
     """log p(answer | prompt) of some pairs, in one pass.
 
-    Padding stands at the end, where no word before it can see it.
+    Padding is at the end, where no earlier position sees it.
     """
     where = next(model.parameters()).device
     texts = [torch.tensor([*prompt, *answer]) for prompt, answer in pairs]
@@ -55,8 +55,8 @@ def _score(model: Any, pairs: Sequence[tuple[Tokens, Tokens]]) -> Tensor:
     return -losses.sum(dim=1).cpu()
 
 
-def _score_words(model: Any, prompts: Sequence[Tokens], words: Sequence[int], rows: int) -> Tensor:
-    """log p(word | prompt): each prompt is read once, whatever the number of the answers."""
+def score_words(model: Any, prompts: Sequence[Tokens], words: Sequence[int], rows: int) -> Tensor:
+    """log p(word | prompt): each prompt is read once, however many answers there are."""
     where = next(model.parameters()).device
     found = []
     for start in range(0, len(prompts), rows):
@@ -82,8 +82,9 @@ def choose(
 ) -> Choice:
     """The likeliest of the answers after each prompt.
 
-    Calibrated by a `blank` prompt that asks nothing: an answer counts by how much likelier the
-    prompt makes it (Zhao et al. 2021, section 4), so that a frequent word is not always right.
+    With a `blank` prompt that has no content, the scores are calibrated: an answer counts by how
+    much likelier the prompt makes it (Zhao et al. 2021, section 4), so that a frequent word is not
+    always chosen.
     """
     scores = log_likelihoods(model, prompts, answers)
     if blank is not None:
@@ -92,7 +93,7 @@ def choose(
 
 
 class Shots(NamedTuple):
-    """A question with k answered ones before it, cut out of a document of one relation."""
+    """A question after k answered ones, from a document of one relation."""
 
     prompt: list[str]
     answer: str
@@ -104,12 +105,11 @@ def shots(documents: Sequence[Any], k: int) -> list[Shots]:
 
     A document that holds fewer than k + 1 questions gives none.
     """
-    if k < 0:
-        raise ValueError(f"{k} shots: give 0 (no answered question) or more")
+    require(is_whole(k) and k >= 0, f"{k} shots: give 0 (no answered question) or more")
     found = []
     for document in documents:
         words = list(document.words)
-        colons = [place for place, word in enumerate(words) if word == ":"]
+        colons = [position for position, word in enumerate(words) if word == ":"]
         if len(colons) > k:
             end = colons[k] + 1
             found.append(Shots(words[:end], words[end]))
@@ -118,6 +118,5 @@ def shots(documents: Sequence[Any], k: int) -> list[Shots]:
 
 def accuracy(asked: Sequence[Shots], guess: Callable[[list[str]], str]) -> float:
     """The share of prompts whose answer begins with the word that `guess` gives."""
-    if not asked:
-        raise ValueError("there are no prompts: give documents with more than k questions")
+    require(len(asked) > 0, "there are no prompts: give documents with more than k questions")
     return sum(guess(shot.prompt) == shot.answer for shot in asked) / len(asked)

@@ -1,13 +1,14 @@
-"""How good is what a model writes?  In a language that is known, three numbers say it exactly.
+"""How good are the texts that a model writes? In a known language three numbers say it exactly.
 
-* Sense: the share of the texts that the language can say at all.
-* Likelihood: how likely the language is to say them, in nats a word; for texts of the language
-  itself, that is the floor.
-* Variety: the entropy of the law that the texts were drawn from, in nats a word.  The language's
-  own is the floor again; a filter that keeps few words lowers it, and greedy writing has none.
+* Sense: the share of the texts that are possible in the language.
+* Likelihood: -log p of their words under the language, in nats a word; for texts of the language
+  itself, this is the floor.
+* Variety: the entropy of the distributions that the words were drawn from, in nats a word.  The
+  language's own entropy is the floor again; a filter that keeps few words lowers it, and greedy
+  writing has none.
 
-Their pull against each other is what temperature and nucleus settle (Holtzman et al. 2020, section
-5).  `judge` takes any texts, `judge_model` lets a model write some with each setting.
+Temperature and nucleus trade sense for variety (Holtzman et al. 2020, section 5).  `judge` takes
+any texts, `judge_model` lets a model write some.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,23 +22,24 @@ from labkit.sampling import Sampling, steps
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import END, World
 from labkit.world.floors import Floor, mean_of
+from labkit.writing.reader import is_whole, require
 
 Words = Sequence[str]
 NONE = Floor(float("nan"), float("nan"), [])
 
 
 class Quality(NamedTuple):
-    """What some texts are worth, in a language whose every probability is known."""
+    """How good some texts are, in a language whose probabilities are known."""
 
     texts: int
     possible: float
-    """The share that the language can say."""
+    """The share of texts that are possible in the language."""
     surprise: Floor
-    """-log p(word) under the language, of the texts that are possible: nats a word."""
+    """-log p(word) under the language, over the texts that are possible: nats a word."""
     distinct: float
     """The share of different texts."""
     entropy: Floor | None = None
-    """Of the law that each word was drawn from; None where that is not known."""
+    """Of the distribution that each word was drawn from; None where that is not known."""
 
     def __str__(self) -> str:
         entropy = "" if self.entropy is None else f", entropy {self.entropy.mean:.2f} nats a word"
@@ -48,7 +50,7 @@ class Quality(NamedTuple):
 
 
 def judge(world: World, texts: Sequence[Words], *, prompt: Words = ()) -> Quality:
-    """Judge texts that begin a document, or go on from a prompt that does.
+    """Judge texts that begin a document, or that continue a prompt that does.
 
     A text is possible when some document of the language begins with it.
     """
@@ -58,7 +60,7 @@ def judge(world: World, texts: Sequence[Words], *, prompt: Words = ()) -> Qualit
     if len(prompt) and not np.isfinite(whole[0][: len(prompt)]).all():
         raise ValueError(
             f"the language cannot say the prompt {' '.join(prompt)!r}: begin with words that can "
-            "open a document, or leave the prompt away"
+            "open a document, or leave the prompt out"
         )
     losses = [-log_p[len(prompt) :] for log_p in whole]
     possible = [loss for loss in losses if np.isfinite(loss).all()]
@@ -80,12 +82,12 @@ def judge_model(
     samples: int = 200,
     seed: int = 0,
 ) -> Quality:
-    """Let a model write, and judge it: each text ends at its first full stop, or with its document.
+    """Let a model write, and judge it: a text ends at its first full stop, or with its document.
 
-    A text that has not ended within `settings.length` is no sentence: it counts as impossible.
+    A text that has not ended within `settings.length` is not a sentence and counts as impossible.
     """
-    if samples < 1:
-        raise ValueError(f"{samples} samples were asked for: give at least 1")
+    ok = is_whole(samples) and samples >= 1
+    require(ok, f"{samples} samples were asked for: give a whole number from 1")
     end, stop = tokenizer.vocabulary.sep, tokenizer.encode(".")
     if end is None or tokenizer.pieces(stop) != ["."]:
         raise ValueError(
@@ -97,7 +99,7 @@ def judge_model(
     texts, entropies = [], []
     for tokens, entropy in _written(model, [start] * samples, how, seed):
         words = [END if token == end else tokenizer.pieces([token])[0] for token in tokens]
-        # A word that no language has makes a text without an end impossible.
+        # The empty word, which no language has, makes a text without an end impossible.
         texts.append(words if tokens[-1] in how.stop else [*words, ""])
         entropies.append(np.array(entropy))
     return judge(world, texts, prompt=prompt)._replace(entropy=mean_of(entropies))
@@ -106,11 +108,11 @@ def judge_model(
 def _written(
     model: Any, prompts: Sequence[Sequence[int]], how: Sampling, seed: int
 ) -> Iterator[tuple[list[int], list[float]]]:
-    """What is written after each prompt, and the entropy of the law of each of its words."""
+    """What is written after each prompt, and the entropy of each word's distribution."""
     rows: list[tuple[list[int], list[float]]] = [([], []) for _ in prompts]
     for step in steps(model, prompts, how, seed=seed):
-        law_BV = list(step.stages.values())[-1]
-        entropy_B = -torch.special.xlogy(law_BV, law_BV).sum(dim=-1)
+        share_BV = list(step.stages.values())[-1]
+        entropy_B = -torch.special.xlogy(share_BV, share_BV).sum(dim=-1)
         ended = True
         for row, token, entropy in zip(
             rows, step.tokens_B.tolist(), entropy_B.tolist(), strict=True
