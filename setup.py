@@ -13,7 +13,7 @@ setup(
     package_dir={"labkit.data": "data", "classroom.notebooks": "notebooks"},
     package_data={
         "labkit": ["py.typed"],
-        "classroom.pages": ["share/**/*"],
+        "classroom.pages": ["share/**/*", "live/*.js", "live/*.css"],
         "classroom.notebooks": ["**/*.ipynb"],
         **{name: ["*"] for name in folders},
     },

@@ -492,7 +492,8 @@ CONTRAST = """() => {
     const found = [];
     for (const element of document.querySelectorAll('.labkit-view, .labkit-view *')) {
         const own = [...element.childNodes].some(n => n.nodeType === 3 && n.data.trim());
-        if (!own) continue;
+        // A square of a mask is a picture: its sign is for those who see no styles.
+        if (!own || element.closest('[data-grid] td')) continue;
         const style = getComputedStyle(element), behind = ground(element);
         const colour = element instanceof SVGElement ? style.fill : style.color;
         const [r, g, b, alpha = 1] = numbers(colour);

@@ -22,6 +22,7 @@ from classroom.demos.statistics import DRAWS, answers_no, statistics
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, from_documents, tokenize
 from labkit.masking import before, causal, ordinary, up_to
+from labkit.models.xlnet import XLNet
 from labkit.objectives import MaskedToken, NextToken, Objective, Permutation, Predicted, Targets
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
@@ -133,6 +134,9 @@ def masking_view(
         Heading("What it must predict"),
         *answers(batch, targets, setting, tokenizer, shown),
     ]
+    if model is not None and not answers_such(model, objective):
+        pieces.append(Note("The model does not answer such a question.", "unasked"))
+        model = None
     if model is not None or world is not None:
         reference = None if world is None else Reference(world, start)
         pieces.append(Heading("What is likely there"))
@@ -146,6 +150,13 @@ def masking_view(
     else:
         pieces.append(over_draws(text, replace(setting, draw=0, clicked=()), tokenizer, longest))
     return View.of("masking", *pieces)
+
+
+def answers_such(model: Any, objective: Objective) -> bool:
+    """Whether a model was made for the questions of an objective."""
+    if isinstance(objective, Permutation):
+        return isinstance(model.backbone, XLNet)
+    return bool(model.backbone.causal == isinstance(objective, NextToken))
 
 
 def cut_or_unknown(unknown: list[str], tokens: int, batch: Batch, longest: int) -> list[Note]:

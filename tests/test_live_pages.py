@@ -1,0 +1,358 @@
+"""Live pages: what JavaScript computes and draws is what Python computes and draws."""
+
+import json
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_demos import HOSTILE, bert, every_piece, found_claim, gpt
+
+from classroom.demos import (
+    Masking,
+    View,
+    attention_view,
+    floors_view,
+    ledger_view,
+    masking_view,
+    masks_view,
+    orders_view,
+    reach_view,
+    sampling_view,
+    schedule_view,
+    senses_view,
+    training_view,
+    vectors_view,
+)
+from classroom.demos.attention import Asked, weights
+from classroom.demos.masking import OBJECTIVES
+from classroom.demos.orders import drawn
+from classroom.demos.sampling import drawn_number, next_step
+from classroom.demos.senses import reader
+from classroom.demos.training import Point
+from classroom.pages.live.written import written_language, written_model
+from labkit import masking
+from labkit.chance import Chance
+from labkit.plan import SCHEDULES
+from labkit.sampling import Sampling
+from labkit.text.tokenizers import Tokenizer
+from labkit.world import World, load_world
+
+LIVE = Path(__file__).resolve().parent.parent / "classroom" / "pages" / "live"
+NODE = shutil.which("node")
+STATES = 200
+TEXTS = ("the cat sat on the mat", "a dog & <b>cat</b> .", "The Cat said: “no”!", "xyzzy the")
+
+pytestmark = pytest.mark.skipif(
+    NODE is None, reason="node is not installed: pip install nodejs-bin"
+)
+
+
+def in_node(code: str, given: Any, tmp_path: Path) -> Any:
+    """Run JavaScript with the files of the live pages, and return what it gives as JSON."""
+    data = tmp_path / "given.json"
+    data.write_text(json.dumps(given), encoding="utf-8")
+    files = [name for name in ("render", "engine", "views") if (LIVE / f"{name}.js").exists()]
+    required = "".join(f"const {name} = require({str(LIVE / name)!r});\n" for name in files)
+    script = tmp_path / "script.js"
+    script.write_text(
+        f"{required}const given = JSON.parse(require('fs').readFileSync({str(data)!r}, 'utf8'));\n"
+        f"const made = (() => {{ {code} }})();\n"
+        "process.stdout.write(JSON.stringify(made));\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run([str(NODE), str(script)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return load_world()
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.words([" ".join(TEXTS)])
+
+
+# ---- the renderer --------------------------------------------------------------------------------
+
+
+def states(tokenizer: Tokenizer, world: World) -> dict[str, Callable[[random.Random], View]]:
+    """For each demo, a view of a random state."""
+    writer, guesser = gpt(tokenizer), bert(tokenizer)
+    vectors = torch.randn(len(tokenizer), 4, generator=torch.Generator().manual_seed(0))
+    probes = [torch.nn.Linear(16, 2).requires_grad_(False) for _ in range(3)]
+    read = reader(writer, tokenizer)
+    sentences = [" ".join(d.words[:8]) for d in world.sample(documents=9, seed=2)]
+    findings = [found_claim("a", "it is"), found_claim("b <i>", "more", "not significant", "02")]
+
+    def text(pick: random.Random) -> str:
+        return pick.choice(TEXTS)
+
+    return {
+        "masking": lambda pick: masking_view(
+            text(pick),
+            Masking(objective=pick.choice(OBJECTIVES[:5]), rate=pick.random(), mask=0.4,
+                    random=0.3, draw=pick.randrange(99), clicked=(pick.randrange(9),)),
+            tokenizer, model=guesser if pick.random() < 0.2 else None,
+        ),
+        "sampling": lambda pick: sampling_view(
+            text(pick), [pick.randrange(5, len(tokenizer)) for _ in range(pick.randrange(4))],
+            Sampling(temperature=pick.choice((0.0, 0.5, 1.0, 2.0)), top_p=pick.random(),
+                     top_k=pick.randrange(1, 9)),
+            writer, tokenizer, seed=pick.randrange(99),
+        ),
+        "attention": lambda pick: attention_view(
+            text(pick), pick.randrange(1, 3), pick.randrange(3), writer, tokenizer,
+            Asked(selected=pick.randrange(-1, 4), every=pick.random() < 0.5),
+        ),
+        "orders": lambda pick: orders_view(
+            "New York is a city", drawn(5, pick.randrange(99)) + " x" * (pick.random() < 0.1)
+        ),
+        "floors": lambda pick: floors_view(pick.choice(sentences), pick.randrange(1, 9), world),
+        "masks": lambda pick: masks_view(
+            text(pick), pick.randrange(1, 9), pick.random(), pick.randrange(1, 4), tokenizer
+        ),
+        "reach": lambda pick: reach_view(
+            size := pick.randrange(1, 9), pick.randrange(9), pick.randrange(1, 5),
+            pick.randrange(1, 5), pick.randrange(1, size + 1),
+        ),
+        "schedule": lambda pick: schedule_view(
+            pick.randrange(400), 400, pick.choice(list(SCHEDULES)), 3, 1 + pick.random(),
+            pick.randrange(90),
+        ),
+        "senses": lambda pick: senses_view(
+            [text(pick), text(pick)], "cat", read, probes, ["a", "b"]
+        ),
+        "vectors": lambda pick: vectors_view(
+            pick.choice(("cat", "dog", "x")), pick.choice(("cat dog mat", "a")), vectors, tokenizer
+        ),
+        "ledger": lambda pick: ledger_view(
+            findings, pick.choice(("all", "01")), "all", pick.choice(("a", "b <i>", ""))
+        ),
+        "training": lambda pick: training_view(
+            [Point(n, pick.random() * 5, 1e-3, 2.0) for n in range(pick.randrange(1, 60))],
+            pick.choice((None, pick.random())),
+        ),
+    }  # fmt: skip
+
+
+DEMOS = ("masking", "sampling", "attention", "orders", "floors", "masks", "reach", "schedule",
+         "senses", "vectors", "ledger", "training")  # fmt: skip
+
+
+@pytest.mark.parametrize("demo", DEMOS)
+def test_both_renderers_draw_and_tell_the_same(
+    demo: str, tokenizer: Tokenizer, world: World, tmp_path: Path
+) -> None:
+    draw, pick = states(tokenizer, world)[demo], random.Random(demo)
+    views = [draw(pick) for _ in range(STATES)]
+    assert len({view.text for view in views}) > 3
+    compared(views, tmp_path)
+
+
+def compared(views: list[View], tmp_path: Path) -> None:
+    """Node draws the views and tells them: each as Python does, sign for sign."""
+    given = [view.as_data() for view in views]
+    made = in_node("return given.map((v) => [render.text(v), render.html(v)]);", given, tmp_path)
+    for view, (text, html) in zip(views, made, strict=True):
+        assert text == view.text
+        assert html == view.html
+
+
+def test_hostile_words_are_drawn_alike(tmp_path: Path) -> None:
+    compared([View.of(text, *every_piece(text)) for text in HOSTILE.values()], tmp_path)
+
+
+def test_numbers_are_written_alike(tmp_path: Path) -> None:
+    pick = random.Random(0)
+    ties = (
+        [n / 32 for n in range(-99, 99)] + [n / 8 for n in range(99)] + [n + 0.5 for n in range(9)]
+    )
+    numbers = [*ties, 1e-5, 5e-5, 0.99995, 1e6 + 0.5, *(pick.random() for _ in range(2000))]
+    given = [(number, digits) for number in numbers for digits in (0, 1, 2, 3, 4)]
+    made = in_node("return given.map(([x, digits]) => render.fixed(x, digits));", given, tmp_path)
+    wrong = [
+        (one, said) for one, said in zip(given, made, strict=True)
+        if float(f"{one[0]:.{one[1]}f}") != float(said) or len(said) < one[1]
+    ]  # fmt: skip
+    assert wrong == []
+
+
+# ---- the engine ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def village() -> World:
+    return load_world("village")
+
+
+@pytest.fixture(scope="module")
+def of_village(village: World) -> Tokenizer:
+    return Tokenizer.words([" ".join(village.vocabulary[1:])])
+
+
+def texts_of(world: World, tokenizer: Tokenizer, count: int, longest: int) -> list[list[int]]:
+    documents = world.sample(documents=count, seed=5)
+    pick = random.Random(1)
+    return [tokenizer.encode(d.text)[: pick.randrange(2, longest)] for d in documents]
+
+
+@pytest.mark.parametrize("bits", [16, 32])
+@pytest.mark.parametrize("kind", ["gpt", "bert"])
+def test_a_model_of_the_page_is_the_model(
+    kind: str, bits: int, village: World, of_village: Tokenizer, tmp_path: Path
+) -> None:
+    model = {"gpt": gpt, "bert": bert}[kind](of_village)
+    if bits == 16:
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.copy_(weight.half().float())
+    texts = texts_of(village, of_village, 20, 60)
+    code = """
+        const plain = (row) => Array.from(row);
+        const model = new engine[given.kind](given.model), all = [];
+        for (const tokens of given.texts) {
+          model.tokens = [];
+          const scores = model.read(tokens).map(plain);
+          const shares = model.layers.map((layer) => layer.shares.map((rows) => rows.map(plain)));
+          const upto = (t) => plain(model.read(tokens.slice(0, t + 1)).at(-1));
+          const wordwise = () => tokens.map((_, t) => upto(t));
+          const parts = given.kind === 'GPT' ? wordwise() : scores;
+          all.push([scores, shares, parts]);
+        }
+        return all;"""
+    given = {"kind": kind.upper(), "model": written_model(model, of_village, bits), "texts": texts}
+    for tokens, (scores, shares, parts) in zip(texts, in_node(code, given, tmp_path), strict=True):
+        with torch.no_grad():
+            exact = model(torch.tensor([tokens]))[0]
+        assert torch.allclose(torch.tensor(scores), exact, atol=1e-4)
+        assert torch.allclose(torch.tensor(parts), exact, atol=1e-4)
+        found = weights(model, torch.tensor([tokens]))["as an encoder"]
+        for layer, heads in zip(found, shares, strict=True):
+            for head, rows in zip(layer[0], heads, strict=True):
+                for row, known in zip(head, rows, strict=True):
+                    assert row[: len(known)].tolist() == pytest.approx(known, abs=1e-5)
+
+
+def test_the_exact_distributions_are_those_of_the_language(village: World, tmp_path: Path) -> None:
+    pick, size = random.Random(3), len(village.vocabulary)
+    requests = []
+    for document in village.sample(documents=30, seed=8):
+        first, last = document.sentences[0]
+        words = document.words[first:last]
+        numbers = village.numbers(words)
+        channel = {n: (int(number), 0.7, 0.05 / size) for n, number in enumerate(numbers)}
+        wanted = sorted(pick.sample(range(len(words) - 1), 2))
+        channel.pop(wanted[0])
+        channel[wanted[1]] = (1 + pick.randrange(size - 1), 0.5, 0.5 / size)
+        hidden = {n: channel[n] for n in channel if pick.random() < 0.4 and n not in wanted}
+        requests.append((numbers, wanted, pick.choice((channel, hidden, {}))))
+    prefixes = [d.words[:-1][: pick.randrange(40)] for d in village.sample(documents=30, seed=9)]
+    given = {
+        "language": written_language(village),
+        "requests": [
+            (
+                [channel.get(n, (-1 if n in wanted else int(number), 1, 0))[0]
+                 for n, number in enumerate(numbers)],
+                [channel.get(n, (0, float(n not in wanted), 0))[1] for n in range(len(numbers))],
+                [channel.get(n, (0, 0, float(n in wanted)))[2] for n in range(len(numbers))],
+                wanted,
+            )
+            for numbers, wanted, channel in requests
+        ],
+        "prefixes": prefixes,
+    }  # fmt: skip
+    code = """
+        const language = new engine.Language(given.language), plain = (p) => Array.from(p);
+        return [given.requests.map((r) => language.conditional(...r, 'sentence').map(plain)),
+                given.prefixes.map((w) => plain(language.next(language.numbers(w), 'document'))),
+                given.prefixes.map((w) => language.logs(language.numbers(w), 'document'))];"""
+    conditional, following, logs = in_node(code, given, tmp_path)
+    for request, found in zip(requests, conditional, strict=True):
+        [exact] = village.distributions([request], "sentence")
+        assert np.abs(np.array(found) - exact).max() < 1e-9
+    for words, found, sums in zip(prefixes, following, logs, strict=True):
+        assert np.abs(np.array(found) - village.next_word(words)).max() < 1e-9
+        each = village.log_probability(words) if words else np.zeros(0)
+        assert np.allclose(sums, np.cumsum(each), atol=1e-9)
+
+
+def test_what_the_language_cannot_say_has_no_distribution(village: World, tmp_path: Path) -> None:
+    code = """
+        const language = new engine.Language(given);
+        const words = language.numbers(['of', 'of', 'xyzzy']);
+        const logs = language.logs(words, 'document').map((v) => v === -Infinity);
+        return [language.next(words, 'document'), logs,
+                language.conditional(words, [1, 1, 1], [0, 0, 0], [0], 'sentence')];"""
+    assert in_node(code, written_language(village), tmp_path) == [None, [True] * 3, [None]]
+
+
+def test_a_thousand_seeds_draw_the_same_words_and_hide_the_same_words(
+    village: World, of_village: Tokenizer, tmp_path: Path
+) -> None:
+    model, pick = gpt(of_village), random.Random(4)
+    texts, vocabulary = texts_of(village, of_village, 40, 60), of_village.vocabulary
+    asked = []
+    for seed in range(1000):
+        how = {"temperature": pick.choice((0.0, 0.3, 1.0, 2.0)), "topK": pick.choice((0, 1, 7)),
+               "topP": pick.choice((0.0, 0.5, 0.95, 1.0))}  # fmt: skip
+        asked.append((texts[seed % 40], how, seed))
+    hiding = [
+        ([vocabulary.cls, *texts[seed % 40], vocabulary.sep],
+         {"rate": pick.random(), "mask": 0.5, "random": pick.choice((0.0, 0.3))}, seed, seed % 3)
+        for seed in range(1000)
+    ]  # fmt: skip
+    code = """
+        const model = new engine.GPT(given.model), {special, config} = model;
+        return [given.asked.map(([tokens, how, seed]) => {
+          const {drawn, number, stages} = engine.nextWord(model, tokens, how, seed);
+          return [drawn, number, stages.map(([name, p]) => [name, Array.from(p)])];
+        }), given.hiding.map(([tokens, setting, seed, row]) => {
+          const {seen, asked} = engine.corrupt(
+            tokens, given.model.special, config.vocabulary, setting, 0, seed, row);
+          return [seen, asked];
+        })];"""
+    given = {"model": written_model(model, of_village, 32), "asked": asked, "hiding": hiding}
+    drawn, hidden = in_node(code, given, tmp_path)
+    for (tokens, how, seed), (word, number, filters) in zip(asked, drawn, strict=True):
+        settings = Sampling(temperature=how["temperature"], top_k=how["topK"] or None,
+                            top_p=how["topP"])  # fmt: skip
+        step = next_step(model, tokens, settings, seed)
+        assert word == int(step.tokens_B[0])
+        assert number == drawn_number(model, tokens, seed)
+        assert [name for name, _ in filters] == list(step.stages)
+        for (_, found), exact_BV in zip(filters, step.stages.values(), strict=True):
+            assert found == pytest.approx(exact_BV[0].tolist(), abs=1e-5)
+    for (tokens, setting, seed, row), found in zip(hiding, hidden, strict=True):
+        chance = Chance(0, seed, torch.tensor([row]))
+        shares = (setting["mask"], setting["random"], 1 - setting["mask"] - setting["random"])
+        words = torch.tensor([tokens])
+        able = masking.ordinary(words, words >= 0, vocabulary)
+        predicted = masking.choose(able, chance, setting["rate"])
+        seen = masking.corrupt(words, predicted, chance, vocabulary, shares=shares)
+        assert found == [seen[0].tolist(), predicted[0].nonzero()[:, 0].tolist()]
+
+
+@pytest.mark.parametrize("length", [63, 64, 65, 120])
+def test_a_text_longer_than_the_model_goes_on_alike(
+    length: int, of_village: Tokenizer, tmp_path: Path
+) -> None:
+    model = gpt(of_village)
+    tokens = [5 + n * 7 % (len(of_village) - 5) for n in range(length)]
+    code = """
+        const model = new engine.GPT(given.model), {tokens, how} = given;
+        return given.seeds.map((seed) => engine.nextWord(model, tokens, how, seed).drawn);"""
+    how = {"temperature": 1.0, "topK": 0, "topP": 1.0}
+    seeds, written = list(range(20)), written_model(model, of_village, 32)
+    given = {"model": written, "tokens": tokens, "seeds": seeds, "how": how}
+    found = in_node(code, given, tmp_path)
+    exact = [int(next_step(model, tokens, Sampling(), seed).tokens_B[0]) for seed in seeds]
+    assert found == exact
