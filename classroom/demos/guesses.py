@@ -174,14 +174,15 @@ def masked(
     """The distribution of each asked word given what is seen, as `World.floor("masked")` has it.
 
     Which words were asked is known, which of them were swapped or kept is not; any other word may
-    have been chosen and swapped too (Devlin et al. 2019, section 3.1 and appendix A.1).
+    have been chosen and swapped too (Devlin et al. 2019, section 3.1 and appendix A.1).  An asked
+    word that documents remember (a name) counts as hidden: the language has no wrong names.
     """
     world, (_, replace, keep), rate = reference.world, objective.shares, objective.rate
     asked = sorted({words.of_position[p] for p in positions if words.of_position[p] >= 0})
-    others, noisy = len(world.vocabulary) - 1, dict[int, tuple[int, float, float]]()
+    others, noisy = int(world.replacements.sum()), dict[int, tuple[int, float, float]]()
     shown = [world.machine.number.get(word) if word is not None else None for word in seen]
     for n, number in enumerate(shown):
-        if n in asked and number is not None:
+        if n in asked and number is not None and world.replacements[number]:
             noisy[n] = (number, keep, replace / others)
         elif n not in asked and number is not None and replace and rate:
             noisy[n] = (number, 1 - rate + rate * keep, rate * replace / others)

@@ -176,37 +176,9 @@ const Engine = (() => {
 
   const HIDDEN = -1, UNKNOWN = -2;
 
-  class Language {
-    constructor(written) {
-      Object.assign(this, written);
-      this.size = this.vocabulary.length;
-      this.number = new Map(this.vocabulary.map((word, n) => [word, n]));
-      // emits[c][w * states + s]: the probability that state s emits word w in class c.
-      this.emits = this.prior.map((_, c) => {
-        const table = new Float64Array(this.size * this.states);
-        this.emission.forEach((n, s) => this.emissions[n].forEach(([w, p, classes]) => {
-          if ((classes >> c) & 1) table[w * this.states + s] += p;
-        }));
-        return table;
-      });
-    }
-
-    numbers(words) { return words.map((word) => this.number.get(word) ?? UNKNOWN); }
-
-    step(from, back) {
-      const [source, target, weight] = this.arcs, out = new Float64Array(this.states);
-      const [a, z] = back ? [target, source] : [source, target];
-      for (let n = 0; n < weight.length; n++) out[z[n]] += from[a[n]] * weight[n];
-      return out;
-    }
-
-    entered(start) {
-      const now = new Float64Array(this.states);
-      this.begin[start].forEach(([s, p]) => { now[s] = p; });
-      return now;
-    }
-
-    // -- what a document remembers
+  /** What documents of some topics remember: facts and urns, by the numbers of their words. */
+  class Memory {
+    constructor(written) { Object.assign(this, written); }
 
     counts(words) {
       const counts = new Float64Array(this.familyOf.length), drawn = new Float64Array(this.alpha.length);
@@ -238,7 +210,7 @@ const Engine = (() => {
     }
 
     /** The chance of what is remembered of the words in each class. */
-    remembered(words) {
+    chances(words) {
       const seen = this.counts(words);
       return this.base.map((styles) => sum(styles.map((base) => Math.exp(this.logWeight(seen, base)))) / styles.length);
     }
@@ -254,8 +226,41 @@ const Engine = (() => {
         });
       });
     }
+  }
 
-    // -- texts
+  class Language {
+    constructor(written) {
+      Object.assign(this, written);
+      this.size = this.vocabulary.length;
+      this.memories = this.memories.map((one) => new Memory(one));
+      this.number = new Map(this.vocabulary.map((word, n) => [word, n]));
+      // emits[c][w * states + s]: the probability that state s emits word w in class c.
+      this.emits = this.prior.map((_, c) => {
+        const table = new Float64Array(this.size * this.states);
+        this.emission.forEach((n, s) => this.emissions[n].forEach(([w, p, classes]) => {
+          if ((classes >> c) & 1) table[w * this.states + s] += p;
+        }));
+        return table;
+      });
+    }
+
+    numbers(words) { return words.map((word) => this.number.get(word) ?? UNKNOWN); }
+
+    /** The chance of what each group of topics remembers of the words, in each class. */
+    remembered(words) { return this.memories.map((one) => one.chances(words)); }
+
+    step(from, back) {
+      const [source, target, weight] = this.arcs, out = new Float64Array(this.states);
+      const [a, z] = back ? [target, source] : [source, target];
+      for (let n = 0; n < weight.length; n++) out[z[n]] += from[a[n]] * weight[n];
+      return out;
+    }
+
+    entered(start) {
+      const now = new Float64Array(this.states);
+      this.begin[start].forEach(([s, p]) => { now[s] = p; });
+      return now;
+    }
 
     /** For each class, the sums up to each position, scaled to 1, and the logs of the scales. */
     forward(words, start) {
@@ -279,20 +284,21 @@ const Engine = (() => {
         const chances = this.remembered(words.slice(0, t + 1)), top = largest(passes.map((steps) => steps[t].log));
         if (!(top > -Infinity)) return -Infinity;
         const each = passes.map((steps, c) => this.prior[c] * Math.exp(steps[t].log - top) *
-          sum(steps[t].now.map((p, s) => p * (this.bound[s] ? chances[c] : 1))));
+          sum(steps[t].now.map((p, s) => p * chances[this.group[s]][c])));
         return top + Math.log(sum(each));
       });
     }
 
     /** What the states would say: weights[c][s] with the chances of the next draws. */
     spread(weights, words) {
-      const draws = this.nextDraws(words), chances = this.remembered(words), out = new Float64Array(this.size);
+      const draws = this.memories.map((one) => one.nextDraws(words));
+      const chances = this.remembered(words), out = new Float64Array(this.size);
       weights.forEach((column, c) => column.forEach((weight, s) => {
-        const mass = weight * this.prior[c] * (this.bound[s] ? chances[c] : 1);
+        const group = this.group[s], mass = weight * this.prior[c] * chances[group][c];
         if (!mass) return;
         for (const [w, p, classes, drawn] of this.emissions[this.emission[s]]) {
-          const value = this.valueOf[w];
-          if ((classes >> c) & 1) out[w] += mass * p * (drawn && value >= 0 ? draws[c][value] : 1);
+          const value = this.memories[group].valueOf[w];
+          if ((classes >> c) & 1) out[w] += mass * p * (drawn && value >= 0 ? draws[group][c][value] : 1);
         }
       }));
       return out;
@@ -311,7 +317,7 @@ const Engine = (() => {
      *  keep 1 and noise 0, a hidden one (-1) keep 0 and noise 1.  Remembered words are never wrong.
      *  null where no text of the language has the words that are seen. */
     conditional(words, keep, noise, wanted, start) {
-      noise = noise.map((p, t) => (words[t] >= 0 && this.valueOf[words[t]] >= 0 ? 0 : p));
+      noise = noise.map((p, t) => (this.memories.some(({ valueOf }) => valueOf[words[t]] >= 0) ? 0 : p));
       const passes = this.emits.map((emits) => this.bothWays(words, keep, noise, start, emits));
       return wanted.map((t) => {
         const top = largest(passes.map(({ scale }) => scale[t]));

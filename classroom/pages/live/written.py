@@ -82,7 +82,7 @@ def written_language(
 
     An emission lists (word, weight, classes, whether it is drawn from the memory).
     """
-    machine, memory, begin = world.machine, world.memory, {}
+    machine, begin = world.machine, {}
     for start in starts:
         weights = machine.enter(world._start(start))
         begin[start] = [[int(s), float(weights[s])] for s in np.nonzero(weights)[0]]
@@ -97,12 +97,17 @@ def written_language(
         "states": machine.states,
         "emission": machine.emission.tolist(),
         "emissions": [entries[a:z] for a, z in pairwise(emissions.start.tolist())],
-        "bound": machine.bound.astype(int).tolist(),
+        "group": machine.group.tolist(),
         "arcs": [source.tolist(), machine.onward.target.tolist(), machine.onward.weight.tolist()],
         "begin": begin,
         "prior": machine.prior.tolist(),
-        "valueOf": memory.value_of[: len(machine.vocabulary)].tolist(),
-        "familyOf": memory.family_of.tolist(),
-        "alpha": memory.alpha.tolist(),
-        "base": memory.base.tolist(),
+        "memories": [
+            {
+                "valueOf": memory.value_of[: len(machine.vocabulary)].tolist(),
+                "familyOf": memory.family_of.tolist(),
+                "alpha": memory.alpha.tolist(),
+                "base": memory.base.tolist(),
+            }
+            for memory in world.memory.groups
+        ],
     }
