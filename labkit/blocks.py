@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from labkit.attention import KeysValues
+from labkit.attention import Attention, KeysValues
 from labkit.checks import check_config
 from labkit.layers import Dropout
 from labkit.masking import check_mask, check_tokens
@@ -291,6 +291,21 @@ def initialise(model: nn.Module, std: float = 0.02) -> None:
             module.weight.normal_(std=std)
         if isinstance(module, nn.Linear) and module.bias is not None:
             module.bias.zero_()
+
+
+@torch.no_grad()
+def scale_residuals(blocks: nn.ModuleList) -> None:
+    """Divide the weights that write into the residual stream by the root of how often they do.
+
+    GPT-2 (Radford et al. 2019, section 2.3): twice a block, so that the sum of all is as large as
+    one alone, however many blocks there are.
+    """
+    scale = (2 * len(blocks)) ** -0.5
+    for module in blocks.modules():
+        if isinstance(module, Attention):
+            module.out.weight.mul_(scale)
+        if isinstance(module, FeedForward):
+            module.narrow.weight.mul_(scale)
 
 
 class Undrawn(TorchFunctionMode):

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.blocks import ACTIVATIONS
+from labkit.blocks import ACTIVATIONS, initialise
 from labkit.layers import Dropout
 from labkit.masking import check_tokens
 from labkit.replaceable import replaceable
@@ -75,6 +75,8 @@ class MaskedWord(WordHead):
         self.norm = nn.LayerNorm(narrow, eps=eps)
         self.words = nn.Linear(narrow, vocabulary)
         self.words.weight = embedding.weight
+        initialise(self.dense)
+        nn.init.zeros_(self.words.bias)
 
     def forward(self, hidden_ND: Tensor) -> Tensor:
         """The scores of all words [N, V]."""

@@ -79,6 +79,9 @@ class Highway(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.change, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+        for part in (self.change, self.gate):
+            nn.init.normal_(part.weight, std=width**-0.5)
+        nn.init.zeros_(self.change.bias)
         # At first nearly all is carried on unchanged.
         nn.init.constant_(self.gate.bias, -2.0)
 
@@ -94,12 +97,17 @@ class CharacterCNN(nn.Module):
     def __init__(self, config: ELMoConfig) -> None:
         super().__init__()
         self.letter = nn.Embedding(ALPHABET, config.letter_width)
-        self.kernels = nn.ModuleList(
-            nn.Conv1d(config.letter_width, found, letters) for letters, found in config.kernels
-        )
+        kernels = [nn.Conv1d(config.letter_width, found, n) for n, found in config.kernels]
+        self.kernels = nn.ModuleList(kernels)
         features = sum(found for _, found in config.kernels)
         self.highways = nn.Sequential(*(Highway(features) for _ in range(config.highways)))
         self.out = nn.Linear(features, config.width)
+        nn.init.uniform_(self.letter.weight, -1.0, 1.0)
+        for kernel in kernels:
+            nn.init.uniform_(kernel.weight, -0.05, 0.05)
+            nn.init.zeros_(kernel.bias)  # type: ignore[arg-type]
+        nn.init.normal_(self.out.weight, std=features**-0.5)
+        nn.init.zeros_(self.out.bias)
 
     def forward(self, characters: Tensor) -> Tensor:
         """The vectors of words that are given by their letters [N, letters]: [N, D]."""
@@ -111,9 +119,21 @@ class CharacterCNN(nn.Module):
 class OneBiasLSTM(nn.LSTM):
     """An LSTM with the one bias that its formula has; torch adds a second, which stays zero."""
 
+    weight_ih_l0: Tensor
+    weight_hh_l0: Tensor
+    weight_hr_l0: Tensor
+    bias_ih_l0: Tensor
+
     def __init__(self, given: int, inner: int, width: int) -> None:
         super().__init__(given, inner, batch_first=True, proj_size=width)
         del self.bias_hh_l0
+        # The release draws all gates as one matrix, and begins by forgetting little.
+        limit = (6 / (given + width + 4 * inner)) ** 0.5
+        for weight in (self.weight_ih_l0, self.weight_hh_l0):
+            nn.init.uniform_(weight, -limit, limit)
+        nn.init.xavier_uniform_(self.weight_hr_l0)
+        nn.init.zeros_(self.bias_ih_l0)
+        nn.init.ones_(self.bias_ih_l0[inner : 2 * inner])
         self.register_buffer("bias_hh_l0", torch.zeros(4 * inner), persistent=False)
 
 

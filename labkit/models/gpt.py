@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from labkit.attention import Attention, KeysValues, LearnedPositions
-from labkit.blocks import Backbone, Block, Experts, FeedForward, States, initialise, remembered
+from labkit.blocks import (
+    Backbone,
+    Block,
+    Experts,
+    FeedForward,
+    States,
+    initialise,
+    remembered,
+    scale_residuals,
+)
 from labkit.layers import Dropout
 from labkit.masking import causal, window
 
@@ -51,6 +60,8 @@ class GPT(Backbone):
         self.blocks = nn.ModuleList(self._block() for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.eps) if config.norm_first else None
         initialise(self)
+        if config.norm_first:
+            scale_residuals(self.blocks)
 
     def band(self, layer: int) -> int | None:
         """Every other layer has one, from the second on."""

@@ -77,10 +77,14 @@ class Transformer(Backbone):
         self.dropout = Dropout(c.dropout)
         self.encoder = nn.ModuleList(self._encoder_block() for _ in range(c.layers))
         self.blocks = nn.ModuleList(DecoderBlock(c) for _ in range(c.layers))
-        for module in self.modules():
+        for module in reversed(list(self.modules())):
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
+            if isinstance(module, Attention):
+                # Query, key and value are three matrices, though they are stored as one.
+                for matrix in module.query_key_value.weight.chunk(3):
+                    nn.init.xavier_uniform_(matrix)
         nn.init.normal_(self.token.weight, std=c.width**-0.5)
 
     def _encoder_block(self) -> Block:

@@ -61,6 +61,12 @@ class TransformerXL(Backbone):
         self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(c.layers))
         initialise(self)
+        # As the release does: norms near 1, and smaller matrices from narrow vectors to wide ones.
+        for module in self.modules():
+            if isinstance(module, nn.LayerNorm):
+                nn.init.normal_(module.weight, mean=1.0, std=0.02)
+        if isinstance(self.token, AdaptiveEmbedding):
+            initialise(self.token.widen, std=0.01)
 
     def _block(self) -> Block:
         c = self.config
