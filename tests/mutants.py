@@ -8,7 +8,9 @@ make. It is put in the place of our own function; a check kills it when it fails
 prints who killed whom and writes the table of docs/mutants.md.
 """
 
+import inspect
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,16 +20,24 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pairings
+import test_initialisation
+import test_inputs
 import test_leaks
 import test_masking
 import test_objectives
 import torch
 import torch.nn.functional as F
 from _pytest import outcomes
+from parity import training
 
-from labkit import attention, blocks, masking
+from labkit import attention, blocks, heads, masking
 from labkit.chance import Chance
-from labkit.models import word_vectors
+from labkit.models import elmo, transformer, word_vectors
+from labkit.models.bert import BERT as BERT_
+from labkit.models.gpt import GPT
+from labkit.models.transformer import Transformer
+from labkit.models.transformer_xl import TransformerXL
+from labkit.models.xlnet import XLNet
 from labkit.objectives import base, labels, memory, sums, vectors, words
 
 BERT = (0.8, 0.1, 0.1)
@@ -367,6 +377,24 @@ def instead(owner: type, name: str, mutant: Any) -> Callable[[], Any]:
     return lambda: patch.object(owner, name, mutant)
 
 
+def edited(owner: Any, name: str, old: str, new: str) -> Callable[[], Any]:
+    """Plant a function or a method of which one line reads otherwise."""
+
+    def plant() -> Any:
+        original = getattr(owner, name)
+        source = textwrap.dedent(inspect.getsource(original))
+        assert old in source, f"{name} does not say {old!r} any more"
+        scope = dict(vars(sys.modules[original.__module__]))
+        exec(source.replace(old, new).replace("super()", "super(type(self), self)"), scope)
+        if inspect.isclass(owner):
+            return patch.object(owner, name, scope[name])
+        return everywhere(original, scope[name])
+
+    return plant
+
+
+SKIP = "        left, right, after = "
+
 MUTANTS = [
     # Who may look at whom.
     Mutant("a position sees the next word", OURS, put(masking.causal, sees_the_next_word)),
@@ -529,6 +557,186 @@ MUTANTS = [
     ),
     Mutant("noise without the power of 3/4", OURS, put(word_vectors.noise_law, noise_by_count)),
     Mutant("the two directions are swapped", OURS, put(blocks.halves, halves_swapped)),
+    # What is taken without a word.
+    Mutant(
+        "a mask of 0 and 1 is added to the scores",
+        "torch's attn_mask, additive when it is a float",
+        edited(masking, "check_mask", "mask.dtype != torch.bool or", ""),
+    ),
+    Mutant(
+        "a mask [B, Q, K] is taken for one of heads",
+        "torch's broadcasting, where B is H",
+        edited(attention, "check_scores", "len(q_BHQE), 1,", "len(q_BHQE), None,"),
+    ),
+    Mutant(
+        "token -1 is the last word",
+        "Python's indices",
+        edited(masking, "check_tokens", "low < 0 or", ""),
+    ),
+    Mutant(
+        "a word behind the vocabulary is nothing",
+        OURS,
+        edited(masking, "check_tokens", "or 0 < vocabulary <= high", ""),
+    ),
+    # What a model is before training.
+    Mutant(
+        "residual projections are not scaled",
+        OURS,
+        edited(GPT, "__init__", "if config.norm_first:\n        scale", "if False:\n        scale"),
+    ),
+    Mutant(
+        "highways begin by changing everything",
+        OURS,
+        edited(elmo.Highway, "__init__", "self.gate.bias, -2.0", "self.gate.bias, 2.0"),
+    ),
+    Mutant(
+        "query, key and value are drawn as one matrix",
+        "nn.MultiheadAttention",
+        edited(Transformer, "__init__", "weight.chunk(3)", "weight.chunk(1)"),
+    ),
+    Mutant(
+        "weights ten times as large",
+        OURS,
+        edited(blocks, "initialise", "normal_(std=std)", "normal_(std=10 * std)"),
+    ),
+    # What is dropped out in training.
+    Mutant(
+        "attention over distances drops nothing",
+        OURS,
+        edited(attention.RelativeAttention, "forward", "self.dropout if self.training else", ""),
+    ),
+    Mutant(
+        "attention drops nothing",
+        OURS,
+        edited(attention.Attention, "forward", "self.dropout if self.training else", ""),
+    ),
+    Mutant(
+        "dropout around the whole residual sum",
+        OURS,
+        edited(
+            blocks.Block,
+            "forward",
+            "x_BTD + self.dropout(answer_BTD)",
+            "self.dropout(x_BTD + answer_BTD)",
+        ),
+    ),
+    Mutant(
+        "what attention says is not dropped",
+        OURS,
+        edited(blocks.Block, "forward", "x_BTD + self.dropout(answer_BTD)", "x_BTD + answer_BTD"),
+    ),
+    Mutant(
+        "norm first: the feed-forward is not dropped",
+        OURS,
+        edited(
+            blocks.Block,
+            "forward",
+            "self.dropout(self.mlp(self.mlp_norm(x_BTD)))",
+            "self.mlp(self.mlp_norm(x_BTD))",
+        ),
+    ),
+    Mutant(
+        "norm last: the feed-forward is not dropped",
+        OURS,
+        edited(blocks.Block, "forward", "self.dropout(self.mlp(x_BTD))", "self.mlp(x_BTD)"),
+    ),
+    Mutant(
+        "nothing is dropped within the feed-forward",
+        OURS,
+        edited(
+            blocks.FeedForward,
+            "forward",
+            "self.dropout(self.activation(self.widen(x)))",
+            "self.activation(self.widen(x))",
+        ),
+    ),
+    Mutant(
+        "ELMo's skip adds what was not dropped",
+        OURS,
+        edited(
+            elmo.ELMo,
+            "forward",
+            "given = self.dropout(left), self.dropout(right)\n" + SKIP + "block(*given",
+            "given = left, right\n" + SKIP + "block(self.dropout(left), self.dropout(right)",
+        ),
+    ),
+    Mutant(
+        "XLNet's query stream begins undropped",
+        OURS,
+        edited(
+            XLNet,
+            "two_streams",
+            "self.dropout(self.guess_D.expand(*asked_BN.shape, -1))",
+            "self.guess_D.expand(*asked_BN.shape, -1)",
+        ),
+    ),
+    Mutant(
+        "XLNet's query stream ends undropped",
+        OURS,
+        edited(XLNet, "two_streams", "self.dropout(g_BND)", "g_BND"),
+    ),
+    Mutant(
+        "ALBERT drops behind the wider matrix",
+        OURS,
+        edited(
+            BERT_,
+            "_embed",
+            "self.widen(self.dropout(self.norm(x_BTD)))",
+            "self.dropout(self.widen(self.norm(x_BTD)))",
+        ),
+    ),
+    Mutant(
+        "BERT's embeddings are not dropped",
+        OURS,
+        edited(BERT_, "_embed", "self.dropout(self.norm(x_BTD))", "self.norm(x_BTD)"),
+    ),
+    Mutant(
+        "GPT's embeddings are not dropped",
+        OURS,
+        edited(GPT, "forward", "x_BTD = self.dropout(", "x_BTD = ("),
+    ),
+    Mutant(
+        "a label is read off undropped states",
+        OURS,
+        edited(
+            heads.Label, "forward", "self.labels(self.dropout(hidden_ND))", "self.labels(hidden_ND)"
+        ),
+    ),
+    Mutant(
+        "pooled states are not dropped",
+        OURS,
+        edited(heads.Pooled, "forward", "self.inner(self.dropout(pooled))", "self.inner(pooled)"),
+    ),
+    Mutant(
+        "the layer above pooled states is not dropped",
+        OURS,
+        edited(heads.Pooled, "forward", "self.labels(self.dropout(pooled))", "self.labels(pooled)"),
+    ),
+    Mutant(
+        "Transformer-XL's distances are not dropped",
+        OURS,
+        edited(TransformerXL, "forward", "= self.dropout(r_RD),", "= r_RD,"),
+    ),
+    Mutant(
+        "Transformer-XL's last states are not dropped",
+        OURS,
+        edited(TransformerXL, "forward", "layers[-1] = self.dropout(x_BTD)", ""),
+    ),
+    Mutant(
+        "what the decoder hears of the source is not dropped",
+        OURS,
+        edited(
+            transformer.DecoderBlock,
+            "forward",
+            "self.across_norm(x_BQD + self.dropout(y_BQD))",
+            "self.across_norm(x_BQD + y_BQD)",
+        ),
+    ),
+    Mutant(
+        "the sum of word and position is not dropped",
+        OURS,
+        edited(Transformer, "_embed", "return self.dropout(", "return ("),
+    ),
 ]
 
 
@@ -554,6 +762,39 @@ def nothing_leaks() -> None:
         "ELMo, both directions",
     ):
         assert not test_leaks.traced(pairings.named(name)).leaks, name
+
+
+def in_training(*names: str) -> Callable[[], None]:
+    """Whether models that train equal their references, a marker in the place of each dropout."""
+
+    def run() -> None:
+        for case in training.CASES:
+            if str(case) in names:
+                for kind, difference in case.compare(torch.float64).items():
+                    assert difference < 1e-10, (case, kind)
+
+    known = {str(case) for case in training.CASES}
+    assert set(names) <= known, set(names) - known
+    return run
+
+
+def refused(*names: str) -> Callable[[], None]:
+    """Whether a model refuses wrong masks and tokens."""
+
+    def run() -> None:
+        for name in names:
+            test_inputs.test_masks_that_are_not_boolean(name, torch.float32)
+            for wrong in (-1, test_inputs.V):
+                test_inputs.test_tokens_that_are_not_in_the_vocabulary(name, wrong)
+        per_row = torch.ones(2, 3, 5).bool()
+        test_inputs.test_masks_of_attention(relative=False, faster=False, mask=per_row)
+
+    return run
+
+
+def weights_before_training() -> None:
+    for family in ("GPT-2", "BERT", "ELMo", "Transformer", "Transformer-XL"):
+        test_initialisation.test_every_weight_follows_the_rule_of_its_release(family)
 
 
 SEVERAL = ("GPT, next word", "BERT, masked and next sentence", "XLNet, permuted")
@@ -595,6 +836,22 @@ CHECKS: dict[str, Callable[[], None]] = {
     "leaks: memory": test_leaks.test_memory_reaches_one_segment_further_with_each_layer,
     "leaks: nothing to see": test_leaks.test_a_query_that_may_see_nothing_sees_nothing,
     "leaks: models": nothing_leaks,
+    "inputs": refused("GPT", "XLNet"),
+    "weights before training": weights_before_training,
+    "training: GPT-2": in_training("GPT-2: next word, in training"),
+    "training: BERT": in_training(
+        "BERT: both heads, in training", "BERT: labels, padding, in training"
+    ),
+    "training: ALBERT": in_training("ALBERT: both heads, in training"),
+    "training: Transformer-XL": in_training(
+        "Transformer-XL: memory over three segments, in training"
+    ),
+    "training: XLNet": in_training("XLNet: two streams, segments, in training"),
+    "training: Transformer": in_training(
+        "Transformer: encoder, decoder, padding, teacher forcing, in training"
+    ),
+    "training: ELMo": in_training("ELMo: all layers, padding, memory, mix, in training"),
+    "training: pooling": in_training("CNN: kernels 3, 5, 11, padding, in training"),
 }
 
 
@@ -621,7 +878,7 @@ def table(killers: dict[str, str | None]) -> str:
     lines = [
         "# Mutants: known mistakes, and what finds them",
         "",
-        "Each mistake is made on purpose in masking, attention, an objective, a corpus or a file;",
+        "Each mistake is made on purpose in masking, a model, an objective, a corpus or a file;",
         "the first of our checks that fails is named. Written by `python tests/mutants.py`.",
         "",
         "| mistake | where it was seen | found by |",
