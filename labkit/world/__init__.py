@@ -17,13 +17,25 @@ Files, in the order to read them: `grammar.py` is what `reading.py` and `pattern
 model; `memory.py` is what a document remembers; `sampling.py` draws documents; `sums.py` holds the
 forward and backward sums, `noisy.py` those for words that may be wrong; `exact.py` and `hidden.py`
 turn the sums into probabilities, `floors.py`, `labelled.py` and `prompts.py` these into floors and
-best accuracies; `world.py` puts all of it together.
+best accuracies; `world.py` puts all of it together.  `translation.py` is a second language, and the
+chance of every translation into it; `answers.py` lists all answers to a prompt.
 """
 
 from labkit.world.grammar import WorldError
 from labkit.world.loading import LANGUAGES, load_world
 from labkit.world.machine import END
 from labkit.world.sampling import Annotations, Document
+from labkit.world.translation import Translator, load_translator
 from labkit.world.world import World
 
-__all__ = ["END", "LANGUAGES", "Annotations", "Document", "World", "WorldError", "load_world"]
+__all__ = [
+    "END",
+    "LANGUAGES",
+    "Annotations",
+    "Document",
+    "Translator",
+    "World",
+    "WorldError",
+    "load_translator",
+    "load_world",
+]

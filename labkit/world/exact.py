@@ -151,6 +151,11 @@ class Language:
         starts["second"][machine.states :] = second / max(second.sum(), 1e-300)
         return starts
 
+    @property
+    def begin(self) -> np.ndarray:
+        """The distribution of the node just before the first word of a document."""
+        return self._starts["document"]
+
     @cached_property
     def sentence_distribution(self) -> np.ndarray:
         """The distribution of the section of a random sentence (prompts are no sentences)."""

@@ -8,13 +8,14 @@ from labkit.world.reading import read
 from labkit.world.world import World
 
 VARIANTS = ("second", "crawl")
-OTHERS = ("village", "journey", "language")
+OTHERS = ("village", "journey", "language", "answers")
 LANGUAGES = ("world", *VARIANTS, *OTHERS)
 
 
 def load_world(name: str | Path = "world") -> World:
     """Load "world", its variants "second" (another language) and "crawl" (noisy), the harder
-    "language", one of the small languages "village" and "journey", or a folder of one's own.
+    "language", "answers" (prompts with few answers), one of the small languages "village" and
+    "journey", or a folder of one's own.
     """
     folder = data_path(str(name) if name in OTHERS else "world")
     if name in VARIANTS:

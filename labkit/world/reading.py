@@ -2,7 +2,7 @@
 
 A file is a series of blocks: a header at the left margin and its lines indented below it; `#`
 starts a comment.  What is read is checked as far as one file can tell; `plan.py` and `builder.py`
-check how the parts fit.  Read `read` first, then `parse_pattern`.
+check how the parts fit.  Read `read` first, then `patterns.py`.
 """
 
 import re
@@ -33,7 +33,7 @@ def read(files: dict[str, str]) -> Grammar:
     grammar = Grammar()
     for name, text in files.items():
         topic: Topic | None = None
-        for header, body in _blocks(name, text):
+        for header, body in read_blocks(name, text):
             keyword, *arguments = header.text.split()
             if keyword == "topic":
                 topic = _topic(grammar, header, arguments, body)
@@ -51,7 +51,8 @@ def read(files: dict[str, str]) -> Grammar:
     return grammar
 
 
-def _blocks(name: str, text: str) -> Iterable[tuple[Line, list[Line]]]:
+def read_blocks(name: str, text: str) -> Iterable[tuple[Line, list[Line]]]:
+    """The blocks of a file: each header with the lines that are indented below it."""
     header: Line | None = None
     body: list[Line] = []
     for number, raw in enumerate(text.splitlines(), start=1):

@@ -1,0 +1,147 @@
+"""All answers to a prompt with their exact chances: what instructions and rewards are measured by.
+
+The language of data/answers asks and answers; to each prompt it has so few answers that all can be
+listed, so a policy, its reward and its distance from the language are sums without sampling.
+
+    world = load_world("answers")
+    answers = list_answers(world, "where does sara live ?".split())
+    rewards = answers.rewards("naples")                 right, polite, brief, fresh: [answer] each
+    answers.best_policy(reward, beta)                   p · exp(reward / β) / Z
+    answers.best_of(reward, n)                          the best of n drawn answers
+    answers.divergence(policy)                          KL(policy | language), in nats
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from labkit.world.exact import Language
+from labkit.world.machine import Machine
+from labkit.world.sums import Row, forward
+
+# More answers than these are too many for a model to score in one pass.
+MOST = 20_000
+POLITE = ("you are welcome", "please ask me", "thank you", "i am glad")
+RUDE = ("go away", "oh please", "listen :", "that is that")
+# An answer of so many words is brief enough.
+BRIEF = 7
+
+Alive = frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Every answer to a prompt, the likeliest first; the chances add up to 1."""
+
+    prompt: list[str]
+    texts: list[list[str]]
+    chances: np.ndarray
+
+    def rewards(self, truth: str) -> dict[str, np.ndarray]:
+        """What may be wished of an answer: right, polite, brief, nothing said twice."""
+        lines = [" ".join(words) for words in self.texts]
+        polite = [any(p in line for p in POLITE) - any(r in line for r in RUDE) for line in lines]
+        repeats = [len(words) - len(set(words)) for words in map(_long_words, self.texts)]
+        return {
+            "right": np.array([truth in words for words in self.texts], float),
+            "polite": np.array(polite, float),
+            "brief": -np.array([max(0, len(words) - BRIEF) for words in self.texts]) / 10,
+            "fresh": -np.array(repeats, float),
+        }
+
+    def best_policy(self, reward: np.ndarray, beta: float) -> np.ndarray:
+        """The distribution with the most reward − β · KL(policy | language).
+
+        It is the language's own, weighed by exp(reward / β) (Ziegler et al. 2019, section 2).
+        """
+        if not beta > 0:
+            raise ValueError(f"beta is {beta}: it must be more than 0")
+        logs = np.log(self.chances) + reward / beta
+        return np.exp(logs - np.logaddexp.reduce(logs))
+
+    def best_of(self, reward: np.ndarray, n: int) -> np.ndarray:
+        """The distribution of the best of n drawn answers; equal rewards are chosen by chance."""
+        if n < 1 or n != int(n):
+            raise ValueError(f"the best of {n} was asked for: give a whole number, at least 1")
+        _, level = np.unique(reward, return_inverse=True)
+        mass = np.bincount(level, self.chances)
+        below = np.cumsum(mass)
+        best = below**n - (below - mass) ** n
+        return self.chances * (best / mass)[level]
+
+    def divergence(self, policy: np.ndarray) -> float:
+        """KL(policy | language) in nats."""
+        some = policy > 0
+        return float(policy[some] @ (np.log(policy[some]) - np.log(self.chances[some])))
+
+
+def _long_words(words: list[str]) -> list[str]:
+    return [word for word in words if len(word) > 4]
+
+
+def list_answers(language: Language, prompt: Sequence[str], most: int = MOST) -> Answers:
+    """List all that may follow a prompt up to the end of its document, the end mark left out."""
+    machine = language.machine
+    texts = _continuations(machine, language.numbers(list(prompt)), _alive(language, prompt), most)
+    start = language.numbers(list(prompt))
+    whole = language.log_probabilities([np.concatenate([start, text]) for text in texts])
+    logs = np.array([found[len(start) :].sum() for found in whole])
+    order = [int(i) for i in np.argsort(-logs, kind="stable") if logs[i] > -np.inf]
+    words = [[machine.vocabulary[n] for n in texts[i][:-1]] for i in order]
+    return Answers(list(prompt), words, np.exp(logs[order]))
+
+
+def _alive(language: Language, prompt: Sequence[str]) -> Alive:
+    """The states, each with its classes, that may have said the last word of the prompt."""
+    if not len(prompt):
+        raise ValueError("the prompt is empty: give at least one word")
+    machine = language.machine
+    begin = machine.enter(language.begin)
+    *_, last = forward(machine, [Row(language.numbers(list(prompt)))], machine.onward, begin)
+    if not len(last.states):
+        raise ValueError(f'no document of this language begins with "{" ".join(prompt)}"')
+    return frozenset(zip(last.states.tolist(), last.classes.tolist(), strict=True))
+
+
+def _continuations(
+    machine: Machine, prompt: np.ndarray, alive: Alive, most: int
+) -> list[np.ndarray]:
+    """Follow every arc to the end marks; texts with the same words are one."""
+    arcs, emissions = machine.onward, machine.emissions
+    says: dict[int, list[tuple[int, int]]] = {}
+    after: dict[Alive, dict[int, Alive]] = {}
+
+    def step(states: Alive) -> dict[int, Alive]:
+        """The next words, and the states that are alive behind each."""
+        found: dict[int, set[tuple[int, int]]] = defaultdict(set)
+        for state, classes in states:
+            for target in arcs.target[arcs.start[state] : arcs.start[state + 1]].tolist():
+                emission = int(machine.emission[target])
+                if emission not in says:
+                    span = slice(emissions.start[emission], emissions.start[emission + 1])
+                    pairs = zip(emissions.word[span], emissions.classes[span], strict=True)
+                    says[emission] = [(int(word), int(bits)) for word, bits in pairs]
+                for word, bits in says[emission]:
+                    if bits & classes:
+                        found[word].add((target, bits & classes))
+        return {word: frozenset(states) for word, states in found.items()}
+
+    texts: list[np.ndarray] = []
+    open_: list[tuple[tuple[int, ...], Alive]] = [((), alive)]
+    while open_:
+        words, states = open_.pop()
+        if states not in after:
+            after[states] = step(states)
+        for word, left in after[states].items():
+            if word:
+                open_.append(((*words, word), left))
+            else:
+                texts.append(np.array([*words, word]))
+        if len(texts) + len(open_) > most:
+            shown = " ".join(machine.vocabulary[n] for n in prompt)
+            raise ValueError(
+                f'"{shown}" has more than {most:,} answers: ask more, or allow more with `most`'
+            )
+    return texts

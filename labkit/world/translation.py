@@ -1,0 +1,469 @@
+"""A second language as a translation of the first, with p(target | source) known exactly.
+
+A *derivation* of a source sentence is a pattern with its choices and fillers; few fit a sentence.
+Given a derivation, the translation is a chain of pieces in the order of the other language, each of
+which says a few words with known chances.  So
+
+    p(target | source) = Σ over derivations d  p(d | source) · p(target | d)
+
+and p(target | d) is a forward sum over (piece, target words said so far).  Forward times backward
+gives the alignment; all translations of a sentence can be listed, which gives the best one and the
+entropy.  Read `Translator.log_probability` first.
+
+    translator = load_translator()
+    translator.pairs(1000, seed=0)                  sentences, each with a drawn translation
+    translator.log_probability(source, target)      log p(target | source)
+    translator.translations(source)                 every translation and its chance
+    translator.alignment(source, target)            chances that target word t comes from s: [t, s]
+    translator.parts(source)                        chances of each word's part of speech
+    translator.senses(source)                       chances of each word's sense
+"""
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from labkit.paths import data_path
+from labkit.world.grammar import Choice, Item, Line, Location, Slot, Tied, Token, WorldError
+from labkit.world.grammar import expected as expected_one_of
+from labkit.world.patterns import read_number, read_pattern, read_weighted
+from labkit.world.reading import read_blocks
+
+Words = tuple[str, ...]
+GENDERS = ("m", "f")
+
+
+class Way(NamedTuple):
+    """One translation of a filler: its words, its gender (or ""), and its chance."""
+
+    words: Words
+    gender: str
+    chance: float
+
+
+class Filler(NamedTuple):
+    """A word or a name of the source language, its sense, and how it is translated."""
+
+    words: Words
+    sense: str
+    ways: tuple[Way, ...]
+
+
+class Said(NamedTuple):
+    """A filler or a fixed word of a sentence, and where it stands there."""
+
+    name: str
+    filler: Filler | None
+    start: int
+    end: int
+
+
+class Derivation(NamedTuple):
+    """One way to build a sentence: the number of its pattern and what stands in it."""
+
+    pattern: int
+    log_chance: float
+    said: tuple[Said, ...]
+
+
+class Option(NamedTuple):
+    """What a piece of the target may say: words, their chance, and the source words behind them."""
+
+    words: Words
+    chance: float
+    sources: tuple[int, ...]
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation."""
+
+    source: list[str]
+    target: list[str]
+
+
+@dataclass
+class Lexicon:
+    """What the file says: lists of fillers, endings by gender, pairs of patterns, letters."""
+
+    lists: dict[str, list[Filler]] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
+    endings: dict[str, tuple[str, str]] = field(default_factory=dict)
+    patterns: list[tuple[float, tuple[Item, ...], tuple[Item, ...]]] = field(default_factory=list)
+    letters: dict[str, str] = field(default_factory=dict)
+
+
+def load_translator(path: str | Path | None = None) -> "Translator":
+    """Load the translation of the course, or a file of one's own."""
+    path = Path(path or data_path("translation") / "translation.txt")
+    return Translator(read_lexicon(path.name, path.read_text("utf-8")))
+
+
+class Translator:
+    """Two languages and the exact chance of every translation."""
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        self.lexicon = lexicon
+        self.total = sum(weight for weight, _, _ in lexicon.patterns)
+        self.starting: dict[str, dict[str, list[Filler]]] = {}
+        for name, fillers in lexicon.lists.items():
+            self.starting[name] = defaultdict(list)
+            for filler in fillers:
+                self.starting[name][filler.words[0]].append(filler)
+
+    # ── what can be asked ────────────────────────────────────────────────────────────────────────
+
+    def log_probability(self, source: Sequence[str], target: Sequence[str]) -> float:
+        """log p(target | source)."""
+        total = sum(
+            chance * _forward(pieces, tuple(target))[-1].get(len(target), 0.0)
+            for _, chance, pieces in self._readings(source)
+        )
+        return math.log(total) if total > 0 else -math.inf
+
+    def source_log_probability(self, source: Sequence[str]) -> float:
+        """log p(source), the sum over its derivations; -inf if there is none."""
+        logs = [d.log_chance for d in self._derivations(tuple(source))]
+        return float(np.logaddexp.reduce(logs)) if logs else -math.inf
+
+    def translations(self, source: Sequence[str]) -> dict[Words, float]:
+        """Every translation with its chance, the likeliest first."""
+        out: dict[Words, float] = defaultdict(float)
+        for _, chance, pieces in self._readings(source):
+            for options in itertools.product(*pieces):
+                words = tuple(word for option in options for word in option.words)
+                out[words] += chance * math.prod(option.chance for option in options)
+        return dict(sorted(out.items(), key=lambda found: -found[1]))
+
+    def best(self, source: Sequence[str]) -> list[str]:
+        """The likeliest translation."""
+        return list(next(iter(self.translations(source))))
+
+    def entropy(self, source: Sequence[str]) -> float:
+        """Nats of the translations of a sentence: no translator has a lower loss."""
+        return -sum(p * math.log(p) for p in self.translations(source).values())
+
+    def alignment(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
+        """Chances that a target word comes from a source word, given both: [target, source]."""
+        out, total = np.zeros((len(target), len(source))), 0.0
+        for _, chance, pieces in self._readings(source):
+            forward = _forward(pieces, tuple(target))
+            total += chance * forward[-1].get(len(target), 0.0)
+            backward = {len(target): 1.0}
+            for piece, before in zip(pieces[::-1], forward[-2::-1], strict=True):
+                behind: dict[int, float] = defaultdict(float)
+                for option, start, end, a in _fitting(piece, before, tuple(target)):
+                    weight = option.chance * backward.get(end, 0.0)
+                    behind[start] += weight
+                    # Several source words share what they say together.
+                    for s in option.sources:
+                        out[start:end, s] += chance * a * weight / len(option.sources)
+                backward = behind
+        if not total:
+            raise ValueError("this is no translation of the sentence: see `translations`")
+        return out / total
+
+    def parts(self, source: Sequence[str]) -> list[dict[str, float]]:
+        """Chances of the part of speech of every source word, given the sentence."""
+        return self._labels(source, lambda said: self.lexicon.parts.get(_list(said.name), "other"))
+
+    def senses(self, source: Sequence[str]) -> list[dict[str, float]]:
+        """Chances of the sense of every source word that has one, given the sentence."""
+        return self._labels(source, lambda said: said.filler.sense if said.filler else "")
+
+    def pairs(self, count: int, seed: int = 0) -> list[Pair]:
+        """Draw sentences with their translations."""
+        random = np.random.default_rng([seed, 6])
+        return [self._pair(random) for _ in range(count)]
+
+    def in_letters(self, words: Sequence[str]) -> list[str]:
+        """The words in the letters of the target language."""
+        return [
+            word.translate({ord(a): b for a, b in self.lexicon.letters.items()}) for word in words
+        ]
+
+    # ── derivations of a source sentence ─────────────────────────────────────────────────────────
+
+    def _derivations(self, words: Words) -> list[Derivation]:
+        return [
+            Derivation(n, chance + math.log(weight / self.total), said)
+            for n, (weight, items, _) in enumerate(self.lexicon.patterns)
+            for end, chance, said in self._match(items, words, 0)
+            if end == len(words)
+        ]
+
+    def _match(
+        self, items: tuple[Item, ...], words: Words, at: int
+    ) -> Iterator[tuple[int, float, tuple[Said, ...]]]:
+        """Every way to say words from `at` on by the items: where it ends, its log chance, what."""
+        if not items:
+            yield at, 0.0, ()
+            return
+        item, rest = items[0], items[1:]
+        if isinstance(item, Choice):
+            for weight, option in zip(item.weights, item.options, strict=True):
+                for end, chance, said in self._match(option + rest, words, at):
+                    yield end, chance + math.log(weight / sum(item.weights)), said
+            return
+        for first, share in self._beginnings(item, words, at):
+            for end, chance, said in self._match(rest, words, first.end):
+                yield end, chance + math.log(share), (first, *said)
+
+    def _beginnings(self, item: Item, words: Words, at: int) -> Iterator[tuple[Said, float]]:
+        if at >= len(words):
+            return
+        if isinstance(item, Token):
+            if words[at] == item.word:
+                yield Said("@" + item.word, None, at, at + 1), 1.0
+            return
+        assert isinstance(item, Slot)
+        fillers = self.lexicon.lists[_list(item.name)]
+        for filler in self.starting[_list(item.name)].get(words[at], ()):
+            end = at + len(filler.words)
+            if words[at:end] == filler.words:
+                yield Said(item.name, filler, at, end), 1 / len(fillers)
+
+    def _chances(self, source: Sequence[str]) -> list[tuple[Derivation, float]]:
+        """The derivations with their chances, given the sentence."""
+        found = self._derivations(tuple(source))
+        if not found:
+            raise ValueError(f'the source language cannot say "{" ".join(source)}"')
+        logs = np.array([d.log_chance for d in found])
+        chances = np.exp(logs - np.logaddexp.reduce(logs))
+        return list(zip(found, chances.tolist(), strict=True))
+
+    def _labels(self, source, label) -> list[dict[str, float]]:  # type: ignore[no-untyped-def]
+        out: list[dict[str, float]] = [defaultdict(float) for _ in source]
+        for derivation, chance in self._chances(source):
+            for said in derivation.said:
+                if name := label(said):
+                    for t in range(said.start, said.end):
+                        out[t][name] += chance
+        return [dict(chances) for chances in out]
+
+    # ── pieces of the target ─────────────────────────────────────────────────────────────────────
+
+    def _readings(
+        self, source: Sequence[str]
+    ) -> Iterator[tuple[Derivation, float, list[list[Option]]]]:
+        """Each derivation with its chance and pieces.
+
+        A noun with translations of two genders changes its neighbours too: then each of its
+        translations is a reading of its own.
+        """
+        for derivation, chance in self._chances(source):
+            for share, ways in _ways(derivation):
+                yield derivation, chance * share, self._pieces(derivation, ways)
+
+    def _pieces(self, derivation: Derivation, ways: dict[str, Way]) -> list[list[Option]]:
+        said = {each.name: each for each in derivation.said}
+        pieces = [self._piece(i, said, ways) for i in self.lexicon.patterns[derivation.pattern][2]]
+        return [piece for piece in pieces if piece]
+
+    def _piece(self, item: Item, said: dict[str, Said], ways: dict[str, Way]) -> list[Option]:
+        if isinstance(item, Token):
+            return [_fixed([item], said, 1.0)]
+        if isinstance(item, Tied):
+            [option] = (item.options[GENDERS.index(_gender(item.variables[0], said, ways))],)
+            return [_fixed(option, said, 1.0)]
+        if isinstance(item, Choice):
+            total = sum(item.weights)
+            options = zip(item.weights, item.options, strict=True)
+            return [_fixed(option, said, weight / total) for weight, option in options]
+        assert isinstance(item, Slot)
+        name, _, head = item.name.partition("^")
+        if name not in said:
+            return []  # an optional slot that was left out
+        ending = ""
+        if head:
+            ending = self.lexicon.endings[_list(name)][GENDERS.index(_gender(head, said, ways))]
+        filler, sources = said[name].filler, tuple(range(said[name].start, said[name].end))
+        assert filler is not None
+        chosen = [ways[name]._replace(chance=1.0)] if name in ways else filler.ways
+        return [Option((*w.words[:-1], w.words[-1] + ending), w.chance, sources) for w in chosen]
+
+    def _pair(self, random: np.random.Generator) -> Pair:
+        weights = np.array([weight for weight, _, _ in self.lexicon.patterns])
+        number = int(random.choice(len(weights), p=weights / weights.sum()))
+        said: list[Said] = []
+        words: list[str] = []
+
+        def say(items: tuple[Item, ...]) -> None:
+            for item in items:
+                if isinstance(item, Choice):
+                    chances = np.array(item.weights) / sum(item.weights)
+                    say(item.options[int(random.choice(len(chances), p=chances))])
+                    continue
+                filler = None
+                if isinstance(item, Slot):
+                    fillers = self.lexicon.lists[_list(item.name)]
+                    filler = fillers[int(random.integers(len(fillers)))]
+                assert isinstance(item, Slot | Token)
+                name = item.name if isinstance(item, Slot) else "@" + item.word
+                new = filler.words if filler else (name[1:],)
+                said.append(Said(name, filler, len(words), len(words) + len(new)))
+                words.extend(new)
+
+        say(self.lexicon.patterns[number][1])
+        derivation = Derivation(number, 0.0, tuple(said))
+        readings = list(_ways(derivation))
+        chosen = readings[int(random.choice(len(readings), p=[share for share, _ in readings]))][1]
+        target: list[str] = []
+        for piece in self._pieces(derivation, chosen):
+            target += piece[int(random.choice(len(piece), p=[o.chance for o in piece]))].words
+        return Pair(words, target)
+
+
+def _ways(derivation: Derivation) -> Iterator[tuple[float, dict[str, Way]]]:
+    """The choices of a translation that decide a gender, with their chances."""
+    split = [s for s in derivation.said if s.filler and len({w.gender for w in s.filler.ways}) > 1]
+    for ways in itertools.product(*(s.filler.ways for s in split if s.filler)):
+        names = [said.name for said in split]
+        yield math.prod(way.chance for way in ways), dict(zip(names, ways, strict=True))
+
+
+def _fixed(items: Sequence[Item], said: dict[str, Said], chance: float) -> Option:
+    """Words of a pattern; `andira@went` comes from the source word `went`."""
+    words: list[str] = []
+    sources: list[int] = []
+    for item in items:
+        assert isinstance(item, Token)
+        word, _, origin = item.word.partition("@")
+        words.append(word)
+        if origin:
+            sources += range(said["@" + origin].start, said["@" + origin].end)
+    return Option(tuple(words), chance, tuple(sources))
+
+
+def _gender(name: str, said: dict[str, Said], ways: dict[str, Way]) -> str:
+    filler = said[name].filler
+    assert filler is not None
+    return (ways[name] if name in ways else filler.ways[0]).gender
+
+
+def _fitting(
+    piece: list[Option], reached: dict[int, float], target: Words
+) -> Iterator[tuple[Option, int, int, float]]:
+    """The options of a piece that say the target on from where it was reached."""
+    for start, chance in reached.items():
+        for option in piece:
+            end = start + len(option.words)
+            if target[start:end] == option.words:
+                yield option, start, end, chance
+
+
+def _forward(pieces: list[list[Option]], target: Words) -> list[dict[int, float]]:
+    """The chance to have said the first n target words after each piece."""
+    steps: list[dict[int, float]] = [{0: 1.0}]
+    for piece in pieces:
+        now: dict[int, float] = defaultdict(float)
+        for option, _, end, chance in _fitting(piece, steps[-1], target):
+            now[end] += chance * option.chance
+        steps.append(now)
+    return steps
+
+
+def _list(name: str) -> str:
+    """The list of a slot: {adj2} is the second of the list `adj`."""
+    return name.rstrip("0123456789")
+
+
+# ── the file ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_lexicon(name: str, text: str) -> Lexicon:
+    """Read the file of a translation: `endings`, `letters`, `words`, `patterns`."""
+    lexicon = Lexicon()
+    for header, body in read_blocks(name, text):
+        keyword, *arguments = header.text.split()
+        if keyword == "endings":
+            for line in body:
+                of, *endings = line.text.split()
+                if len(endings) != 2:
+                    raise WorldError(line.location, "expected a list and its two endings")
+                lexicon.endings[of] = endings[0], endings[1]
+        elif keyword == "letters":
+            lexicon.letters |= dict(pair for line in body for pair in _letters(line))
+        elif keyword == "words" and len(arguments) == 2:
+            entries = [(e, line.location) for line in body for e in line.text.strip(",").split(",")]
+            gendered = arguments[1] == "noun"
+            lexicon.parts[arguments[0]] = arguments[1]
+            lexicon.lists[arguments[0]] = [_filler(e, place, gendered) for e, place in entries]
+        elif keyword == "patterns":
+            _patterns(lexicon, body)
+        else:
+            known = ["endings", "letters", "words LIST PART", "patterns"]
+            raise WorldError(header.location, expected_one_of("a block", header.text, known))
+    return lexicon
+
+
+def _letters(line: Line) -> Iterator[tuple[str, str]]:
+    for pair in line.text.split(","):
+        here, _, there = pair.strip().partition(" ")
+        if len(here) != 1 or len(there) != 1:
+            raise WorldError(line.location, f'expected two letters such as "a ა", not "{pair}"')
+        yield here, there
+
+
+def _filler(entry: str, location: Location, gendered: bool) -> Filler:
+    """Read `bank~money = kontor m 0.7 / bank f 0.3`."""
+    here, equals, there = entry.partition("=")
+    if not equals or not here.strip() or not there.strip():
+        raise WorldError(location, f'expected `word = translation`, not "{entry.strip()}"')
+    ways = []
+    for way in there.split(" / "):
+        words = way.split()
+        chance = 1.0
+        if words[-1][0].isdigit():
+            chance = read_number(words.pop(), location, "the chance of a translation", most=1)
+        gender = words.pop() if gendered and words[-1] in GENDERS else ""
+        if not words or (gendered and not gender):
+            raise WorldError(
+                location, f'expected a word and its gender, m or f, not "{way.strip()}"'
+            )
+        ways.append(Way(tuple(words), gender, chance))
+    if abs(sum(way.chance for way in ways) - 1) > 1e-9:
+        raise WorldError(location, f'the chances of "{here.strip()}" do not add up to 1')
+    word, _, sense = here.strip().partition("~")
+    return Filler(tuple(word.split()), sense, tuple(ways))
+
+
+def _patterns(lexicon: Lexicon, body: list[Line]) -> None:
+    """Lines in pairs: a sentence, and `= ` its order in the other language."""
+    for line, below in zip(body[::2], [*body[1::2], None], strict=False):
+        if below is None or not below.text.startswith("= "):
+            raise WorldError(line.location, "a sentence needs a line `= …` below it")
+        source = read_weighted(line, whole=False)
+        target = read_pattern(below.text[2:], 1.0, below.location, whole=False)
+        names = {_name(item) for item in _slots(source.items)}
+        for slot in names:
+            if _list(slot) not in lexicon.lists:
+                known = lexicon.lists
+                raise WorldError(line.location, expected_one_of("a list", slot, known))
+        for item in target.items:
+            used = [part for part in _name(item).split("^") if part]
+            for slot in used:
+                if slot not in names:
+                    raise WorldError(below.location, expected_one_of("a slot", slot, names))
+        lexicon.patterns.append((source.weight, source.items, target.items))
+
+
+def _slots(items: tuple[Item, ...]) -> Iterator[Slot]:
+    for item in items:
+        if isinstance(item, Slot):
+            yield item
+        elif isinstance(item, Choice):
+            for option in item.options:
+                yield from _slots(option)
+
+
+def _name(item: Item) -> str:
+    """The slot that an item of a pattern depends on."""
+    if isinstance(item, Tied):
+        return item.variables[0]
+    return item.name if isinstance(item, Slot) else ""

@@ -1,0 +1,103 @@
+"""All answers to a prompt against the documents of a small language; policies and rewards."""
+
+import math
+
+import numpy as np
+import pytest
+from test_world_exact import REMEMBERS, TINY
+from world_reference import Reference, all_paths
+
+from labkit.world import END, World, answers, load_world
+from labkit.world.answers import Answers, list_answers
+from labkit.world.loading import world_from_text
+from labkit.world.reading import read
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return load_world("answers")
+
+
+@pytest.fixture(scope="module")
+def listed(world: World) -> Answers:
+    return list_answers(world, ["where", "does", "sara", "live", "?"])
+
+
+@pytest.mark.parametrize(("text", "length"), [(TINY, 2), (TINY, 5), (REMEMBERS, 3)])
+def test_against_every_document(text: str, length: int) -> None:
+    reference, world = Reference(all_paths(read({"a.txt": text}))), world_from_text({"a.txt": text})
+    for words in reference.some(6):
+        prompt = words[:length]
+        if END in prompt:
+            continue
+        exact = {
+            other[length:-1]: chance / reference.prefix(prompt)
+            for other, chance in reference.texts.items()
+            if other[:length] == prompt and chance > 0
+        }
+        found = list_answers(world, prompt, most=10**6)
+        assert (np.diff(found.chances) <= 1e-15).all()
+        chances = dict(zip(map(tuple, found.texts), found.chances, strict=True))
+        assert chances == pytest.approx(exact, abs=1e-12)
+
+
+def test_every_prompt_has_few_answers(world: World, listed: Answers) -> None:
+    prompts = {tuple(d.words[:5]) for d in world.sample(documents=60, seed=2)}
+    assert len(prompts) > 20
+    assert 10_000 < len(listed.texts) <= answers.MOST
+    assert listed.chances.sum() == pytest.approx(1, abs=1e-12)
+    assert len({" ".join(words) for words in listed.texts}) == len(listed.texts)
+    with pytest.raises(ValueError, match="more than 100 answers"):
+        list_answers(world, listed.prompt, most=100)
+    with pytest.raises(ValueError, match="no document of this language begins"):
+        list_answers(world, ["sara", "sara"])
+    with pytest.raises(ValueError, match="empty"):
+        list_answers(world, [])
+
+
+def test_half_of_the_answers_are_right(world: World, listed: Answers) -> None:
+    table = world.grammar.tables["village"]
+    [town] = [row[2] for row in table.rows if row[0] == "sara"]
+    right = listed.rewards(town)["right"]
+    assert listed.chances @ right == pytest.approx(0.5 + 0.5 / 12, abs=1e-12)
+
+
+def test_the_best_policy_has_no_better_neighbour(listed: Answers) -> None:
+    """Its value is β log Z, and every step towards another policy loses."""
+    random = np.random.default_rng(0)
+    reward, beta = listed.rewards("boston")["polite"] + random.normal(size=len(listed.texts)), 0.3
+    policy = listed.best_policy(reward, beta)
+    value = policy @ reward - beta * listed.divergence(policy)
+    assert policy.sum() == pytest.approx(1, abs=1e-12)
+    assert value == pytest.approx(
+        beta * math.log(listed.chances @ np.exp(reward / beta)), abs=1e-10
+    )
+    for other in (listed.chances, listed.best_policy(reward, 0.2), listed.best_of(reward, 4)):
+        mixed = 0.9 * policy + 0.1 * other
+        assert mixed @ reward - beta * listed.divergence(mixed) < value
+    with pytest.raises(ValueError, match="more than 0"):
+        listed.best_policy(reward, 0)
+
+
+def test_the_best_of_n_is_what_drawing_gives(listed: Answers) -> None:
+    reward = listed.rewards("boston")["polite"]
+    random = np.random.default_rng(0)
+    drawn = random.choice(len(reward), size=(20_000, 3), p=listed.chances)
+    policy = listed.best_of(reward, 3)
+    measured = reward[drawn].max(axis=1)
+    assert policy.sum() == pytest.approx(1, abs=1e-12)
+    error = measured.std() / math.sqrt(len(measured))
+    assert abs(policy @ reward - measured.mean()) < 4 * error
+    np.testing.assert_allclose(listed.best_of(reward, 1), listed.chances, atol=1e-15)
+    with pytest.raises(ValueError, match="whole number"):
+        listed.best_of(reward, 0)
+
+
+def test_rewards() -> None:
+    texts = ["boston .", "in oslo and that is that .", "boston boston , you are welcome ."]
+    found = Answers([], [t.split() for t in texts], np.ones(3) / 3).rewards("boston")
+    assert found["right"].tolist() == [1, 0, 1]
+    assert found["polite"].tolist() == [0, -1, 1]
+    assert found["fresh"].tolist() == [0, 0, -1]
+    assert found["brief"].tolist() == [0, 0, 0]
+    assert Answers([], [["a"] * 9], np.ones(1)).rewards("b")["brief"].tolist() == [-0.2]
