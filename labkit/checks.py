@@ -18,8 +18,12 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
 
 def shown(given: Any, most: int = 60) -> str:
     """Return what was given as a message shows it: in quotes if it is text, and not too long."""
-    text = repr(given)
-    return text if len(text) <= most else f"{text[:most]} … ({len(text)} characters)"
+    return clipped(repr(given), most)
+
+
+def clipped(text: str, most: int) -> str:
+    """Return a text, or its beginning and how long it is if it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[:most]} … ({len(text):,} characters)"
 
 
 def check_whole(name: str, given: Any, least: int = 0, most: int = LARGEST_SIZE) -> None:

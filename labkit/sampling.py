@@ -29,7 +29,7 @@ NEVER = -math.inf
 
 def at_temperature(logits_BV: Tensor, temperature: float) -> Tensor:
     """softmax(scores / temperature): above 1 flatter, below 1 sharper, at 0 the best word only."""
-    ok = is_number(temperature) and 0 <= temperature < math.inf
+    ok = is_number(temperature) and 0 <= temperature < 1e30
     require(ok, f"temperature is {temperature}: give 0 (always the best word) or more")
     if temperature == 0:
         best_B1 = logits_BV.argmax(dim=-1, keepdim=True)
@@ -37,7 +37,7 @@ def at_temperature(logits_BV: Tensor, temperature: float) -> Tensor:
     if temperature < 1e-3:
         # A softmax does not change when all scores move: with the best at 0 none overflows.
         logits_BV = logits_BV - logits_BV.amax(dim=-1, keepdim=True)
-    return logits_BV / max(temperature, torch.finfo(logits_BV.dtype).tiny)
+    return logits_BV / max(float(temperature), torch.finfo(logits_BV.dtype).tiny)
 
 
 def top_k(logits_BV: Tensor, k: int) -> Tensor:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from classroom.cli.parser import nearest
+from labkit.checks import clipped, shown
 
 MOST = 10_000
 """The most values of one parameter, and the most runs of one sweep."""
@@ -73,13 +74,17 @@ def listed(name: str, words: str, ranges: bool) -> list[str]:
         if ends is None:
             found.append(word)
         elif int(ends[2]) - int(ends[1]) > MOST:
-            raise ParameterError(f"parameter {name}: {word} has more than {MOST:,} values")
+            raise ParameterError(
+                f"parameter {name}: {clipped(word, 60)} has more than {MOST:,} values"
+            )
         elif int(ends[1]) < int(ends[2]):
             found += map(str, range(int(ends[1]), int(ends[2])))
         else:
-            raise ParameterError(f"parameter {name}: {word} is empty, since the end is excluded")
+            raise ParameterError(
+                f"parameter {name}: {clipped(word, 60)} is empty, since the end is excluded"
+            )
     if not all(found):
-        raise ParameterError(f"parameter {name}: a value is missing in {words or 'nothing'!r}")
+        raise ParameterError(f"parameter {name}: a value is missing in {shown(words or 'nothing')}")
     return found
 
 
@@ -120,7 +125,7 @@ def value(word: str, kind: str) -> object:
     except LITERAL_ERRORS:
         found = word
     if not fits(found, wanted):
-        raise ValueError(f"{word!r} is not of type {kind}")
+        raise ValueError(f"{shown(word)} is not of type {kind}")
     return float(found) if kind == "float" else found
 
 

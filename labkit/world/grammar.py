@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from labkit.checks import nearest
+from labkit.checks import clipped, nearest
 
 
 class Location(NamedTuple):
@@ -24,7 +24,7 @@ class WorldError(ValueError):
     """Something is wrong in the files of a language; the message starts with file and line."""
 
     def __init__(self, location: Location, message: str) -> None:
-        super().__init__(f"{location}: {message}")
+        super().__init__(f"{location}: {clipped(message, 800)}")
 
 
 class Token(NamedTuple):

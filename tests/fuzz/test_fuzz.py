@@ -15,17 +15,15 @@ from fuzz import PACKAGES, Fault, is_ours, run, try_one
 from fuzz.kinds import KINDS
 
 COUNT = 150
-OPEN = {"worlds", "cache", "sweeps", "parameters", "sampling", "masks", "model-inputs", "answers"}
-"""Kinds in which faults are known that are not mended yet."""
 
 
 @pytest.fixture(scope="module")
 def faults() -> list[Fault]:
     """The faults of all kinds, found in one process."""
-    return run(sorted(set(KINDS) - OPEN), range(COUNT))
+    return run(KINDS, range(COUNT))
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - OPEN))
+@pytest.mark.parametrize("kind", KINDS)
 def test_damaged_inputs_give_a_right_answer_or_one_line(kind: str, faults: list[Fault]) -> None:
     assert [fault for fault in faults if fault.kind == kind] == []
 
