@@ -1,0 +1,274 @@
+"""Exercises of notebook 06: temperature, top-k, nucleus, a loop that writes, one step of a beam."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from classroom.exercises.checking import Exercise, Function, Number
+
+# ---- the course's own versions ----------------------------------------------------------------
+
+
+def at_temperature(logits: Tensor, temperature: float) -> Tensor:
+    """The probabilities [B, V] after the logits were divided by the temperature."""
+    return (logits / temperature).softmax(dim=-1)
+
+
+def top_k(logits: Tensor, k: int) -> Tensor:
+    """The logits [B, V] with -inf for all but the k largest of each row."""
+    worst = logits.topk(k, dim=-1).values[:, -1:]
+    return logits.masked_fill(logits < worst, -math.inf)
+
+
+def nucleus(logits: Tensor, p: float) -> Tensor:
+    """The logits [B, V] with -inf outside the fewest best words that hold the share p."""
+    sorted_p, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
+    before = sorted_p.cumsum(dim=-1) - sorted_p  # what the better words hold
+    outside = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= p)
+    return logits.masked_fill(outside, -math.inf)
+
+
+def greedy(model, tokens: Tensor, words: int) -> Tensor:  # type: ignore[no-untyped-def]
+    """The tokens [B, T] with so many words behind them, each the best after all before it."""
+    for _ in range(words):
+        best = model(tokens)[:, -1].argmax(dim=-1, keepdim=True)
+        tokens = torch.cat([tokens, best], dim=1)
+    return tokens
+
+
+def beam_step(scores: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
+    """Which text [K] and which word [K] make the K likeliest longer texts, the best first."""
+    beams, words = log_p.shape
+    best = (scores[:, None] + log_p).flatten().topk(beams).indices
+    return best // words, best % words
+
+
+# ---- inputs -----------------------------------------------------------------------------------
+
+
+def _size(low: int, high: int, rng: torch.Generator) -> int:
+    return int(torch.randint(low, high, (), generator=rng))
+
+
+def _logits(rng: torch.Generator) -> Tensor:
+    return 2 * torch.randn(_size(1, 4, rng), _size(4, 9, rng), generator=rng)
+
+
+def _with_temperature(rng: torch.Generator) -> tuple[Tensor, float]:
+    return _logits(rng), (0.3, 0.7, 1.5, 3.0)[_size(0, 4, rng)]
+
+
+def _with_k(rng: torch.Generator) -> tuple[Tensor, int]:
+    return torch.randn(_size(2, 5, rng), _size(5, 9, rng), generator=rng), _size(2, 4, rng)
+
+
+def _with_p(rng: torch.Generator) -> tuple[Tensor, float]:
+    return _logits(rng), (0.35, 0.5, 0.8, 0.95)[_size(0, 4, rng)]
+
+
+class _Toy:
+    """A model of a few words whose next word depends on all words before it."""
+
+    def __init__(self, words: int, rng: torch.Generator) -> None:
+        self.table = torch.randn(words, words, generator=rng)
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        return self.table[(tokens * tokens + 1).cumsum(dim=1) % len(self.table)]
+
+    def __repr__(self) -> str:
+        return f"a model of {len(self.table)} words"
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+def _to_write(rng: torch.Generator) -> tuple[_Toy, Tensor, int]:
+    words = _size(5, 9, rng)
+    tokens = torch.randint(words, (_size(1, 4, rng), _size(2, 5, rng)), generator=rng)
+    return _Toy(words, rng), tokens, _size(2, 5, rng)
+
+
+def _beams(rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    beams, words = _size(2, 4, rng), _size(4, 8, rng)
+    scores = -3 * torch.rand(beams, generator=rng, dtype=torch.float64)
+    logits = torch.randn(beams, words, generator=rng, dtype=torch.float64)
+    return scores.sort(descending=True).values, logits.log_softmax(dim=-1)
+
+
+# ---- mistakes ---------------------------------------------------------------------------------
+
+
+def _stays_below(logits: Tensor, p: float) -> Tensor:
+    sorted_p, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
+    outside = sorted_p.cumsum(dim=-1) > p
+    return logits.masked_fill(
+        torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, outside), -math.inf
+    )
+
+
+def _unsorted(logits: Tensor, p: float) -> Tensor:
+    share = logits.softmax(dim=-1)
+    return logits.masked_fill(share.cumsum(dim=-1) - share >= p, -math.inf)
+
+
+def _not_put_back(logits: Tensor, p: float) -> Tensor:
+    sorted_p = logits.softmax(dim=-1).sort(dim=-1, descending=True).values
+    return logits.masked_fill(sorted_p.cumsum(dim=-1) - sorted_p >= p, -math.inf)
+
+
+def _worst_first(logits: Tensor, p: float) -> Tensor:
+    sorted_p, order = logits.softmax(dim=-1).sort(dim=-1)
+    outside = sorted_p.cumsum(dim=-1) - sorted_p >= p
+    return logits.masked_fill(
+        torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, outside), -math.inf
+    )
+
+
+def _one_batch(logits: Tensor, k: int) -> Tensor:
+    return logits.masked_fill(logits < logits.flatten().topk(k).values[-1], -math.inf)
+
+
+def _first_row_decides(logits: Tensor, k: int) -> Tensor:
+    return logits.masked_fill(logits < logits[0].topk(k).values[-1], -math.inf)
+
+
+def _forgets(model, tokens: Tensor, words: int) -> Tensor:  # type: ignore[no-untyped-def]
+    for _ in range(words):
+        tokens = torch.cat([tokens, model(tokens[:, -1:])[:, -1:].argmax(dim=-1)], dim=1)
+    return tokens
+
+
+def _first_position(model, tokens: Tensor, words: int) -> Tensor:  # type: ignore[no-untyped-def]
+    for _ in range(words):
+        tokens = torch.cat([tokens, model(tokens)[:, :1].argmax(dim=-1)], dim=1)
+    return tokens
+
+
+def _all_at_once(model, tokens: Tensor, words: int) -> Tensor:  # type: ignore[no-untyped-def]
+    best = model(tokens)[:, -1:].argmax(dim=-1)
+    return torch.cat([tokens, best.expand(-1, words)], dim=1)
+
+
+def _worst_step(scores: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
+    beams, words = log_p.shape
+    worst = (scores[:, None] + log_p).flatten().topk(beams, largest=False).indices
+    return worst // words, worst % words
+
+
+EXERCISES: dict[str, Exercise] = {
+    "06.temperature": Function(
+        "the probabilities [B, V] of a softmax over logits / temperature",
+        at_temperature,
+        _with_temperature,
+        (
+            ("the temperature multiplies the logits: divide, so that a high one flattens",
+             lambda logits, t: (logits * t).softmax(dim=-1)),
+            ("the softmax runs over the rows of the batch: the words are the last dimension",
+             lambda logits, t: (logits / t).softmax(dim=0)),
+            ("the probabilities are divided and not the logits: they no longer add up to 1",
+             lambda logits, t: logits.softmax(dim=-1) / t),
+            ("the softmax comes first and last: divide the logits, then one softmax",
+             lambda logits, t: (logits.softmax(dim=-1) / t).softmax(dim=-1)),
+            ("those are logits: the softmax is missing", lambda logits, t: logits / t),
+        ),
+        learned="temperature",
+    ),
+    "06.top_k": Function(
+        "the logits [B, V] with -inf for all but the k largest of each row",
+        top_k,
+        _with_k,
+        (
+            ("the k largest of the whole batch were kept: each row keeps its own k",
+             _one_batch),
+            ("the first row decides for all: compare each row with its own k-th largest",
+             _first_row_decides),
+            ("the k smallest were kept",
+             lambda logits, k: -top_k(-logits, k).masked_fill(top_k(-logits, k) == -math.inf,
+                                                              math.inf)),
+            ("one word too few was kept: the k-th largest stays", lambda logits, k:
+             top_k(logits, k - 1)),
+            ("a logit of 0 is not improbable: exp(0) is 1; the softmax needs -inf",
+             lambda logits, k: top_k(logits, k).masked_fill(top_k(logits, k) == -math.inf, 0.0)),
+        ),
+        learned="top-k",
+    ),
+    "06.nucleus": Function(
+        "the logits [B, V] with -inf outside the fewest best words that together hold the share p",
+        nucleus,
+        _with_p,
+        (
+            ("the word that reaches p is missing: the set has to hold at least p (GPT-2's own code "
+             "stayed below it)", _stays_below),
+            ("the words were added up in the order of the vocabulary: sort them, the best first",
+             _unsorted),
+            ("the sorted positions were not put back: word i of the sorted list is not word i of "
+             "the vocabulary", _not_put_back),
+            ("the words were added up from the worst: sort with descending=True", _worst_first),
+            ("each word with a probability below p went: p is the share that the set holds",
+             lambda logits, p: logits.masked_fill(logits.softmax(dim=-1) < p, -math.inf)),
+        ),
+        minutes=10,
+        learned="the nucleus",
+    ),
+    "06.greedy": Function(
+        "the tokens with so many words behind them, each the best after all that stands before it",
+        greedy,
+        _to_write,
+        (
+            ("the model was shown the last word only: give it all tokens so far", _forgets),
+            ("that is the prediction at the first position: the next word is at the last one",
+             _first_position),
+            ("the same word was written each time: call the model again after each word",
+             _all_at_once),
+            ("the beginning is missing: return it with the new words behind it",
+             lambda model, tokens, words: greedy(model, tokens, words)[:, tokens.shape[1]:]),
+            ("one word too few was written", lambda model, tokens, words:
+             greedy(model, tokens, words - 1)),
+        ),
+        learned="the loop that writes",
+    ),
+    "06.beam": Function(
+        "(which text, which word): the K likeliest longer texts, the best first",
+        beam_step,
+        _beams,
+        (
+            ("the score of the text so far is missing: add it to the log probabilities",
+             lambda scores, log_p: beam_step(torch.zeros_like(scores), log_p)),
+            ("each text kept its own best word: compare all K x V longer texts with each other",
+             lambda scores, log_p: (torch.arange(len(scores)), log_p.argmax(dim=1))),
+            ("text and word are exchanged",
+             lambda scores, log_p: beam_step(scores, log_p)[::-1]),
+            ("the flat position is text x V + word: divide by V, the number of words",
+             lambda scores, log_p: (
+                 (scores[:, None] + log_p).flatten().topk(len(scores)).indices // len(scores),
+                 (scores[:, None] + log_p).flatten().topk(len(scores)).indices % len(scores))),
+            ("the worst texts were kept: the largest log probabilities are the best",
+             _worst_step),
+        ),
+        minutes=10,
+        learned="beam search",
+    ),
+    "06.shot": Number(
+        "the probability of ottawa after one shot",
+        "05efae960cb3283e",
+        {
+            "9d13cc22ddb8d297": "two relations are left, with the weights 3 and 2",
+            "504f867c19da21b5": "that is without the shot: all relations of countries",
+            "a9fea80ec3fdad5b": "Cairo is also the biggest city: one shot does not tell",
+            "87aa7b506199a83e": "that is the other relation, the biggest city",
+        },
+        learned="what a shot tells",
+    ),
+    "06.leak": Number(
+        "by how much the reported accuracy is too high",
+        "a2d41f9d4e986d45",
+        {
+            "8f596e2f059fb61d": "that holds for the leaked ones, which are a part of the test",
+            "e64733ab8701df0a": "that is the reported accuracy: take the clean one away",
+            "87aa7b506199a83e": "that is the share that leaked",
+            "e6a3c209dcd24f5e": "that is what the leaked questions contribute",
+        },
+        learned="contamination",
+    ),
+}  # fmt: skip
