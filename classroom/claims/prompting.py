@@ -319,7 +319,7 @@ def continued(
 
 
 def ways_to_write(profile: str, seed: int) -> Measured:
-    """Sense and variety of texts written greedily, from the nucleus, and from the whole law."""
+    """Sense and variety of texts written greedily, from the nucleus, and by pure sampling."""
     text = ordinary(profile, seed)
     assert text.world is not None
     model = reader(text, profile, seed)
