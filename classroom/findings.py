@@ -17,6 +17,8 @@ PLAIN = {
     "does not hold here": "does not hold here",
     "not significant": "is not settled: chance could have made the difference",
     "not tested at this size": "was not tested at this size",
+    "not judged": "was not judged: that takes more seeds",
+    "bounds changed after measuring": "was judged by other bounds: measure it anew",
 }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from classroom.exercises.duels import topic_of
 from classroom.findings import kept, sentence
 
 NOTEBOOK = Path(__file__).resolve().parent.parent / "notebooks" / "05_gpt.ipynb"
@@ -82,6 +83,14 @@ def test_the_resumed_run_is_the_run_without_an_accident() -> None:
 def test_what_is_said_of_the_claims_is_in_the_ledger() -> None:
     for claim in ("auxiliary-objective", "half-precision"):
         assert sentence(kept(claim)) in said(f'show_finding("{claim}"')
+
+
+def test_the_duel_is_as_large_as_the_text_says() -> None:
+    words = {5: "five", 9: "nine"}
+    topic = topic_of("masking")
+    prose = "".join("".join(c["source"]) for c in CELLS if c["cell_type"] == "markdown")
+    size = f"{words[len(topic.honest)]} honest models and {words[len(topic.bugs)]} that leak"
+    assert size in prose
 
 
 def test_every_exercise_is_solved() -> None:

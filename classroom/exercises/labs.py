@@ -20,6 +20,11 @@ course's version.
 `python -m labkit students` writes the notebooks without solutions. Their cells have the metadata of
 nbgrader. With `LABKIT_STRICT=1` an answer that is not right raises.
 
+A lecturer adds an exercise in the module of its notebook, `classroom/exercises/gpt.py` for 05: a
+`Function` with the course's version, a generator of random inputs, and at least three mistakes with
+what to say to each; or a `Number`, which stands there as a hash. The tests ask for two right
+answers of their own.
+
 This page is written by `python -m classroom.exercises.labs`. It lists the lessons whose exercises
 have this form; the others still hold their checks in the notebook.
 
