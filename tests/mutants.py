@@ -858,8 +858,13 @@ CHECKS: dict[str, Callable[[], None]] = {
 def everything() -> list[tuple[list[Mutant], dict[str, Callable[[], None]]]]:
     """The groups of mutants, and the checks of each."""
     import mutants_of_files
+    import mutants_of_training
 
-    return [(MUTANTS, CHECKS), (mutants_of_files.MUTANTS, mutants_of_files.CHECKS)]
+    return [
+        (MUTANTS, CHECKS),
+        (mutants_of_files.MUTANTS, mutants_of_files.CHECKS),
+        (mutants_of_training.MUTANTS, mutants_of_training.CHECKS),
+    ]
 
 
 def killer(mutant: Mutant, checks: dict[str, Callable[[], None]]) -> str | None:
@@ -878,7 +883,7 @@ def table(killers: dict[str, str | None]) -> str:
     lines = [
         "# Mutants: known mistakes, and what finds them",
         "",
-        "Each mistake is made on purpose in masking, a model, an objective, a corpus or a file;",
+        "Each is made on purpose in masking, a model, an objective, a corpus, a file or training;",
         "the first of our checks that fails is named. Written by `python tests/mutants.py`.",
         "",
         "| mistake | where it was seen | found by |",

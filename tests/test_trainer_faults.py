@@ -174,12 +174,13 @@ def rewritten(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 def test_a_manifest_of_another_version_is_no_reason_to_begin_anew(tmp_path: Path) -> None:
-    for change in (lambda c: c.pop("format"), lambda c: c.update(format=99)):
-        folder = tmp_path / str(change)
+    changes = {"1": lambda c: c.pop("format"), "99": lambda c: c.update(format=99)}
+    for name, change in changes.items():
+        folder = tmp_path / name
         list(trainer().resume(folder))
         rewritten(folder, change)
         before = sorted(folder.iterdir())
-        with pytest.raises(ValueError, match=r"was written in format \d+, and this version"):
+        with pytest.raises(ValueError, match=f"was written in format {name}, and this version"):
             trainer().resume(folder)
         assert sorted(folder.iterdir()) == before
 
@@ -381,3 +382,13 @@ def test_a_memory_of_another_number_of_rows_is_refused() -> None:
     fewer = batch[slice(0, 3)]
     with pytest.raises(ValueError, match="the memory is of 4 rows, the batch has 3"):
         objective(model, fewer, Chance(0, 0, fewer.rows), memory)
+
+
+def test_padding_has_no_share_in_the_balance() -> None:
+    objective, tokens = Balanced(objective=NextToken(), weight=0.5), Text().at(0).tokens
+    real = torch.arange(2 * tokens.shape[1]).expand(len(tokens), -1) < tokens.shape[1]
+    padded = Batch.of(torch.cat([tokens, torch.zeros_like(tokens)], dim=1), real)
+    found = [objective(mixture(), batch, Chance(0, 0, batch.rows)) for batch in (
+        Batch.of(tokens), padded,
+    )]  # fmt: skip
+    torch.testing.assert_close(found[0].metrics["balance"], found[1].metrics["balance"])
