@@ -82,6 +82,19 @@ def test_without_the_venv_module(module: str, command: str, checkout: Path) -> N
     assert "apt-get install python3." in done.stderr
 
 
+@pytest.mark.parametrize("command", ["lab", "test"])
+def test_a_folder_that_nobody_may_write_names_the_option(command: str, checkout: Path) -> None:
+    code = (
+        "import os, sys; os.access = lambda path, mode: False\n"
+        f"from classroom.cli import main\nsys.exit(main([{command!r}]))"
+    )
+    done = python(checkout, code)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"{checkout} cannot be written" in done.stderr
+    assert "--here" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
 def test_without_a_network(checkout: Path) -> None:
     # Nobody listens on port 9 of this machine: every connection is refused at once.
     settings = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull}

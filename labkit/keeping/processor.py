@@ -1,0 +1,126 @@
+"""What this processor offers: how many cores, how many threads, and whether 16 bits are faster."""
+
+import contextlib
+import functools
+import json
+import math
+import os
+import platform
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+MOST_THREADS = 4
+"""More threads than these wait for each other in models of the course's sizes."""
+CGROUP = Path("/sys/fs/cgroup")
+# A user who sets one of these has chosen the number of threads.
+CHOSEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+# What a processor can do also depends on what the libraries were told to use of it.
+TOLD = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
+
+
+def cores() -> int:
+    """Return how many cores this process may use: its affinity, within a container's quota."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    allowed = len(affinity(0)) if affinity else os.cpu_count() or 1
+    share = quota()
+    return allowed if math.isinf(share) else max(1, min(allowed, math.ceil(share)))
+
+
+def quota() -> float:
+    """Return the cores' worth of time that a container may use; infinite where nothing says so."""
+    for used, period in ((CGROUP / "cpu.max", None),
+                         (CGROUP / "cpu" / "cpu.cfs_quota_us",
+                          CGROUP / "cpu" / "cpu.cfs_period_us")):  # fmt: skip
+        with contextlib.suppress(OSError, ValueError, IndexError, ZeroDivisionError):
+            words = used.read_text().split() + (period.read_text().split() if period else [])
+            share = float(words[0]) / float(words[1])
+            if share > 0:  # -1 is no quota; "max" is no number
+                return share
+    return math.inf
+
+
+def threads() -> tuple[int, str]:
+    """Return how many threads a computation should have, and why."""
+    import torch
+
+    for name in CHOSEN:
+        if os.environ.get(name):
+            return torch.get_num_threads(), f"{name} says so"
+    found = cores()
+    if found <= MOST_THREADS:
+        return found, "one for each core that this process may use"
+    return MOST_THREADS, f"of {found} cores; more do not help models of the course's sizes"
+
+
+def set_threads() -> None:
+    """Let torch have no more threads than the rule says; a smaller number that was set stays."""
+    import torch
+
+    torch.set_num_threads(min(torch.get_num_threads(), threads()[0]))
+
+
+@functools.cache
+def bfloat16_pays() -> bool:
+    """Return whether a product of matrices is faster in bfloat16 than in float32.
+
+    It is measured once for each processor, version of torch and setting of its libraries, and
+    remembered in a file, so that the same machine always computes in the same precision.
+    """
+    import torch
+
+    place = _memory()
+    known: dict[str, bool] = {}
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+        found = json.loads(place.read_text(encoding="utf-8"))
+        known = {str(name): faster is True for name, faster in found.items()}
+    told = [f"{name}={os.environ[name]}" for name in TOLD if name in os.environ]
+    count = f"{torch.get_num_threads()} threads"
+    key = " | ".join([_model(), f"torch {torch.__version__}", count, *told])
+    if key not in known:
+        known[key] = seconds(torch.bfloat16) < seconds(torch.float32)
+        with contextlib.suppress(OSError):
+            from labkit.keeping.files import write_text
+
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_text(place, json.dumps(known, indent=1) + "\n")
+    return known[key]
+
+
+def seconds(dtype: "torch.dtype") -> float:
+    """Return the shortest time of a product of matrices as large as those of a small model."""
+    import torch
+
+    a, b = torch.ones(512, 256, dtype=dtype), torch.ones(256, 1024, dtype=dtype)
+    torch.mm(a, b)  # the first one also prepares what the others use again
+    times: list[float] = []
+    while len(times) < 20 and sum(times) < 0.1:
+        start = time.perf_counter()
+        torch.mm(a, b)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _memory() -> Path:
+    """Return the file of what was measured before."""
+    chosen = os.environ.get("LABKIT_CACHE")
+    if chosen:
+        return Path(chosen).expanduser() / "processor.json"
+    import platformdirs
+
+    try:
+        return Path(platformdirs.user_cache_dir("labkit", False)) / "processor.json"
+    except (RuntimeError, KeyError, OSError):  # no home: it is measured again in each process
+        return Path(os.devnull)
+
+
+def _model() -> str:
+    """Return the name of the processor."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n"):
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
