@@ -23,6 +23,7 @@ from labkit.corpus import Batch, Documents, Tokens, Windows, from_documents, fro
 from labkit.corpus.tokens import NUMBER
 from labkit.heads import MaskedWord, NextWord
 from labkit.keeping.fingerprints import fingerprint
+from labkit.keeping.processor import set_threads
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
@@ -33,6 +34,9 @@ from labkit.plan import Batches, Plan
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer
 from labkit.world import END, LANGUAGES, World, load_world
+
+# One rule for all notebooks; a number that the user or a notebook sets stays.
+set_threads()
 
 RECIPE: dict[str, Any] = {
     "rate": 1.2e-2,

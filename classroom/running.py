@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from classroom.versions import code_version
 from labkit.keeping.files import digest, write_text
+from labkit.keeping.processor import cores
 from labkit.paths import PACKAGE
 
 if TYPE_CHECKING:
@@ -215,12 +216,6 @@ class Ran(NamedTuple):
 
     row: Row
     notebook: str
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def run_point(point: Point) -> Ran:

@@ -933,8 +933,11 @@ def test_auto_takes_16_bits_on_a_cpu_for_wide_models_only(monkeypatch):
 
     cpu, auto = torch.device("cpu"), Plan(steps=1)
     monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr(computing, "bfloat16_pays", lambda: True)
     assert computing.precision_of(auto, cpu, 64) == torch.float32
     assert computing.precision_of(auto, cpu, 128) == torch.bfloat16
+    monkeypatch.setattr(computing, "bfloat16_pays", lambda: False)
+    assert computing.precision_of(auto, cpu, 128) == torch.float32
     assert computing.precision_of(Plan(steps=1, precision="float32"), cpu, 256) == torch.float32
     monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: False)
     assert computing.precision_of(auto, cpu, 256) == torch.float32

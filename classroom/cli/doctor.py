@@ -48,12 +48,14 @@ def machine() -> Iterator[tuple[str, str]]:
     import torch
 
     from labkit.keeping.computing import measured_peak, precision_of
+    from labkit.keeping.processor import threads
     from labkit.plan import Plan
 
     yield "torch", torch.__version__
     memory = psutil.virtual_memory()
     yield "memory", f"{memory.total / GIB:.1f} GB, {memory.available / GIB:.1f} GB of it free"
-    yield "threads", f"{torch.get_num_threads()} of {os.cpu_count()} cores"
+    count, why = threads()
+    yield "threads", f"{count} of {os.cpu_count()} cores: {why}"
     device = "cpu"
     if torch.cuda.is_available():
         device = "cuda"

@@ -15,6 +15,7 @@ from labkit.blocks import Backbone, Model, backbone_of
 from labkit.chance import key_of
 from labkit.corpus import Batch
 from labkit.heads import WordHead
+from labkit.keeping.processor import bfloat16_pays
 from labkit.plan import Plan
 
 
@@ -131,7 +132,7 @@ def precision_of(plan: Plan, device: torch.device, width: int = WIDE) -> torch.d
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        fast = device.type == "cpu" and width >= WIDE and _cpu_has_bfloat16()
+        fast = device.type == "cpu" and width >= WIDE and _cpu_has_bfloat16() and bfloat16_pays()
     return torch.bfloat16 if fast else torch.float32
 
 
@@ -154,7 +155,7 @@ def width_of(model: nn.Module) -> int:
 
 
 def _cpu_has_bfloat16() -> bool:
-    """Whether the processor multiplies 16-bit numbers by itself."""
+    """Whether the processor multiplies 16-bit numbers by itself; torch may not let it do so."""
     # torch has had these questions under such names only, and in some releases not at all.
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(getattr(torch.cpu, name, lambda: False)() for name in names)
