@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -356,3 +357,57 @@ def test_a_text_longer_than_the_model_goes_on_alike(
     found = in_node(code, given, tmp_path)
     exact = [int(next_step(model, tokens, Sampling(), seed).tokens_B[0]) for seed in seeds]
     assert found == exact
+
+
+# ---- views ---------------------------------------------------------------------------------------
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two texts say the same, up to one in the last digit of a number."""
+    number = re.compile(r"\d+\.\d+")
+    if number.sub("#", one) != number.sub("#", other):
+        return False
+    pairs = zip(number.findall(one), number.findall(other), strict=True)
+    return all(abs(float(a) - float(b)) < 1.01 * 10.0 ** -len(a.split(".")[1]) for a, b in pairs)
+
+
+def test_alike_is_strict() -> None:
+    assert alike("p 0.1234 of a", "p 0.1235 of a")
+    assert not alike("p 0.1234 of a", "p 0.1236 of a")
+    assert not alike("p 0.1234 of a", "p 0.1234 of b")
+    assert not alike("p 3 of a", "p 4 of a")
+
+
+def test_sampling_tells_the_same_in_the_page(
+    village: World, of_village: Tokenizer, tmp_path: Path
+) -> None:
+    model, pick, asked = gpt(of_village), random.Random(6), []
+    odd = ["", "Xyzzy the <b>cat</b>", "The OAK ist", "the rose oak the", "[MASK] 😀", "the " * 90]
+    for n in range(STATES):
+        text = " ".join(village.sample(documents=1, seed=n)[0].words[: pick.randrange(1, 20)])
+        asked.append({
+            "prompt": odd[n % 6] if n % 8 == 0 else text.replace("<end>", ""),
+            "written": [pick.randrange(5, len(of_village)) for _ in range(pick.choice((0, 0, 3)))],
+            "temperature": pick.choice((0.0, 0.05, 0.5, 1.0, 1.35, 3.0)),
+            "topK": pick.choice((0, 0, 1, 5, 50)), "topP": pick.choice((1.0, 0.0, 0.3, 0.95)),
+            "seed": pick.randrange(1000),
+        })  # fmt: skip
+    asked[3]["written"] = [5, of_village.vocabulary.sep]
+    code = """
+        const model = new engine.GPT(given.model), tokenizer = new views.Tokenizer(given.model);
+        const language = new engine.Language(given.language);
+        return given.asked.map((state, n) => render.text(views.sampling(state,
+          {model, tokenizer, language: n % 5 ? language : null, start: 'document'})));"""
+    given = {"model": written_model(model, of_village, 32), "asked": asked,
+             "language": written_language(village)}  # fmt: skip
+    made, exact = in_node(code, given, tmp_path), 0
+    for n, (state, text) in enumerate(zip(asked, made, strict=True)):
+        settings = Sampling(temperature=state["temperature"], top_k=state["topK"] or None,
+                            top_p=state["topP"])  # fmt: skip
+        view = sampling_view(
+            state["prompt"], state["written"], settings, model, of_village, seed=state["seed"],
+            world=village if n % 5 else None,
+        )  # fmt: skip
+        assert alike(text, view.text), f"{state}\n{text}\n--- and in Python ---\n{view.text}"
+        exact += text == view.text
+    assert exact > STATES // 2

@@ -138,7 +138,8 @@ def in_nats(exact_V: torch.Tensor, model_V: torch.Tensor) -> Table:
 
 def entropy(p_V: torch.Tensor) -> float:
     """The mean surprise, in nats."""
-    return float(-p_V[p_V > 0].mul(p_V[p_V > 0].log()).sum())
+    # Adding zero makes 0 of the -0 that a certain word has.
+    return float(-p_V[p_V > 0].mul(p_V[p_V > 0].log()).sum()) + 0.0
 
 
 @torch.no_grad()
