@@ -859,12 +859,10 @@ def everything() -> list[tuple[list[Mutant], dict[str, Callable[[], None]]]]:
     """The groups of mutants, and the checks of each."""
     import mutants_of_files
     import mutants_of_training
+    import mutants_of_writing
 
-    return [
-        (MUTANTS, CHECKS),
-        (mutants_of_files.MUTANTS, mutants_of_files.CHECKS),
-        (mutants_of_training.MUTANTS, mutants_of_training.CHECKS),
-    ]
+    modules = (mutants_of_files, mutants_of_training, mutants_of_writing)
+    return [(MUTANTS, CHECKS), *((module.MUTANTS, module.CHECKS) for module in modules)]
 
 
 def killer(mutant: Mutant, checks: dict[str, Callable[[], None]]) -> str | None:
@@ -883,7 +881,7 @@ def table(killers: dict[str, str | None]) -> str:
     lines = [
         "# Mutants: known mistakes, and what finds them",
         "",
-        "Each is made on purpose in masking, a model, an objective, a corpus, a file or training;",
+        "Each is made on purpose in masking, models, objectives, corpora, files, training, writing;",
         "the first of our checks that fails is named. Written by `python tests/mutants.py`.",
         "",
         "| mistake | where it was seen | found by |",

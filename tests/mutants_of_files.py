@@ -156,7 +156,7 @@ MUTANTS = [
     Mutant("ids of a tokenizer are not checked", OURS, put(tokenizer_files._check_ids, no_check)),
     Mutant("merges are not checked", OURS, put(tokenizer_files._check_merges, no_check)),
     Mutant(
-        "token -1 is the last word",
+        "decoding token -1 gives the last word",
         "any table that is indexed",
         instead(tokenizers.Tokenizer, "_known", the_last_word_for_minus_one),
     ),
