@@ -1,4 +1,4 @@
-"""What changes the weights: AdamW, Muon beside it, or plain SGD, and the mean of all weights.
+"""The optimizers: AdamW, Muon beside it, or plain SGD; and averages of the weights.
 
 Loshchilov and Hutter 2019 (AdamW); Jordan et al. 2024 (Muon), in torch's own implementations.
 Here is only what they leave open: which weights decay, which are matrices for Muon, and a step

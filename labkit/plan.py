@@ -1,7 +1,6 @@
-"""A plan: everything that is decided about a run before it starts, and checked then.
+"""A plan: how a model is trained, checked before the run starts; and the schedules of its rate.
 
-A model's config says what the model is; a plan says how it is trained. The same plan, model,
-objective and batches give the same weights, bit for bit, on the same machine.
+The same plan, model, objective and batches give the same weights, bit for bit, on the same machine.
 """
 
 import math
@@ -16,51 +15,49 @@ from labkit.corpus import Batch
 
 # ---- schedules -----------------------------------------------------------------------------------
 #
-# How the rate of learning goes up and down: step -> share of the plan's rate.
-#
-# Each schedule is a pure function `(step, steps, warmup) -> share`: the first step is 0, `steps` is
-# the length of the run, `warmup` the number of steps on the way up (None: what the paper takes).
-# Being pure, a schedule has nothing to save and nothing that a restart could lose.
+# A schedule gives the share of the plan's rate at a step. It is a pure function of the step (from
+# 0), the number of steps and the number of warm-up steps (None: what the paper takes), so there is
+# nothing to save.
 
 
 Schedule = Callable[[int, int, int | None], float]
 
 
 def rise(step: int, warmup: int | None) -> float:
-    """From almost nothing to 1 within `warmup` steps; a rate of exactly 0 would waste a step."""
+    """Linear warm-up to 1 within `warmup` steps; the first step is not 0, which would waste it."""
     return min(1.0, (step + 1) / warmup) if warmup else 1.0
 
 
 def _fallen(step: int, steps: int, warmup: int | None) -> float:
-    """Which share of the way down is behind us: 0 at the end of the warm-up, 1 after the run."""
+    """The share of the steps after the warm-up that are done: from 0 to 1."""
     start = warmup or 0
     return min(1.0, max(0.0, (step - start) / max(1, steps - start)))
 
 
 def constant(step: int, steps: int, warmup: int | None = None) -> float:
-    """Up, and then level."""
+    """Warm-up, then constant."""
     return rise(step, warmup)
 
 
 def linear(step: int, steps: int, warmup: int | None = None) -> float:
-    """Up, and straight down to nothing (Devlin et al. 2019, appendix A.2)."""
+    """Warm-up, then linear decay to 0 (Devlin et al. 2019, appendix A.2)."""
     return rise(step, warmup) * (1 - _fallen(step, steps, warmup))
 
 
 def cosine(step: int, steps: int, warmup: int | None = None) -> float:
-    """Up, and down half a cosine to one tenth (Brown et al. 2020, appendix B)."""
+    """Warm-up, then cosine decay to one tenth (Brown et al. 2020, appendix B)."""
     down = 0.5 * (1 + math.cos(math.pi * _fallen(step, steps, warmup)))
     return rise(step, warmup) * (0.1 + 0.9 * down)
 
 
 def inverse_root(step: int, steps: int, warmup: int | None = None) -> float:
-    """Up, and down like 1 / sqrt(step) (Vaswani et al. 2017, section 5.3, with its peak as 1)."""
+    """Warm-up, then 1 / sqrt(step) (Vaswani et al. 2017, section 5.3, with its peak as 1)."""
     peak = warmup or 1
     return min((step + 1) / peak, math.sqrt(peak / (step + 1)))
 
 
 def slanted_triangle(step: int, steps: int, warmup: int | None = None) -> float:
-    """Steeply up in a tenth of the steps, slowly down to 1/32 (Howard and Ruder 2018, section 3.2).
+    """Up in a tenth of the steps, slowly down to 1/32 (Howard and Ruder 2018, section 3.2).
 
     cut = warmup;  p = t / cut before it, 1 - (t - cut) / (steps - cut) after;
     share = (1 + p (ratio - 1)) / ratio;  a single step is the peak.
@@ -74,7 +71,7 @@ def slanted_triangle(step: int, steps: int, warmup: int | None = None) -> float:
 
 
 def one_cycle(step: int, steps: int, warmup: int | None = None) -> float:
-    """From 1/25 up a cosine in three tenths of the steps, down one to 1/250,000 (Smith 2018).
+    """Cosine from 1/25 up in three tenths of the steps, then down to 1/250,000 (Smith 2018).
 
     The shape is the one of `torch.optim.lr_scheduler.OneCycleLR`; a single step is the peak.
     """
@@ -99,7 +96,7 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 def non_monotone(losses: Sequence[float], interval: int = 5) -> bool:
-    """When NT-ASGD begins to average: is the last loss worse than the best one long before it?
+    """Whether NT-ASGD starts to average: the last loss is worse than the best one long before it.
 
     Merity et al. 2018, algorithm 1: the losses are those on held-out text, and `interval` of
     them may pass without progress.
@@ -109,7 +106,7 @@ def non_monotone(losses: Sequence[float], interval: int = 5) -> bool:
 
 
 class Batches(Protocol):
-    """Anything that knows its batches by number, as a pure function."""
+    """Batches by number, as a pure function of the step."""
 
     def at(self, step: int) -> Batch:
         """The whole batch of one step."""
@@ -152,14 +149,14 @@ class Plan:
     """How a model is trained."""
 
     steps: int
-    """How often the weights are changed."""
+    """Number of optimizer steps."""
     rate: float = 1e-3
-    """The highest rate of learning; the schedule takes a share of it."""
+    """The peak learning rate; the schedule takes a share of it."""
     schedule: Literal[
         "constant", "linear", "cosine", "inverse_root", "slanted_triangle", "one_cycle"
     ] = "cosine"
     warmup: int | None = None
-    """Steps on the way up. None: a tenth of slanted_triangle, three tenths of one_cycle, else none;
+    """Warm-up steps. None: a tenth of slanted_triangle, three tenths of one_cycle, else none;
     the papers' thousands do not fit every run."""
     seed: int = 0
 
@@ -170,34 +167,34 @@ class Plan:
     momentum: float = 0.0
     """Of sgd."""
     decay: float = 0.1
-    """How much of each matrix goes at a rate of 1; biases and norms keep all."""
+    """Weight decay of the matrices; biases and norms do not decay."""
     clip: float | None = 1.0
-    """The longest gradient; None: any length."""
+    """The largest norm of the gradient; None: no clipping."""
     accumulate: int = 1
-    """Into how many parts a batch is cut that is larger than the memory of the machine."""
+    """Gradient accumulation: the number of parts that a batch is split into, to save memory."""
     average: Literal["none", "mean", "ema"] = "none"
-    """The mean of all weights from `average_from` on, or one that forgets (`ema_decay`)."""
+    """Average of the weights from `average_from` on: the mean, or an exponential moving average."""
     average_from: int | None = None
-    """The step whose weights are the first; None: when `trainer.start_average()` is called."""
+    """The first step that is averaged; None: when `trainer.start_average()` is called."""
     ema_decay: float = 0.999
 
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """auto: bfloat16 where a GPU has it, and on a CPU that has it from width 128 on; else
     float32. Weights are always float32. A run that must be the same on every CPU says float32."""
     loss_scale: float | None = 2.0**16
-    """float16 only: by how much gradients are enlarged at first; None never does, for a look."""
+    """float16 only: the first factor by which the loss is scaled; None: it is never scaled."""
     device: str = "auto"
     """auto: a GPU where there is one."""
     compile: bool = False
     checkpointing: bool = False
-    """Compute the insides of blocks twice, to keep them in memory only once."""
+    """Gradient checkpointing: blocks are computed again in the backward pass, to save memory."""
     processes: Literal["single", "ddp", "fsdp"] = "single"
-    """Under torchrun: each process holds the whole model (ddp) or its share of it (fsdp)."""
+    """Under torchrun: each process holds the whole model (ddp) or a shard of it (fsdp)."""
 
     save_every: int = 500
     """Steps between checkpoints."""
     keep: int = 2
-    """How many checkpoints stay."""
+    """Number of checkpoints to keep."""
     on_nan: Literal["back", "stop"] = "back"
     """After `patience` bad steps: back to the last checkpoint with half the rate, or stop."""
     patience: int = 5
@@ -278,7 +275,7 @@ class Plan:
             )
         if self.optimizer == "muon" and self.processes == "fsdp":
             raise ValueError(
-                "Muon needs whole matrices, and processes='fsdp' cuts them into shares: "
+                "Muon needs whole matrices, and processes='fsdp' shards them: "
                 "choose processes='ddp' or optimizer='adamw'"
             )
 

@@ -246,11 +246,11 @@ def evaluate(
     floor: float | None = None,
     seed: int = 0,
 ) -> Evaluation:
-    """The exact mean over all predictions of all batches, however they are cut.
+    """The exact mean over all predictions of all batches, however they are split.
 
     A model with memory carries it from batch to batch. What the objective hides is the same at
-    each call. Training goes on afterwards as if nothing had been asked. `batches` is a corpus,
-    all of which is read once, or a list of batches.
+    each call. Training goes on afterwards as if there had been no evaluation. `batches` is a
+    corpus, all of which is read once, or a list of batches.
     """
     return measured(Loss(model, objective), model, objective, batches, floor, seed)
 

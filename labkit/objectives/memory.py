@@ -1,4 +1,4 @@
-"""What a model keeps of the segments before, and which rows may still look at it."""
+"""What a model keeps of the segments before, and which rows may still attend to it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -11,10 +11,10 @@ from labkit.blocks import States
 
 
 class Memory(NamedTuple):
-    """What a model keeps of the segments before, and which rows may still look at it."""
+    """What a model keeps of the segments before, and which rows may still attend to it."""
 
     layers: tuple[Any, ...]
-    """`States.memory`, cut off from the gradients; rows come first in every tensor."""
+    """`States.memory` without gradients; rows come first in every tensor."""
     known: Tensor
     """True [B, M] where a remembered position belongs to the text that the row goes on with."""
 
@@ -58,7 +58,7 @@ def _rebuild(kind: str, parts: list[Tensor]) -> Any:
 
 
 def recall(memory: Memory | None, fresh: Tensor) -> Memory:
-    """What the rows may look back to: nothing where they start afresh."""
+    """What the rows may attend to: nothing where they start afresh."""
     if memory is None or bool(fresh.all()):
         return Memory((), torch.ones(len(fresh), 0, dtype=torch.bool))
     if len(memory.known) != len(fresh):
@@ -79,7 +79,7 @@ def recall(memory: Memory | None, fresh: Tensor) -> Memory:
 
 
 def remember(states: States, known: Tensor, read: Tensor) -> Memory | None:
-    """What the next segment may look back to, without gradients: `read` [B, T] was real text."""
+    """What the next segment may attend to, without gradients; `read` [B, T] marks real text."""
     if states.memory is None:
         return None
     layers = _each(states.memory, Tensor.detach)
