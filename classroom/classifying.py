@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch, Document, Examples, from_documents, tokenize
 from labkit.objectives import Labels
@@ -62,13 +63,12 @@ def _first(words: list[str], pairs: int) -> list[str]:
 @torch.no_grad()
 def right(model: Any, objective: Labels, batches: Iterable[Batch]) -> list[float]:
     """For each text, in order, 1 where the likeliest label is the right one, else 0."""
-    was_training, found = model.training, list[float]()
-    model.eval()
-    for step, batch in enumerate(batches):
-        targets = objective.targets(batch, Chance(0, step, batch.rows))
-        states, _ = objective.forward(model, targets)
-        scores = objective.scores(model, states, targets)[objective.name]
-        labels = targets.predicted[objective.name].targets_N[:: objective.choices]
-        found += (scores.argmax(dim=-1) == labels).float().tolist()
-    model.train(was_training)
+    found: list[float] = []
+    with evaluating(model):
+        for step, batch in enumerate(batches):
+            targets = objective.targets(batch, Chance(0, step, batch.rows))
+            states, _ = objective.forward(model, targets)
+            scores = objective.scores(model, states, targets)[objective.name]
+            labels = targets.predicted[objective.name].targets_N[:: objective.choices]
+            found += (scores.argmax(dim=-1) == labels).float().tolist()
     return found

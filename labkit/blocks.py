@@ -141,6 +141,18 @@ def backbone_of(model: Any) -> Any:
     return model.backbone if isinstance(model, Model) else model
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model in eval mode; afterwards each of its modules is in the mode it was in before."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
 def gelu_tanh(x: Tensor) -> Tensor:
     """The approximation of GELU by tanh that GPT uses."""
     return F.gelu(x, approximate="tanh")

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit import corpus, fast
+from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.keeping.checkpoints import Snapshot
@@ -266,10 +267,8 @@ def measured(
 ) -> Evaluation:
     """The mean of what `loss` gives for all batches, with the model in eval mode."""
     device = next(model.parameters()).device
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
     memory, outcomes = None, []
-    try:
+    with evaluating(model):
         for i, batch in enumerate(
             batches.once() if isinstance(batches, corpus.Batches) else batches
         ):
@@ -280,9 +279,6 @@ def measured(
                 _, outcome = loss(targets, memory, targets.counts)
             memory = outcome.memory
             outcomes.append(outcome)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
     if not outcomes:
         raise ValueError("there are no batches to evaluate on: give at least one")
     everything = combine(outcomes)

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from classroom.demos.base import Demo, choice, text_box, whole_slider
 from classroom.demos.pieces import Beside, Chip, Chips, Heading, Note, Piece, Problem, Table
-from classroom.demos.reading import as_batch, evaluating, in_vocabulary, labels, longest_for
+from classroom.demos.reading import as_batch, in_vocabulary, labels, longest_for
 from classroom.demos.rendering import View
 from classroom.demos.squares import shades
 from labkit.attention import attention_weights
+from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.masking import before, order, ordinary, up_to

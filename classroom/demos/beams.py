@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from classroom.demos.pieces import Table
-from classroom.demos.reading import evaluating, labels
+from classroom.demos.reading import labels
+from labkit.blocks import evaluating
 from labkit.sampling import Sampling
 from labkit.text.tokenizers import Tokenizer
 from labkit.writing.beam import beam

@@ -11,12 +11,12 @@ from classroom.demos.pieces import Note, Piece, Share, Table
 from classroom.demos.reading import (
     Words,
     best,
-    evaluating,
     label,
     labels,
     next_distribution,
     words_of,
 )
+from labkit.blocks import evaluating
 from labkit.corpus import Batch
 from labkit.objectives import MaskedToken, Objective, Targets
 from labkit.text.tokenizers import Tokenizer

@@ -4,8 +4,9 @@ from typing import Any
 
 from classroom.demos.base import Demo, text_box
 from classroom.demos.pieces import Grid, Heading, Note, Problem
-from classroom.demos.reading import as_batch, evaluating, labels, longest_for
+from classroom.demos.reading import as_batch, labels, longest_for
 from classroom.demos.rendering import View
+from labkit.blocks import evaluating
 from labkit.leaks import Dependence, trace
 from labkit.objectives import Objective
 from labkit.text.tokenizers import Tokenizer

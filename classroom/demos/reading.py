@@ -1,8 +1,7 @@
 """From what somebody typed to a batch, and from tokens back to what a person reads."""
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -41,18 +40,6 @@ def longest_for(model: Any, most: int = LONGEST) -> int:
     """How many tokens of a text a model has positions for."""
     context = None if model is None else model.backbone.context
     return most if context is None else min(most, context)
-
-
-@contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Within this the model drops nothing out; afterwards it is as it was."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 @lru_cache(maxsize=1 << 16)

@@ -17,13 +17,13 @@ from classroom.demos.guesses import word_tokens
 from classroom.demos.likelihood import Text, likelihoods, spoken
 from classroom.demos.pieces import Chip, Chips, Heading, Lot, Note, Piece, Problem, Share, Table
 from classroom.demos.reading import (
-    evaluating,
     in_vocabulary,
     label,
     next_distribution,
     written,
 )
 from classroom.demos.rendering import View
+from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.sampling import Sampling, Step, sample, steps
 from labkit.text.tokenizers import Tokenizer

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from classroom.demos.base import Demo, text_box
 from classroom.demos.pieces import Chip, Chips, Heading, Note, Piece, Problem, Share, Table
-from classroom.demos.reading import as_batch, evaluating, labels, longest_for
+from classroom.demos.reading import as_batch, labels, longest_for
 from classroom.demos.rendering import View
+from labkit.blocks import evaluating
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
 

@@ -11,7 +11,7 @@ from labkit.masking import check_tokens
 
 
 def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The tensor on a device; on its way to a GPU, nobody waits for it."""
+    """The tensor on a device; a copy to a GPU does not block."""
     if torch.device(device).type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

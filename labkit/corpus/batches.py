@@ -65,10 +65,10 @@ class Batches(ABC):
         start, end = step * self.batch, (step + 1) * self.batch
         picked = []
         while start < end:
-            epoch, place = divmod(start, self.size)
-            stop = min(self.size, place + end - start)
-            picked.append(self._order(epoch)[place:stop])
-            start += stop - place
+            epoch, position = divmod(start, self.size)
+            stop = min(self.size, position + end - start)
+            picked.append(self._order(epoch)[position:stop])
+            start += stop - position
         return torch.cat(picked)
 
 

@@ -1,7 +1,7 @@
 """Rows of one text or two, padded: what pairs and labelled examples are made of.
 
-A small batch takes longer to be asked for than to be made: so the rows of some steps are laid out
-at one go. Read `LaidOut` first.
+To call for a small batch takes longer than to make it, so the rows of some steps are laid out
+at once. Read `LaidOut` first.
 """
 
 from abc import abstractmethod
@@ -24,13 +24,13 @@ from labkit.corpus.tokens import Tokens
 
 # Labelled examples are sorted by length among those of so many batches.
 BUCKETS = 64
-# Padded rows of so many tokens are laid out at one go, if they are those of more than one step.
+# Padded rows of so many tokens are laid out at once, if they are those of more than one step.
 AHEAD = 2**16
 
 
 @dataclass(frozen=True, eq=False)
 class LaidOut(Batches):
-    """Rows of one text or two, padded; those of some steps are laid out at one go.
+    """Rows of one text or two, padded; those of some steps are laid out at once.
 
     Which steps share the work depends on their numbers alone, and each gets copies: so a batch is
     still a function of its step.
@@ -60,7 +60,7 @@ class LaidOut(Batches):
 
     @cached_property
     def _together(self) -> int:
-        """How many steps are laid out at one go."""
+        """How many steps are laid out at once."""
         return max(1, AHEAD // (self.batch * self.length))
 
     @cached_property
@@ -127,8 +127,8 @@ class Examples(LaidOut):
     def _examples(self, step: int) -> Tensor:
         if not self.bucketed:
             return super()._examples(step)
-        epoch, place = divmod(step, self.steps)
-        block, turn = divmod(place, BUCKETS)
+        epoch, position = divmod(step, self.steps)
+        block, turn = divmod(position, BUCKETS)
         return self._block(epoch, block)[turn]
 
     @cached_property

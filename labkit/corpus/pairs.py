@@ -113,7 +113,7 @@ class Pairs(LaidOut):
         self,
         document: NDArray[np.int64],
         following: NDArray[np.int64],
-        asked: NDArray[np.bool_],
+        needed: NDArray[np.bool_],
         drawn: NDArray[np.int64],
         chances: Sequence[Chance],
     ) -> NDArray[np.int64]:
@@ -122,7 +122,7 @@ class Pairs(LaidOut):
         own = self.tokens.arrays.document_ends[document] - begin
         others = len(self.tokens.arrays.sentence_ends) - own
         sentence = np.zeros_like(following)
-        left = asked.nonzero()[0]
+        left = needed.nonzero()[0]
         for draw in range(1, DRAWS + 1):
             found = scaled(drawn, others)[left]
             # The sentences of the document itself are skipped, so all others are as likely.

@@ -68,7 +68,7 @@ class Span:
 class Rows:
     """The rows of one step or of several, laid out: each batch is a copy of some of them."""
 
-    by_place: dict[str, NDArray[Any]]
+    by_position: dict[str, NDArray[Any]]
     """What is known of each position: [B, T]."""
     by_row: dict[str, NDArray[Any]]
     """What is known of each row: [B]."""
@@ -78,7 +78,7 @@ class Rows:
         """The rows from start to end, as wide as the longest of them."""
         width = max(1, int(self.ends[start:end].max()))
         # numpy slices and copies in a third of torch's time.
-        parts = {name: known[start:end, :width].copy() for name, known in self.by_place.items()}
+        parts = {name: known[start:end, :width].copy() for name, known in self.by_position.items()}
         parts |= {name: known[start:end].copy() for name, known in self.by_row.items()}
         parts["rows"] = np.arange(end - start)
         parts["fresh"] = np.ones(end - start, dtype=np.bool_)
@@ -102,12 +102,12 @@ def lay_out(
     edges = int(framed)
     middle = a.size + edges
     ends = middle + (edges if b is None else b.size + 2)
-    places_T = np.arange(max(1, ends.max()))
-    real_BT = places_T < ends[:, None]
-    index_BT = places_T + (a.start - edges)[:, None]
+    positions_T = np.arange(max(1, ends.max()))
+    real_BT = positions_T < ends[:, None]
+    index_BT = positions_T + (a.start - edges)[:, None]
     second_BT = None
     if b is not None:
-        second_BT = real_BT & (places_T > middle[:, None])
+        second_BT = real_BT & (positions_T > middle[:, None])
         index_BT += second_BT * (b.start - middle - a.start)[:, None]
     # Before the text stands a [CLS]; padding would read on, and may not read beyond the corpus.
     np.minimum(index_BT, len(tokens) - 1, out=index_BT)
@@ -119,18 +119,18 @@ def lay_out(
         marked_BT[:, 1] |= WORD
         marked_BT[:, 0] = first | WORD
         marked_BT[rows, middle] = marked_BT[rows, ends - 1] = last | WORD
-    by_place = {"tokens": marked_BT & NUMBER, "real": real_BT}
-    by_place["words"] = np.cumsum((marked_BT & WORD) != 0, axis=1)
+    by_position = {"tokens": marked_BT & NUMBER, "real": real_BT}
+    by_position["words"] = np.cumsum((marked_BT & WORD) != 0, axis=1)
     if second_BT is not None:
-        by_place["segments"] = second_BT.astype(np.int64)
-    return Rows(by_place, by_row, ends)
+        by_position["segments"] = second_BT.astype(np.int64)
+    return Rows(by_position, by_row, ends)
 
 
 def _cut(a: Span, b: Span | None, room: int) -> tuple[Span, Span | None]:
     """Each text to its half of the room; what one of them leaves of its half is the other's.
 
     A text alone loses its end. Of two, the first loses its beginning and the second its end, so
-    that the place where they meet stays whole.
+    that the position where they meet stays whole.
     """
     if b is None:
         return Span(a.start, np.minimum(a.end, a.start + room)), None

@@ -3,7 +3,7 @@
 Each token is one 32-bit number: the token itself and two marks, "a word begins" and "a document
 begins". So words and documents in any stretch of text are a running sum of marks.
 
-The file is written beside its place and moved there when it is complete: a run that dies leaves
+The file is written under another name and renamed when it is complete: a run that dies leaves
 nothing that another run could take for a corpus. Read `tokenize` first.
 """
 
@@ -35,7 +35,7 @@ DOCUMENT = 1 << 31
 FORMAT = 2
 CHECKSUMS = "checksums.json"
 CHUNK = 250_000  # characters that are tokenized at once
-AROUND = 512 << 10  # bytes that reading one place may bring into memory
+AROUND = 512 << 10  # bytes that reading one position may bring into memory
 TOUCHED = 64 << 20  # bytes of a file that may be in memory before they are handed back
 
 
@@ -92,11 +92,11 @@ class Tokens:
         """A name that differs when any token, end or label does."""
         return fingerprint(self.arrays, self.vocabulary, self.classes, self.end)
 
-    def take(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The marked tokens at these places."""
-        taken = self.arrays.marked[places].astype(np.int64)
+    def take(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The marked tokens at these positions."""
+        taken = self.arrays.marked[positions].astype(np.int64)
         # The system maps much around each page that is read.
-        self._touch(len(places) * AROUND + places.nbytes // 2)
+        self._touch(len(positions) * AROUND + positions.nbytes // 2)
         return taken
 
     def _touch(self, size: int) -> None:
@@ -230,8 +230,8 @@ def _numbers(documents: list[Document], encodings: list[Encoding], separator: in
 
     document_ends = np.cumsum([len(document.parts) for document in documents])
     if separator is not None:
-        places = np.cumsum(sizes)[document_ends - 1]
-        marked = np.insert(marked, places, np.uint32(separator | WORD))
+        positions = np.cumsum(sizes)[document_ends - 1]
+        marked = np.insert(marked, positions, np.uint32(separator | WORD))
         sizes[document_ends - 1] += 1
     sentence_ends = np.cumsum(sizes)
     document_starts = np.append(0, sentence_ends[document_ends - 1])[:-1]

@@ -42,7 +42,7 @@ def _parts(thing: Any) -> Iterator[bytes]:
         yield repr(thing).encode()
         yield from _parts(thing.state_dict())
         for name, part in thing.named_modules():
-            yield from _parts([name, _told(part)])
+            yield from _parts([name, _attributes(part)])
     elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         yield type(thing).__qualname__.encode()
         for field in dataclasses.fields(thing):
@@ -64,7 +64,7 @@ def _parts(thing: Any) -> Iterator[bytes]:
         if isinstance(thing, MethodType):
             yield from _parts(thing.__self__)
         elif isinstance(thing, FunctionType):
-            yield from _parts(_meant(thing))
+            yield from _parts(_behaviour(thing))
     elif isinstance(known := getattr(thing, "fingerprint", None), str):
         yield f"{type(thing).__qualname__} {known}".encode()
     elif hasattr(thing, "__dict__"):
@@ -77,16 +77,16 @@ def _parts(thing: Any) -> Iterator[bytes]:
         )
 
 
-def _told(module: nn.Module) -> dict[str, Any]:
-    """What a module was told, though neither its weights nor its name say so."""
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """The settings of a module that neither its weights nor its name show."""
     return {
-        key: told
-        for key, told in vars(module).items()
+        key: value
+        for key, value in vars(module).items()
         if key[0] != "_" and key not in OF_ANY_MODULE
     }
 
 
-def _meant(function: FunctionType) -> list[Any]:
+def _behaviour(function: FunctionType) -> list[Any]:
     """What tells a function from another of its name: what it does, and what it holds."""
     closed = [cell.cell_contents for cell in function.__closure__ or ()]
     return [_code(function.__code__), function.__defaults__, function.__kwdefaults__, closed]

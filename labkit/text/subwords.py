@@ -38,7 +38,7 @@ def training_steps(word_counts: Mapping[str, int], merges: int) -> list[Merge]:
 
 
 def merge_steps(word: Sequence[str], merges: Sequence[tuple[str, ...]]) -> list[list[str]]:
-    """Apply BPE's merges to a word, each in all its places, in the order they were learned."""
+    """Apply BPE's merges to a word, each wherever they apply, in the order they were learned."""
     rank = {pair: number for number, pair in enumerate(merges)}
     steps = [[*word]]
     while True:

@@ -87,7 +87,7 @@ def _separated(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list
             if columns is None:
                 columns = row if header else [str(n) for n in range(len(row))]
                 _have(wanted, columns, f"{path}, line {rows.line_num}")
-                places = [columns.index(name) for name in wanted]
+                indices = [columns.index(name) for name in wanted]
                 if header:
                     continue
             if row and len(row) != len(columns):
@@ -96,7 +96,7 @@ def _separated(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list
                     f"{len(columns)}" + ("" if tabs else "; put a text with commas in quotes")
                 )
             if row:
-                yield [row[place] for place in places]
+                yield [row[index] for index in indices]
     except csv.Error as error:
         raise ValueError(f"{path}, line {rows.line_num}: {error}") from error
 
@@ -161,8 +161,8 @@ def from_hub(
 
     def read() -> Iterator[Document]:
         columns = [name for name in (text, second) if name is not None]
-        for place, row in enumerate(data.select_columns(wanted)):
-            texts = [_written(row[name], name, f"row {place}") for name in columns]
+        for index, row in enumerate(data.select_columns(wanted)):
+            texts = [_written(row[name], name, f"row {index}") for name in columns]
             value = row[label] if label else None
             known = value if label is None or named else number[str(value)]
             yield _document(texts, known)

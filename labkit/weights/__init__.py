@@ -22,7 +22,7 @@ from labkit.blocks import Undrawn
 from labkit.text.tokenizers import Tokenizer
 from labkit.weights import ours, release_read, release_write
 from labkit.weights.ours import DESCRIPTION
-from labkit.weights.places import find, real_encoder
+from labkit.weights.sources import find, real_encoder
 from labkit.weights.tensors import Entry, Plan, WeightsError, check, read_tensors
 
 __all__ = ["WeightsError", "load", "load_tokenizer", "real_encoder", "save", "save_release"]

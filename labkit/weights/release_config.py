@@ -44,7 +44,7 @@ ONLY: dict[str, dict[str, tuple[Any, ...]]] = {
         "add_cross_attention": (False,),
     },
     "bert": _BERT_ONLY,
-    # Its first word stands behind the place of the padding.
+    # Its first word stands behind the position of the padding.
     "roberta": {**_BERT_ONLY, "pad_token_id": (1,)},
     "albert": {**_BERT_ONLY, "num_hidden_groups": (1,), "inner_group_num": (1,)},
     "distilbert": {

@@ -1,6 +1,6 @@
 """The model that a release's config.json and its tensors' names tell of, and those names again.
 
-Which heads a release has is told by the tensors that are there: the names of the backbone stand in
+Which heads a release has shows in the tensors that are there: the names of the backbone stand in
 `labkit.weights.release_names`, and so do those of the heads.
 """
 

@@ -143,12 +143,12 @@ def _embeddings(*, segments: bool = True) -> list[Row]:
 
 
 def _encoder(
-    layer: str, question: tuple[str, str, str], out: str, norm: str, mlp: tuple[str, str, str]
+    layer: str, projections: tuple[str, str, str], out: str, norm: str, mlp: tuple[str, str, str]
 ) -> list[Row]:
     """The block of BERT, ALBERT and DistilBERT, whose releases differ in names only."""
-    asks = [f"{layer}{name}.{{t}}" for name in question]
+    stacked = [f"{layer}{name}.{{t}}" for name in projections]
     return [
-        *row("blocks.{i}.attention.query_key_value.{t}", *asks),
+        *row("blocks.{i}.attention.query_key_value.{t}", *stacked),
         *row("blocks.{i}.attention.out.{t}", f"{layer}{out}.{{t}}"),
         *row("blocks.{i}.attention_norm.{t}", f"{layer}{norm}.{{t}}"),
         *row("blocks.{i}.mlp.widen.{t}", f"{layer}{mlp[0]}.{{t}}"),
