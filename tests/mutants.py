@@ -881,7 +881,7 @@ def table(killers: dict[str, str | None]) -> str:
     lines = [
         "# Mutants: known mistakes, and what finds them",
         "",
-        "Each is made on purpose in masking, models, objectives, corpora, files, training, writing;",
+        "Each is made on purpose in masks, models, objectives, corpora, files, training, writing;",
         "the first of our checks that fails is named. Written by `python tests/mutants.py`.",
         "",
         "| mistake | where it was seen | found by |",
