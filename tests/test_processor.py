@@ -5,14 +5,22 @@ import math
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
 from classroom import running
+from labkit.blocks import LanguageModel
+from labkit.corpus import Batch
+from labkit.heads import NextWord
 from labkit.keeping import processor
 from labkit.keeping.processor import bfloat16_pays, cores, quota, threads
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import NextToken
+from labkit.plan import Plan
+from labkit.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -131,6 +139,23 @@ def test_where_nothing_can_be_remembered_it_is_measured(tmp_path, monkeypatch):
     (tmp_path / "cache").write_text("no folder")
     measured(monkeypatch, 1.0, 0.5)
     assert bfloat16_pays()
+
+
+def test_without_a_compiler_nothing_is_compiled_and_this_is_said(monkeypatch, tmp_path):
+    rows = Batch.of(torch.randint(9, (2, 6), generator=torch.Generator().manual_seed(0)))
+    batches = type("Rows", (), {"at": lambda self, step: rows})()
+    losses = []
+    for chosen in (False, True):
+        monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+        torch.manual_seed(0)
+        backbone = GPT(GPTConfig(9, width=8, layers=1, heads=2, context=8))
+        model = LanguageModel(backbone, NextWord(backbone.token))
+        how = Plan(steps=2, compile=chosen)
+        said = r"compile=True needs a C\+\+ compiler.*: the model is not compiled"
+        with pytest.warns(UserWarning, match=said) if chosen else nullcontext():
+            trainer = Trainer(model, NextToken(), batches, how)
+        losses.append([float(report.loss) for report in trainer.run()])
+    assert losses[0] == losses[1]
 
 
 def test_products_are_timed():

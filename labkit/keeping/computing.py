@@ -15,7 +15,7 @@ from labkit.blocks import Backbone, Model, backbone_of
 from labkit.chance import key_of
 from labkit.corpus import Batch
 from labkit.heads import WordHead
-from labkit.keeping.processor import bfloat16_pays
+from labkit.keeping.processor import bfloat16_pays, has_compiler
 from labkit.plan import Plan
 
 
@@ -31,7 +31,7 @@ class Computing:
         if plan.checkpointing and not self.blocks:
             raise ValueError("checkpointing is on, but this model has no blocks: leave it out")
         self.head: Any = None
-        if plan.compile:
+        if plan.compile and has_compiler():
             backbone_of(model).compile()
             if isinstance(model, Model) and isinstance(model.head, WordHead):
                 # With the softmax inside, the scores of all words are never stored in float32.

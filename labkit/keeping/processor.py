@@ -6,7 +6,9 @@ import json
 import math
 import os
 import platform
+import shutil
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 MOST_THREADS = 4
 """More threads than these wait for each other in models of the course's sizes."""
 CGROUP = Path("/sys/fs/cgroup")
+COMPILERS = ("g++", "clang++", "c++", "cl")
 # A user who sets one of these has chosen the number of threads.
 CHOSEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 # What a processor can do also depends on what the libraries were told to use of it.
@@ -88,6 +91,19 @@ def bfloat16_pays() -> bool:
             place.parent.mkdir(parents=True, exist_ok=True)
             write_text(place, json.dumps(known, indent=1) + "\n")
     return known[key]
+
+
+def has_compiler() -> bool:
+    """Return whether there is a C++ compiler, without which torch compiles nothing; else say so."""
+    named = os.environ.get("CXX")
+    if any(shutil.which(name) for name in ((named,) if named else COMPILERS)):
+        return True
+    warnings.warn(
+        "compile=True needs a C++ compiler, and there is none on the PATH (install g++ or clang++, "
+        "or name one in CXX): the model is not compiled",
+        stacklevel=2,
+    )
+    return False
 
 
 def seconds(dtype: "torch.dtype") -> float:
