@@ -87,10 +87,10 @@ def test_progress_goes_through_all_and_says_so(capsys: pytest.CaptureFixture[str
 def test_training_in_view_is_short_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LABKIT_SHORT", raising=False)
     assert shortened(700, "laptop") == 700
-    assert shortened(700, "smoke") == 60
+    assert shortened(700, "smoke") == 30
     assert shortened(20, "smoke") == 20
     monkeypatch.setenv("LABKIT_SHORT", "1")
-    assert shortened(700, "laptop") == 60
+    assert shortened(700, "laptop") == 30
     assert shortened(700, "laptop", short=8) == 8
 
 
