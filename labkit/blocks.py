@@ -99,7 +99,8 @@ class Backbone(nn.Module):
             # The last axis counts what is remembered as well: attention knows how much that is.
             check_mask(mask, rows, 1, positions, None)
         else:
-            name = f"{type(self).__name__} has no attention and only leaves out padding: the mask"
+            rule = "has no attention and only leaves out padding, real(tokens, pad)"
+            name = f"{type(self).__name__} {rule}: the mask"
             check_mask(mask, rows, 1, 1, positions, name=name)
 
     @property
@@ -320,10 +321,10 @@ def scale_residuals(blocks: nn.ModuleList) -> None:
             module.narrow.weight.mul_(scale)
 
 
-class Undrawn(TorchFunctionMode):
+class WithoutInitialisation(TorchFunctionMode):
     """Builds models without drawing their weights, which takes long where a file overwrites them.
 
-    with Undrawn():
+    with WithoutInitialisation():
         model = GPT(config)
     """
 

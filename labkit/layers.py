@@ -93,8 +93,8 @@ class WeightDropLSTM(nn.LSTM):
         self, x: Tensor | PackedSequence, state: tuple[Tensor, Tensor]
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
         """What nn.LSTM gives, from texts of one length or packed ones, longest first."""
-        across = F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
-        weights = (self.weight_ih_l0, across, self.bias_ih_l0, self.bias_hh_l0)
+        recurrent_weights = F.dropout(self.weight_hh_l0, self.weight_dropout, self.training)
+        weights = (self.weight_ih_l0, recurrent_weights, self.bias_ih_l0, self.bias_hh_l0)
         one_layer = (True, 1, 0.0, self.training, False)  # biases, layers, dropout, …, both ways
         if not isinstance(x, PackedSequence):
             y, *new = torch.lstm(x, state, weights, *one_layer, True)

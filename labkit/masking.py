@@ -31,12 +31,12 @@ __all__ = [
     "choose_spans",
     "choose_words",
     "corrupt",
-    "itself",
     "order",
     "ordinary",
     "prefix",
     "real",
     "real_keys",
+    "same_position",
     "same_segment",
     "up_to",
     "window",
@@ -111,7 +111,7 @@ def prefix(size: int, queries: int, keys: int | None = None, *, device: Device =
     return (j < size).expand(i.shape[0], j.shape[1])
 
 
-def itself(queries: int, keys: int | None = None, *, device: Device = None) -> Tensor:
+def same_position(queries: int, keys: int | None = None, *, device: Device = None) -> Tensor:
     """A position may look at itself only: j = i."""
     i, j = _positions(queries, keys, device)
     return i == j

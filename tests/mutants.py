@@ -728,8 +728,8 @@ MUTANTS = [
         edited(
             transformer.DecoderBlock,
             "forward",
-            "self.across_norm(x_BQD + self.dropout(y_BQD))",
-            "self.across_norm(x_BQD + y_BQD)",
+            "self.cross_attention_norm(x_BQD + self.dropout(y_BQD))",
+            "self.cross_attention_norm(x_BQD + y_BQD)",
         ),
     ),
     Mutant(

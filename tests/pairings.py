@@ -135,7 +135,7 @@ def pooled(backbone: nn.Module) -> Classifier:
 
 def vectors() -> LanguageModel:
     backbone = WordVectors(WordVectorsConfig(V, D))
-    nn.init.normal_(backbone.company.weight)
+    nn.init.normal_(backbone.output.weight)
     return LanguageModel(backbone, nn.Identity())
 
 

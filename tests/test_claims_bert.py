@@ -1,6 +1,5 @@
 """The experiments on BERT: exact floors, honest measures, and arms that the contrasts know."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,14 @@ from classroom.ledger import one_seed
 from classroom.recipes import course_text
 from labkit.blocks import Backbone, LanguageModel, States
 from labkit.chance import Chance
+from labkit.models.word_vectors import WordVectorsConfig
 
 
 class Knows(Backbone):
     """A backbone and head in one: says what it is told, whatever it reads."""
 
     def __init__(self, logits_V: Tensor) -> None:
-        super().__init__(SimpleNamespace(vocabulary=len(logits_V), width=len(logits_V)))
+        super().__init__(WordVectorsConfig(len(logits_V), len(logits_V)))
         self.logits_V = nn.Parameter(logits_V)
 
     def forward(self, tokens_BT: Tensor, **asked: object) -> Any:

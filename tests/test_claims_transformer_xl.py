@@ -1,7 +1,6 @@
 """The parts of the experiments about memory and distances, against slower ways to the same."""
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from classroom.recipes import CourseText, course_text
 from labkit.blocks import Backbone, LanguageModel, States
 from labkit.heads import NextWord
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.word_vectors import WordVectorsConfig
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ class Deaf(Backbone):
     """Knows the last word alone, so that more context changes nothing."""
 
     def __init__(self, vocabulary: int) -> None:
-        super().__init__(SimpleNamespace(vocabulary=vocabulary, width=8))
+        super().__init__(WordVectorsConfig(vocabulary, 8))
         self.token = nn.Embedding(vocabulary, 8)
 
     def forward(self, tokens: torch.Tensor) -> States:

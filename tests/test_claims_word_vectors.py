@@ -94,7 +94,7 @@ def test_the_recipe_asks_for_neighbours_of_one_document_only(
     chance = Chance(0, 0, batch.rows)
     found = objective.around(batch, chance)
     documents = batch.documents.flatten()
-    centres, near = documents[found.centres_N], documents[found.company_NK]
+    centres, near = documents[found.centres_N], documents[found.context_NK]
     assert bool((near == centres[:, None])[found.present_NK].all())
     assert len(documents.unique()) > 1
     # And the objective takes such a batch: nobody has to be kept from looking.

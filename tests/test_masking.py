@@ -45,14 +45,14 @@ def check_definitions(Q: int = 3, K: int = 5, size: int = 2) -> None:
     assert masking.causal(Q, K).equal(table(lambda i, j: j <= i + past, Q, K))
     assert masking.window(size, Q, K).equal(table(lambda i, j: abs(i + past - j) < size, Q, K))
     assert masking.prefix(size, Q, K).equal(table(lambda i, j: j < size, Q, K))
-    assert masking.itself(Q, K).equal(table(lambda i, j: i + past == j, Q, K))
+    assert masking.same_position(Q, K).equal(table(lambda i, j: i + past == j, Q, K))
 
 
 @quick
 @given(SIZES, SIZES)
 def test_queries_are_the_last_of_the_keys(Q, more):
     K = Q + more - 1
-    for rule in (masking.causal, masking.itself, lambda *n: masking.window(3, *n)):
+    for rule in (masking.causal, masking.same_position, lambda *n: masking.window(3, *n)):
         assert rule(Q, K).equal(rule(K)[K - Q :])
 
 
@@ -66,7 +66,7 @@ def check_two_streams(T: int = 5, M: int = 2, seed: int = 0) -> None:
     order = orders(3, T, seed)
     content, query = masking.up_to(order, M), masking.before(order, M)
     assert content.shape == query.shape == (3, 1, T, M + T)
-    assert query.equal(content & ~masking.itself(T, M + T))
+    assert query.equal(content & ~masking.same_position(T, M + T))
     for row in range(3):
         rank = order[row].tolist()
         told = table(lambda i, j, r=rank: j < M or r[j - M] < r[i], T, M + T)
@@ -91,7 +91,12 @@ def test_segments_padding_and_prefix_join():
 
 
 def test_masks_are_boolean_and_refuse_the_impossible():
-    for mask in (masking.causal(3), masking.window(2, 3), masking.prefix(1, 3), masking.itself(3)):
+    for mask in (
+        masking.causal(3),
+        masking.window(2, 3),
+        masking.prefix(1, 3),
+        masking.same_position(3),
+    ):
         assert mask.dtype == torch.bool
     with pytest.raises(ValueError, match="4 queries but only 3 keys"):
         masking.causal(4, 3)

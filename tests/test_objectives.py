@@ -348,7 +348,7 @@ def test_skip_gram_is_the_formula_over_all_neighbours():
     model, given = named("word vectors, skip-gram").model(), batch()
     objective = SkipGram(counts=COUNTS, reach=1, noise=3, threshold=None)
     targets = objective.targets(given, chance(given))
-    v, u = model.backbone.token.weight, model.backbone.company.weight
+    v, u = model.backbone.token.weight, model.backbone.output.weight
     noise = targets.sampled[1]
     found = set()
     loss = torch.zeros(())

@@ -18,6 +18,7 @@ from labkit.blocks import Backbone, States
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.heads import WordHead
+from labkit.models.word_vectors import WordVectorsConfig
 from labkit.models.xlnet import TwoStreams
 from labkit.objectives import (
     Both,
@@ -99,7 +100,7 @@ class Knows(Backbone):
     """A backbone that knows the chain: its states are laws."""
 
     def __init__(self, law: Callable[[Tensor, int], Tensor], *, causal: bool = False) -> None:
-        super().__init__(SimpleNamespace(vocabulary=V, width=V))
+        super().__init__(WordVectorsConfig(V, V))
         self.law, self.causal = law, causal
 
     def forward(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
@@ -196,7 +197,7 @@ class KnowsOrders(Backbone):
     """Two streams that know the chain: a query sees what its mask lets it see."""
 
     def __init__(self) -> None:
-        super().__init__(SimpleNamespace(vocabulary=V, width=V))
+        super().__init__(WordVectorsConfig(V, V))
 
     def two_streams(self, tokens_BT, asked_BN, *, mask, query_mask, memory):
         rows = [
@@ -323,13 +324,13 @@ def test_the_best_word_vectors_are_shifted_mutual_information():
 
     class Vectors(Backbone):
         def __init__(self) -> None:
-            super().__init__(SimpleNamespace(vocabulary=V, width=1))
+            super().__init__(WordVectorsConfig(V, 1))
 
         def forward(self, tokens_BT: Tensor, mask: Tensor | None = None) -> States:
             return States((torch.zeros(*tokens_BT.shape, 1),))
 
-        def skip_gram(self, centres_N: Tensor, company_N: Tensor, drawn: Tensor) -> Tensor:
-            right = score[centres_N - FIRST, company_N - FIRST]
+        def skip_gram(self, centres_N: Tensor, context_N: Tensor, drawn: Tensor) -> Tensor:
+            right = score[centres_N - FIRST, context_N - FIRST]
             wrong = score[centres_N[:, None] - FIRST, drawn - FIRST]
             return -nn.functional.logsigmoid(right) - nn.functional.logsigmoid(-wrong).sum(1)
 
@@ -388,7 +389,7 @@ class KnowsWorld(Backbone):
     ) -> None:
         # A vocabulary with the end of a document, padding and [MASK].
         size = len(world.vocabulary)
-        super().__init__(SimpleNamespace(vocabulary=size + 2, width=size))
+        super().__init__(WordVectorsConfig(size + 2, size))
         self.world, self.law = world, law
         vars(self).update(promises)
 

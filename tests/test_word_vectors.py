@@ -25,7 +25,7 @@ def model(dtype: torch.dtype = torch.float64, words: int = 11, width: int = 5) -
     torch.manual_seed(0)
     made = WordVectors(WordVectorsConfig(words, width)).to(dtype)
     torch.nn.init.normal_(made.token.weight)
-    torch.nn.init.normal_(made.company.weight)
+    torch.nn.init.normal_(made.output.weight)
     return made
 
 
@@ -52,9 +52,9 @@ def test_windows_and_pairs_are_all_near_words_of_the_same_document() -> None:
                         expected.append((int(tokens[row, i]), int(tokens[row, j])))
         found = windows(tokens, real, reach, 3, given)
         made = pairs(found)
-        assert expected == list(zip(made.centres_N.tolist(), made.company_N.tolist(), strict=True))
+        assert expected == list(zip(made.centres_N.tolist(), made.context_N.tolist(), strict=True))
         assert bool(found.present_NK.any(dim=1).all())
-        assert found.company_NK.shape[1] == 6
+        assert found.context_NK.shape[1] == 6
 
 
 def test_a_text_of_one_word_has_no_pairs() -> None:

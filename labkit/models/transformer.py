@@ -37,11 +37,11 @@ class DecoderBlock(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         c = config
-        self.itself = Attention(c.width, c.heads, dropout=c.dropout)
-        self.across = Attention(c.width, c.heads, dropout=c.dropout)
+        self.self_attention = Attention(c.width, c.heads, dropout=c.dropout)
+        self.cross_attention = Attention(c.width, c.heads, dropout=c.dropout)
         self.mlp = FeedForward(c.width, c.inner, activation="relu")
-        self.itself_norm = nn.LayerNorm(c.width, eps=c.eps)
-        self.across_norm = nn.LayerNorm(c.width, eps=c.eps)
+        self.self_attention_norm = nn.LayerNorm(c.width, eps=c.eps)
+        self.cross_attention_norm = nn.LayerNorm(c.width, eps=c.eps)
         self.mlp_norm = nn.LayerNorm(c.width, eps=c.eps)
         self.dropout = Dropout(c.dropout)
 
@@ -57,10 +57,10 @@ class DecoderBlock(nn.Module):
         """The new states, and the keys and values of all that is written so far."""
         # Nothing written before and no rule given: each position looks left, by the fast path.
         fast = mask is None and memory is None
-        y_BQD, known = self.itself(x_BQD, memory=memory, mask=mask, causal=fast)
-        x_BQD = self.itself_norm(x_BQD + self.dropout(y_BQD))
-        y_BQD, _ = self.across(x_BQD, source_BKD, mask=source_mask)
-        x_BQD = self.across_norm(x_BQD + self.dropout(y_BQD))
+        y_BQD, known = self.self_attention(x_BQD, memory=memory, mask=mask, causal=fast)
+        x_BQD = self.self_attention_norm(x_BQD + self.dropout(y_BQD))
+        y_BQD, _ = self.cross_attention(x_BQD, source_BKD, mask=source_mask)
+        x_BQD = self.cross_attention_norm(x_BQD + self.dropout(y_BQD))
         return self.mlp_norm(x_BQD + self.dropout(self.mlp(x_BQD))), known
 
 

@@ -1,4 +1,4 @@
-"""Word vectors: a word is known by the company it keeps.
+"""Word vectors: skip-gram and CBOW.
 
 Mikolov et al. 2013a, "Efficient estimation of word representations", section 3 (CBOW, skip-gram);
 2013b, "Distributed representations of words and phrases", sections 2.2 and 2.3 (negative samples,
@@ -26,7 +26,7 @@ class WordVectorsConfig:
 
 
 class WordVectors(Backbone):
-    """Two vectors for each word: one as the word that is looked at, one as another's company."""
+    """Two vectors for each word: its own, and its output embedding, which predicts it."""
 
     config: WordVectorsConfig
     causal, attends = True, False
@@ -34,11 +34,11 @@ class WordVectors(Backbone):
     def __init__(self, config: WordVectorsConfig) -> None:
         super().__init__(config)
         self.token = nn.Embedding(config.vocabulary, config.width)
-        self.company = nn.Embedding(config.vocabulary, config.width)
+        self.output = nn.Embedding(config.vocabulary, config.width)
         self.blocks = nn.ModuleList()
         # As in the released program: the first products are 0, and no word is better than another.
         nn.init.uniform_(self.token.weight, -0.5 / config.width, 0.5 / config.width)
-        nn.init.zeros_(self.company.weight)
+        nn.init.zeros_(self.output.weight)
 
     def forward(self, tokens_BT: Tensor, *, mask: Tensor | None = None) -> States:
         """One vector per word, whatever stands beside it; zero at padding."""
@@ -46,24 +46,24 @@ class WordVectors(Backbone):
         x_BTD = self.token(tokens_BT)
         return States((x_BTD if real_BT is None else x_BTD * real_BT[:, :, None],))
 
-    def skip_gram(self, centres_N: Tensor, company_N: Tensor, noise: Tensor) -> Tensor:
+    def skip_gram(self, centres_N: Tensor, context_N: Tensor, noise: Tensor) -> Tensor:
         """Tell a neighbour of the centre from drawn words `noise` [N, k]: the loss of each pair.
 
-        -log s(u_company . v_centre) - sum_noise log s(-u_noise . v_centre)
+        -log s(u_context . v_centre) - sum_noise log s(-u_noise . v_centre)
         """
-        return self._tell_apart(self.token(centres_N), company_N, noise)
+        return self._tell_apart(self.token(centres_N), context_N, noise)
 
     def cbow(
-        self, company_NK: Tensor, present_NK: Tensor, centres_N: Tensor, noise: Tensor
+        self, context_NK: Tensor, present_NK: Tensor, centres_N: Tensor, noise: Tensor
     ) -> Tensor:
         """The same from the mean of the neighbours that are present to the word between them."""
-        sum_ND = (self.token(company_NK) * present_NK[:, :, None]).sum(dim=1)
+        sum_ND = (self.token(context_NK) * present_NK[:, :, None]).sum(dim=1)
         mean_ND = sum_ND / present_NK.sum(dim=1, keepdim=True).clamp(min=1)
         return self._tell_apart(mean_ND, centres_N, noise)
 
     def _tell_apart(self, given_ND: Tensor, right_N: Tensor, noise: Tensor) -> Tensor:
-        right = (self.company(right_N) * given_ND).sum(dim=-1)
-        wrong = (self.company(noise) @ given_ND[:, :, None]).squeeze(-1)
+        right = (self.output(right_N) * given_ND).sum(dim=-1)
+        wrong = (self.output(noise) @ given_ND[:, :, None]).squeeze(-1)
         return -F.logsigmoid(right) - F.logsigmoid(-wrong).sum(dim=-1)
 
 
@@ -71,13 +71,13 @@ class Pairs(NamedTuple):
     """What skip-gram is asked: who stands near whom."""
 
     centres_N: Tensor
-    company_N: Tensor
+    context_N: Tensor
 
 
 class Windows(NamedTuple):
     """What CBOW is asked: the words around each centre, and which of these places hold a word."""
 
-    company_NK: Tensor
+    context_NK: Tensor
     present_NK: Tensor
     centres_N: Tensor
 
@@ -133,16 +133,16 @@ def windows(
     present = near & real_BT[:, place_TK] & real_BT[:, :, None]
     if documents_BT is not None:
         present = present & (documents_BT[:, place_TK] == documents_BT[:, :, None])
-    # A word without company has nothing to be known by.
+    # A word without neighbours has nothing to be predicted from.
     rows_N, places_N = present.any(dim=2).nonzero(as_tuple=True)
-    company_NK = tokens_BT[rows_N[:, None], place_TK[places_N]]
-    return Windows(company_NK, present[rows_N, places_N], tokens_BT[rows_N, places_N])
+    context_NK = tokens_BT[rows_N[:, None], place_TK[places_N]]
+    return Windows(context_NK, present[rows_N, places_N], tokens_BT[rows_N, places_N])
 
 
 def pairs(found: Windows) -> Pairs:
     """Each centre with each of its neighbours, one after the other."""
     rows_N, places_N = found.present_NK.nonzero(as_tuple=True)
-    return Pairs(found.centres_N[rows_N], found.company_NK[rows_N, places_N])
+    return Pairs(found.centres_N[rows_N], found.context_NK[rows_N, places_N])
 
 
 class Near(NamedTuple):

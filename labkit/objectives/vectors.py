@@ -89,7 +89,7 @@ class SkipGram(NearWords):
         """One prediction for each neighbour of each word."""
         found = self.around(batch, chance)
         which_N, column_N = found.present_NK.nonzero(as_tuple=True)
-        centres_N, near_N = found.centres_N[which_N], found.company_NK[which_N, column_N]
+        centres_N, near_N = found.centres_N[which_N], found.context_NK[which_N, column_N]
         noise = self.noise_words(batch, chance, 2 * self.reach)[centres_N, column_N]
         tokens, length = batch.tokens.flatten(), batch.tokens.shape[1]
         predicted = Predicted(centres_N // length, centres_N % length, tokens[near_N])
@@ -105,7 +105,7 @@ class SkipGram(NearWords):
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """How well each word of the vocabulary goes with the centre."""
         rows_N, positions_N, _ = targets.predicted["pair"]
-        return {"pair": states.hidden[rows_N, positions_N] @ model.backbone.company.weight.T}
+        return {"pair": states.hidden[rows_N, positions_N] @ model.backbone.output.weight.T}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,7 +119,7 @@ class CBOW(NearWords):
         tokens, length = batch.tokens.flatten(), batch.tokens.shape[1]
         centres_N = found.centres_N
         predicted = Predicted(centres_N // length, centres_N % length, tokens[centres_N])
-        near_NK = tokens[found.company_NK]
+        near_NK = tokens[found.context_NK]
         sampled = (near_NK, found.present_NK, noise)
         return Targets.of(batch, {"word": predicted}, sampled=sampled)
 
@@ -135,4 +135,4 @@ class CBOW(NearWords):
         near_NK, present_NK, _ = targets.sampled
         given_NKD = model.backbone.token(near_NK) * present_NK[:, :, None]
         mean_ND = given_NKD.sum(dim=1) / present_NK.sum(dim=1, keepdim=True).clamp(min=1)
-        return {"word": mean_ND @ model.backbone.company.weight.T}
+        return {"word": mean_ND @ model.backbone.output.weight.T}

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from labkit.blocks import Undrawn
+from labkit.blocks import WithoutInitialisation
 from labkit.text.tokenizers import Tokenizer
 from labkit.weights import ours, release_read, release_write
 from labkit.weights.ours import DESCRIPTION
@@ -72,7 +72,7 @@ def _build(plan: Plan, device: torch.device | str, dtype: torch.dtype | None) ->
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype or _widest(plan.entries))
     try:
-        with torch.device(device), Undrawn():
+        with torch.device(device), WithoutInitialisation():
             return plan.make()
     finally:
         torch.set_default_dtype(before)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from labkit.blocks import Backbone, Undrawn
+from labkit.blocks import Backbone, WithoutInitialisation
 from labkit.models.awd_lstm import AWDLSTMConfig
 from labkit.models.bert import BERTConfig
 from labkit.models.elmo import ELMoConfig
@@ -253,7 +253,9 @@ def build(name: str, device: torch.device | str = "meta") -> Backbone:
     """The backbone of a published size, its weights newly drawn; on "meta", it has no numbers."""
     config = row(name).config
     # There is nothing to draw where there are no numbers.
-    drawn = Undrawn() if torch.device(device).type == "meta" else contextlib.nullcontext()
+    drawn = (
+        WithoutInitialisation() if torch.device(device).type == "meta" else contextlib.nullcontext()
+    )
     with torch.device(device), drawn:
         return from_config(config)
 

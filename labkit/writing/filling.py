@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.masking import itself, real_keys
+from labkit.masking import real_keys, same_position
 from labkit.models.xlnet import XLNet
 from labkit.writing.reader import checked, is_whole, require
 
@@ -36,7 +36,7 @@ def log_probabilities(
         length = tokens_BT.shape[1]
         seen = real_keys(~hidden_BT).expand(-1, 1, length, -1)
         # A hidden position may attend to itself: no other position attends to it.
-        content = seen | itself(length, device=tokens_BT.device)
+        content = seen | same_position(length, device=tokens_BT.device)
         streams = backbone.two_streams(tokens_BT, asked_B[:, None], mask=content, query_mask=seen)
         hidden_BD = streams.query.hidden[:, 0]
     else:

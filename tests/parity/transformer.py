@@ -102,10 +102,10 @@ def _decode(p: Parameters, heads: int, text: list[Vector], source: list[Vector])
         b, new = f"blocks.{i}", []
         for place, x in enumerate(text):
             seen = text[: place + 1]
-            heard = loops.drop(_attention(p, f"{b}.itself", heads, x, seen))
-            y = _norm(p, f"{b}.itself_norm", x + heard)
-            heard = loops.drop(_attention(p, f"{b}.across", heads, y, source))
-            y = _norm(p, f"{b}.across_norm", y + heard)
+            heard = loops.drop(_attention(p, f"{b}.self_attention", heads, x, seen))
+            y = _norm(p, f"{b}.self_attention_norm", x + heard)
+            heard = loops.drop(_attention(p, f"{b}.cross_attention", heads, y, source))
+            y = _norm(p, f"{b}.cross_attention_norm", y + heard)
             new.append(_norm(p, f"{b}.mlp_norm", y + loops.drop(_mlp(p, f"{b}.mlp", y))))
         text = new
         layers.append(text)
@@ -152,10 +152,11 @@ NAMES = {
         "norm1.": "attention_norm.", "norm2.": "mlp_norm.",
     },
     "blocks": {
-        "self_attn.in_proj_": "itself.query_key_value.", "self_attn.out_proj.": "itself.out.",
-        "multihead_attn.in_proj_": "across.query_key_value.", "multihead_attn.out_proj.":
-        "across.out.", "linear1.": "mlp.widen.", "linear2.": "mlp.narrow.",
-        "norm1.": "itself_norm.", "norm2.": "across_norm.", "norm3.": "mlp_norm.",
+        "self_attn.in_proj_": "self_attention.query_key_value.",
+        "self_attn.out_proj.": "self_attention.out.",
+        "multihead_attn.in_proj_": "cross_attention.query_key_value.", "multihead_attn.out_proj.":
+        "cross_attention.out.", "linear1.": "mlp.widen.", "linear2.": "mlp.narrow.",
+        "norm1.": "self_attention_norm.", "norm2.": "cross_attention_norm.", "norm3.": "mlp_norm.",
     },
 }  # fmt: skip
 

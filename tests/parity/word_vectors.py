@@ -36,7 +36,7 @@ def _skip_gram(dtype: torch.dtype) -> Differences:
         model, words = _draw(number, pairs)
         model = model.to(dtype)
         losses = model.skip_gram(words[:, 0], words[:, 1], words[:, 2 : 2 + noise])
-        v, u = model.token.weight, model.company.weight
+        v, u = model.token.weight, model.output.weight
         naive = [_told_apart(v[row[0]], row[1], row[2 : 2 + noise], u) for row in words.tolist()]
         found.append(_differences(model, losses, naive))
     return merge(found)
@@ -50,7 +50,7 @@ def _cbow(dtype: torch.dtype) -> Differences:
         present = words[:, 6:10] % 2 == 0
         present[:, 0] = True
         losses = model.cbow(words[:, 6:10], present, words[:, 0], words[:, 1 : 1 + noise])
-        v, u = model.token.weight, model.company.weight
+        v, u = model.token.weight, model.output.weight
         naive = []
         for row, there in zip(words.tolist(), present.tolist(), strict=True):
             near = [v[word] for word, seen in zip(row[6:10], there, strict=True) if seen]

@@ -8,7 +8,7 @@ from transformers import XLNetConfig as ReleaseConfig
 from transformers import XLNetLMHeadModel
 
 from labkit.heads import NextWord
-from labkit.masking import before, itself, real_keys, up_to
+from labkit.masking import before, real_keys, same_position, up_to
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.weights.release_names import RELEASES
 
@@ -68,7 +68,7 @@ def _encoder(padded: bool, dtype: torch.dtype, batch: int, length: int, heads: i
         **given,
     )
     # In the release a padded position still looks at itself.
-    mask = real_keys(is_real) | itself(length) if padded else None
+    mask = real_keys(is_real) | same_position(length) if padded else None
     ours = backbone(tokens, mask=mask, segments_BT=given.get("token_type_ids"))
     loss = words.losses_N(ours.hidden[is_real], order[is_real]).mean()
     loss.backward()
@@ -107,7 +107,7 @@ def _streams(
         ours = backbone.two_streams(
             tokens,
             asked,
-            mask=up_to(order, past) & may_know | itself(length, past + length),
+            mask=up_to(order, past) & may_know | same_position(length, past + length),
             query_mask=before(order, past) & may_know,
             memory=memory,
             segments_BT=segments,
