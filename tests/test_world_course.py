@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from labkit.paths import data_path
 from labkit.world import World, load_world
+from labkit.world.loading import world_from_text
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +104,13 @@ def test_reviews_need_more_than_a_bag_of_words(world: World) -> None:
     assert chances[1]["good"] == pytest.approx(0.08, abs=0.01)
     best = world.labelled("feeling", 200, seed=0)
     assert best.best_accuracy > 0.93
+
+
+def test_the_readme_teaches_a_topic_that_works() -> None:
+    folder = data_path("language")
+    blocks = (folder / "README.md").read_text("utf-8").split("```")[1::2]
+    topic = next(block for block in blocks if block.lstrip("\n").startswith("topic "))
+    files = {path.name: path.read_text("utf-8") for path in sorted(folder.glob("*.txt"))}
+    world = world_from_text(files | {"bakery.txt": topic.lstrip("\n")})
+    topics = {t for d in world.sample(documents=150) for t in d.annotations.topics}
+    assert "bakery" in topics
