@@ -30,7 +30,7 @@ from labkit.keeping.description import about
 from labkit.keeping.distributed import Loss, combined, without_weights, wrapped
 from labkit.keeping.health import Health
 from labkit.keeping.processes import join, shard_like
-from labkit.keeping.reports import Evaluation, Report
+from labkit.keeping.reports import Evaluation, Report, with_progress
 from labkit.keeping.running import Run
 from labkit.keeping.speed import Operations
 from labkit.objectives import Memory, Objective, combine, total
@@ -268,10 +268,9 @@ def measured(
     """The mean of what `loss` gives for all batches, with the model in eval mode."""
     device = next(model.parameters()).device
     memory, outcomes = None, []
+    every = batches.once() if isinstance(batches, corpus.Batches) else batches
     with evaluating(model):
-        for i, batch in enumerate(
-            batches.once() if isinstance(batches, corpus.Batches) else batches
-        ):
+        for i, batch in enumerate(with_progress(every, "batch")):
             targets = objective.targets(batch, Chance(seed, i, batch.rows)).to(device)
             if memory is not None and len(memory.known) != len(batch):
                 memory = None

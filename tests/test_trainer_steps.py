@@ -1,5 +1,7 @@
 """What one step, one average and one evaluation are, each against its formula."""
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -152,3 +154,19 @@ def test_what_happens_to_a_word_does_not_depend_on_what_chose_its_position() -> 
     # About 6,000 predictions: a standard error of half a percent.
     assert float(masked_) == pytest.approx(0.8, abs=0.025)
     assert float(kept) == pytest.approx(0.101, abs=0.02)
+
+
+def test_a_long_evaluation_shows_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    evaluate(gpt(), NextToken(), [Text().at(0)])
+    assert capsys.readouterr().err == "", "for two seconds there is no bar"
+
+    def slow() -> Iterator[Batch]:
+        for step in range(3):
+            time.sleep(0.8)
+            yield Text().at(step)
+
+    evaluate(gpt(), NextToken(), slow())
+    assert "batch" in capsys.readouterr().err

@@ -1,11 +1,15 @@
 """What a step of training found, and how well a model predicts, as lines to print."""
 
 import math
+import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +90,15 @@ class Bar:
             self._last = time.perf_counter()
             self._bar.set_postfix_str(f"loss {float(report.loss):.4f}", refresh=False)
             self._bar.update(report.step - self._bar.n)
+
+
+def with_progress(things: Iterable[T], unit: str) -> Iterable[T]:
+    """The things, with a bar on a terminal once they have taken two seconds."""
+    if not sys.stderr.isatty():
+        return things
+    from tqdm import tqdm
+
+    return tqdm(things, unit=unit, delay=2, leave=False)
 
 
 @dataclass(frozen=True)
