@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import solutions_bert
 import solutions_sampling
 import solutions_start
 import torch
@@ -127,6 +128,7 @@ def choice_by_loops(scores: Tensor, answers: Tensor) -> Tensor:
 RIGHT: dict[str, tuple[Any, Any]] = {
     **solutions_start.RIGHT,
     **solutions_sampling.RIGHT,
+    **solutions_bert.RIGHT,
     "05.mask": (mask_by_comparison, mask_by_loops),
     "05.parameters": (parameters_by_parts, parameters_of_a_model),
     "05.loss": (loss_by_gathering, loss_by_ignoring),
@@ -135,7 +137,11 @@ RIGHT: dict[str, tuple[Any, Any]] = {
     "05.choice": (choice_by_viewing, choice_by_loops),
     "05.factor": (2**6, torch.tensor(64.0)),
 }
-WRONG_NUMBERS = {**solutions_sampling.WRONG_NUMBERS, "05.factor": (2**16, 2**24, 6, 2**5)}
+WRONG_NUMBERS = {
+    **solutions_sampling.WRONG_NUMBERS,
+    **solutions_bert.WRONG_NUMBERS,
+    "05.factor": (2**16, 2**24, 6, 2**5),
+}
 
 
 @pytest.mark.parametrize("name", ALL)

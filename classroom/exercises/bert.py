@@ -1,0 +1,278 @@
+"""Exercises of notebook 08: what is hidden, what becomes of it, the loss, pairs, word pieces."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from classroom.exercises.checking import Exercise, Function, Number
+
+MASK = 4
+"""[MASK] in the inputs of these exercises; 0 is padding, 1 [CLS], 2 [SEP], 3 [UNK]."""
+
+# ---- the course's own versions ----------------------------------------------------------------
+
+
+def choose(tokens: Tensor, draws: Tensor, special: list[int], rate: float) -> Tensor:
+    """True [B, T] where a word is to be predicted: each ordinary word with probability rate."""
+    ordinary = ~torch.isin(tokens, torch.tensor(special))
+    return (draws < rate) & ordinary
+
+
+def corrupt(tokens: Tensor, predicted: Tensor, draws: Tensor, words: Tensor, mask: int) -> Tensor:
+    """What BERT sees: of the predicted words 80 % [MASK], 10 % a random word, 10 % as they are."""
+    seen = torch.where(predicted & (draws < 0.8), mask, tokens)
+    return torch.where(predicted & (draws >= 0.8) & (draws < 0.9), words, seen)
+
+
+def masked_loss(logits: Tensor, tokens: Tensor, predicted: Tensor) -> Tensor:
+    """The mean of -log p(original word) over all predicted positions."""
+    return F.cross_entropy(logits[predicted], tokens[predicted])
+
+
+def pair_row(first: list[str], second: list[str]) -> tuple[list[str], list[int]]:
+    """[CLS] first [SEP] second [SEP], and the segment of each of these tokens."""
+    tokens = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
+    return tokens, [0] * (len(first) + 2) + [1] * (len(second) + 1)
+
+
+def word_pieces(word: str, vocabulary: set[str]) -> list[str]:
+    """The longest known beginning, then the longest known continuations; ["[UNK]"] if none fits."""
+    pieces: list[str] = []
+    start = 0
+    while start < len(word):
+        sharps = "##" if start else ""
+        ends = range(len(word), start, -1)
+        end = next((end for end in ends if sharps + word[start:end] in vocabulary), None)
+        if end is None:
+            return ["[UNK]"]
+        pieces.append(sharps + word[start:end])
+        start = end
+    return pieces
+
+
+# ---- inputs -----------------------------------------------------------------------------------
+
+
+def _size(low: int, high: int, rng: torch.Generator) -> int:
+    return int(torch.randint(low, high, (), generator=rng))
+
+
+def _rows(rng: torch.Generator) -> Tensor:
+    """[CLS] words [SEP], padded behind or before: [B, T]."""
+    rows, length = _size(1, 4, rng), _size(5, 9, rng)
+    tokens = torch.randint(5, 20, (rows, length), generator=rng)
+    tokens[:, 0], tokens[:, -1] = 1, 2
+    if _size(0, 2, rng):
+        tokens[0, -1], tokens[0, -2] = 0, 2
+    else:
+        tokens[0, 0], tokens[0, 1] = 0, 1
+    return tokens
+
+
+def _to_choose(rng: torch.Generator) -> tuple[Tensor, Tensor, list[int], float]:
+    tokens = _rows(rng)
+    draws = torch.rand(tokens.shape, generator=rng)
+    return tokens, draws, [0, 1, 2, MASK], (0.15, 0.4, 0.6)[_size(0, 3, rng)]
+
+
+def _to_corrupt(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+    tokens = _rows(rng)
+    predicted = (torch.rand(tokens.shape, generator=rng) < 0.7) & (tokens > MASK)
+    words = torch.randint(5, 20, tokens.shape, generator=rng)
+    return tokens, predicted, torch.rand(tokens.shape, generator=rng), words, MASK
+
+
+def _to_predict(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    tokens = _rows(rng)
+    logits = torch.randn(*tokens.shape, 20, generator=rng).requires_grad_()
+    predicted = (torch.rand(tokens.shape, generator=rng) < 0.5) & (tokens > MASK)
+    predicted[-1, 2] = True
+    return logits, tokens, predicted
+
+
+def _texts(rng: torch.Generator) -> tuple[list[str], list[str]]:
+    words = ["she", "saw", "a", "wave", "near", "the", "boat"]
+    drawn = [words[i] for i in torch.randint(len(words), (8,), generator=rng).tolist()]
+    return drawn[: _size(1, 4, rng)], drawn[4 : 4 + _size(1, 4, rng)]
+
+
+PIECES = frozenset({"un", "unplay", "play", "garden", "flight", "f", "##less", "##l", "##er",
+                    "##ers", "##s", "##able", "##play", "##a", "##ble", "##e"})  # fmt: skip
+
+
+def _words(rng: torch.Generator) -> tuple[str, set[str]]:
+    parts = ["un", "play", "able", "garden", "ers", "s", "less", "flight", "er", "x"]
+    drawn = torch.randint(len(parts), (3,), generator=rng).tolist()
+    return "".join(parts[i] for i in drawn[: _size(1, 4, rng)]), set(PIECES)
+
+
+# ---- mistakes ---------------------------------------------------------------------------------
+
+
+def _row_means(logits: Tensor, tokens: Tensor, predicted: Tensor) -> Tensor:
+    rows = [masked_loss(logits[i], tokens[i], predicted[i])
+            for i in range(len(tokens)) if predicted[i].any()]  # fmt: skip
+    return torch.stack(rows).mean()
+
+
+def _shifted(logits: Tensor, tokens: Tensor, predicted: Tensor) -> Tensor:
+    return F.cross_entropy(logits[:, :-1][predicted[:, 1:]], tokens[:, 1:][predicted[:, 1:]])
+
+
+def _shortest(word: str, vocabulary: set[str]) -> list[str]:
+    pieces, start = list[str](), 0
+    while start < len(word):
+        sharps = "##" if start else ""
+        ends = range(start + 1, len(word) + 1)
+        end = next((end for end in ends if sharps + word[start:end] in vocabulary), None)
+        if end is None:
+            return ["[UNK]"]
+        pieces.append(sharps + word[start:end])
+        start = end
+    return pieces
+
+
+def _without_sharps(word: str, vocabulary: set[str]) -> list[str]:
+    return [piece.removeprefix("##") for piece in word_pieces(word, vocabulary)]
+
+
+def _rest_unknown(word: str, vocabulary: set[str]) -> list[str]:
+    pieces, start = list[str](), 0
+    while start < len(word):
+        sharps = "##" if start else ""
+        ends = range(len(word), start, -1)
+        end = next((end for end in ends if sharps + word[start:end] in vocabulary), None)
+        if end is None:
+            return [*pieces, "[UNK]"]
+        pieces.append(sharps + word[start:end])
+        start = end
+    return pieces
+
+
+EXERCISES: dict[str, Exercise] = {
+    "08.choose": Function(
+        "a boolean [B, T]: each ordinary word with probability rate, and no special token",
+        choose,
+        _to_choose,
+        (
+            ("that hides special tokens, too: [CLS], [SEP] and padding are never predicted",
+             lambda tokens, draws, special, rate: draws < rate),
+            ("padding is a special token, too: it must not be predicted",
+             lambda tokens, draws, special, rate:
+             choose(tokens, draws, [s for s in special if s], rate)),
+            ("that predicts what it should leave and leaves what it should predict: draws < rate",
+             lambda tokens, draws, special, rate:
+             (draws >= rate) & ~torch.isin(tokens, torch.tensor(special))),
+            ("True means that a word is predicted; that marks what is not",
+             lambda tokens, draws, special, rate: ~choose(tokens, draws, special, rate)),
+        ),
+        learned="what BERT predicts",
+    ),
+    "08.corrupt": Function(
+        "the tokens [B, T] that BERT sees: of the predicted ones, [MASK] where draws < 0.8, "
+        "a random word where draws < 0.9, and itself elsewhere",
+        corrupt,
+        _to_corrupt,
+        (
+            ("all predicted words became [MASK]: a tenth becomes a random word, a tenth stays",
+             lambda tokens, predicted, draws, words, mask:
+             torch.where(predicted, mask, tokens)),
+            ("words that are not predicted were changed, too: only the predicted ones are",
+             lambda tokens, predicted, draws, words, mask:
+             corrupt(tokens, torch.ones_like(predicted), draws, words, mask)),
+            ("80 % became a random word and 10 % [MASK]: it is the other way round",
+             lambda tokens, predicted, draws, words, mask: torch.where(
+                 predicted & (draws >= 0.8) & (draws < 0.9), mask,
+                 torch.where(predicted & (draws < 0.8), words, tokens))),
+            ("20 % became random words: half of those stay as they are",
+             lambda tokens, predicted, draws, words, mask: torch.where(
+                 predicted & (draws >= 0.8), words,
+                 corrupt(tokens, predicted, draws, words, mask))),
+            ("the tenth that should stay became [MASK]: those words are predicted as they are",
+             lambda tokens, predicted, draws, words, mask: torch.where(
+                 predicted & (draws >= 0.9), mask,
+                 corrupt(tokens, predicted, draws, words, mask))),
+        ),
+        learned="80/10/10",
+    ),
+    "08.loss": Function(
+        "the mean of −log p(original word) over all predicted positions",
+        masked_loss,
+        _to_predict,
+        (
+            ("that is the mean over all positions: only the predicted ones count",
+             lambda logits, tokens, predicted:
+             F.cross_entropy(logits.flatten(0, 1), tokens.flatten())),
+            ("that shifts by one, as GPT does: BERT predicts the word at the position itself",
+             _shifted),
+            ("that is the mean of the rows' means: each predicted word counts alike", _row_means),
+            ("the softmax is taken twice: cross_entropy expects logits, not probabilities",
+             lambda logits, tokens, predicted:
+             F.cross_entropy(logits.softmax(dim=-1)[predicted], tokens[predicted])),
+            ("that is the sum: divide by the number of predicted words",
+             lambda logits, tokens, predicted:
+             masked_loss(logits, tokens, predicted) * predicted.sum()),
+            ("the predicted positions are left out, and all others count: turn it round",
+             lambda logits, tokens, predicted: masked_loss(logits, tokens, ~predicted)),
+        ),
+        learned="the masked language model",
+    ),
+    "08.pair": Function(
+        "two lists: the tokens [CLS] first [SEP] second [SEP], and the segment 0 or 1 of each",
+        pair_row,
+        _texts,
+        (
+            ("the last [SEP] is missing: it ends the second text",
+             lambda first, second: tuple(part[:-1] for part in pair_row(first, second))),
+            ("[CLS] is missing: its state answers the question about the two texts",
+             lambda first, second: tuple(part[1:] for part in pair_row(first, second))),
+            ("the first [SEP] belongs to the first text: its segment is 0",
+             lambda first, second: (pair_row(first, second)[0],
+                                    [0] * (len(first) + 1) + [1] * (len(second) + 2))),
+            ("segments are counted from 0",
+             lambda first, second: (pair_row(first, second)[0],
+                                    [s + 1 for s in pair_row(first, second)[1]])),
+            ("both texts have the segment 0: the second one has 1",
+             lambda first, second: (pair_row(first, second)[0],
+                                    [0] * (len(first) + len(second) + 3))),
+        ),
+        learned="BERT's input",
+    ),
+    "08.pieces": Function(
+        'the longest known beginning, then the longest known "##…" again and again; ["[UNK]"] '
+        "where nothing fits",
+        word_pieces,
+        _words,
+        (
+            ("the shortest known piece was taken: try the longest first", _shortest),
+            ('pieces inside a word begin with "##"', _without_sharps),
+            ("where nothing fits, the whole word becomes [UNK], not only its rest", _rest_unknown),
+            ("a word that cannot be cut has no pieces at all here: return ['[UNK]']",
+             lambda word, vocabulary:
+             [p for p in word_pieces(word, vocabulary) if p != "[UNK]"]),
+        ),
+        minutes=15,
+        learned="WordPiece",
+    ),
+    "08.random": Number(
+        "how many of 1,000 words become a random word",
+        "8dd0981f49ef225a",
+        {
+            "85c4c6d20c2f0396": "that is 10 % of all words; it is 10 % of the predicted ones",
+            "a2dbb835a64dccd5": "these are all predicted words: a tenth of them becomes random",
+            "2d8cdf38b360b139": "these become [MASK]",
+            "ee3bafd430ad3961": "half of these stay as they are",
+        },
+        learned="1.5 % of the words are wrong",
+    ),
+    "08.tables": Number(
+        "how many numbers are in the three tables of embeddings",
+        "376f56b12853b914",
+        {
+            "7871cef47dbdd28e": "positions and segments have vectors, too",
+            "a9515d55214173b8": "tables are added, not multiplied: each position has one vector",
+            "3904dca62b6c6b7f": "each vector has 768 numbers; 512 is the number of positions",
+        },
+        learned="what embeddings cost",
+    ),
+}  # fmt: skip
