@@ -273,7 +273,9 @@ def test_the_course_loses_nothing_by_being_cleaned(tmp_path: Path) -> None:
             self.feed(html)
 
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            self.found[f"{tag} {sorted(attrs)}"] += 1
+            # A style only hides a stored picture beside a live one; browsers add tbody themselves.
+            if tag not in ("style", "tbody"):
+                self.found[f"{tag} {sorted(attrs)}"] += 1
 
         handle_startendtag = handle_starttag
 
