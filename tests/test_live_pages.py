@@ -1,6 +1,10 @@
 """Live pages: what JavaScript computes and draws is what Python computes and draws."""
 
+import base64
+import hashlib
+import itertools
 import json
+import math
 import random
 import re
 import shutil
@@ -23,6 +27,7 @@ from classroom.demos import (
     masking_view,
     masks_view,
     orders_view,
+    reach_demo,
     reach_view,
     sampling_view,
     schedule_view,
@@ -36,6 +41,7 @@ from classroom.demos.orders import drawn
 from classroom.demos.sampling import drawn_number, next_step
 from classroom.demos.senses import reader
 from classroom.demos.training import Point
+from classroom.pages.live import building
 from classroom.pages.live.written import written_language, written_model
 from labkit import masking
 from labkit.chance import Chance
@@ -411,3 +417,28 @@ def test_sampling_tells_the_same_in_the_page(
         assert alike(text, view.text), f"{state}\n{text}\n--- and in Python ---\n{view.text}"
         exact += text == view.text
     assert exact > STATES // 2
+
+
+# ---- the page ------------------------------------------------------------------------------------
+
+
+def test_the_policy_admits_the_scripts_of_the_page_and_nothing_else() -> None:
+    scripts = ["const a = 'ä';", (LIVE / "page.js").read_text(encoding="utf-8")]
+    made = building.page("<p>x</p>", scripts)
+    [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', made)
+    found = re.findall("<script>(.*?)</script>", made, flags=re.DOTALL)
+    assert found == scripts
+    digests = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in found]
+    admitted = " ".join(f"'sha256-{one}'" for one in digests)
+    assert policy.startswith(f"default-src 'none'; script-src {admitted}; ")
+    assert not re.search(r'<script [^>]|src="|https?:', made)
+
+
+def test_a_demo_is_written_down_state_by_state(tmp_path: Path) -> None:
+    demo = reach_demo(segment=2, memory=1, layers=2)
+    kept, written = building.kept_values(demo), building.written_states(demo)
+    assert len(written["which"]) == math.prod(written["sizes"]) <= building.MOST
+    for n, state in list(enumerate(itertools.product(*kept.values())))[::17]:
+        view = demo.draw(**dict(zip(kept, state, strict=True)))
+        pieces = written["views"][written["which"][n]]
+        assert pieces == json.loads(json.dumps(view.as_data()["pieces"]))
