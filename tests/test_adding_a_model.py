@@ -101,17 +101,17 @@ def test_its_layers_are_frozen_and_have_their_own_rates(
 
 
 @pytest.mark.parametrize(
-    ("summary", "place", "head"),
+    ("summary", "position", "head"),
     [(0, "first", Label), (-1, "last", Label), (None, "pooled", Pooled)],
 )
 def test_a_classifier_reads_where_the_model_says(
-    page: dict[str, Any], summary: int | None, place: str, head: type
+    page: dict[str, Any], summary: int | None, position: str, head: type
 ) -> None:
     backbone = page["Means"](page["MeansConfig"](vocabulary=30))
     backbone.summary = summary
     model = classifier(backbone, 3)
     assert type(model.head) is head
-    assert labels_of(model).place == place
+    assert labels_of(model).position == position
 
 
 def test_its_leaks_are_found(page: dict[str, Any]) -> None:
