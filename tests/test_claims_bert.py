@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from classroom.claims import bert, village
-from classroom.ledger import one_seed
+from classroom.ledger import Claim, one_seed
 from classroom.recipes import course_text
 from labkit.blocks import Backbone, LanguageModel, States
 from labkit.chance import Chance
@@ -89,7 +89,7 @@ def test_words_alone_do_not_tell_their_senses() -> None:
 
 @pytest.mark.parametrize("claim", bert.CLAIMS, ids=lambda claim: claim.id)
 def test_experiments_give_the_arms_that_their_contrasts_weigh(
-    claim: bert.Claim, monkeypatch: pytest.MonkeyPatch, tmp_path: object
+    claim: Claim, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setitem(bert.STEPS, "smoke", 2)

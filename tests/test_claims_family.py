@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from classroom.claims import family, village
-from classroom.ledger import one_seed
+from classroom.ledger import Claim, one_seed
 from classroom.recipes import course_text
 
 
@@ -32,7 +32,7 @@ def test_the_published_ratios() -> None:
 
 @pytest.mark.parametrize("claim", family.CLAIMS, ids=lambda claim: claim.id)
 def test_experiments_give_the_arms_that_their_contrasts_weigh(
-    claim: family.Claim, monkeypatch: pytest.MonkeyPatch, tmp_path: object
+    claim: Claim, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setitem(family.STEPS, "smoke", 2)

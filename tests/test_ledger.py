@@ -164,7 +164,7 @@ def test_a_picture_shows_every_arm() -> None:
     figure = measure(claim(BETTER), "smoke").draw()
     [axes] = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["good", "poor"]
-    assert "not judged" in axes.get_title()
+    assert "not judged" in axes.get_title(loc="left")
 
 
 def test_figures_of_different_units_have_a_panel_each() -> None:
