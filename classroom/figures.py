@@ -146,7 +146,7 @@ def scaling_law(points: Sequence[Run], law: "Fit") -> "Figure":
 
 
 def losses_by_place(lines: Mapping[str, Sequence[float]]) -> "Figure":
-    """Losses by the place in the segment; lines without marks are the lowest possible ones."""
+    """Losses by the position in the segment; lines without marks are the lowest possible ones."""
     from matplotlib import pyplot
 
     figure = pyplot.figure(figsize=(7, 3), layout="constrained")

@@ -143,7 +143,7 @@ class Attention(nn.Module):
 
 
 class RelativeAttention(nn.Module):
-    """Attention that knows distances and no places (Dai et al. 2019, section 3.3).
+    """Attention that knows distances and no positions (Dai et al. 2019, section 3.3).
 
     score(i, j) = ((q_i + u) k_j + (q_i + v) W_r r(i - j) + (q_i + s) g(i, j)) / sqrt(E)
 
@@ -229,7 +229,7 @@ class RelativeAttention(nn.Module):
 # Where a word stands: attention alone could not tell.
 #
 # Learned positions (GPT, BERT), sinusoids (Vaswani et al. 2017, section 3.5), and sinusoids of a
-# distance (Dai et al. 2019, section 3.3), which know no absolute place at all.
+# distance (Dai et al. 2019, section 3.3), which know no absolute position at all.
 
 
 def check_length(length: int, context: int) -> None:
@@ -242,10 +242,10 @@ def check_length(length: int, context: int) -> None:
 
 
 def sinusoids(places_T: Tensor, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """sin and cos of each place at width / 2 wave lengths from 2 pi to 10,000 * 2 pi: [T, D]."""
+    """sin and cos of each position at width / 2 wave lengths from 2 pi to 10,000 * 2 pi: [T, D]."""
     if width % 2:
         raise ValueError(f"sinusoids come in pairs of sine and cosine: width {width} is odd")
-    # A short float could not even count the places.
+    # A short float could not even count the positions.
     exact = torch.promote_types(dtype, torch.float32)
     steps = torch.arange(0, width, 2, device=places_T.device).to(exact)
     frequencies = 1 / torch.pow(10_000, steps / width)
@@ -272,9 +272,9 @@ def by_distance(scores_BHQR: Tensor, places: Tensor, keys: int) -> Tensor:
 
 
 class LearnedPositions(nn.Module):
-    """One vector for each place of the text, learned like a word's.
+    """One vector for each position of the text, learned like a word's.
 
-    RoBERTa's table starts with `unused` rows that no place of a text uses.
+    RoBERTa's table starts with `unused` rows that no position of a text uses.
     """
 
     def __init__(self, context: int, width: int, *, unused: int = 0) -> None:
@@ -283,6 +283,6 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(unused + context, width).normal_(std=0.02))
 
     def forward(self, length: int, *, start: int = 0) -> Tensor:
-        """The vectors of places start .. start + length: [T, D]."""
+        """The vectors of positions start .. start + length: [T, D]."""
         check_length(start + length, self.context)
         return self.weight[self.unused + start : self.unused + start + length]

@@ -246,7 +246,7 @@ def _span_law(rate: float, stop: float, longest: int) -> tuple[float, tuple[floa
     up_to = [sum(weights[: k + 1]) / sum(weights) for k in range(longest)]
     low, high = 0.0, 1.0
     for _ in range(60):
-        # A place stays open when no span of the last `longest` places reaches it.
+        # A position stays open when no span of the last `longest` positions reaches it.
         start, free = (low + high) / 2, 1.0
         for k in range(longest):
             free *= 1 - start * (1 - (up_to[k - 1] if k else 0.0))
@@ -263,7 +263,7 @@ def corrupt(
     shares: Sequence[float] = (0.8, 0.1, 0.1),
     frequencies: Tensor | None = None,
 ) -> Tensor:
-    """Put [MASK] in the place of 80 % of what is predicted, any word in that of 10 %; leave 10 %.
+    """Replace 80 % of what is predicted by [MASK] and 10 % by any word; leave 10 %.
 
     The random words are never special tokens; they are as frequent as `frequencies` [V] says, or
     all equally frequent.
@@ -288,7 +288,7 @@ def corrupt(
 def _words(
     vocabulary: Vocabulary, frequencies: Tensor | None, chance: Chance, length: int, swap: Tensor
 ) -> Tensor:
-    """A random word for each place of the batch in `swap`."""
+    """A random word for each position of the batch in `swap`."""
     words = _ordinary_words(vocabulary, swap.device).nonzero().squeeze(1)
     if frequencies is None:
         return words[scaled(chance.bits("word", length).flatten()[swap].long(), len(words))]

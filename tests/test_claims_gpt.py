@@ -40,7 +40,9 @@ def test_without_a_share_there_are_no_words_in_the_loss(text, model, monkeypatch
     """λ = 0 is L2 alone; any other trains the head for words as well."""
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     seen = []
-    monkeypatch.setattr(claims, "train_once", lambda model, objective, *rest: seen.append(objective))
+    monkeypatch.setattr(
+        claims, "train_once", lambda model, objective, *rest: seen.append(objective)
+    )
     for share in claims.SHARES:
         claims.tuned(model, None, labels=2, share=share, steps=3)  # type: ignore[arg-type]
     assert not hasattr(seen[0], "weights")

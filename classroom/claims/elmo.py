@@ -345,7 +345,7 @@ def beside(
     places: Sequence[int],
     tokenizer: Tokenizer,
 ) -> Beside:
-    """Ask for the word after each place from the left, and for the one before from the right."""
+    """Ask for the word after each position from the left, and for the one before from the right."""
     hidden_BTD = states(model.backbone, texts, tokenizer).hidden
     rows = torch.arange(len(texts))
     left, right = hidden_BTD[rows, torch.tensor(places)].chunk(2, dim=-1)
@@ -404,7 +404,7 @@ def _forms(profile: str, seed: int) -> dict[str, Any]:
 
 
 def characters(profile: str, seed: int) -> Measured:
-    """The loss of the words beside an unseen form, and beside a known word in its place."""
+    """The loss of the words beside an unseen form, and beside a known word instead of it."""
     found = forms(profile, seed)
     note = "items are sentences; the words before and after the form are predicted"
     return Measured(found["losses"], found["floors"], note)

@@ -140,7 +140,7 @@ def seconds_a_word(model: LanguageModel, length: int, tries: int = 3) -> tuple[f
 
 
 def by_place(model: LanguageModel, text: CourseText, memory: int) -> list[float]:
-    """The mean loss at each place of a segment, over held-out text."""
+    """The mean loss at each position of a segment, over held-out text."""
     if text.world is not None:
         # The first segment of a document is not like the others.
         found = losses(model, documents(text)[0], memory)[:, SEGMENT:]
@@ -161,7 +161,7 @@ def by_place(model: LanguageModel, text: CourseText, memory: int) -> list[float]
 
 
 def floors_by_place(text: CourseText) -> dict[str, list[float]]:
-    """The lowest losses at each place of a segment, without memory and with all of it: exact."""
+    """The lowest losses at each position of a segment, without memory and with all of it: exact."""
     if text.world is None:
         return {}
     words = documents(text)[1]
@@ -198,7 +198,7 @@ LONG_MEMORY = claim("long-memory", remembering)
 
 
 def gpt(text: CourseText, profile: str, seed: int, waves: bool) -> LanguageModel:
-    """A small GPT with a place for each word: learned, or the sinusoid of the place."""
+    """A small GPT with a position for each word: learned, or the sinusoid of the position."""
     size = SIZES[profile]
     torch.manual_seed(seed)
     backbone = GPT(GPTConfig(text.vocabulary, size.width, 2, 4, 4 * SEGMENT, dropout=0.0))

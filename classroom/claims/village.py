@@ -2,7 +2,7 @@
 
 `data/village` is a language like that of the course, with some two hundred words: a masked model
 of a hundred thousand parameters comes near its floor within a few hundred steps. Rows are single
-sentences (or pairs), so that a place says much. Read `encoder`, `cloze` and `sense_probe`.
+sentences (or pairs), so that a position says much. Read `encoder`, `cloze` and `sense_probe`.
 """
 
 import re
@@ -117,7 +117,7 @@ class Blanks(NamedTuple):
 
     batch: Batch
     places: Tensor
-    """The asked place of each row, [CLS] being place 0."""
+    """The asked position of each row, [CLS] being position 0."""
     both: np.ndarray
     """-log p(word | all other words)"""
     left: np.ndarray

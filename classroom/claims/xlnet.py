@@ -44,7 +44,7 @@ class Names(NamedTuple):
 
     @property
     def hidden(self) -> list[int]:
-        """The places of both words."""
+        """The positions of both words."""
         return [self.place, self.place + 1]
 
 

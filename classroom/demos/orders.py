@@ -20,7 +20,7 @@ LONGEST = 40
 
 
 def order_of(order: str, count: int) -> list[int]:
-    """The places 1 … count in the order that was written; the natural one if nothing was."""
+    """The positions 1 … count in the order that was written; the natural one if nothing was."""
     given = re.split(r"[\s,;→>]+", order.strip())
     places = []
     for part in given if order.strip() else map(str, range(1, count + 1)):
@@ -85,7 +85,7 @@ def given(places: list[int], words: list[str], query: torch.Tensor) -> tuple[tup
 
 
 def drawn(count: int, draw: int) -> str:
-    """A random order of so many places, the same for the same draw."""
+    """A random order of so many positions, the same for the same draw."""
     random = torch.Generator().manual_seed(draw)
     return " ".join(str(place + 1) for place in torch.randperm(count, generator=random).tolist())
 
@@ -120,7 +120,7 @@ class OrdersDemo(Demo):
 
     @property
     def names(self) -> list[str]:
-        """The words with their places, which tell equal words apart."""
+        """The words with their positions, which tell equal words apart."""
         words = words_in(self.values["text"])[:LONGEST]
         return [f"{n + 1} {short(clean(word))}" for n, word in enumerate(words)]
 

@@ -77,7 +77,7 @@ class Note(Piece):
 
 @dataclass(frozen=True)
 class Problem(Piece):
-    """What is wrong and what to do, in the place of a picture."""
+    """What is wrong and what to do, instead of a picture."""
 
     kind = "problem"
     text: str

@@ -22,7 +22,7 @@ def attended(segment: int, memory: int, length: int) -> Tensor:
 
 
 def heard(segment: int, memory: int, layers: int, place: int) -> Tensor:
-    """True [layers + 1, T]: what the top state of a place depends on, the top first.
+    """True [layers + 1, T]: what the top state of a position depends on, the top first.
 
     The last row are the words: the furthest one on the left is the reach.
     """

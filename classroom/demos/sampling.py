@@ -48,7 +48,7 @@ def next_step(model: Any, tokens: list[int], settings: Sampling, seed: int) -> S
 
 
 def seed_of(seed: int, dropped: int) -> int:
-    """The seed of a step; where the beginning is cut off, it moves on in place of the position."""
+    """The seed of a step; where the beginning is cut off, it moves on instead of the position."""
     return seed + 1_000_003 * dropped
 
 

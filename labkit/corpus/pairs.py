@@ -1,7 +1,7 @@
 """Two stretches of text and a question: does the second follow the first?
 
 Next sentence (NSP): in half of the rows the second is from another document (Devlin et al., 2019,
-section 3.1). Sentence order (SOP): in half of the rows the two have changed places (Lan et al.,
+section 3.1). Sentence order (SOP): in half of the rows the two are swapped (Lan et al.,
 2020, section 3.1). The labels are those of the releases: 0 says yes, 1 says no.
 """
 

@@ -25,7 +25,7 @@ class Run(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A fitted law, and its intervals from resampled runs (2.5 % to 97.5 %)."""
+    """A fitted scaling law, and its intervals from resampled runs (2.5 % to 97.5 %)."""
 
     a: float
     alpha: float
@@ -36,7 +36,7 @@ class Fit(NamedTuple):
     """Root mean square of log(predicted / measured)."""
 
     def excess(self, parameters: ArrayLike, tokens: ArrayLike) -> Array:
-        """The loss above the floor that the law predicts."""
+        """The loss above the floor that the fit predicts."""
         n, d = np.asarray(parameters, float), np.asarray(tokens, float)
         return self.a * n**-self.alpha + self.b * d**-self.beta
 
@@ -47,7 +47,7 @@ class Fit(NamedTuple):
 
 
 def fit(runs: Sequence[Run], *, resamples: int = 300, seed: int = 0) -> Fit:
-    """Fit the law to runs of at least three sizes and three amounts of text.
+    """Fit the scaling law to runs of at least three sizes and three amounts of text.
 
     Least squares of log(predicted / measured), by Levenberg's steps, from several starts.
     """
@@ -78,7 +78,7 @@ def fit(runs: Sequence[Run], *, resamples: int = 300, seed: int = 0) -> Fit:
 
 
 def held_out_errors(runs: Sequence[Run], law: str = "power") -> list[float]:
-    """|log(predicted / measured)| of each run, by the law fitted to all the others.
+    """|log(predicted / measured)| of each run, by the power law fitted to all the others.
 
     "power" is that of `fit`; "exponential", a exp(-alpha N) + b exp(-beta D), has as many numbers.
     """

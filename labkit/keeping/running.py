@@ -232,7 +232,7 @@ class Run:
         return 0.0 if found is None else float(found)
 
     def _worth_saving(self, report: Report) -> bool:
-        """At the end, and now and then; but nobody wants to go back to the midst of trouble."""
+        """At the end, and now and then; but nobody wants to go back to a state in trouble."""
         regular = report.step % self.plan.save_every == 0 and not bool(report.bad_in_a_row)
         return regular or report.step == self.plan.steps
 

@@ -31,7 +31,7 @@ class Leak(NamedTuple):
     """A prediction that depends on what it may not see."""
 
     how: str
-    """"gradient": on what stands at a place; "word": on which word stands there."""
+    """"gradient": on what stands at a position; "word": on which word stands there."""
     term: str
     row: int
     place: int
@@ -54,7 +54,7 @@ class Dependence:
     """
 
     predictions: list[tuple[str, int, int]]
-    """Term, row and place of each prediction."""
+    """Term, row and position of each prediction."""
     widths: list[int]
     """How many words of each segment the model reads."""
     by_gradient: Tensor
@@ -80,7 +80,7 @@ class Dependence:
         return found
 
     def _segment(self, column: int) -> tuple[int, int]:
-        """The segment and the place in it of a column."""
+        """The segment and the position in it of a column."""
         segment = 0
         while column >= self.widths[segment]:
             column -= self.widths[segment]
@@ -138,7 +138,7 @@ def ask(objective: Objective, batches: Sequence[Batch], seed: int) -> list[Targe
 
 
 def places_of(objective: Objective, targets: Targets) -> Iterator[tuple[str, int, int]]:
-    """Term, row and place of each prediction, in the order of the scores."""
+    """Term, row and position of each prediction, in the order of the scores."""
     for name, asked in targets.predicted.items():
         every = choices_of(objective)
         for row, place in zip(
@@ -176,7 +176,7 @@ class Vectors(NamedTuple):
 
 @contextmanager
 def watched(backbone: Any, targets: Targets) -> Iterator[Vectors]:
-    """Add a zero to each vector that is looked up: one for each place, or else for each word."""
+    """Add a zero to each vector that is looked up: one for each position, or else for each word."""
     tokens, weight = targets.inputs.tokens, next(backbone.token.parameters())
     shape = (*tokens.shape, 1), (backbone.config.vocabulary, 1)
     vectors = Vectors(*(torch.zeros(s, dtype=weight.dtype, requires_grad=True) for s in shape))
@@ -238,7 +238,7 @@ def exchange(
     seed: int,
     tolerance: float,
 ) -> Tensor:
-    """Which scores move when another word stands at a place, one place after the other."""
+    """Which scores move when another word stands at a position, one position after the other."""
     asked = ask(objective, batches, seed)
     usual, predictions = answers(model, objective, asked), list(places_of(objective, asked[-1]))
     moved = torch.zeros(len(usual), len(batches[0]), sum(widths), dtype=torch.bool)

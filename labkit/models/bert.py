@@ -101,7 +101,7 @@ class BERT(Backbone):
         return States(tuple(layers))
 
     def _embed(self, tokens_BT: Tensor, segments_BT: Tensor | None) -> Tensor:
-        """Word, place and segment, added up."""
+        """Word, position and segment, added up."""
         x_BTD = self.token(tokens_BT) + self.position(tokens_BT.shape[1])
         if self.segment is not None:
             if segments_BT is None:

@@ -215,7 +215,7 @@ class ELMo(Backbone):
                 "there is nothing to spell: give characters [B, T, letters], or numbers of words "
                 "to a model that was built with a vocabulary and its words"
             )
-        # A word that stands in many places is spelled once.
+        # A word that stands in many positions is spelled once.
         numbers, places_BT = tokens_BT.unique(return_inverse=True)
         return self.token(self.spelling[numbers])[places_BT]
 

@@ -136,7 +136,7 @@ class Transformer(Backbone):
         return States(tuple(layers), None if memory is None else tuple(kept))
 
     def _embed(self, tokens_BT: Tensor, start: int) -> Tensor:
-        """The words' vectors, as large as the places' vectors that are added: [B, T, D]."""
+        """The words' vectors, as large as the positions' vectors that are added: [B, T, D]."""
         width = self.config.width
         places_T = torch.arange(start, start + tokens_BT.shape[1], device=tokens_BT.device)
         words_BTD = self.token(tokens_BT) * math.sqrt(width)
@@ -144,10 +144,10 @@ class Transformer(Backbone):
 
 
 def teacher_forced(answers_BT: Tensor, begin: int) -> Tensor:
-    """What the decoder reads in training: the right answers, one place later, after `begin`.
+    """What the decoder reads in training: the right answers, one position later, after `begin`.
 
     At each place it is asked for the answer there and has seen the right ones before it, whatever
-    it would have said itself; so all places are learned at once.
+    it would have said itself; so all positions are learned at once.
     """
     first_B1 = torch.full_like(answers_BT[:, :1], begin)
     return torch.cat([first_B1, answers_BT[:, :-1]], dim=1)

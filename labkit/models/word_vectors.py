@@ -91,7 +91,7 @@ def noise_law(counts_V: Tensor, power: float = 0.75) -> Tensor:
 
 
 def draw(law_V: Tensor, uniform: Tensor) -> Tensor:
-    """Words by the law, one for each number in [0, 1)."""
+    """Words by the distribution, one for each number in [0, 1)."""
     steps_V = law_V.double().cumsum(0)
     # Divided by its own end, the last step is 1 exactly, and no number lies beyond it.
     return torch.searchsorted(steps_V / steps_V[-1], uniform.double(), right=True)
@@ -120,7 +120,7 @@ def windows(
     widest: int,
     documents_BT: Tensor | None = None,
 ) -> Windows:
-    """The words at most `reach` (1 … widest, one number for each centre) places from each word.
+    """The words at most `reach` (1 … widest, one number for each centre) positions from each word.
 
     The papers draw the reach uniformly, so that near words count more than far ones.
     """

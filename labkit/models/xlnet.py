@@ -140,7 +140,7 @@ class XLNet(Backbone):
             h_BTD, known = block(
                 h_BTD, source_BKD, r_RD=given.r_RD, mask=mask, other_segment=given.other
             )
-            # The same block once more: it asks the same keys about places instead of words.
+            # The same block once more: it asks the same keys about positions instead of words.
             g_BND, _ = block(g_BND, known=known, **guess)
             content.append(h_BTD)
             query.append(g_BND)

@@ -128,7 +128,7 @@ def _alike(model: Classifier, backbone: nn.Module) -> Classifier:
 
 
 def labels_of(model: Classifier, *, choices: int = 1) -> Labels:
-    """The objective that asks a classifier at the place where its head answers."""
+    """The objective that asks a classifier at the position where its head answers."""
     if isinstance(model.head, Pooled):
         return Labels(position="pooled", choices=choices)
     return Labels(position="first" if model.backbone.summary == 0 else "last", choices=choices)
@@ -143,7 +143,7 @@ def language_model_of(model: Any, like: LanguageModel) -> LanguageModel:
 
 
 def one_text(text: Sequence[int], start: int, extract: int) -> list[int]:
-    """Classification: start, text, extract. The answer is read at the last place."""
+    """Classification: start, text, extract. The answer is read at the last position."""
     return [start, *text, extract]
 
 
