@@ -222,7 +222,7 @@ def arms_of(arms: Mapping[str, Measured], units: str, title: str) -> "Figure":
         axes.set_xlabel(f"{unit}, with 95 % intervals")
         axes.margins(x=0.1)
         axes.spines[["top", "right"]].set_visible(False)
-    columns[0].set_title(title, fontsize=10)
+    columns[0].set_title(title, fontsize=10, loc="left")
     if possible:
         figure.legend(possible, ["possible"], loc="outside lower right", fontsize=8)
     pyplot.close(figure)
