@@ -16,7 +16,7 @@ from classroom.cli.parameters import ParameterError, checked, known
 from classroom.cli.parser import Parser, fail, nearest, positive
 from classroom.cli.results import index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
-from classroom.running import Run, execute, in_cipher
+from classroom.running import THREADS, Run, cores, execute, in_cipher
 from labkit.keeping.files import write_text
 from labkit.paths import checkout
 
@@ -110,6 +110,9 @@ def run_all(
     with empty as cache:
         if cache:  # what was trained before must not make the measured times shorter
             os.environ["LABKIT_CACHE"] = cache
+        if jobs > 1:  # threads that wait for a busy core make each other many times slower
+            for name in THREADS:
+                os.environ.setdefault(name, str(max(1, cores() // jobs)))
         # A process for each notebook, so that the memory that is measured is the notebook's own.
         with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
             for result in pool.map(one, books, outputs, parameters):
