@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classroom.exercises.checking import Exercise, Function, Number
+from classroom.exercises.checking import Exercise, Function, Number, between
 
 MASK = 4
 """[MASK] in the inputs of these exercises; 0 is padding, 1 [CLS], 2 [SEP], 3 [UNK]."""
@@ -53,16 +53,12 @@ def word_pieces(word: str, vocabulary: set[str]) -> list[str]:
 # ---- inputs -----------------------------------------------------------------------------------
 
 
-def _size(low: int, high: int, rng: torch.Generator) -> int:
-    return int(torch.randint(low, high, (), generator=rng))
-
-
 def _rows(rng: torch.Generator) -> Tensor:
     """[CLS] words [SEP], padded behind or before: [B, T]."""
-    rows, length = _size(1, 4, rng), _size(5, 9, rng)
+    rows, length = between(1, 4, rng), between(5, 9, rng)
     tokens = torch.randint(5, 20, (rows, length), generator=rng)
     tokens[:, 0], tokens[:, -1] = 1, 2
-    if _size(0, 2, rng):
+    if between(0, 2, rng):
         tokens[0, -1], tokens[0, -2] = 0, 2
     else:
         tokens[0, 0], tokens[0, 1] = 0, 1
@@ -72,7 +68,7 @@ def _rows(rng: torch.Generator) -> Tensor:
 def _to_choose(rng: torch.Generator) -> tuple[Tensor, Tensor, list[int], float]:
     tokens = _rows(rng)
     draws = torch.rand(tokens.shape, generator=rng)
-    return tokens, draws, [0, 1, 2, MASK], (0.15, 0.4, 0.6)[_size(0, 3, rng)]
+    return tokens, draws, [0, 1, 2, MASK], (0.15, 0.4, 0.6)[between(0, 3, rng)]
 
 
 def _to_corrupt(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
@@ -93,7 +89,7 @@ def _to_predict(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
 def _texts(rng: torch.Generator) -> tuple[list[str], list[str]]:
     words = ["she", "saw", "a", "wave", "near", "the", "boat"]
     drawn = [words[i] for i in torch.randint(len(words), (8,), generator=rng).tolist()]
-    return drawn[: _size(1, 4, rng)], drawn[4 : 4 + _size(1, 4, rng)]
+    return drawn[: between(1, 4, rng)], drawn[4 : 4 + between(1, 4, rng)]
 
 
 PIECES = frozenset({"un", "unplay", "play", "garden", "flight", "f", "##less", "##l", "##er",
@@ -103,7 +99,7 @@ PIECES = frozenset({"un", "unplay", "play", "garden", "flight", "f", "##less", "
 def _words(rng: torch.Generator) -> tuple[str, set[str]]:
     parts = ["un", "play", "able", "garden", "ers", "s", "less", "flight", "er", "x"]
     drawn = torch.randint(len(parts), (3,), generator=rng).tolist()
-    return "".join(parts[i] for i in drawn[: _size(1, 4, rng)]), set(PIECES)
+    return "".join(parts[i] for i in drawn[: between(1, 4, rng)]), set(PIECES)
 
 
 # ---- mistakes ---------------------------------------------------------------------------------
@@ -119,17 +115,24 @@ def _shifted(logits: Tensor, tokens: Tensor, predicted: Tensor) -> Tensor:
     return F.cross_entropy(logits[:, :-1][predicted[:, 1:]], tokens[:, 1:][predicted[:, 1:]])
 
 
-def _shortest(word: str, vocabulary: set[str]) -> list[str]:
+def _cut(word: str, vocabulary: set[str], *, shortest: bool) -> list[str]:
+    """The pieces up to where nothing fits any more, which is marked by [UNK]."""
     pieces, start = list[str](), 0
     while start < len(word):
         sharps = "##" if start else ""
         ends = range(start + 1, len(word) + 1)
-        end = next((end for end in ends if sharps + word[start:end] in vocabulary), None)
-        if end is None:
-            return ["[UNK]"]
+        fits = [end for end in ends if sharps + word[start:end] in vocabulary]
+        if not fits:
+            return [*pieces, "[UNK]"]
+        end = fits[0] if shortest else fits[-1]
         pieces.append(sharps + word[start:end])
         start = end
     return pieces
+
+
+def _shortest(word: str, vocabulary: set[str]) -> list[str]:
+    pieces = _cut(word, vocabulary, shortest=True)
+    return ["[UNK]"] if "[UNK]" in pieces else pieces
 
 
 def _without_sharps(word: str, vocabulary: set[str]) -> list[str]:
@@ -137,16 +140,7 @@ def _without_sharps(word: str, vocabulary: set[str]) -> list[str]:
 
 
 def _rest_unknown(word: str, vocabulary: set[str]) -> list[str]:
-    pieces, start = list[str](), 0
-    while start < len(word):
-        sharps = "##" if start else ""
-        ends = range(len(word), start, -1)
-        end = next((end for end in ends if sharps + word[start:end] in vocabulary), None)
-        if end is None:
-            return [*pieces, "[UNK]"]
-        pieces.append(sharps + word[start:end])
-        start = end
-    return pieces
+    return _cut(word, vocabulary, shortest=False)
 
 
 EXERCISES: dict[str, Exercise] = {

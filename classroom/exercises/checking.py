@@ -71,6 +71,11 @@ class Number:
 Exercise = Function | Number
 
 
+def between(low: int, high: int, rng: torch.Generator) -> int:
+    """A random whole number from low to high - 1, for the size of an input."""
+    return int(torch.randint(low, high, (), generator=rng))
+
+
 def exercise(name: str) -> Exercise:
     """The exercise of that name, such as "05.loss"."""
     notebook, _, _ = name.partition(".")

@@ -4,13 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classroom.exercises.checking import Exercise, Function, Number
+from classroom.exercises.checking import Exercise, Function, Number, between
 
 Rows = list[list[str]]
-
-
-def _size(low: int, high: int, rng: torch.Generator) -> int:
-    return int(torch.randint(low, high, (), generator=rng))
 
 
 # ---- the course's own versions ----------------------------------------------------------------
@@ -59,7 +55,7 @@ def _each(logits: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _batch(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    rows, length, words = _size(1, 4, rng), _size(2, 7, rng), _size(3, 9, rng)
+    rows, length, words = between(1, 4, rng), between(2, 7, rng), between(3, 9, rng)
     logits = torch.randn(rows, length, words, generator=rng).requires_grad_()
     tokens = torch.randint(words, (rows, length), generator=rng)
     lengths = torch.randint(2, length + 1, (rows,), generator=rng)
@@ -67,8 +63,8 @@ def _batch(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _states(rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    rows, length, width = _size(1, 4, rng), _size(1, 6, rng), _size(1, 4, rng)
-    kind = (torch.float32, torch.float64)[_size(0, 2, rng)]
+    rows, length, width = between(1, 4, rng), between(1, 6, rng), between(1, 4, rng)
+    kind = (torch.float32, torch.float64)[between(0, 2, rng)]
     states = torch.randn(rows, length, width, generator=rng, dtype=kind).requires_grad_()
     lengths = torch.randint(1, length + 1, (rows,), generator=rng)
     return states, torch.arange(length) < lengths[:, None]
@@ -77,12 +73,12 @@ def _states(rng: torch.Generator) -> tuple[Tensor, Tensor]:
 def _texts(rng: torch.Generator) -> tuple[list[str], list[str]]:
     words = ["we", "saw", "a", "star", "in", "may"]
     drawn = torch.randint(len(words), (8,), generator=rng).tolist()
-    first = _size(1, 4, rng)
-    return [words[i] for i in drawn[:first]], [words[i] for i in drawn[4 : 4 + _size(1, 5, rng)]]
+    first = between(1, 4, rng)
+    return [words[i] for i in drawn[:first]], [words[i] for i in drawn[4 : 4 + between(1, 5, rng)]]
 
 
 def _questions(rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    questions, choices = _size(1, 5, rng), _size(2, 5, rng)
+    questions, choices = between(1, 5, rng), between(2, 5, rng)
     scores = torch.randn(questions * choices, generator=rng).requires_grad_()
     return scores, torch.randint(choices, (questions,), generator=rng)
 
@@ -99,7 +95,7 @@ EXERCISES: dict[str, Exercise] = {
     "05.mask": Function(
         "a boolean [T, T], True where position i (row) may look at position j (column)",
         causal_mask,
-        lambda rng: (_size(1, 8, rng),),
+        lambda rng: (between(1, 8, rng),),
         (
             ("a position may look at itself, too: only later words are out of sight",
              lambda length: torch.ones(length, length, dtype=torch.bool).tril(-1)),
@@ -117,7 +113,7 @@ EXERCISES: dict[str, Exercise] = {
     "05.parameters": Function(
         "how many numbers a GPT-2 of this size learns",
         parameters,
-        lambda rng: (*torch.randint(3, 60, (3,), generator=rng).tolist(), _size(1, 6, rng)),
+        lambda rng: (*torch.randint(3, 60, (3,), generator=rng).tolist(), between(1, 6, rng)),
         (
             ("the output layer is counted again: it is the embedding, used a second time (tied)",
              lambda v, c, d, n: parameters(v, c, d, n) + v * d),

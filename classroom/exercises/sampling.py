@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from classroom.exercises.checking import Exercise, Function, Number
+from classroom.exercises.checking import Exercise, Function, Number, between
 
 # ---- the course's own versions ----------------------------------------------------------------
 
@@ -25,8 +25,13 @@ def nucleus(logits: Tensor, p: float) -> Tensor:
     """The logits [B, V] with -inf outside the fewest best words that hold the share p."""
     sorted_p, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
     before = sorted_p.cumsum(dim=-1) - sorted_p  # what the better words hold
-    outside = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= p)
-    return logits.masked_fill(outside, -math.inf)
+    return _without(logits, order, before >= p)
+
+
+def _without(logits: Tensor, order: Tensor, outside: Tensor) -> Tensor:
+    """-inf for what is outside; `outside` speaks of the words in this order."""
+    unsorted = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, outside)
+    return logits.masked_fill(unsorted, -math.inf)
 
 
 def greedy(model, tokens: Tensor, words: int) -> Tensor:  # type: ignore[no-untyped-def]
@@ -47,24 +52,20 @@ def beam_step(scores: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
 # ---- inputs -----------------------------------------------------------------------------------
 
 
-def _size(low: int, high: int, rng: torch.Generator) -> int:
-    return int(torch.randint(low, high, (), generator=rng))
-
-
 def _logits(rng: torch.Generator) -> Tensor:
-    return 2 * torch.randn(_size(1, 4, rng), _size(4, 9, rng), generator=rng)
+    return 2 * torch.randn(between(1, 4, rng), between(4, 9, rng), generator=rng)
 
 
 def _with_temperature(rng: torch.Generator) -> tuple[Tensor, float]:
-    return _logits(rng), (0.3, 0.7, 1.5, 3.0)[_size(0, 4, rng)]
+    return _logits(rng), (0.3, 0.7, 1.5, 3.0)[between(0, 4, rng)]
 
 
 def _with_k(rng: torch.Generator) -> tuple[Tensor, int]:
-    return torch.randn(_size(2, 5, rng), _size(5, 9, rng), generator=rng), _size(2, 4, rng)
+    return torch.randn(between(2, 5, rng), between(5, 9, rng), generator=rng), between(2, 4, rng)
 
 
 def _with_p(rng: torch.Generator) -> tuple[Tensor, float]:
-    return _logits(rng), (0.35, 0.5, 0.8, 0.95)[_size(0, 4, rng)]
+    return _logits(rng), (0.35, 0.5, 0.8, 0.95)[between(0, 4, rng)]
 
 
 class _Toy:
@@ -84,13 +85,13 @@ class _Toy:
 
 
 def _to_write(rng: torch.Generator) -> tuple[_Toy, Tensor, int]:
-    words = _size(5, 9, rng)
-    tokens = torch.randint(words, (_size(1, 4, rng), _size(2, 5, rng)), generator=rng)
-    return _Toy(words, rng), tokens, _size(2, 5, rng)
+    words = between(5, 9, rng)
+    tokens = torch.randint(words, (between(1, 4, rng), between(2, 5, rng)), generator=rng)
+    return _Toy(words, rng), tokens, between(2, 5, rng)
 
 
 def _beams(rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    beams, words = _size(2, 4, rng), _size(4, 8, rng)
+    beams, words = between(2, 4, rng), between(4, 8, rng)
     scores = -3 * torch.rand(beams, generator=rng, dtype=torch.float64)
     logits = torch.randn(beams, words, generator=rng, dtype=torch.float64)
     return scores.sort(descending=True).values, logits.log_softmax(dim=-1)
@@ -101,10 +102,7 @@ def _beams(rng: torch.Generator) -> tuple[Tensor, Tensor]:
 
 def _stays_below(logits: Tensor, p: float) -> Tensor:
     sorted_p, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
-    outside = sorted_p.cumsum(dim=-1) > p
-    return logits.masked_fill(
-        torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, outside), -math.inf
-    )
+    return _without(logits, order, sorted_p.cumsum(dim=-1) > p)
 
 
 def _unsorted(logits: Tensor, p: float) -> Tensor:
@@ -119,10 +117,7 @@ def _not_put_back(logits: Tensor, p: float) -> Tensor:
 
 def _worst_first(logits: Tensor, p: float) -> Tensor:
     sorted_p, order = logits.softmax(dim=-1).sort(dim=-1)
-    outside = sorted_p.cumsum(dim=-1) - sorted_p >= p
-    return logits.masked_fill(
-        torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, outside), -math.inf
-    )
+    return _without(logits, order, sorted_p.cumsum(dim=-1) - sorted_p >= p)
 
 
 def _one_batch(logits: Tensor, k: int) -> Tensor:

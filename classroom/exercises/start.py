@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classroom.exercises.checking import Exercise, Function
+from classroom.exercises.checking import Exercise, Function, between
 
 # ---- the course's own versions ----------------------------------------------------------------
 
@@ -43,16 +43,12 @@ def table_loss(logits: Tensor, before: Tensor, word: Tensor) -> Tensor:
 # ---- inputs -----------------------------------------------------------------------------------
 
 
-def _size(low: int, high: int, rng: torch.Generator) -> int:
-    return int(torch.randint(low, high, (), generator=rng))
-
-
 def _probabilities(rng: torch.Generator) -> tuple[Tensor]:
-    return (torch.rand(_size(2, 9, rng), generator=rng, dtype=torch.float64) * 0.9 + 0.05,)
+    return (torch.rand(between(2, 9, rng), generator=rng, dtype=torch.float64) * 0.9 + 0.05,)
 
 
 def _table(rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    size = _size(3, 7, rng)
+    size = between(3, 7, rng)
     weights = torch.rand(size, size, generator=rng, dtype=torch.float64)
     weights = weights * (torch.rand(size, size, generator=rng) < 0.7)
     weights[:, 0] += 0.1  # each row has a next word
@@ -61,14 +57,14 @@ def _table(rng: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def _text(rng: torch.Generator) -> tuple[Tensor, int]:
-    size = _size(3, 6, rng)
-    tokens = torch.randint(size, (_size(3, 14, rng),), generator=rng)
+    size = between(3, 6, rng)
+    tokens = torch.randint(size, (between(3, 14, rng),), generator=rng)
     tokens[:3] = torch.tensor([0, 1, 1])  # some pair, and a word that follows itself
     return tokens, size
 
 
 def _counts(rng: torch.Generator) -> tuple[Tensor]:
-    size = _size(3, 6, rng)
+    size = between(3, 6, rng)
     counts = torch.randint(0, 5, (size, size), generator=rng).double()
     counts[0] = 0  # a word that was never followed by any
     counts[1, 2] = 7
@@ -76,7 +72,7 @@ def _counts(rng: torch.Generator) -> tuple[Tensor]:
 
 
 def _logits(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    size, pairs = _size(3, 7, rng), _size(2, 9, rng)
+    size, pairs = between(3, 7, rng), between(2, 9, rng)
     logits = torch.randn(size, size, generator=rng).requires_grad_()
     before, word = torch.randint(size, (2, pairs), generator=rng)
     return logits, before, word
