@@ -110,8 +110,8 @@ def judge(
 ) -> list[Verdict]:
     """Return the verdict on each contrast of one claim, judged together by Holm's method."""
     if seeds < FEWEST_SEEDS:
-        return ["not judged" if math.isinf(e.error) or e.error else _exact(e, b)
-                for e, b in zip(estimates, bounds, strict=True)]  # fmt: skip
+        pairs = zip(estimates, bounds, strict=True)
+        return ["not judged" if one.error else _exact(one, each) for one, each in pairs]
     decisions: list[tuple[float, Verdict]] = []
     for one, (above, below) in zip(estimates, bounds, strict=True):
         inside = max(one.p_below(above), one.p_above(below))
