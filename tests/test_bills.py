@@ -7,7 +7,7 @@ import pytest
 from classroom.cli import main
 from labkit.costs import bills
 from labkit.costs import training as costs
-from labkit.costs.counting import Shape
+from labkit.costs.formulas import Shape
 from labkit.weights import published
 
 H100 = bills.machine("h100")

@@ -10,7 +10,7 @@ from classroom.claims import costs
 from classroom.ledger import judged, one_seed
 from classroom.recipes import course_text, gpt
 from classroom.scaling_runs import Point, document_floors, document_losses, scaling_run, shipped
-from labkit.costs import counting, scaling
+from labkit.costs import counting, formulas, scaling
 from labkit.costs import tables as cost_tables
 from labkit.objectives import NextToken
 from labkit.trainer import evaluate
@@ -49,8 +49,8 @@ def test_the_share_of_attention_is_what_the_matrices_leave():
     name = "gpt-3-small"
     config = published.row(name).config
     _, counted = costs.operations(name)
-    shape = counting.Shape(config.layers, config.width, config.vocabulary, config.context)
-    assert costs.attention_part(name, counted) == pytest.approx(counting.attention_share(shape))
+    shape = formulas.Shape(config.layers, config.width, config.vocabulary, config.context)
+    assert costs.attention_part(name, counted) == pytest.approx(formulas.attention_share(shape))
 
 
 def test_table_d1_follows_from_its_columns():
@@ -84,7 +84,7 @@ def test_a_run_counts_what_it_did():
     point = scaling_run(8, 1_000, held_out=1_000)
     assert point.tokens == 3 * 4 * 64
     assert point.excess > 0
-    rule = counting.rule_flop(point.parameters, point.tokens)
+    rule = formulas.rule_flop(point.parameters, point.tokens)
     assert point.operations / rule == pytest.approx(1, abs=0.15)
 
 

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from labkit.blocks import LanguageModel
-from labkit.costs import counting
+from labkit.costs import counting, formulas
 from labkit.costs import tables as cost_tables
 from labkit.costs import training as costs
-from labkit.costs.counting import Shape
+from labkit.costs.formulas import Shape
 from labkit.costs.training import BESIROGLU, HOFFMANN, HOFFMANN_UNROUNDED
 from labkit.heads import NextWord
+from labkit.masking import causal, window
 from labkit.models.gpt import GPT, GPTConfig
 
 SHAPES = [
@@ -58,7 +59,7 @@ def test_a_mixture_has_more_parameters_and_no_more_operations():
     tokens = torch.randint(0, 60, (2, 16))
     flop = counting.counted_flop(build(MIXTURE), tokens, training=False)
     router = 2 * 2 * 32 * 5
-    per_token = counting.formula_flop_per_token(MIXTURE, training=False) + router
+    per_token = formulas.formula_flop_per_token(MIXTURE, training=False) + router
     assert flop == tokens.numel() * per_token
 
 
@@ -67,17 +68,37 @@ def test_a_mixture_has_more_parameters_and_no_more_operations():
 def test_the_closed_formula_is_what_torch_counts(shape, training):
     tokens = torch.zeros(2, shape.context, dtype=torch.long)
     counted = counting.counted_flop(build(shape), tokens, training=training)
-    assert counted == tokens.numel() * counting.formula_flop_per_token(shape, training=training)
+    assert counted == tokens.numel() * formulas.formula_flop_per_token(shape, training=training)
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("band", [None, 1, 3, 7, 50])
+def test_the_keys_that_a_mask_leaves_are_counted_on_the_mask(is_causal, band):
+    allowed = torch.ones(7, 7, dtype=torch.bool) if band is None else window(band, 7)
+    allowed = allowed & causal(7) if is_causal else allowed
+    keys = formulas.keys_per_query(7, causal=is_causal, band=band)
+    assert keys == pytest.approx(allowed.sum().item() / 7)
+
+
+def test_attention_without_what_the_mask_forbids():
+    sizes = {"layers": 4, "width": 8, "vocabulary": 10, "context": 7}
+    gpt, bert = Shape(**sizes), Shape(**sizes, causal=False)
+    assert formulas.attention_flop_per_token(gpt) == formulas.attention_flop_per_token(bert)
+    assert formulas.attention_flop_per_token(gpt, masked=True) == 4 * 4 * 4 * 8
+    assert formulas.attention_flop_per_token(bert, masked=True) == 4 * 4 * 7 * 8
+    # Two layers of four attend to themselves alone.
+    assert Shape(**sizes, band=1).keys == (4 + 4 + 1 + 1) / 4
+    assert formulas.attention_share(gpt, masked=True) < formulas.attention_share(gpt)
 
 
 def test_six_n_d_lacks_only_attention_and_biases():
     """6 N D counts the tied embedding once, as the last product; positions and biases are small."""
     shape = Shape(layers=12, width=768, vocabulary=50257, context=1024, heads=12)
-    rule = counting.rule_flop(shape.parameters, 1)
-    full = counting.formula_flop_per_token(shape)
-    assert rule / full == pytest.approx(1 - counting.attention_share(shape), rel=0.01)
+    rule = formulas.rule_flop(shape.parameters, 1)
+    full = formulas.formula_flop_per_token(shape)
+    assert rule / full == pytest.approx(1 - formulas.attention_share(shape), rel=0.01)
     longer = Shape(layers=12, width=768, vocabulary=50257, context=8192, heads=12)
-    assert counting.attention_share(shape) < counting.attention_share(longer)
+    assert formulas.attention_share(shape) < formulas.attention_share(longer)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -86,21 +107,21 @@ def test_activations_by_formula_are_near_what_torch_keeps(shape, batch):
     tokens = torch.zeros(batch, shape.context, dtype=torch.long)
     kept = counting.saved_bytes(build(shape), tokens)
     formula = (
-        counting.activation_bytes(shape, batch, 4, False) - 4 * tokens.numel() * shape.vocabulary
+        formulas.activation_bytes(shape, batch, 4, False) - 4 * tokens.numel() * shape.vocabulary
     )
     assert kept == pytest.approx(formula, rel=0.12)
 
 
 def test_checkpointing_keeps_less_and_memory_adds_up():
     shape = SHAPES[1]
-    full = counting.training_memory(shape, batch=4)
-    saved = counting.training_memory(shape, batch=4, checkpointing=True)
+    full = formulas.training_memory(shape, batch=4)
+    saved = formulas.training_memory(shape, batch=4, checkpointing=True)
     assert saved.activations_bytes < full.activations_bytes
     assert saved[:3] == full[:3]
     state = full.weights_bytes + full.gradients_bytes + full.optimizer_bytes
     assert state == 16 * shape.parameters
     assert full.total_bytes == state + full.activations_bytes
-    float32 = counting.training_memory(shape, batch=4, precision="float32")
+    float32 = formulas.training_memory(shape, batch=4, precision="float32")
     assert float32.total_bytes - float32.activations_bytes == 16 * shape.parameters
 
 
@@ -109,7 +130,7 @@ def test_the_cache_holds_what_gpt_remembers():
     gpt = build(shape).backbone
     memory = gpt(torch.zeros(2, shape.context, dtype=torch.long), memory=()).memory
     held = sum(part.numel() * 4 for layer in memory for part in layer)
-    assert held == counting.cache_bytes(shape, batch=2, precision="float32")
+    assert held == formulas.cache_bytes(shape, batch=2, precision="float32")
 
 
 def test_days_money_and_energy_of_a_run():
@@ -161,7 +182,7 @@ def test_a_share_above_one_is_refused(mfu):
 
 def test_unknown_precision_and_too_many_experts_are_refused():
     with pytest.raises(ValueError, match="choose one of float32, bfloat16, float16"):
-        counting.training_memory(SHAPES[0], precision="int3")
+        formulas.training_memory(SHAPES[0], precision="int3")
     with pytest.raises(ValueError, match="3 experts are used of only 2"):
         Shape(layers=1, width=8, vocabulary=10, context=8, experts=2, experts_used=3)
 

@@ -23,7 +23,7 @@ from classroom.scaling_runs import (
 )
 from labkit.blocks import LanguageModel
 from labkit.corpus import from_documents, tokenize
-from labkit.costs import counting, scaling
+from labkit.costs import counting, formulas, scaling
 from labkit.costs import tables as cost_tables
 from labkit.heads import MaskedWord, NextWord
 from labkit.models.gpt import GPT, GPTConfig
@@ -92,7 +92,7 @@ def operations(name: str, context: int | None = None) -> tuple[float, float]:
     length = context or config.context
     text = torch.zeros(1, length, dtype=torch.long, device="meta")
     one, two = (counting.counted_flop(built(name, layers), text) for layers in (1, 2))
-    rule = counting.rule_flop(published.parameters(name), length)
+    rule = formulas.rule_flop(published.parameters(name), length)
     return rule, one + (config.layers - 1) * (two - one)
 
 

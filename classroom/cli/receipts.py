@@ -9,7 +9,7 @@ from classroom.cli.parser import fail
 from labkit.costs import bills
 from labkit.costs import tables as cost_tables
 from labkit.costs.bills import Affordable, Bill
-from labkit.costs.counting import formula_flop_per_token, rule_flop
+from labkit.costs.formulas import formula_flop_per_token, rule_flop
 from labkit.costs.training import BESIROGLU, HOFFMANN, HOFFMANN_UNROUNDED
 from labkit.weights.published import short
 
@@ -87,7 +87,8 @@ def receipt(bill: Bill) -> str:
         ("operations (6 N D)", f"{bill.rule_flop:.3g} FLOP, {bill.petaflop_days:,.3g} PF-days"),
     ]
     if bill.formula_flop is not None:
-        rows.append(("  with attention", f"{bill.formula_flop:.3g} FLOP"))
+        rows.append(("  with attention to all keys", f"{bill.formula_flop:.3g} FLOP"))
+        rows.append(("  with those the mask leaves", f"{bill.masked_flop:.3g} FLOP"))
     rows += [
         ("weights, gradients, AdamW", f"{bill.state_bytes / 1e9:,.3g} GB"),
         ("machine", f"{bill.devices} x {bill.device} at {bill.mfu:.0%} of the peak"),
@@ -96,7 +97,7 @@ def receipt(bill: Bill) -> str:
         ("electricity", f"{bill.energy_kwh:,.0f} kWh"),
         ("carbon dioxide", f"{bill.co2_kg:,.0f} kg"),
     ]
-    return "\n".join([bill.model, *(f"  {name:27}{value}" for name, value in rows)])
+    return "\n".join([bill.model, *(f"  {name:29}{value}" for name, value in rows)])
 
 
 def offer(best: Affordable) -> str:

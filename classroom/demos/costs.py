@@ -24,7 +24,8 @@ def costs_view(
         ("of these used for each token", f"{bill.active_parameters:,}"),
         ("tokens", f"{bill.tokens:.4g}"),
         ("operations, 6 N D", f"{bill.rule_flop:.4g}"),
-        ("with attention", "–" if bill.formula_flop is None else f"{bill.formula_flop:.4g}"),
+        ("with attention to all keys", _known(bill.formula_flop)),
+        ("with those the mask leaves", _known(bill.masked_flop)),
         ("petaflop/s-days", f"{bill.petaflop_days:,.4g}"),
         ("weights, gradients and optimizer", f"{bill.state_bytes / 1e9:,.4g} GB"),
         ("days", f"{bill.days:,.4g}"),
@@ -38,6 +39,10 @@ def costs_view(
         Table(("what", "how much"), rows, "bill"),
         Note(f"Price: {bill.price}.", "price"),
     )
+
+
+def _known(flop: float | None) -> str:
+    return "–" if flop is None else f"{flop:.4g}"
 
 
 def costs_demo(model: str = "GPT-3 175B", device: str = "a100") -> Demo:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit import checks
-from labkit.costs import counting
+from labkit.costs import counting, formulas
 from labkit.costs import tables as cost_tables
 from labkit.costs import training as costs
-from labkit.costs.counting import Shape
+from labkit.costs.formulas import Shape
+from labkit.models.gpt import GPTConfig
+from labkit.models.transformer_xl import TransformerXLConfig
 from labkit.weights import published
 
 
@@ -117,6 +119,8 @@ def shape_of(config: Any) -> Shape | None:
         heads=config.heads,
         experts=experts,
         experts_used=config.experts_used if experts > 1 else 1,
+        causal=isinstance(config, GPTConfig | TransformerXLConfig),
+        band=config.band if "band" in sizes else None,
     )
 
 
@@ -132,7 +136,8 @@ def read_shape(path: Path) -> Shape:
     if not isinstance(given, dict) or not set(given) <= set(allowed):
         raise ValueError(f"{path}: give an object with some of {', '.join(allowed)}")
     missing = [size for size in ("layers", "width", "vocabulary", "context") if size not in given]
-    if missing or not all(type(size) is int for size in given.values()):
+    kinds = {"causal": bool}
+    if missing or not all(type(v) is kinds.get(name, int) for name, v in given.items()):
         said = f"{', '.join(missing)} missing" if missing else "not all sizes are whole numbers"
         raise ValueError(f"{path}: {said}; the sizes are {', '.join(allowed)}")
     return Shape(**given)
@@ -148,7 +153,9 @@ class Bill(NamedTuple):
     rule_flop: float
     """6 N D, the one that the rest is computed from."""
     formula_flop: float | None
-    """With attention over the context, where there is a closed formula."""
+    """With attention to all of the context, where there is a closed formula."""
+    masked_flop: float | None
+    """The same without what the mask forbids: half of the scores in a causal model."""
     petaflop_days: float
     state_bytes: float
     """Weights, gradients and optimizer: 16 bytes for each parameter."""
@@ -179,13 +186,18 @@ def bill(
             f"how many tokens {what.name} was trained on is not in the tables: give --tokens, "
             "such as 300e9"
         )
-    flop = counting.rule_flop(what.active, tokens)
+    flop = formulas.rule_flop(what.active, tokens)
     days = costs.training_days(
         flop, peak_flop_per_second=device.peak_flop_per_second, mfu=mfu, count=count
     )
     price = device.dollars_per_hour if dollars_per_hour is None else dollars_per_hour
     kwh = costs.energy_kwh(days, count=count, watts=device.watts)
-    formula = None if what.shape is None else counting.formula_flop_per_token(what.shape) * tokens
+    formula, masked = (
+        None
+        if what.shape is None
+        else formulas.formula_flop_per_token(what.shape, masked=m) * tokens
+        for m in (False, True)
+    )
     return Bill(
         model=what.name,
         parameters=what.parameters,
@@ -193,6 +205,7 @@ def bill(
         tokens=tokens,
         rule_flop=flop,
         formula_flop=formula,
+        masked_flop=masked,
         petaflop_days=costs.petaflop_days(flop),
         state_bytes=16 * what.parameters,
         device=device.name,
@@ -226,7 +239,7 @@ def afford(
 ) -> list[Affordable]:
     """The largest sensible model for a budget, by both fits to the runs of Chinchilla."""
     price = device.dollars_per_hour if dollars_per_hour is None else dollars_per_hour
-    counting.positive(dollars=dollars, dollars_per_hour=price)
+    formulas.positive(dollars=dollars, dollars_per_hour=price)
     costs.share(mfu=mfu)
     hours = dollars / price
     flop = hours * 3600 * device.peak_flop_per_second * mfu

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import NamedTuple
 
-from labkit.costs.counting import Shape
+from labkit.costs.formulas import Shape
 from labkit.costs.training import PETAFLOP_PER_SECOND, SECONDS_PER_DAY, petaflop_days
 from labkit.paths import data_path
 

@@ -6,7 +6,7 @@ Operations, parameters and memory are counted in `counting.py`.  Every name ends
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from labkit.costs.counting import positive
+from labkit.costs.formulas import positive
 
 SECONDS_PER_DAY = 86_400
 PETAFLOP_PER_SECOND = 1e15

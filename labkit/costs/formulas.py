@@ -1,0 +1,175 @@
+"""What a Transformer of a given shape costs, by closed formulas: operations and memory.
+
+`rule_flop` is 6 N D (Kaplan et al. 2020, section 2.1), `formula_flop_per_token` adds attention.
+What a built model has and does is counted in `counting.py`.  Every name ends in its unit.
+
+Operations of attention: a plain product computes the scores of all T keys for each query, masked or
+not, and that is what the formulas count, as Kaplan et al. do.  With `masked=True` they count only
+the keys that the mask leaves: half of them in a causal model, and fewer in a band.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+def positive(**given: float) -> None:
+    """Refuse sizes that are not above zero."""
+    for name, value in given.items():
+        if not value > 0 or math.isinf(value):
+            raise ValueError(f"{name} is {value}: give a number above 0")
+
+
+# ---- operations ------------------------------------------------------------------------------
+
+
+def rule_flop(parameters: float, tokens: float, *, training: bool = True) -> float:
+    """6 N D: a multiply and an add per parameter and token, and twice that again to go back."""
+    positive(parameters=parameters, tokens=tokens)
+    return (6 if training else 2) * parameters * tokens
+
+
+def keys_per_query(context: int, *, causal: bool = True, band: int | None = None) -> float:
+    """How many keys a mask leaves to a query, on average: (T + 1) / 2 of T in a causal model.
+
+    With a band, a query attends to its `band` nearest keys: those before it in a causal model.
+    """
+    positive(context=context, band=1 if band is None else band)
+    band = context if band is None else min(band, context)
+    # The first positions have fewer keys before them, the last ones fewer behind them.
+    left_out = (band - 1) * band / 2 / context
+    return band - left_out if causal else 2 * band - 1 - 2 * left_out
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes that the closed formulas of a Transformer need."""
+
+    layers: int
+    width: int
+    vocabulary: int
+    context: int
+    inner: int | None = None
+    heads: int = 1
+    experts: int = 1
+    experts_used: int = 1
+    causal: bool = True
+    """Whether a position attends only to itself and to those before it."""
+    band: int | None = None
+    """How many keys each second layer attends to (GPT-3); None: to all."""
+
+    def __post_init__(self) -> None:
+        positive(**{k: v for k, v in vars(self).items() if v is not None and k != "causal"})
+        if self.experts_used > self.experts:
+            raise ValueError(f"{self.experts_used} experts are used of only {self.experts}")
+
+    @property
+    def feed_forward(self) -> int:
+        """Width of the feed-forward."""
+        return 4 * self.width if self.inner is None else self.inner
+
+    def matrices(self, experts: int) -> int:
+        """Entries of all matrices in the blocks: 4 D^2 of attention, 2 D F of each expert."""
+        return self.layers * (4 * self.width**2 + 2 * experts * self.width * self.feed_forward)
+
+    @property
+    def keys(self) -> float:
+        """How many keys the mask leaves to a query: the mean over positions and layers."""
+        full = keys_per_query(self.context, causal=self.causal)
+        if self.band is None:
+            return full
+        banded = keys_per_query(self.context, causal=self.causal, band=self.band)
+        return full + (banded - full) * (self.layers // 2) / self.layers
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of a GPT of this shape, with biases and norms."""
+        small = 9 * self.width + self.feed_forward  # biases, and two norms, of one block
+        embeddings = (self.vocabulary + self.context) * self.width
+        router = self.layers * self.experts * self.width if self.experts > 1 else 0
+        extra = (self.experts - 1) * self.layers * (self.width + self.feed_forward)
+        return (
+            embeddings
+            + self.matrices(self.experts)
+            + self.layers * small
+            + 2 * self.width
+            + router
+            + extra
+        )
+
+
+def formula_flop_per_token(shape: Shape, *, training: bool = True, masked: bool = False) -> float:
+    """2 (matrices + D V) + 4 L T D forward: Kaplan et al. 2020, table 1, and the last layer."""
+    matrices = shape.matrices(shape.experts_used) + shape.width * shape.vocabulary
+    attention = attention_flop_per_token(shape, masked=masked)
+    return (3 if training else 1) * (2 * matrices + attention)
+
+
+def attention_flop_per_token(shape: Shape, *, masked: bool = False) -> float:
+    """4 L T D forward: the scores of T keys and the sum of T values, in each layer."""
+    return 4 * shape.layers * (shape.keys if masked else shape.context) * shape.width
+
+
+def attention_share(shape: Shape, *, masked: bool = False) -> float:
+    """Which share of all operations is attention over the context, left out by 6 N D."""
+    everything = formula_flop_per_token(shape, training=False, masked=masked)
+    return attention_flop_per_token(shape, masked=masked) / everything
+
+
+# ---- memory ----------------------------------------------------------------------------------
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+class Memory(NamedTuple):
+    """Bytes that training keeps on its devices."""
+
+    weights_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+    activations_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        """All of it together."""
+        return sum(self)
+
+
+def training_memory(
+    shape: Shape, *, batch: int = 1, precision: str = "bfloat16", checkpointing: bool = False
+) -> Memory:
+    """Memory of one training step with AdamW.
+
+    In 16 bits the optimizer keeps the weights once more in 32 (Micikevicius et al. 2018), beside
+    its two averages: 16 bytes for each parameter in all, whichever the precision.
+    """
+    positive(batch=batch)
+    if precision not in BYTES:
+        raise ValueError(f"precision is {precision!r}: choose one of {', '.join(BYTES)}")
+    each, count = BYTES[precision], shape.parameters
+    masters = 4 if each == 2 else 0
+    return Memory(
+        weights_bytes=each * count,
+        gradients_bytes=each * count,
+        optimizer_bytes=(8 + masters) * count,
+        activations_bytes=activation_bytes(shape, batch, each, checkpointing),
+    )
+
+
+def activation_bytes(shape: Shape, batch: int, each: int, checkpointing: bool) -> float:
+    """What the way back needs of the way forth, after Korthikanti et al. 2022, section 4.
+
+    With fused attention no table of scores is kept; with checkpointing only each block's input.
+    """
+    numbers = 17 if not checkpointing else 1
+    tokens = batch * shape.context
+    extra = 2 * (shape.feed_forward - 4 * shape.width) if not checkpointing else 0
+    blocks = shape.layers * tokens * (numbers * shape.width + extra)
+    logits = tokens * shape.vocabulary
+    return each * (blocks + logits)
+
+
+def cache_bytes(shape: Shape, *, batch: int = 1, precision: str = "bfloat16") -> float:
+    """Keys and values of a whole context, kept while writing: 2 L T D numbers for each text."""
+    positive(batch=batch)
+    return 2 * shape.layers * shape.context * shape.width * batch * BYTES[precision]
