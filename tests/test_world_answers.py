@@ -1,7 +1,5 @@
 """All answers to a prompt against the documents of a small language; policies and rewards."""
 
-import math
-
 import numpy as np
 import pytest
 from test_world_exact import REMEMBERS, TINY
@@ -60,37 +58,6 @@ def test_half_of_the_answers_are_right(world: World, listed: Answers) -> None:
     [town] = [row[2] for row in table.rows if row[0] == "sara"]
     right = listed.rewards(town)["right"]
     assert listed.chances @ right == pytest.approx(0.5 + 0.5 / 12, abs=1e-12)
-
-
-def test_the_best_policy_has_no_better_neighbour(listed: Answers) -> None:
-    """Its value is β log Z, and every step towards another policy loses."""
-    random = np.random.default_rng(0)
-    reward, beta = listed.rewards("boston")["polite"] + random.normal(size=len(listed.texts)), 0.3
-    policy = listed.best_policy(reward, beta)
-    value = policy @ reward - beta * listed.divergence(policy)
-    assert policy.sum() == pytest.approx(1, abs=1e-12)
-    assert value == pytest.approx(
-        beta * math.log(listed.chances @ np.exp(reward / beta)), abs=1e-10
-    )
-    for other in (listed.chances, listed.best_policy(reward, 0.2), listed.best_of(reward, 4)):
-        mixed = 0.9 * policy + 0.1 * other
-        assert mixed @ reward - beta * listed.divergence(mixed) < value
-    with pytest.raises(ValueError, match="more than 0"):
-        listed.best_policy(reward, 0)
-
-
-def test_the_best_of_n_is_what_drawing_gives(listed: Answers) -> None:
-    reward = listed.rewards("boston")["polite"]
-    random = np.random.default_rng(0)
-    drawn = random.choice(len(reward), size=(20_000, 3), p=listed.chances)
-    policy = listed.best_of(reward, 3)
-    measured = reward[drawn].max(axis=1)
-    assert policy.sum() == pytest.approx(1, abs=1e-12)
-    error = measured.std() / math.sqrt(len(measured))
-    assert abs(policy @ reward - measured.mean()) < 4 * error
-    np.testing.assert_allclose(listed.best_of(reward, 1), listed.chances, atol=1e-15)
-    with pytest.raises(ValueError, match="whole number"):
-        listed.best_of(reward, 0)
 
 
 def test_rewards() -> None:

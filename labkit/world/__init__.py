@@ -18,7 +18,8 @@ model; `memory.py` is what a document remembers; `sampling.py` draws documents; 
 forward and backward sums, `noisy.py` those for words that may be wrong; `exact.py` and `hidden.py`
 turn the sums into probabilities, `floors.py`, `labelled.py` and `prompts.py` these into floors and
 best accuracies; `world.py` puts all of it together.  `translation.py` is a second language, and the
-chance of every translation into it; `answers.py` lists all answers to a prompt;
+chance of every translation into it; `answers.py` lists all answers to a prompt,
+`optimal.py` finds the best policy for a reward;
 `sides.py` compares one side, two sides side by side, and both at once.
 """
 

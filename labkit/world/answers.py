@@ -6,9 +6,8 @@ listed, so a policy, its reward and its distance from the language are sums with
     world = load_world("answers")
     answers = list_answers(world, "where does sara live ?".split())
     rewards = answers.rewards("naples")                 right, polite, brief, fresh: [answer] each
-    answers.best_policy(reward, beta)                   p · exp(reward / β) / Z
-    answers.best_of(reward, n)                          the best of n drawn answers
-    answers.divergence(policy)                          KL(policy | language), in nats
+
+What is best for a reward is in `optimal.py`: `best_policy(answers.chances, reward, beta)`.
 """
 
 from collections import defaultdict
@@ -50,31 +49,6 @@ class Answers:
             "brief": -np.array([max(0, len(words) - BRIEF) for words in self.texts]) / 10,
             "fresh": -np.array(repeats, float),
         }
-
-    def best_policy(self, reward: np.ndarray, beta: float) -> np.ndarray:
-        """The distribution with the most reward − β · KL(policy | language).
-
-        It is the language's own, weighed by exp(reward / β) (Ziegler et al. 2019, section 2).
-        """
-        if not beta > 0:
-            raise ValueError(f"beta is {beta}: it must be more than 0")
-        logs = np.log(self.chances) + reward / beta
-        return np.exp(logs - np.logaddexp.reduce(logs))
-
-    def best_of(self, reward: np.ndarray, n: int) -> np.ndarray:
-        """The distribution of the best of n drawn answers; equal rewards are chosen by chance."""
-        if n < 1 or n != int(n):
-            raise ValueError(f"the best of {n} was asked for: give a whole number, at least 1")
-        _, level = np.unique(reward, return_inverse=True)
-        mass = np.bincount(level, self.chances)
-        below = np.cumsum(mass)
-        best = below**n - (below - mass) ** n
-        return self.chances * (best / mass)[level]
-
-    def divergence(self, policy: np.ndarray) -> float:
-        """KL(policy | language) in nats."""
-        some = policy > 0
-        return float(policy[some] @ (np.log(policy[some]) - np.log(self.chances[some])))
 
 
 def _long_words(words: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from labkit.world.reading import read
 from labkit.world.world import World
 
 VARIANTS = ("second", "crawl")
-OTHERS = ("village", "journey", "language", "answers")
+OTHERS = ("village", "journey", "language", "answers", "instructions")
 LANGUAGES = ("world", *VARIANTS, *OTHERS)
 
 

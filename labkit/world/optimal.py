@@ -1,0 +1,249 @@
+"""The best that a policy can do: exact rewards, divergences and frontiers, without any sampling.
+
+A policy answers a prompt. Its value is J = E[reward] - beta * KL(policy | reference), in the units
+of the reward; the divergence is in nats. Where all answers can be listed, everything is a
+sum over p [answers], their probabilities under the reference (Ziegler et al. 2019, section 2):
+
+    best = best_policy(p, reward, beta)                     p * exp(reward / beta) / Z
+    ceiling = beta * log_partition(p, reward, beta)         the value of the best policy
+    frontier(p, reward, betas)                              the highest reward at each divergence
+    best_of(p, reward, n)                                   the best of n drawn answers
+
+Where a list would be too long and the reward is a sum over words, `tilted` finds the same numbers
+for the language itself, by messages that go back from the end of the text.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from labkit.world.exact import Language
+from labkit.world.machine import Arcs
+from labkit.world.sums import Row, forward
+
+
+class Point(NamedTuple):
+    """The best policy for one beta: a point of the frontier."""
+
+    beta: float
+    reward: float
+    divergence: float
+    value: float
+
+
+def with_rest(p: np.ndarray) -> np.ndarray:
+    """The probabilities of the listed answers, and that of all others together as the last one."""
+    total = p.sum()
+    if not total <= 1 + 1e-4:
+        raise ValueError(
+            f"the probabilities add up to {total:.4f}: list each answer once, with its end"
+        )
+    return np.append(p, max(0.0, 1 - total))
+
+
+def log_partition(p: np.ndarray, reward: np.ndarray, beta: float) -> float:
+    """log Z, with Z the mean of exp(reward / beta) under the reference."""
+    return float(np.logaddexp.reduce(_tilted(p, reward, beta)))
+
+
+def best_policy(p: np.ndarray, reward: np.ndarray, beta: float) -> np.ndarray:
+    """The policy with the most reward - beta * divergence: p * exp(reward / beta) / Z."""
+    logs = _tilted(p, reward, beta)
+    return np.exp(logs - np.logaddexp.reduce(logs))
+
+
+def _tilted(p: np.ndarray, reward: np.ndarray, beta: float) -> np.ndarray:
+    if not beta > 0:
+        raise ValueError(f"beta is {beta}: it must be more than 0")
+    with np.errstate(divide="ignore"):
+        return np.log(p) + reward / beta
+
+
+def divergence(policy: np.ndarray, reference: np.ndarray) -> float:
+    """KL(policy | reference) in nats; infinite where the reference never gives an answer."""
+    some = policy > 0
+    with np.errstate(divide="ignore"):
+        return float(policy[some] @ (np.log(policy[some]) - np.log(reference[some])))
+
+
+def value(policy: np.ndarray, p: np.ndarray, reward: np.ndarray, beta: float) -> float:
+    """J = E[reward] - beta * KL(policy | reference)."""
+    return float(policy @ reward) - beta * divergence(policy, p)
+
+
+def frontier(p: np.ndarray, reward: np.ndarray, betas: Iterable[float]) -> list[Point]:
+    """The best policies for these betas. No policy has more reward at the same divergence."""
+    return [_point(p, reward, beta) for beta in betas]
+
+
+def _point(p: np.ndarray, reward: np.ndarray, beta: float) -> Point:
+    best, log_z = best_policy(p, reward, beta), log_partition(p, reward, beta)
+    mean = float(best @ reward)
+    return Point(beta, mean, mean / beta - log_z, beta * log_z)
+
+
+def highest_reward(p: np.ndarray, reward: np.ndarray, nats: float) -> float:
+    """The highest reward that a policy can have at a divergence of so many nats.
+
+    Between two betas the frontier is found by bisection on 1 / beta.
+    """
+    top = reward[p > 0].max()
+    most = -np.log(p[reward == top].sum())
+    if nats >= most:
+        return float(top)
+    low, high = 0.0, 1.0
+    while _point(p, reward, 1 / high).divergence < nats:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        if middle and _point(p, reward, 1 / middle).divergence < nats:
+            low = middle
+        else:
+            high = middle
+    return _point(p, reward, 1 / high).reward
+
+
+def best_of(p: np.ndarray, reward: np.ndarray, n: int) -> np.ndarray:
+    """The distribution of the best of n drawn answers; equal rewards are chosen by chance."""
+    if n < 1 or n != int(n):
+        raise ValueError(f"the best of {n} was asked for: give a whole number, at least 1")
+    _, level = np.unique(reward, return_inverse=True)
+    mass = np.bincount(level, p)
+    below = np.cumsum(mass)
+    best = below**n - (below - mass) ** n
+    share = np.divide(best, mass, out=np.zeros_like(mass), where=mass > 0)
+    return p * share[level]
+
+
+def best_of_bound(n: int) -> float:
+    """log n - (n - 1) / n: the divergence of the best of n if no two rewards are equal.
+
+    With ties it is an upper bound only (Beirami et al. 2024).
+    """
+    return float(np.log(n) - (n - 1) / n)
+
+
+def win_rate(policy: np.ndarray, other: np.ndarray, reward: np.ndarray) -> float:
+    """The chance that the policy's answer has more reward than the other's; ties count half."""
+    _, level = np.unique(reward, return_inverse=True)
+    mine, theirs = np.bincount(level, policy), np.bincount(level, other)
+    return float(mine @ (np.cumsum(theirs) - theirs / 2))
+
+
+def preferred(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The chance that the first is preferred, by their rewards (Bradley and Terry 1952)."""
+    return np.exp(-np.logaddexp(0.0, second - first))
+
+
+def best_accuracy(p: np.ndarray, reward: np.ndarray) -> float:
+    """How often the best reward model agrees with preferences: E[max(s, 1 - s)] over drawn pairs.
+
+    A pair whose rewards are equal is preferred by chance, and one half of the answers are right.
+    """
+    rewards, level = np.unique(reward, return_inverse=True)
+    mass = np.bincount(level, p)
+    chance = preferred(rewards[:, None], rewards[None, :])
+    return float(mass @ np.maximum(chance, 1 - chance) @ mass)
+
+
+def accuracy(p: np.ndarray, reward: np.ndarray, guessed: np.ndarray) -> float:
+    """How often a reward model with these guesses agrees with preferences by the true reward."""
+    chance = preferred(reward[:, None], reward[None, :])
+    right = np.where(guessed[:, None] > guessed[None, :], chance, 1 - chance)
+    right = np.where(guessed[:, None] == guessed[None, :], 0.5, right)
+    return float(p @ right @ p)
+
+
+# ---- by messages ---------------------------------------------------------------------------------
+
+
+class Tilted(NamedTuple):
+    """The best policy of the language itself, for a reward that is a sum over words."""
+
+    log_partition: float
+    reward: float
+    divergence: float
+
+
+def tilted(
+    language: Language,
+    prompt: Sequence[str],
+    rewards: Mapping[str, float],
+    beta: float,
+    *,
+    longest: int = 10_000,
+) -> Tilted:
+    """Z, the reward and the divergence of the best policy after a prompt, however long it writes.
+
+    Each word has its reward, 0 where none is given. A message says what is still to come from a
+    state: z, the mean of exp(reward / beta), and its derivative with respect to 1 / beta.
+    """
+    machine = language.machine
+    if machine.families:
+        raise ValueError("documents of this language remember words: list the answers instead")
+    if not beta > 0:
+        raise ValueError(f"beta is {beta}: it must be more than 0")
+    of_word = np.array([rewards.get(word, 0.0) for word in machine.vocabulary])
+    entries, arcs, states = machine.entries, machine.onward, machine.states
+    said = slice(0, entries.start[len(of_word)])
+    word = np.repeat(np.arange(len(of_word)), np.diff(entries.start[: len(of_word) + 1]))
+    emits = entries.weight[said] * np.exp(of_word[word] / beta)
+    source = np.repeat(np.arange(states), np.diff(arcs.start))
+    [*_, last] = forward(
+        machine, [Row(language.numbers(list(prompt)))], arcs, machine.enter(language.begin)
+    )
+    # What other texts could say has no part in it, and may grow for ever.
+    emits = emits * _reached(arcs, source, last.states)[entries.state[said]]
+    mean = weighted = total = 0.0
+    for c, prior in enumerate(machine.prior):
+        here = (entries.classes[said] >> c & 1) * emits
+        factor = np.bincount(entries.state[said], here, states)
+        slope = np.bincount(entries.state[said], here * of_word[word], states)
+        ended = np.bincount(entries.state[said], word == 0, states) > 0
+        z, d = _messages(arcs, source, factor, slope, ended, longest)
+        alive = last.alpha * prior * (last.classes >> c & 1)
+        mean += alive @ z[last.states]
+        weighted += alive @ d[last.states]
+        total += alive.sum()
+    log_z, reward = float(np.log(mean / total)), float(weighted / mean)
+    return Tilted(log_z, reward, reward / beta - log_z)
+
+
+def _reached(arcs: Arcs, source: np.ndarray, begin: np.ndarray) -> np.ndarray:
+    """True for each state that a text can come to from these."""
+    reached = np.zeros(len(arcs.start) - 1, bool)
+    reached[begin] = True
+    count = 0
+    while count < reached.sum():
+        count = reached.sum()
+        reached[arcs.target[reached[source]]] = True
+    return reached
+
+
+def _messages(
+    arcs: Arcs,
+    source: np.ndarray,
+    factor: np.ndarray,
+    slope: np.ndarray,
+    ended: np.ndarray,
+    longest: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """z(r) = sum over s of p(r -> s) factor(s) z(s), and its derivative, back from the end."""
+    z: np.ndarray = np.zeros(len(factor))
+    d = z
+    for _ in range(longest):
+        if max(z.max(), abs(d).max()) > 1e100:
+            break
+        sent = np.where(ended, factor, factor * z)
+        moved = np.where(ended, slope, slope * z + factor * d)
+        new_z = np.bincount(source, arcs.weight * sent[arcs.target], len(factor))
+        new_d = np.bincount(source, arcs.weight * moved[arcs.target], len(factor))
+        change = max(abs(new_z - z).max(), abs(new_d - d).max())
+        z, d = new_z, new_d
+        if change <= 1e-15 * max(z.max(), abs(d).max(), 1.0):
+            return z, d
+    raise ValueError(
+        f"the sums do not settle within {longest:,} words: texts that grow for ever earn more "
+        "than they cost, so there is no best policy; give a larger beta"
+    )
