@@ -17,18 +17,16 @@ from torch import Tensor
 
 from classroom import exercises
 from classroom.cli.notebooks import every_notebook
-from classroom.exercises import NotYet, check, diagnose, duel, students_version
+from classroom.exercises import NotYet, check, students_version
 from classroom.exercises.checking import (
     NOTEBOOKS,
     Function,
     Number,
     exercise,
-    hashed,
     judge,
     sealed,
 )
 from classroom.exercises.checking import exercises as exercises_of
-from classroom.exercises.duels import SYMPTOMS, TOPICS, play, symptom_of, topic_of
 from classroom.exercises.labs import page
 from classroom.exercises.limits import OutOfTime, limited
 from classroom.exercises.verdicts import Verdict
@@ -181,6 +179,11 @@ def test_a_missing_answer_is_asked_for_and_the_notebook_goes_on(
     assert capsys.readouterr().out.startswith("Right")
 
 
+def test_a_function_that_returns_a_plain_value_is_an_answer() -> None:
+    for answer in (lambda length: False, lambda length: 0, lambda length: 3):
+        assert "write the function above" not in judge(exercise("05.mask"), answer).why
+
+
 def test_a_difference_is_shown_on_the_smallest_input() -> None:
     def odd(length: int) -> Tensor:
         mask = torch.ones(length, length, dtype=torch.bool).tril()
@@ -279,104 +282,9 @@ def test_what_a_student_wrote_is_escaped() -> None:
 def test_an_unknown_exercise_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"no exercise '05.nothing': choose 05\.mask"):
         check("05.nothing", 1)
-    with pytest.raises(ValueError, match="no duel 'nothing': choose masking"):
-        duel("nothing", lambda: True)
 
 
-# ---- duels
-
-
-def looks_ahead(model: Any, tokens: Tensor) -> bool:
-    for t in range(1, tokens.shape[1]):
-        other = tokens.clone()
-        other[:, t:] = (other[:, t:] + 1) % 9
-        if not torch.allclose(model(tokens)[:, :t], model(other)[:, :t], atol=1e-5):
-            return True
-    return False
-
-
-def only_the_last(model: Any, tokens: Tensor) -> bool:
-    other = tokens.clone()
-    other[:, -1] = (other[:, -1] + 1) % 9
-    return not torch.allclose(model(tokens)[:, :-1], model(other)[:, :-1], atol=1e-5)
-
-
-def the_whole_output(model: Any, tokens: Tensor) -> bool:
-    return not torch.equal(model(tokens), model((tokens + 1) % 9))
-
-
-def to_the_last_digit(model: Any, tokens: Tensor) -> bool:
-    other = tokens.clone()
-    other[:, -1] = (other[:, -1] + 1) % 9
-    return not torch.equal(model(tokens)[:, :-1], model(other)[:, :-1])
-
-
-def by_assertions(model: Any, tokens: Tensor) -> None:
-    other = tokens.clone()
-    other[:, 1:] = (other[:, 1:] + 1) % 9
-    assert torch.allclose(model(tokens)[:, :1], model(other)[:, :1], atol=1e-5), "the first"
-    assert not looks_ahead(model, tokens), "any other"
-
-
-@pytest.mark.parametrize("name", TOPICS)
-def test_a_duel_has_enough_players(name: str) -> None:
-    topic = topic_of(name)
-    assert len(topic.honest) >= 3
-    assert len(topic.bugs) >= 6
-    assert all(bug.where and bug.hint for bug in topic.bugs)
-
-
-@pytest.mark.parametrize("answer", [looks_ahead, by_assertions])
-def test_a_good_test_finds_every_bug(answer: Any) -> None:
-    for _ in range(5):
-        verdict = play(topic_of("masking"), answer)
-        assert verdict.right, verdict
-
-
-def test_the_table_says_which_assertion_found_which_bug() -> None:
-    found = {row[0]: row[1] for row in play(topic_of("masking"), by_assertions).rows}
-    assert "assert torch.allclose" in found["no mask at all"]
-    assert "assert not looks_ahead" in found["triu(2) for triu(1): one word ahead"] or (
-        "assert torch.allclose" in found["triu(2) for triu(1): one word ahead"]
-    )
-
-
-def test_a_bug_that_survives_gives_a_hint_and_not_its_name() -> None:
-    verdict = play(topic_of("masking"), only_the_last)
-    assert not verdict.right
-    assert "change every word in turn" in verdict.why
-    assert ("a bug that survives", "→ missed", "?") in verdict.rows
-    assert not any("first three words" in row[0] for row in verdict.rows)
-
-
-@pytest.mark.parametrize("answer", [the_whole_output, to_the_last_digit, lambda m, t: True])
-def test_a_false_alarm_ends_the_round(answer: Any) -> None:
-    verdict = play(topic_of("masking"), answer)
-    assert not verdict.right
-    assert "a false alarm" in verdict.why
-    assert not verdict.rows
-
-
-def test_a_test_that_stops_or_never_ends_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("classroom.exercises.duels.SECONDS", 0.2)
-    topic = topic_of("masking")
-    assert "stops with ZeroDivisionError" in play(topic, lambda m, t: 1 / 0).why
-    assert "never end" in play(topic, lambda m, t: endless(1)).why
-    assert "write the test above" in play(topic, ...).why  # type: ignore[arg-type]
-    assert "return True or False" in play(topic, lambda m, t: torch.ones(2)).why
-
-
-@pytest.mark.parametrize("name", SYMPTOMS)
-def test_a_symptom_has_one_cause(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    symptom = symptom_of(name)
-    right = [choice for choice in symptom.choices if symptom.verdict(choice).right]
-    assert len(right) == 1
-    assert hashed(right[0]) == symptom.key
-    assert set(symptom.hints) == {hashed(c) for c in symptom.choices} - {symptom.key}
-    diagnose(name)
-    said = capsys.readouterr().out
-    assert all(choice in said for choice in symptom.choices)
-    assert "none of the choices" in symptom.verdict("magic").why
+# ---- the page for lecturers
 
 
 def test_the_page_for_lecturers_is_the_one_that_the_exercises_give() -> None:

@@ -62,11 +62,14 @@ def check(
     return answer if verdict.right else asked.fallback
 
 
-def duel(topic: str, find_bug: Callable[..., Any]) -> None:
-    """Play a student's test against honest models and models with bugs, and show who found what."""
+def duel(topic: str, *tests: Callable[..., Any]) -> None:
+    """Play one test or several against honest players and players with bugs; show who found what.
+
+    A test finds a bug by returning True, or by an assertion that fails.
+    """
     from classroom.exercises.duels import play, topic_of
 
-    play(topic_of(topic), find_bug).show()
+    play(topic_of(topic), *tests).show()
 
 
 def diagnose(topic: str, answer: Any = ...) -> None:

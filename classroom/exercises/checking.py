@@ -30,7 +30,7 @@ NOTEBOOKS = {"00": "start", "05": "gpt", "06": "sampling", "08": "bert"}
 """The module of this package that holds the exercises of a notebook."""
 NOT_THEIRS = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
 """Files whose lines are not a student's."""
-DOES_NOTHING = ("RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE")
+DOES_NOTHING = ("NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE")
 """The instructions of a function whose body is `...`; the constant is None."""
 LONGEST = 160
 """Characters of a value that is shown."""
@@ -207,7 +207,7 @@ def is_missing(answer: Any) -> bool:
         return True
     if not inspect.isfunction(answer):
         return False
-    return all(step.opname in DOES_NOTHING and step.argval in (None, 0)
+    return all(step.opname == "RESUME" or (step.opname in DOES_NOTHING and step.argval is None)
                for step in dis.get_instructions(answer))  # fmt: skip
 
 

@@ -1,26 +1,29 @@
-"""Duels: a student's test against honest models and models with bugs; and from symptom to bug.
+"""Duels: a student's test against honest players and players with bugs; and from symptom to bug.
 
-A test must accept every honest model: one false alarm ends the round. What it finds is shown as a
-table of bugs and assertions, with the project in which each bug lived; what survives gives a hint.
+A player is a function that a course or a library would have: an attention, a loss, a training loop.
+A test must accept every honest player: one false alarm ends the round. What it finds is shown as a
+picture of bugs by assertions, with the project in which each bug lived; what survives gives a hint.
 """
 
 import importlib
 import linecache
 import random
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from classroom.exercises.checking import is_missing, told
 from classroom.exercises.limits import Outcome, OutOfTime, limited
 from classroom.exercises.verdicts import Verdict
 
-TOPICS = {"masking": "gpt_bugs"}
-SYMPTOMS = {"training": "gpt_bugs"}
-"""The module of this package that holds a topic."""
+TOPICS = ("masking", "training")
+"""The modules of `classroom.exercises.bugs`: each has a TOPIC for duels and a SYMPTOM."""
 SECONDS = 10.0
 """For one call of a student's test."""
+
+Test = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -59,78 +62,95 @@ class Said:
 
     alarm: bool
     by: str = ""
-    """The assertion that failed."""
+    """The assertion that failed, or the name of the test."""
+    line: int = 0
     stopped: str = ""
     """The error of the test itself."""
 
 
 def topic_of(name: str) -> Topic:
     """The topic of that name."""
-    found: Topic = _entry(name, TOPICS, "TOPICS", "duel")
+    found: Topic = _module(name, "duel").TOPIC
     return found
 
 
-def _entry(name: str, table: dict[str, str], kind: str, what: str) -> Any:
-    if name not in table:
-        raise ValueError(f"there is no {what} {name!r}: choose {', '.join(table)}")
-    return getattr(importlib.import_module(f"classroom.exercises.{table[name]}"), kind)[name]
+def symptom_of(name: str) -> "Symptom":
+    """The symptom of that name."""
+    found: Symptom = _module(name, "symptom").SYMPTOM
+    return found
 
 
-def play(topic: Topic, find_bug: Callable[..., Any]) -> Verdict:
-    """Play a test against everybody, in an order that nobody can guess."""
-    if is_missing(find_bug):
+def _module(name: str, what: str) -> Any:
+    if name not in TOPICS:
+        raise ValueError(f"there is no {what} {name!r}: choose {', '.join(TOPICS)}")
+    return importlib.import_module(f"classroom.exercises.bugs.{name}")
+
+
+def play(topic: Topic, *tests: Test) -> Verdict:
+    """Play tests against everybody, in an order that nobody can guess."""
+    if not tests or any(is_missing(test) for test in tests):
         return Verdict(False, f"write the test above: {topic.asks}")
     players: list[Honest | Bug] = [*topic.honest, *topic.bugs]
-    said: dict[str, Said] = {}
+    said: dict[str, list[Said]] = {}
     for player in random.sample(players, len(players)):
-        one = _ask(find_bug, player, topic.arguments())
-        if one.stopped:
-            return Verdict(False, f"your test stops with {one.stopped}")
-        said[player.name] = one
-    alarms = [player for player in topic.honest if said[player.name].alarm]
-    if alarms:
-        return _false_alarm(alarms[0], said[alarms[0].name])
-    missed = [bug for bug in topic.bugs if not said[bug.name].alarm]
+        said[player.name] = [_ask(test, player, topic.arguments()) for test in tests]
+        stopped = [one.stopped for one in said[player.name] if one.stopped]
+        if stopped:
+            return Verdict(False, f"your test stops with {stopped[0]}")
+    for honest in topic.honest:
+        for one in said[honest.name]:
+            if one.alarm:
+                return _false_alarm(honest, one)
+    missed = [bug for bug in topic.bugs if not any(one.alarm for one in said[bug.name])]
     found, of = len(topic.bugs) - len(missed), len(topic.bugs)
-    rows = [
-        ("bug", "your test", "where it lived"),
-        *(_row(bug, said[bug.name]) for bug in topic.bugs),
-    ]
-    why = f"no false alarm on {len(topic.honest)} honest models, and {found} of {of} bugs found"
+    why = f"no false alarm on {len(topic.honest)} honest players, and {found} of {of} bugs found"
     if missed:
         why += f". {missed[0].hint}"
-    return Verdict(not missed, why, rows, header=True)
+    return Verdict(not missed, why, _picture(topic.bugs, said), header=True)
 
 
-def _row(bug: Bug, said: Said) -> tuple[str, str, str]:
-    if not said.alarm:
-        # The name of a bug that survives would be the answer.
-        return "a bug that survives", "→ missed", "?"
-    return bug.name, f"✓ {said.by or 'found'}", bug.where
+def _picture(bugs: Sequence[Bug], said: dict[str, list[Said]]) -> list[tuple[str, ...]]:
+    """Bugs by assertions: a row for each bug, and a column for each assertion that found one."""
+    alarms = [one for bug in bugs for one in said[bug.name] if one.alarm]
+    columns = [by for by, _ in sorted({one.by: one.line for one in alarms}.items(), key=_second)]
+    rows = [("bug", *(columns or ["your test"]), "where it lived")]
+    for bug in bugs:
+        by = {one.by for one in said[bug.name] if one.alarm}
+        if by:
+            marks = ["✓" if column in by else "" for column in columns]
+            rows.append((bug.name, *marks, bug.where))
+        else:  # the name of a bug that survives would be the answer
+            rows.append(("a bug that survives", "→ missed", *[""] * (len(columns) - 1), "?"))
+    return rows
+
+
+def _second(pair: tuple[str, int]) -> int:
+    return pair[1]
 
 
 def _false_alarm(player: Honest, said: Said) -> Verdict:
-    by = f" ({said.by})" if said.by else ""
     return Verdict(
-        False, f"a false alarm{by}: your test accuses {player.name}. The round is over, since "
-        "nobody trusts a test that gives false alarms"
+        False, f"a false alarm ({said.by}): your test accuses {player.name}. The round is over, "
+        "since nobody trusts a test that gives false alarms"
     )  # fmt: skip
 
 
-def _ask(find_bug: Callable[..., Any], player: Honest | Bug, arguments: tuple[Any, ...]) -> Said:
+def _ask(test: Test, player: Honest | Bug, arguments: tuple[Any, ...]) -> Said:
     """Ask a test: it finds a bug by returning something true, or by an assertion that fails."""
-    outcome: Outcome = limited(lambda: find_bug(player.player, *arguments), SECONDS)
+    outcome: Outcome = limited(lambda: test(player.player, *arguments), SECONDS)
     error = outcome.error
+    name = getattr(test, "__name__", "your test")
     if error is None:
         try:
-            return Said(bool(outcome.value))
+            return Said(bool(outcome.value), name)
         except (RuntimeError, ValueError) as problem:
             return Said(False, stopped=f"{told(problem)}: return True or False")
     if isinstance(error, AssertionError):
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [linecache.getline(frame.filename, frame.lineno or 0).strip() for frame in frames]
-        asserted = [line for line in lines if line.startswith("assert")]
-        return Said(True, asserted[-1] if asserted else "")
+        asserted = [(linecache.getline(frame.filename, line).strip(), line)
+                    for frame in frames if (line := frame.lineno)]  # fmt: skip
+        own = [(code, line) for code, line in asserted if code.startswith("assert")]
+        return Said(True, *(own[-1] if own else (name,)))
     if isinstance(error, OutOfTime):
         return Said(False, stopped=f"nothing after {SECONDS:g} s: does a loop never end?")
     return Said(False, stopped=told(error))
@@ -140,32 +160,70 @@ def _ask(find_bug: Callable[..., Any], player: Honest | Bug, arguments: tuple[An
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What one sees of a bug: a sentence, and a curve that was measured."""
+
+    says: str
+    curve: Sequence[float] = ()
+    along: str = "step"
+    """What the curve runs along."""
+    floor: float | None = None
+    """The lowest value that a sound program could reach."""
+
+
+@dataclass(frozen=True)
 class Symptom:
     """What one sees, and what could be behind it."""
 
-    sees: Callable[[], str]
-    """Measures the symptom and says it in a sentence."""
-    choices: Sequence[str]
-    key: str
-    """The hash of the right choice."""
-    hints: dict[str, str]
-    """For the hash of each wrong choice, what one would see instead."""
+    measure: Callable[[], Seen]
+    cause: str
+    others: Mapping[str, str]
+    """Other bugs, and what one would see of each instead."""
+
+    @property
+    def choices(self) -> list[str]:
+        """The cause and the other bugs, in an order that says nothing."""
+        return sorted([self.cause, *self.others])
 
     def verdict(self, answer: Any) -> Verdict:
         """What to say of an answer; without one, the symptom and the choices."""
-        from classroom.exercises.checking import hashed
-
         if answer is ...:
+            seen = self.measure()
             rows = [(f"{number}", choice) for number, choice in enumerate(self.choices, start=1)]
-            return Verdict(False, f"{self.sees()} What is the cause? Give one of these", rows)
+            why = f"{seen.says} What is the cause? Give one of these"
+            return Verdict(False, why, rows, picture=drawn(seen))
         if answer not in self.choices:
             return Verdict(False, f"{answer!r} is none of the choices: copy one of them")
-        if hashed(answer) == self.key:
-            return Verdict(True, f"{answer}. {self.sees()}")
-        return Verdict(False, f"with that bug {self.hints[hashed(answer)]}")
+        if answer in self.others:
+            return Verdict(False, f"with that bug {self.others[answer]}")
+        return Verdict(True, f"{answer}. {self.measure().says}")
 
 
-def symptom_of(name: str) -> Symptom:
-    """The symptom of that name."""
-    found: Symptom = _entry(name, SYMPTOMS, "SYMPTOMS", "symptom")
-    return found
+WIDE, HIGH = 320, 90
+
+
+def drawn(seen: Seen) -> str:
+    """The curve as a small picture (SVG), with the floor as a dashed line."""
+    if not seen.curve:
+        return ""
+    values = [*seen.curve, *([] if seen.floor is None else [seen.floor])]
+    low, high = min(0.0, *values), max(values) or 1.0
+
+    def y(value: float) -> float:
+        return round(10 + HIGH * (high - value) / (high - low), 1)
+
+    step = WIDE / max(1, len(seen.curve) - 1)
+    points = " ".join(f"{40 + i * step:.0f},{y(v):.0f}" for i, v in enumerate(seen.curve))
+    floor = "" if seen.floor is None else (
+        f'<path d="M40 {y(seen.floor):.0f}h{WIDE}" stroke="currentColor" stroke-dasharray="5 4"/>'
+        f'<text x="{44 + WIDE}" y="{y(seen.floor) + 4:.0f}">lowest possible</text>'
+    )  # fmt: skip
+    return (
+        f'<svg role="img" aria-label="{escape(seen.says)}" width="{WIDE + 150}" '
+        f'height="{HIGH + 40}" font-size="12" fill="currentColor">'
+        f'<path d="M40 10v{HIGH}h{WIDE}" stroke="currentColor" fill="none"/>{floor}'
+        f'<polyline points="{points}" stroke="#0072b2" stroke-width="2" fill="none"/>'
+        f'<text x="36" y="14" text-anchor="end">{high:.1f}</text>'
+        f'<text x="36" y="{HIGH + 14}" text-anchor="end">{low:.1f}</text>'
+        f'<text x="{40 + WIDE}" y="{HIGH + 28}" text-anchor="end">{escape(seen.along)}</text></svg>'
+    )

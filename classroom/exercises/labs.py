@@ -6,7 +6,7 @@ python -m classroom.exercises.labs > docs/labs.md
 from collections.abc import Sequence
 
 from classroom.exercises.checking import NOTEBOOKS, Exercise, Number, exercises
-from classroom.exercises.duels import SYMPTOMS, TOPICS, symptom_of, topic_of
+from classroom.exercises.duels import TOPICS, symptom_of, topic_of
 
 HEAD = """\
 # Exercises
@@ -64,7 +64,7 @@ def page() -> str:
         f"{_listed([f'{bug.name} ({bug.where})' for bug in topic_of(name).bugs])} |"
         for name in TOPICS
     ]
-    symptoms = [f"| `{name}` | {_listed(symptom_of(name).choices)} |" for name in SYMPTOMS]
+    symptoms = [f"| `{name}` | {_listed(symptom_of(name).choices)} |" for name in TOPICS]
     parts = (HEAD, "\n".join(rows), "\n", DUELS, "\n".join(duels), "\n", DIAGNOSES)
     return "".join(parts) + "\n".join(symptoms) + "\n"
 

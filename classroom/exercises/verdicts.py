@@ -8,6 +8,12 @@ from html import escape
 STRICT = "LABKIT_STRICT"
 """Where this is 1, an answer that is not right raises: in tests and where a class is graded."""
 
+PAINTED = {
+    "✓": ";background:#00795a;color:white;text-align:center",
+    "→ missed": ";background:#b34d00;color:white;text-align:center",
+}
+"""Cells of the picture of a duel."""
+
 
 class NotYet(AssertionError):  # noqa: N818
     """An answer that is missing or not right."""
@@ -25,6 +31,8 @@ class Verdict:
     why: str
     rows: Sequence[Sequence[str]] = ()
     header: bool = False
+    picture: str = ""
+    """Shown below the sentence, as HTML."""
 
     def __str__(self) -> str:
         return "\n".join([f"{self.word}: {self.why}", *("  ".join(row) for row in self._even())])
@@ -53,13 +61,16 @@ class Verdict:
         return (
             f'<div role="status" style="border-left:4px solid {colour};padding:2px 10px">{mark} '
             f"<b>{self.word}</b>: {escape(self.why)}"
+            + (f"<div>{self.picture}</div>" if self.picture else "")
             + (f'<table style="margin:6px 0 0">{table}</table>' if table else "")
             + "</div>"
         )
 
     def _cell(self, text: str, row: int, column: int) -> str:
         kind = "th" if (self.header and row == 0) or column == 0 else "td"
-        return f'<{kind} style="text-align:left;white-space:pre-wrap">{escape(text)}</{kind}>'
+        paint = PAINTED.get(text, "")
+        style = f"text-align:left;white-space:pre-wrap{paint}"
+        return f'<{kind} style="{style}">{escape(text)}</{kind}>'
 
     def show(self) -> None:
         """Show it below the cell, or print it; raise where it must be right."""
