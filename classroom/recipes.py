@@ -19,7 +19,16 @@ from torch import nn
 
 from classroom import cache
 from labkit.blocks import LanguageModel
-from labkit.corpus import Batch, Documents, Tokens, Windows, from_documents, from_files, tokenize
+from labkit.corpus import (
+    Batch,
+    Batches,
+    Documents,
+    Tokens,
+    Windows,
+    from_documents,
+    from_files,
+    tokenize,
+)
 from labkit.corpus.tokens import NUMBER
 from labkit.heads import MaskedWord, NextWord
 from labkit.keeping.fingerprints import fingerprint
@@ -30,7 +39,7 @@ from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.objectives import CBOW, BothDirections, MaskedToken, NextToken, Objective, SkipGram
 from labkit.optim import Group, named_groups
-from labkit.plan import Batches, Plan
+from labkit.plan import Plan
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer
 from labkit.world import END, LANGUAGES, World, load_world

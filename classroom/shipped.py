@@ -21,12 +21,11 @@ from classroom import realtext
 from classroom.claims import village
 from classroom.recipes import CourseText, course_text, plan
 from labkit.blocks import LanguageModel
-from labkit.corpus import Windows, from_documents, tokenize
+from labkit.corpus import Batches, Windows, from_documents, tokenize
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken, Objective
 from labkit.paths import data_path
-from labkit.plan import Batches
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer, evaluate
 from labkit.weights import load, load_tokenizer, save

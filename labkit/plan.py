@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import NoneType
-from typing import Any, Literal, Protocol, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 import torch
 
-from labkit.corpus import Batch
+from labkit.corpus import Batch, Batches
 
 # ---- schedules -----------------------------------------------------------------------------------
 #
@@ -103,14 +103,6 @@ def non_monotone(losses: Sequence[float], interval: int = 5) -> bool:
     """
     before = losses[:-1]
     return len(before) > interval and losses[-1] > min(before[: len(before) - interval])
-
-
-class Batches(Protocol):
-    """Batches by number, as a pure function of the step."""
-
-    def at(self, step: int) -> Batch:
-        """The whole batch of one step."""
-        ...
 
 
 @dataclass(frozen=True)

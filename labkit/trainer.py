@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit import corpus, fast
+from labkit import fast
 from labkit.blocks import evaluating
 from labkit.chance import Chance
-from labkit.corpus import Batch
+from labkit.corpus import Batch, Batches, Epochs
 from labkit.keeping.checkpoints import Snapshot
 from labkit.keeping.computing import Computing
 from labkit.keeping.description import about
@@ -35,7 +35,7 @@ from labkit.keeping.running import Run
 from labkit.keeping.speed import Operations
 from labkit.objectives import Memory, Objective, combine, total
 from labkit.optim import Average, Group, Optimizers, named_groups
-from labkit.plan import Batches, Plan
+from labkit.plan import Plan
 
 __all__ = ["Evaluation", "Plan", "Report", "Trainer", "evaluate"]
 
@@ -221,7 +221,7 @@ class Trainer:
 
     def evaluate(
         self,
-        batches: Iterable[Batch] | corpus.Batches,
+        batches: Iterable[Batch] | Epochs,
         *,
         floor: float | None = None,
         seed: int = 0,
@@ -242,7 +242,7 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
 def evaluate(
     model: nn.Module,
     objective: Objective,
-    batches: Iterable[Batch] | corpus.Batches,
+    batches: Iterable[Batch] | Epochs,
     *,
     floor: float | None = None,
     seed: int = 0,
@@ -261,14 +261,14 @@ def measured(
     loss: Callable[..., Any],
     model: nn.Module,
     objective: Objective,
-    batches: Iterable[Batch] | corpus.Batches,
+    batches: Iterable[Batch] | Epochs,
     floor: float | None,
     seed: int,
 ) -> Evaluation:
     """The mean of what `loss` gives for all batches, with the model in eval mode."""
     device = next(model.parameters()).device
     memory, outcomes = None, []
-    every = batches.once() if isinstance(batches, corpus.Batches) else batches
+    every = batches.once() if isinstance(batches, Epochs) else batches
     with evaluating(model):
         for i, batch in enumerate(with_progress(every, "batch")):
             targets = objective.targets(batch, Chance(seed, i, batch.rows)).to(device)

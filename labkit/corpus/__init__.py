@@ -9,8 +9,8 @@
 Read `documents`, `tokens`, `rows`, `batches`, `padded` and `pairs` in this order.
 """
 
-from labkit.corpus.batch import Batch, sent
-from labkit.corpus.batches import Batches, Streams, Windows
+from labkit.corpus.batch import Batch, Batches, sent
+from labkit.corpus.batches import Epochs, Streams, Windows
 from labkit.corpus.documents import (
     Document,
     Documents,
@@ -27,6 +27,7 @@ __all__ = [
     "Batches",
     "Document",
     "Documents",
+    "Epochs",
     "Examples",
     "Pairs",
     "Streams",

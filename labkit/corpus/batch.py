@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -85,3 +86,11 @@ class Batch:
         everything = torch.ones_like(tokens, dtype=torch.bool)
         defaults = {"rows": count, "examples": count, "fresh": everything[:, 0]}
         return cls(tokens, everything if real is None else real, **(defaults | parts))
+
+
+class Batches(Protocol):
+    """Batches by number, as a pure function of the step."""
+
+    def at(self, step: int) -> Batch:
+        """The whole batch of one step."""
+        ...

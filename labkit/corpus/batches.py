@@ -2,7 +2,7 @@
 
 Nothing is remembered from one step to the next: which examples a step takes is looked up in a
 shuffle that depends on the seed and the epoch alone. So a run is resumed by the number of its
-step, and each rank takes its rows of the same batch. Read `Batches` first.
+step, and each rank takes its rows of the same batch. Read `Epochs` first.
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ from labkit.corpus.tokens import Tokens
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Batches(ABC):
+class Epochs(ABC):
     """Batches by number. Epochs follow one another without a gap, each in an order of its own."""
 
     batch: int
@@ -73,7 +73,7 @@ class Batches(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Windows(Batches):
+class Windows(Epochs):
     """Text of any documents, cut every `length` tokens: no padding, nothing left out but the end.
 
     With `framed` a row is [CLS] text [SEP], as for RoBERTa; with `apart` the batch says which
@@ -138,7 +138,7 @@ class Windows(Batches):
 
 
 @dataclass(frozen=True, eq=False)
-class Streams(Batches):
+class Streams(Epochs):
     """The text as `batch` long streams that are read side by side, for models with a memory.
 
     A row goes on where the same row of the step before ended, but at the start of an epoch, where

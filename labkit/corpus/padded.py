@@ -18,7 +18,7 @@ from torch import Tensor
 from labkit.chance import Chance, shuffled
 from labkit.checks import check_whole
 from labkit.corpus.batch import Batch
-from labkit.corpus.batches import Batches
+from labkit.corpus.batches import Epochs
 from labkit.corpus.rows import Rows, Span, lay_out
 from labkit.corpus.tokens import Tokens
 
@@ -29,7 +29,7 @@ AHEAD = 2**16
 
 
 @dataclass(frozen=True, eq=False)
-class LaidOut(Batches):
+class LaidOut(Epochs):
     """Rows of one text or two, padded; those of some steps are laid out at once.
 
     Which steps share the work depends on their numbers alone, and each gets copies: so a batch is

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from labkit import fast
 from labkit.attention import Attention
 from labkit.blocks import Experts, FeedForward, States
 
@@ -116,7 +115,7 @@ def counted_flop(model: nn.Module, tokens_BT: Tensor, *, training: bool = True) 
 
 
 def saved_bytes(model: nn.Module, tokens_BT: Tensor) -> int:
-    """The same, measured in a model as it is trained: the bytes that torch keeps for backward.
+    """The bytes that torch keeps for the backward pass of a model; `fast.enable()` changes them.
 
     Weights are not counted, and a tensor that several operations keep counts once.
     """
@@ -129,7 +128,7 @@ def saved_bytes(model: nn.Module, tokens_BT: Tensor) -> int:
             kept[storage] = tensor
         return tensor
 
-    with fast.enable(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         output = model(tokens_BT)
     assert output is not None
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from labkit.blocks import Backbone, Model, backbone_of
+from labkit.corpus import Batches
 from labkit.keeping.checkpoints import Snapshot
 from labkit.keeping.files import digest
 from labkit.objectives.base import Objective
-from labkit.plan import Batches, Stages, differences
+from labkit.plan import Stages, differences
 
 
 def plain(facts: dict[str, Any]) -> dict[str, Any]:

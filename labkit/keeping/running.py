@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from labkit.corpus import sent
+from labkit.corpus import Batches, sent
 from labkit.keeping.checkpoints import Found, Saver, Snapshot, advice, newest, read, sweep
 from labkit.keeping.computing import Computing, measured_peak, memory_explained, smaller
 from labkit.keeping.description import check_same, check_sound, plain
@@ -25,7 +25,7 @@ from labkit.keeping.processes import Processes, gathered
 from labkit.keeping.reports import Bar, Report
 from labkit.keeping.signals import Stop
 from labkit.objectives.base import Objective
-from labkit.plan import Batches, Plan, described
+from labkit.plan import Plan, described
 
 LOCK = ".lock"
 RETRIES = 10

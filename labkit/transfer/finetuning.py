@@ -11,9 +11,9 @@ from typing import Literal
 from torch import nn
 
 from labkit.blocks import Classifier, LanguageModel
-from labkit.corpus import Batch
+from labkit.corpus import Batch, Batches
 from labkit.objectives import NextToken, Objective
-from labkit.plan import Batches, Plan
+from labkit.plan import Plan
 from labkit.trainer import Evaluation, Trainer, evaluate
 from labkit.transfer.groups import (
     classifier,
