@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from labkit import layers
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
-from labkit.layers import (
+from labkit.masking import causal, real_keys
+from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
+from labkit.recurrence import (
     LockedDropout,
     WeightDropLSTM,
     WordDropout,
     activation,
     temporal_activation,
 )
-from labkit.masking import causal, real_keys
-from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 
 SMALL = AWDLSTMConfig(20, 6, 9, 3)
 

@@ -7,7 +7,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from labkit.blocks import Classifier, halves
 from labkit.heads import Pooled, pool
-from labkit.layers import turned
 from labkit.masking import causal, real_keys
 from labkit.models.rnn import (
     Bag,
@@ -19,6 +18,7 @@ from labkit.models.rnn import (
     RecurrentConfig,
     recurrent_language_model,
 )
+from labkit.recurrence import turned
 
 WORDS = 20
 CELLS = ("elman", "gru", "lstm")

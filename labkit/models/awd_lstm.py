@@ -1,7 +1,7 @@
 """AWD-LSTM: a plain LSTM language model, well regularised; ULMFiT's encoder.
 
 Merity, Keskar and Socher 2018, "Regularizing and optimizing LSTM language models", section 4;
-Howard and Ruder 2018 (ULMFiT), section 3.1. Read `labkit.layers` first.
+Howard and Ruder 2018 (ULMFiT), section 3.1. Read `labkit.recurrence` first.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from labkit.blocks import Backbone, States
-from labkit.layers import (
+from labkit.recurrence import (
     LockedDropout,
     Memory,
     WeightDropLSTM,

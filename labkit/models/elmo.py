@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.blocks import Backbone, States
-from labkit.layers import BothWays, Memory, blank, lengths_of
+from labkit.recurrence import BothWays, Memory, blank, lengths_of
 
 # A reader of the course can do nothing about which kernel serves a projected state.
 warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")
@@ -141,7 +141,7 @@ class ELMo(Backbone):
     """h_0 = CNN(letters);  h_i = LSTM_i(h_(i-1)) [+ h_(i-1) from the second on], both ways.
 
     The two directions share the words' vectors and nothing else. All of `States.layers`, the
-    words' vectors first, are [from the left; from the right]: `labkit.layers.halves` splits
+    words' vectors first, are [from the left; from the right]: `labkit.blocks.halves` splits
     them. The states from the left at a word know it and what came before, those from the right it
     and what follows, so they predict the next word and the one before.
     """

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from labkit.blocks import Backbone, LanguageModel, States
 from labkit.heads import NextWord
-from labkit.layers import BothWays, Memory, blank, lengths_of, read, real_of
+from labkit.recurrence import BothWays, Memory, blank, lengths_of, read, real_of
 
 
 @dataclass(frozen=True)

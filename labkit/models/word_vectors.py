@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.blocks import Backbone, States
-from labkit.layers import real_of
+from labkit.recurrence import real_of
 
 
 @dataclass(frozen=True)

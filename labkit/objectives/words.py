@@ -16,7 +16,6 @@ from labkit import masking
 from labkit.blocks import States, halves
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.layers import activation, temporal_activation
 from labkit.masking import before, real_keys, same_segment, up_to
 from labkit.objectives.base import (
     Continuing,
@@ -29,6 +28,7 @@ from labkit.objectives.base import (
     segments_of,
 )
 from labkit.objectives.memory import Memory, recall
+from labkit.recurrence import activation, temporal_activation
 from labkit.text.vocabulary import Vocabulary
 
 

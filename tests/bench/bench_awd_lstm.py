@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
-from labkit.layers import activation, temporal_activation
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
+from labkit.recurrence import activation, temporal_activation
 
 
 class Bare(nn.Module):

@@ -6,12 +6,12 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-import labkit.layers
+import labkit.recurrence
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
-from labkit.layers import LockedDropout, activation, temporal_activation
 from labkit.masking import real_keys
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
+from labkit.recurrence import LockedDropout, activation, temporal_activation
 
 from . import Case, Differences, largest, loops, merge
 
@@ -149,7 +149,7 @@ def _watched(model: LanguageModel, tokens: Tensor, real: Tensor):
         factors["weights"][f"blocks.{len(factors['weights'])}.weight_hh_l0"] = weight * kept
         return dropped
 
-    with patch.object(labkit.layers.F, "dropout", dropout):
+    with patch.object(labkit.recurrence.F, "dropout", dropout):
         states = backbone(tokens, mask=real_keys(real))
     for hook in hooks:
         hook.remove()
