@@ -11,11 +11,12 @@ are always the last Q of the K keys, so that memory needs no special case.
     causal(T) | prefix(n, T)        a language model that sees its prompt at once
     up_to(order), before(order)     XLNet's content and query streams
 
-What is hidden from the model, the other half of masking, lives in hiding.py and is found here too.
+What is hidden from the model, the other half of masking, stands below.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -28,12 +29,16 @@ __all__ = [
     "before",
     "causal",
     "choose",
+    "choose_exactly",
+    "choose_in_contexts",
     "choose_spans",
     "choose_words",
     "corrupt",
     "order",
     "ordinary",
+    "own_words",
     "prefix",
+    "ranks",
     "real",
     "real_keys",
     "same_position",
@@ -254,6 +259,86 @@ def _span_law(rate: float, stop: float, longest: int) -> tuple[float, tuple[floa
     return high, tuple(up_to[:-1])
 
 
+def choose_exactly(
+    candidates_BT: Tensor, words_BT: Tensor, chance: Chance, count_B: Tensor, *, longest: int = 1
+) -> Tensor:
+    """Random n-grams of whole words, P(n) ~ 1/n up to `longest`, while they fit into a count.
+
+    BERT's code takes single words, n = 1, and ALBERT's n-grams of up to 3 words: both in
+    create_pretraining_data.py, create_masked_lm_predictions.
+    """
+    length = candidates_BT.shape[1]
+    key, size = chance.bits("hide", length).tolist(), _sizes(chance, length, longest).tolist()
+    chosen_BT = torch.zeros_like(candidates_BT)
+    for row, most in enumerate(count_B.tolist()):
+        number = words_BT[row].tolist()
+        places = candidates_BT[row].nonzero()[:, 0].tolist()
+        words = [list(word) for _, word in groupby(places, key=number.__getitem__)]
+        taken: set[int] = set()
+        for i in sorted(range(len(words)), key=lambda i: key[row][words[i][0]]):
+            gram: list[int] = []
+            # One word after the other, as long as the n-gram does not exceed what is left.
+            for word in words[i : i + size[row][words[i][0]]]:
+                if len(taken) + len(gram) + len(word) > most:
+                    break
+                gram += word
+            if taken.isdisjoint(gram):
+                taken.update(gram)
+        chosen_BT[row, list(taken)] = True
+    return chosen_BT
+
+
+def choose_in_contexts(
+    candidates_BT: Tensor, words_BT: Tensor, chance: Chance, share: float, *, longest: int = 5
+) -> Tensor:
+    """Spans of n tokens, P(n) ~ 1/n, each somewhere in a stretch of n / share tokens of its own.
+
+    A span begins where a word begins. Single tokens make up what is missing, so the share is exact.
+    XLNet's code: data_utils.py, _sample_mask.
+    """
+    length = candidates_BT.shape[1]
+    key, size = chance.bits("hide", length).tolist(), _sizes(chance, length, longest).tolist()
+    before = chance.uniform("before", length).tolist()
+    chosen_BT = torch.zeros_like(candidates_BT)
+    for row, (candidates, word) in enumerate(
+        zip(candidates_BT.tolist(), words_BT.tolist(), strict=True)
+    ):
+        places = [i for i in range(length) if candidates[i]]
+        begins = [i for i in places if i == 0 or word[i] != word[i - 1]]
+        left = count_of(len(places), share)
+        taken: set[int] = set()
+        place = places[0] if left else length
+        while left > len(taken) and place < length:
+            n = min(size[row][place], left - len(taken))
+            context = round(n / share)
+            skipped = int(before[row][place] * context)
+            start = next((i for i in begins if i >= place + skipped), length)
+            if start + n > places[-1]:
+                break
+            taken.update(i for i in range(start, start + n) if candidates[i])
+            place = start + n + context - skipped
+        rest = sorted(set(places) - taken, key=key[row].__getitem__)
+        chosen_BT[row, [*taken, *rest[: left - len(taken)]]] = True
+    return chosen_BT
+
+
+def own_words(tokens_BT: Tensor) -> Tensor:
+    """The numbers of the words where every token is a word of its own [B, T]."""
+    return torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand(tokens_BT.shape)
+
+
+def count_of(places: int, share: float) -> int:
+    """How many places a share of them is: at least one, unless the share is zero."""
+    return max(round(places * share), 1) if places and share else 0
+
+
+def _sizes(chance: Chance, length: int, longest: int) -> Tensor:
+    """For each position a number n from 1 to `longest`, with P(n) ~ 1/n [B, T]."""
+    weights = torch.tensor([1 / n for n in range(1, longest + 1)], dtype=torch.float64)
+    table = (weights.cumsum(0) / weights.sum())[:-1].float().to(chance.rows.device)
+    return 1 + torch.searchsorted(table, chance.uniform("size", length), right=True)
+
+
 def corrupt(
     tokens_BT: Tensor,
     predicted_BT: Tensor,
@@ -262,11 +347,13 @@ def corrupt(
     *,
     shares: Sequence[float] = (0.8, 0.1, 0.1),
     frequencies: Tensor | None = None,
+    special: bool = False,
 ) -> Tensor:
     """Replace 80 % of what is predicted by [MASK] and 10 % by any word; leave 10 %.
 
-    The random words are never special tokens; they are as frequent as `frequencies` [V] says, or
-    all equally frequent.
+    The random words are as frequent as `frequencies` [V] says, or all equally frequent. They are
+    never special tokens, unless `special`: BERT's code draws from the whole vocabulary
+    (create_pretraining_data.py, create_masked_lm_predictions).
     """
     masked, swapped, _ = shares
     length = tokens_BT.shape[1]
@@ -281,15 +368,17 @@ def corrupt(
         seen[place_N[fate_N < masked]] = vocabulary.mask
     if swapped:
         swap = place_N[(fate_N >= masked) & (fate_N < masked + swapped)]
-        seen[swap] = _words(vocabulary, frequencies, chance, length, swap)
+        known = torch.ones(vocabulary.size, dtype=torch.bool, device=swap.device)
+        known = known if special else _ordinary_words(vocabulary, swap.device)
+        seen[swap] = _words(known, frequencies, chance, length, swap)
     return seen_BT
 
 
 def _words(
-    vocabulary: Vocabulary, frequencies: Tensor | None, chance: Chance, length: int, swap: Tensor
+    known_V: Tensor, frequencies: Tensor | None, chance: Chance, length: int, swap: Tensor
 ) -> Tensor:
     """A random word for each position of the batch in `swap`."""
-    words = _ordinary_words(vocabulary, swap.device).nonzero().squeeze(1)
+    words = known_V.nonzero().squeeze(1)
     if frequencies is None:
         return words[scaled(chance.bits("word", length).flatten()[swap].long(), len(words))]
     law = frequencies.to(swap.device)[words].double().cumsum(0)
@@ -307,23 +396,37 @@ class Order(NamedTuple):
 
 
 def order(
-    candidates_BT: Tensor, chance: Chance, share: float = 1.0, *, spans: bool = False
+    candidates_BT: Tensor,
+    chance: Chance,
+    share: float = 1.0,
+    *,
+    spans: bool = False,
+    words_BT: Tensor | None = None,
 ) -> Order:
     """A random order of the candidates; the last `share` of them, at least one, is predicted.
 
-    With spans, what is predicted is made of spans, and comes last in the order.
+    With spans, what is predicted is chosen by `choose_in_contexts`, and comes last in the order.
+    Without `words_BT` every token is a word.
     """
-    length = candidates_BT.shape[1]
-    count_B1 = candidates_BT.sum(dim=1, keepdim=True)
-    key_BT = chance.bits("order", length).long()
     if spans:
-        predicted_BT = choose_spans(candidates_BT, chance, share)
-        key_BT = key_BT + (predicted_BT.long() << 33)
-    # What is no candidate is sorted to the end, where it does not move the ranks of the others.
-    key_BT = key_BT.masked_fill(~candidates_BT, 1 << 62)
-    place_BT = torch.arange(length, device=key_BT.device).expand(key_BT.shape)
-    rank_BT = torch.empty_like(key_BT).scatter_(1, key_BT.argsort(dim=1, stable=True), place_BT)
-    if not spans:
-        wanted_B1 = (count_B1 * share).round().clamp(min=1 if share else 0).long()
-        predicted_BT = (rank_BT >= count_B1 - wanted_B1) & candidates_BT
-    return Order(rank_BT.masked_fill(~candidates_BT, -1), predicted_BT)
+        words_BT = own_words(candidates_BT) if words_BT is None else words_BT
+        predicted_BT = choose_in_contexts(candidates_BT, words_BT, chance, share)
+        return Order(ranks(candidates_BT, chance, last_BT=predicted_BT), predicted_BT)
+    rank_BT = ranks(candidates_BT, chance)
+    count_B1 = candidates_BT.sum(dim=1, keepdim=True)
+    wanted_B1 = (count_B1 * share).round().clamp(min=1 if share else 0).long()
+    return Order(rank_BT, (rank_BT >= count_B1 - wanted_B1) & candidates_BT)
+
+
+def ranks(
+    ordered_BT: Tensor, chance: Chance, *, last_BT: Tensor | None = None, purpose: str = "order"
+) -> Tensor:
+    """The ranks of some positions in a random order of each row: from 0 on, -1 at the others."""
+    key_BT = chance.bits(purpose, ordered_BT.shape[1]).long()
+    if last_BT is not None:
+        key_BT = key_BT + (last_BT.long() << 33)
+    # What has no rank is sorted to the end, where it does not move the ranks of the others.
+    key_BT = key_BT.masked_fill(~ordered_BT, 1 << 62)
+    order_BT = key_BT.argsort(dim=1, stable=True)
+    rank_BT = torch.empty_like(key_BT).scatter_(1, order_BT, own_words(key_BT))
+    return rank_BT.masked_fill(~ordered_BT, -1)

@@ -296,11 +296,10 @@ def test_orders_of_real_text(spans):
         ranks, predicted = order.rank[row][candidates[row]], order.predicted[row][candidates[row]]
         assert ranks.sort().values.equal(torch.arange(count))
         assert ranks[predicted].sort().values.equal(torch.arange(count)[count - predicted.sum() :])
-        if not spans:
-            assert predicted.sum() == round(count / 6)
+        assert predicted.sum() == round(count / 6)
     if spans:
         together = (order.predicted[:, 1:] & order.predicted[:, :-1]).sum() / order.predicted.sum()
-        assert together > 0.5
+        assert together > 0.3
 
 
 def test_a_row_without_words_has_an_empty_order():

@@ -471,7 +471,7 @@ def test_what_cannot_be_asked_is_refused():
     for how, message in (
         ({"rate": 1.5}, r"rate is 1\.5"),
         ({"shares": (0.8, 0.1, 0.2)}, "add up to 1"),
-        ({"unit": "line"}, "choose token, word or span"),
+        ({"unit": "line"}, "choose token, word, ngram or span"),
         ({"vocabulary": VOCABULARY._replace(mask=None)}, r"no \[MASK\]"),
     ):
         with pytest.raises(ValueError, match=message):

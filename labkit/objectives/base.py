@@ -251,14 +251,16 @@ class Objective:
 
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """The terms of the loss: minus the log-probability of the right answers."""
-        head = getattr(model, self.head)
-        return {
-            name: Term(
-                head.losses_N(hidden_ND, targets.predicted[name].targets_N).sum(),
-                targets.counts[name],
-            )
-            for name, hidden_ND in self.hidden(states, targets).items()
-        }
+        head, terms = getattr(model, self.head), {}
+        for name, hidden_ND in self.hidden(states, targets).items():
+            asked = targets.predicted[name]
+            losses_N = head.losses_N(hidden_ND, asked.targets_N)
+            terms[name] = Term(self.summed(losses_N, asked), targets.counts[name])
+        return terms
+
+    def summed(self, losses_N: Tensor, predicted: Predicted) -> Tensor:
+        """The sum of the losses of a term; divided by its count it is the term's mean."""
+        return losses_N.sum()
 
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         """Run the model, and compare its predictions with the targets."""

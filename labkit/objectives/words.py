@@ -12,9 +12,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from labkit import masking
+from labkit import blocks, masking
 from labkit.blocks import States, halves
 from labkit.chance import Chance
+from labkit.checks import check_whole
 from labkit.corpus import Batch
 from labkit.masking import before, real_keys, same_segment, up_to
 from labkit.objectives.base import (
@@ -51,6 +52,10 @@ class NextToken(Continuing):
     """AWD-LSTM: weight of the squares of the last states, after dropout."""
     tar: float = 0.0
     """AWD-LSTM: weight of the squares of the last states' steps in time, before dropout."""
+    by_row: bool = False
+    """The mean of the means of the rows, as the code of GPT's fine-tuning takes it (train.py,
+    model); by default each word counts the same, so that a split batch has the loss of the whole
+    corpus."""
 
     def __post_init__(self) -> None:
         check_numbers(ar=self.ar, tar=self.tar)
@@ -64,7 +69,7 @@ class NextToken(Continuing):
         # The last word of a row is not read, wherever the row ends.
         inputs = replace(first(batch, width), real=batch.real[:, 1:] & batch.real[:, :-1])
         predicted = Predicted.where(neighbours(batch), batch.tokens[:, 1:])
-        counts = {}
+        counts = {"word": len(predicted.rows_N.unique())} if self.by_row else {}
         if self.ar:
             counts["ar"] = int(inputs.real.sum())
         if self.tar:
@@ -82,6 +87,12 @@ class NextToken(Continuing):
             terms["tar"] = Term(squares.sum(), targets.counts["tar"], self.tar)
         return terms
 
+    def summed(self, losses_N: Tensor, predicted: Predicted) -> Tensor:
+        """The sum of all words' losses, or of the rows' means."""
+        if not self.by_row:
+            return super().summed(losses_N, predicted)
+        return (losses_N / predicted.rows_N.bincount()[predicted.rows_N]).sum()
+
 
 def first(batch: Batch, width: int) -> Batch:
     """The first `width` positions of each row."""
@@ -91,7 +102,7 @@ def first(batch: Batch, width: int) -> Batch:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BothDirections(Objective):
+class BothDirections(Continuing):
     """ELMo: the mean of the losses of the next word and of the one before.
 
     The states of the backbone are two halves: one depends on the words up to a position, the other
@@ -132,32 +143,52 @@ class MaskedToken(Objective):
     rate: float = 0.15
     shares: Sequence[float] = (0.8, 0.1, 0.1)
     """Of what is predicted: replaced by [MASK], by a random word, left as it is."""
-    unit: Literal["token", "word", "span"] = "token"
-    """What is hidden together: one token, all pieces of a word, or a span of tokens."""
+    unit: Literal["token", "word", "ngram", "span"] = "token"
+    """What is hidden together: one token, all pieces of a word, up to three words as in ALBERT, or
+    a span of tokens as in SpanBERT."""
+    exact: bool = False
+    """Hide the same share of every row, at least one token, as the code of BERT and ALBERT does.
+    By default each is hidden with probability `rate`, for which the exact loss of a language is
+    known; a short row may then ask nothing."""
+    most: int | None = None
+    """With `exact`: at most so many tokens of a row, 20 in BERT; None: no limit."""
     static: bool = False
     """Hide the same words each time an example comes back, as BERT did; RoBERTa did not."""
     frequencies: Tensor | None = None
     """How frequent each word is among the random ones; all alike when None."""
+    special: bool = False
+    """Whether the random words may be special tokens, as in BERT's code; by default they are words
+    of the language, so that what is read could have been written."""
 
     def __post_init__(self) -> None:
         masking.check_share("rate", self.rate)
         masking.check_shares(self.shares, self.vocabulary)
-        if self.unit not in ("token", "word", "span"):
-            raise ValueError(f"unit is {self.unit!r}: choose token, word or span")
+        if self.unit not in ("token", "word", "ngram", "span"):
+            raise ValueError(f"unit is {self.unit!r}: choose token, word, ngram or span")
+        if self.exact and self.unit == "span":
+            raise ValueError("spans cover a share on average: give exact=False, or unit='ngram'")
+        if self.unit == "ngram" and not self.exact:
+            raise ValueError("n-grams are hidden up to a count of each row: give exact=True")
+        if self.most is not None:
+            check_whole("most", self.most, least=1)
+            if not self.exact:
+                raise ValueError(f"most is {self.most} without exact=True: give both or neither")
 
     def choose(self, batch: Batch, chance: Chance) -> Tensor:
         """True [B, T] where a word is predicted."""
         candidates = masking.ordinary(batch.tokens, batch.real, self.vocabulary)
+        if self.exact:
+            words = masking.own_words(batch.tokens) if self.unit == "token" else words_of(batch)
+            # Special tokens count for the share of a row, though they are never hidden.
+            count_B = (batch.real.sum(dim=1).double() * self.rate).round().long()
+            count_B = count_B.clamp(min=1 if self.rate else 0, max=self.most)
+            longest = 3 if self.unit == "ngram" else 1
+            return masking.choose_exactly(candidates, words, chance, count_B, longest=longest)
         if self.unit == "span":
             return masking.choose_spans(candidates, chance, self.rate)
         if self.unit == "token":
             return masking.choose(candidates, chance, self.rate)
-        if batch.words is None:
-            raise ValueError(
-                "whole words are to be hidden, but the batch does not say which tokens are pieces "
-                "of one word: give Batch.words, or unit='token'"
-            )
-        return masking.choose_words(candidates, batch.words, chance, self.rate)
+        return masking.choose_words(candidates, words_of(batch), chance, self.rate)
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The words at the positions that are predicted; some of them are hidden."""
@@ -171,9 +202,20 @@ class MaskedToken(Objective):
             self.vocabulary,
             shares=self.shares,
             frequencies=self.frequencies,
+            special=self.special,
         )
         masked = Predicted.where(predicted, batch.tokens)
         return Targets.of(replace(batch, tokens=tokens), {"masked": masked})
+
+
+def words_of(batch: Batch) -> Tensor:
+    """The numbers of the words [B, T], from a batch that says them."""
+    if batch.words is None:
+        raise ValueError(
+            "whole words are to be hidden, but the batch does not say which tokens are pieces "
+            "of one word: give Batch.words, or unit='token'"
+        )
+    return batch.words
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -187,16 +229,49 @@ class Permutation(Continuing):
     share: float = 1 / 6
     """The last so many of the order are predicted: partial prediction, 1/K in the paper."""
     spans: bool = False
-    """Predict spans of tokens, as the release does, and not single ones."""
+    """Predict spans of 1 to 5 tokens, as the release does, and not single ones."""
+    rule: Literal["paper", "release"] = "paper"
+    """Who sees whom. paper: a word sees the words that are not later in the order, so that the loss
+    is the chain rule of its formula. release: words that are not predicted see each other and
+    nothing else; special tokens have a place in the order among the predicted words, which see
+    those that are earlier (data_utils.py, _local_perm)."""
+    reuse: int | None = None
+    """The first so many positions of a row do not see the others, have an order and a share of
+    their own, and are all that is remembered (reuse_len of the release); None: no such part."""
 
     def __post_init__(self) -> None:
         masking.check_share("share", self.share)
+        if self.rule not in ("paper", "release"):
+            raise ValueError(f"rule is {self.rule!r}: choose paper or release")
+        if self.reuse is not None:
+            check_whole("reuse", self.reuse, least=1)
+
+    def order(self, batch: Batch, chance: Chance) -> masking.Order:
+        """What is predicted, and the order that says who sees whom."""
+        if self.reuse is None:
+            return self._order(batch, chance, batch.real)
+        first_BT = masking.own_words(batch.tokens) < self.reuse
+        one, other = (self._order(batch, chance, batch.real & p) for p in (first_BT, ~first_BT))
+        # All of the first part is earlier than what is earliest in the second.
+        rank_BT = torch.where(first_BT, one.rank, other.rank + self.reuse + 1)
+        return masking.Order(rank_BT, one.predicted | other.predicted)
+
+    def _order(self, batch: Batch, chance: Chance, part_BT: Tensor) -> masking.Order:
+        """The order of a part of each row."""
+        candidates = masking.ordinary(batch.tokens, part_BT, self.vocabulary)
+        order = masking.order(
+            candidates, chance, self.share, spans=self.spans, words_BT=batch.words
+        )
+        if self.rule == "paper":
+            return order
+        # The numbers that chose the words would put these behind the special tokens.
+        placed = order.predicted | (part_BT & ~candidates)
+        return masking.Order(masking.ranks(placed, chance, purpose="place"), order.predicted)
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The last words of the order; the query stream has states at their positions only."""
         self._check(batch)
-        candidates = masking.ordinary(batch.tokens, batch.real, self.vocabulary)
-        order = masking.order(candidates, chance, self.share, spans=self.spans)
+        order = self.order(batch, chance)
         predicted = order.predicted
         rows_N, positions_N = predicted.nonzero(as_tuple=True)
         # The n-th predicted word of its row: its column among the queries.
@@ -234,3 +309,16 @@ class Permutation(Continuing):
             allowed = allowed & same_segment(inputs.documents)
         past = known.shape[1]
         return up_to(order.rank, past) & allowed, before(order.rank, past) & allowed
+
+    def keep(self, states: States, past: Memory, targets: Targets) -> Memory | None:
+        """What the next segment may attend to: all of the row, or its part that is reused."""
+        if self.reuse is None or states.memory is None:
+            return super().keep(states, past, targets)
+        given = [layer[:, : self.reuse] for layer in states.layers[:-1]]
+        old = past.layers or [layer[:, :0] for layer in given]
+        pairs = zip(old, given, strict=True)
+        # A memory that is full holds as many positions as the model keeps.
+        length = states.memory[0].shape[1]
+        memory = tuple(blocks.remember(torch.cat(pair, dim=1), length) for pair in pairs)
+        part = replace(targets, inputs=first(targets.inputs, self.reuse))
+        return super().keep(States(states.layers, memory), past, part)

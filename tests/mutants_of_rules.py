@@ -1,0 +1,129 @@
+"""Mistakes in the rules of the authors' code, and who finds them."""
+
+from collections.abc import Callable
+
+import test_rules
+from mutants import OURS, Mutant, edited
+
+from labkit import masking
+from labkit.objectives.words import MaskedToken, NextToken, Permutation
+
+MUTANTS = [
+    Mutant(
+        "a row may ask nothing where the count is exact",
+        OURS,
+        edited(MaskedToken, "choose", "min=1 if self.rate else 0", "min=0"),
+    ),
+    Mutant(
+        "the limit of a row is forgotten",
+        OURS,
+        edited(MaskedToken, "choose", ", max=self.most)", ")"),
+    ),
+    Mutant(
+        "padding counts for the share of a row",
+        OURS,
+        edited(MaskedToken, "choose", "batch.real.sum", "batch.real.fill_(True).sum"),
+    ),
+    Mutant(
+        "random words of the whole vocabulary are ordinary ones",
+        OURS,
+        edited(masking, "corrupt", "known if special else", "known if False else"),
+    ),
+    Mutant(
+        "an n-gram covers what another has taken",
+        "a loop of ALBERT's release that goes on with itself",
+        edited(masking, "choose_exactly", "taken.isdisjoint(gram)", "True"),
+    ),
+    Mutant(
+        "an n-gram exceeds the count",
+        OURS,
+        edited(masking, "choose_exactly", "len(taken) + len(gram) + len(word)", "len(taken)"),
+    ),
+    Mutant(
+        "n-grams of all sizes are as frequent",
+        OURS,
+        edited(masking, "_sizes", "1 / n for", "1.0 for"),
+    ),
+    Mutant(
+        "the shares of an n-gram's sizes are not up to 1",
+        OURS,
+        edited(masking, "_sizes", " / weights.sum()", ""),
+    ),
+    Mutant(
+        "spans begin within a word",
+        OURS,
+        edited(masking, "choose_in_contexts", "i == 0 or word[i] != word[i - 1]", "True"),
+    ),
+    Mutant(
+        "single tokens do not make up what is missing",
+        OURS,
+        edited(masking, "choose_in_contexts", "[*taken, *rest[: left - len(taken)]]", "[*taken]"),
+    ),
+    Mutant(
+        "a span stands at the beginning of its context",
+        OURS,
+        edited(
+            masking, "choose_in_contexts", "int(before[row][place] * context)", "int(0 * context)"
+        ),
+    ),
+    Mutant(
+        "a context does not depend on the length of its span",
+        OURS,
+        edited(masking, "choose_in_contexts", "round(n / share)", "round(1 / share)"),
+    ),
+    Mutant(
+        "special tokens have no place in the release's order",
+        OURS,
+        edited(Permutation, "_order", "| (part_BT & ~candidates)", ""),
+    ),
+    Mutant(
+        "one draw chooses the words and orders them",
+        OURS,
+        edited(Permutation, "_order", ', purpose="place"', ""),
+    ),
+    Mutant(
+        "the part that is reused sees what follows",
+        OURS,
+        edited(Permutation, "order", "other.rank + self.reuse + 1", "other.rank"),
+    ),
+    Mutant(
+        "what follows does not see all of the part that is reused",
+        OURS,
+        edited(Permutation, "order", "other.rank + self.reuse + 1", "other.rank + 1"),
+    ),
+    Mutant(
+        "all of a row is remembered",
+        OURS,
+        edited(Permutation, "keep", "layer[:, : self.reuse] for", "layer for"),
+    ),
+    Mutant(
+        "the states after a layer are remembered for it",
+        OURS,
+        edited(Permutation, "keep", "states.layers[:-1]]", "states.layers[1:]]"),
+    ),
+    Mutant(
+        "the mean of a row is counted as often as it has words",
+        OURS,
+        edited(NextToken, "summed", "(losses_N / predicted", "(losses_N + 0 * predicted"),
+    ),
+    Mutant(
+        "rows without words count for a mean of means",
+        OURS,
+        edited(NextToken, "targets", "len(predicted.rows_N.unique())", "len(batch) + 1"),
+    ),
+]
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    "rules: exact counts": test_rules.check_exact_counts,
+    "rules: special random words": test_rules.check_special_random_words,
+    "rules: n-grams by hand": test_rules.check_ngrams_by_hand,
+    "rules: sizes of n-grams": test_rules.check_ngram_sizes,
+    "rules: contexts by hand": test_rules.check_contexts_by_hand,
+    "rules: spans of XLNet": test_rules.check_spans_of_xlnet,
+    "rules: masks of XLNet's release": test_rules.check_masks_of_the_release,
+    "rules: places of special tokens": test_rules.check_special_tokens_stand_anywhere,
+    "rules: the part that is reused": test_rules.check_reuse,
+    "rules: memory of that part": test_rules.check_memory_of_the_reused_part,
+    "rules: the mean of means": test_rules.check_mean_of_means,
+}

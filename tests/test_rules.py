@@ -1,0 +1,391 @@
+"""Rules of the authors' code, against numbers worked out by hand or from the text of the rule."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pairings import CLS, SEP, VOCABULARY, V, batch, chance, gpt_with_label, named, xlnet
+from torch import Tensor
+
+from labkit import masking
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.objectives import MaskedToken, NextToken, Permutation, auxiliary
+
+ROWS = 1500
+
+
+@dataclass(frozen=True)
+class Given(Chance):
+    """Random numbers that a test names: one row of one number for each position."""
+
+    numbers: dict[str, list[float]]
+
+    def uniform(self, purpose: str, positions: int) -> Tensor:
+        return torch.tensor([self.numbers[purpose]])[:, :positions]
+
+    def bits(self, purpose: str, positions: int) -> Tensor:
+        return self.uniform(purpose, positions).int()
+
+
+def given(**numbers: list[float]) -> Given:
+    return Given(0, 0, torch.arange(1), numbers)
+
+
+def draws(rows: int, seed: int = 1) -> Chance:
+    return Chance(seed, 0, torch.arange(rows))
+
+
+def text(rows: int, length: int, start: int = 5) -> Batch:
+    """[CLS] words [SEP], of which the words are of two pieces."""
+    tokens = start + draws(rows, 5).integers("text", length, V - start)
+    tokens[:, 0], tokens[:, -1] = CLS, SEP
+    words = ((torch.arange(length) + 1) // 2).expand(rows, length)
+    return Batch.of(tokens, words=words)
+
+
+def near(found: float, expected: float, count: int, more: float = 0.0) -> bool:
+    """Whether a share of `count` draws is within four standard errors of what it should be."""
+    return abs(found - expected) <= 4 * (expected * (1 - expected) / count) ** 0.5 + more
+
+
+# BERT: create_pretraining_data.py, create_masked_lm_predictions
+
+
+def check_exact_counts() -> None:
+    """min(20, max(1, round(0.15 * tokens))), [CLS] and [SEP] among the tokens."""
+    for length, most, expected in ((3, None, 1), (7, 20, 1), (10, 20, 2), (128, 20, 19),
+                                   (200, 20, 20), (200, None, 30), (200, 7, 7)):  # fmt: skip
+        objective = MaskedToken(vocabulary=VOCABULARY, exact=True, most=most)
+        asked = objective.choose(text(9, length), draws(9))
+        assert asked.sum(dim=1).tolist() == [expected] * 9
+    padded = Batch.of(
+        torch.arange(5, 25).expand(2, 20), torch.arange(20) < torch.tensor([[4], [20]])
+    )
+    asked = MaskedToken(vocabulary=VOCABULARY, exact=True).choose(padded, draws(2))
+    assert asked.sum(dim=1).tolist() == [1, 3]
+    assert not (asked & ~padded.real).any()
+
+
+def test_exact_counts() -> None:
+    check_exact_counts()
+
+
+def test_every_word_of_a_row_is_as_likely() -> None:
+    rows = text(ROWS, 12)
+    asked = MaskedToken(vocabulary=VOCABULARY, exact=True).choose(rows, draws(ROWS))
+    shares = asked.double().mean(dim=0)
+    assert shares[0] == shares[-1] == 0
+    for share in shares[1:-1].tolist():
+        assert near(share, 2 / 10, ROWS)
+
+
+def test_rows_of_seven_tokens_ask_nothing_half_of_the_time_by_default() -> None:
+    """[CLS] two words [SEP] two words [SEP]: 0.85^4 = 0.522 of the rows."""
+    rows = text(ROWS, 7)
+    rows.tokens[:, 3] = SEP
+    asked = MaskedToken(vocabulary=VOCABULARY).choose(rows, draws(ROWS))
+    assert near((~asked.any(dim=1)).double().mean().item(), 0.85**4, ROWS)
+
+
+def check_special_random_words() -> None:
+    """Of the whole vocabulary of 60 words, 5 are special."""
+    tokens = torch.full((300, 100), 7)
+    everywhere = torch.ones_like(tokens, dtype=torch.bool)
+    for special, expected in ((True, 5 / V), (False, 0.0)):
+        seen = masking.corrupt(
+            tokens, everywhere, draws(300), VOCABULARY, shares=(0, 1, 0), special=special
+        )
+        assert near((seen < 5).double().mean().item(), expected, tokens.numel())
+        assert bool((seen == 59).any())
+
+
+def test_special_random_words() -> None:
+    check_special_random_words()
+    objective = MaskedToken(vocabulary=VOCABULARY, rate=1.0, shares=(0, 1, 0), special=True)
+    seen = objective.targets(text(99, 99), draws(99)).inputs.tokens
+    assert bool((seen[:, 1:-1] < 5).any())
+
+
+# ALBERT: the function of the same name
+
+
+def check_ngrams_by_hand() -> None:
+    """Words of 1, 2, 1, 2, 1 tokens; the order of the keys is word 3, 1, 4, 0, 2.
+
+    Sizes are 1, 2, 3 for numbers below 6/11 = 0.545, 9/11 = 0.818, 1. Word 3 draws 0.9: three words
+    of which two are left, of 2 + 1 tokens, so both are taken. Word 1 draws 0.6: two words of 2 + 1
+    tokens, but only two tokens are left: it is taken alone. Nothing fits after that.
+    """
+    words = torch.tensor([[0, 1, 1, 2, 3, 3, 4]])
+    everywhere = torch.ones(1, 7, dtype=torch.bool)
+    numbers = given(hide=[40, 20, 0, 50, 10, 0, 30], size=[0.1, 0.6, 0.9, 0.1, 0.9, 0.1, 0.1])
+    for count, places in ((5, [1, 2, 4, 5, 6]), (4, [0, 4, 5, 6]), (2, [4, 5]), (1, [6])):
+        found = masking.choose_exactly(everywhere, words, numbers, torch.tensor([count]), longest=3)
+        assert found[0].nonzero()[:, 0].tolist() == places, count
+    # Word 3 draws one word, word 2 three of which the second is taken: it is left out as a whole.
+    numbers = given(hide=[40, 20, 0, 15, 10, 0, 30], size=[0.1, 0.1, 0.1, 0.9, 0.1, 0.1, 0.1])
+    found = masking.choose_exactly(everywhere, words, numbers, torch.tensor([5]), longest=3)
+    assert found[0].nonzero()[:, 0].tolist() == [1, 2, 4, 5, 6]
+    # Single words, in the order of the keys: 3 (two tokens), 1 (two), 4 (one).
+    numbers = given(hide=[40, 20, 0, 50, 10, 0, 30], size=[0.9] * 7)
+    single = masking.choose_exactly(everywhere, words, numbers, torch.tensor([5]))
+    assert single[0].nonzero()[:, 0].tolist() == [1, 2, 4, 5, 6]
+
+
+def test_ngrams_by_hand() -> None:
+    check_ngrams_by_hand()
+
+
+def check_ngram_sizes() -> None:
+    """P(n) = 1/n / (1 + 1/2 + 1/3) = 6/11, 3/11, 2/11 (Lan et al. 2020, section 3.2)."""
+    length, numbers = 600, draws(ROWS)
+    everywhere = torch.ones(ROWS, length, dtype=torch.bool)
+    words = masking.own_words(everywhere)
+    count_B = torch.full((ROWS,), 3)
+    found = masking.choose_exactly(everywhere, words, numbers, count_B, longest=3)
+    begin_B = numbers.bits("hide", length).argmin(dim=1)
+    inside = begin_B < length - 3
+    one, two, three = (found[inside].gather(1, begin_B[inside, None] + i)[:, 0] for i in range(3))
+    assert bool(one.all())
+    # Another n-gram stands just beside the first once in a few hundred rows.
+    for size, expected in ((~two, 6 / 11), (two & ~three, 3 / 11), (two & three, 2 / 11)):
+        assert near(size.double().mean().item(), expected, int(inside.sum()), more=0.005)
+
+
+def test_ngram_sizes() -> None:
+    check_ngram_sizes()
+    objective = MaskedToken(vocabulary=VOCABULARY, unit="ngram", exact=True, most=20)
+    rows = text(50, 60)
+    asked = objective.choose(rows, draws(50))
+    assert bool((asked.sum(dim=1) <= 9).all())
+    # Whole words: both pieces or none.
+    assert asked[:, 1:-1:2].equal(asked[:, 2:-1:2])
+
+
+# XLNet: data_utils.py, _sample_mask
+
+
+def check_contexts_by_hand() -> None:
+    """Words of two tokens, a share of 1/4 of 20 tokens: 5 are predicted.
+
+    Sizes 1 to 5 are numbers below 60/137 = 0.438, 0.657, 0.803, 0.912, 1. At place 0: 0.7 is a span
+    of 3 tokens with a context of 12, of which 0.3 * 12 = 3 are skipped; the next word begins at 4.
+    It covers 4, 5, 6, and 9 tokens of context follow, up to 16. At place 16: 0.99 is a span of 5,
+    of which 2 are left to predict, in a context of 8; 0.5 * 8 = 4 are skipped and the row is over.
+    The two that are missing are single ones, by their keys: 11 and then 2.
+    """
+    everywhere = torch.ones(1, 20, dtype=torch.bool)
+    size, before, hide = [0.0] * 20, [0.0] * 20, [100.0] * 20
+    size[0], before[0], size[16], before[16] = 0.7, 0.3, 0.99, 0.5
+    hide[5], hide[11], hide[2] = 1, 2, 3
+    found = masking.choose_in_contexts(
+        everywhere, (torch.arange(20) // 2)[None], given(size=size, before=before, hide=hide), 0.25
+    )
+    assert found[0].nonzero()[:, 0].tolist() == [2, 4, 5, 6, 11]
+
+
+def test_contexts_by_hand() -> None:
+    check_contexts_by_hand()
+
+
+def check_spans_of_xlnet() -> None:
+    """P(n) = 60/137, 30/137, 20/137, 15/137, 12/137, from the start of a word, 43 of 256 tokens."""
+    length = 200
+    everywhere = torch.ones(ROWS, length, dtype=torch.bool)
+    words = (torch.arange(length) // 2).expand(ROWS, length)
+    # Five tokens and their contexts always fit, so that no single tokens are needed.
+    found = masking.choose_in_contexts(everywhere, words, draws(ROWS), 5.49 / length)
+    assert found.sum(dim=1).tolist() == [5] * ROWS
+    edges = F.pad(found, (1, 1)).int().diff(dim=1)
+    begins, ends = edges.eq(1), edges.eq(-1)
+    assert not begins[:, 1::2].any()
+    begin_B, end_B = begins.int().argmax(dim=1), ends.int().argmax(dim=1)
+    for n in range(1, 6):
+        assert near((end_B - begin_B == n).double().mean().item(), 60 / 137 / n, ROWS)
+    # A single token stands anywhere in its context of 36, then at the next even place: 17.5 + 0.5.
+    single = begin_B[end_B - begin_B == 1].double()
+    assert abs(single.mean() - 18) < 4 * 36 / 12**0.5 / len(single) ** 0.5
+    rows = text(20, 258)
+    order = Permutation(vocabulary=VOCABULARY, spans=True).order(rows, draws(20))
+    assert order.predicted.sum(dim=1).tolist() == [43] * 20
+
+
+def test_spans_of_xlnet() -> None:
+    check_spans_of_xlnet()
+
+
+# XLNet: data_utils.py, _local_perm
+
+
+def seen_by(objective: Permutation, rows: Batch, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    """Who sees whom in the content and in the query stream [B, T, T], and what is predicted."""
+    targets = objective.targets(rows, chance(rows, seed))
+    content, query = objective.masks(targets, torch.ones(len(rows), 0, dtype=torch.bool))
+    return content[:, 0], query[:, 0], targets.order.predicted
+
+
+def check_masks_of_the_release() -> None:
+    rows = batch()
+    content, query, predicted = seen_by(
+        Permutation(vocabulary=VOCABULARY, share=0.5, rule="release"), rows
+    )
+    for b in range(len(rows)):
+        real = rows.real[b].nonzero()[:, 0].tolist()
+        special = [i for i in real if rows.tokens[b, i] < 5]
+        ordered = [i for i in real if predicted[b, i]] + special
+        others = [i for i in real if i not in ordered]
+        assert others or b == 2
+        # Words that are not predicted see each other, and nothing else.
+        for i in others:
+            assert content[b, i].nonzero()[:, 0].tolist() == others
+        # The others see those, themselves, and each other in one order.
+        seen = {i: set(content[b, i].nonzero()[:, 0].tolist()) - set(others) for i in ordered}
+        assert sorted(len(one) for one in seen.values()) == list(range(1, 1 + len(ordered)))
+        for i in ordered:
+            assert i in seen[i]
+            assert all(i not in seen[j] for j in seen[i] - {i})
+            assert content[b, i, others].all()
+            # The query does not see its own word.
+            expected = content[b, i].clone()
+            expected[i] = False
+            assert query[b, i].equal(expected)
+        assert not content[b, real][:, ~rows.real[b]].any()
+
+
+def test_masks_of_the_release() -> None:
+    check_masks_of_the_release()
+
+
+def check_special_tokens_stand_anywhere() -> None:
+    """In the release a predicted word sees the last [SEP] half of the time, always in the paper."""
+    rows = Batch.of(torch.tensor([[CLS, 7, 8, 9, 10, SEP]]).expand(ROWS, 6))
+    for rule, expected in (("release", 0.5), ("paper", 1.0)):
+        _, query, predicted = seen_by(
+            Permutation(vocabulary=VOCABULARY, share=0.25, rule=rule), rows
+        )
+        sees = query[:, :, -1][predicted].double()
+        assert len(sees) == ROWS
+        assert near(sees.mean().item(), expected, ROWS)
+
+
+def test_special_tokens_stand_anywhere() -> None:
+    check_special_tokens_stand_anywhere()
+
+
+@pytest.mark.parametrize("rule", ["paper", "release"])
+def test_the_part_that_is_reused_does_not_see_the_other(rule: str) -> None:
+    check_reuse(rule)
+
+
+def check_reuse(rule: str = "paper") -> None:
+    rows = text(40, 21)
+    objective = Permutation(vocabulary=VOCABULARY, share=0.3, rule=rule, reuse=11)
+    content, _, predicted = seen_by(objective, rows)
+    assert not content[:, :11, 11:].any()
+    assert content[:, 11:, :11].all()
+    # Ten words in the first part and nine in the second, 3 of each.
+    assert predicted[:, :11].sum(dim=1).tolist() == [3] * 40
+    assert predicted[:, 11:].sum(dim=1).tolist() == [3] * 40
+    alone = replace(
+        rows, tokens=rows.tokens[:, :11], real=rows.real[:, :11], words=rows.words[:, :11]
+    )
+    part, _, _ = seen_by(replace(objective, reuse=None), alone)
+    assert content[:, :11, :11].equal(part)
+
+
+def check_memory_of_the_reused_part() -> None:
+    """The first four positions of two rows: a memory of 3 keeps the last ones of them."""
+    rows = text(3, 9)
+    for memory, expected in ((3, [[1, 2, 3], [1, 2, 3]]), (6, [[0, 1, 2, 3], [2, 3, 0, 1, 2, 3]])):
+        torch.manual_seed(0)
+        model = xlnet(memory=memory).eval()
+        objective = Permutation(vocabulary=VOCABULARY, share=0.5, carry=True, reuse=4)
+        kept = objective(model, rows, chance(rows)).memory
+        first = model.backbone.token(rows.tokens)
+        assert torch.equal(kept.layers[0], first[:, expected[0]])
+        goes_on = replace(rows, tokens=rows.tokens.roll(2, 1), fresh=torch.zeros(3).bool())
+        second = model.backbone.token(goes_on.tokens)
+        later = objective(model, goes_on, chance(rows), kept).memory
+        joined = torch.cat([first[:, :4], second[:, :4]], dim=1)[:, -memory:]
+        assert torch.equal(later.layers[0], joined)
+        assert joined.shape[1] == len(expected[1]) == later.known.shape[1]
+        # What is remembered of the upper layers does not depend on the part that is not reused.
+        other = replace(rows, tokens=torch.cat([rows.tokens[:, :4], rows.tokens[:, 4:] * 0 + 9], 1))
+        again = objective(model, other, chance(rows)).memory
+        assert torch.allclose(again.layers[1], kept.layers[1], atol=1e-6)
+
+
+def test_memory_of_the_reused_part() -> None:
+    check_memory_of_the_reused_part()
+
+
+def test_a_model_learns_by_every_rule() -> None:
+    model, rows = named("XLNet, permuted").model(), batch()
+    for rule in ("paper", "release"):
+        for reuse in (None, 5):
+            objective = Permutation(vocabulary=VOCABULARY, rule=rule, reuse=reuse, spans=True)
+            outcome = objective(model, rows, chance(rows))
+            assert outcome.loss.isfinite()
+            assert outcome.count >= len(rows)
+
+
+# GPT: train.py, model
+
+
+def check_mean_of_means() -> None:
+    """lm_losses: the mean over the words of a row, then over the rows."""
+    model, rows = gpt_with_label().double().eval(), batch()
+    scores = model.words(model.backbone(rows.tokens).hidden)
+    means = [
+        F.cross_entropy(scores[b, : n - 1], rows.tokens[b, 1:n])
+        for b, n in enumerate(rows.real.sum(dim=1).tolist())
+    ]
+    objective = NextToken(head="words", by_row=True)
+    outcome = objective(model, rows, chance(rows))
+    torch.testing.assert_close(outcome.loss, torch.stack(means).mean())
+    label = F.cross_entropy(model(rows.tokens)[range(4), rows.real.sum(dim=1) - 1], rows.labels)
+    both = auxiliary(0.5, by_row=True)(model, rows, chance(rows))
+    torch.testing.assert_close(both.loss, label + 0.5 * torch.stack(means).mean())
+    assert not torch.allclose(outcome.loss, NextToken(head="words")(model, rows, chance(rows)).loss)
+
+
+def test_mean_of_means() -> None:
+    check_mean_of_means()
+    model, rows = gpt_with_label().double().eval(), batch()
+    objective = NextToken(head="words", by_row=True)
+    parts = [objective.targets(part, chance(part)) for part in rows.micro(3)]
+    counts = {"word": sum(part.counts["word"] for part in parts)}
+    assert counts == {"word": 4}
+    split = sum(objective.loss(model, part).over(counts) for part in parts)
+    torch.testing.assert_close(split, objective(model, rows, chance(rows)).loss)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"exact": True, "unit": "span"}, "give exact=False"),
+        ({"unit": "ngram"}, "give exact=True"),
+        ({"most": 20}, "give both or neither"),
+        ({"most": 0, "exact": True}, "most is 0: give a whole number from 1"),
+    ],
+)
+def test_rules_of_masks_that_cannot_be_are_refused(how: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MaskedToken(vocabulary=VOCABULARY, **how)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"rule": "theirs"}, "choose paper or release"),
+        ({"reuse": 0}, "reuse is 0: give a whole number from 1"),
+    ],
+)
+def test_rules_of_orders_that_cannot_be_are_refused(how: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Permutation(vocabulary=VOCABULARY, **how)
