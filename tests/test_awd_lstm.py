@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from labkit import layers
+from labkit import recurrence
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
 from labkit.masking import causal, real_keys
@@ -106,7 +106,7 @@ def test_state_from_weights_dropped_is_kept_on_average() -> None:
         return original(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layers.torch, "lstm", spy)
+        patch.setattr(recurrence.torch, "lstm", spy)
         run(lstm, torch.randn(1, 3, 4), 50)
     (dropped,) = seen
     ratio = (dropped / lstm.weight_hh_l0).detach()
