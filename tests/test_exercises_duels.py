@@ -1,5 +1,6 @@
 """Duels and diagnoses: good tests win, weak ones get a hint, false alarms end the round."""
 
+import math
 import random
 from typing import Any
 
@@ -120,9 +121,9 @@ def test_a_test_that_stops_or_never_ends_is_reported(monkeypatch: pytest.MonkeyP
 
 
 def test_an_unknown_topic_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="no duel 'nothing': choose masking"):
+    with pytest.raises(ValueError, match="no duel 'nothing': choose attention"):
         duel("nothing", lambda: True)
-    with pytest.raises(ValueError, match="no symptom 'nothing': choose masking"):
+    with pytest.raises(ValueError, match="no symptom 'nothing': choose attention"):
         diagnose("nothing")
 
 
@@ -157,11 +158,15 @@ def test_a_curve_is_drawn_with_its_floor() -> None:
     assert "40,10 200,55 360,100" in picture
 
 
-def below(name: str) -> bool:
-    seen = symptom_of(name).measure()
-    return seen.floor is not None and min(seen.curve) < 0.5 * seen.floor
-
-
 def test_what_a_symptom_shows_is_there() -> None:
-    assert below("masking")
-    assert below("training")
+    """Each picture has what its sentence and its choices speak of."""
+    curves = {name: list(symptom_of(name).measure().curve) for name in TOPICS}
+    assert curves["masking"][0] < 0.5 < 2 < curves["masking"][-1]
+    assert curves["training"][-1] < 0.01
+    assert sum(curves["attention"]) == pytest.approx(1)
+    assert sum(curves["attention"][5:]) > 0.2
+    assert curves["objectives"][0] == pytest.approx(math.log(6), abs=0.01)
+    assert curves["objectives"][-1] < 0.5
+    assert max(curves["streams"][:4]) == 0 < min(curves["streams"][4:])
+    assert all(held < p / 10 for p, held in enumerate(curves["sampling"][4:], start=5))
+    assert max(curves["memory"][:8]) < 1e-5 < 0.1 < max(curves["memory"][8:])

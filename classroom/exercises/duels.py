@@ -18,7 +18,7 @@ from classroom.exercises.checking import is_missing, told
 from classroom.exercises.limits import Outcome, OutOfTime, limited
 from classroom.exercises.verdicts import Verdict
 
-TOPICS = ("masking", "training")
+TOPICS = ("attention", "masking", "objectives", "streams", "sampling", "memory", "training")
 """The modules of `classroom.exercises.bugs`: each has a TOPIC for duels and a SYMPTOM."""
 SECONDS = 10.0
 """For one call of a student's test."""
@@ -168,7 +168,8 @@ class Seen:
     along: str = "step"
     """What the curve runs along."""
     floor: float | None = None
-    """The lowest value that a sound program could reach."""
+    """A value to compare the curve with."""
+    floor_is: str = "lowest possible"
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ def drawn(seen: Seen) -> str:
     points = " ".join(f"{40 + i * step:.0f},{y(v):.0f}" for i, v in enumerate(seen.curve))
     floor = "" if seen.floor is None else (
         f'<path d="M40 {y(seen.floor):.0f}h{WIDE}" stroke="currentColor" stroke-dasharray="5 4"/>'
-        f'<text x="{44 + WIDE}" y="{y(seen.floor) + 4:.0f}">lowest possible</text>'
+        f'<text x="{44 + WIDE}" y="{y(seen.floor) + 4:.0f}">{escape(seen.floor_is)}</text>'
     )  # fmt: skip
     return (
         f'<svg role="img" aria-label="{escape(seen.says)}" width="{WIDE + 150}" '
