@@ -29,11 +29,11 @@ def compute_by_model() -> "Figure":
     rows = cost_tables.compute_by_model()
     figure = pyplot.figure(figsize=(8, 0.28 * len(rows) + 1.1), layout="constrained")
     axes = figure.add_subplot()
-    for place, row in enumerate(rows):
-        axes.barh(place, row.petaflop_days, color=FAMILIES[row.family], label=row.family)
+    for line, row in enumerate(rows):
+        axes.barh(line, row.petaflop_days, color=FAMILIES[row.family], label=row.family)
         axes.annotate(
             f"{row.petaflop_days:,.{0 if row.petaflop_days > 100 else 1}f}",
-            (row.petaflop_days, place),
+            (row.petaflop_days, line),
             xytext=(4, 0),
             textcoords="offset points",
             va="center",
@@ -155,7 +155,7 @@ def losses_by_place(lines: Mapping[str, Sequence[float]]) -> "Figure":
     for name, losses in lines.items():
         look = next(dashes) if name.startswith("lowest") else "o-"
         axes.plot(range(1, len(losses) + 1), losses, look, linewidth=1, markersize=4, label=name)
-    axes.set(xlabel="place in the segment", ylabel="nats a word", ylim=(0, None))
+    axes.set(xlabel="position in the segment", ylabel="nats a word", ylim=(0, None))
     axes.legend(fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     pyplot.close(figure)
@@ -206,17 +206,17 @@ def arms_of(arms: Mapping[str, Measured], units: str, title: str) -> "Figure":
     )
     columns = figure.subplots(len(counts), height_ratios=counts, squeeze=False)[:, 0]
     for axes, (unit, names) in zip(columns, panels.items(), strict=True):
-        for place, name in enumerate(names):
+        for line, name in enumerate(names):
             arm = arms[name]
-            axes.plot([arm.low, arm.high], [place, place], color="tab:blue", linewidth=2)
-            axes.plot(arm.by_seed, [place] * len(arm.by_seed), "|", color="tab:blue", markersize=8)
-            axes.plot([arm.mean], [place], "o", color="tab:blue")
+            axes.plot([arm.low, arm.high], [line, line], color="tab:blue", linewidth=2)
+            axes.plot(arm.by_seed, [line] * len(arm.by_seed), "|", color="tab:blue", markersize=8)
+            axes.plot([arm.mean], [line], "o", color="tab:blue")
             axes.annotate(
-                figure_of(arm.mean), (arm.mean, place), (0, 6), textcoords="offset points",
+                figure_of(arm.mean), (arm.mean, line), (0, 6), textcoords="offset points",
                 ha="center", fontsize=8,
             )  # fmt: skip
             if arm.best is not None:
-                possible = axes.plot([arm.best], [place], "k|", markersize=16)
+                possible = axes.plot([arm.best], [line], "k|", markersize=16)
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.4, -0.7)
         axes.set_xlabel(f"{unit}, with 95 % intervals")

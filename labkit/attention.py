@@ -175,14 +175,14 @@ class RelativeAttention(nn.Module):
         *,
         r_RD: Tensor,
         known: KeysValues | None = None,
-        places: Tensor | None = None,
+        positions: Tensor | None = None,
         other_segment: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
         """x asks; `source` (memory and x; x itself when there is none) answers.
 
         `known` are keys and values that this module has already computed from the source.  The
-        queries are the last of the keys, or stand among them at `places` [B, Q].  r_RD holds the
+        queries are the last of the keys, or stand among them at `positions` [B, Q].  r_RD holds the
         sinusoids of `distances(T, K)`, with T the positions that are not memory.
         """
         if known is None:
@@ -190,7 +190,7 @@ class RelativeAttention(nn.Module):
             k, v = self.key_value(source_BKD).chunk(2, dim=-1)
             known = KeysValues(split_heads(k, self.heads), split_heads(v, self.heads))
         q_BHQE = split_heads(self.query(x_BQD), self.heads)
-        bias_BHQK = self._bias(q_BHQE, r_RD, known.k_BHKE.shape[2], places, other_segment)
+        bias_BHQK = self._bias(q_BHQE, r_RD, known.k_BHKE.shape[2], positions, other_segment)
         y_BHQE = attend(
             q_BHQE + self.u_HE[:, None],
             *known,
@@ -205,16 +205,16 @@ class RelativeAttention(nn.Module):
         q_BHQE: Tensor,
         r_RD: Tensor,
         keys: int,
-        places: Tensor | None,
+        positions: Tensor | None,
         other_segment: Tensor | None,
     ) -> Tensor:
         """What distance and segment add to the scores of content."""
         scale = 1 / math.sqrt(q_BHQE.shape[-1])
-        if places is None:
-            places = torch.arange(keys - q_BHQE.shape[2], keys, device=q_BHQE.device)
+        if positions is None:
+            positions = torch.arange(keys - q_BHQE.shape[2], keys, device=q_BHQE.device)
         r_1HRE = split_heads(self.distance(r_RD)[None], self.heads)
         scores_BHQR = (q_BHQE + self.v_HE[:, None]) * scale @ r_1HRE.transpose(-2, -1)
-        bias_BHQK = by_distance(scores_BHQR, places, keys)
+        bias_BHQK = by_distance(scores_BHQR, positions, keys)
         if other_segment is None:
             return bias_BHQK
         if self.segment is None or self.s_HE is None:
@@ -241,15 +241,15 @@ def check_length(length: int, context: int) -> None:
         )
 
 
-def sinusoids(places_T: Tensor, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def sinusoids(positions_T: Tensor, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """sin and cos of each position at width / 2 wave lengths from 2 pi to 10,000 * 2 pi: [T, D]."""
     if width % 2:
         raise ValueError(f"sinusoids come in pairs of sine and cosine: width {width} is odd")
     # A short float could not even count the positions.
     exact = torch.promote_types(dtype, torch.float32)
-    steps = torch.arange(0, width, 2, device=places_T.device).to(exact)
+    steps = torch.arange(0, width, 2, device=positions_T.device).to(exact)
     frequencies = 1 / torch.pow(10_000, steps / width)
-    angles = places_T.to(exact)[:, None] * frequencies
+    angles = positions_T.to(exact)[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=-1).to(dtype)
 
 
@@ -258,14 +258,14 @@ def distances(queries: int, keys: int, *, device: torch.device | str | None = No
     return torch.arange(keys - 1, -queries, -1, device=device)
 
 
-def by_distance(scores_BHQR: Tensor, places: Tensor, keys: int) -> Tensor:
+def by_distance(scores_BHQR: Tensor, positions: Tensor, keys: int) -> Tensor:
     """The score of each query and key, picked from a query's scores of all distances.
 
-    `places` [Q] or [B, Q] says where among the keys each query stands; the scores are in the order
-    of `distances`, so that query i finds key j in column (keys - 1) - (place_i - j).
+    `positions` [Q] or [B, Q] says where among the keys each query stands; the scores are in the
+    order of `distances`, so that query i finds key j in column (keys - 1) - (position_i - j).
     """
-    key_K = torch.arange(keys, device=places.device)
-    column = keys - 1 - places[..., :, None] + key_K
+    key_K = torch.arange(keys, device=positions.device)
+    column = keys - 1 - positions[..., :, None] + key_K
     batch, heads, queries, _ = scores_BHQR.shape
     column = column.view(-1, 1, queries, keys).expand(batch, heads, -1, -1)
     return scores_BHQR.gather(-1, column)

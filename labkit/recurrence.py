@@ -162,9 +162,9 @@ def turned(x_BTD: Tensor, lengths_B: Tensor | None = None) -> Tensor:
     """Each row from its last real word to its first; padding stays at the end."""
     if lengths_B is None:
         return x_BTD.flip(1)
-    place = torch.arange(x_BTD.shape[1], device=x_BTD.device)
+    position = torch.arange(x_BTD.shape[1], device=x_BTD.device)
     lengths = lengths_B.to(x_BTD.device)[:, None]
-    source_BT = torch.where(place < lengths, lengths - 1 - place, place)
+    source_BT = torch.where(position < lengths, lengths - 1 - position, position)
     rows = torch.arange(len(x_BTD), device=x_BTD.device)[:, None]
     return x_BTD[rows, source_BT]
 

@@ -44,7 +44,7 @@ def test_predictions_depend_on_all_that_is_allowed_and_on_nothing_else(pairing: 
     found = traced(pairing)
     assert found.leaks == []
     assert found.predictions
-    assert found.by_gradient.equal(found.places_allowed)
+    assert found.by_gradient.equal(found.positions_allowed)
     # Only words are exchanged, no special tokens, which say what may be hidden.
     tokens = [
         part.tokens[:, :w]
@@ -63,7 +63,7 @@ def test_what_is_allowed_is_what_the_lecture_says():
     objective = named("BERT, masked").objective()
     hidden = objective.choose(given, base.Chance(0, 0, given.rows))[0]
     rows = [n for n, (_, row, _) in enumerate(everything.predictions) if row == 0]
-    assert everything.places_allowed[rows, 0].all()
+    assert everything.positions_allowed[rows, 0].all()
     # A word that was replaced is not shown; one that was chosen and kept is.
     seen = objective.targets(given, base.Chance(0, 0, given.rows)).inputs.tokens[0]
     assert (seen != given.tokens[0])[hidden].any()
@@ -72,9 +72,9 @@ def test_what_is_allowed_is_what_the_lecture_says():
     order = (
         named("XLNet, all permuted").objective().targets(given, base.Chance(0, 0, given.rows)).order
     )
-    for n, (_, row, place) in enumerate(permuted.predictions):
+    for n, (_, row, position) in enumerate(permuted.predictions):
         if row == 0:
-            assert permuted.words_allowed[n, 0].equal(order.rank[0] < order.rank[0, place])
+            assert permuted.words_allowed[n, 0].equal(order.rank[0] < order.rank[0, position])
 
 
 @pytest.mark.parametrize("name", ["XLNet, all permuted", "XLNet, permuted, memory", "XLNet, spans"])
@@ -84,7 +84,7 @@ def test_no_order_leaks(name: str):
         objective = pairing.objective()
         found = trace(pairing.model(), objective, segments(pairing.batch(), objective), seed=seed)
         assert found.leaks == []
-        assert found.by_gradient.equal(found.places_allowed)
+        assert found.by_gradient.equal(found.positions_allowed)
 
 
 def test_memory_reaches_one_segment_further_with_each_layer():
@@ -231,8 +231,8 @@ def test_packed_documents_do_not_see_each_other():
     assert trace(model, NextToken(), packed).leaks == []
     with patch.object(base, "same_segment", lambda ids: torch.ones(1, 1, 8, 8, dtype=torch.bool)):
         found = trace(model, NextToken(), packed)
-    assert {(leak.place, leak.from_place) for leak in found.leaks} == {
-        (place, before) for place in range(4, 8) for before in range(4)
+    assert {(leak.position, leak.from_position) for leak in found.leaks} == {
+        (position, before) for position in range(4, 8) for before in range(4)
     }
 
 
@@ -280,7 +280,9 @@ def test_a_leak_is_red_in_the_picture():
     with put():
         found = traced(named(pairing))
     in_row = {
-        (leak.place, leak.from_place) for leak in found.leaks if leak.row == leak.from_row == 0
+        (leak.position, leak.from_position)
+        for leak in found.leaks
+        if leak.row == leak.from_row == 0
     }
     assert found.picture(0).count("#d62728") == 1 + len(in_row)
 

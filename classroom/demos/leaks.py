@@ -39,7 +39,7 @@ def leaks_view(text: str, model: Any, objective: Objective, tokenizer: Tokenizer
 def dependence(found: Dependence, words: list[str]) -> Grid:
     """A row for each prediction, a column for each word: filled where one depends on the other."""
     by = (found.by_gradient | found.by_word)[:, 0]
-    wrong = (found.by_gradient & ~found.places_allowed) | (found.by_word & ~found.words_allowed)
+    wrong = (found.by_gradient & ~found.positions_allowed) | (found.by_word & ~found.words_allowed)
     levels = by.long() + wrong[:, 0].long()
     return Grid(
         levels=tuple(map(tuple, levels.tolist())),

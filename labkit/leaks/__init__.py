@@ -1,7 +1,7 @@
 """What does a prediction depend on?  Measured, beside what the objective allows.
 
 Each prediction of a model is traced back to each word of the batch in two ways: by gradients (does
-the score move with the vector at that place?) and by exchange (does it move when another word
+the score move with the vector at that position?) and by exchange (does it move when another word
 stands there?). What the objective allows is computed from its masks alone, composed layer by layer:
 a position sees what those see that it looks at. Outside of that, both must be zero, exactly.
 

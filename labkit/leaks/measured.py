@@ -34,15 +34,15 @@ class Leak(NamedTuple):
     """"gradient": on what stands at a position; "word": on which word stands there."""
     term: str
     row: int
-    place: int
+    position: int
     segment: int
     from_row: int
-    from_place: int
+    from_position: int
 
     def __str__(self) -> str:
         return (
-            f"{self.term} at row {self.row}, place {self.place} depends ({self.how}) on row "
-            f"{self.from_row}, place {self.from_place} of segment {self.segment}"
+            f"{self.term} at row {self.row}, position {self.position} depends ({self.how}) on row "
+            f"{self.from_row}, position {self.from_position} of segment {self.segment}"
         )
 
 
@@ -59,7 +59,7 @@ class Dependence:
     """How many words of each segment the model reads."""
     by_gradient: Tensor
     by_word: Tensor
-    places_allowed: Tensor
+    positions_allowed: Tensor
     """What a gradient may reach: never memory."""
     words_allowed: Tensor
     """What an exchanged word may change: never a word that was hidden."""
@@ -69,14 +69,14 @@ class Dependence:
         """All dependence that is not allowed."""
         found = []
         tables = (
-            ("gradient", self.by_gradient & ~self.places_allowed),
+            ("gradient", self.by_gradient & ~self.positions_allowed),
             ("word", self.by_word & ~self.words_allowed),
         )
         for how, table in tables:
             for n, row, column in table.nonzero().tolist():
-                term, of_row, of_place = self.predictions[n]
-                segment, place = self._segment(column)
-                found.append(Leak(how, term, of_row, of_place, segment, row, place))
+                term, of_row, of_position = self.predictions[n]
+                segment, position = self._segment(column)
+                found.append(Leak(how, term, of_row, of_position, segment, row, position))
         return found
 
     def _segment(self, column: int) -> tuple[int, int]:
@@ -103,7 +103,7 @@ def trace(
 ) -> Dependence:
     """Measure what the predictions in the last batch depend on.
 
-    The words of a batch should be all different where a model looks words up out of their place
+    The words of a batch should be all different where a model looks words up out of their position
     (ELMo, word vectors). A gradient is there unless it is exactly zero; a score that moves by no
     more than `tolerance` (None: what rounding may do) when a word is exchanged has not moved.
     """
@@ -127,7 +127,7 @@ def trace(
     if tolerance is None:
         tolerance = 1e4 * torch.finfo(scores.dtype).eps * max(1.0, *scores.abs().tolist())
     by_word = exchange(model, objective, batches, widths, seed, tolerance)
-    predictions = list(places_of(objective, asked[-1]))
+    predictions = list(positions_of(objective, asked[-1]))
     return Dependence(predictions, widths, by_gradient, by_word, allowed & now, allowed & readable)
 
 
@@ -137,16 +137,16 @@ def ask(objective: Objective, batches: Sequence[Batch], seed: int) -> list[Targe
     return [objective.targets(batch, Chance(seed, step, batch.rows)) for step, batch in pairs]
 
 
-def places_of(objective: Objective, targets: Targets) -> Iterator[tuple[str, int, int]]:
+def positions_of(objective: Objective, targets: Targets) -> Iterator[tuple[str, int, int]]:
     """Term, row and position of each prediction, in the order of the scores."""
     for name, asked in targets.predicted.items():
         every = choices_of(objective)
-        for row, place in zip(
+        for row, position in zip(
             asked.rows_N[::every].tolist(), asked.positions_N[::every].tolist(), strict=True
         ):
             if targets.queries is not None:
-                place = int(targets.queries[row, place])
-            yield name, row, place
+                position = int(targets.queries[row, position])
+            yield name, row, position
 
 
 def answers(model: Any, objective: Objective, asked: Sequence[Targets]) -> Tensor:
@@ -170,7 +170,7 @@ def answers(model: Any, objective: Objective, asked: Sequence[Targets]) -> Tenso
 class Vectors(NamedTuple):
     """What is added to the vectors of words, zero, to differentiate by."""
 
-    places: Tensor
+    positions: Tensor
     words: Tensor
 
 
@@ -184,7 +184,7 @@ def watched(backbone: Any, targets: Targets) -> Iterator[Vectors]:
     def add(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         numbers = inputs[0]
         if numbers.equal(tokens):
-            return output + ramp(output) * vectors.places
+            return output + ramp(output) * vectors.positions
         if numbers.shape != output.shape[:-1]:
             # Words that are given by their letters: which ones are they?
             same = (backbone.spelling[:, None] == numbers[None]).all(dim=-1)
@@ -208,10 +208,10 @@ def differentiate(scores: Tensor, vectors: Vectors, targets: Targets) -> Tensor:
     tokens = targets.inputs.tokens
     found = []
     for score in scores:
-        by_place, by_word = torch.autograd.grad(
+        by_position, by_word = torch.autograd.grad(
             score, vectors, retain_graph=True, allow_unused=True, materialize_grads=True
         )
-        found.append((by_place[..., 0] != 0) | (by_word[tokens, 0] != 0))
+        found.append((by_position[..., 0] != 0) | (by_word[tokens, 0] != 0))
     return torch.stack(found) if found else torch.zeros(0, *tokens.shape, dtype=torch.bool)
 
 
@@ -240,22 +240,22 @@ def exchange(
 ) -> Tensor:
     """Which scores move when another word stands at a position, one position after the other."""
     asked = ask(objective, batches, seed)
-    usual, predictions = answers(model, objective, asked), list(places_of(objective, asked[-1]))
+    usual, predictions = answers(model, objective, asked), list(positions_of(objective, asked[-1]))
     moved = torch.zeros(len(usual), len(batches[0]), sum(widths), dtype=torch.bool)
     special = special_of(objective)
     other = unused(batches, special, model.backbone.config.vocabulary)
     for segment, (batch, width) in enumerate(zip(batches, widths, strict=True)):
-        for row, place in itertools.product(range(len(batch)), range(width)):
+        for row, position in itertools.product(range(len(batch)), range(width)):
             # A special token says what may be hidden: exchanged, it would be another batch.
-            if int(batch.tokens[row, place]) in special and batch.real[row, place]:
+            if int(batch.tokens[row, position]) in special and batch.real[row, position]:
                 continue
             tokens = batch.tokens.clone()
-            tokens[row, place] = other
+            tokens[row, position] = other
             changed = list(batches)
             changed[segment] = replace(batch, tokens=tokens)
             asked = ask(objective, changed, seed)
-            column = sum(widths[:segment]) + place
-            if list(places_of(objective, asked[-1])) == predictions:
+            column = sum(widths[:segment]) + position
+            if list(positions_of(objective, asked[-1])) == predictions:
                 difference = answers(model, objective, asked) - usual
                 moved[:, row, column] = difference.abs() > tolerance
             else:

@@ -5,10 +5,10 @@ from html import escape
 from typing import Any
 
 SIDE, MARGIN = 22, 96
-WORD, PLACE, ALLOWED, LEAK, NONE = "#2f6fb3", "#8fb8e0", "#8a919940", "#d62728", "none"
+WORD, POSITION, ALLOWED, LEAK, NONE = "#2f6fb3", "#8fb8e0", "#8a919940", "#d62728", "none"
 LEGEND = (
     (WORD, "depends on this word"),
-    (PLACE, "depends on this place, not on its word"),
+    (POSITION, "depends on this position, not on its word"),
     (ALLOWED, "may, but does not"),
     (LEAK, "leak: may not, but does"),
 )
@@ -21,9 +21,9 @@ def draw(found: Any, row: int, words: Sequence[str]) -> str:
     start = columns - found.widths[-1]
     parts = [_label(MARGIN + (c + 0.5) * SIDE, MARGIN - 6, words[c], -45) for c in range(columns)]
     for i, n in enumerate(lines):
-        term, _, place = found.predictions[n]
+        term, _, position = found.predictions[n]
         y = MARGIN + i * SIDE
-        parts.append(_label(MARGIN - 6, y + 15, f"{term} at {words[start + place]}", 0, "end"))
+        parts.append(_label(MARGIN - 6, y + 15, f"{term} at {words[start + position]}", 0, "end"))
         for c in range(columns):
             colour = _colour(found, n, row, c)
             parts.append(_square(MARGIN + c * SIDE, y, colour))
@@ -52,15 +52,15 @@ def draw(found: Any, row: int, words: Sequence[str]) -> str:
 def _colour(found: Any, prediction: int, row: int, column: int) -> str:
     """What one square says."""
     at = prediction, row, column
-    by_word, by_place = bool(found.by_word[at]), bool(found.by_gradient[at])
-    word_allowed, place_allowed = found.words_allowed[at], found.places_allowed[at]
-    if (by_word and not word_allowed) or (by_place and not place_allowed):
+    by_word, by_position = bool(found.by_word[at]), bool(found.by_gradient[at])
+    word_allowed, position_allowed = found.words_allowed[at], found.positions_allowed[at]
+    if (by_word and not word_allowed) or (by_position and not position_allowed):
         return LEAK
-    if by_word or (by_place and word_allowed):
+    if by_word or (by_position and word_allowed):
         return WORD
-    if by_place:
-        return PLACE
-    return ALLOWED if word_allowed or place_allowed else NONE
+    if by_position:
+        return POSITION
+    return ALLOWED if word_allowed or position_allowed else NONE
 
 
 def _square(x: float, y: float, colour: str) -> str:

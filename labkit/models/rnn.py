@@ -2,8 +2,8 @@
 
 A bag of words is fast and blind to order; a recurrent network (Elman 1990; LSTM: Hochreiter and
 Schmidhuber 1997; GRU: Cho et al. 2014) reads in order, one word after the other; a convolution
-(Kim 2014) sees order within its kernels, all places at once. Each gives states for every word, and
-the head decides how to pool them: `Pooled(…, parts=("mean",))`, `("last",)` and `("max",)`.
+(Kim 2014) sees order within its kernels, all positions at once. Each gives states for every word,
+and the head decides how to pool them: `Pooled(…, parts=("mean",))`, `("last",)` and `("max",)`.
 Read `Elman` first.
 """
 

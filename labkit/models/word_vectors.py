@@ -75,7 +75,7 @@ class Pairs(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """What CBOW is asked: the words around each centre, and which of these places hold a word."""
+    """What CBOW reads: the words around each centre, and which of these positions hold a word."""
 
     context_NK: Tensor
     present_NK: Tensor
@@ -126,23 +126,23 @@ def windows(
     """
     length = tokens_BT.shape[1]
     away_K = torch.cat([torch.arange(-widest, 0), torch.arange(1, widest + 1)]).to(tokens_BT.device)
-    place_TK = torch.arange(length, device=tokens_BT.device)[:, None] + away_K
-    inside_TK = (place_TK >= 0) & (place_TK < length)
-    place_TK = place_TK.clamp(0, length - 1)
+    position_TK = torch.arange(length, device=tokens_BT.device)[:, None] + away_K
+    inside_TK = (position_TK >= 0) & (position_TK < length)
+    position_TK = position_TK.clamp(0, length - 1)
     near = inside_TK & (away_K.abs() <= reach_BT[:, :, None])
-    present = near & real_BT[:, place_TK] & real_BT[:, :, None]
+    present = near & real_BT[:, position_TK] & real_BT[:, :, None]
     if documents_BT is not None:
-        present = present & (documents_BT[:, place_TK] == documents_BT[:, :, None])
+        present = present & (documents_BT[:, position_TK] == documents_BT[:, :, None])
     # A word without neighbours has nothing to be predicted from.
-    rows_N, places_N = present.any(dim=2).nonzero(as_tuple=True)
-    context_NK = tokens_BT[rows_N[:, None], place_TK[places_N]]
-    return Windows(context_NK, present[rows_N, places_N], tokens_BT[rows_N, places_N])
+    rows_N, positions_N = present.any(dim=2).nonzero(as_tuple=True)
+    context_NK = tokens_BT[rows_N[:, None], position_TK[positions_N]]
+    return Windows(context_NK, present[rows_N, positions_N], tokens_BT[rows_N, positions_N])
 
 
 def pairs(found: Windows) -> Pairs:
     """Each centre with each of its neighbours, one after the other."""
-    rows_N, places_N = found.present_NK.nonzero(as_tuple=True)
-    return Pairs(found.centres_N[rows_N], found.context_NK[rows_N, places_N])
+    rows_N, positions_N = found.present_NK.nonzero(as_tuple=True)
+    return Pairs(found.centres_N[rows_N], found.context_NK[rows_N, positions_N])
 
 
 class Near(NamedTuple):

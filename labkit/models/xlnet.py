@@ -56,7 +56,7 @@ class Given(NamedTuple):
 class XLNet(Backbone):
     """Content h: what a position says, from itself and the positions that are not later.
 
-    Query g: what a position may guess, from its place and the positions that are earlier.
+    Query g: what a position may guess, from its position and the positions that are earlier.
     Both come from the same blocks: h asks [memory, h], and g asks [memory, h] too.
     """
 
@@ -70,7 +70,7 @@ class XLNet(Backbone):
         self.memory_length = c.memory
         self.token = nn.Embedding(c.vocabulary, c.width)
         self.guess_D = nn.Parameter(torch.empty(c.width).normal_(std=0.02))
-        """What every query starts from: it knows its place and nothing of its word."""
+        """What every query starts from: it knows its position and nothing of its word."""
         self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(c.layers))
         initialise(self)
@@ -129,7 +129,7 @@ class XLNet(Backbone):
         g_BND = self.dropout(self.guess_D.expand(*asked_BN.shape, -1))
         guess = {
             "r_RD": given.r_RD,
-            "places": given.memory[0].shape[1] + asked_BN,
+            "positions": given.memory[0].shape[1] + asked_BN,
             "mask": rows_of(query_mask, asked_BN),
             "other_segment": None if given.other is None else rows_of(given.other, asked_BN),
         }

@@ -86,8 +86,8 @@ def discriminative(model: nn.Module, factor: float = 2.6) -> list[tuple[list[nn.
 def classifier(model: Any, labels: int, *, dropout: float = 0.1) -> Classifier:
     """The backbone of a pre-trained model under a new head for whole texts.
 
-    Each family answers as in its paper: BERT from the first place, GPT and XLNet from the last one,
-    the AWD-LSTM from last, max and mean together, ELMo from a weighted sum of its layers.
+    Each family answers as in its paper: BERT from the first position, GPT and XLNet from the last
+    one, the AWD-LSTM from last, max and mean together, ELMo from a weighted sum of its layers.
     """
     if labels < 1:
         raise ValueError(f"{labels} labels: give at least 1 (2 for yes and no)")
