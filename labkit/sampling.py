@@ -163,6 +163,8 @@ class Step(NamedTuple):
     tokens_B: Tensor
     log_probability_B: Tensor
     """Of the words under the model itself, before any filter."""
+    filtered_B: Tensor
+    """The same after all filters: the chance with which the words were drawn."""
     new_B: Tensor
     """True where the word is new and not one of the prompt."""
 
@@ -176,6 +178,8 @@ class Sample(NamedTuple):
     """Of the new words under the model itself, before any filter."""
     stopped: bool
     """Whether a stop word ended it."""
+    filtered_log_probability: float
+    """Of the new words after all filters: the chance with which they were drawn."""
 
 
 def draw(logits_BV: Tensor, uniform_B: Tensor) -> Tensor:
@@ -221,8 +225,9 @@ def steps(
         text_BT[:, position] = tokens_B
         unread_BT = tokens_B[:, None]
         said_B = logits_BV.log_softmax(dim=-1).gather(-1, unread_BT)[:, 0]
+        drawn_B = last_BV.log_softmax(dim=-1).gather(-1, unread_BT)[:, 0]
         shown = {name: scores.softmax(dim=-1) for name, scores in stages.items() if explain}
-        yield Step(shown, tokens_B, said_B, new_B)
+        yield Step(shown, tokens_B, said_B, drawn_B, new_B)
 
 
 def sample(
@@ -238,17 +243,18 @@ def sample(
     require(ok, f"{samples} samples were asked for: give a whole number from 1")
     many = [prompt for prompt in prompts for _ in range(samples)]
     written: list[list[int]] = [[] for _ in many]
-    said = [0.0] * len(many)
+    said, filtered = [0.0] * len(many), [0.0] * len(many)
     stopped, done = [False] * len(many), [False] * len(many)
     for step in steps(model, many, settings, seed=seed, explain=False):
-        tokens, log_p, new = (part.tolist() for part in step[1:])
+        tokens, log_p, drawn, new = (part.tolist() for part in step[1:])
         for row, text in enumerate(written):
             if new[row] and not done[row]:
                 text.append(tokens[row])
                 said[row] += log_p[row]
+                filtered[row] += drawn[row]
                 stopped[row] = tokens[row] in settings.stop
                 done[row] = stopped[row] or len(text) == settings.length
         if all(done):
             break
-    made = [Sample(*parts) for parts in zip(written, said, stopped, strict=True)]
+    made = [Sample(*parts) for parts in zip(written, said, stopped, filtered, strict=True)]
     return [made[i : i + samples] for i in range(0, len(made), samples)]

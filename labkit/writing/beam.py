@@ -69,7 +69,7 @@ def beam(
             stopped = word in settings.stop
             if stopped or new == settings.length:
                 text = grown.tokens_BT[i, len(prompt) :].tolist()
-                made = Sample(text, float(grown.log_probability_B[i]), stopped)
+                made = Sample(text, float(grown.log_probability_B[i]), stopped, score)
                 found.append((score / new**length_penalty, made))
             if not stopped:
                 going.append(i)

@@ -1,0 +1,30 @@
+"""From a model that predicts text to one that answers: rollouts, policy gradients, exact measures.
+
+Read `rollouts.py` first: a policy writes answers, and a reward says how good each one is. Then
+`gradients.py`: REINFORCE, RLOO, PPO and GRPO, objectives for the same `Trainer`. `choosing.py`
+needs no training. `exact.py` measures any policy by a list of all answers (`labkit.world.optimal`).
+Fine-tuning on answers, reward models and DPO are in `labkit.objectives.preferences`.
+"""
+
+from labkit.alignment.choosing import best_of, rejection_sample
+from labkit.alignment.exact import Measured, Question, ceiling, frontier, gold, measured, policies
+from labkit.alignment.gradients import GRPO, PPO, Reinforce
+from labkit.alignment.rollouts import Rollout, Rollouts, reference_of
+
+__all__ = [
+    "GRPO",
+    "PPO",
+    "Measured",
+    "Question",
+    "Reinforce",
+    "Rollout",
+    "Rollouts",
+    "best_of",
+    "ceiling",
+    "frontier",
+    "gold",
+    "measured",
+    "policies",
+    "reference_of",
+    "rejection_sample",
+]

@@ -1,0 +1,65 @@
+"""Better answers without training: draw several, and keep some.
+
+Best of n: Stiennon et al. 2020, section 3; what is kept can also be trained on (Dong et al. 2023).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from labkit.alignment.rollouts import Reward, Tokens
+from labkit.chance import Chance, key_of
+from labkit.sampling import Sample, Sampling, sample
+
+
+def best_of(
+    model: Any,
+    prompts: Sequence[Tokens],
+    reward: Reward,
+    settings: Sampling,
+    n: int,
+    *,
+    seed: int = 0,
+) -> list[Sample]:
+    """The best of n answers to each prompt; among equal rewards the first one."""
+    found = []
+    for prompt, drawn in zip(
+        prompts, sample(model, prompts, settings, samples=n, seed=seed), strict=True
+    ):
+        rewards = reward([prompt] * n, [text.tokens for text in drawn])
+        found.append(drawn[max(range(n), key=lambda i: rewards[i])])
+    return found
+
+
+def rejection_sample(
+    model: Any,
+    prompt: Tokens,
+    reward: Reward,
+    settings: Sampling,
+    *,
+    beta: float,
+    highest: float,
+    count: int,
+    rounds: int = 1_000,
+    seed: int = 0,
+) -> list[Sample]:
+    """Answers of the best policy itself: each drawn one is kept with the chance exp((r - top) / b).
+
+    `highest` is the highest reward that there is. The smaller beta, the fewer are kept: the mean
+    number of answers that are drawn for each one that is kept is exp(highest / beta) / Z.
+    """
+    kept: list[Sample] = []
+    for turn in range(rounds):
+        [drawn] = sample(model, [prompt], settings, samples=64, seed=key_of(seed, turn))
+        rewards = reward([prompt] * 64, [text.tokens for text in drawn])
+        if max(rewards) > highest + 1e-6:
+            raise ValueError(f"a reward is {max(rewards)}: `highest` says {highest}")
+        draws = Chance(seed, turn, torch.arange(64)).uniform("kept", 1)[:, 0].tolist()
+        for text, r, u in zip(drawn, rewards, draws, strict=True):
+            if u < math.exp((r - highest) / beta):
+                kept.append(text)
+        if len(kept) >= count:
+            return kept[:count]
+    raise ValueError(f"{len(kept)} of {count} answers were kept in {rounds} rounds: a larger beta")

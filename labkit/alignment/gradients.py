@@ -1,0 +1,209 @@
+"""Policy gradients: an answer with more reward than expected becomes likelier.
+
+All of them climb J = E[reward] - beta * KL(policy | reference). REINFORCE: Williams 1992; with the
+other answers as a baseline (RLOO): Kool et al. 2019, Ahmadian et al. 2024; PPO: Schulman et al.
+2017; GAE: Schulman et al. 2016; GRPO: Shao et al. 2024, without its two biases Liu et al. 2025.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from labkit.alignment.rollouts import Rollout
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.objectives.base import Objective, Outcome, Targets, Term, check_numbers
+from labkit.objectives.memory import Memory
+from labkit.objectives.preferences import answer_log_probs
+
+
+def in_groups(numbers_B: Tensor, group: int) -> Tensor:
+    """The numbers of the answers to each prompt: [prompts, group]."""
+    return numbers_B.view(-1, group)
+
+
+def leave_one_out(reward_GK: Tensor) -> Tensor:
+    """Each reward minus the mean of the others in its group."""
+    k = reward_GK.shape[1]
+    others_GK = (reward_GK.sum(dim=1, keepdim=True) - reward_GK) / (k - 1)
+    return reward_GK - others_GK
+
+
+def clipped(ratio_BT: Tensor, advantage_BT: Tensor, clip: float) -> Tensor:
+    """PPO's objective: nothing is gained by moving the ratio outside of 1 - clip … 1 + clip."""
+    inside_BT = ratio_BT.clamp(1 - clip, 1 + clip)
+    return torch.minimum(ratio_BT * advantage_BT, inside_BT * advantage_BT)
+
+
+def advantages(
+    reward_BT: Tensor, value_BT: Tensor, answer_BT: Tensor, discount: float, trace: float
+) -> Tensor:
+    """GAE: sums of d_t = r_t + discount * V_(t+1) - V_t, each later one `trace` times less.
+
+    Outside of the answer there is neither reward nor value.
+    """
+    reward_BT, value_BT = reward_BT * answer_BT, value_BT * answer_BT
+    next_BT = torch.nn.functional.pad(value_BT[:, 1:], (0, 1))
+    delta_BT = reward_BT + discount * next_BT - value_BT
+    out_BT, last_B = torch.zeros_like(delta_BT), torch.zeros_like(delta_BT[:, 0])
+    for t in reversed(range(delta_BT.shape[1])):
+        last_B = delta_BT[:, t] + discount * trace * last_B
+        out_BT[:, t] = last_B
+    return out_BT * answer_BT
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PolicyGradient(Objective):
+    """What all share: rows in groups, and the metrics that show whether something is learned."""
+
+    beta: float = 0.1
+    """How much a nat of divergence from the reference costs."""
+    group: int = 8
+    """Answers to each prompt."""
+    temperature: float = 1.0
+    """The temperature at which the answers were drawn: it is part of the policy."""
+
+    def __post_init__(self) -> None:
+        check_numbers(beta=self.beta)
+
+    @property
+    def together(self) -> int:
+        """All answers to a prompt."""
+        return self.group
+
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """One prediction for each answer, if those to one prompt stand together."""
+        if not isinstance(batch, Rollout):
+            raise TypeError(f"the batch is a {type(batch).__name__}: give batches of Rollouts")
+        whole = len(batch) % self.group == 0
+        same = in_groups(batch.examples, self.group) if whole else batch.examples
+        if not whole or not bool((same == same[:, :1]).all()):
+            raise ValueError(
+                f"the rows of a group of {self.group} answer different prompts: give all answers "
+                "to a prompt one after the other, and the group of the rollouts"
+            )
+        counts = dict.fromkeys(("policy", "reward", "kl", "told apart"), len(batch))
+        return Targets.of(batch, {}, counts)
+
+    def metrics(self, batch: Rollout) -> dict[str, Term]:
+        """Reward, divergence, and the share of answers in groups whose rewards differ.
+
+        Where no rewards differ, nothing is learned.
+        """
+        reward_GK = in_groups(batch.rewards, self.group)
+        apart = (reward_GK != reward_GK[:, :1]).any(dim=1).sum() * self.group
+        sums = {"reward": batch.rewards.sum(), "kl": batch.log_ratio.sum(), "told apart": apart}
+        return {name: Term(sum_, len(batch), 0.0) for name, sum_ in sums.items()}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reinforce(PolicyGradient):
+    """-(reward - beta * log-ratio - baseline) * log p(answer), for one step on each rollout.
+
+    The divergence is part of the reward, so its gradient is right on average; as a term of the
+    loss, log policy - log reference has a gradient whose mean is 0.
+    """
+
+    baseline: Literal["none", "leave one out"] = "leave one out"
+    """Without a baseline, or with the mean of the other answers to the prompt: RLOO."""
+
+    def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
+        """The loss whose gradient is, on average, that of -J."""
+        batch: Any = targets.inputs
+        advantage_B = batch.rewards - self.beta * batch.log_ratio
+        if self.baseline == "leave one out":
+            advantage_B = leave_one_out(in_groups(advantage_B, self.group)).flatten()
+        log_p_B = answer_log_probs(model, batch, temperature=self.temperature).sum(dim=1)
+        policy = Term(-(advantage_B * log_p_B).sum(), targets.counts["policy"])
+        return Outcome({"policy": policy, **self.metrics(batch)})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PPO(PolicyGradient):
+    """Several steps on the same answers: the ratio of policies is clipped, values are learned.
+
+    The reward stands at the last token of the answer; each token pays for its divergence.
+    `model.value` predicts from each state what is still to come.
+    """
+
+    clip: float = 0.2
+    discount: float = 1.0
+    trace: float = 0.95
+    """GAE's lambda: 1 trusts the rewards that came, 0 the values."""
+    value: float = 0.5
+    """The weight of the loss of the values."""
+
+    def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
+        """The clipped loss of the policy, and the squared error of the values."""
+        batch: Any = targets.inputs
+        answer_BT, rows_B = batch.answer, torch.arange(len(batch), device=batch.tokens.device)
+        last_B = batch.real.sum(dim=1) - 2
+        reward_BT = -self.beta * (batch.old - batch.reference)
+        reward_BT[rows_B, last_B] += batch.rewards
+        advantage_BT = advantages(reward_BT, batch.values, answer_BT, self.discount, self.trace)
+        return_BT = (advantage_BT + batch.values) * answer_BT
+        hidden_BTD = model.backbone(batch.tokens[:, :-1]).hidden
+        log_p_BT = answer_log_probs(model, batch, temperature=self.temperature, hidden=hidden_BTD)
+        ratio_BT = (log_p_BT - batch.old).exp()
+        gained_BT = clipped(ratio_BT, advantage_BT, self.clip) * answer_BT
+        value_BT = model.value(hidden_BTD)[..., 0] * answer_BT
+        outside_BT = ((ratio_BT - 1).abs() > self.clip) & answer_BT
+        count, tokens = targets.counts["policy"], int(answer_BT.sum())
+        return Outcome(
+            {
+                "policy": Term(-gained_BT.sum(), count),
+                "value": Term((value_BT - return_BT).square().sum(), count, self.value),
+                "clipped": Term(outside_BT.sum(), tokens, 0.0),
+                **self.metrics(batch),
+            }
+        )
+
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """One prediction for each answer, and one for each of its tokens."""
+        targets = super().targets(batch, chance)
+        if targets.inputs.values is None:  # type: ignore[attr-defined]
+            raise ValueError("PPO needs values: model.value = Label(width, 1, pooled=False)")
+        targets.counts.update(value=len(batch), clipped=int(targets.inputs.answer.sum()))  # type: ignore[attr-defined]
+        return targets
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GRPO(PolicyGradient):
+    """The group is the baseline: (reward - mean) / standard deviation, the same for all tokens.
+
+    Two biases can be switched off: dividing by the length makes long wrong answers cheap, dividing
+    by the standard deviation makes very easy and very hard prompts count more.
+    """
+
+    clip: float = 0.2
+    by_length: bool = True
+    by_spread: bool = True
+    kl: Literal["loss", "reward"] = "loss"
+    """The estimate k3 as a term of the loss, as in the paper: its gradient is, on average, that of
+    KL(reference | policy). Or as part of the reward, which is right."""
+
+    def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
+        """The clipped loss, with the estimate of the divergence."""
+        batch: Any = targets.inputs
+        answer_BT = batch.answer
+        reward_B = batch.rewards
+        if self.kl == "reward":
+            reward_B = reward_B - self.beta * batch.log_ratio
+        reward_GK = in_groups(reward_B, self.group)
+        advantage_GK = reward_GK - reward_GK.mean(dim=1, keepdim=True)
+        if self.by_spread:
+            spread_G1 = reward_GK.std(dim=1, keepdim=True, correction=0)
+            advantage_GK = advantage_GK / (spread_G1 + 1e-6)
+        log_p_BT = answer_log_probs(model, batch, temperature=self.temperature)
+        ratio_BT = (log_p_BT - batch.old).exp()
+        gained_BT = clipped(ratio_BT, advantage_GK.flatten()[:, None], self.clip)
+        if self.kl == "loss":
+            away_BT = batch.reference - log_p_BT
+            gained_BT = gained_BT - self.beta * (away_BT.exp() - away_BT - 1)
+        gained_B = (gained_BT * answer_BT).sum(dim=1)
+        if self.by_length:
+            gained_B = gained_B / answer_BT.sum(dim=1)
+        policy = Term(-gained_B.sum(), targets.counts["policy"])
+        return Outcome({"policy": policy, **self.metrics(batch)})

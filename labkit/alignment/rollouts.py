@@ -1,0 +1,147 @@
+"""Rollouts: a policy answers prompts, and each answer gets a reward.
+
+    rollouts = Rollouts(model=model, reference=reference, prompts=prompts, reward=reward,
+                        settings=Sampling(length=16, stop=(end,)), batch=8, group=8)
+    for report in Trainer(model, Reinforce(beta=0.3), rollouts, plan).run(): ...
+
+A batch is a function of the step and of the weights at that step, so a run that is resumed from a
+checkpoint goes on as if it had never stopped.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.blocks import evaluating
+from labkit.chance import key_of, shuffled
+from labkit.corpus import Batch
+from labkit.layers import Dropout
+from labkit.objectives.preferences import answer_log_probs, answer_rows, answered, check_apart
+from labkit.sampling import Sampling, sample
+
+Tokens = Sequence[int]
+Reward = Callable[[Sequence[Tokens], Sequence[Tokens]], Sequence[float]]
+"""The reward of each answer to its prompt."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rollout(Batch):
+    """Answers that a policy wrote, a row each; those to one prompt stand together.
+
+    `examples` is the number of the prompt, `segments` is 1 in the answer. What belongs to the
+    token at position t + 1 stands at t: [B, T - 1].
+    """
+
+    rewards: Tensor
+    """Of each answer: [B]."""
+    old: Tensor
+    """log p of each token under the policy that wrote it."""
+    reference: Tensor
+    """log p of each token under the reference."""
+    values: Tensor | None = None
+    """What the value head expected before each token."""
+
+    @property
+    def answer(self) -> Tensor:
+        """True [B, T - 1] where the next token belongs to the answer."""
+        return answered(self)
+
+    @property
+    def log_ratio(self) -> Tensor:
+        """log policy(answer) - log reference(answer) of each row: its mean is the divergence."""
+        return (self.old - self.reference).sum(dim=1)
+
+
+def reference_of(model: nn.Module) -> Any:
+    """A copy of a model that does not learn."""
+    return copy.deepcopy(model).eval().requires_grad_(False)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rollouts:
+    """Batches of answers that the model itself writes."""
+
+    model: Any
+    reference: Any
+    prompts: Sequence[Tokens]
+    reward: Reward
+    settings: Sampling
+    batch: int = 8
+    """Prompts of a step."""
+    group: int = 8
+    """Answers to each of them."""
+    epochs: int = 1
+    """Steps with the same answers. From 2 on, a copy of the policy that wrote them is kept as
+    `model.behaviour`, and saved with the model."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_apart(self.model, self.reference)
+        how = self.settings
+        if how.top_k or how.top_p < 1 or how.minimum or how.repetition != 1 or not how.temperature:
+            raise ValueError(
+                "answers are drawn through filters, but are scored as if from all words, so the "
+                "gradient would be that of another policy: leave top_k, top_p, minimum and "
+                "repetition as they are, and give a temperature above 0"
+            )
+        drops = [m for m in self.model.modules() if isinstance(m, Dropout | nn.Dropout) and m.p]
+        if drops:
+            raise ValueError(
+                f"the model drops units ({drops[0].p}) while it learns, so it is not the policy "
+                "that wrote the answers: set each dropout to 0"
+            )
+        for name in ("batch", "group", "epochs"):
+            if getattr(self, name) < 1 or not self.prompts:
+                raise ValueError(f"{name} is {getattr(self, name)}: give 1 or more, and prompts")
+        if self.epochs > 1:
+            self.model.behaviour = None
+            self.model.behaviour = reference_of(self.model)
+
+    def numbers(self, turn: int) -> list[int]:
+        """Which prompts are asked: each once, in an order of its own for each epoch."""
+        count, first = len(self.prompts), turn * self.batch
+        turns = [divmod(i, count) for i in range(first, first + self.batch)]
+        return [int(shuffled(count, self.seed, "prompts", epoch)[at]) for epoch, at in turns]
+
+    @torch.no_grad()
+    def at(self, step: int) -> Rollout:
+        """The answers of a step, written by the model as it is now."""
+        turn, again = divmod(step, self.epochs)
+        policy = self.model
+        if self.epochs > 1:
+            policy = self.model.behaviour
+            if not again:
+                own = {k: v for k, v in self.model.state_dict().items() if "behaviour." not in k}
+                policy.load_state_dict(own)
+        with evaluating(self.model):
+            return self.written(policy, turn)
+
+    def written(self, policy: Any, turn: int) -> Rollout:
+        """Answers, their rewards, and what policy and reference think of each token."""
+        numbers = self.numbers(turn)
+        asked = [self.prompts[n] for n in numbers]
+        texts = sample(
+            policy, asked, self.settings, samples=self.group, seed=key_of(self.seed, turn)
+        )
+        prompts = [prompt for prompt in asked for _ in range(self.group)]
+        answers = [text.tokens for group in texts for text in group]
+        device = next(policy.parameters()).device
+        examples = torch.tensor(numbers).repeat_interleave(self.group)
+        batch = answer_rows(prompts, answers, examples=examples)
+        there = batch.to(device)
+        temperature = self.settings.temperature
+        values = None
+        if hasattr(policy, "value"):
+            values = policy.value(policy.backbone(there.tokens[:, :-1]).hidden)[..., 0].cpu()
+        rewards = torch.tensor(list(self.reward(prompts, answers)), dtype=torch.get_default_dtype())
+        return Rollout(
+            **vars(batch),
+            rewards=rewards,
+            old=answer_log_probs(policy, there, temperature=temperature).cpu(),
+            reference=answer_log_probs(self.reference, there, temperature=temperature).cpu(),
+            values=values,
+        )

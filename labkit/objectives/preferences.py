@@ -1,0 +1,156 @@
+"""From instructions and preferences: fine-tuning on answers, reward models, DPO.
+
+Instruction tuning and reward models: Ouyang et al. 2022, section 3.5; preferences: Bradley and
+Terry 1952; DPO: Rafailov et al. 2023, section 4. Rows are a prompt and an answer: `segments` is 0
+in the prompt and 1 in the answer, which ends with the token that ends a text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.heads import exact
+from labkit.objectives.base import Objective, Outcome, Targets, Term, check_numbers
+from labkit.objectives.labels import Labels
+from labkit.objectives.memory import Memory
+from labkit.objectives.words import NextToken
+
+Tokens = Sequence[int]
+
+
+def answer_rows(prompts: Sequence[Tokens], answers: Sequence[Tokens], **parts: Tensor) -> Batch:
+    """A row for each prompt and its answer, padded at the end."""
+    texts = [torch.tensor([*p, *a]) for p, a in zip(prompts, answers, strict=True)]
+    tokens = nn.utils.rnn.pad_sequence(texts, batch_first=True)
+    position = torch.arange(tokens.shape[1])
+    real = position < torch.tensor([[len(text)] for text in texts])
+    answer = real & (position >= torch.tensor([[len(prompt)] for prompt in prompts]))
+    return Batch.of(tokens, real, segments=answer.long(), **parts)
+
+
+def answered(batch: Batch) -> Tensor:
+    """True [B, T - 1] where the next token belongs to an answer."""
+    if batch.segments is None:
+        raise ValueError(
+            "the batch does not say where answers begin: give segments, 0 in the prompt and 1 in "
+            "the answer (answer_rows makes such a batch)"
+        )
+    return (batch.segments[:, 1:] == 1) & batch.real[:, 1:]
+
+
+def answer_log_probs(
+    model: Any, batch: Batch, *, temperature: float = 1.0, hidden: Tensor | None = None
+) -> Tensor:
+    """log p of each token of an answer, given all before it, at [B, T - 1]; 0 elsewhere.
+
+    `temperature` is that of the policy: what was drawn at a temperature is scored at the same one.
+    `hidden` holds the states [B, T - 1, D], if they are there already.
+    """
+    where = answered(batch)
+    states_BTD = model.backbone(batch.tokens[:, :-1]).hidden if hidden is None else hidden
+    logits_NV = exact(model.head(states_BTD[where])) / temperature
+    targets_N1 = batch.tokens[:, 1:][where][:, None]
+    log_p_N = logits_NV.log_softmax(dim=-1).gather(-1, targets_N1)[:, 0]
+    return log_p_N.new_zeros(where.shape).index_put(where.nonzero(as_tuple=True), log_p_N)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AnswerTokens(NextToken):
+    """Instruction tuning: the next token, where it belongs to the answer (its end included)."""
+
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """The tokens of the answers; the prompt is only read."""
+        targets, where = super().targets(batch, chance), answered(batch)
+        words = targets.predicted["word"]
+        kept = where[words.rows_N, words.positions_N]
+        if not bool(kept.any()):
+            raise ValueError("no token of this batch belongs to an answer: nothing can be learned")
+        predicted = type(words)(*(part[kept] for part in words))
+        counts = targets.counts | {"word": len(predicted.targets_N)}
+        return replace(targets, predicted={"word": predicted}, counts=counts)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BradleyTerry(Labels):
+    """A reward model: -log sigmoid(reward of the chosen answer - reward of the rejected one).
+
+    Rows stand in pairs, the chosen answer first. `model.reward` gives one number to the state of
+    the last token of a row, so this is a choice between two with the label 0.
+    """
+
+    name: ClassVar[str] = "preference"
+    head: str = "reward"
+    position: Literal["first", "last", "pooled", "each"] = "last"
+    choices: int = 2
+
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """The first of each pair is the right one."""
+        return super().targets(replace(batch, labels=torch.zeros_like(batch.rows)), chance)
+
+
+@torch.no_grad()
+def learned_rewards(model: Any, batch: Batch) -> Tensor:
+    """What a reward model gives to each row: the number at its last real token."""
+    rows_B, last_B = torch.arange(len(batch)), batch.real.sum(dim=1) - 1
+    return model.reward(model.backbone(batch.tokens).hidden[rows_B, last_B])[:, 0]
+
+
+def check_apart(model: nn.Module, reference: nn.Module) -> None:
+    """Refuse a reference that would change with the policy."""
+    shared = {id(p) for p in model.parameters()} & {id(p) for p in reference.parameters()}
+    if shared:
+        raise ValueError(
+            "the policy and the reference share weights, so both would change and their divergence "
+            "would stay 0: give copy.deepcopy(model) as the reference"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DPO(Objective):
+    """Direct preference optimisation: the policy itself is the reward model.
+
+    -log sigmoid(beta * (log-ratio of the chosen answer - log-ratio of the rejected one)), where a
+    log-ratio is log policy(answer) - log reference(answer), summed over the tokens of the answer.
+    Rows stand in pairs, the chosen answer first. Float labels are the chance that the first of the
+    pair is preferred, if that is known.
+    """
+
+    reference: nn.Module
+    beta: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_numbers(beta=self.beta)
+
+    @property
+    def together(self) -> int:
+        """Both rows of a pair."""
+        return 2
+
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """One prediction for each pair: which of the two is preferred."""
+        answered(batch)
+        return Targets.of(batch, {}, {"preference": len(batch) // 2, "right": len(batch) // 2})
+
+    def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
+        """The loss of the pairs, and how often the chosen answer has gained more."""
+        check_apart(model, self.reference)
+        batch = targets.inputs
+        with torch.no_grad():
+            before_B = answer_log_probs(self.reference, batch).sum(dim=1)
+        reward_B = self.beta * (answer_log_probs(model, batch).sum(dim=1) - before_B)
+        margin_P = reward_B[0::2] - reward_B[1::2]
+        chance_P = torch.ones_like(margin_P) if batch.labels is None else batch.labels[0::2]
+        losses_P = chance_P * F.logsigmoid(margin_P) + (1 - chance_P) * F.logsigmoid(-margin_P)
+        right = (margin_P > 0).to(margin_P.dtype).sum()
+        return Outcome(
+            {
+                "preference": Term(-losses_P.sum(), targets.counts["preference"]),
+                "right": Term(right, targets.counts["right"], 0.0),
+            }
+        )

@@ -1,0 +1,538 @@
+"""Methods of alignment against sums over all answers and formulas of the papers."""
+
+import copy
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from labkit import alignment
+from labkit.alignment import GRPO, PPO, Question, Reinforce, Rollout, Rollouts, gradients
+from labkit.alignment.exact import best_policies
+from labkit.blocks import LanguageModel
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.heads import Label, NextWord
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import preferences
+from labkit.objectives.preferences import (
+    DPO,
+    AnswerTokens,
+    BradleyTerry,
+    answer_log_probs,
+    answer_rows,
+)
+from labkit.plan import Plan
+from labkit.sampling import Sampling, sample
+from labkit.trainer import Trainer
+from labkit.world import optimal
+
+END, WORDS, LONGEST = 0, (0, 1, 2, 3), 2
+PROMPT = [3, 2]
+ANSWERS = [
+    list(words)
+    for length in range(1, LONGEST + 1)
+    for words in itertools.product(WORDS, repeat=length)
+    if END not in words[:-1] and (words[-1] == END or length == LONGEST)
+]
+"""All answers of at most two tokens: 13 of them, so that every mean is a sum."""
+REWARDS = torch.tensor([len(a) - 1.5 * a.count(2) + (a[0] == 1) for a in ANSWERS]).double()
+BETA = 0.3
+HOW = Sampling(length=LONGEST, stop=(END,))
+
+
+def tiny(seed: int, *, double: bool = True) -> Any:
+    torch.manual_seed(seed)
+    gpt = GPT(GPTConfig(len(WORDS), 8, 1, 1, 12, dropout=0.0))
+    model = LanguageModel(gpt, NextWord(gpt.token))
+    model.value = Label(8, 1, pooled=False)
+    model.reward = Label(8, 1, pooled=False)
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.4)
+    return model.double() if double else model
+
+
+@pytest.fixture
+def model() -> Any:
+    return tiny(0)
+
+
+@pytest.fixture
+def reference() -> Any:
+    return alignment.reference_of(tiny(1))
+
+
+def log_p(model: Any, answers: list[list[int]] = ANSWERS) -> Tensor:
+    """log p of each answer."""
+    rows = answer_rows([PROMPT] * len(answers), answers)
+    return answer_log_probs(model, rows).sum(dim=1)
+
+
+def value(model: Any, reference: Any) -> Tensor:
+    """J, by its definition."""
+    logs = log_p(model)
+    return (logs.exp() * (REWARDS - BETA * (logs - log_p(reference).detach()))).sum()
+
+
+def rollout(model: Any, reference: Any, chosen: list[int]) -> Rollout:
+    """A batch as if the model had written these answers."""
+    with torch.no_grad():
+        batch = answer_rows([PROMPT] * len(chosen), [ANSWERS[i] for i in chosen],
+                            examples=torch.zeros(len(chosen), dtype=torch.long))  # fmt: skip
+        return Rollout(
+            **vars(batch), rewards=REWARDS[chosen],
+            old=answer_log_probs(model, batch), reference=answer_log_probs(reference, batch),
+            values=model.value(model.backbone(batch.tokens[:, :-1]).hidden)[..., 0],
+        )  # fmt: skip
+
+
+def flat(model: Any, loss: Tensor) -> Tensor:
+    """The gradient of the words' part of the model as one vector."""
+    weights = [*model.backbone.parameters()]
+    found = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+    pairs = zip(found, weights, strict=True)
+    return torch.cat([(torch.zeros_like(w) if g is None else g).flatten() for g, w in pairs])
+
+
+def expected(objective: Any, model: Any, reference: Any, group: int) -> Tensor:
+    """The mean gradient of the objective over all groups of answers, each as likely as it is."""
+    p = log_p(model).exp().detach()
+    losses = []
+    for chosen in itertools.product(range(len(ANSWERS)), repeat=group):
+        batch = rollout(model, reference, list(chosen))
+        targets = objective.targets(batch, Chance(0, 0, batch.rows))
+        loss = objective.loss(model, targets).terms["policy"].total / len(chosen)
+        losses.append(p[list(chosen)].prod() * loss)
+    return -flat(model, torch.stack(losses).sum())
+
+
+def test_all_answers_are_listed(model: Any) -> None:
+    assert len(ANSWERS) == 13
+    assert log_p(model).exp().sum().item() == pytest.approx(1, abs=1e-12)
+
+
+def test_reinforce_is_unbiased(model: Any, reference: Any) -> None:
+    exact = flat(model, value(model, reference))
+    found = expected(Reinforce(beta=BETA, group=1, baseline="none"), model, reference, 1)
+    torch.testing.assert_close(found, exact, atol=1e-6, rtol=0)
+    assert exact.norm() > 0.1
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        Reinforce(beta=BETA, group=2),
+        PPO(beta=BETA, group=2, trace=1.0),
+        GRPO(beta=BETA, group=2, by_length=False, by_spread=False, kl="reward"),
+    ],
+    ids=lambda objective: type(objective).__name__,
+)
+def test_these_are_unbiased(objective: Any, model: Any, reference: Any) -> None:
+    """On average the gradient is that of J; half of it for GRPO, whose mean has its own answer."""
+    exact = flat(model, value(model, reference))
+    found = expected(objective, model, reference, 2)
+    share = 0.5 if isinstance(objective, GRPO) else 1.0
+    torch.testing.assert_close(found, share * exact, atol=1e-6, rtol=0)
+
+
+def test_the_standard_deviation_makes_grpo_climb_the_win_rate(model: Any, reference: Any) -> None:
+    """In groups of two it leaves the sign: which of the two is better, not by how much."""
+    objective = GRPO(beta=0.0, group=2, by_length=False)
+    logs = log_p(model)
+    better = (REWARDS[:, None] - REWARDS[None, :]).sign()
+    wins = logs.exp() @ better @ logs.exp().detach()
+    found = expected(objective, model, reference, 2)
+    torch.testing.assert_close(found, flat(model, wins), atol=1e-5, rtol=0)
+    assert (found - 0.5 * flat(model, value(model, reference))).norm() > 0.01
+
+
+def test_the_length_divides_what_a_token_earns(model: Any, reference: Any) -> None:
+    objective = GRPO(beta=0.0, group=2, by_spread=False)
+    logs, lengths = log_p(model), torch.tensor([len(a) for a in ANSWERS])
+    p = logs.exp().detach()
+    centred = REWARDS - p @ REWARDS
+    wanted = 0.5 * flat(model, (p * centred / lengths * logs).sum())
+    found = expected(objective, model, reference, 2)
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
+
+
+def test_k3_as_a_loss_is_the_other_divergence(model: Any, reference: Any) -> None:
+    """In the loss, its gradient is that of KL(reference | policy), token by token."""
+    with_it = GRPO(beta=BETA, group=1, by_length=False, by_spread=False)
+    found = expected(with_it, model, reference, 1)
+    rows = answer_rows([PROMPT] * len(ANSWERS), ANSWERS)
+    prefixes = {tuple(a[:t]): 0.0 for a in ANSWERS for t in range(len(a))}
+    other = torch.zeros(())
+    for prefix in prefixes:
+        text = torch.tensor([[*PROMPT, *prefix]])
+        mine = model(text)[0, -1].log_softmax(-1)
+        theirs = reference(text)[0, -1].log_softmax(-1).detach()
+        begun = sum(
+            p for a, p in zip(ANSWERS, log_p(model).exp().detach(), strict=True)
+            if tuple(a[: len(prefix)]) == prefix and len(a) > len(prefix)
+        )  # fmt: skip
+        other = other + begun * (theirs.exp() * (theirs - mine)).sum()
+    torch.testing.assert_close(found, -BETA * flat(model, other), atol=1e-6, rtol=0)
+    # k1 in the loss has no gradient at all, on average.
+    logs = log_p(model)
+    k1 = (logs.exp().detach() * (logs - log_p(reference))).sum()
+    assert flat(model, k1).norm() < 1e-9
+    assert rows.real.any()
+
+
+def test_trust_in_the_values_is_a_bias(model: Any, reference: Any) -> None:
+    exact = flat(model, value(model, reference))
+    found = expected(PPO(beta=BETA, group=1, trace=0.5), model, reference, 1)
+    assert (found - exact).norm() > 0.01
+
+
+# ---- formulas of the papers, in float64 ---------------------------------------------------------
+
+
+def padded(batch: Any, by: int) -> Any:
+    """The same rows with more padding."""
+    wide = {n: torch.nn.functional.pad(v, (0, by), value=7 if n in ("values", "old") else 0)
+            for n, v in vars(batch).items() if isinstance(v, Tensor) and v.dim() == 2}  # fmt: skip
+    wide["tokens"] = torch.nn.functional.pad(batch.tokens, (0, by), value=3)
+    return type(batch)(**{**vars(batch), **wide})
+
+
+def test_ppo_is_its_formula(model: Any, reference: Any) -> None:
+    """Written out token by token: equations 7, 11 and 12 of Schulman et al. 2017."""
+    objective = PPO(beta=BETA, group=1, trace=0.7, discount=0.9, clip=0.1)
+    chosen = [0, 5, 9, 12, 3]
+    batch = rollout(tiny(2), reference, chosen)
+    targets = objective.targets(batch, Chance(0, 0, batch.rows))
+    found = objective.loss(model, targets).terms
+    policy = worth = 0.0
+    with torch.no_grad():
+        for row, number in enumerate(chosen):
+            answer, first = ANSWERS[number], len(PROMPT) - 1
+            old, ref = batch.old[row, first:], batch.reference[row, first:]
+            values = [float(v) for v in batch.values[row, first : first + len(answer)]]
+            rewards = [-BETA * float(old[t] - ref[t]) for t in range(len(answer))]
+            rewards[-1] += float(REWARDS[number])
+            now = answer_log_probs(model, answer_rows([PROMPT], [answer]))[0, first:]
+            text = torch.tensor([[*PROMPT, *answer]])
+            predicted = model.value(model.backbone(text[:, :-1]).hidden)[0, first:, 0]
+            for t in range(len(answer)):
+                advantage = sum(
+                    (0.9 * 0.7) ** (k - t)
+                    * (rewards[k] + 0.9 * (values[k + 1] if k + 1 < len(answer) else 0) - values[k])
+                    for k in range(t, len(answer))
+                )
+                ratio = math.exp(now[t] - old[t])
+                policy -= min(ratio * advantage, min(max(ratio, 0.9), 1.1) * advantage)
+                worth += (float(predicted[t]) - advantage - values[t]) ** 2
+    assert found["policy"].total.item() == pytest.approx(policy, abs=1e-9)
+    assert found["value"].total.item() == pytest.approx(worth, abs=1e-9)
+    assert found["clipped"].total.item() > 0
+
+
+def test_grpo_is_its_formula(model: Any, reference: Any) -> None:
+    """Equations 3 and 4 of Shao et al. 2024."""
+    objective = GRPO(beta=BETA, group=3, clip=0.1)
+    chosen = [0, 5, 9, 12, 3, 4]
+    batch = rollout(tiny(2), reference, chosen)
+    targets = objective.targets(batch, Chance(0, 0, batch.rows))
+    found, wanted = objective.loss(model, targets).terms["policy"].total, 0.0
+    for row, number in enumerate(chosen):
+        answer, first = ANSWERS[number], len(PROMPT) - 1
+        rewards = REWARDS[chosen[row // 3 * 3 : row // 3 * 3 + 3]].numpy()
+        advantage = (float(REWARDS[number]) - rewards.mean()) / (rewards.std() + 1e-6)
+        now = answer_log_probs(model, answer_rows([PROMPT], [answer]))[0, first:].detach()
+        for t in range(len(answer)):
+            ratio = math.exp(now[t] - batch.old[row, first + t])
+            away = float(batch.reference[row, first + t] - now[t])
+            gain = min(ratio * advantage, min(max(ratio, 0.9), 1.1) * advantage)
+            wanted -= (gain - BETA * (math.exp(away) - away - 1)) / len(answer)
+    assert found.item() == pytest.approx(wanted, abs=1e-9)
+
+
+def test_dpo_is_its_formula(model: Any, reference: Any) -> None:
+    """Equation 7 of Rafailov et al. 2023, and the same with the chance that the first is better."""
+    first, second = [0, 5, 9], [12, 3, 4]
+    rows = [i for pair in zip(first, second, strict=True) for i in pair]
+    batch = answer_rows([PROMPT] * 6, [ANSWERS[i] for i in rows])
+    gain = BETA * (log_p(model) - log_p(reference))
+    margins = (gain[first] - gain[second]).detach().numpy()
+    wanted = np.log1p(np.exp(-margins)).sum()
+    objective = DPO(reference=reference, beta=BETA)
+    found = objective(model, batch, Chance(0, 0, batch.rows)).terms["preference"]
+    assert found.total.item() == pytest.approx(wanted, abs=1e-9)
+    assert found.count == 3
+    chance = torch.tensor([0.9, 0.2, 0.5], dtype=torch.double)
+    labelled = answer_rows(
+        [PROMPT] * 6, [ANSWERS[i] for i in rows], labels=chance.repeat_interleave(2)
+    )
+    soft = objective(model, labelled, Chance(0, 0, batch.rows)).terms["preference"].total
+    c = chance.numpy()
+    wanted = (c * np.log1p(np.exp(-margins)) + (1 - c) * np.log1p(np.exp(margins))).sum()
+    assert soft.item() == pytest.approx(wanted, abs=1e-9)
+
+
+def test_dpo_begins_at_log_two_and_a_larger_beta_holds_it_back(model: Any) -> None:
+    same = alignment.reference_of(model)
+    batch = answer_rows([PROMPT] * 2, [ANSWERS[3], ANSWERS[8]])
+    at = DPO(reference=same, beta=BETA)
+    assert at(model, batch, Chance(0, 0, batch.rows)).loss.item() == pytest.approx(math.log(2))
+    away = []
+    for beta in (0.1, 2.0):
+        learner = copy.deepcopy(model)
+        descend = torch.optim.Adam(learner.parameters(), 0.02)
+        for _ in range(80):
+            descend.zero_grad()
+            # Nobody is sure: three quarters of the people prefer the first.
+            sure = answer_rows([PROMPT] * 2, [ANSWERS[3], ANSWERS[8]],
+                               labels=torch.full((2,), 0.75).double())  # fmt: skip
+            DPO(reference=same, beta=beta)(learner, sure, Chance(0, 0, batch.rows)).loss.backward()
+            descend.step()
+        ratio = (log_p(learner) - log_p(same)).detach()
+        away.append((ratio[3] - ratio[8]).item())
+        assert beta * away[-1] == pytest.approx(math.log(3), rel=0.15)
+    assert away[0] > 5 * away[1]
+
+
+def test_the_reward_model_is_bradley_and_terrys(model: Any) -> None:
+    """The reward is read at the last real token, whatever stands behind it."""
+    batch = answer_rows([PROMPT] * 4, [ANSWERS[i] for i in (0, 5, 9, 4)])
+    rewards = [
+        model.reward(model.backbone(torch.tensor([[*PROMPT, *ANSWERS[i]]])).hidden[0, -1]).item()
+        for i in (0, 5, 9, 4)
+    ]
+    wanted = sum(math.log1p(math.exp(rewards[i + 1] - rewards[i])) for i in (0, 2))
+    for shown in (batch, padded(batch, 3)):
+        found = BradleyTerry()(model, shown, Chance(0, 0, shown.rows)).terms["preference"]
+        assert found.total.item() == pytest.approx(wanted, abs=1e-9)
+        assert found.count == 2
+        torch.testing.assert_close(
+            preferences.learned_rewards(model, shown), torch.tensor(rewards).double()
+        )
+
+
+def test_instruction_tuning_learns_the_answer_and_its_end(model: Any) -> None:
+    batch = answer_rows([PROMPT, [1]], [[1, 2, END], [3, END]])
+    outcome = AnswerTokens()(model, batch, Chance(0, 0, batch.rows))
+    logs = answer_log_probs(model, batch)
+    assert outcome.count == 5
+    assert outcome.terms["word"].total.item() == pytest.approx(-logs.sum().item(), abs=1e-9)
+    assert (logs != 0).sum() == 5
+    targets = AnswerTokens().targets(batch, Chance(0, 0, batch.rows)).predicted["word"]
+    assert targets.targets_N.tolist() == [1, 2, END, 3, END]
+    empty = Batch.of(batch.tokens, batch.real, segments=torch.zeros_like(batch.tokens))
+    with pytest.raises(ValueError, match="nothing can be learned"):
+        AnswerTokens().targets(empty, Chance(0, 0, batch.rows))
+    with pytest.raises(ValueError, match="where answers begin"):
+        AnswerTokens().targets(Batch.of(batch.tokens, batch.real), Chance(0, 0, batch.rows))
+
+
+OBJECTIVES = [
+    Reinforce(beta=BETA, group=2),
+    PPO(beta=BETA, group=2),
+    GRPO(beta=BETA, group=2),
+    GRPO(beta=BETA, group=2, by_length=False, kl="reward"),
+]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda one: type(one).__name__)
+def test_padding_and_micro_batches_change_nothing(
+    objective: Any, model: Any, reference: Any
+) -> None:
+    chosen = [0, 5, 9, 12, 3, 4, 0, 7]
+    batch = rollout(tiny(2), reference, chosen)
+    whole = objective(model, batch, Chance(0, 0, batch.rows)).loss
+    wide = padded(batch, 4)
+    assert objective(model, wide, Chance(0, 0, batch.rows)).loss.item() == pytest.approx(
+        whole.item(), abs=1e-9
+    )
+    parts = [
+        objective.targets(part, Chance(0, 0, part.rows))
+        for part in batch.micro(3, together=objective.together)
+    ]
+    counts: dict[str, int] = {}
+    for part in parts:
+        counts = {name: counts.get(name, 0) + n for name, n in part.counts.items()}
+    total = sum(objective.loss(model, part).over(counts).item() for part in parts)
+    assert total == pytest.approx(whole.item(), abs=1e-9)
+
+
+# ---- rollouts ------------------------------------------------------------------------------------
+
+
+def gold(prompts: Any, answers: Any) -> list[float]:
+    return [float(REWARDS[ANSWERS.index(list(answer))]) for answer in answers]
+
+
+def rollouts(model: Any, reference: Any, **changes: Any) -> Rollouts:
+    given = {"prompts": [PROMPT, [1], [2, 2, 1]], "settings": HOW, "batch": 2, "group": 4}
+    return Rollouts(model=model, reference=reference, reward=gold, **{**given, **changes})
+
+
+def test_rollouts_are_what_the_policy_wrote(reference: Any) -> None:
+    model = tiny(0, double=False)
+    made = rollouts(model, tiny(1, double=False))
+    batch = made.at(5)
+    for examples in batch.examples.view(2, 4).tolist():
+        assert len(set(examples)) == 1
+    assert torch.equal(batch.tokens, made.at(5).tokens)
+    assert not torch.equal(batch.tokens, made.at(6).tokens)
+    once = [n for turn in range(3) for n in made.numbers(turn)]
+    assert sorted(once) == [0, 0, 1, 1, 2, 2]
+    for row in range(len(batch)):
+        text = batch.tokens[row][batch.real[row]].tolist()
+        prompt = [PROMPT, [1], [2, 2, 1]][int(batch.examples[row])]
+        assert text[: len(prompt)] == prompt
+        assert batch.rewards[row] == gold([prompt], [text[len(prompt) :]])[0]
+        logs = model(torch.tensor([text[:-1]]))[0].log_softmax(-1)
+        own = sum(logs[t - 1, text[t]] for t in range(len(prompt), len(text)))
+        assert batch.old[row].sum().item() == pytest.approx(own.item(), abs=1e-5)
+
+
+def test_the_sampler_says_how_likely_a_text_was_with_and_without_filters() -> None:
+    model = tiny(0, double=False)
+    how = Sampling(length=2, stop=(END,), temperature=0.7, top_k=2)
+    for [text] in sample(model, [PROMPT, [1]] * 4, how, seed=1):
+        prompt, free, drawn = PROMPT if len(text.tokens) else [1], 0.0, 0.0
+        for candidate in (PROMPT, [1]):
+            rows = torch.tensor([[*candidate, *text.tokens]])
+            logits = model(rows[:, :-1])[0, len(candidate) - 1 :]
+            free = logits.log_softmax(-1).gather(-1, rows[0, len(candidate) :, None]).sum()
+            if abs(free.item() - text.log_probability) < 1e-4:
+                kept = (logits / 0.7).topk(2).values[:, -1:]
+                left = (logits / 0.7).masked_fill(logits / 0.7 < kept, -math.inf)
+                drawn = left.log_softmax(-1).gather(-1, rows[0, len(candidate) :, None]).sum()
+                assert text.filtered_log_probability == pytest.approx(drawn.item(), abs=1e-4)
+                break
+        else:
+            raise AssertionError("no prompt gives this log-probability")
+        assert prompt
+
+
+def test_the_temperature_of_the_rollouts_is_that_of_the_policy() -> None:
+    model = tiny(0, double=False)
+    how = Sampling(length=LONGEST, stop=(END,), temperature=0.5)
+    batch = rollouts(model, tiny(1, double=False), settings=how).at(0)
+    objective = PPO(group=4, temperature=0.5)
+    targets = objective.targets(batch, Chance(0, 0, batch.rows))
+    assert objective.loss(model, targets).metrics["clipped"] == 0
+    ratio = answer_log_probs(model, batch, temperature=0.5) - batch.old
+    assert ratio.abs().max() < 1e-5
+
+
+def test_what_would_go_wrong_silently_is_refused(model: Any, reference: Any) -> None:
+    with pytest.raises(ValueError, match="share weights"):
+        rollouts(model, model)
+    for filters in ({"top_k": 2}, {"top_p": 0.9}, {"temperature": 0.0}):
+        with pytest.raises(ValueError, match="drawn through filters"):
+            rollouts(model, reference, settings=Sampling(length=2, stop=(END,), **filters))
+    wet = LanguageModel(gpt := GPT(GPTConfig(4, 8, 1, 1, 12, dropout=0.1)), NextWord(gpt.token))
+    with pytest.raises(ValueError, match="drops units"):
+        rollouts(wet, reference)
+    pair = answer_rows([PROMPT] * 2, ANSWERS[:2])
+    with pytest.raises(ValueError, match="share weights"):
+        DPO(reference=model)(model, pair, Chance(0, 0, pair.rows))
+    batch = rollout(model, reference, [0, 1, 2, 3])
+    chance = Chance(0, 0, batch.rows)
+    mixed = Rollout(**{**vars(batch), "examples": torch.tensor([0, 1, 0, 1])})
+    with pytest.raises(ValueError, match="different prompts"):
+        Reinforce(group=2).targets(mixed, chance)
+    bare = Rollout(**{**vars(batch), "values": None})
+    with pytest.raises(ValueError, match="needs values"):
+        PPO(group=2).targets(bare, chance)
+    with pytest.raises(TypeError, match="Rollouts"):
+        Reinforce(group=2).targets(pair, Chance(0, 0, pair.rows))
+
+
+def test_it_shows_when_nothing_is_learned(model: Any, reference: Any) -> None:
+    batch = rollout(model, reference, [0, 0, 5, 9])
+    targets = Reinforce(group=2).targets(batch, Chance(0, 0, batch.rows))
+    assert Reinforce(group=2).loss(model, targets).metrics["told apart"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("objective", "epochs"), [(Reinforce(group=4), 1), (PPO(group=4), 2), (GRPO(group=4), 2)],
+    ids=["Reinforce", "PPO", "GRPO"],
+)  # fmt: skip
+def test_a_resumed_run_is_the_same_bit_for_bit(objective: Any, epochs: int, tmp_path: Path) -> None:
+    def trainer() -> Trainer:
+        model = tiny(0, double=False)
+        plan = Plan(steps=6, rate=1e-2, save_every=3, precision="float32", device="cpu")
+        made = rollouts(model, alignment.reference_of(tiny(0, double=False)), epochs=epochs)
+        return Trainer(model, objective, made, plan, progress=False)
+
+    whole = trainer()
+    for _ in whole.run():
+        pass
+    for report in trainer().resume(tmp_path):
+        if report.step == 3:
+            break
+    second = trainer()
+    steps = [report.step for report in second.resume(tmp_path)]
+    assert steps[0] < 6
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(weight, second.model.state_dict()[name]), name
+
+
+# ---- choosing, and exact measures ----------------------------------------------------------------
+
+
+def question(reward: Tensor = REWARDS) -> Question:
+    return Question(PROMPT, ANSWERS, np.append(reward.numpy(), -3.0))
+
+
+def test_choosing_draws_what_theory_says(reference: Any) -> None:
+    model = tiny(0, double=False)
+    [p] = alignment.policies(model, [question()])
+    assert p[-1] < 1e-6
+    for drawn, wanted in (
+        (
+            alignment.best_of(model, [PROMPT] * 1_500, gold, HOW, 3),
+            optimal.best_of(p, question().rewards, 3),
+        ),
+        (
+            alignment.rejection_sample(
+                model, PROMPT, gold, HOW, beta=1.0, highest=float(REWARDS.max()), count=1_500
+            ),
+            optimal.best_policy(p, question().rewards, 1.0),
+        ),
+    ):
+        counts = np.bincount([ANSWERS.index(text.tokens) for text in drawn], minlength=14)
+        some = wanted > 1e-9
+        square = ((counts - 1_500 * wanted)[some] ** 2 / (1_500 * wanted[some])).sum()
+        assert square < 35  # 12 degrees of freedom: once in two thousand
+    with pytest.raises(ValueError, match="`highest` says"):
+        alignment.rejection_sample(model, PROMPT, gold, HOW, beta=1.0, highest=-9.0, count=1)
+
+
+@pytest.mark.parametrize("method", ["RLOO", "PPO"])
+def test_training_comes_to_the_ceiling_and_never_above(method: str) -> None:
+    model = tiny(0, double=False)
+    reference, asked = alignment.reference_of(model), [question()]
+    before = alignment.policies(reference, asked)
+    top = alignment.ceiling(before, asked, BETA)
+    objective = Reinforce(beta=BETA, group=32) if method == "RLOO" else PPO(beta=BETA, group=32)
+    made = rollouts(model, reference, prompts=[PROMPT], batch=1, group=32,
+                    epochs=2 if method == "PPO" else 1)  # fmt: skip
+    plan = Plan(steps=160, rate=3e-2, schedule="linear", precision="float32", device="cpu")
+    seen = []
+    for report in Trainer(model, objective, made, plan, progress=False).run():
+        if report.step % 20 == 0:
+            found = alignment.measured(alignment.policies(model, asked), before, asked, BETA)
+            highest = optimal.highest_reward(before[0], asked[0].rewards, found.divergence)
+            assert found.reward <= highest + 1e-5
+            seen.append(found.value)
+    start = alignment.measured(before, before, asked, BETA)
+    assert start.divergence == 0
+    assert max(seen) <= top + 1e-6
+    assert top - seen[-1] < 0.1 * (top - start.value)
+    points = alignment.frontier(before, asked, [1.0, BETA])
+    assert points[1].value == pytest.approx(top, abs=1e-9)
+    assert best_policies(before, asked, BETA)[0].sum() == pytest.approx(1)
+    with pytest.raises(ValueError, match="one more"):
+        Question(PROMPT, ANSWERS, REWARDS.numpy())
+    assert gradients.leave_one_out(torch.tensor([[1.0, 2.0, 6.0]])).tolist() == [[-3, -1.5, 4.5]]
