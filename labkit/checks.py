@@ -45,7 +45,11 @@ def check_config(config: Any) -> None:
             least = 1 if field.name in ("width", "heads") else 0
             most = MOST_LAYERS if field.name == "layers" else LARGEST_SIZE
             check_whole(field.name, given, least, most)
-        elif float in kinds and not (_is_number(given) and 0 <= given <= 1):
+        elif float in kinds and not _is_number(given):
+            raise ValueError(f"{field.name} is {shown(given)}: give a number")
+        elif float in kinds and field.name == "clip" and not given > 0:
+            raise ValueError(f"clip is {shown(given)}: give a number above 0, or None")
+        elif float in kinds and field.name != "clip" and not 0 <= given <= 1:
             raise ValueError(f"{field.name} is {shown(given)}: give a number from 0 to 1")
 
 

@@ -178,11 +178,12 @@ class BothWays(nn.Module):
 
     def forward(
         self, left: Tensor, right: Tensor, memory: Memory, start: Memory, lengths_B: Tensor | None
-    ) -> tuple[Tensor, Tensor, Memory]:
-        """The states of both, word by word, and the memory of the one that reads from the left.
+    ) -> tuple[Tensor, Tensor, Memory, Memory]:
+        """The states of both, word by word, and the memory of each.
 
-        What comes from the right has no past to remember: it starts from `start` in any text.
+        The direction from the left goes on from `memory`, the one from the right from `start`: what
+        it has read is no past of this text, so it is usually blank.
         """
         y_left, after = read(self.left, left, memory, lengths_B)
-        y_right, _ = read(self.right, turned(right, lengths_B), start, lengths_B)
-        return y_left, turned(y_right, lengths_B), after
+        y_right, before = read(self.right, turned(right, lengths_B), start, lengths_B)
+        return y_left, turned(y_right, lengths_B), after, before

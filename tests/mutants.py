@@ -393,7 +393,7 @@ def edited(owner: Any, name: str, old: str, new: str) -> Callable[[], Any]:
     return plant
 
 
-SKIP = "        left, right, after = "
+SKIP = "\n        left, right, *after = block(\n            "
 
 MUTANTS = [
     # Who may look at whom.
@@ -656,8 +656,8 @@ MUTANTS = [
         edited(
             elmo.ELMo,
             "forward",
-            "given = self.dropout(left), self.dropout(right)\n" + SKIP + "block(*given",
-            "given = left, right\n" + SKIP + "block(self.dropout(left), self.dropout(right)",
+            "given = self.dropout(left), self.dropout(right)" + SKIP + "*given",
+            "given = left, right" + SKIP + "self.dropout(left), self.dropout(right)",
         ),
     ),
     Mutant(

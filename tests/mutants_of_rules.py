@@ -6,6 +6,7 @@ import test_rules
 from mutants import OURS, Mutant, edited
 
 from labkit import masking
+from labkit.models import elmo
 from labkit.objectives.words import MaskedToken, NextToken, Permutation
 
 MUTANTS = [
@@ -111,6 +112,58 @@ MUTANTS = [
         OURS,
         edited(NextToken, "targets", "len(predicted.rows_N.unique())", "len(batch) + 1"),
     ),
+    Mutant(
+        "cells are clipped, projections are not",
+        OURS,
+        edited(
+            elmo.OneBiasLSTM,
+            "_clipped",
+            "self.weight_hr_l0).clamp(-limit, limit)",
+            "self.weight_hr_l0)",
+        ),
+    ),
+    Mutant(
+        "projections are clipped, cells are not",
+        OURS,
+        edited(elmo.OneBiasLSTM, "_clipped", "cell = cell.clamp(-limit, limit)", "pass"),
+    ),
+    Mutant(
+        "cells are clipped from above alone",
+        OURS,
+        edited(elmo.OneBiasLSTM, "_clipped", "cell.clamp(-limit, limit)", "cell.clamp(max=limit)"),
+    ),
+    Mutant(
+        "a row that has ended loses its state where states are clipped",
+        OURS,
+        edited(
+            elmo.OneBiasLSTM,
+            "_clipped",
+            "torch.cat([cell, c_BF[rows:]])",
+            "torch.cat([cell, 0 * c_BF[rows:]])",
+        ),
+    ),
+    Mutant(
+        "the direction from the right never goes on",
+        OURS,
+        edited(elmo.ELMo, "forward", "before[2:] if c.both_remember else start", "start"),
+    ),
+    Mutant(
+        "the direction from the right goes on from the other's state",
+        OURS,
+        edited(
+            elmo.ELMo, "forward", "before[2:] if c.both_remember", "before[:2] if c.both_remember"
+        ),
+    ),
+    Mutant(
+        "padding counts for the norm of a batch",
+        OURS,
+        edited(elmo, "normalised_as_one", "layer_BTD[real_BT]", "layer_BTD.flatten(0, 1)"),
+    ),
+    Mutant(
+        "the norm of a batch is one for each feature",
+        "batch norm",
+        edited(elmo, "normalised_as_one", "x_ND.mean()", "x_ND.mean(dim=0)"),
+    ),
 ]
 
 
@@ -126,4 +179,8 @@ CHECKS: dict[str, Callable[[], None]] = {
     "rules: the part that is reused": test_rules.check_reuse,
     "rules: memory of that part": test_rules.check_memory_of_the_reused_part,
     "rules: the mean of means": test_rules.check_mean_of_means,
+    "rules: clipping": test_rules.check_clipping,
+    "rules: a limit that is not reached": test_rules.check_a_limit_that_is_not_reached,
+    "rules: both directions remember": test_rules.check_both_remember,
+    "rules: one norm for a batch": test_rules.check_one_norm_for_a_batch,
 }

@@ -9,9 +9,12 @@ from pairings import CLS, SEP, VOCABULARY, V, batch, chance, gpt_with_label, nam
 from torch import Tensor
 
 from labkit import masking
+from labkit.blocks import halves
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.objectives import MaskedToken, NextToken, Permutation, auxiliary
+from labkit.masking import real_keys
+from labkit.models.elmo import ELMo, ELMoConfig, Mixed, OneBiasLSTM, WeightedSum
+from labkit.objectives import BothDirections, MaskedToken, NextToken, Permutation, auxiliary
 
 ROWS = 1500
 
@@ -389,3 +392,136 @@ def test_rules_of_masks_that_cannot_be_are_refused(how: dict, message: str) -> N
 def test_rules_of_orders_that_cannot_be_are_refused(how: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Permutation(vocabulary=VOCABULARY, **how)
+
+
+# ELMo: bilm/model.py, _build_lstms; bilm/elmo.py, weight_layers; bilm/training.py
+
+
+def lstm(clip: float | None) -> OneBiasLSTM:
+    """Four cells that all grow by about 1 a word, and a projection that adds them: 4 tanh(c)."""
+    made = OneBiasLSTM(1, 4, 1, clip=clip).double()
+    with torch.no_grad():
+        for weights in made.parameters():
+            weights.zero_()
+        # All gates are open, and what is added is tanh(20) = 1.
+        made.bias_ih_l0.fill_(20.0)
+        made.weight_hr_l0.fill_(1.0)
+    return made
+
+
+def check_clipping() -> None:
+    """Cells 1, 2, 3, 4, 5 become 1, 2, 2.5, 2.5, 2.5; states 4 tanh(c) become 2.5 at most."""
+    words, start = torch.zeros(1, 5, 1).double(), (torch.zeros(1, 1, 1), torch.zeros(1, 1, 4))
+    start = start[0].double(), start[1].double()
+    said, (_, cells) = lstm(None)(words, start)
+    assert cells.flatten().tolist() == pytest.approx([5.0] * 4, abs=1e-6)
+    grown = torch.arange(1.0, 6.0).double()
+    assert torch.allclose(said.flatten(), 4 * grown.tanh())
+    said, (state, cells) = lstm(2.5)(words, start)
+    assert cells.flatten().tolist() == [2.5] * 4
+    assert said.flatten().tolist() == [2.5] * 5
+    assert state.flatten().tolist() == [2.5]
+    # With a projection a fifth as large only the cells are cut: 4/5 tanh(min(c, 2.5)).
+    smaller = lstm(2.5)
+    smaller.weight_hr_l0.data.fill_(0.2)
+    said, _ = smaller(words, start)
+    assert torch.allclose(said.flatten(), 0.8 * grown.clamp(max=2.5).tanh())
+    # From below as well.
+    smaller.bias_ih_l0.data[8:12] = -20.0
+    _, (_, cells) = smaller(words, start)
+    assert cells.flatten().tolist() == [-2.5] * 4
+
+
+def test_clipping() -> None:
+    check_clipping()
+
+
+SMALL = ELMoConfig(8, 10, 4, ((1, 3), (3, 5)), 1, 6, 9, 2)
+
+
+def elmo(seed: int = 0, **changes) -> ELMo:
+    torch.manual_seed(seed)
+    return ELMo(replace(SMALL, **changes), [f"w{i}" for i in range(8)]).double().eval()
+
+
+def check_a_limit_that_is_not_reached() -> None:
+    """Word after word is the same as the kernel: padding, memory, gradients."""
+    tokens = torch.arange(12).view(2, 6) % 8
+    mask = real_keys(torch.arange(6) < torch.tensor([[6], [3]]))
+    found = []
+    for clip in (None, 50.0):
+        model = elmo(clip=clip)
+        first = model(tokens, mask=mask)
+        second = model(tokens.flip(1), mask=mask, memory=first.memory)
+        whole = model(tokens)
+        loss = first.hidden.sin().sum() + second.hidden.cos().sum() + whole.hidden.sum()
+        found.append([*second.layers, *sum(second.memory, ()),
+                      *torch.autograd.grad(loss, list(model.parameters()))])  # fmt: skip
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, atol=1e-12)
+
+
+def test_a_limit_that_is_not_reached() -> None:
+    check_a_limit_that_is_not_reached()
+    with pytest.raises(ValueError, match=r"clip is 0\.0: give a number above 0"):
+        elmo(clip=0.0)
+
+
+def check_both_remember() -> None:
+    """The direction from the right goes on from its state at the first word of the text before."""
+    tokens = torch.arange(12).view(2, 6) % 8
+    first, second = tokens[:, :2], tokens[:, 2:]
+    model = elmo(both_remember=True)
+    kept = model(first).memory
+    assert [len(layer) for layer in kept] == [4, 4]
+    alone = elmo()
+    left, right = halves(model(second, memory=kept))
+    whole, _ = halves(alone(tokens))
+    assert torch.allclose(left.hidden, whole.hidden[:, 2:])
+    # From the right, what was read is the first text and then the second, each turned round.
+    turned = torch.cat([second, first], dim=1)
+    _, whole = halves(alone(turned))
+    assert torch.allclose(right.hidden, whole.hidden[:, :4])
+
+
+def test_both_remember() -> None:
+    check_both_remember()
+    model = named("ELMo, both directions").model()
+    rows = Batch.of(torch.arange(5, 25).view(2, 10))
+    backbone = ELMo(replace(model.backbone.config, both_remember=True)).double().eval()
+    backbone.load_state_dict(model.backbone.state_dict())
+    model.backbone = backbone
+    objective = BothDirections(carry=True)
+    first = objective(model, rows, chance(rows))
+    goes_on = replace(rows, fresh=torch.zeros(2, dtype=torch.bool))
+    second = objective(model, goes_on, chance(rows), first.memory)
+    assert not torch.allclose(first.loss, second.loss)
+    again = objective(model, rows, chance(rows), first.memory)
+    assert torch.allclose(first.loss, again.loss)
+
+
+def check_one_norm_for_a_batch() -> None:
+    """Real numbers 1, 3 and 5, 7: mean 4, variance 5; the padding's 100 does not count."""
+    layer = torch.tensor([[[1.0, 3.0], [5.0, 7.0]], [[100.0, 100.0], [100.0, 100.0]]]).double()
+    real = torch.tensor([[True, True], [False, False]])
+    mix = WeightedSum(1, normalise="batch").double()
+    found = mix([layer], real)
+    expected = torch.tensor([[-3.0, -1.0], [1.0, 3.0]]).double() / 5**0.5
+    assert torch.allclose(found[0], expected)
+    # Each position by itself: 1, 3 and 5, 7 are the same.
+    for each in (True, "position"):
+        one = WeightedSum(1, normalise=each).double()([layer])
+        assert torch.allclose(one[0, 0], one[0, 1])
+    model = Mixed(elmo(), WeightedSum(3, normalise="batch").double())
+    tokens = torch.arange(12).view(2, 6) % 8
+    short = model(tokens, mask=real_keys(torch.arange(6) < torch.tensor([[6], [3]])))
+    other = tokens.clone()
+    other[1, 3:] = 7
+    again = model(other, mask=real_keys(torch.arange(6) < torch.tensor([[6], [3]])))
+    assert torch.allclose(short.hidden[0], again.hidden[0])
+
+
+def test_one_norm_for_a_batch() -> None:
+    check_one_norm_for_a_batch()
+    with pytest.raises(ValueError, match="normalise is 'rows'"):
+        WeightedSum(2, normalise="rows")

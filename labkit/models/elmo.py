@@ -8,14 +8,15 @@ spelled in UTF-8 bytes, so there is no unseen word. Read `ELMo.forward` first.
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from labkit.blocks import Backbone, States
-from labkit.recurrence import BothWays, Memory, blank, lengths_of
+from labkit.recurrence import BothWays, Memory, blank, lengths_of, real_of
 
 # A reader of the course can do nothing about which kernel serves a projected state.
 warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")
@@ -45,6 +46,13 @@ class ELMoConfig:
     """Cells of each LSTM."""
     layers: int = 2
     dropout: float = 0.1
+    clip: float | None = None
+    """Cells and projected states are cut to -clip ... clip, in the release at 3.0. None: never, as
+    torch's kernel does it, which is many times faster."""
+    both_remember: bool = False
+    """Whether the direction from the right goes on from its last state as well, as in the training
+    of the release. By default it starts anew: what it read last stands before the text, not after
+    it."""
 
     def __post_init__(self) -> None:
         if self.longest < max(widest_kernel(self), 3):
@@ -117,15 +125,20 @@ class CharacterCNN(nn.Module):
 
 
 class OneBiasLSTM(nn.LSTM):
-    """An LSTM with the one bias that its formula has; torch adds a second, which stays zero."""
+    """An LSTM with the one bias that its formula has; torch adds a second, which stays zero.
+
+    `clip` cuts each cell, and each projected state, as `cell_clip` and `proj_clip` of the release
+    do (bilm/model.py, _build_lstms; tf.nn.rnn_cell.LSTMCell).
+    """
 
     weight_ih_l0: Tensor
     weight_hh_l0: Tensor
     weight_hr_l0: Tensor
     bias_ih_l0: Tensor
 
-    def __init__(self, given: int, inner: int, width: int) -> None:
+    def __init__(self, given: int, inner: int, width: int, *, clip: float | None = None) -> None:
         super().__init__(given, inner, batch_first=True, proj_size=width)
+        self.clip = clip
         del self.bias_hh_l0
         # The release draws all gates as one matrix, and begins by forgetting little.
         limit = (6 / (given + width + 4 * inner)) ** 0.5
@@ -135,6 +148,38 @@ class OneBiasLSTM(nn.LSTM):
         nn.init.zeros_(self.bias_ih_l0)
         nn.init.ones_(self.bias_ih_l0[inner : 2 * inner])
         self.register_buffer("bias_hh_l0", torch.zeros(4 * inner), persistent=False)
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor | PackedSequence, state: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
+        """What nn.LSTM gives, with the clipping that torch has no kernel for."""
+        if self.clip is None:
+            return super().forward(x, state)
+        if isinstance(x, PackedSequence):
+            return self._clipped(x, state, self.clip)
+        lengths_B = torch.full((len(x),), x.shape[1])
+        y, new = self._clipped(
+            pack_padded_sequence(x, lengths_B, batch_first=True), state, self.clip
+        )
+        return pad_packed_sequence(y, batch_first=True)[0], new
+
+    def _clipped(
+        self, x: PackedSequence, state: tuple[Tensor, Tensor], limit: float
+    ) -> tuple[PackedSequence, tuple[Tensor, Tensor]]:
+        """One word after the other; a row whose text has ended keeps its state."""
+        h_BD, c_BF = (part[0] for part in state)
+        states = []
+        heard = F.linear(x.data, self.weight_ih_l0, self.bias_ih_l0)
+        for gates in heard.split(x.batch_sizes.tolist()):
+            rows = len(gates)
+            gates = gates + F.linear(h_BD[:rows], self.weight_hh_l0)
+            i, f, new, o = gates.chunk(4, dim=-1)
+            cell = f.sigmoid() * c_BF[:rows] + i.sigmoid() * new.tanh()
+            cell = cell.clamp(-limit, limit)
+            said = F.linear(o.sigmoid() * cell.tanh(), self.weight_hr_l0).clamp(-limit, limit)
+            h_BD, c_BF = torch.cat([said, h_BD[rows:]]), torch.cat([cell, c_BF[rows:]])
+            states.append(said)
+        return PackedSequence(torch.cat(states), x.batch_sizes), (h_BD[None], c_BF[None])
 
 
 class ELMo(Backbone):
@@ -157,7 +202,7 @@ class ELMo(Backbone):
         self.token = CharacterCNN(c) if c.kernels else nn.Embedding(c.vocabulary, c.width)
         self.dropout = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(
-            BothWays(*(OneBiasLSTM(c.width, c.inner, c.width) for _ in range(2)))
+            BothWays(*(OneBiasLSTM(c.width, c.inner, c.width, clip=c.clip) for _ in range(2)))
             for _ in range(c.layers)
         )
         table = spell([""] * c.vocabulary if words is None else words, c.longest)
@@ -180,7 +225,7 @@ class ELMo(Backbone):
         """The states of all layers, of words given by number or, if given, by `characters`.
 
         `characters` is [B, T, letters], as `spell` makes them, and may spell unseen words.
-        Memory is that of the LSTMs from the left: those from the right have not seen what follows.
+        Memory is that of the LSTMs from the left, and of those from the right if both remember.
         """
         c = self.config
         left = right = self.words(tokens_BT, characters)
@@ -188,12 +233,15 @@ class ELMo(Backbone):
         layers, kept = [torch.cat([left, right], dim=-1)], []
         for i, block in enumerate(self.blocks):
             start = blank(left, c.width, c.inner)
+            before = memory[i] if memory else start + start
             given = self.dropout(left), self.dropout(right)
-            left, right, after = block(*given, memory[i] if memory else start, start, lengths_B)
+            left, right, *after = block(
+                *given, before[:2], before[2:] if c.both_remember else start, lengths_B
+            )
             if i > 0:
                 left, right = left + given[0], right + given[1]
             layers.append(torch.cat([left, right], dim=-1))
-            kept.append(after)
+            kept.append(after[0] + after[1] if c.both_remember else after[0])
         return States(tuple(layers), tuple(kept))
 
     def words(self, tokens_BT: Tensor | None, characters: Tensor | None = None) -> Tensor:
@@ -223,13 +271,21 @@ class ELMo(Backbone):
 class WeightedSum(nn.Module):
     """ELMo's mix: g * sum_i s_i h_i, with s = softmax(w), over the layers of any model.
 
-    `normalise` makes the layers alike in size first, which the paper found to help at times.
+    `normalise` makes the layers alike in size first, which the paper found to help at times: each
+    position by itself ("position", the same for a text alone and in a batch, the default), or all
+    real positions of a batch with one mean and variance ("batch", bilm/elmo.py, weight_layers).
     """
 
-    def __init__(self, layers: int, *, normalise: bool = False) -> None:
+    def __init__(
+        self, layers: int, *, normalise: bool | Literal["position", "batch"] = False
+    ) -> None:
         super().__init__()
         self.weights = nn.Parameter(torch.zeros(layers))
         self.scale = nn.Parameter(torch.ones(()))
+        if normalise not in (True, False, "position", "batch"):
+            raise ValueError(
+                f"normalise is {normalise!r}: give False, 'position' (or True) or 'batch'"
+            )
         self.normalise = normalise
 
     @property
@@ -237,17 +293,25 @@ class WeightedSum(nn.Module):
         """How much of each layer is in the mix: at first, the same of all."""
         return self.weights.softmax(dim=0)
 
-    def forward(self, layers: Sequence[Tensor]) -> Tensor:
-        """One state per word [B, T, D]."""
+    def forward(self, layers: Sequence[Tensor], real_BT: Tensor | None = None) -> Tensor:
+        """One state per word [B, T, D]; `real_BT` says what is no padding."""
         if len(layers) != len(self.weights):
             raise ValueError(
                 f"{len(layers)} layers to mix, {len(self.weights)} weights: build WeightedSum with "
                 f"layers={len(layers)} (the vectors that go into the first layer count as one)"
             )
-        if self.normalise:
+        if self.normalise == "batch":
+            layers = [normalised_as_one(layer, real_BT) for layer in layers]
+        elif self.normalise:
             layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
         shares = zip(self.shares, layers, strict=True)
         return self.scale * torch.stack([share * layer for share, layer in shares]).sum(dim=0)
+
+
+def normalised_as_one(layer_BTD: Tensor, real_BT: Tensor | None = None) -> Tensor:
+    """(x - mean) / deviation, over all real positions and features of a batch."""
+    x_ND = layer_BTD.flatten(0, 1) if real_BT is None else layer_BTD[real_BT]
+    return (layer_BTD - x_ND.mean()) * (x_ND.var(correction=0) + 1e-12).rsqrt()
 
 
 class Mixed(Backbone):
@@ -286,4 +350,6 @@ class Mixed(Backbone):
     def forward(self, tokens_BT: Tensor, **inputs: Any) -> States:
         """The layers of the backbone, and their mix on top."""
         states = self.backbone(tokens_BT, **inputs)
-        return States((*states.layers, self.mix(states.layers)), states.memory)
+        as_one = self.mix.normalise == "batch"
+        real_BT = real_of(inputs.get("mask"), states.hidden) if as_one else None
+        return States((*states.layers, self.mix(states.layers, real_BT)), states.memory)

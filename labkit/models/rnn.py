@@ -142,7 +142,7 @@ class Recurrent(Backbone):
         for i, block in enumerate(self.blocks):
             start = blank(x, *[c.width] * (2 if c.cell == "lstm" else 1))
             if c.both_ways:
-                left, right, after = block(x, x, start, start, lengths_B)
+                left, right, after, _ = block(x, x, start, start, lengths_B)
                 y = torch.cat([left, right], dim=-1)
             else:
                 y, after = read(block, x, memory[i] if memory else start, lengths_B)
