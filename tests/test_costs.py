@@ -15,6 +15,7 @@ from labkit.costs.training import BESIROGLU, HOFFMANN, HOFFMANN_UNROUNDED
 from labkit.heads import NextWord
 from labkit.masking import causal, window
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.weights import published
 
 SHAPES = [
     Shape(layers=1, width=16, vocabulary=50, context=8, heads=2),
@@ -206,6 +207,15 @@ def test_every_row_has_a_source_and_every_price_a_date():
     for row in cost_tables.read("hardware"):
         assert all((row["source"], row["price_source"], row["price_date"])), row
     assert all(row["source"] for row in cost_tables.read("derived"))
+
+
+def test_every_figure_says_where_it_was_checked():
+    for name in ("cells", "hardware", "derived"):
+        for row in cost_tables.read(name):
+            assert row["checked"] in cost_tables.CHECKED, (name, row)
+            told = "rumour" in row["source"] or row["source"].startswith("lectures/")
+            assert not (told and ";" not in row["source"]) or row["checked"] == "secondary", row
+    assert {row.checked for row in published.ROWS} <= set(cost_tables.CHECKED)
 
 
 TABLES = [cost_tables.table_d1, cost_tables.table_21, cost_tables.table_22]

@@ -18,6 +18,14 @@ from labkit.costs.formulas import Shape
 from labkit.costs.training import PETAFLOP_PER_SECOND, SECONDS_PER_DAY, petaflop_days
 from labkit.paths import data_path
 
+CHECKED = {
+    "primary": "read in the paper, data sheet or price list itself",
+    "secondary": "read in the lectures or in another text that reports it",
+    "memory": "not looked up: check it before you cite it",
+    "computed": "computed by this course",
+}
+"""What the column `checked` of `data/costs` says of a figure."""
+
 Row = dict[str, str]
 Cells = dict[str, float]
 
@@ -87,6 +95,8 @@ class Derived(NamedTuple):
     low: float
     high: float
     source: str
+    checked: str
+    """Where the reported figure was checked: one of `CHECKED`."""
     note: str
 
     @property
@@ -113,6 +123,7 @@ def derived() -> Iterator[Derived]:
             float(row["low"]),
             float(row["high"]),
             row["source"],
+            row["checked"],
             row["note"],
         )
 

@@ -41,6 +41,8 @@ class Published:
     """Where it is printed, and where the sizes are."""
     note: str = ""
     """Why the built model has another count, and what else a reader should know."""
+    checked: str = "primary"
+    """Where the printed count was checked, in the words of `labkit.costs.tables.CHECKED`."""
 
 
 def million(figure: float) -> int:
@@ -95,6 +97,7 @@ ROWS = (
         million(93.6),
         "the authors' page of ELMo's releases; sizes: Peters et al. 2018, section 3.4",
         "without the softmax over words, which the release does not have",
+        checked="memory",
     ),
     Published(
         "awd-lstm-wikitext-2",
@@ -221,10 +224,20 @@ ROWS = (
         "the script and the release have 18 layers; the printed figure is that of 16 layers",
     ),
     Published(
-        "xlnet-base-cased", XLNetConfig(32_000, 768, 12, 12), million(110), XLNET, XLNET_NOTE
+        "xlnet-base-cased",
+        XLNetConfig(32_000, 768, 12, 12),
+        million(110),
+        XLNET,
+        XLNET_NOTE,
+        checked="memory",
     ),
     Published(
-        "xlnet-large-cased", XLNetConfig(32_000, 1024, 24, 16), million(340), XLNET, XLNET_NOTE
+        "xlnet-large-cased",
+        XLNetConfig(32_000, 1024, 24, 16),
+        million(340),
+        XLNET,
+        XLNET_NOTE,
+        checked="memory",
     ),
     Published(
         "gpt-4-rumour",
@@ -234,6 +247,7 @@ ROWS = (
         "what is reported: 120 layers, 16 experts of 111B, 55B of attention, together "
         "16 * 111B + 55B = 1,831B, of which 2 * 111B + 55B = 277B work on each token; the width is "
         "ours, and gives both figures at once",
+        checked="secondary",
     ),
 )
 
@@ -282,7 +296,7 @@ def table(columns: int = 100) -> str:
         shape = f"{each.config.layers:>6} {each.config.width:>6}"
         figures = f"{short(each.printed):>9} {parameters(each.name):>19,}  {shape}"
         lines.append(f"{each.name:24} {figures}")
-        for text in (f"source: {each.source}", each.note and f"note: {each.note}"):
+        for text in (f"source ({each.checked}): {each.source}", each.note and f"note: {each.note}"):
             lines += [f"    {line}" for line in textwrap.wrap(text, columns - 4)]
     return "\n".join(lines)
 
