@@ -186,3 +186,36 @@ def four_inputs() -> Chart:
         size=12,
     )
     return picture.drawn()
+
+
+def family_tree() -> Chart:
+    """What BERT took from whom, and what its family changed."""
+    picture = Schematic(
+        760,
+        330,
+        "A family tree. ULMFiT's fine-tuning, ELMo's two sides and GPT's Transformer lead to BERT. "
+        "From BERT come RoBERTa (trained better), ALBERT (fewer weights), DistilBERT (half the "
+        "layers); from BERT and Transformer-XL comes XLNet.",
+    )
+    parents = {"ULMFiT": "fine-tunes all of it", "ELMo": "both sides", "GPT": "a Transformer"}
+    for i, (name, gave) in enumerate(parents.items()):
+        x = 70 + 150 * i
+        picture.box(x, 14, 130, 48, f"{name}\n{gave}", kind="word", size=12)
+        picture.arrow(x + 65, 63, 285 + 30 * (i - 1), 104)
+    picture.box(580, 106, 150, 48, "Transformer-XL\nmemory, distances", kind="word", size=12)
+    picture.box(200, 106, 170, 48, "BERT (2018)\nhidden words", kind="attention")
+    children = {
+        "RoBERTa": "the same model,\ntrained better",
+        "ALBERT": "one block for all layers,\nnarrow embeddings",
+        "DistilBERT": "half of the layers,\ntaught by BERT",
+        "XLNet": "any order,\nnotebook 11",
+    }
+    for i, (name, new) in enumerate(children.items()):
+        x, last = 14 + 186 * i, i == 3
+        kind, dashed = ("state", True) if last else ("new", False)
+        picture.box(x, 216, 174, 70, f"{name}\n{new}", kind=kind, dashed=dashed, size=12)
+        picture.arrow(250 + 24 * i, 155, x + 87, 214)
+    picture.arrow(655, 155, 659, 214)
+    picture.text(14, 316, "orange: this notebook; dashed: a later one", anchor="left",
+                 size=12)  # fmt: skip
+    return picture.drawn()

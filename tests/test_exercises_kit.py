@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import solutions_bert
+import solutions_family
 import solutions_sampling
 import solutions_start
 import torch
@@ -127,6 +128,7 @@ RIGHT: dict[str, tuple[Any, Any]] = {
     **solutions_start.RIGHT,
     **solutions_sampling.RIGHT,
     **solutions_bert.RIGHT,
+    **solutions_family.RIGHT,
     "05.mask": (mask_by_comparison, mask_by_loops),
     "05.parameters": (parameters_by_parts, parameters_of_a_model),
     "05.loss": (loss_by_gathering, loss_by_ignoring),

@@ -45,7 +45,9 @@ def test_lines_differ_by_marker_and_not_by_colour_alone() -> None:
     assert len({line.get_color() for line in drawn}) == len(style.SERIES)
 
 
-@pytest.mark.parametrize("draw", [schematics.decoder_to_gpt, schematics.four_inputs])
+@pytest.mark.parametrize(
+    "draw", [schematics.decoder_to_gpt, schematics.family_tree, schematics.four_inputs]
+)
 def test_a_schematic_has_a_description_and_a_transparent_page(draw: Any) -> None:
     picture = draw()
     bundle = picture._repr_mimebundle_()
