@@ -37,6 +37,13 @@ def clipped(ratio_BT: Tensor, advantage_BT: Tensor, clip: float) -> Tensor:
     return torch.minimum(ratio_BT * advantage_BT, inside_BT * advantage_BT)
 
 
+def token_rewards(batch: Rollout, beta: float) -> Tensor:
+    """What each token earns: the divergence that it costs, and the reward at the last token."""
+    reward_BT = -beta * (batch.old - batch.reference)
+    last_B1 = batch.real.sum(dim=1, keepdim=True) - 2
+    return reward_BT.scatter_add(1, last_B1, batch.rewards[:, None].to(reward_BT.dtype))
+
+
 def advantages(
     reward_BT: Tensor, value_BT: Tensor, answer_BT: Tensor, discount: float, trace: float
 ) -> Tensor:
@@ -138,10 +145,7 @@ class PPO(PolicyGradient):
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         """The clipped loss of the policy, and the squared error of the values."""
         batch: Any = targets.inputs
-        answer_BT, rows_B = batch.answer, torch.arange(len(batch), device=batch.tokens.device)
-        last_B = batch.real.sum(dim=1) - 2
-        reward_BT = -self.beta * (batch.old - batch.reference)
-        reward_BT[rows_B, last_B] += batch.rewards
+        answer_BT, reward_BT = batch.answer, token_rewards(batch, self.beta)
         advantage_BT = advantages(reward_BT, batch.values, answer_BT, self.discount, self.trace)
         return_BT = (advantage_BT + batch.values) * answer_BT
         hidden_BTD = model.backbone(batch.tokens[:, :-1]).hidden

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from labkit.blocks import evaluating
 from labkit.chance import key_of, shuffled
 from labkit.corpus import Batch
-from labkit.layers import Dropout
 from labkit.objectives.preferences import answer_log_probs, answer_rows, answered, check_apart
 from labkit.sampling import Sampling, sample
 
@@ -61,6 +60,26 @@ def reference_of(model: nn.Module) -> Any:
     return copy.deepcopy(model).eval().requires_grad_(False)
 
 
+def check_unfiltered(how: Sampling) -> None:
+    """Refuse filters: what they let through would be scored as if drawn from all words."""
+    if how.top_k or how.top_p < 1 or how.minimum or how.repetition != 1 or not how.temperature:
+        raise ValueError(
+            "answers are drawn through filters, but are scored as if from all words, so the "
+            "gradient would be that of another policy: leave top_k, top_p, minimum and "
+            "repetition as they are, and give a temperature above 0"
+        )
+
+
+def check_no_dropout(model: nn.Module) -> None:
+    """Refuse dropout: while it learns, the model would not be the policy that wrote."""
+    drops = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.p]
+    if drops:
+        raise ValueError(
+            f"the model drops units ({drops[0].p}) while it learns, so it is not the policy that "
+            "wrote the answers: set each dropout to 0"
+        )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rollouts:
     """Batches of answers that the model itself writes."""
@@ -81,19 +100,8 @@ class Rollouts:
 
     def __post_init__(self) -> None:
         check_apart(self.model, self.reference)
-        how = self.settings
-        if how.top_k or how.top_p < 1 or how.minimum or how.repetition != 1 or not how.temperature:
-            raise ValueError(
-                "answers are drawn through filters, but are scored as if from all words, so the "
-                "gradient would be that of another policy: leave top_k, top_p, minimum and "
-                "repetition as they are, and give a temperature above 0"
-            )
-        drops = [m for m in self.model.modules() if isinstance(m, Dropout | nn.Dropout) and m.p]
-        if drops:
-            raise ValueError(
-                f"the model drops units ({drops[0].p}) while it learns, so it is not the policy "
-                "that wrote the answers: set each dropout to 0"
-            )
+        check_unfiltered(self.settings)
+        check_no_dropout(self.model)
         for name in ("batch", "group", "epochs"):
             if getattr(self, name) < 1 or not self.prompts:
                 raise ValueError(f"{name} is {getattr(self, name)}: give 1 or more, and prompts")
