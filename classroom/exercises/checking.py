@@ -26,7 +26,14 @@ from torch import Tensor
 from classroom.exercises.limits import Outcome, OutOfTime, limited
 from classroom.exercises.verdicts import Verdict
 
-NOTEBOOKS = {"00": "start", "05": "gpt", "06": "sampling", "08": "bert", "09": "family"}
+NOTEBOOKS = {
+    "00": "start",
+    "05": "gpt",
+    "06": "sampling",
+    "08": "bert",
+    "09": "family",
+    "12": "costs",
+}
 """The module of this package that holds the exercises of a notebook."""
 NOT_THEIRS = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
 """Files whose lines are not a student's."""
