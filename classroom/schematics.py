@@ -86,6 +86,36 @@ def _points(pixels: float) -> float:
     return pixels * 72 / PIXELS
 
 
+def two_word_models() -> Chart:
+    """CBOW and skip-gram, side by side: Mikolov et al. 2013a, figure 1, redrawn."""
+    picture = Schematic(
+        760,
+        292,
+        "Left: CBOW takes the mean of the vectors of four neighbours and tells the word in the "
+        "middle from noise. Right: skip-gram takes the vector of the word in the middle and tells "
+        "each of its four neighbours from noise.",
+    )
+    near = ("by", "a", "bus", "in")
+    picture.text(180, 22, "CBOW: the middle from its neighbours", bold=True, size=14)
+    for i, word in enumerate(near):
+        picture.box(16 + 86 * i, 236, 74, 30, word, kind="word")
+        picture.arrow(53 + 86 * i, 236, 182 + 10 * (i - 1.5), 172)
+    picture.box(96, 134, 172, 36, "mean of their vectors v", kind="state")
+    picture.arrow(182, 134, 182, 104)
+    picture.box(96, 60, 172, 42, "red?  yes\nnoise?  no", kind="new", size=12)
+    picture.text(280, 86, "5 noise words", anchor="left", size=12)
+    picture.text(580, 22, "skip-gram: each neighbour from the middle", bold=True, size=14)
+    picture.box(538, 236, 84, 30, "red", kind="word")
+    picture.arrow(580, 236, 580, 172)
+    picture.box(508, 134, 144, 36, "its vector v", kind="state")
+    for i, word in enumerate(near):
+        x = 412 + 86 * i
+        picture.arrow(580 + 10 * (i - 1.5), 134, x + 37, 104)
+        picture.box(x, 60, 76, 42, f"{word}?  yes\nnoise?  no", kind="new", size=12)
+    picture.text(380, 286, "… was hit by a  red  bus in town", size=13)
+    return picture.drawn()
+
+
 def decoder_to_gpt() -> Chart:
     """What is left of the translator of notebook 04 when there is nothing to translate."""
     picture = Schematic(

@@ -28,6 +28,9 @@ from classroom.exercises.verdicts import Verdict
 
 NOTEBOOKS = {
     "00": "start",
+    "01": "vectors",
+    "02": "elmo",
+    "03": "ulmfit",
     "05": "gpt",
     "06": "sampling",
     "08": "bert",
