@@ -150,6 +150,10 @@ class Plan:
     warmup: int | None = None
     """Warm-up steps. None: a tenth of slanted_triangle, three tenths of one_cycle, else none;
     the papers' thousands do not fit every run."""
+    decay_from: Literal["warmup", "start"] = "warmup"
+    """Where linear and cosine begin to decay. warmup: at its end, so that the rate has no jump.
+    start: as 1 - t / T of all steps, as in the code of GPT (opt.py, warmup_linear) and of BERT
+    (optimization.py, create_optimizer), where the warm-up ends with a step down."""
     seed: int = 0
 
     optimizer: Literal["adamw", "muon", "sgd"] = "adamw"
@@ -204,7 +208,8 @@ class Plan:
 
     def share(self, step: int) -> float:
         """The share of the rate that a step takes; steps are counted from 0."""
-        return self.shape(step, self.steps, self.warmup)
+        risen = self.decay_from == "start" and step >= (self.warmup or 0)
+        return self.shape(step, self.steps, None if risen else self.warmup)
 
     def _check_kinds(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
@@ -249,6 +254,11 @@ class Plan:
             raise ValueError(
                 f"a warm-up of {self.warmup} steps does not fit a run of {self.steps}: "
                 "give fewer steps of warm-up or more steps"
+            )
+        if self.decay_from == "start" and self.schedule not in ("linear", "cosine"):
+            raise ValueError(
+                f"decay_from is 'start' with the schedule {self.schedule}: "
+                "choose linear or cosine, or leave decay_from out"
             )
         if self.average_from is not None and self.average == "none":
             raise ValueError(

@@ -50,14 +50,19 @@ def top_k(logits_BV: Tensor, k: int) -> Tensor:
 
 
 @replaceable
-def nucleus(logits_BV: Tensor, p: float) -> Tensor:
-    """The fewest best words that hold p together, and those that equal the last of them."""
+def nucleus(logits_BV: Tensor, p: float, *, within: bool = False) -> Tensor:
+    """The fewest best words that hold p together, and those that equal the last of them.
+
+    `within`: the most best words that do not exceed p, at least one, as in GPT-2's release
+    (src/sample.py, top_p_logits).
+    """
     check_share(p)
     share_BV = exact(logits_BV).softmax(dim=-1)
     best_BV = share_BV.sort(dim=-1, descending=True).values
     # What stands above the second word, the third and so on: they stay while that is less than p.
-    above_BV = best_BV.cumsum(dim=-1)[..., :-1]
-    last_B1 = ((above_BV < p) | (p == 1)).sum(dim=-1, keepdim=True)
+    sums_BV = best_BV.cumsum(dim=-1)
+    fits_BV = sums_BV[..., 1:] <= p if within else sums_BV[..., :-1] < p
+    last_B1 = (fits_BV | (p == 1)).sum(dim=-1, keepdim=True)
     return logits_BV.masked_fill(share_BV < best_BV.gather(-1, last_B1), NEVER)
 
 
@@ -97,6 +102,9 @@ class Sampling:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
+    top_p_within: bool = False
+    """Whether the best words may not exceed top_p, as in GPT-2's release; by default they reach it,
+    as the paper has it, so that no word that is likelier than 1 - top_p is ever cut."""
 
     def __post_init__(self) -> None:
         whole = all(is_whole(count) for count in (self.length, self.minimum))
@@ -135,7 +143,7 @@ class Sampling:
         if self.top_k is not None:
             yield "top-k", (logits_BV := top_k(logits_BV, self.top_k))
         if self.top_p != 1:
-            yield "nucleus", nucleus(logits_BV, self.top_p)
+            yield "nucleus", nucleus(logits_BV, self.top_p, within=self.top_p_within)
 
 
 GREEDY = Sampling(temperature=0.0)

@@ -1,13 +1,34 @@
 """Mistakes in the rules of the authors' code, and who finds them."""
 
 from collections.abc import Callable
+from unittest.mock import patch
 
 import test_rules
 from mutants import OURS, Mutant, edited
+from mutants_of_writing import faster, put
 
-from labkit import masking
+from labkit import masking, sampling
+from labkit.corpus import Pairs
+from labkit.fast import decoding
+from labkit.fast import nucleus as fast_nucleus
 from labkit.models import elmo
 from labkit.objectives.words import MaskedToken, NextToken, Permutation
+from labkit.plan import Plan
+from labkit.transfer import groups
+from labkit.weights import release_names
+
+nucleus_of = sampling.nucleus
+
+
+def drops_the_best(logits_BV, p, *, within=False):
+    kept_BV = nucleus_of(logits_BV, p, within=within)
+    share_BV = logits_BV.softmax(dim=-1)
+    return kept_BV.masked_fill((share_BV > p) & within, sampling.NEVER)
+
+
+def reaches_whatever_is_said(logits_BV, p, *, within=False):
+    return fast_nucleus.nucleus(logits_BV, p)
+
 
 MUTANTS = [
     Mutant(
@@ -164,6 +185,61 @@ MUTANTS = [
         "batch norm",
         edited(elmo, "normalised_as_one", "x_ND.mean()", "x_ND.mean(dim=0)"),
     ),
+    Mutant(
+        "top-p within p drops the best word",
+        OURS,
+        put(sampling.nucleus, drops_the_best),
+    ),
+    Mutant(
+        "the fast nucleus reaches p where it should stay within",
+        OURS,
+        faster("labkit.sampling.nucleus", reaches_whatever_is_said),
+    ),
+    Mutant(
+        "sampling does not say whether the nucleus stays within p",
+        OURS,
+        edited(sampling.Sampling, "stages", ", within=self.top_p_within", ""),
+    ),
+    Mutant(
+        "the decay from the start forgets the warm-up",
+        OURS,
+        edited(Plan, "share", "and step >= (self.warmup or 0)", ""),
+    ),
+    Mutant(
+        "the decay begins after the warm-up, whatever the plan says",
+        OURS,
+        edited(Plan, "share", "None if risen else self.warmup", "self.warmup"),
+    ),
+    Mutant(
+        "a release's GELU is always the approximation",
+        OURS,
+        lambda: patch.dict(release_names.ACTIVATION_NAMES, {"gelu": "gelu_tanh"}),
+    ),
+    Mutant(
+        "the decoder takes any GELU for the approximation",
+        OURS,
+        edited(decoding, "can_decode", 'and backbone.config.activation == "gelu_tanh"', ""),
+    ),
+    Mutant(
+        "the projection is left out",
+        OURS,
+        edited(groups, "classifier", "pooled=projection", "pooled=False"),
+    ),
+    Mutant(
+        "the projection is everybody's",
+        OURS,
+        edited(groups, "classifier", "pooled=projection", "pooled=True"),
+    ),
+    Mutant(
+        "short rows have half of the length",
+        OURS,
+        edited(Pairs, "_room", "2 + scaled(size, most - 1)", "most // 2"),
+    ),
+    Mutant(
+        "every second row is short",
+        OURS,
+        edited(Pairs, "_room", "(short + 2**31) < self.short * 2**32", "short * self.short < 0"),
+    ),
 ]
 
 
@@ -179,6 +255,11 @@ CHECKS: dict[str, Callable[[], None]] = {
     "rules: the part that is reused": test_rules.check_reuse,
     "rules: memory of that part": test_rules.check_memory_of_the_reused_part,
     "rules: the mean of means": test_rules.check_mean_of_means,
+    "rules: top-p within p": test_rules.check_top_p_within,
+    "rules: decay": test_rules.check_decay_from_the_start,
+    "rules: GELU": test_rules.check_gelu,
+    "rules: projection": test_rules.check_projection,
+    "rules: short rows": test_rules.check_short_rows,
     "rules: clipping": test_rules.check_clipping,
     "rules: a limit that is not reached": test_rules.check_a_limit_that_is_not_reached,
     "rules: both directions remember": test_rules.check_both_remember,

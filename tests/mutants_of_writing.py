@@ -62,19 +62,19 @@ def sorted_shares(logits_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return share_BV, best_BV, best_BV.cumsum(dim=-1)
 
 
-def one_more_at_the_boundary(logits_BV, p):
+def one_more_at_the_boundary(logits_BV, p, *, within=False):
     share_BV, best_BV, sums_BV = sorted_shares(logits_BV)
     last_B1 = (sums_BV[..., :-1] <= p).sum(dim=-1, keepdim=True)
     return logits_BV.masked_fill(share_BV < best_BV.gather(-1, last_B1), NEVER)
 
 
-def within_p(logits_BV, p):
+def within_p(logits_BV, p, *, within=False):
     share_BV, best_BV, sums_BV = sorted_shares(logits_BV)
     last_B1 = ((sums_BV <= p).sum(dim=-1, keepdim=True) - 1).clamp(min=0)
     return logits_BV.masked_fill(share_BV < best_BV.gather(-1, last_B1), NEVER)
 
 
-def nucleus_without_ties(logits_BV, p):
+def nucleus_without_ties(logits_BV, p, *, within=False):
     count = int(nucleus_of(logits_BV, p).isfinite().sum(dim=-1).min())
     return exactly_k(logits_BV, max(1, count - 1)) if p < 1 else logits_BV
 
@@ -184,7 +184,7 @@ def keeps_the_share(x, rate):
     return dropout.drop(x, 1 - rate)
 
 
-def only_a_few_words(logits_BV, p):
+def only_a_few_words(logits_BV, p, *, within=False):
     if not (isinstance(p, float) and 0 < p < 1 and logits_BV.shape[-1] > fast_nucleus.FEW):
         return None
     share_BV = logits_BV.float().softmax(dim=-1)

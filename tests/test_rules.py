@@ -8,13 +8,23 @@ import torch.nn.functional as F
 from pairings import CLS, SEP, VOCABULARY, V, batch, chance, gpt_with_label, named, xlnet
 from torch import Tensor
 
-from labkit import masking
-from labkit.blocks import halves
+from labkit import fast, masking
+from labkit.blocks import LanguageModel, halves
 from labkit.chance import Chance
-from labkit.corpus import Batch
+from labkit.corpus import Batch, Pairs, from_documents, tokenize
+from labkit.fast import decoding
+from labkit.heads import NextWord
 from labkit.masking import real_keys
+from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig, Mixed, OneBiasLSTM, WeightedSum
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import BothDirections, MaskedToken, NextToken, Permutation, auxiliary
+from labkit.plan import Plan
+from labkit.sampling import Sampling, nucleus, sample
+from labkit.text.tokenizers import Tokenizer
+from labkit.transfer import groups
+from labkit.weights.release_config import read_config, write_config
 
 ROWS = 1500
 
@@ -525,3 +535,151 @@ def test_one_norm_for_a_batch() -> None:
     check_one_norm_for_a_batch()
     with pytest.raises(ValueError, match="normalise is 'rows'"):
         WeightedSum(2, normalise="rows")
+
+
+# Sampling: GPT-2's src/sample.py, top_p_logits
+
+
+def check_top_p_within() -> None:
+    """Of 8, 4, 3 and 1 sixteenths, two rows in another order: the most that do not exceed p."""
+    shares = torch.tensor([[8, 4, 3, 1], [1, 3, 8, 4]]).double() / 16
+    for p, within, reached in (
+        (0.3, {8}, {8}),
+        (0.51, {8}, {8, 4}),
+        (0.74, {8}, {8, 4}),
+        (0.76, {8, 4}, {8, 4, 3}),
+        (0.95, {8, 4, 3}, {8, 4, 3, 1}),
+        (1.0, {8, 4, 3, 1}, {8, 4, 3, 1}),
+    ):
+        for is_within, expected in ((True, within), (False, reached)):
+            found = nucleus(shares.log(), p, within=is_within)
+            for row in range(2):
+                words = (shares[row, found[row].isfinite()] * 16).round().long().tolist()
+                assert set(words) == expected, (p, within)
+    settings = Sampling(top_p=0.6, top_p_within=True)
+    stages = dict(settings.stages(shares.log(), torch.zeros(2, 1).long(), torch.zeros(2)))
+    assert stages["nucleus"].isfinite().sum(dim=1).tolist() == [1, 1]
+    # With more words than the faster version looks at.
+    many = torch.full((1, 300), 1e-4).log()
+    many[0, :2] = torch.tensor([0.6, 0.37]).log()
+    with fast.enable():
+        assert int(nucleus(many, 0.9, within=True).isfinite().sum()) == 1
+        assert int(nucleus(many, 0.9).isfinite().sum()) == 2
+
+
+def test_top_p_within() -> None:
+    check_top_p_within()
+
+
+# Rates: GPT's opt.py, warmup_linear and warmup_cosine; BERT's optimization.py, create_optimizer
+
+
+def check_decay_from_the_start() -> None:
+    """Ten steps, four of them warm-up: 1/4, 2/4, 3/4, 1, then 1 - t/10, or 1 - (t - 4)/6."""
+    for decay_from, expected in (
+        ("start", [0.25, 0.5, 0.75, 1.0, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]),
+        ("warmup", [0.25, 0.5, 0.75, 1.0, 1.0, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+    ):
+        how = Plan(steps=10, warmup=4, schedule="linear", decay_from=decay_from)
+        assert [how.share(step) for step in range(10)] == pytest.approx(expected)
+    # Half of a cosine from 1 to 0.1, in its middle.
+    how = Plan(steps=10, warmup=4, schedule="cosine", decay_from="start")
+    assert how.share(5) == pytest.approx(0.55)
+    assert Plan(steps=10, warmup=4, schedule="cosine").share(7) == pytest.approx(0.55)
+    assert Plan(steps=10, schedule="linear", decay_from="start").share(0) == 1.0
+
+
+def test_decay_from_the_start() -> None:
+    check_decay_from_the_start()
+    with pytest.raises(ValueError, match="choose linear or cosine"):
+        Plan(steps=10, schedule="one_cycle", decay_from="start")
+
+
+# GELU: at 1 it is 0.8413447 exactly, and 0.8411920 by the approximation
+
+
+def check_gelu() -> None:
+    for name, at_one in (("gelu", 0.8413447), ("gelu_tanh", 0.8411920)):
+        for kind, config in ((GPT, GPTConfig), (BERT, BERTConfig), (XLNet, XLNetConfig)):
+            backbone = kind(config(9, width=4, layers=1, heads=1, activation=name))
+            found = backbone.blocks[0].mlp.activation(torch.ones(()))
+            assert float(found) == pytest.approx(at_one, abs=2e-7), (kind, name)
+    sizes = {"vocab_size": 9, "n_embd": 4, "n_layer": 1, "n_head": 1, "n_positions": 8,
+             "resid_pdrop": 0.1, "layer_norm_epsilon": 1e-5, "n_inner": None}  # fmt: skip
+    for theirs, ours in (("gelu", "gelu"), ("gelu_new", "gelu_tanh")):
+        config = read_config("gpt2", {**sizes, "activation_function": theirs}, "here")
+        assert config.activation == ours
+        assert write_config("gpt2", replace(config, inner=16))["activation_function"] == theirs
+    # The first GPT says gelu and means the approximation.
+    assert read_config("openai-gpt", {**sizes, "afn": "gelu"}, "here").activation == "gelu_tanh"
+    torch.manual_seed(0)
+    backbone = GPT(GPTConfig(V, width=8, layers=2, heads=2, context=20, activation="gelu"))
+    model = LanguageModel(backbone, NextWord(backbone.token)).eval()
+    for weights in model.parameters():
+        weights.data.mul_(20.0)
+    settings = Sampling(length=6, temperature=0.0)
+    (steps,) = sample(model, [[7, 8, 9]], settings)
+    text = [7, 8, 9]
+    for word in steps[0].tokens:
+        assert word == int(model(torch.tensor([text]))[0, -1].argmax())
+        text.append(word)
+    assert not decoding.can_decode(model)
+
+
+def test_gelu() -> None:
+    check_gelu()
+
+
+# XLNet: run_classifier.py and modeling.py, summarize_sequence
+
+
+def check_projection() -> None:
+    model = named("XLNet, permuted").model()
+    rows = torch.arange(5, 11)[None]
+    last = model.backbone(rows).hidden[0, -1]
+    plain, projected = (groups.classifier(model, 3, projection=p).eval() for p in (False, True))
+    assert plain.head.pool is None
+    assert torch.allclose(plain(rows)[0, -1], plain.head.labels(last))
+    pool, labels = projected.head.pool, projected.head.labels
+    between = (pool.weight @ last + pool.bias).tanh()
+    assert torch.allclose(projected(rows)[0, -1], labels.weight @ between + labels.bias)
+
+
+def test_projection() -> None:
+    check_projection()
+
+
+# BERT: create_pretraining_data.py, create_instances_from_document
+
+
+def check_short_rows() -> None:
+    """A row of 23 has 20 tokens of text, in sentences of two; a short one has room for 2 to 20."""
+    words = [f"w{i}" for i in range(40)]
+    stories = ["\n".join(f"{words[i]} ." for i in range(j, j + 12)) for j in range(20)]
+    tokens = tokenize(from_documents(stories), Tokenizer.words(stories))
+    sizes = {}
+    for short in (0.0, 0.1, 1.0):
+        batches = Pairs(tokens, 23, "order", batch=500, short=short, seed=1)
+        rows = [batches.at(step) for step in range(8)]
+        sizes[short] = torch.cat([r.real.sum(dim=1) - 3 for r in rows])
+        begins = torch.cat([r.examples % 11 for r in rows])
+        sizes[short] = sizes[short][begins == 0]
+    assert bool((sizes[0.0] == 20).all())
+    count = len(sizes[1.0])
+    assert set(sizes[1.0].tolist()) == set(range(4, 21, 2))
+    # Down to 4 when 2 to 5 were drawn, 20 when 20 was.
+    for size, expected in ((4, 4 / 19), (6, 2 / 19), (20, 1 / 19)):
+        assert near((sizes[1.0] == size).double().mean().item(), expected, count)
+    below = (sizes[0.1] < 20).double().mean().item()
+    assert near(below, 0.1 * 18 / 19, len(sizes[0.1]))
+
+
+def test_short_rows() -> None:
+    check_short_rows()
+    for question in ("next", "order"):
+        stories = ["a b . c d . e f . g h .", "i j . k l . m n . o p ."]
+        tokens = tokenize(from_documents(stories), Tokenizer.words(stories))
+        batch_ = Pairs(tokens, 12, question, batch=6, short=0.5).at(0)
+        assert bool((batch_.real.sum(dim=1) >= 5).all())
+    with pytest.raises(ValueError, match="short is 2: give a share between 0 and 1"):
+        Pairs(tokens, 12, "next", batch=6, short=2)

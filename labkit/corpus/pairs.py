@@ -18,6 +18,7 @@ from labkit.chance import Chance, first_bits, scaled
 from labkit.corpus.padded import LaidOut
 from labkit.corpus.rows import Rows, Span, lay_out
 from labkit.corpus.tokens import NUMBER
+from labkit.masking import check_share
 
 # How often another sentence is drawn when one has the very words of the true next one.
 DRAWS = 64
@@ -28,14 +29,19 @@ class Pairs(LaidOut):
     """Rows [CLS] a [SEP] b [SEP]; an example is a sentence that another one follows.
 
     With `fill`, a row takes as many sentences as fit and is cut between two of them at random;
-    without, both parts are single sentences.
+    without, both parts are single sentences. A `short` share of the filled rows is filled up to a
+    random number of tokens from 2 on, as 10 % are in BERT's code, so that the model has seen short
+    texts (create_pretraining_data.py, create_instances_from_document); by default none is, as the
+    stories of the course are short themselves.
     """
 
     question: Literal["next", "order"]
     fill: bool = True
+    short: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_share("short", self.short)
         if self.question not in ("next", "order"):
             raise ValueError(f"question={self.question!r}: ask for 'next' or for 'order'")
         if self.size == 0:
@@ -62,7 +68,8 @@ class Pairs(LaidOut):
         """The pairs that begin with these sentences."""
         document = np.searchsorted(self._pairs_before, examples.numpy(), "right")
         first = examples.numpy() + document
-        until = self._until(first, document, self.length - 3, least=2)
+        room = self._room(chances)
+        until = self._until(first, document, room, least=2)
         cut, answer, other = first_bits(chances, "cut", "answer", "other 0")
         # Somewhere between the first sentence and the last one.
         middle = first + 1 + scaled(cut, until - first - 1)
@@ -72,9 +79,16 @@ class Pairs(LaidOut):
             a, b = _where(no, b, a), _where(no, a, b)
         else:
             sentence = self._others(document, middle, no, other, chances)
-            b = _where(no, self._from(sentence, self.length - 3 - a.size), b)
+            b = _where(no, self._from(sentence, room - a.size), b)
         known = {"examples": examples.numpy(), "labels": no.astype(np.int64)}
         return lay_out(self.tokens, a, b, self.length, known)
+
+    def _room(self, chances: Sequence[Chance]) -> NDArray[np.int64]:
+        """How many tokens each row takes beside [CLS] and both [SEP]."""
+        most = self.length - 3
+        short, size = first_bits(chances, "short", "size")
+        is_short = (short + 2**31) < self.short * 2**32
+        return np.where(is_short, 2 + scaled(size, most - 1), most)
 
     def _until(
         self,

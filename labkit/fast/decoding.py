@@ -30,7 +30,7 @@ STRIPE = 32
 
 
 def can_decode(model: Any) -> bool:
-    """Whether this is a plain GPT that predicts words, without dropout or experts."""
+    """Whether this is a plain GPT that predicts words: no dropout, experts or other activation."""
     backbone = backbone_of(model)
     return (
         type(backbone) is GPT
@@ -38,6 +38,7 @@ def can_decode(model: Any) -> bool:
         and type(model.head) is NextWord
         and backbone.remembers
         and backbone.config.experts is None
+        and backbone.config.activation == "gelu_tanh"
         and not backbone.training
     )
 

@@ -10,12 +10,12 @@ FEW = 256
 """So many of the best words are looked at before all are sorted."""
 
 
-def nucleus(logits_BV: Tensor, p: float) -> Tensor | None:
+def nucleus(logits_BV: Tensor, p: float, *, within: bool = False) -> Tensor | None:
     """`labkit.sampling.nucleus`: all words of a row are sorted only where the best do not hold p.
 
     The shares and their sums are the same numbers as there, so that the same words stay.
     """
-    if not (isinstance(p, float) and 0 < p < 1 and logits_BV.shape[-1] > FEW):
+    if within or not (isinstance(p, float) and 0 < p < 1 and logits_BV.shape[-1] > FEW):
         return None
     share_BV = exact(logits_BV).softmax(dim=-1)
     least_B1, last_B1 = last_of(best(share_BV, FEW), p)

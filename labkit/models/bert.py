@@ -37,7 +37,8 @@ class BERTConfig:
     pooler: bool = False
     """Whether the layer between the first position and a label belongs to the backbone."""
     activation: str = "gelu"
-    """"gelu_tanh" in ALBERT."""
+    """"gelu" is exact, as in the paper and the common library; "gelu_tanh" approximates it, as the
+    authors' code does (modeling.py, gelu), and ALBERT. A release's config decides."""
     dropout: float = 0.1
     eps: float = 1e-12
 

@@ -34,6 +34,8 @@ class GPTConfig:
     context: int = 1024
     inner: int | None = None
     """Width of the feed-forward; four times the width when None."""
+    activation: str = "gelu_tanh"
+    """GELU by its approximation, as in all releases; "gelu" is exact."""
     norm_first: bool = True
     """False for the first GPT."""
     band: int | None = None
@@ -74,11 +76,11 @@ class GPT(Backbone):
     def _block(self) -> Block:
         c = self.config
         attention = Attention(c.width, c.heads, dropout=c.dropout)
-        inner, bend = c.inner or 4 * c.width, "gelu_tanh"
+        inner = c.inner or 4 * c.width
         mlp = (
-            FeedForward(c.width, inner, activation=bend)
+            FeedForward(c.width, inner, activation=c.activation)
             if c.experts is None
-            else Experts(c.width, inner, c.experts, used=c.experts_used, activation=bend)
+            else Experts(c.width, inner, c.experts, used=c.experts_used, activation=c.activation)
         )
         return Block(attention, mlp, c.width, norm_first=c.norm_first, dropout=c.dropout, eps=c.eps)
 

@@ -32,6 +32,8 @@ class XLNetConfig:
     inner: int | None = None
     """Width of the feed-forward; four times the width when None."""
     activation: str = "gelu"
+    """"gelu" is exact, as in the common library; "gelu_tanh" approximates it, as the authors' code
+    does (modeling.py, gelu). A release's config decides."""
     dropout: float = 0.1
     eps: float = 1e-12
 

@@ -83,11 +83,15 @@ def discriminative(model: nn.Module, factor: float = 2.6) -> list[tuple[list[nn.
 # ---- heads -------------------------------------------------------------------------------------
 
 
-def classifier(model: Any, labels: int, *, dropout: float = 0.1) -> Classifier:
+def classifier(
+    model: Any, labels: int, *, dropout: float = 0.1, projection: bool = False
+) -> Classifier:
     """The backbone of a pre-trained model under a new head for whole texts.
 
     Each family answers as in its paper: BERT from the first position, GPT and XLNet from the last
     one, the AWD-LSTM from last, max and mean together, ELMo from a weighted sum of its layers.
+    BERT has a tanh layer between; `projection` gives one to GPT and XLNet too, as XLNet's release
+    has it (modeling.py, summarize_sequence). Without it the two have one head and are compared.
     """
     if labels < 1:
         raise ValueError(f"{labels} labels: give at least 1 (2 for yes and no)")
@@ -103,7 +107,7 @@ def classifier(model: Any, labels: int, *, dropout: float = 0.1) -> Classifier:
         pool = backbone.pooler if isinstance(backbone, BERT) else None
         head = Label(backbone.width, labels, pool=pool, dropout=dropout)
     else:
-        head = Label(backbone.width, labels, pooled=False, dropout=dropout)
+        head = Label(backbone.width, labels, pooled=projection, dropout=dropout)
     return _alike(Classifier(backbone, head), backbone)
 
 

@@ -38,7 +38,7 @@ ONLY: dict[str, dict[str, tuple[Any, ...]]] = {
     # What the first GPT's releases call gelu is the approximation by tanh.
     "openai-gpt": {"afn": ("gelu", "gelu_new")},
     "gpt2": {
-        "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
+        "activation_function": ("gelu_new", "gelu_pytorch_tanh", "gelu", "relu"),
         "scale_attn_weights": (True,),
         "scale_attn_by_inverse_layer_idx": (False,),
         "add_cross_attention": (False,),

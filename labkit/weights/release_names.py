@@ -227,7 +227,7 @@ RELEASES: dict[str, Release] = {
         backbone=[*_gpt("wte", "wpe"), *row("norm.{t}", "ln_f.{t}")],
         words=[],
         label=[],
-        sizes={**_GPT_SIZES, "inner": "n_inner"},
+        sizes={**_GPT_SIZES, "inner": "n_inner", "activation": "activation_function"},
         fixed={"norm_first": True},
         copies=("lm_head.weight",),
     ),

@@ -27,7 +27,7 @@ def written_model(model: Any, tokenizer: Tokenizer, bits: int = 16) -> dict[str,
         "config": {
             "width": config.width, "layers": config.layers, "heads": config.heads,
             "context": config.context, "vocabulary": config.vocabulary, "eps": config.eps,
-            "activation": "gelu_tanh" if first else config.activation, "first": first,
+            "activation": config.activation, "first": first,
         },
         "names": [[name, list(weight.shape)] for name, weight in weights.items()],
         "bits": bits,
