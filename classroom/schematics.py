@@ -9,6 +9,8 @@ A box has a colour for its kind of thing, the same in every picture of the cours
 says is also said by a word or a shape, and every picture has a sentence that describes it.
 """
 
+from typing import Any
+
 from matplotlib.patches import FancyBboxPatch
 
 from classroom.style import INK, Chart, chart
@@ -248,4 +250,42 @@ def family_tree() -> Chart:
     picture.arrow(655, 155, 659, 214)
     picture.text(14, 316, "orange: this notebook; dashed: a later one", anchor="left",
                  size=12)  # fmt: skip
+    return picture.drawn()
+
+
+def instructions_and_rewards() -> Chart:
+    """Ouyang et al. 2022, figure 2, redrawn: from text to answers to answers that people prefer."""
+    picture = Schematic(
+        760,
+        300,
+        "Three stages. A base model reads text and is tuned to dialogues. People compare pairs of "
+        "its answers, and a reward model learns what they prefer. The policy writes answers, the "
+        "reward model scores them, and a policy gradient changes the policy; a frozen copy of the "
+        "tuned model, the reference, keeps it from going too far.",
+    )
+    for x, title in ((110, "1 instruction tuning"), (360, "2 preferences"), (620, "3 rewards")):
+        picture.text(x, 22, title, bold=True, size=14)
+    picture.box(30, 44, 160, 36, "plain text", kind="word")
+    picture.arrow(110, 82, 110, 100)
+    picture.box(30, 102, 160, 40, "base model", kind="attention")
+    picture.arrow(110, 144, 110, 208)
+    picture.text(120, 182, "dialogues", anchor="left", size=12)
+    picture.box(30, 210, 160, 40, "tuned model", kind="attention")
+    picture.arrow(192, 230, 268, 130)
+    picture.box(270, 102, 180, 40, "answer A, answer B", kind="word")
+    picture.text(360, 80, "which one is better?", size=12)
+    picture.arrow(360, 144, 360, 208)
+    picture.box(270, 210, 180, 40, "reward model", kind="new")
+    picture.box(540, 44, 160, 40, "policy", kind="attention")
+    picture.arrow(620, 86, 620, 114)
+    picture.box(540, 116, 160, 36, "answers", kind="word")
+    picture.arrow(620, 154, 620, 208)
+    picture.arrow(452, 230, 538, 230)
+    picture.box(540, 210, 160, 40, "reward − β · KL", kind="new")
+    line: dict[str, Any] = {"color": INK, "linewidth": 1.2, "marker": ""}
+    picture.axes.plot([702, 736, 736], [230, 230, 64], **line)
+    picture.arrow(736, 64, 702, 64)
+    picture.axes.plot([110, 110, 620], [252, 274, 274], linestyle="dashed", **line)
+    picture.arrow(620, 274, 620, 252, dashed=True)
+    picture.text(360, 292, "reference: a frozen copy", size=12)
     return picture.drawn()

@@ -17,14 +17,17 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from classroom import realtext
+from classroom import instructions, realtext
 from classroom.claims import village
 from classroom.recipes import CourseText, course_text, plan
+from labkit.alignment import Reinforce, Rollouts, ceiling, gold, policies, reference_of
+from labkit.alignment import measured as exactly
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batches, Windows, from_documents, tokenize
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken, Objective
+from labkit.objectives.preferences import AnswerTokens
 from labkit.paths import data_path
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer, evaluate
@@ -254,6 +257,58 @@ def _others_of_addresses(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
     }
 
 
+def _small_gpt(recipe: Recipe) -> LanguageModel:
+    torch.manual_seed(recipe.seed)
+    heads, context = recipe.width // 32, recipe.length + 1
+    vocabulary = len(instructions.tokenizer())
+    gpt = GPT(GPTConfig(vocabulary, recipe.width, recipe.layers, heads, context, dropout=0.0))
+    return LanguageModel(gpt, NextWord(gpt.token))
+
+
+def _base(recipe: Recipe) -> Run:
+    words = instructions.tokenizer()
+    tokens = tokenize(from_documents(instructions.plain("train")), words)
+    batches = Windows(tokens, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
+    return Run(_small_gpt(recipe), words, NextToken(), batches)
+
+
+def _measure_base(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    tests = instructions.plain("held_out", 1_000)
+    found = evaluate(model, NextToken(), instructions.base_tests(tests))
+    return Measured("nats per word", found.loss, instructions.plain_floor(tests))
+
+
+def _tuned(recipe: Recipe) -> Run:
+    model, words = trained("gpt-base")
+    rows = instructions.Rows(instructions.conversations("train"), recipe.batch, recipe.seed)
+    return Run(model, words, AnswerTokens(), rows)
+
+
+def _measure_tuned(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    rows, floor = instructions.answer_tests(1_000)
+    return Measured("nats per token of an answer", evaluate(model, AnswerTokens(), [rows]).loss,
+                    floor)  # fmt: skip
+
+
+def _rewarded(recipe: Recipe) -> Run:
+    model, words = trained("gpt-tuned")
+    asked = instructions.questions()
+    rollouts = Rollouts(
+        model=model, reference=reference_of(model), prompts=[one.prompt for one in asked],
+        reward=gold(asked), settings=instructions.answering(), batch=recipe.batch, group=8,
+        seed=recipe.seed,
+    )  # fmt: skip
+    return Run(model, words, Reinforce(beta=instructions.BETA, group=8), rollouts)
+
+
+def _measure_rewarded(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    asked, beta = instructions.questions(), instructions.BETA
+    reference = policies(trained("gpt-tuned")[0], asked)
+    found = exactly(policies(model, asked), reference, asked, beta)
+    best = ceiling(reference, asked, beta)
+    return Measured("reward that is left to the ceiling", best - found.value, None)
+
+
 RECIPES = {
     "gpt-village": Shipped(
         Recipe(
@@ -280,5 +335,29 @@ RECIPES = {
         _gpt_addresses,
         _measure_gpt_addresses,
         _others_of_addresses,
+    ),
+    "gpt-base": Shipped(
+        Recipe(
+            "18,000 documents of facts, lists of questions and quizzes", steps=1_500, batch=16,
+            length=96, width=64, layers=2, rate=1e-2,
+        ),
+        _base,
+        _measure_base,
+    ),
+    "gpt-tuned": Shipped(
+        Recipe(
+            "22,000 conversations, after what gpt-base has read", steps=1_200, batch=64,
+            length=96, width=64, layers=2, rate=6e-3,
+        ),
+        _tuned,
+        _measure_tuned,
+    ),
+    "gpt-rewarded": Shipped(
+        Recipe(
+            "its own answers to four questions, after gpt-tuned (REINFORCE, leave one out)",
+            steps=500, batch=8, length=96, width=64, layers=2, rate=2e-3,
+        ),
+        _rewarded,
+        _measure_rewarded,
     ),
 }  # fmt: skip

@@ -163,6 +163,31 @@ def two_pieces(read: Any, tokens: Tensor) -> bool:
     return not torch.allclose(torch.cat([first, second], 1), read(tokens, None)[0], atol=1e-4)
 
 
+def prefers_wrongly(loss: Any, policy: Tensor, reference: Tensor, answer: Any, beta: float) -> bool:
+    for strength in (beta, 1.0, 2.5):
+        wanted = 0.0
+        for i in range(policy.shape[1]):
+            gains = [
+                sum(float(policy[a, i, t] - reference[a, i, t])
+                    for t in range(policy.shape[2]) if answer[a, i, t])
+                for a in (0, 1)
+            ]  # fmt: skip
+            margin = torch.tensor(strength * (gains[0] - gains[1]))
+            wanted += float((1 + (-margin).exp()).log()) / policy.shape[1]
+        found = loss(policy, reference, answer, strength)
+        if abs(float(found.detach()) - wanted) > 1e-4 or not found.requires_grad:
+            return True
+    return False
+
+
+def looks_at_the_rest(
+    loss: Any, policy: Tensor, reference: Tensor, answer: Any, beta: float
+) -> bool:
+    other = torch.where(answer, policy, policy - 1)
+    one, two = (loss(each, reference, answer, beta) for each in (policy, other))
+    return not torch.allclose(one, two, atol=1e-5)
+
+
 GOOD = {
     "attention": attends_wrongly,
     "masking": looks_ahead,
@@ -171,6 +196,7 @@ GOOD = {
     "sampling": filters_wrongly,
     "memory": remembers_wrongly,
     "training": trains_wrongly,
+    "preferences": prefers_wrongly,
 }
 WEAK = {
     "attention": (weights_do_not_add_up, "Change a key and a value that the mask hides"),
@@ -179,5 +205,6 @@ WEAK = {
     "streams": (sees_its_own_word, "Change the word that comes last"),
     "sampling": (does_not_add_up, "How much do the kept words hold together"),
     "memory": (two_pieces, "read a text in three"),
+    "preferences": (looks_at_the_rest, "answers of different lengths"),
     "training": (never_trains, "Train on one batch, then on two"),
 }

@@ -33,6 +33,7 @@ NOTEBOOKS = {
     "03": "ulmfit",
     "05": "gpt",
     "06": "sampling",
+    "07": "alignment",
     "08": "bert",
     "09": "family",
     "12": "costs",

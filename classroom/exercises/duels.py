@@ -18,7 +18,10 @@ from classroom.exercises.checking import is_missing, told
 from classroom.exercises.limits import Outcome, OutOfTime, limited
 from classroom.exercises.verdicts import Verdict
 
-TOPICS = ("attention", "masking", "objectives", "streams", "sampling", "memory", "training")
+TOPICS = (
+    "attention", "masking", "objectives", "streams", "sampling", "memory", "training",
+    "preferences",
+)  # fmt: skip
 """The modules of `classroom.exercises.bugs`: each has a TOPIC for duels and a SYMPTOM."""
 SECONDS = 10.0
 """For one call of a student's test."""

@@ -1,0 +1,260 @@
+"""The village that is asked: a base model's text, conversations, questions with exact rewards.
+
+The language of `data/instructions` tells facts, lists questions, and holds quizzes: that is what a
+base model reads. In conversations a user asks and a model answers. Notebook 07 stands on this file.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from labkit.alignment import Question
+from labkit.chance import shuffled
+from labkit.corpus import Batch
+from labkit.objectives.preferences import answer_rows
+from labkit.sampling import Sampling
+from labkit.text.tokenizers import Tokenizer
+from labkit.world import World, load_world
+from labkit.world.answers import list_answers
+from labkit.world.optimal import preferred
+from labkit.world.sampling import Document
+
+Tokens = list[int]
+USER, MODEL = "user", "model"
+LONGEST = 18
+"""Tokens of the longest answer, its end included."""
+WEIGHTS = {"right": 1.0, "polite": 0.5, "brief": 1.0}
+"""What is wished of an answer, and how much each counts."""
+BETA = 0.3
+"""What a nat of divergence from the tuned model costs."""
+NONSENSE = -1.0
+"""The reward of an answer that the language cannot give."""
+DOCUMENTS = 40_000
+CONTEXT = 96
+"""Words of a document that a base model is measured on."""
+ASKED = (("sara", "town"), ("victor", "town"), ("eva", "craft"), ("hugo", "craft"))
+"""The questions whose answers are all listed: each has 1,152 or 576 of them."""
+
+
+@cache
+def world() -> World:
+    """The language."""
+    return load_world("instructions")
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    """Its words, each a token."""
+    return Tokenizer.words([" ".join(world().vocabulary[1:])])
+
+
+def end() -> int:
+    """The token that begins and ends a text."""
+    separator = tokenizer().vocabulary.sep
+    assert separator is not None
+    return separator
+
+
+@cache
+def documents(split: str, count: int = DOCUMENTS) -> tuple[Document, ...]:
+    """Documents of all kinds, always the same ones."""
+    return tuple(world().sample(documents=count, split=split))
+
+
+def plain(split: str, count: int = DOCUMENTS) -> list[Document]:
+    """What a base model reads: facts, lists of questions, quizzes; nobody is spoken to."""
+    return [one for one in documents(split, count) if one.words[0] != USER]
+
+
+def parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A conversation as its prompt, up to the answer, and the answer without the end mark."""
+    start = list(words).index(MODEL) + 2
+    return list(words[:start]), [word for word in words[start:] if word != world().vocabulary[0]]
+
+
+def encoded(prompt: Sequence[str], answer: Sequence[str]) -> tuple[Tokens, Tokens]:
+    """The tokens of a prompt, after the one that begins a text, and of its answer with its end."""
+    numbers = tokenizer().encode
+    return [end(), *numbers(" ".join(prompt))], [*numbers(" ".join(answer)), end()]
+
+
+@cache
+def conversations(split: str, count: int = DOCUMENTS) -> tuple[tuple[Tokens, Tokens], ...]:
+    """Prompts and answers, in tokens."""
+    spoken = [one for one in documents(split, count) if one.words[0] == USER]
+    return tuple(encoded(*parted(one.words)) for one in spoken)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Batches of prompts and answers; with pairs, the chosen answer of each stands first.
+
+    A row of `texts` is a prompt and its answers: one, or a chosen and a rejected one.
+    """
+
+    texts: Sequence[tuple[Tokens, ...]]
+    batch: int
+    seed: int = 0
+    labels: Sequence[float] | None = None
+
+    def at(self, step: int) -> Batch:
+        """Each row once in an epoch, in an order of its own for each."""
+        count, first = len(self.texts), step * self.batch
+        turns = [divmod(i, count) for i in range(first, first + self.batch)]
+        orders = {e: shuffled(count, self.seed, "rows", e) for e in {e for e, _ in turns}}
+        numbers = [int(orders[epoch][at]) for epoch, at in turns]
+        rows = [(self.texts[n][0], answer) for n in numbers for answer in self.texts[n][1:]]
+        batch = answer_rows([prompt for prompt, _ in rows], [answer for _, answer in rows])
+        if self.labels is None:
+            return batch
+        each = torch.tensor([self.labels[n] for n in numbers], dtype=torch.float32)
+        return replace(batch, labels=each.repeat_interleave(len(self.texts[0]) - 1))
+
+
+# ---- questions whose answers are all listed -----------------------------------------------------
+
+
+def row_of(name: str) -> dict[str, str]:
+    """What is true of one of the people."""
+    table = world().grammar.tables["village"]
+    [row] = [row for row in table.rows if row[0] == name]
+    return dict(zip(table.columns, row, strict=True))
+
+
+def asking(name: str, what: str) -> list[str]:
+    """The prompt that asks where somebody lives ("town") or what somebody does ("craft")."""
+    asked = f"where does {name} live ?" if what == "town" else f"what does {name} do ?"
+    return f"{USER} : {asked} {MODEL} :".split()
+
+
+@cache
+def texts_of(name: str, what: str) -> tuple[tuple[str, ...], ...]:
+    """All answers to a question, the likeliest first."""
+    return tuple(tuple(words) for words in list_answers(world(), asking(name, what)).texts)
+
+
+@cache
+def question(name: str, what: str) -> Question:
+    """A question with all of its answers and their rewards."""
+    found = list_answers(world(), asking(name, what))
+    parts = found.rewards(row_of(name)[what])
+    rewards = sum(weight * parts[part] for part, weight in WEIGHTS.items())
+    prompt, _ = encoded(asking(name, what), [])
+    answers = [encoded([], words)[1] for words in found.texts]
+    return Question(prompt, answers, np.append(rewards, NONSENSE))
+
+
+def questions(asked: Sequence[tuple[str, str]] = ASKED) -> list[Question]:
+    """The questions of the notebook."""
+    return [question(*one) for one in asked]
+
+
+def answering() -> Sampling:
+    """How answers are drawn: from all words, up to the token that ends a text."""
+    return Sampling(length=LONGEST, stop=(end(),))
+
+
+def other_rewards(asked: Sequence[Question], rewards: Sequence[np.ndarray]) -> list[Question]:
+    """The same questions with other rewards, such as those of a reward model."""
+    pairs = zip(asked, rewards, strict=True)
+    return [replace(one, rewards=np.append(found, NONSENSE)) for one, found in pairs]
+
+
+def length_rewards(asked: Sequence[Question]) -> list[np.ndarray]:
+    """The baseline that a reward model has to beat: the shorter, the better."""
+    return [-np.array([len(answer) for answer in one.answers], float) for one in asked]
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """Pairs of answers, the preferred one first, and how sure people are of each pair."""
+
+    texts: list[tuple[Tokens, ...]]
+    chances: list[float]
+
+
+def preferences(
+    asked: Sequence[Question], policies: Sequence[np.ndarray], count: int, *, seed: int = 0,
+    exact: bool = False,
+) -> Preferences:  # fmt: skip
+    """Pairs that were drawn from a policy and judged by somebody with the true reward.
+
+    With `exact`, the judgement is not drawn: `chances` says how often the first is preferred.
+    """
+    random = np.random.default_rng(seed)
+    texts: list[tuple[Tokens, ...]] = []
+    chances: list[float] = []
+    for _ in range(count):
+        n = int(random.integers(len(asked)))
+        one, p = asked[n], policies[n][:-1]
+        first, second = random.choice(len(p), 2, p=p / p.sum())
+        chance = float(preferred(one.rewards[first], one.rewards[second]))
+        if not exact:
+            first, second = (first, second) if random.random() < chance else (second, first)
+            chance = 1.0
+        texts.append((list(one.prompt), list(one.answers[first]), list(one.answers[second])))
+        chances.append(chance)
+    return Preferences(texts, chances)
+
+
+# ---- two questions in one -----------------------------------------------------------------------
+
+
+def hops(asked: bool, *, explained: bool) -> list[tuple[Tokens, str]]:
+    """Where friends live: prompts, and the right towns. In training nobody asks about all people.
+
+    `asked`: those whose friends were asked about; `explained`: the step is written out.
+    """
+    found = []
+    for row in world().grammar.tables["village"].rows:
+        own = row_of(row[0])
+        if (own["asked"] == "yes") == asked:
+            words = f"explain where the friend of {row[0]} lives ."
+            plainly = f"where does the friend of {row[0]} live ?"
+            prompt = f"{USER} : {words if explained else plainly} {MODEL} :".split()
+            found.append((encoded(prompt, [])[0], row_of(own["friend"])["town"]))
+    return found
+
+
+def spoken(numbers: Sequence[int]) -> str:
+    """Tokens as words, without the one that ends a text."""
+    return " ".join(tokenizer().pieces([n for n in numbers if n != end()]))
+
+
+# ---- the lowest possible losses -----------------------------------------------------------------
+
+
+def plain_floor(some: Sequence[Document]) -> float:
+    """Nats per word of a reader who knows the language and that nobody is spoken to."""
+    begins = world().grammar.kinds["prompt"].begins
+    weights = {topic: weight for topic, (weight, _) in begins.items()}
+    share = sum(weights[t] for t in ("facts", "sheet", "quiz")) / sum(weights.values())
+    texts = [one.words[:CONTEXT] for one in some]
+    logs = [log.sum() - math.log(share) for log in world().log_probabilities(texts)]
+    return float(-sum(logs) / sum(map(len, texts)))
+
+
+def answer_floor(some: Sequence[Document]) -> float:
+    """Nats per token of the answers, for a reader who knows the language."""
+    every = world().log_probabilities(list(some))
+    logs = [log[len(parted(one.words)[0]) :] for one, log in zip(some, every, strict=True)]
+    return float(-np.concatenate(logs).mean())
+
+
+def answer_tests(count: int) -> tuple[Batch, float]:
+    """Held-out conversations as one batch, and the lowest possible loss of their answers."""
+    texts = conversations("held_out", count)
+    batch = answer_rows([prompt for prompt, _ in texts], [answer for _, answer in texts])
+    return batch, answer_floor([d for d in documents("held_out", count) if d.words[0] == USER])
+
+
+def base_tests(some: Sequence[Document]) -> list[Batch]:
+    """The first words of documents, each with the token that begins it."""
+    rows: list[Any] = [encoded([], one.words[:-1])[1][:CONTEXT] for one in some]
+    return [answer_rows([[end()]] * len(rows[i : i + 64]), rows[i : i + 64])
+            for i in range(0, len(rows), 64)]  # fmt: skip
