@@ -152,8 +152,8 @@ class Plan:
     the papers' thousands do not fit every run."""
     decay_from: Literal["warmup", "start"] = "warmup"
     """Where linear and cosine begin to decay. warmup: at its end, so that the rate has no jump.
-    start: as 1 - t / T of all steps, as in the code of GPT (opt.py, warmup_linear) and of BERT
-    (optimization.py, create_optimizer), where the warm-up ends with a step down."""
+    start: as 1 - t / T of all steps, as in BERT's code (optimization.py, create_optimizer), where
+    the warm-up ends with a step down; GPT's (opt.py, warmup_linear) decays within it as well."""
     seed: int = 0
 
     optimizer: Literal["adamw", "muon", "sgd"] = "adamw"

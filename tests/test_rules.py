@@ -152,7 +152,7 @@ def test_ngrams_by_hand() -> None:
 
 
 def check_ngram_sizes() -> None:
-    """P(n) = 1/n / (1 + 1/2 + 1/3) = 6/11, 3/11, 2/11 (Lan et al. 2020, section 3.2)."""
+    """P(n) = 1/n / (1 + 1/2 + 1/3) = 6/11, 3/11, 2/11 (Lan et al. 2020, section 4.1)."""
     length, numbers = 600, draws(ROWS)
     everywhere = torch.ones(ROWS, length, dtype=torch.bool)
     words = masking.own_words(everywhere)
