@@ -101,6 +101,7 @@ def test_a_notebook_for_students(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     theirs = students_version(whole)
     assert theirs["cells"][:2] == whole["cells"][:2]
     assert theirs["cells"][2]["outputs"] == []
+    assert theirs["cells"][3]["source"].startswith('check("share", share')
     assert whole == notebook()
 
 

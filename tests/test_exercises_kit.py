@@ -331,17 +331,29 @@ def test_a_function_keeps_its_head_and_loses_its_body() -> None:
     assert exercises.unsolved(method).endswith("def f(self):\n        ...  # your turn\n")
 
 
-SOLVED = f'{exercises.BEGIN}\nx = 1\n{exercises.END}\ncheck("05.factor", x)'
-
-
-def test_cells_of_exercises_have_the_metadata_of_nbgrader() -> None:
+def test_what_checks_an_answer_is_a_locked_cell_of_nbgraders() -> None:
+    solved = f'{exercises.BEGIN}\nx = 1\n{exercises.END}\n\n\nx = check("05.factor", x)\nprint(x)'
     cell = {"cell_type": "code", "id": "a", "metadata": {"tags": ["exercise"]}, "outputs": [],
-            "execution_count": 1,
-            "source": SOLVED}  # fmt: skip
-    [theirs] = students_version({"cells": [cell], "metadata": {}})["cells"]
-    assert theirs["metadata"]["tags"] == ["exercise"]
-    graded = theirs["metadata"]["nbgrader"]
-    assert graded["grade_id"] == "05.factor"
-    assert graded["grade"]
-    assert graded["solution"]
+            "execution_count": 1, "source": solved}  # fmt: skip
+    answer, check_cell = students_version({"cells": [cell], "metadata": {}})["cells"]
+    assert answer["source"] == "x = ...  # your turn"
+    assert "nbgrader" not in answer["metadata"]
+    assert check_cell["source"] == 'x = check("05.factor", x)\nprint(x)'
+    assert check_cell["id"] != answer["id"]
+    assert check_cell["metadata"]["tags"] == ["exercise"]
+    graded = check_cell["metadata"]["nbgrader"]
+    assert graded["grade_id"] == "05-factor"
+    assert (graded["grade"], graded["locked"], graded["solution"]) == (True, True, False)
     assert graded["points"] == 1
+
+
+@pytest.mark.parametrize("path", every_notebook(), ids=lambda path: path.stem)
+def test_each_exercise_has_one_graded_cell(path: Path) -> None:
+    theirs = students_version(json.loads(path.read_text(encoding="utf-8")))["cells"]
+    graded = [cell["metadata"]["nbgrader"]["grade_id"] for cell in theirs
+              if "nbgrader" in cell["metadata"]]  # fmt: skip
+    assert len(set(graded)) == len(graded) >= 1
+    assert len({cell["id"] for cell in theirs}) == len(theirs)
+    assert not any(
+        "### " in "".join(cell["source"]) for cell in theirs if cell["cell_type"] != "markdown"
+    )

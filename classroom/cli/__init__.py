@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "bench": ("classroom.cli.suite", "bench", "run the benchmarks, all or some"),
     "students": ("classroom.cli.notebooks", "students", "write the notebooks without solutions"),
+    "grade": ("classroom.cli.grading", "grade", "run a class's notebooks and write their marks"),
     "train": ("classroom.cli.models", "train", "train a model that ships with the course anew"),
     "copy": ("classroom.cli.copying", "copy", "copy the notebooks into a folder of your own"),
     "cache": (
@@ -63,6 +64,7 @@ NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "course": ("lab", ("papermill", "ipykernel")),
     "notebooks": ("lab", ("nbformat", "nbclient", "ipykernel")),
     "students": ("lab", ("nbformat",)),
+    "grade": ("lab", ("IPython", "matplotlib")),
     "lecture": ("lecture", ("voila", "latex2mathml")),
     "site": ("lecture", ("nbconvert", "latex2mathml", "nh3")),
 }

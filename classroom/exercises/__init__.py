@@ -16,6 +16,7 @@ from typing import Any
 from classroom.exercises.students import (
     BEGIN,
     END,
+    asked,
     proving,
     solved_cells,
     students_version,
@@ -27,6 +28,7 @@ __all__ = [
     "BEGIN",
     "END",
     "NotYet",
+    "asked",
     "check",
     "diagnose",
     "duel",
@@ -58,7 +60,7 @@ def check(
 
     asked = exercise(name)
     verdict = judge(asked, answer)
-    verdict.show()
+    verdict.show(name)
     return answer if verdict.right else asked.fallback
 
 
@@ -69,11 +71,11 @@ def duel(topic: str, *tests: Callable[..., Any]) -> None:
     """
     from classroom.exercises.duels import play, topic_of
 
-    play(topic_of(topic), *tests).show()
+    play(topic_of(topic), *tests).show(f"duel {topic}")
 
 
 def diagnose(topic: str, answer: Any = ...) -> None:
     """Show what a bug does to a model and ask which bug it is."""
     from classroom.exercises.duels import symptom_of
 
-    symptom_of(topic).verdict(answer).show()
+    symptom_of(topic).verdict(answer).show(f"diagnose {topic}")

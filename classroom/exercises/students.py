@@ -65,23 +65,46 @@ def solved_cells(notebook: Mapping[str, Any]) -> list[int]:
 
 
 def students_version(notebook: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a notebook without its solutions, and without what they printed."""
+    """Return a notebook without its solutions, and without what they printed.
+
+    What checks an answer stands in a cell of its own, which is locked and graded in nbgrader.
+    """
     copied: dict[str, Any] = copy.deepcopy(dict(notebook))
-    for i in solved_cells(copied):
-        cell = copied["cells"][i]
-        cell["source"] = unsolved("".join(cell["source"])).rstrip("\n")
+    solved, cells = set(solved_cells(copied)), []
+    for i, cell in enumerate(copied["cells"]):
+        if i not in solved:
+            cells.append(cell)
+            continue
         cell["outputs"], cell["execution_count"] = [], None
-        cell["metadata"] = {**cell["metadata"], "nbgrader": graded(cell["source"], i)}
-    return copied
+        source = unsolved("".join(cell["source"])).rstrip("\n")
+        cut = CHECKED.search(source)
+        answer, check = (source[: cut.start()], source[cut.start() :]) if cut else (source, "")
+        if answer.strip():
+            cells.append({**cell, "source": answer.rstrip("\n")})
+        if check:
+            metadata = {**cell["metadata"], "nbgrader": graded(check)}
+            own = {"id": f"{cell.get('id', i)}-check"[:64], "source": check, "metadata": metadata}
+            cells.append({**copy.deepcopy(cell), **own})
+    return {**copied, "cells": cells}
 
 
-def graded(source: str, number: int) -> dict[str, Any]:
-    """What nbgrader wants to know of a cell that a student fills in and that checks itself."""
-    checked = re.findall(r"\b(?:check|duel|diagnose)\(\s*[\"']([\w.-]+)", source)
-    name = "-".join(checked) or f"cell-{number}"
+CHECKED = re.compile(r"^(?:\w+ = )?(?:check|duel|diagnose)\(", re.MULTILINE)
+"""Where the answer ends and its check begins."""
+ASKED = re.compile(r"\b(check|duel|diagnose)\(\s*[\"']([\w.-]+)[\"']")
+
+
+def asked(source: str) -> list[str]:
+    """What a cell checks: "05.mask" for an exercise, "duel masking", "diagnose training"."""
+    return [name if what == "check" else f"{what} {name}" for what, name in ASKED.findall(source)]
+
+
+def graded(source: str) -> dict[str, Any]:
+    """What nbgrader wants to know of a cell that checks an answer: it raises where it is wrong."""
+    names = asked(source)
     return {
-        "grade": True, "grade_id": name, "locked": False, "points": POINTS * max(1, len(checked)),
-        "schema_version": 3, "solution": True, "task": False,
+        "grade": True, "grade_id": re.sub(r"[^A-Za-z0-9]+", "-", "-".join(names)).strip("-"),
+        "locked": True, "points": POINTS * max(1, len(names)), "schema_version": 3,
+        "solution": False, "task": False, "cell_type": "code",
     }  # fmt: skip
 
 

@@ -1,0 +1,53 @@
+"""Marks for a class: `grade` runs its notebooks, `speedrun` its models."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from classroom import grading
+from classroom.cli.notebooks import every_notebook
+from classroom.cli.parser import Parser, fail, positive
+from classroom.exercises import asked
+from classroom.live import SHORT
+from classroom.sandbox import MB, Limits
+from labkit.keeping.processor import cores
+
+
+def grade(parser: Parser, words: Sequence[str]) -> int:
+    """Mark a folder of notebooks and write a table, and a page for each student."""
+    parser.add_argument("folder", type=Path, help="NAME.ipynb or NAME/LESSON.ipynb of each student")
+    parser.add_argument("--csv", type=Path, default=Path("marks.csv"), help="table [marks.csv]")
+    parser.add_argument("--pages", type=Path, help="folder of pages [beside the table: marks]")
+    parser.add_argument("--seconds", type=positive, default=300, help="for a notebook [300]")
+    parser.add_argument("--memory", type=positive, default=3000, help="MB for a notebook [3000]")
+    parser.add_argument("--jobs", type=positive, default=cores(), help="at the same time [cores]")
+    args = parser.parse_args(words)
+    if not args.folder.is_dir():
+        fail(f"labkit grade: there is no folder {args.folder}: give the one with the notebooks")
+    if not grading.submissions(args.folder):
+        fail(f"labkit grade: {args.folder} holds no .ipynb file: give the class's folder")
+    pages = args.pages or args.csv.with_suffix("")
+    pages.mkdir(parents=True, exist_ok=True)
+    hidden = [args.folder, args.csv, pages, *(book.parent for book in every_notebook()[:1])]
+    limits = Limits(args.seconds, args.memory * MB, hidden, settings={SHORT: "1"})
+    rows = grading.grade(args.folder, args.csv, pages, released, limits, args.jobs, _say)
+    print(f"{len(rows)} students: {args.csv}, and a page for each in {pages}")
+    names = [name for name in dict.fromkeys(key for row in rows for key in row) if "." in name
+             or name.startswith(("duel ", "diagnose "))]  # fmt: skip
+    for name in names:
+        print(f"  {name:<24} {sum(row.get(name) == '1' for row in rows)} right")
+    return 0
+
+
+def released(number: str) -> list[str]:
+    """What the course's own notebook of this number asks, in order."""
+    for path in every_notebook():
+        if path.name.startswith(number):
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+            return list(dict.fromkeys(name for source in sources for name in asked(source)))
+    raise ValueError(f"the course has no notebook {number}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

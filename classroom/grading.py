@@ -1,0 +1,388 @@
+"""Marks for a class: each submission runs in a sandbox of its own, and says what it got right.
+
+A notebook is run as it was handed in, cell by cell, with limits; `check`, `duel` and `diagnose` say
+what is right. They run in the process of the submission, so a student who patches them is found by
+comparing the judge with what it was before, and by reading what the notebook imports; this stops
+the usual tricks, not a determined attacker, whose page a lecturer reads anyway.
+"""
+
+import ast
+import contextlib
+import csv
+import io
+import json
+import re
+import signal
+import symtable
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from html import escape
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from classroom.exercises.students import asked
+from classroom.exercises.verdicts import Verdict
+from classroom.sandbox import Child, Limits, Stopped, fingerprint
+from labkit.keeping.files import digest, write_text
+
+LARGEST = 20 * 10**6
+"""Bytes of a notebook."""
+SAID = 2000
+"""Characters of a reason that are kept."""
+JUDGE = "classroom.exercises"
+
+
+@dataclass
+class Mark:
+    """What one submission got."""
+
+    student: str
+    file: str
+    digest: str
+    of: Sequence[str]
+    """The names of what was asked."""
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    errors: list[tuple[int, str]] = field(default_factory=list)
+    """Cells that stopped, counted from 1, and their errors."""
+    code: list[tuple[str, str]] = field(default_factory=list)
+    status: str = "finished"
+    seconds: float = 0.0
+    enforced: Sequence[str] = ()
+
+    @property
+    def points(self) -> int:
+        """One for each answer that is right."""
+        return sum(self.got(name) for name in self.of)
+
+    def got(self, name: str) -> bool:
+        """Whether this answer is right."""
+        return name in self.verdicts and self.verdicts[name].right
+
+    @property
+    def row(self) -> dict[str, str]:
+        """The line of the table."""
+        plain = {"student": harmless(self.student), "file": harmless(self.file),
+                 "points": f"{self.points}", "of": f"{len(self.of)}", "status": self.status,
+                 "seconds": f"{self.seconds:.1f}", "digest": self.digest}  # fmt: skip
+        return plain | {name: f"{int(self.got(name))}" for name in self.of}
+
+
+def harmless(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
+
+
+# ---- in the submission's process ----------------------------------------------------------------
+
+
+class CellOutOfTime(BaseException):
+    """Raised in a cell that takes too long; no `except Exception` catches it."""
+
+
+def run_submission(
+    pipe: Connection, enforced: Sequence[str], cells: Sequence[str], seconds: float
+) -> None:
+    """Run the cells of a notebook in this process and report after each of them."""
+    import torch
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    from classroom.exercises import checking, duels, limits, verdicts
+
+    quiet = Config(HistoryManager={"enabled": False}, InteractiveShell={"colors": "NoColor"})
+    shell = InteractiveShell.instance(config=quiet)
+    judge = (sys.modules[JUDGE], checking, duels, limits, verdicts)
+    used = {"torch.allclose": torch.allclose, "torch.equal": torch.equal}
+    before, heard = fingerprint(judge), verdicts.HEARD
+    for number, cell in enumerate(cells, start=1):
+        if not cell:
+            continue
+        begun = len(heard)
+        with _time_for_a_cell(seconds):
+            result = shell.run_cell(cell, store_history=False)
+        error = result.error_before_exec or result.error_in_exec
+        _report(pipe, cell=number, error=checking.told(error)[:SAID] if error else "",
+                heard=[_plain(*one) for one in heard[begun:]])  # fmt: skip
+    after = fingerprint(judge)
+    patched = [name for name, value in before.items() if after.get(name) != value]
+    patched += [f"torch.{name}" for name in ("allclose", "equal")
+                if getattr(torch, name) is not used[f"torch.{name}"]]  # fmt: skip
+    _report(pipe, done=True, patched=patched[:5], enforced=list(enforced))
+
+
+def _report(pipe: Connection, **words: Any) -> None:
+    pipe.send_bytes(json.dumps(words).encode())
+
+
+def _plain(name: str, verdict: Verdict) -> dict[str, Any]:
+    rows = [[cell[:SAID] for cell in row] for row in verdict.rows]
+    return {"name": name, "right": verdict.right, "why": verdict.why[:SAID], "rows": rows,
+            "header": verdict.header}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _time_for_a_cell(seconds: float) -> Iterator[None]:
+    """Raise CellOutOfTime again and again after so many seconds; Windows has no such alarm."""
+    if sys.platform == "win32":
+        yield
+        return
+
+    def over(number: int, frame: FrameType | None) -> None:
+        raise CellOutOfTime(f"not done after {seconds:g} s")
+
+    signal.signal(signal.SIGALRM, over)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)
+        yield
+    except CellOutOfTime:  # it came between the cell's end and here
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+# ---- in the judge's process ---------------------------------------------------------------------
+
+
+def mark(
+    student: str, path: Path, released: Callable[[str], Sequence[str]], limits: Limits,
+    cell_seconds: float = 60,
+) -> Mark:  # fmt: skip
+    """Run one submission; whatever it does, there is a mark."""
+    found = Mark(student, path.name, "", ())
+    begun = time.monotonic()
+    try:
+        text = read(path)
+        found.digest = digest(text.encode())[:16]
+        cells = code_of(json.loads(text))
+        found.of = released(number_of(cells, path))
+        found.code = [(name, cell) for cell in cells for name in asked(cell)]
+        if reaches := reaches_in(cells):
+            raise ValueError(f"refused: it reaches into the judge ({reaches})")
+        _collect(found, needed(cells), limits, cell_seconds)
+        if any(error.startswith("NameError") for _, error in found.errors):
+            _collect(found, cells, limits, cell_seconds)  # some cell was needed after all
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError) as error:
+        found.status = " ".join(str(error).split())[:200] or "this is not a notebook"
+    found.seconds = time.monotonic() - begun
+    return found
+
+
+def _collect(found: Mark, cells: Sequence[str], limits: Limits, cell_seconds: float) -> None:
+    """Run cells in a child and take down what it reports until it ends."""
+    found.verdicts, found.errors = {}, []
+    with Child(run_submission, cells, cell_seconds, limits=limits, name=found.student) as child:
+        try:
+            while True:
+                told = child.said()
+                if told.get("done"):
+                    break
+                if told["error"]:
+                    found.errors.append((int(told["cell"]), str(told["error"])))
+                for one in told["heard"]:
+                    verdict = Verdict(bool(one["right"]), str(one["why"]),
+                                      [[str(cell) for cell in row] for row in one["rows"]],
+                                      bool(one["header"]))  # fmt: skip
+                    if not found.got(one["name"]):
+                        found.verdicts[one["name"]] = verdict
+        except Stopped as why:
+            found.status = f"stopped: {why}"
+            return
+    found.enforced = [str(one) for one in told["enforced"]]
+    if told["patched"]:
+        found.verdicts.clear()
+        found.status = f"refused: it changes the judge ({', '.join(map(str, told['patched']))})"
+
+
+def read(path: Path) -> str:
+    """The text of a notebook that is not too large."""
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f"the file has more than {LARGEST // 10**6} MB")
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def code_of(notebook: Mapping[str, Any]) -> list[str]:
+    """The code cells of a notebook, small: what `profile` says is "smoke"."""
+    cells = []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            source = cell["source"]
+            text = source if isinstance(source, str) else "".join(source)
+            if "parameters" in cell.get("metadata", {}).get("tags", ()):
+                text += '\nprofile = "smoke"'
+            cells.append(text)
+    return cells
+
+
+def needed(cells: Sequence[str]) -> list[str]:
+    """The cells that check something, and those that define what such a cell uses; others empty.
+
+    It goes backwards: a name is wanted from its use to the cell that defines it.
+    """
+    wanted: set[str] = set()
+    kept = [""] * len(cells)
+    for number in range(len(cells) - 1, -1, -1):
+        uses, defines, changes = _names(cells[number])
+        if asked(cells[number]) or wanted & (defines | changes) or "*" in defines:
+            kept[number] = cells[number]
+            wanted = (wanted - defines) | uses
+    return kept
+
+
+def _names(cell: str) -> tuple[set[str], set[str], set[str]]:
+    """The names that a cell uses, defines for good, and changes; "*" where nobody can say."""
+    try:
+        plain = re.sub(r"^([%!].*)$", r"pass  # \1", cell, flags=re.MULTILINE)
+        tree, table = ast.parse(plain), symtable.symtable(plain, "cell", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set(), {"*"}, set()
+    defines: set[str] = set()
+    changes = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned()}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            changes |= {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defines.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            defines |= {(one.asname or one.name).split(".")[0] for one in node.names}
+        elif isinstance(node, ast.Assign):
+            targets = [one for target in node.targets for one in ast.walk(target)]
+            names = [one for one in targets if isinstance(one, ast.Name)]
+            defines |= {one.id for one in names if isinstance(one.ctx, ast.Store)}
+    return _used(table), defines, changes
+
+
+def _used(table: symtable.SymbolTable, top: bool = True) -> set[str]:
+    """The names of the notebook that a cell looks up, also from inside of its functions."""
+    own = {symbol.get_name() for symbol in table.get_symbols()
+           if symbol.is_referenced() and (top or symbol.is_global())}  # fmt: skip
+    return own.union(*(_used(inner, False) for inner in table.get_children()))
+
+
+def number_of(cells: Sequence[str], path: Path) -> str:
+    """The number of the lesson, from the names of its exercises, else from the file's name."""
+    names = [name for cell in cells for name in asked(cell)]
+    numbers = Counter(name[:2] for name in names if re.match(r"\d\d\.", name))
+    named = re.findall(r"\d\d(?=[_-])", path.name)
+    if not (numbers or named):
+        raise ValueError("no exercise of the course is in this notebook")
+    return numbers.most_common(1)[0][0] if numbers else str(named[0])
+
+
+def reaches_in(cells: Sequence[str]) -> str:
+    """What in a notebook reaches into the judge; empty where nothing does."""
+    for cell in cells:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            for node in ast.walk(ast.parse(cell)):
+                named = getattr(node, "module", None) or getattr(node, "name", None) or ""
+                text = node.value if isinstance(node, ast.Constant) else named
+                if isinstance(text, str) and text.startswith(f"{JUDGE}."):
+                    return text
+                if isinstance(node, ast.Attribute | ast.Name) and _name(node) == "HEARD":
+                    return "HEARD"
+    return ""
+
+
+def _name(node: ast.Attribute | ast.Name) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id
+
+
+# ---- a class ------------------------------------------------------------------------------------
+
+
+def submissions(folder: Path) -> dict[str, Path]:
+    """The notebooks of a class by student: FOLDER/NAME.ipynb, or FOLDER/NAME/…/LESSON.ipynb."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.rglob("*.ipynb")):
+        inner = path.relative_to(folder)
+        if not any(part.startswith(".") for part in inner.parts):
+            name = inner.parts[0] if len(inner.parts) > 1 else inner.stem
+            found[name if name not in found else str(inner.with_suffix(""))] = path
+    return found
+
+
+def already(table: Path, digests: Mapping[str, str]) -> list[dict[str, str]]:
+    """The rows of an earlier run whose submissions are what they were."""
+    if not table.is_file():
+        return []
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    known = {name: found for name, found in digests.items() if found}
+    return [row for row in rows if row["digest"] == known.get(row["student"].removeprefix("'"))]
+
+
+def grade(
+    folder: Path, table: Path, pages: Path, released: Callable[[str], Sequence[str]],
+    limits: Limits, jobs: int, say: Callable[[str], None],
+) -> list[dict[str, str]]:  # fmt: skip
+    """Mark a class, going on where an earlier run stopped; return the rows of the table."""
+    todo = submissions(folder)
+    digests = {name: digest(path.read_bytes())[:16] for name, path in todo.items()
+               if path.stat().st_size <= LARGEST}  # fmt: skip
+    rows = already(table, digests)
+    done = {row["student"].removeprefix("'") for row in rows}
+    left = {name: path for name, path in todo.items() if name not in done}
+    if done:
+        say(f"{len(done)} of {len(todo)} were marked before")
+    begun = time.monotonic()
+
+    def one_mark(item: tuple[str, Path]) -> Mark:
+        return mark(*item, released, limits)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        marks = pool.map(one_mark, left.items())
+        for number, one in enumerate(marks, start=1):
+            rows.append(one.row)
+            write_text(pages / f"{safe(one.student)}.html", page(one))
+            write_text(table, as_csv(rows))
+            more = (time.monotonic() - begun) / number * (len(left) - number)
+            say(f"[{number}/{len(left)}] {one.student}: {one.points} of {len(one.of)}, "
+                f"{one.status}, {one.seconds:.0f} s; about {more / 60:.0f} min left")  # fmt: skip
+    return rows
+
+
+def safe(name: str) -> str:
+    """A name of a file for a student's name."""
+    return re.sub(r"[^\w.-]+", "_", name).strip(".") or "unnamed"
+
+
+def as_csv(rows: Iterable[Mapping[str, str]]) -> str:
+    """The table of a class, by name."""
+    ordered = sorted(rows, key=lambda row: row["student"])
+    columns = list(dict.fromkeys(name for row in ordered for name in row))
+    last = ["status", "seconds", "digest"]
+    columns = [name for name in columns if name not in last] + last
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(ordered)
+    return text.getvalue()
+
+
+def page(mark: Mark) -> str:
+    """A student's page: what is right, what failed and why, and the code of the answers."""
+    cards = []
+    missing = Verdict(False, "this was never checked: the cell is gone, or was never reached")
+    for name in mark.of:
+        verdict = mark.verdicts.get(name, missing)
+        code = "\n\n".join(cell for asks, cell in mark.code if asks == name)
+        cards.append(f"<h2>{escape(name)}</h2>{verdict.html}<pre>{escape(code)}</pre>")
+    errors = "".join(f"<li>cell {number}: {escape(text)}</li>" for number, text in mark.errors)
+    return (
+        '<!DOCTYPE html><html lang="en"><meta charset="utf-8">'
+        f"<title>{escape(mark.student)}</title>"
+        "<style>body{font:16px sans-serif;max-width:50em;margin:2em auto}"
+        "pre{background:#f4f4f4;padding:8px;overflow:auto}</style>"
+        f"<h1>{escape(mark.student)}: {mark.points} of {len(mark.of)}</h1>"
+        f"<p>{escape(mark.file)}, {escape(mark.status)}, {mark.seconds:.1f} s; "
+        "cells that no exercise needs were not run</p>"
+        + (f"<h2>Cells that stopped</h2><ul>{errors}</ul>" if errors else "")
+        + "".join(cards)
+        + f"<p>Enforced: {escape('; '.join(mark.enforced) or 'it did not end')}</p></html>\n"
+    )

@@ -1,0 +1,327 @@
+"""A process of its own for code that is not trusted: limits, no network, no way to other files.
+
+`Child` starts a function in a fresh Python and talks with it in plain bytes: what comes back is
+never unpickled. `shield` runs first in the child and returns what this system enforces. On Linux
+the kernel enforces it (a network namespace, Landlock); elsewhere hooks inside of Python do, which
+stop mistakes and simple attacks, but not code that goes around Python.
+"""
+
+import contextlib
+import ctypes
+import functools
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.forkserver import ensure_running
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from classroom.running import THREADS, held_by
+from labkit.paths import PACKAGE
+
+MB = 2**20
+LARGEST_FILE = 200 * MB
+LARGEST_MESSAGE = 256 * MB
+REFUSED = {
+    "socket.connect": "the network",
+    "socket.bind": "the network",
+    "socket.getaddrinfo": "the network",
+    "socket.sendto": "the network",
+    "subprocess.Popen": "other programs",
+    "os.system": "other programs",
+    "os.exec": "other programs",
+    "os.posix_spawn": "other programs",
+    "os.fork": "other programs",
+    "os.forkpty": "other programs",
+    "os.kill": "other programs",
+}
+"""Events of Python that are refused, and what they are about."""
+NAMING = ("open", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.chmod", "os.mkdir")
+"""Events whose first argument is a path."""
+
+
+class Refused(PermissionError):  # noqa: N818
+    """What the sandbox says to code that asks for what it may not have."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a child may use, and where it may not look."""
+
+    seconds: float
+    memory: int
+    hidden: Sequence[Path] = ()
+    """Folders and files that it may not open."""
+    modules: Sequence[str] = ()
+    """Modules that it may not import once `shield` has run."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Variables of its environment."""
+
+
+# ---- in the child -------------------------------------------------------------------------------
+
+
+def shield(limits: Limits, folder: Path) -> list[str]:
+    """Take away from this process what it does not need; return what is enforced, in words."""
+    enforced = []
+    if no_network():
+        enforced.append("no network (a namespace without interfaces)")
+    if only_these(readable(), [folder, *devices()]):
+        enforced.append("no other files (Landlock)")
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write that is too long is an OSError
+        enforced.append(f"files of {LARGEST_FILE // MB} MB at most")
+    refuse(limits)
+    enforced.append("no network, no other programs, no files of others (inside of Python)")
+    return enforced
+
+
+def refuse(limits: Limits) -> None:
+    """Refuse events of Python for good: a hook cannot be taken back."""
+    hidden = [os.path.realpath(path) for path in limits.hidden]
+    modules = tuple(limits.modules)
+
+    def hook(event: str, words: tuple[Any, ...]) -> None:
+        if event in REFUSED:
+            raise Refused(f"no access to {REFUSED[event]} here")
+        if event in NAMING and words and isinstance(words[0], str | bytes | os.PathLike):
+            path = os.path.realpath(os.fsdecode(words[0]))
+            if any(path == one or path.startswith(one + os.sep) for one in hidden):
+                raise Refused(f"no access to {os.path.basename(path)} here")
+        if event == "import" and words and str(words[0]).startswith(modules or ("\0",)):
+            raise Refused(f"{words[0]} may not be imported here")
+
+    sys.addaudithook(hook)
+
+
+def no_network() -> bool:
+    """Leave the network for one without interfaces, where Linux allows it to anybody."""
+    if sys.platform != "linux":
+        return False
+    user, group = os.getuid(), os.getgid()
+    new_user, new_network = 0x10000000, 0x40000000
+    if _libc().unshare(new_user | new_network) != 0:
+        return False
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"),
+                       ("gid_map", f"{group} {group} 1")):  # fmt: skip
+        with contextlib.suppress(OSError):
+            Path("/proc/self", name).write_text(text)
+    return True
+
+
+def readable() -> list[Path]:
+    """What any Python program has to read: itself, its libraries, the course's data."""
+    root = PACKAGE.parent
+    own = [PACKAGE, root / "classroom", root / "data", Path(sys.prefix), Path(sys.base_prefix)]
+    own += [Path(entry) for entry in sys.path if "site-packages" in entry]
+    # A virtual environment in the checkout is readable, and the checkout is not.
+    system = (
+        "usr",
+        "lib",
+        "lib64",
+        "bin",
+        "etc",
+        "sys",
+        "proc/cpuinfo",
+        "proc/meminfo",
+        "proc/stat",
+    )
+    return [*own, *(Path("/", name) for name in system)]
+
+
+def devices() -> list[Path]:
+    """Where a program without files of its own writes."""
+    return [Path("/dev"), Path("/proc/self")]
+
+
+READ = 0b1101  # Landlock's bits: execute, read a file, read a folder
+KNOWN = 0b111111111111111  # all that its third version knows
+
+
+def only_these(read: Sequence[Path], write: Sequence[Path]) -> bool:
+    """Let this process open these files and folders only, by Landlock (Linux 5.13 and newer)."""
+    if sys.platform != "linux" or os.uname().machine not in ("x86_64", "aarch64"):
+        return False
+    libc = _libc()
+    version = libc.syscall(444, None, 0, 1)
+    if version < 3:
+        return False
+    handled = struct.pack("=Q", KNOWN)
+    rules = libc.syscall(444, handled, len(handled), 0)
+    if rules < 0:
+        return False
+    files = 0b100000000000111  # what may be said of a file: execute, write, read, truncate
+    for paths, allowed in ((read, READ), (write, KNOWN)):
+        for path in paths:
+            if path.exists():
+                bits = allowed if path.is_dir() else allowed & files
+                handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                libc.syscall(445, rules, 1, struct.pack("=Qi", bits, handle), 0)
+                os.close(handle)
+    libc.prctl(38, 1, 0, 0, 0)  # no new privileges: what Landlock asks for
+    return bool(libc.syscall(446, rules, 0) == 0)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def fingerprint(modules: Sequence[ModuleType]) -> dict[str, int]:
+    """Which objects the names of some modules stand for: it changes when somebody patches one."""
+    return {
+        f"{module.__name__}.{name}": id(value)
+        for module in modules
+        for name, value in vars(module).items()
+        if callable(value) or name.isupper()
+    }
+
+
+# ---- in the parent ------------------------------------------------------------------------------
+
+
+class Stopped(Exception):  # noqa: N818
+    """A child that is no more: it used too much, or it ended by itself."""
+
+
+class Child:
+    """A function that runs in a fresh Python of its own, and the pipe to it."""
+
+    def __init__(
+        self, target: Callable[..., None], *words: Any, limits: Limits, name: str = "child"
+    ) -> None:
+        self.limits, self.why = limits, ""
+        self.folder = Path(tempfile.mkdtemp(prefix=f"labkit-{name[:20]}-"))
+        context = _context()
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(
+            target=_begin, args=(target, theirs, self.folder, limits, words), daemon=True
+        )
+        self.process.start()
+        theirs.close()
+        self.peak = 0
+        self.deadline = time.monotonic() + limits.seconds
+        self._watch = threading.Thread(target=self._watched, daemon=True)
+        self._watch.start()
+
+    def receive(self, seconds: float | None = None) -> bytes:
+        """The next message; `Stopped` where none comes, with the reason."""
+        try:
+            if seconds is not None and not self.pipe.poll(seconds):
+                self.why = self.why or f"nothing came for {seconds:g} s"
+                self.end()
+                raise Stopped(self.why)
+            return self.pipe.recv_bytes(LARGEST_MESSAGE)
+        except (EOFError, OSError):
+            self.process.join(5)
+            code = self.process.exitcode
+            raise Stopped(self.why or f"its process ended by itself (code {code})") from None
+
+    def said(self, seconds: float | None = None) -> dict[str, Any]:
+        """The next message as JSON; what is no JSON object is a reason to stop."""
+        try:
+            found = json.loads(self.receive(seconds))
+            if isinstance(found, dict):
+                return found
+        except (ValueError, RecursionError):
+            pass
+        self.why = "it sent something that the judge cannot read"
+        self.end()
+        raise Stopped(self.why)
+
+    def send(self, data: bytes) -> None:
+        """Send a message; a child that is no more cannot read it."""
+        try:
+            self.pipe.send_bytes(data)
+        except OSError:
+            raise Stopped(self.why or "its process ended by itself") from None
+
+    def _watched(self) -> None:
+        import psutil
+
+        while self.process.is_alive():
+            with contextlib.suppress(psutil.Error):
+                self.peak = max(self.peak, held_by(psutil.Process(self.process.pid)))
+            if self.peak > self.limits.memory:
+                self.why = f"more than {self.limits.memory // MB:,} MB of memory"
+            elif time.monotonic() > self.deadline:
+                self.why = f"not done after {self.limits.seconds:g} s"
+            if self.why:
+                self.end()
+                return
+            time.sleep(0.1)
+
+    def end(self) -> None:
+        """End the child and all that it started."""
+        import psutil
+
+        with contextlib.suppress(psutil.Error):
+            for other in psutil.Process(self.process.pid).children(recursive=True):
+                other.kill()
+        self.process.kill()
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        self.process.join(10)
+        self.pipe.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+PRELOADED = ["torch", "IPython.core.interactiveshell", "classroom.exercises.checking"]
+
+
+@functools.cache
+def _context() -> Any:
+    """How children start: from a server that has imported torch already, where there is one.
+
+    The server is fresh, and each child is a copy of it: no child sees what another did.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    before = dict(os.environ)
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
+        ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return context
+
+
+OWN = ("HOME", "TMPDIR", "IPYTHONDIR", "MPLCONFIGDIR", "LABKIT_CACHE")
+
+
+def _begin(
+    target: Callable[..., None],
+    pipe: Connection,
+    folder: Path,
+    limits: Limits,
+    words: tuple[Any, ...],
+) -> None:
+    """The child: its own folder for all that it writes, then the shield, then the function."""
+    os.environ.update(dict.fromkeys(OWN, str(folder)), MPLBACKEND="agg", **limits.settings)
+    tempfile.tempdir = str(folder)
+    log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.chdir(folder)
+    target(pipe, shield(limits, folder), *words)

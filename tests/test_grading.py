@@ -1,0 +1,252 @@
+"""Marks: what a submission gets, what it cannot do, and how a class is run."""
+
+import csv
+import json
+import re
+import sys
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from classroom import grading, sandbox
+from classroom.cli import main
+from classroom.cli.grading import released
+from classroom.exercises.verdicts import Verdict
+from classroom.sandbox import MB, Child, Limits, Stopped
+
+RIGHT = "import torch\ndef f(n):\n    return torch.arange(n)[:, None] >= torch.arange(n)"
+CHECK = 'from classroom.exercises import check\nf = check("05.mask", f)'
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's own walls are Linux's")
+
+
+def notebook(*cells: str) -> str:
+    made = [{"cell_type": "code", "source": cell, "metadata": {}, "outputs": []} for cell in cells]
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": made})
+
+
+TRIES = """
+def tried(what):
+    try:
+        return f"got it: {what()}"
+    except BaseException as error:
+        return f"{type(error).__name__}"
+import os, socket, subprocess, ctypes
+libc = ctypes.CDLL(None)
+found = [tried(lambda: open(OTHER).read()), tried(lambda: os.listdir(os.path.dirname(OTHER))),
+         tried(lambda: socket.create_connection(("192.0.2.1", 80), 1)),
+         tried(lambda: subprocess.run(["ls"])), tried(lambda: os.fork()),
+         libc.open(OTHER.encode(), 0)]
+def f(n):
+    raise ValueError(" ".join(map(str, found)))
+f = check("05.mask", f)
+"""
+FORGED = """
+import classroom.exercises as judge
+setattr(judge, "check", lambda name, answer: answer)
+vars(__import__("sys").modules["classroom.exercises" + ".checking"])["same"] = lambda a, b: True
+"""
+CLASS = {
+    "anna": notebook(RIGHT, CHECK),
+    "ben/hw/05_gpt": notebook("def f(n): ...\n1 / 0", CHECK),
+    "carl": notebook(RIGHT, CHECK, "y = 64\nwhile True: pass", "check('05.factor', y)"),
+    "dora": notebook(RIGHT, CHECK, "import ctypes\nx = check('05.factor', ctypes.string_at(0))"),
+    "=evil()": notebook("import time\nkept = b'x' * 1_600_000_000\ntime.sleep(1)\n" + CHECK),
+    "fred": "no notebook at all",
+    "gina": notebook(RIGHT, "from classroom.exercises.verdicts import HEARD", CHECK),
+    "hugo": notebook("def f(n): return 3", FORGED + CHECK),
+}
+
+
+@pytest.fixture(scope="session")
+def graded(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A class of eight, of whom six are trouble, and what was said while it ran."""
+    folder = tmp_path_factory.mktemp("class")
+    for name, text in CLASS.items():
+        path = folder / f"{name}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    other = folder / "anna.ipynb"
+    nosy = notebook(f"OTHER = {str(other)!r}\nfrom classroom.exercises import check\n{TRIES}")
+    (folder / "ida.ipynb").write_text(nosy)
+    table, lines = folder / "out" / "marks.csv", list[str]()
+    (folder / "out" / "marks").mkdir(parents=True)
+    limits = Limits(60, 1500 * MB, [folder])
+    words = (folder, table, folder / "out" / "marks", released, limits, 2, lines.append)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grading.mark, "__defaults__", (2.0,))
+        grading.grade(*words)
+    return words, lines
+
+
+def rows_of(graded: Any) -> dict[str, dict[str, str]]:
+    with graded[0][1].open(newline="") as file:
+        return {row["student"]: row for row in csv.DictReader(file)}
+
+
+def page_of(graded: Any, student: str) -> str:
+    return str((graded[0][2] / f"{student}.html").read_text(encoding="utf-8"))
+
+
+def test_a_right_answer_gets_its_point_and_a_row_and_a_page(graded: Any) -> None:
+    row = rows_of(graded)["anna"]
+    assert (row["points"], row["of"], row["status"]) == ("1", "9", "finished")
+    assert (row["05.mask"], row["05.loss"]) == ("1", "0")
+    page = page_of(graded, "anna")
+    assert "anna: 1 of 9" in page
+    assert "version on 40 random inputs" in page
+    assert escape(CHECK) in page
+    assert "this was never checked" in page
+
+
+def test_a_cell_that_stops_is_reported_and_the_others_run(graded: Any) -> None:
+    row = rows_of(graded)["ben"]
+    assert (row["points"], row["status"]) == ("0", "finished")
+    assert "write the function above" in page_of(graded, "ben")
+    assert "cell 1: ZeroDivisionError: division by zero" in page_of(graded, "ben")
+
+
+def test_an_endless_cell_costs_its_own_time_only(graded: Any) -> None:
+    row = rows_of(graded)["carl"]
+    assert (row["05.mask"], row["05.factor"], row["status"]) == ("1", "1", "finished")
+
+
+def test_a_crash_keeps_what_was_right_before(graded: Any) -> None:
+    row = rows_of(graded)["dora"]
+    assert row["05.mask"] == "1"
+    assert "ended by itself" in row["status"]
+
+
+def test_memory_has_a_limit_and_a_name_is_no_formula(graded: Any) -> None:
+    row = rows_of(graded)["'=evil()"]
+    assert row["points"] == "0"
+    assert "more than 1,500 MB of memory" in row["status"]
+
+
+def test_what_is_no_notebook_is_said_in_a_line(graded: Any) -> None:
+    assert rows_of(graded)["fred"]["points"] == "0"
+    assert "\n" not in rows_of(graded)["fred"]["status"]
+
+
+def test_who_reaches_into_the_judge_or_changes_it_is_refused(graded: Any) -> None:
+    rows = rows_of(graded)
+    assert "reaches into the judge (classroom.exercises.verdicts)" in rows["gina"]["status"]
+    assert "it changes the judge" in rows["hugo"]["status"]
+    assert "checking.same" in rows["hugo"]["status"]
+    assert rows["gina"]["points"] == rows["hugo"]["points"] == "0"
+
+
+def test_nobody_reads_other_submissions_or_reaches_the_network(graded: Any) -> None:
+    assert tries(graded)[:5] == ["Refused"] * 5
+
+
+def tries(graded: Any) -> list[str]:
+    found = re.search(r"stops with ValueError: ([^(]*) \(line", page_of(graded, "ida"))
+    assert found
+    return found[1].split()
+
+
+@LINUX
+def test_the_kernel_refuses_what_goes_round_python(graded: Any) -> None:
+    if "Landlock" not in page_of(graded, "anna"):
+        pytest.skip("this kernel has no Landlock")
+    assert tries(graded)[5] == "-1"
+
+
+def test_it_goes_on_where_it_was_stopped_and_marks_what_changed(graded: Any) -> None:
+    words, lines = graded
+    assert len(lines) == 9
+    assert lines[-1].startswith("[9/9] ")
+    before = words[1].read_text()
+    (words[0] / "fred.ipynb").write_text(notebook(RIGHT, CHECK))
+    again = list[str]()
+    grading.grade(*words[:-1], again.append)
+    assert again[0] == "8 of 9 were marked before"
+    assert [line.split(":")[0] for line in again[1:]] == ["[1/1] fred"]
+    after = words[1].read_text()
+    changed = {a.split(",")[0] for a, b in zip(after.splitlines(), before.splitlines(), strict=True)
+               if a != b}  # fmt: skip
+    assert changed == {"fred"}
+
+
+def test_the_command_says_what_is_missing(tmp_path: Path, capsys: Any) -> None:
+    for folder, says in ((tmp_path / "none", "no folder"), (tmp_path, "holds no .ipynb")):
+        with pytest.raises(SystemExit):
+            main(["grade", str(folder)])
+        assert says in capsys.readouterr().err
+
+
+# ---- what is run of a notebook
+
+
+def test_only_what_an_exercise_needs_is_run() -> None:
+    cells = [
+        "import torch\nimport time",
+        "time.sleep(100)",
+        "def helper(n):\n    return torch.ones(n, n)",
+        "tokens = time.sleep(100)",  # a name that is used inside of f only, as its own
+        "table = {}",
+        "table['a'] = 1",
+        "def f(n):\n    tokens = table['a']\n    return helper(n * tokens)",
+        'f = check("05.mask", f)',
+        "f(3)",
+    ]
+    assert [bool(cell) for cell in grading.needed(cells)] == [
+        True, False, True, False, True, True, True, True, False,
+    ]  # fmt: skip
+    assert grading.needed(["def f(:", "%matplotlib inline\nx = 1", 'check("05.mask", 1)'])[0]
+
+
+def test_profiles_are_small_and_the_lesson_is_found() -> None:
+    tagged = {"cell_type": "code", "source": ["a = 1"], "metadata": {"tags": ["parameters"]}}
+    text = {"cell_type": "markdown", "source": "text"}
+    assert grading.code_of({"cells": [tagged, text]}) == ['a = 1\nprofile = "smoke"']
+    assert grading.number_of([CHECK], Path("12_x.ipynb")) == "05"
+    assert grading.number_of(["x"], Path("12_x.ipynb")) == "12"
+    with pytest.raises(ValueError, match="no exercise of the course"):
+        grading.number_of(["x"], Path("homework.ipynb"))
+    assert released("05")[0] == "05.mask"
+    assert "duel masking" in released("05")
+
+
+def test_what_a_student_wrote_is_escaped_on_the_page() -> None:
+    mark = grading.Mark("<b>", "f", "d", ["05.mask"], {"05.mask": Verdict(False, "<script>")})
+    mark.code, mark.errors = [("05.mask", "<img>")], [(1, "<svg>")]
+    page = grading.page(mark)
+    assert not any(tag in page for tag in ("<b>:", "<script>", "<img>", "<svg>"))
+
+
+# ---- the sandbox
+
+
+def say(pipe: Any, enforced: Any, what: str) -> None:
+    pipe.send_bytes(what.encode())
+
+
+def sleep(pipe: Any, enforced: Any) -> None:
+    import time
+
+    time.sleep(60)
+
+
+def test_a_child_that_talks_nonsense_or_nothing_is_stopped() -> None:
+    for nonsense in ("[1, 2", "[]", "\ud83d"):
+        words = nonsense.encode("utf-8", "replace").decode()
+        with Child(say, words, limits=Limits(30, 900 * MB)) as child, pytest.raises(Stopped):
+            child.said()
+    with (
+        Child(sleep, limits=Limits(0.5, 900 * MB)) as child,
+        pytest.raises(Stopped, match="not done after"),
+    ):
+        child.said()
+    assert not child.folder.exists()
+    assert not child.process.is_alive()
+
+
+def test_a_fingerprint_changes_when_a_module_is_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sandbox.fingerprint([grading])
+    assert sandbox.fingerprint([grading]) == before
+    monkeypatch.setattr(grading, "needed", lambda cells: [])
+    after = sandbox.fingerprint([grading])
+    assert {name for name in before if before[name] != after[name]} == {"classroom.grading.needed"}
