@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -25,11 +26,13 @@ from classroom.demos import (
     floors_view,
     ledger_view,
     masking_view,
+    masks_demo,
     masks_view,
     orders_view,
     reach_demo,
     reach_view,
     sampling_view,
+    schedule_demo,
     schedule_view,
     senses_view,
     training_view,
@@ -42,6 +45,7 @@ from classroom.demos.sampling import drawn_number, next_step
 from classroom.demos.senses import reader
 from classroom.demos.training import Point
 from classroom.pages.live import building
+from classroom.pages.live import states as few
 from classroom.pages.live.written import written_language, written_model
 from labkit import masking
 from labkit.chance import Chance
@@ -399,24 +403,96 @@ def test_sampling_tells_the_same_in_the_page(
             "seed": pick.randrange(1000),
         })  # fmt: skip
     asked[3]["written"] = [5, of_village.vocabulary.sep]
-    code = """
-        const model = new engine.GPT(given.model), tokenizer = new views.Tokenizer(given.model);
-        const language = new engine.Language(given.language);
-        return given.asked.map((state, n) => render.text(views.sampling(state,
-          {model, tokenizer, language: n % 5 ? language : null, start: 'document'})));"""
-    given = {"model": written_model(model, of_village, 32), "asked": asked,
-             "language": written_language(village)}  # fmt: skip
-    made, exact = in_node(code, given, tmp_path), 0
-    for n, (state, text) in enumerate(zip(asked, made, strict=True)):
+
+    def in_python(n: int, state: dict[str, Any]) -> View:
         settings = Sampling(temperature=state["temperature"], top_k=state["topK"] or None,
                             top_p=state["topP"])  # fmt: skip
-        view = sampling_view(
+        return sampling_view(
             state["prompt"], state["written"], settings, model, of_village, seed=state["seed"],
             world=village if n % 5 else None,
         )  # fmt: skip
-        assert alike(text, view.text), f"{state}\n{text}\n--- and in Python ---\n{view.text}"
-        exact += text == view.text
-    assert exact > STATES // 2
+
+    given = {"model": written_model(model, of_village, 32), "asked": asked,
+             "language": written_language(village), "start": "document"}  # fmt: skip
+    told_alike("GPT", "sampling", given, in_python, tmp_path)
+
+
+def told_alike(
+    kind: str, view: str, given: dict[str, Any], in_python: Callable[[int, Any], View], path: Path
+) -> None:
+    """JavaScript tells each asked state as Python does; each fifth without the language."""
+    code = f"""
+        const model = new engine.{kind}(given.model), tokenizer = new views.Tokenizer(given.model);
+        const language = new engine.Language(given.language), {{start}} = given;
+        return given.asked.map((state, n) => render.text(views.{view}(state,
+          {{model, tokenizer, language: n % 5 ? language : null, start}})));"""
+    exact = 0
+    for n, (state, text) in enumerate(zip(given["asked"], in_node(code, given, path), strict=True)):
+        told = in_python(n, state).text
+        assert alike(text, told), f"{state}\n{text}\n--- and in Python ---\n{told}"
+        exact += text == told
+    assert exact > len(given["asked"]) // 2
+
+
+def sentence_or_odd(village: World, pick: random.Random, n: int) -> str:
+    """What somebody may type: a sentence of the language, or something odd."""
+    odd = [
+        "",
+        "Xyzzy the <b>cat</b>",
+        "The OAK ist",
+        "the rose oak the",
+        "[MASK] 😀 .",
+        "the " * 90,
+    ]
+    document = village.sample(documents=1, seed=n)[0]
+    first, last = document.sentences[0]
+    words = document.words[first:last]
+    return odd[n // 8 % 6] if n % 8 == 0 else " ".join(words[: pick.randrange(3, 40)])
+
+
+def test_masking_tells_the_same_in_the_page(
+    village: World, of_village: Tokenizer, tmp_path: Path
+) -> None:
+    model, pick, asked = bert(of_village, context=40), random.Random(7), []
+    for n in range(STATES):
+        mask, random_share = pick.choice(((0.8, 0.1), (0.0, 1.0), (0.0, 0.0), (0.5, 0.3), (1.0, 0)))
+        asked.append({
+            "text": sentence_or_odd(village, pick, n), "rate": pick.choice((0.15, 0.4, 1.0, 0.0)),
+            "mask": mask, "random": random_share, "draw": pick.randrange(1000),
+            "clicked": [pick.randrange(60) for _ in range(pick.choice((0, 1, 3)))],
+        })  # fmt: skip
+
+    def in_python(n: int, state: dict[str, Any]) -> View:
+        setting = {name: value for name, value in state.items() if name != "text"}
+        return masking_view(
+            state["text"], Masking(**setting), of_village, model=model,
+            world=village if n % 5 else None,
+        )  # fmt: skip
+
+    given = {"model": written_model(model, of_village, 32), "asked": asked,
+             "language": written_language(village), "start": "sentence"}  # fmt: skip
+    told_alike("BERT", "masking", given, in_python, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["gpt", "bert"])
+def test_attention_tells_the_same_in_the_page(
+    kind: str, village: World, of_village: Tokenizer, tmp_path: Path
+) -> None:
+    model, pick, asked = {"gpt": gpt, "bert": bert}[kind](of_village), random.Random(kind), []
+    for n in range(STATES // 2):
+        asked.append({
+            "text": sentence_or_odd(village, pick, n), "layer": pick.randrange(1, 3),
+            "head": pick.randrange(3), "every": pick.random() < 0.3,
+            "selected": pick.randrange(-1, 40),
+        })  # fmt: skip
+
+    def in_python(n: int, state: dict[str, Any]) -> View:
+        seen = Asked(selected=state["selected"], every=state["every"])
+        return attention_view(state["text"], state["layer"], state["head"], model, of_village, seen)
+
+    given = {"model": written_model(model, of_village, 32), "asked": asked,
+             "language": written_language(village), "start": "sentence"}  # fmt: skip
+    told_alike(kind.upper(), "attention", given, in_python, tmp_path)
 
 
 # ---- the page ------------------------------------------------------------------------------------
@@ -424,7 +500,7 @@ def test_sampling_tells_the_same_in_the_page(
 
 def test_the_policy_admits_the_scripts_of_the_page_and_nothing_else() -> None:
     scripts = ["const a = 'ä';", (LIVE / "page.js").read_text(encoding="utf-8")]
-    made = building.page("<p>x</p>", scripts)
+    made = building.page("A <title>", "<p>x</p>", scripts)
     [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', made)
     found = re.findall("<script>(.*?)</script>", made, flags=re.DOTALL)
     assert found == scripts
@@ -432,13 +508,77 @@ def test_the_policy_admits_the_scripts_of_the_page_and_nothing_else() -> None:
     admitted = " ".join(f"'sha256-{one}'" for one in digests)
     assert policy.startswith(f"default-src 'none'; script-src {admitted}; ")
     assert not re.search(r'<script [^>]|src="|https?:', made)
+    assert "script-src 'none'" in building.policy([])
 
 
-def test_a_demo_is_written_down_state_by_state(tmp_path: Path) -> None:
+def test_the_engine_stays_short() -> None:
+    lines = [len((LIVE / f"{name}.js").read_text().splitlines()) for name in ("engine", "views")]
+    assert lines[0] <= 500
+    assert sum(lines) <= 850
+
+
+def test_a_demo_is_written_down_state_by_state() -> None:
     demo = reach_demo(segment=2, memory=1, layers=2)
-    kept, written = building.kept_values(demo), building.written_states(demo)
-    assert len(written["which"]) == math.prod(written["sizes"]) <= building.MOST
+    kept, written = few.kept_values(demo), few.written_states(demo)
+    assert len(written["which"]) == math.prod(written["sizes"]) <= few.MOST
     for n, state in list(enumerate(itertools.product(*kept.values())))[::17]:
         view = demo.draw(**dict(zip(kept, state, strict=True)))
         pieces = written["views"][written["which"][n]]
         assert pieces == json.loads(json.dumps(view.as_data()["pieces"]))
+    # Every slider begins where the demo stands.
+    begins = re.findall(r'name="([^"]*)" min="0" max="\d+" value="(\d+)"', few.form(demo))
+    assert {name: kept[name][int(n)] for name, n in begins} == {n: demo.values[n] for n in kept}
+
+
+def test_what_is_typed_has_the_values_that_are_given(tokenizer: Tokenizer) -> None:
+    demo = masks_demo(TEXTS[0], tokenizer)
+    assert "text" not in few.kept_values(demo)
+    kept = few.kept_values(demo, {"text": TEXTS})
+    assert kept["text"] == list(TEXTS)
+
+
+def test_a_very_fine_slider_is_thinned_and_keeps_where_it_stands() -> None:
+    demo = schedule_demo(steps=1_000_000)
+    demo.change(step=123_457)
+    values = few.kept_values(demo)["step"]
+    assert len(values) <= few.MOST
+    assert 123_457 in values
+
+
+def cell_of(source: str, *demos: Any) -> nbformat.NotebookNode:
+    outputs = [nbformat.v4.new_output("display_data", demo.stored) for demo in demos]
+    return nbformat.v4.new_code_cell(source, outputs=outputs)
+
+
+def test_a_picture_is_live_where_its_cell_can_be_read() -> None:
+    changed = schedule_demo(steps=40, layers=2)
+    changed.change(step=20)
+    cells = [
+        cell_of("!not python"),
+        cell_of("size: int = 2\nreach_demo(segment=size, memory=1)", reach_demo(2, 1)),
+        cell_of("demo = schedule_demo(steps=40, layers=2)\ndemo.change(step=20)\ndemo", changed),
+        cell_of("reach_demo(3, layers=2)", reach_demo(3, layers=2)),
+        # What must be run to be known, what would show something else, and what is wrong.
+        cell_of("reach_demo(segment=len('ab'))", reach_demo(2)),
+        cell_of("reach_demo(4)", reach_demo(5)),
+        cell_of("reach_demo(4, colour=1)", reach_demo(4)),
+        cell_of("twice = 1\ntwice = 2\nreach_demo(twice)", reach_demo(2)),
+    ]
+    found = list(few.states_of(nbformat.v4.new_notebook(cells=cells)))
+    assert [(one["name"], one["nth"]) for one in found] == [
+        ("memory-reach", 0), ("schedule", 0), ("memory-reach", 1)
+    ]  # fmt: skip
+    assert 'name="step"' in found[1]["form"]
+
+
+def test_reading_a_cell_runs_nothing(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    for source in (
+        f"reach_demo(open({str(mark)!r}, 'w').write('x'))",
+        f"x = open({str(mark)!r}, 'w').write('x')\nreach_demo(x)",
+        f"reach_demo(**dict(segment=open({str(mark)!r}, 'w').write('x')))",
+        f"reach_demo(4).change(segment=open({str(mark)!r}, 'w').write('x'))",
+    ):
+        book = nbformat.v4.new_notebook(cells=[cell_of(source, reach_demo())])
+        assert list(few.states_of(book)) == []
+    assert not mark.exists()

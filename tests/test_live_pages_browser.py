@@ -1,65 +1,289 @@
-"""The live page in a browser, from a file: it computes, and nothing else runs or is fetched."""
+"""The site in a browser, from files: its demos compute, and nothing else runs or is fetched."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import nbformat
 import pytest
 
-from classroom.demos import sampling_view
+from classroom.demos import Masking, View, attention_view, masking_view, reach_demo, sampling_view
+from classroom.demos.attention import Asked
 from classroom.demos.sampling import next_step, text_of
 from classroom.pages.live import building
+from classroom.pages.site import build
 from classroom.shipped import trained
 from labkit.sampling import Sampling
 
 pytestmark = pytest.mark.browser
+HOSTILE = "<img src=x onerror='document.body.dataset.ran = 1'><script>1</script> &amp; the"
+DEMOS = ("sampling", "masking", "attention")
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("site") / "live.html"
-    building.write(path)
-    return path
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site of one notebook, which has a demo with few states."""
+    folder = tmp_path_factory.mktemp("site")
+    outputs = [nbformat.v4.new_output("display_data", reach_demo(2).stored)]
+    cells = [nbformat.v4.new_markdown_cell("# A notebook\n\nIts first sentence."),
+             nbformat.v4.new_code_cell("reach_demo(2)", outputs=outputs)]  # fmt: skip
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "01_own.ipynb")
+    build([folder / "01_own.ipynb"], folder / "out")
+    return folder / "out"
 
 
-def words(text: str) -> list[str]:
-    return text.split()
+class Opened(NamedTuple):
+    """A page of the site, with what went wrong and what it asked for."""
+
+    page: Any
+    errors: list[str]
+    requests: list[str]
+
+    def said(self, demo: str) -> str:
+        """What a demo tells, in one line."""
+        return " ".join(self.page.locator(f"#{demo} .view").inner_text().split())
+
+    def set(self, demo: str, name: str, value: object) -> None:
+        """Set a control, as a hand would."""
+        self.page.evaluate(
+            """([demo, name, value]) => {
+                const field = document.querySelector(`#${demo} [name="${name}"]`);
+                field.value = value;
+                field.dispatchEvent(new Event("input", { bubbles: true }));
+            }""",
+            [demo, name, value],
+        )
 
 
-def test_the_page_computes_from_a_file(browser: Any, live: Path) -> None:
-    assert live.stat().st_size < 2e6
-    page, errors, requests = browser.new_page(viewport={"width": 390, "height": 800}), [], []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto(live.as_uri())
-    chips = page.locator("#sampling [data-position]")
+def opened(browser: Any, path: Path, **how: Any) -> Opened:
+    page = browser.new_page(**{"viewport": {"width": 390, "height": 844}, "offline": True, **how})
+    found = Opened(page, [], [])
+    page.on("pageerror", lambda error: found.errors.append(str(error)))
+    page.on("console", lambda said: found.errors.append(said.text))
+    page.on("request", lambda request: found.requests.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    return found
+
+
+@pytest.fixture
+def live(browser: Any, site: Path) -> Iterator[Opened]:
+    """The page of all demos; afterwards, it has asked for nothing and nothing went wrong."""
+    found = opened(browser, site / "live.html")
+    yield found
+    assert found.errors == []
+    assert [url for url in found.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    found.page.close()
+
+
+def alike(view: View, said: str) -> bool:
+    """Whether a page says what a view says, but for white space and signs of pictures."""
+    number = re.compile(r"\d+\.\d+")
+    told = [word for word in number.sub("#", view.text).split() if word.isalpha()]
+    shown = set(number.sub("#", said).split())
+    return all(word in shown for word in told)
+
+
+def test_sampling_writes_what_python_writes(live: Opened) -> None:
+    page, chips = live.page, live.page.locator("#sampling [data-position]")
     assert chips.count() == 5
-    page.locator('#sampling [data-act="step"]').click()
+    page.locator('#sampling [data-does="step"]').click()
     model, tokenizer = trained("gpt-village")
     prompt = page.locator("#sampling textarea").input_value()
     [drawn] = next_step(model, text_of(prompt, [], tokenizer).tokens, Sampling(), 0).tokens_B
     view = sampling_view(prompt, [int(drawn)], Sampling(), model, tokenizer)
-    shown = page.evaluate("() => document.querySelector('#sampling .view').innerText")
-    assert words(view.text)[:7] == words(shown)[:7]
-    # A row writes its word, by the keyboard as well.
-    row = page.locator("#sampling [data-key]").nth(2)
-    row.focus()
-    page.keyboard.press("Enter")
+    assert live.said("sampling").split()[:7] == view.text.split()[:7]
+    # A click on a row writes its word, whatever was drawn.
+    forced = page.locator("#sampling [data-key]").nth(2)
+    word = forced.locator("bdi").first.inner_text()
+    forced.click()
     assert chips.count() == 7
-    page.locator('#sampling [data-act="undo"]').click()
+    assert chips.last.locator("bdi").inner_text() == word.replace("→ ", "")
+    page.locator('#sampling [data-does="undo"]').click()
     assert chips.count() == 6
-    reach = page.locator("#memory-reach .labkit-view")
-    before = reach.inner_text()
-    page.locator("#memory-reach input[name=layers]").press("ArrowRight")
-    assert reach.inner_text() != before
-    page.locator("#sampling textarea").fill("<img src=x onerror='window.ran = 1'> the")
-    page.evaluate("""() => {
-        const script = document.createElement('script');
-        script.textContent = 'window.ran = 2';
+    page.locator('#sampling [data-does="run"]').click()
+    chips.nth(11).wait_for()
+    page.locator('#sampling [data-does="run"]').click()
+    stopped = chips.count()
+    page.wait_for_timeout(300)
+    assert chips.count() == stopped
+    page.locator('#sampling [data-does="reset"]').click()
+    assert chips.count() == 5
+
+
+def test_masking_hides_and_shows_the_words_that_are_clicked(live: Opened) -> None:
+    page, words = live.page, live.page.locator("#masking [data-position]")
+    text = page.locator("#masking textarea").input_value()
+    model, tokenizer = trained("bert-village")
+
+    def in_python(**setting: Any) -> View:
+        return masking_view(
+            text, Masking(**setting), tokenizer, model=model, world=building.village()
+        )
+
+    assert alike(in_python(), live.said("masking"))
+    live.set("masking", "rate", 0)
+    assert words.locator("nth=2").get_attribute("data-kind") == "plain"
+    words.nth(2).click()
+    assert words.nth(2).get_attribute("data-kind") == "mask"
+    assert alike(in_python(rate=0.0, clicked=(2,)), live.said("masking"))
+    assert page.locator("#masking .said").inner_text().startswith("1 of ")
+    words.nth(0).click()
+    words.nth(2).click()
+    assert [words.nth(n).get_attribute("data-kind") for n in (0, 2)] == ["special", "plain"]
+    # One share gives way to the other; another draw forgets the clicks.
+    live.set("masking", "random", 1)
+    assert page.locator("#masking [name=mask]").input_value() == "0"
+    words.nth(3).click()
+    page.locator('#masking [data-does="draw"]').click()
+    assert words.nth(3).get_attribute("data-kind") == "plain"
+    page.locator('#masking [data-does="another"]').click()
+    assert page.locator("#masking textarea").input_value() != text
+
+
+def test_attention_follows_the_pointer_and_the_click(live: Opened) -> None:
+    page = live.page
+    bars = """() => [...document.querySelectorAll('#attention span[data-row]')]
+        .map((word) => parseFloat(getComputedStyle(word).borderBottomWidth))"""
+    text = page.locator("#attention textarea").input_value()
+    assert max(page.evaluate(bars)) == 0
+    page.locator("#attention tr[data-row='3']").first.hover()
+    pointed = page.evaluate(bars)
+    assert max(pointed) > 0
+    square = page.locator("#attention tr[data-row='3'] td").nth(2)
+    assert re.search(r"→ .*: 0\.\d{3}$", square.get_attribute("title"))
+    page.locator("#attention span[data-row='3']").click()
+    page.locator("#masking h2").hover()
+    assert page.evaluate(bars) == pointed
+    assert "attends most to" in page.locator("#attention .said").inner_text()
+    page.locator("#attention [name=every]").check()
+    assert page.locator("#attention svg").count() == 4
+    page.locator("#attention [name=model]").select_option("GPT")
+    live.set("attention", "layer", 2)
+    live.set("attention", "head", 3)
+    view = attention_view(text, 2, 3, *trained("gpt-village"), Asked(every=True, selected=3))
+    assert alike(view, live.said("attention"))
+
+
+def test_all_of_it_by_keyboard(live: Opened) -> None:
+    page = live.page
+    focused = "() => document.activeElement.closest('section')?.id"
+    reached = set()
+    for _ in range(150):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate(focused))
+    assert {*DEMOS, "floors"} <= reached
+    page.locator("#sampling [data-key] bdi").first.focus()
+    page.keyboard.press("ArrowDown")
+    word = page.evaluate("() => document.activeElement.textContent")
+    page.keyboard.press("Enter")
+    assert page.locator("#sampling [data-position] bdi").last.inner_text() in word
+    page.locator("#masking [data-position]").nth(1).focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press(" ")
+    assert page.locator("#masking [data-position]").nth(2).get_attribute("aria-pressed") == "true"
+    assert page.evaluate("() => document.activeElement.dataset.position") == "2"
+    page.locator("#attention span[data-row]").nth(1).focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#attention span[data-row]").nth(1).get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.parametrize("text", ["", HOSTILE, "the " * 5000, "😀\u202e\x07𝔘", "[MASK] [SEP]"])
+def test_odd_texts_run_nothing_and_break_nothing(live: Opened, text: str) -> None:
+    page = live.page
+    for demo in DEMOS:
+        page.locator(f"#{demo} textarea").fill(text)
+        assert page.locator(f"#{demo} .labkit-view").count() == 1
+        assert len(live.said(demo)) > 20
+    page.locator('#sampling [data-does="step"]').click()
+    assert page.evaluate("() => document.body.dataset.ran") is None
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+
+
+def test_the_policy_stops_other_scripts(browser: Any, site: Path) -> None:
+    found = opened(browser, site / "live.html")
+    found.page.evaluate("""() => {
+        const script = document.createElement("script");
+        script.textContent = "document.body.dataset.ran = 2";
         document.body.append(script);
+        const image = document.createElement("img");
+        image.src = "https://example.org/x.png";
+        document.body.append(image);
     }""")
-    assert page.evaluate("() => window.ran") is None
-    assert errors == []
-    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
-    wide = page.evaluate("() => document.documentElement.scrollWidth")
-    assert wide <= 390
+    found.page.wait_for_timeout(200)
+    assert found.page.evaluate("() => document.body.dataset.ran") is None
+    assert len(found.errors) == 2
+    assert all("Content Security Policy" in error for error in found.errors)
+    found.page.close()
+
+
+def test_views_that_were_written_down_follow_their_sliders(live: Opened) -> None:
+    names = [demo.name for demo, _ in building.few_states(trained("bert-village")[0])]
+    for name in names:
+        before = live.said(name)
+        live.page.locator(f"#{name} input").last.press("ArrowLeft")
+        live.page.locator(f"#{name} input").last.press("ArrowRight")
+        live.page.locator(f"#{name} input").last.press("ArrowRight")
+        if live.said(name) == before:
+            live.page.locator(f"#{name} input").first.press("ArrowRight")
+        assert live.said(name) != before, name
+        live.page.locator(f'#{name} [data-does="reset"]').click()
+        assert live.said(name) == before
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1366])
+def test_the_first_page_writes_at_once(browser: Any, site: Path, scheme: str, width: int) -> None:
+    view = {"width": width, "height": 844 if width == 390 else 768}
+    found = opened(browser, site / "index.html", viewport=view, color_scheme=scheme)
+    page, chips = found.page, "#sampling [data-kind='new']"
+    page.locator(chips).nth(1).wait_for()
+    # Without scrolling: what it is, what was written, and the likeliest words.
+    for query in ("h1", chips, "#sampling [data-key]"):
+        below = "(query) => document.querySelector(query).getBoundingClientRect().bottom"
+        assert page.evaluate(below, query) < view["height"]
+    page.locator("#sampling [data-key]").first.click()
+    count = page.locator(chips).count()
+    page.wait_for_timeout(800)
+    assert page.locator(chips).count() == count
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    light = max(int(part) for part in re.findall(r"\d+", ground)[:3]) > 128
+    assert light == (scheme == "light")
+    assert {"live.html", "01_own.html"} <= {
+        link.get_attribute("href") for link in page.locator("a").all()
+    }
+    assert found.errors == []
     page.close()
+
+
+def test_a_page_that_asks_for_less_motion_stands_still(browser: Any, site: Path) -> None:
+    found = opened(browser, site / "index.html", reduced_motion="reduce")
+    found.page.wait_for_timeout(800)
+    assert found.page.locator("#sampling [data-kind='new']").count() == 0
+    found.page.close()
+
+
+def test_a_stored_picture_of_a_notebook_is_live(browser: Any, site: Path) -> None:
+    found = opened(browser, site / "01_own.html", viewport={"width": 1366, "height": 768})
+    page, view = found.page, found.page.locator(".labkit-states .labkit-view")
+    before = " ".join(view.inner_text().split())
+    assert before.startswith(reach_demo(2).shown.text.split("\n")[0])
+    page.locator(".labkit-states [name=layers]").press("ArrowRight")
+    assert " ".join(view.inner_text().split()) != before
+    page.locator('.labkit-states [data-does="reset"]').click()
+    assert " ".join(view.inner_text().split()) == before
+    assert found.errors == []
+    page.close()
+
+
+def test_without_script_all_is_there_but_the_play(browser: Any, site: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((site / "01_own.html").as_uri())
+    assert page.locator(".labkit-view").count() == 1
+    page.goto((site / "index.html").as_uri())
+    assert "A notebook" in page.inner_text("main")
+    assert "need script" in page.inner_text("main")
+    context.close()

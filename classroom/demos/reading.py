@@ -23,6 +23,7 @@ def written(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+@lru_cache(maxsize=64)
 def as_batch(text: str, tokenizer: Tokenizer, longest: int = LONGEST) -> Batch | None:
     """The text as a batch of one row, framed where the vocabulary can; None if nothing is there."""
     documents = from_documents([written(text)])
@@ -152,6 +153,7 @@ def next_distribution(world: World, words: Sequence[str], start: str) -> np.ndar
 
 
 def best(probabilities: Sequence[float] | np.ndarray, names: Sequence[str], count: int = 3) -> str:
-    """The likeliest names with their probabilities, in a line."""
-    order = np.argsort(-np.asarray(probabilities), kind="stable")[:count]
+    """The likeliest names with their probabilities, in a line; of equal ones the first."""
+    # What differs in the last digits of a float is equal: the order must not depend on them.
+    order = np.argsort(-np.round(probabilities, 9), kind="stable")[:count]
     return ", ".join(f"{names[i]} {probabilities[i]:.3f}" for i in order)

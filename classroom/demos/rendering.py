@@ -75,7 +75,7 @@ class View:
         """The view as a part of a page."""
         # A reader's "$" is not a formula: MathJax leaves these classes alone.
         return (
-            f'<div class="labkit-view tex2jax_ignore mathjax_ignore" role="region" '
+            f'<div class="labkit-view tex2jax_ignore mathjax_ignore" role="region" tabindex="0" '
             f'aria-label="{safe(self.name)}" data-demo="{safe(self.name)}" style="{PANEL}">'
             f"{''.join(map(html_of, self.pieces))}</div>"
         )
@@ -121,7 +121,7 @@ def html_of(piece: Piece) -> str:
     match piece:
         case Heading(title):
             style = f"font-weight:600;margin-top:8px;{BREAK}"
-            return f'<div role="heading" aria-level="4" style="{style}">{safe(title)}</div>'
+            return f'<div role="heading" aria-level="3" style="{style}">{safe(title)}</div>'
         case Note(text, name):
             style = f"{BREAK};white-space:pre-line"
             return f'<div data-note="{safe(name)}" style="{style}">{safe(text)}</div>'
@@ -300,8 +300,10 @@ def _shades(piece: Shades) -> str:
         f'#{mark}:has([data-row="{n}"]:hover){{{_heights(row)}}}'
         for n, row in enumerate(piece.shares)
     )
+    past = len(piece.across) - len(piece.down)
     words = " ".join(
-        f'<span style="border-bottom:calc(var(--h{n},0)*24px) solid {BAR};padding:0 3px">'
+        f"<span{_row(n - past)} "
+        f'style="border-bottom:calc(var(--h{n},0)*24px) solid {BAR};padding:0 3px">'
         f"<bdi>{safe(short(word))}</bdi></span>"
         for n, word in enumerate(piece.across)
     )
@@ -321,6 +323,11 @@ def _mark(text: str) -> str:
     for sign in text:
         number = (number ^ ord(sign)) * 16777619 & 0xFFFFFFFF
     return f"map-{number}"
+
+
+def _row(number: int) -> str:
+    """A word below the map stands for its row; a remembered one has none."""
+    return f' data-row="{number}"' if number >= 0 else ""
 
 
 def _heights(row: Sequence[float]) -> str:

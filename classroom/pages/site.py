@@ -1,8 +1,10 @@
 """The notebooks as a site of files: it opens without a server, and asks no network for anything.
 
 Widgets are there as the pictures they were stored with, formulas as MathML, the style in the page.
-Links between notebooks lead to their pages; other files that a notebook names travel along if they
-lie in the folder of the course.  Whatever could run is left out, since a notebook may be foreign.
+A picture whose demo has few states is live: its views are written down in the page.  Links between
+notebooks lead to their pages; other files that a notebook names travel along if they lie in the
+folder of the course.  Whatever could run is left out, since a notebook may be foreign: a policy
+admits the page's own scripts by their digests, and nothing else.
 """
 
 import re
@@ -16,6 +18,8 @@ from urllib.parse import quote, unquote
 from classroom.exercises import students_version
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless_page
+from classroom.pages.live import building
+from classroom.pages.live.states import states_of
 from labkit.paths import checkout
 
 TEMPLATES = Path(__file__).resolve().parent / "share" / "nbconvert" / "templates"
@@ -56,10 +60,37 @@ def build(notebooks: Sequence[Path], out: Path, *, students: bool = False) -> li
         }
         html, _ = export.from_notebook_node(book, resources)
         text = connected(harmless_page(html), path, notebooks, out)
-        (out / pages[place].file).write_text(text, encoding="utf-8")
-    listed = export.environment.get_template("list.html.j2").render(title=TITLE, pages=pages)
-    (out / "index.html").write_text(listed, encoding="utf-8")
+        (out / pages[place].file).write_text(with_demos(text, book), encoding="utf-8")
+    first = building.first_page(TITLE, listed(pages))
+    (out / "index.html").write_text(first, encoding="utf-8")
+    (out / "live.html").write_text(building.live_page(), encoding="utf-8")
     return pages
+
+
+def with_demos(html: str, book: Any) -> str:
+    """The page with its policy, and with the written views of the demos that have few states."""
+    states = list(states_of(book))
+    scripts = building.scripts_of({"states": states}, building.SHOWN) if states else []
+    style = f"<style>{building.style_of_demos()}</style>" if states else ""
+    html = html.replace("<head>", f"<head>{building.policy(scripts)}", 1)
+    html = html.replace("</head>", f"{style}</head>", 1)
+    before, end, after = html.rpartition("</body>")
+    return f"{before}{building.inline(scripts)}{end}{after}"
+
+
+def listed(pages: Sequence[Page]) -> str:
+    """The notebooks, and how to install the course."""
+    items = "".join(
+        f'<li><a href="{escape(page.file)}">{escape(page.number)} · {escape(page.title)}</a>'
+        f"<p>{escape(page.first)}</p></li>"
+        for page in pages
+    )
+    return (
+        f'<h2>The notebooks</h2><ol class="course-list">{items}</ol><h2>Install</h2>'
+        "<p>In a copy of the course, with Python 3.11 or newer and make:</p>"
+        "<pre>make lab     # opens the course in JupyterLab\n"
+        "make test    # runs all of its tests</pre>"
+    )
 
 
 def exporter() -> Any:
@@ -110,7 +141,7 @@ def described(path: Path, book: Any) -> Page:
 
 def links(pages: Sequence[Page], place: int) -> str:
     """The way to the list, and to the pages before and after."""
-    ways = [("index.html", "All notebooks")]
+    ways = [("index.html", "All notebooks"), ("live.html", "Live demos")]
     if place:
         ways.append((pages[place - 1].file, f"← {pages[place - 1].title}"))
     if place + 1 < len(pages):

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,9 +83,15 @@ def model(name: str) -> Model:
             f"There are {', '.join(names.values())}, or give the .json file of a model of your own"
         )
     full = names[_plain(name)]
-    counted = counting.parameters(published.build(full))
+    counted = _counted(full)
     sizes = shape_of(published.row(full).config)
     return Model(full, counted.total, counted.active, sizes, trained_on().get(_plain(full)))
+
+
+@lru_cache
+def _counted(full: str) -> counting.Parameters:
+    """The parameters of a published model, which is built for it."""
+    return counting.parameters(published.build(full))
 
 
 def _plain(name: str) -> str:

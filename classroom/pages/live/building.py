@@ -1,66 +1,186 @@
-"""The live page: its demos, its data and its scripts in one file that asks for nothing."""
+"""Pages whose demos compute in the page itself: one file each, which asks for nothing.
+
+The first page writes with a GPT; `live.html` has all demos of typed text, and some whose views were
+written down.
+"""
 
 import base64
+import gzip
 import hashlib
-import itertools
 import json
-import math
+from collections.abc import Sequence
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from classroom.demos import Demo, floors_demo, reach_demo, schedule_demo
+from classroom.demos import Demo, floors_demo, masks_demo, reach_demo, schedule_demo, vectors_demo
+from classroom.pages.live.states import Options, form, written_states
 from classroom.pages.live.written import written_language, written_model
 from classroom.recipes import course_text
-from classroom.shipped import trained
+from classroom.shipped import card, trained
+from labkit.world import World
 
 FOLDER = Path(__file__).resolve().parent
-MOST = 200
-"""How many states of a demo are written down."""
-SLIDERS = (("temperature", 0, 3, 0.05, 1), ("topK", 0, 50, 1, 0), ("topP", 0, 1, 0.01, 1),
-           ("seed", 0, 1000, 1, 0))  # fmt: skip
-SAID = {"topK": "top-k (0: all)", "topP": "top-p"}
+ENGINE = ("render", "engine", "views", "page")
+"""The scripts of a page that computes."""
+SHOWN = ("render", "page")
+"""The scripts of a page whose views were written down."""
+SAMPLING = (("temperature", "temperature", 0, 3, 0.05, 1), ("topK", "top-k (0: all)", 0, 50, 1, 0),
+            ("topP", "top-p", 0, 1, 0.01, 1), ("seed", "seed", 0, 1000, 1, 0))  # fmt: skip
+MASKING = (("rate", "share predicted", 0, 1, 0.05, 0.15),
+           ("mask", "of it [MASK]", 0, 1, 0.05, 0.8), ("random", "of it random", 0, 1, 0.05, 0.1),
+           ("draw", "draw", 0, 1000, 1, 0))  # fmt: skip
+SAID = {"run": "run / stop", "another": "another text"}
+TITLES = {
+    "floors": "How surprising each word is to one who knows the language",
+    "vectors": "Neighbours of BERT's word vectors",
+    "masks": "Static and dynamic masks",
+    "memory-reach": "How far a memory reaches",
+    "schedule": "The rate and the frozen layers, step by step",
+}
+Slider = tuple[str, str, float, float, float, float]
 
 
-def write(path: Path) -> None:
-    """Write the live page, with the village's GPT that ships with the course."""
-    model, tokenizer = trained("gpt-village")
+@cache
+def village() -> World:
+    """The language of the live pages."""
     world = course_text("village").world
     assert world is not None
-    demos = [reach_demo(), schedule_demo(steps=120, every=20), floors_demo(world)]
-    data = {
-        "gpt": written_model(model, tokenizer),
-        "language": written_language(world),
-        "states": [written_states(demo) for demo in demos],
-    }
-    # "</script>" cannot stand in a script, whatever the data hold.
-    given = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    names = ("render", "engine", "views", "page")
-    sources = [(FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in names]
-    scripts = [f"const DATA = {given};", *sources]
-    prompt = " ".join(world.sample(documents=1, seed=1)[0].words[:4])
-    body = "".join([sampling_form(prompt), *map(states_form, demos)])
-    path.write_text(page(body, scripts), encoding="utf-8")
+    return world
 
 
-def page(body: str, scripts: list[str]) -> str:
-    """A page whose policy admits its own inline scripts by their digests, and nothing else."""
-    digests = " ".join(f"'sha256-{digest(script)}'" for script in scripts)
-    policy = (
-        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+def sentences(count: int) -> list[str]:
+    """Sentences of the village."""
+    found = []
+    for document in village().sample(documents=count, seed=1):
+        first, last = document.sentences[0]
+        found.append(" ".join(document.words[first:last]))
+    return found
+
+
+@cache
+def first_scripts() -> list[str]:
+    """What the first page computes with."""
+    data = {"gpt": written_model(*trained("gpt-village")), "language": written_language(village())}
+    return scripts_of(data, ENGINE)
+
+
+def first_page(title: str, below: str) -> str:
+    """The first page: a GPT that writes at once, and then what the site has."""
+    opening = " ".join(sentences(1)[0].split()[:3])
+    hidden = "".join(
+        f'<input type="hidden" name="{name}" value="{value}">'
+        for name, _, _, _, _, value in SAMPLING[1:]
     )
-    run = "".join(f"<script>{script}</script>" for script in scripts)
+    demo = (
+        '<p>A small language model writes below, in your browser. Its language was made up for '
+        "this course, so the <b>exact</b> probability of each next word is known: compare. "
+        '<b>Tap a word to write it.</b></p><section data-play="sampling" id="sampling" '
+        'data-pace="350" data-first="10" data-only="chips distributions ended problem">'
+        f"<form>{buttons('another', 'run', 'undo')}{hidden}</form>{PICTURE}"
+        f"<form>{text_box('prompt', opening)}{sliders(SAMPLING[:1])}</form></section>"
+        '<p><a href="live.html">More live demos</a>: hide words from a BERT, look at attention, '
+        "see what each filter leaves.</p>"
+    )  # fmt: skip
+    return page(title, f"<h1>{escape(title)}</h1>{demo}{below}", first_scripts())
+
+
+@cache
+def live_page() -> str:
+    """The page of all demos, with the village's models that ship with the course."""
+    (gpt, of_gpt), (bert, of_bert) = trained("gpt-village"), trained("bert-village")
+    given = sentences(40)
+    written = [(demo, options, written_states(demo, options)) for demo, options in few_states(bert)]
+    data = {
+        "gpt": written_model(gpt, of_gpt),
+        "bert": written_model(bert, of_bert),
+        "language": written_language(village()),
+        "sentences": given,
+        "states": [states for _, _, states in written],
+    }
+    prompt = " ".join(given[0].split()[:4])
+    body = "".join([
+        '<h1>Live demos</h1><p><a href="index.html">All notebooks</a></p>',
+        f"<p>Both models read and write the language of the village. {quality()}</p>",
+        played("sampling", "Write with a GPT, beside the exact language",
+               text_box("prompt", prompt) + sliders(SAMPLING)
+               + buttons("step", "run", "undo", "reset")),
+        played("masking", "Hide words, and see what a BERT guesses",
+               text_box("text", given[0]) + sliders(MASKING)
+               + buttons("draw", "another", "reset"),
+               "Click a word to hide it, or to show it again. “Exact” is the distribution for one "
+               "who knows the language, and knows no more than the model: which words were chosen, "
+               "but not which of them were swapped or kept."),
+        played("attention", "Look at attention",
+               text_box("text", given[1])
+               + '<label>model <select name="model"><option>BERT<option>GPT</select></label>'
+               + sliders([("layer", "layer", 1, 2, 1, 1), ("head", "head (0: mean)", 0, 4, 1, 1)])
+               + '<label><input type="checkbox" name="every"> all heads</label>'
+               + buttons("reset")),
+        *(states_section(demo, options) for demo, options, _ in written),
+    ])  # fmt: skip
+    return page("Live demos", body, scripts_of(data, ENGINE))
+
+
+def few_states(bert: Any) -> list[tuple[Demo, Options]]:
+    """The demos whose views are written down, and the texts that they are written down for."""
+    given, words = sentences(12), ["oak", "yacht", "soup", "anna", "harbour", "film", "she", "was"]
+    asked, tokenizer = ["he his she", "tom he anna"], trained("bert-village")[1]
+    return [
+        (floors_demo(village(), given[0]), {"text": given}),
+        (
+            vectors_demo(bert, tokenizer, words[0], asked[0]),
+            {"word": words, "question": asked},
+        ),
+        (masks_demo(given[0], tokenizer), {"text": given[:1]}),
+        (reach_demo(), {}),
+        (schedule_demo(steps=120, every=20), {}),
+    ]
+
+
+def quality() -> str:
+    """How good the models are, by their cards."""
+    said = [f"{name[:4].strip('-').upper()} loses {card(name)['held_out']:.3f} {card(name)['unit']}"
+            f" on text it has never read, where {card(name)['floor']:.3f} is the least possible"
+            for name in ("gpt-village", "bert-village")]  # fmt: skip
+    return f"{'; '.join(said)}. Their weights have 16 bits, here as in the notebooks."
+
+
+# ---- parts of a page -----------------------------------------------------------------------------
+
+PICTURE = '<p class="said" role="status"></p><div class="view"></div>'
+
+
+def page(title: str, body: str, scripts: Sequence[str]) -> str:
+    """A page with its scripts inside."""
     style = (FOLDER / "page.css").read_text(encoding="utf-8")
     return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">{policy(scripts)}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Live demos</title><style>{style}</style></head><body><main><h1>Live demos</h1>"
-        '<p><a href="index.html">All notebooks</a></p>'
-        "<noscript><p>These demos need script; the notebooks do not.</p></noscript>"
-        f"{body}</main>{run}</body></html>\n"
+        f"<title>{escape(title)}</title><style>{style}{style_of_demos()}</style></head>"
+        "<body><main>"
+        f"{body}<noscript><p>These demos need script; the notebooks do not.</p></noscript></main>"
+        f"{inline(scripts)}</body></html>\n"
     )
+
+
+def scripts_of(data: dict[str, Any], names: Sequence[str]) -> list[str]:
+    """The data, packed, and the scripts of these names."""
+    given = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    packed = base64.b64encode(gzip.compress(given, mtime=0)).decode()
+    sources = [(FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in names]
+    return [f'const PACKED = "{packed}";', *sources]
+
+
+def policy(scripts: Sequence[str]) -> str:
+    """A policy that admits these inline scripts by their digests, and nothing that is fetched."""
+    digests = " ".join(f"'sha256-{digest(script)}'" for script in scripts) or "'none'"
+    said = (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; "
+        "img-src 'self' file: data:; font-src data:; base-uri 'none'; form-action 'none'"
+    )
+    return f'<meta http-equiv="Content-Security-Policy" content="{said}">'
 
 
 def digest(script: str) -> str:
@@ -68,73 +188,55 @@ def digest(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
 
 
-def sampling_form(prompt: str) -> str:
-    """The controls of the sampling demo."""
-    sliders = "".join(
-        f"<label>{SAID.get(name, name)} <output></output>"
-        f'<input type="range" name="{name}" min="{low}" max="{high}" step="{step}" '
-        f'value="{value}"></label>'
-        for name, low, high, step, value in SLIDERS
-    )
-    buttons = "".join(
-        f'<button type="button" data-act="{act}">{act}</button>'
-        for act in ("step", "run", "undo", "reset")
-    )
+def inline(scripts: Sequence[str]) -> str:
+    """The scripts as elements."""
+    return "".join(f"<script>{script}</script>" for script in scripts)
+
+
+def style_of_demos() -> str:
+    """The style of demos, for any page."""
+    return (FOLDER / "demos.css").read_text(encoding="utf-8")
+
+
+def played(name: str, heading: str, controls: str, note: str = "") -> str:
+    """A demo that computes."""
+    said = f"<p>{note}</p>" if note else ""
     return (
-        '<section id="sampling"><h2>Write with a GPT, beside the exact language</h2><form><label>'
-        f'prompt <textarea name="prompt" rows="2">{escape(prompt)}</textarea></label>'
-        f'{sliders}{buttons}</form><div class="view" aria-live="polite"></div></section>'
+        f'<section id="{name}" data-play="{name}" data-pace="60"><h2>{heading}</h2>{said}'
+        f"<form>{controls}</form>{PICTURE}</section>"
     )
 
 
-# ---- views that were written down ----------------------------------------------------------------
-
-
-def kept_values(demo: Demo) -> dict[str, list[Any]]:
-    """The values of each control that are written down: evenly thinned, the present one kept."""
-    every = {name: choices(control) for name, control in demo.controls.items()}
-    kept = {name: values for name, values in every.items() if values}
-    while math.prod(map(len, kept.values())) > MOST:
-        name = max(kept, key=lambda name: len(kept[name]))
-        present = demo.values[name]
-        fewer = sorted({*kept[name][::2], present}, key=every[name].index)
-        kept[name] = fewer if len(fewer) < len(kept[name]) else [present]
-    return kept
-
-
-def choices(control: Any) -> list[Any]:
-    """All values of a control; none for what is typed."""
-    if hasattr(control, "options"):
-        return [one[1] if isinstance(one, tuple) else one for one in control.options]
-    if not hasattr(control, "step"):
-        return []
-    count = round((control.max - control.min) / control.step) + 1
-    kind = type(control.value)
-    return [kind(round(control.min + i * control.step, 6)) for i in range(count)]
-
-
-def written_states(demo: Demo) -> dict[str, Any]:
-    """The views of all states that are kept; equal views are written once."""
-    kept, views, which = kept_values(demo), dict[str, int](), []
-    for state in itertools.product(*kept.values()):
-        view = demo.draw(**{**demo.values, **dict(zip(kept, state, strict=True))})
-        pieces = json.dumps([piece.as_data() for piece in view.pieces])
-        which.append(views.setdefault(pieces, len(views)))
-    sizes = [len(values) for values in kept.values()]
-    shown = [json.loads(pieces) for pieces in views]
-    return {"name": demo.name, "sizes": sizes, "which": which, "views": shown}
-
-
-def states_form(demo: Demo) -> str:
-    """The controls of a demo whose views were written down: each slides over its kept values."""
-    fields = "".join(
-        f"<label>{escape(demo.controls[name].description)} <output></output>"
-        f'<input type="range" name="{escape(name)}" min="0" max="{len(values) - 1}" '
-        f'value="{values.index(demo.values[name])}" data-said="{escape(json.dumps(values))}">'
-        "</label>"
-        for name, values in kept_values(demo).items()
-    )
+def states_section(demo: Demo, options: Options) -> str:
+    """A demo whose views were written down; without script, its present one."""
+    name = escape(demo.name)
     return (
-        f'<section id="{escape(demo.name)}"><h2>{escape(demo.name)}</h2><form>{fields}</form>'
+        f'<section id="{name}" class="labkit-states"><h2>{TITLES[demo.name]}</h2>'
+        f"{form(demo, options)}"
         f'<div class="view">{demo.shown.html}</div></section>'
+    )
+
+
+def text_box(name: str, text: str) -> str:
+    """A box to write in."""
+    return (
+        f'<label>{name} <textarea name="{name}" rows="2" maxlength="2000">{escape(text)}'
+        "</textarea></label>"
+    )
+
+
+def sliders(asked: Sequence[Slider]) -> str:
+    """Numbers to slide; what each stands at is written beside it."""
+    return "".join(
+        f'<label>{said} <output></output><input type="range" name="{name}" min="{low}" '
+        f'max="{high}" step="{step}" value="{value}"></label>'
+        for name, said, low, high, step, value in asked
+    )
+
+
+def buttons(*names: str) -> str:
+    """Buttons by what they do."""
+    return "".join(
+        f'<button type="button" data-does="{name}">{SAID.get(name, name)}</button>'
+        for name in names
     )

@@ -234,6 +234,8 @@ const Engine = (() => {
       this.size = this.vocabulary.length;
       this.memories = this.memories.map((one) => new Memory(one));
       this.number = new Map(this.vocabulary.map((word, n) => [word, n]));
+      // The words that a masked one may be replaced by: all that no document remembers.
+      this.replaces = this.vocabulary.map((_, n) => n > 0 && this.memories.every(({ valueOf }) => valueOf[n] < 0));
       // emits[c][w * states + s]: the probability that state s emits word w in class c.
       this.emits = this.prior.map((_, c) => {
         const table = new Float64Array(this.size * this.states);
@@ -403,9 +405,17 @@ const Engine = (() => {
     return x ^ (x >> 31n);
   }
 
+  const keys = new Map();
+  /** The digest of a seed, a step and a purpose, which all rows share. */
+  function keyOf(seed, step, purpose) {
+    const text = `(${seed}, ${step}, '${purpose}')`;
+    if (!keys.has(text)) keys.set(text, digest(text));
+    return keys.get(text);
+  }
+
   /** 32 bits for each position of a row, as signed numbers. */
   function bits(seed, step, purpose, positions, row = 0) {
-    const start = mix((digest(`(${seed}, ${step}, '${purpose}')`) + BigInt(row) * GOLDEN) & ONES);
+    const start = mix((keyOf(seed, step, purpose) + BigInt(row) * GOLDEN) & ONES);
     return Array.from({ length: positions }, (_, t) => {
       const both = mix((start + BigInt((t >> 1) + 1) * GOLDEN) & ONES);
       return Number(BigInt.asIntN(32, t % 2 ? both >> 32n : both));

@@ -1,71 +1,181 @@
-// The page: the state is what the controls say and what was clicked, and each view a function of it.
+// The page: each picture is a function of what the controls say and of what was clicked.
 "use strict";
 const find = (query, within = document) => within.querySelector(query);
+const LONGEST = 2000;
 
 /** What the controls of a demo say. */
 function values(demo) {
   const found = {};
   for (const field of demo.querySelectorAll("[name]")) {
-    found[field.name] = field.type === "range" ? Number(field.value) : field.value;
+    if (field.type === "checkbox") found[field.name] = field.checked;
+    else found[field.name] = ["range", "hidden"].includes(field.type) ? Number(field.value) : field.value.slice(0, LONGEST);
     const shown = find("output", field.parentElement);
-    if (shown) shown.value = field.dataset.said ? JSON.parse(field.dataset.said)[field.value] : field.value;
+    if (!shown) continue;
+    shown.value = field.dataset.said ? JSON.parse(field.dataset.said)[field.value] : field.value;
+    field.setAttribute("aria-valuetext", shown.value);
   }
   return found;
 }
 
-/** Draw a view; rows that can be clicked are reached by the keyboard too. */
-function put(demo, view) {
-  const focused = document.activeElement?.dataset?.key;
-  find(".view", demo).innerHTML = Render.html(view);
-  for (const row of demo.querySelectorAll('[data-act="write"] [data-key]')) {
-    row.tabIndex = 0;
-    row.setAttribute("aria-label", `write ${row.cells[0].textContent.replace("→ ", "")}`);
-    if (row.dataset.key === focused) row.focus();
+// What can be clicked, by what a click does, and what it is called.
+const CLICKS = {
+  write: ["[data-key] td:first-child bdi", (word) => `write ${word}`],
+  hide: ['[data-position]:not([data-kind="special"])', (word) => `hide or show ${word}`],
+  select: ["span[data-row]", (word) => `what ${word} attends to`],
+};
+const keyOf = (word) => {
+  const { key, position, row } = word?.closest("[data-key], [data-position], [data-row]")?.dataset ?? {};
+  return key ?? position ?? row;
+};
+
+/** Draw a view; what can be clicked is a button for the keyboard too.  `data-only` names the
+ *  pieces that a short demo shows. */
+function put(demo, view, selected = -1) {
+  const old = document.activeElement, focused = demo.contains(old) ? [old.closest("[data-act]")?.dataset.act, keyOf(old)] : [];
+  const only = demo.dataset.only?.split(" ");
+  const pieces = only ? view.pieces.filter(({ kind, name }) => only.includes(name ?? kind)) : view.pieces;
+  find(".view", demo).innerHTML = Render.html({ ...view, pieces });
+  for (const [act, [query, called]] of Object.entries(CLICKS)) {
+    for (const word of demo.querySelectorAll(`.view [data-act="${act}"] :is(${query})`)) {
+      const key = keyOf(word), pressed = act === "hide" ? word.dataset.kind !== "plain" : Number(key) === selected;
+      word.tabIndex = 0;
+      word.setAttribute("role", "button");
+      word.setAttribute("aria-label", called((find("bdi", word) ?? word).textContent.replace("→ ", "")));
+      if (act !== "write") word.setAttribute("aria-pressed", pressed);
+      if (act === focused[0] && key === focused[1]) word.focus();
+    }
   }
 }
 
-function sampling(demo) {
-  const model = new Engine.GPT(DATA.gpt), tokenizer = new Views.Tokenizer(DATA.gpt);
-  const language = new Engine.Language(DATA.language);
-  let written = [], past = [];
-  const state = () => ({ ...values(demo), written });
-  const draw = () => put(demo, Views.sampling(state(), { model, tokenizer, language, start: "document" }));
-  const write = (tokens) => {
-    past.push(written);
-    written = [...written, ...tokens];
+/** Let a demo answer: `draw()` shows its state, `click(act, key)` is a click on a word,
+ *  `buttons` are functions by name, `changed(field)` comes before a control is drawn. */
+function answering(demo, { draw, click = () => {}, buttons = {}, changed = () => {} }) {
+  const pressed = (target) => {
+    const does = target.closest("button")?.dataset.does, key = keyOf(target), act = target.closest(".view [data-act]")?.dataset.act;
+    if (does) buttons[does]();
+    else if (act && key !== undefined && target.closest("[data-kind]")?.dataset.kind !== "special") click(act, Number(key));
+  };
+  const next = (word, by) => {
+    const all = [...word.closest("[data-act]").querySelectorAll('[role="button"]')];
+    all[all.indexOf(word) + by]?.focus();
+  };
+  demo.addEventListener("click", ({ target }) => pressed(target));
+  demo.addEventListener("keydown", (event) => {
+    if (event.target.getAttribute("role") !== "button") return;
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!by && event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    if (by) next(event.target, by);
+    else pressed(event.target);
+  });
+  demo.addEventListener("submit", (event) => event.preventDefault());
+  demo.addEventListener("input", ({ target }) => {
+    changed(target);
     draw();
+  });
+  draw();
+}
+
+const reset = (demo) => { for (const form of demo.querySelectorAll("form")) form.reset(); };
+const say = (demo, text) => { find(".said", demo).textContent = text; };
+
+/** Write with a GPT.  `data-pace` is how many milliseconds a word of a run takes, and `data-first`
+ *  how many words are written when the page opens. */
+function sampling(demo, { gpt, language }) {
+  const model = new Engine.GPT(gpt), tokenizer = new Views.Tokenizer(gpt), pace = Number(demo.dataset.pace);
+  const place = { model, tokenizer, language: new Engine.Language(language), start: "document" };
+  let written = [], past = [], running = 0;
+  const state = () => ({ ...values(demo), written });
+  const ended = () => Views.ended(state(), tokenizer.special);
+  const draw = () => put(demo, Views.sampling(state(), place));
+  const add = (token) => {
+    written = [...written, token];
+    draw();
+    say(demo, `written: ${tokenizer.tokens[token]}`);
   };
   const drawn = () => {
     const now = state(), [prompt] = tokenizer.known(now.prompt);
     return Engine.nextWord(model, [tokenizer.special.sep, ...tokenizer.encode(prompt), ...now.written], now, now.seed).drawn;
   };
-  const acts = {
-    step() { if (!Views.ended(state(), tokenizer.special)) write([drawn()]); },
+  const stop = () => { clearTimeout(running); running = 0; };
+  const write = (token) => {
+    stop();
+    if (ended()) return;
+    past.push(written);
+    add(token);
+  };
+  const run = (words) => {
+    if (!words || ended()) return stop();
+    add(drawn());
+    running = setTimeout(() => run(words - 1), pace);
+  };
+  const forget = () => { stop(); written = []; past = []; };
+  const buttons = {
+    step() { if (!ended()) write(drawn()); },
     run() {
-      const before = written;
-      while (written.length < before.length + 30 && !Views.ended(state(), tokenizer.special)) written = [...written, drawn()];
-      past.push(before);
-      draw();
+      if (running) return stop();
+      past.push(written);
+      run(30);
     },
-    undo() { written = past.pop() ?? []; draw(); },
-    reset() { find("form", demo).reset(); written = []; past = []; draw(); },
+    undo() { stop(); written = past.pop() ?? []; draw(); },
+    another() { forget(); find("[name=seed]", demo).value = values(demo).seed + 1; run(30); },
+    reset() { forget(); reset(demo); draw(); },
   };
-  const pressed = (target) => {
-    const { act } = target.closest("button")?.dataset ?? {}, key = target.closest('[data-act="write"] [data-key]')?.dataset.key;
-    if (act) acts[act]();
-    else if (key && !Views.ended(state(), tokenizer.special)) write([Number(key)]);
+  const changed = ({ name }) => { if (name === "prompt") forget(); else stop(); };
+  answering(demo, { draw, click: (act, token) => write(token), buttons, changed });
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  if (demo.dataset.first && !still) run(Number(demo.dataset.first));
+}
+
+/** Hide words of a text, and see what a BERT guesses. */
+function masking(demo, { bert, language, sentences }) {
+  const model = new Engine.BERT(bert), tokenizer = new Views.Tokenizer(bert);
+  const place = { model, tokenizer, language: new Engine.Language(language), start: "sentence" };
+  const field = (name) => find(`[name=${name}]`, demo);
+  let clicked = [], which = 0;
+  const draw = () => {
+    const view = Views.masking({ ...values(demo), clicked }, place);
+    put(demo, view);
+    say(demo, view.pieces.find(({ name }) => name === "answers")?.text ?? "");
   };
-  demo.addEventListener("click", ({ target }) => pressed(target));
-  demo.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target.dataset.key) pressed(event.target); });
-  demo.addEventListener("submit", (event) => event.preventDefault());
-  demo.addEventListener("input", ({ target }) => {
-    if (target.name === "prompt") {
-      written = [];
-      past = [];
-    }
-    draw();
+  const again = (name, value) => { clicked = []; field(name).value = value; draw(); };
+  answering(demo, {
+    draw,
+    // A second click takes the first one back.
+    click(act, n) { clicked = clicked.includes(n) ? clicked.filter((other) => other !== n) : [...clicked, n]; draw(); },
+    buttons: {
+      draw: () => again("draw", values(demo).draw + 1),
+      another: () => again("text", sentences[(which += 1) % sentences.length]),
+      reset() { clicked = []; reset(demo); draw(); },
+    },
+    changed({ name }) {
+      // Clicks are about one draw of one text.  What becomes [MASK] cannot become a random word.
+      if (name === "text" || name === "draw") clicked = [];
+      const { mask, random } = values(demo);
+      if (name === "mask") field("random").value = Math.min(random, 1 - mask);
+      if (name === "random") field("mask").value = Math.min(mask, 1 - random);
+    },
   });
-  draw();
+}
+
+/** Look at the attention of either model. */
+function attention(demo, { gpt, bert }) {
+  const models = { BERT: [new Engine.BERT(bert), bert], GPT: [new Engine.GPT(gpt), gpt] };
+  const tokenizers = { BERT: new Views.Tokenizer(bert), GPT: new Views.Tokenizer(gpt) };
+  let selected = -1;
+  const draw = () => {
+    const now = values(demo), [model] = models[now.model], tokenizer = tokenizers[now.model];
+    const view = Views.attention({ ...now, selected }, { model, tokenizer });
+    put(demo, view, selected);
+    const most = view.pieces.find(({ name }) => name === "most")?.rows[selected];
+    say(demo, most ? `${most[0]} attends most to ${most[1]}, ${most[2]}` : "");
+  };
+  answering(demo, {
+    draw,
+    click(act, row) { selected = selected === row ? -1 : row; draw(); },
+    buttons: { reset() { selected = -1; reset(demo); draw(); } },
+    changed({ name }) { if (name === "text") selected = -1; },
+  });
 }
 
 /** A demo whose views were written down, one for each state of its controls. */
@@ -76,9 +186,34 @@ function states(demo, { name, sizes, which, views }) {
     const at = fields.reduce((sum, field, n) => sum * sizes[n] + Number(field.value), 0);
     put(demo, { name, pieces: views[which[at]] });
   };
-  demo.addEventListener("input", draw);
-  draw();
+  answering(demo, { draw, buttons: { reset() { reset(demo); draw(); } } });
 }
 
-sampling(find("#sampling"));
-for (const one of DATA.states) states(document.getElementById(one.name), one);
+/** A section around a stored picture, with the controls that were written for it. */
+function around(picture, form) {
+  const demo = document.createElement("section"), view = document.createElement("div");
+  demo.className = "labkit-states";
+  demo.innerHTML = form;
+  view.className = "view";
+  picture.replaceWith(demo);
+  view.append(picture);
+  demo.append(view);
+  return demo;
+}
+
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+async function play() {
+  const data = await unpacked(PACKED), plays = { sampling, masking, attention };
+  for (const demo of document.querySelectorAll("[data-play]")) plays[demo.dataset.play](demo, data);
+  for (const one of data.states ?? []) {
+    const found = one.form ? document.querySelectorAll(`.labkit-view[data-demo="${one.name}"]`)[one.nth] : null;
+    states(found ? around(found, one.form) : document.getElementById(one.name), one);
+  }
+  document.body.dataset.ready = "yes";
+}
+play();

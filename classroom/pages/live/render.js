@@ -132,7 +132,8 @@ const Render = (() => {
       `<td style="padding:0 6px;background:rgba(${BAR_RGB},${fixed(share / top, 3)})" ` +
       `title="${safe(short(p.down[q]))} → ${safe(short(p.across[k]))}: ${fixed(share, 3)}"></td>`).join(""));
     const pointed = p.shares.map((row, n) => `#${id}:has([data-row="${n}"]:hover){${heights(row)}}`).join("");
-    const words = p.across.map((word, n) => `<span style="border-bottom:calc(var(--h${n},0)*24px) solid ${BAR};padding:0 3px">` +
+    const past = p.across.length - p.down.length;
+    const words = p.across.map((word, n) => `<span${n < past ? "" : ` data-row="${n - past}"`} style="border-bottom:calc(var(--h${n},0)*24px) solid ${BAR};padding:0 3px">` +
       `<bdi>${safe(short(word))}</bdi></span>`).join(" ");
     const chosen = p.selected >= 0 ? heights(p.shares[p.selected]) : "";
     return `<div id="${id}" data-shades="${safe(p.title)}" data-top="${fixed(top, 4)}"${actOf(p.act)} style="${chosen}">` +
@@ -211,7 +212,7 @@ const Render = (() => {
   }
 
   const HTML = {
-    heading: ({ title }) => `<div role="heading" aria-level="4" style="font-weight:600;margin-top:8px;${BREAK}">${safe(title)}</div>`,
+    heading: ({ title }) => `<div role="heading" aria-level="3" style="font-weight:600;margin-top:8px;${BREAK}">${safe(title)}</div>`,
     note: ({ text, name }) => `<div data-note="${safe(name)}" style="${BREAK};white-space:pre-line">${safe(text)}</div>`,
     problem: ({ text }) => `<div role="alert" style="border-left:4px solid;padding-left:8px;${BREAK}">${safe(text)}</div>`,
     chips: (p) => `<div data-chips="${p.chips.length}"${actOf(p.act)} style="display:flex;flex-wrap:wrap;gap:3px">` +
@@ -221,7 +222,7 @@ const Render = (() => {
     table, grid, shades, curve, intervals, lot,
   };
   const htmlOf = (piece) => HTML[piece.kind](piece);
-  const html = (view) => '<div class="labkit-view tex2jax_ignore mathjax_ignore" role="region" ' +
+  const html = (view) => '<div class="labkit-view tex2jax_ignore mathjax_ignore" role="region" tabindex="0" ' +
     `aria-label="${safe(view.name)}" data-demo="${safe(view.name)}" style="${PANEL}">${view.pieces.map(htmlOf).join("")}</div>`;
 
   return { html, text, fixed, clean, short };

@@ -149,6 +149,178 @@ const Views = (() => {
     return [table(["", "prompt", "new", "both"], rows, "likelihoods"), ...notes];
   }
 
-  return { Tokenizer, sampling, ended };
+  // ---- typed text for BERT (classroom/demos/reading.py, masking.py, guesses.py, statistics.py)
+
+  const DRAWS = 1000, DRAWN = 40;
+  const label = (tokenizer, token) => tokenizer.tokens[token];
+  const unknownNote = (unknown) => (unknown.length ? [note(`Not in the vocabulary: ${unknown.join(", ")}.`, "unknown")] : []);
+  const problem = (name, text) => ({ name, pieces: [{ kind: "problem", text }] });
+
+  /** The text as tokens between [CLS] and [SEP], as far as there is room; and how many it has. */
+  function framed(text, tokenizer, longest) {
+    const tokens = tokenizer.encode(text), { cls, sep } = tokenizer.special;
+    return { all: tokens.length, tokens: [cls, ...tokens.slice(0, longest - 2), sep] };
+  }
+
+  /** What is hidden of a text, after some positions were clicked. */
+  function hidden(tokens, setting, { special, tokens: names }) {
+    const { seen, asked } = Engine.corrupt(tokens, special, names.length, setting, 0, setting.draw);
+    const ordinary = (n) => n < tokens.length && !special.special.includes(tokens[n]);
+    const clicked = new Set(setting.clicked.filter(ordinary)), before = new Set(asked);
+    for (const n of clicked) seen[n] = before.has(n) ? tokens[n] : special.mask;
+    return { seen, asked: tokens.map((_, n) => n).filter((n) => before.has(n) !== clicked.has(n)) };
+  }
+
+  /** state: {text, rate, mask, random, draw, clicked}; place: {model, tokenizer, language, start}. */
+  function masking(state, { model, tokenizer, language, start }) {
+    const { special } = tokenizer, [text, unknown] = tokenizer.known(state.text), longest = model.config.context;
+    const { all, tokens } = framed(text, tokenizer, longest);
+    const words = tokens.filter((token) => !special.special.includes(token)).length;
+    if (!words) return problem("masking", "There is nothing to hide: write some words.");
+    const { seen, asked } = hidden(tokens, state, tokenizer), names = tokens.map((token) => label(tokenizer, token));
+    const fate = (n) => (seen[n] === special.mask ? ["mask", "masked"] : seen[n] === tokens[n] ? ["kept", "kept"] : ["random", "random"]);
+    const chips = seen.map((token, n) => {
+      const [kind, caption] = asked.includes(n) ? fate(n) : [special.special.includes(tokens[n]) ? "special" : "plain", ""];
+      return { token: label(tokenizer, token), kind, caption };
+    });
+    const told = asked.map((n) => `${n}: ${names[n]} (${chips[n].caption})`).join("; ");
+    const said = `${asked.length} of ${tokens.length} tokens, of which ${words} are words. ${told || "None this time."}`;
+    const cut = all > longest ? [note(`The text has ${all.toLocaleString("en-US")} tokens; shown are the first ${tokens.length}.`, "cut")] : [];
+    return { name: "masking", pieces: [...unknownNote(unknown), ...cut,
+      heading("What the model sees"), { kind: "chips", chips, act: "hide" },
+      heading("What it must predict"), note(said, "answers"),
+      heading("What is likely there"), ...guesses(tokens, seen, asked, state, { model, tokenizer, language, start }),
+      { kind: "beside", pieces: [everybody(names)] },
+      heading("Over 1,000 draws"), statistics(tokens, state, tokenizer)] };
+  }
+
+  /** The mask of a model that reads both ways: every position attends to every one. */
+  function everybody(names) {
+    const shown = names.slice(0, DRAWN), title = "Who may attend to whom";
+    return { kind: "grid", levels: shown.map(() => shown.map(() => 1)), across: shown, down: shown, title,
+      said: `${title}: a filled square says that the row may attend to the column.` };
+  }
+
+  /** For each asked word its probability and the likeliest words, by the model and exactly. */
+  function guesses(tokens, seen, asked, setting, { model, tokenizer, language, start }) {
+    const scores = model.read(seen), names = tokenizer.tokens, given = asked.map((n) => Engine.softmax(scores[n]));
+    const exact = language ? fair(tokens, seen, asked, setting, tokenizer, language, start) : null;
+    const nats = [], rows = asked.map((n, i) => {
+      const row = [`${n}: ${names[tokens[n]]}`, { share: given[i][tokens[n]] }, best(given[i], names)];
+      if (!exact) return row;
+      if (!exact[i]) return [...row, { share: null }, "the language cannot say this"];
+      const number = language.number.get(names[tokens[n]]), right = number === undefined ? 0 : exact[i][number];
+      if (right) nats.push(inNats(given[i], tokens[n], exact[i], right, language, tokenizer));
+      return [...row, { share: right }, best(exact[i], language.vocabulary)];
+    });
+    const head = ["asked", "p by the model", "its guesses", ...(exact ? ["p exact", "the likeliest"] : [])];
+    const pieces = [table(head, rows.slice(0, SHOWN), "guesses")];
+    if (rows.length > SHOWN) pieces.push(note(`The first ${SHOWN} of ${rows.length} words that are asked.`, "rest"));
+    if (nats.length) {
+      const means = [0, 1, 2].map((k) => fixed(sum(nats.map((one) => one[k])) / nats.length, 4));
+      pieces.push(table(["nats a word, model", "exact", "KL(exact ‖ model)"], [means], "nats"));
+    }
+    return pieces;
+  }
+
+  /** The likeliest names with their probabilities; of equal ones the first come first. */
+  function best(p, names) {
+    const rounded = Array.from(p, (q) => Math.round(q * 1e9));
+    const order = [...rounded.keys()].sort((a, b) => rounded[b] - rounded[a]).slice(0, 3);
+    return order.map((n) => `${names[n]} ${fixed(p[n], 3)}`).join(", ");
+  }
+
+  function inNats(given, token, exact, right, language, tokenizer) {
+    const byModel = (n) => given[n === 0 ? tokenizer.special.sep : tokenizer.number.get(language.vocabulary[n])];
+    const divergence = sum(exact.map((p, n) => (p > 0 ? p * (Math.log(p) - Math.log(byModel(n))) : 0)));
+    return [-Math.log(given[token]), -Math.log(right), divergence];
+  }
+
+  /** The distributions of the asked words for one who knows which words were asked, but not which
+   *  of them were swapped or kept, nor whether another word was swapped too. */
+  function fair(tokens, seen, asked, { rate, mask, random }, tokenizer, language, start) {
+    const { special, tokens: names } = tokenizer, keep = Math.max(0, 1 - mask - random), others = language.replaces.filter(Boolean).length;
+    const inside = tokens.slice(1, -1).map((_, n) => n + 1), shown = inside.map((n) => language.number.get(names[seen[n]]));
+    const words = [], kept = [], noise = [];
+    inside.forEach((n, t) => {
+      const number = shown[t], free = number !== undefined && seen[n] !== special.mask;
+      if (asked.includes(n) && !(free && language.replaces[number])) words.push(Engine.HIDDEN), kept.push(0), noise.push(1);
+      else if (asked.includes(n)) words.push(number), kept.push(keep), noise.push(random / others);
+      else if (free && random && rate) words.push(number), kept.push(1 - rate + rate * keep), noise.push((rate * random) / others);
+      else words.push(number ?? Engine.UNKNOWN), kept.push(1), noise.push(0);
+    });
+    const found = language.conditional(words, kept, noise, asked.map((n) => n - 1), start);
+    return found.every(Boolean) ? found : found.map(() => null);
+  }
+
+  const chances = new Map();
+  /** What decides which words are hidden and what becomes of them, for each of 1,000 draws. */
+  function drawsOf(length) {
+    if (!chances.has(length)) {
+      const all = (purpose) => Array.from({ length: DRAWS }, (_, row) => Engine.uniform(1, 0, purpose, length, row));
+      chances.clear();
+      chances.set(length, [all("hide"), all("fate"), new Map()]);
+    }
+    return chances.get(length);
+  }
+
+  /** Shares over 1,000 draws: as asked for, as found, and two standard errors of what is found. */
+  function statistics(tokens, { rate, mask, random }, { special, tokens: names }) {
+    const ordinary = [...names.keys()].filter((w) => !special.special.includes(w)), T = tokens.length;
+    const places = tokens.flatMap((w, t) => (special.special.includes(w) ? [] : [t])), [hide, fate, words] = drawsOf(T);
+    const word = (row) => words.get(row) ?? words.set(row, Engine.integers(ordinary.length, 1, 0, "word", T, row)).get(row);
+    const counts = hide.map((numbers, row) => {
+      const asked = places.filter((t) => numbers[t] < rate), masked = asked.filter((t) => fate[row][t] < mask).length;
+      const swapped = asked.filter((t) => fate[row][t] >= mask && fate[row][t] < mask + random &&
+        ordinary[word(row)[t]] !== tokens[t]).length;
+      return [places.length, asked.length, masked, swapped, asked.length - masked - swapped];
+    });
+    // A random word is now and then the word itself.
+    const again = random / ordinary.length, keep = Math.max(0, 1 - mask - random);
+    const rows = [["predicted", rate, 1, 0], ["of these [MASK]", mask, 2, 1],
+      ["of these another word", random - again, 3, 1], ["of these the word itself", keep + again, 4, 1]];
+    return table(["share", "asked", "found", "2 standard errors"], rows.map(([name, asked, part, whole]) => {
+      const [found, error] = ratio(counts.map((one) => one[part]), counts.map((one) => one[whole]));
+      return [name, fixed(asked, 4), fixed(found, 4), `± ${fixed(error, 4)}`];
+    }), "statistics");
+  }
+
+  /** The share of a whole over all rows, and two standard errors of it: rows are independent. */
+  function ratio(part, whole) {
+    const total = sum(whole), share = total ? sum(part) / total : 0;
+    return [share, total ? (2 * Math.sqrt(sum(part.map((n, row) => (n - share * whole[row]) ** 2)))) / total : 0];
+  }
+
+  // ---- attention (classroom/demos/attention.py)
+
+  const LONGEST = 32;
+
+  /** state: {text, layer, head, every, selected}; head 0 is the mean of all. */
+  function attention(state, { model, tokenizer }) {
+    const [text, unknown] = tokenizer.known(state.text), { layer, head } = state, { layers, heads, context } = model.config;
+    if (!tokenizer.encode(text).length) return problem("attention", "There is nothing to look at: write some words.");
+    const { tokens } = framed(text, tokenizer, Math.min(LONGEST, context)), names = tokens.map((token) => label(tokenizer, token));
+    model.read(tokens);
+    // What a position may not attend to gets no share.
+    const each = model.layers[layer - 1].shares.map((rows) => tokens.map((_, q) => tokens.map((_, k) => rows[q][k] ?? 0)));
+    const mean = () => tokens.map((_, q) => tokens.map((_, k) => sum(each.map((rows) => rows[q][k])) / heads));
+    const shown = head === 0 ? mean() : each[head - 1], labelled = names.map((name, n) => `${n} ${name}`);
+    const who = head === 0 ? "the mean of all heads" : `head ${head} of ${heads}`, top = Math.max(...shown.flat());
+    const rows = shown.map((row, n) => {
+      const most = row.indexOf(Math.max(...row));
+      return [labelled[n], labelled[most], fixed(row[most], 3)];
+    });
+    const map = (shares, title, more) => ({ kind: "shades", shares, across: names, down: names, title, selected: -1, act: "", ...more });
+    const selected = state.selected < names.length ? state.selected : -1;
+    const small = { kind: "beside", pieces: each.map((shares, n) => map(shares, `head ${n + 1}`, { small: true })) };
+    return { name: "attention", pieces: [...unknownNote(unknown), heading(`Layer ${layer} of ${layers}, ${who}`),
+      note("Each row shares out 1 among the positions that it attends to; the fullest colour is " +
+        `${fixed(top, 3)}. Point at a row: the bars under the words are its shares.`, "note"),
+      map(shown, "Attention", { selected, act: "select" }),
+      table(["position", "attends most to", "share"], rows, "most"),
+      ...(state.every ? [heading(`All heads of layer ${layer}`), small] : [])] };
+  }
+
+  return { Tokenizer, sampling, ended, masking, attention };
 })();
 if (typeof module !== "undefined") module.exports = Views;
