@@ -257,7 +257,7 @@ READ = """() => ({
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from classroom.pages.site import build
+    from classroom.cli.site import write as build
 
     folder = tmp_path_factory.mktemp("site")
     own = folder / "99_own.ipynb"

@@ -44,7 +44,7 @@ from classroom.demos.orders import drawn
 from classroom.demos.sampling import drawn_number, next_step
 from classroom.demos.senses import reader
 from classroom.demos.training import Point
-from classroom.pages.live import building
+from classroom.pages.live import parts, pictures
 from classroom.pages.live import states as few
 from classroom.pages.live.written import written_language, written_model
 from labkit import masking
@@ -241,11 +241,13 @@ def test_a_model_of_the_page_is_the_model(
         }
         return all;"""
     given = {"kind": kind.upper(), "model": written_model(model, of_village, bits), "texts": texts}
-    for tokens, (scores, shares, parts) in zip(texts, in_node(code, given, tmp_path), strict=True):
+    for tokens, (scores, shares, stepped) in zip(
+        texts, in_node(code, given, tmp_path), strict=True
+    ):
         with torch.no_grad():
             exact = model(torch.tensor([tokens]))[0]
         assert torch.allclose(torch.tensor(scores), exact, atol=1e-4)
-        assert torch.allclose(torch.tensor(parts), exact, atol=1e-4)
+        assert torch.allclose(torch.tensor(stepped), exact, atol=1e-4)
         found = weights(model, torch.tensor([tokens]))["as an encoder"]
         for layer, heads in zip(found, shares, strict=True):
             for head, rows in zip(layer[0], heads, strict=True):
@@ -500,7 +502,7 @@ def test_attention_tells_the_same_in_the_page(
 
 def test_the_policy_admits_the_scripts_of_the_page_and_nothing_else() -> None:
     scripts = ["const a = 'ä';", (LIVE / "page.js").read_text(encoding="utf-8")]
-    made = building.page("A <title>", "<p>x</p>", scripts)
+    made = parts.page("A <title>", "<p>x</p>", scripts)
     [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', made)
     found = re.findall("<script>(.*?)</script>", made, flags=re.DOTALL)
     assert found == scripts
@@ -508,7 +510,7 @@ def test_the_policy_admits_the_scripts_of_the_page_and_nothing_else() -> None:
     admitted = " ".join(f"'sha256-{one}'" for one in digests)
     assert policy.startswith(f"default-src 'none'; script-src {admitted}; ")
     assert not re.search(r'<script [^>]|src="|https?:', made)
-    assert "script-src 'none'" in building.policy([])
+    assert "script-src 'none'" in parts.policy([])
 
 
 def test_the_engine_stays_short() -> None:
@@ -564,7 +566,7 @@ def test_a_picture_is_live_where_its_cell_can_be_read() -> None:
         cell_of("reach_demo(4, colour=1)", reach_demo(4)),
         cell_of("twice = 1\ntwice = 2\nreach_demo(twice)", reach_demo(2)),
     ]
-    found = list(few.states_of(nbformat.v4.new_notebook(cells=cells)))
+    found = list(pictures.states_of(nbformat.v4.new_notebook(cells=cells)))
     assert [(one["name"], one["nth"]) for one in found] == [
         ("memory-reach", 0), ("schedule", 0), ("memory-reach", 1)
     ]  # fmt: skip
@@ -580,5 +582,5 @@ def test_reading_a_cell_runs_nothing(tmp_path: Path) -> None:
         f"reach_demo(4).change(segment=open({str(mark)!r}, 'w').write('x'))",
     ):
         book = nbformat.v4.new_notebook(cells=[cell_of(source, reach_demo())])
-        assert list(few.states_of(book)) == []
+        assert list(pictures.states_of(book)) == []
     assert not mark.exists()

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import nbformat
 import pytest
 
+from classroom.cli.site import write as build
 from classroom.demos import Masking, View, attention_view, masking_view, reach_demo, sampling_view
 from classroom.demos.attention import Asked
 from classroom.demos.sampling import next_step, text_of
 from classroom.pages.live import building
-from classroom.pages.site import build
 from classroom.shipped import trained
 from labkit.sampling import Sampling
 
@@ -219,7 +219,7 @@ def test_the_policy_stops_other_scripts(browser: Any, site: Path) -> None:
 
 
 def test_views_that_were_written_down_follow_their_sliders(live: Opened) -> None:
-    names = [demo.name for demo, _ in building.few_states(trained("bert-village")[0])]
+    names = [demo.name for demo, _ in building.few_states(*trained("bert-village"))]
     for name in names:
         before = live.said(name)
         live.page.locator(f"#{name} input").last.press("ArrowLeft")

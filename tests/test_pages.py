@@ -13,10 +13,11 @@ import pytest
 
 from classroom.cli import main
 from classroom.cli.lecture import free_port
+from classroom.cli.site import write as build
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless_page
-from classroom.pages.live.building import SHOWN
-from classroom.pages.site import build, described, exporter, links
+from classroom.pages.live.parts import SHOWN
+from classroom.pages.site import described, exporter, links
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def test_a_page_of_a_hostile_notebook_runs_nothing_in_a_browser(
         page.goto((tmp_path / "policy" / "01_hostile.html").as_uri(), wait_until="load")
         page.wait_for_timeout(300)
         assert page.evaluate("document.body.dataset.ran") is None
-        monkeypatch.setattr("classroom.pages.live.building.policy", lambda scripts: "")
+        monkeypatch.setattr("classroom.pages.live.parts.policy", lambda scripts: "")
         build([hostile(tmp_path)], tmp_path / "bare")
         page.goto((tmp_path / "bare" / "01_hostile.html").as_uri(), wait_until="commit")
         page.wait_for_function("document.body && document.body.dataset.ran")

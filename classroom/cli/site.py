@@ -1,7 +1,9 @@
 """All notebooks as a site of files."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from classroom.cli.notebooks import every_notebook, find
 from classroom.cli.parser import Parser
@@ -13,10 +15,44 @@ def site(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("site"), help="the folder [site]")
     parser.add_argument("--students", action="store_true", help="leave the solutions out")
     args = parser.parse_args(words)
-    from classroom.pages.site import build
-
-    pages = build(
-        [find(name) for name in args.names] or every_notebook(), args.out, students=args.students
-    )
+    books = [find(name) for name in args.names] or every_notebook()
+    pages = write(books, args.out, students=args.students)
     print(f"{len(pages)} notebooks: open {args.out / 'index.html'}")
     return 0
+
+
+def write(notebooks: Sequence[Path], out: Path, *, students: bool = False) -> Sequence[Any]:
+    """Write the pages of the notebooks, the first page with a list of them, and the live page."""
+    from classroom.pages.live import building
+    from classroom.pages.live.pictures import states_of
+    from classroom.pages.site import TITLE, build, listed
+
+    gpt, bert = models()
+    pages = build(notebooks, out, students=students, states_of=states_of)
+    first = building.first_page(TITLE, listed(pages), gpt)
+    (out / "index.html").write_text(first, encoding="utf-8")
+    live = building.live_page(gpt, bert, quality())
+    (out / "live.html").write_text(live, encoding="utf-8")
+    return pages
+
+
+@cache
+def models() -> tuple[Any, Any]:
+    """The models of the live pages, which ship with the course."""
+    from classroom.shipped import trained
+
+    return trained("gpt-village"), trained("bert-village")
+
+
+def quality() -> str:
+    """How good the models are, by their cards."""
+    from classroom.shipped import card
+
+    said = []
+    for kind in ("gpt", "bert"):
+        known = card(f"{kind}-village")
+        said.append(
+            f"{kind.upper()} loses {known['held_out']:.3f} {known['unit']} on text that it has "
+            f"never read; no model can lose less than {known['floor']:.3f}"
+        )
+    return f"{'. '.join(said)}. Their weights have 16 bits, here as in the notebooks."

@@ -9,7 +9,7 @@ admits the page's own scripts by their digests, and nothing else.
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape, unescape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +18,7 @@ from urllib.parse import quote, unquote
 from classroom.exercises import students_version
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless_page
-from classroom.pages.live import building
-from classroom.pages.live.states import states_of
+from classroom.pages.live import parts
 from labkit.paths import checkout
 
 TEMPLATES = Path(__file__).resolve().parent / "share" / "nbconvert" / "templates"
@@ -43,8 +42,17 @@ class Page(NamedTuple):
     first: str
 
 
-def build(notebooks: Sequence[Path], out: Path, *, students: bool = False) -> list[Page]:
-    """Write a page for each notebook and a list of them; for students, without solutions."""
+def build(
+    notebooks: Sequence[Path],
+    out: Path,
+    *,
+    students: bool = False,
+    states_of: Callable[[Any], Iterable[dict[str, Any]]] = lambda book: (),
+) -> list[Page]:
+    """Write a page for each notebook; for students, without solutions.
+
+    `states_of` gives the written states of the pictures of a notebook that can be live.
+    """
     import nbformat
 
     books = [nbformat.read(path, as_version=4) for path in notebooks]
@@ -60,22 +68,20 @@ def build(notebooks: Sequence[Path], out: Path, *, students: bool = False) -> li
         }
         html, _ = export.from_notebook_node(book, resources)
         text = connected(harmless_page(html), path, notebooks, out)
-        (out / pages[place].file).write_text(with_demos(text, book), encoding="utf-8")
-    first = building.first_page(TITLE, listed(pages))
-    (out / "index.html").write_text(first, encoding="utf-8")
-    (out / "live.html").write_text(building.live_page(), encoding="utf-8")
+        (out / pages[place].file).write_text(
+            with_demos(text, list(states_of(book))), encoding="utf-8"
+        )
     return pages
 
 
-def with_demos(html: str, book: Any) -> str:
+def with_demos(html: str, states: list[dict[str, Any]]) -> str:
     """The page with its policy, and with the written views of the demos that have few states."""
-    states = list(states_of(book))
-    scripts = building.scripts_of({"states": states}, building.SHOWN) if states else []
-    style = f"<style>{building.style_of_demos()}</style>" if states else ""
-    html = html.replace("<head>", f"<head>{building.policy(scripts)}", 1)
+    scripts = parts.scripts_of({"states": states}, parts.SHOWN) if states else []
+    style = f"<style>{parts.style_of_demos()}</style>" if states else ""
+    html = html.replace("<head>", f"<head>{parts.policy(scripts)}", 1)
     html = html.replace("</head>", f"{style}</head>", 1)
     before, end, after = html.rpartition("</body>")
-    return f"{before}{building.inline(scripts)}{end}{after}"
+    return f"{before}{parts.inline(scripts)}{end}{after}"
 
 
 def listed(pages: Sequence[Page]) -> str:

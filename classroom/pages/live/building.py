@@ -4,28 +4,24 @@ The first page writes with a GPT; `live.html` has all demos of typed text, and s
 written down.
 """
 
-import base64
-import gzip
-import hashlib
-import json
 from collections.abc import Sequence
 from functools import cache
 from html import escape
-from pathlib import Path
 from typing import Any
 
-from classroom.demos import Demo, floors_demo, masks_demo, reach_demo, schedule_demo, vectors_demo
+from classroom.demos.base import Demo
+from classroom.demos.floors import floors_demo
+from classroom.demos.masks import masks_demo
+from classroom.demos.reach import reach_demo
+from classroom.demos.schedule import schedule_demo
+from classroom.demos.vectors import vectors_demo
+from classroom.pages.live.parts import ENGINE, page, scripts_of
 from classroom.pages.live.states import Options, form, written_states
 from classroom.pages.live.written import written_language, written_model
 from classroom.recipes import course_text
-from classroom.shipped import card, trained
+from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
 
-FOLDER = Path(__file__).resolve().parent
-ENGINE = ("render", "engine", "views", "page")
-"""The scripts of a page that computes."""
-SHOWN = ("render", "page")
-"""The scripts of a page whose views were written down."""
 SAMPLING = (("temperature", "temperature", 0, 3, 0.05, 1), ("topK", "top-k (0: all)", 0, 50, 1, 0),
             ("topP", "top-p", 0, 1, 0.01, 1), ("seed", "seed", 0, 1000, 1, 0))  # fmt: skip
 MASKING = (("rate", "share predicted", 0, 1, 0.05, 0.15),
@@ -39,6 +35,7 @@ TITLES = {
     "memory-reach": "How far a memory reaches",
     "schedule": "The rate and the frozen layers, step by step",
 }
+Trained = tuple[Any, Tokenizer]
 Slider = tuple[str, str, float, float, float, float]
 
 
@@ -60,13 +57,13 @@ def sentences(count: int) -> list[str]:
 
 
 @cache
-def first_scripts() -> list[str]:
+def first_scripts(gpt: Trained) -> list[str]:
     """What the first page computes with."""
-    data = {"gpt": written_model(*trained("gpt-village")), "language": written_language(village())}
+    data = {"gpt": written_model(*gpt), "language": written_language(village())}
     return scripts_of(data, ENGINE)
 
 
-def first_page(title: str, below: str) -> str:
+def first_page(title: str, below: str, gpt: Trained) -> str:
     """The first page: a GPT that writes at once, and then what the site has."""
     opening = " ".join(sentences(1)[0].split()[:3])
     hidden = "".join(
@@ -83,26 +80,25 @@ def first_page(title: str, below: str) -> str:
         '<p><a href="live.html">More live demos</a>: hide words from a BERT, look at attention, '
         "see what each filter leaves.</p>"
     )  # fmt: skip
-    return page(title, f"<h1>{escape(title)}</h1>{demo}{below}", first_scripts())
+    return page(title, f"<h1>{escape(title)}</h1>{demo}{below}", first_scripts(gpt))
 
 
 @cache
-def live_page() -> str:
-    """The page of all demos, with the village's models that ship with the course."""
-    (gpt, of_gpt), (bert, of_bert) = trained("gpt-village"), trained("bert-village")
+def live_page(gpt: Trained, bert: Trained, quality: str) -> str:
+    """The page of all demos, with a GPT and a BERT of the village, and how good they are."""
     given = sentences(40)
-    written = [(demo, options, written_states(demo, options)) for demo, options in few_states(bert)]
+    few = few_states(*bert)
     data = {
-        "gpt": written_model(gpt, of_gpt),
-        "bert": written_model(bert, of_bert),
+        "gpt": written_model(*gpt),
+        "bert": written_model(*bert),
         "language": written_language(village()),
         "sentences": given,
-        "states": [states for _, _, states in written],
+        "states": [written_states(demo, options) for demo, options in few],
     }
     prompt = " ".join(given[0].split()[:4])
     body = "".join([
         '<h1>Live demos</h1><p><a href="index.html">All notebooks</a></p>',
-        f"<p>Both models read and write the language of the village. {quality()}</p>",
+        f"<p>Both models read and write the language of the village. {quality}</p>",
         played("sampling", "Write with a GPT, beside the exact language",
                text_box("prompt", prompt) + sliders(SAMPLING)
                + buttons("step", "run", "undo", "reset")),
@@ -118,15 +114,15 @@ def live_page() -> str:
                + sliders([("layer", "layer", 1, 2, 1, 1), ("head", "head (0: mean)", 0, 4, 1, 1)])
                + '<label><input type="checkbox" name="every"> all heads</label>'
                + buttons("reset")),
-        *(states_section(demo, options) for demo, options, _ in written),
+        *(states_section(demo, options) for demo, options in few),
     ])  # fmt: skip
     return page("Live demos", body, scripts_of(data, ENGINE))
 
 
-def few_states(bert: Any) -> list[tuple[Demo, Options]]:
+def few_states(bert: Any, tokenizer: Tokenizer) -> list[tuple[Demo, Options]]:
     """The demos whose views are written down, and the texts that they are written down for."""
     given, words = sentences(12), ["oak", "yacht", "soup", "anna", "harbour", "film", "she", "was"]
-    asked, tokenizer = ["he his she", "tom he anna"], trained("bert-village")[1]
+    asked = ["he his she", "tom he anna"]
     return [
         (floors_demo(village(), given[0]), {"text": given}),
         (
@@ -139,63 +135,7 @@ def few_states(bert: Any) -> list[tuple[Demo, Options]]:
     ]
 
 
-def quality() -> str:
-    """How good the models are, by their cards."""
-    said = [f"{name[:4].strip('-').upper()} loses {card(name)['held_out']:.3f} {card(name)['unit']}"
-            f" on text it has never read, where {card(name)['floor']:.3f} is the least possible"
-            for name in ("gpt-village", "bert-village")]  # fmt: skip
-    return f"{'; '.join(said)}. Their weights have 16 bits, here as in the notebooks."
-
-
-# ---- parts of a page -----------------------------------------------------------------------------
-
 PICTURE = '<p class="said" role="status"></p><div class="view"></div>'
-
-
-def page(title: str, body: str, scripts: Sequence[str]) -> str:
-    """A page with its scripts inside."""
-    style = (FOLDER / "page.css").read_text(encoding="utf-8")
-    return (
-        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">{policy(scripts)}'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{style}{style_of_demos()}</style></head>"
-        "<body><main>"
-        f"{body}<noscript><p>These demos need script; the notebooks do not.</p></noscript></main>"
-        f"{inline(scripts)}</body></html>\n"
-    )
-
-
-def scripts_of(data: dict[str, Any], names: Sequence[str]) -> list[str]:
-    """The data, packed, and the scripts of these names."""
-    given = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
-    packed = base64.b64encode(gzip.compress(given, mtime=0)).decode()
-    sources = [(FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in names]
-    return [f'const PACKED = "{packed}";', *sources]
-
-
-def policy(scripts: Sequence[str]) -> str:
-    """A policy that admits these inline scripts by their digests, and nothing that is fetched."""
-    digests = " ".join(f"'sha256-{digest(script)}'" for script in scripts) or "'none'"
-    said = (
-        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; "
-        "img-src 'self' file: data:; font-src data:; base-uri 'none'; form-action 'none'"
-    )
-    return f'<meta http-equiv="Content-Security-Policy" content="{said}">'
-
-
-def digest(script: str) -> str:
-    """The digest by which a policy admits a script."""
-    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
-
-
-def inline(scripts: Sequence[str]) -> str:
-    """The scripts as elements."""
-    return "".join(f"<script>{script}</script>" for script in scripts)
-
-
-def style_of_demos() -> str:
-    """The style of demos, for any page."""
-    return (FOLDER / "demos.css").read_text(encoding="utf-8")
 
 
 def played(name: str, heading: str, controls: str, note: str = "") -> str:
