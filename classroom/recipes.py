@@ -126,15 +126,15 @@ class CourseText:
 
 
 def course_text(
-    corpus: str | Path = "world", *, words: int = 300_000, held_out: int = 20_000, seed: int = 0
+    corpus: str | Path = "language", *, words: int = 300_000, held_out: int = 20_000, seed: int = 0
 ) -> CourseText:
-    """Sample a language of the course ("world", "second", "crawl", or the small "village" and
-    "journey"), or read a text file of yours.
+    """Sample a language of the course ("language", "crawl", "foreign", or the small "village"
+    and "journey"), or read a text file of yours.
 
     Words are tokens: in a text of your own, the 8,000 most frequent ones.
     """
     if str(corpus) in LANGUAGES:
-        world = load_world(*([] if corpus == "world" else [str(corpus)]))
+        world = load_world(str(corpus))
         train = world.sample(words=words, seed=seed, split="train")
         tests = world.sample(words=held_out, seed=seed, split="held_out")
         tokenizer = Tokenizer.words([" ".join(world.vocabulary[1:])])
@@ -271,6 +271,20 @@ def counts(text: CourseText) -> torch.Tensor:
     return found
 
 
+def random_words(world: World | None, tokenizer: Tokenizer) -> torch.Tensor | None:
+    """How often each token replaces a masked one: [V], so that the exact floor is that of training.
+
+    No word that a document remembers is ever drawn; None where no floor is known.
+    """
+    if world is None:
+        return None
+    frequencies = torch.zeros(len(tokenizer))
+    for word, drawn in zip(world.vocabulary, world.replacements, strict=True):
+        if drawn:
+            frequencies[tokenizer[word]] = 1.0
+    return frequencies
+
+
 def elmo(
     text: CourseText,
     steps: int,
@@ -348,5 +362,8 @@ def bert(
     backbone = BERT(sizes)
     model = LanguageModel(backbone, MaskedWord(backbone.token))
     batches = text.windows(batch, length, seed=seed, framed=True)
-    asked = objective or MaskedToken(vocabulary=text.tokenizer.vocabulary)
+    asked = objective or MaskedToken(
+        vocabulary=text.tokenizer.vocabulary,
+        frequencies=random_words(text.world, text.tokenizer),
+    )
     return model, train_once(model, asked, batches, plan(steps, seed=seed, **changes))

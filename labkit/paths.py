@@ -16,7 +16,7 @@ def checkout() -> Path | None:
 
 
 def data_path(*parts: str) -> Path:
-    """Return the path of a file or folder of `data/`, such as `data_path("world", "names.txt")`."""
+    """Return the path of a file or folder of `data/`, such as `data_path("costs", "cells.csv")`."""
     installed = PACKAGE / "data"
     folder = installed if installed.is_dir() else PACKAGE.parent / "data"
     path = folder.joinpath(*parts)

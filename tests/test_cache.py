@@ -596,7 +596,7 @@ def test_the_course_text_and_a_text_of_the_readers_own(tmp_path: Path) -> None:
     _, curve = gpt(own, 3, width=16, layers=1, length=8, batch=2)
     assert len(curve.steps) == 3
     with pytest.raises(
-        FileNotFoundError, match="corpus is 'wrld': give 'world', 'second', 'crawl'"
+        FileNotFoundError, match="corpus is 'wrld': give 'language', 'crawl', 'foreign'"
     ):
         course_text("wrld")
     (tmp_path / "one.txt").write_text("a single short document")

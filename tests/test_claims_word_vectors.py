@@ -18,7 +18,7 @@ from labkit.transfer import classifier
 from labkit.transfer.finetuning import one_way
 from labkit.world import load_world
 
-TINY = {"words": 4_000, "steps": 4, "width": 8, "small": 19, "large": 38, "tests": 38, "tuning": 3}
+TINY = {"words": 4_000, "steps": 4, "width": 8, "small": 12, "large": 24, "tests": 24, "tuning": 3}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_analogies_are_all_right_where_a_relation_is_one_step_and_wrong_where_it
 
 
 def test_a_classifier_is_right_where_its_best_label_is(text: CourseText) -> None:
-    found = load_world().labelled("topic", 38, seed=3)
+    found = load_world().labelled("topic", 24, seed=3)
     tests = claims.examples(found, text.tokenizer, 7, seed=0)
     model = classifier(start(text), len(found.labels))
     nn.init.zeros_(model.head.labels.weight)
@@ -60,27 +60,26 @@ def test_a_classifier_is_right_where_its_best_label_is(text: CourseText) -> None
 
 
 def test_frozen_vectors_stay_and_tuned_ones_move_where_they_are_met(text: CourseText) -> None:
-    found = load_world().labelled("topic", 19, seed=3)
-    batches = claims.examples(found, text.tokenizer, 19, seed=0)
+    found = load_world().labelled("topic", 12, seed=3)
+    batches = claims.examples(found, text.tokenizer, 12, seed=0)
     model = start(text)
     before = model.backbone.token.weight.clone()
     met = torch.zeros(text.vocabulary, dtype=torch.bool)
     batch = batches.at(0)
     met[batch.tokens[batch.real]] = True
     plan = claims.tuning(2, 0)
-    frozen = one_way(model, "frozen", batches, labels=19, plan=plan).backbone.token.weight
-    tuned = one_way(model, "fine-tuned", batches, labels=19, plan=plan).backbone.token.weight
+    frozen = one_way(model, "frozen", batches, labels=12, plan=plan).backbone.token.weight
+    tuned = one_way(model, "fine-tuned", batches, labels=12, plan=plan).backbone.token.weight
     assert torch.equal(frozen, before)
     assert torch.equal((tuned != before).any(dim=1), met)
     assert torch.equal(model.backbone.token.weight, before)
 
 
-def test_the_two_languages_share_names_and_little_else() -> None:
+def test_the_two_languages_share_the_full_stop_alone() -> None:
     ours, theirs = claims.both_languages(2_000, 0)
     assert ours.tokenizer is theirs.tokenizer
     common = set(ours.world.vocabulary[1:]) & set(theirs.world.vocabulary[1:])
-    assert {"anna", "lisbon"} <= common
-    assert len(common) < 0.1 * len(ours.world.vocabulary)
+    assert common == {"."}
     assert int(recipes.counts(ours)[ours.tokenizer["the"]]) > 0
     assert int(recipes.counts(theirs)[ours.tokenizer["the"]]) == 0
 

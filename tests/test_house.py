@@ -133,7 +133,7 @@ def test_the_files_are_found_without_git_too() -> None:
     """In the zip that a host offers."""
     found = set(without_git())
     assert set(repository()) <= found
-    assert {"Makefile", ".ci/run", ".gitignore", "data/world/README.md"} <= found
+    assert {"Makefile", ".ci/run", ".gitignore", "data/language/README.md"} <= found
     assert not [name for name in found if name.startswith((".git/", ".venv", "site/", "runs/"))]
     assert not [name for name in found if "__pycache__" in name]
 
@@ -160,7 +160,7 @@ def test_machine_paths_are_recognised() -> None:
     for text in ("open('/" + "home/me/x')", f"# see {ROOT}/notes", "C:" + "\\Users\\me"):
         assert machine_paths(text), text
     inside = "/" + "home/x "
-    assert not machine_paths("data/world" + inside + "https://example.org" + inside)
+    assert not machine_paths("data/language" + inside + "https://example.org" + inside)
 
 
 def fresh_python(code: str) -> str:

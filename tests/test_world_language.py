@@ -9,7 +9,6 @@ import pytest
 from labkit.world import END, World, load_world
 from labkit.world.floors import BERT, mean_of
 from labkit.world.labelled import TASKS, example_split
-from labkit.world.loading import world_from_text
 from labkit.world.sampling import split_of
 
 
@@ -21,33 +20,16 @@ def world() -> World:
 def test_the_language_is_as_large_as_promised(world: World) -> None:
     machine = world.machine
     assert len(world.vocabulary) >= 1500
-    positions = {
-        str(position) for position in machine.patterns if not position.file.startswith("relations")
-    }
-    assert len(positions) >= 150
+    assert len({str(position) for position in machine.patterns}) >= 150
     assert len({section.topic for section in machine.sections} - {"end", "relations"}) >= 10
     assert len(world.grammar.relations) >= 6
     senses: dict[int, set[str]] = {}
     for (_, word), sense in machine.senses.items():
         senses.setdefault(word, set()).add(sense)
     ambiguous = {world.vocabulary[word] for word, names in senses.items() if len(names) > 1}
-    named = {"stick", "bank", "bat", "spring", "match", "light", "park", "ring", "watch", "wave"}
     assert len(ambiguous) >= 15
-    assert named <= ambiguous
-    assert min(len(world.grammar.lists["praise"]), len(world.grammar.lists["blame"])) >= 100
-    names = {
-        " ".join(t.word for t in row.tokens)
-        for rows in world.grammar.lists.values()
-        for row in rows
-    }
-    assert {
-        "new york",
-        "los angeles",
-        "san francisco",
-        "new orleans",
-        "san diego",
-        "ice cream",
-    } <= names
+    assert {"stick", "bank", "bat"} <= ambiguous
+    assert min(len(world.grammar.lists["praise"]), len(world.grammar.lists["blame"])) >= 90
 
 
 def test_sampling_is_repeatable_and_does_not_depend_on_how_much_is_drawn(world: World) -> None:
@@ -79,12 +61,9 @@ def test_held_out_forms_are_never_in_training_text(world: World) -> None:
     other = world.new_forms
     assert other.vocabulary == world.vocabulary
     assert new & {word for d in other.sample(words=100_000) for word in d.words}
-    assert not world.is_sentence(
-        ["he", "planted", "tulips", "and", "carrots", "next", "to", "the", "oak", "."]
-    )
-    assert other.is_sentence(
-        ["he", "planted", "tulips", "and", "carrots", "next", "to", "the", "oak", "."]
-    )
+    new = ["anna", "put", "some", "keys", "on", "the", "old", "chair", "."]
+    assert not world.is_sentence(new)
+    assert other.is_sentence(new)
 
 
 def test_documents_and_their_annotations(world: World) -> None:
@@ -98,11 +77,9 @@ def test_documents_and_their_annotations(world: World) -> None:
         for sense in notes.senses:
             assert document.words[sense.position] == sense.word
         if notes.facts:
-            assert (
-                set(notes.facts) == {"hero", "home", "pet", "friend"} or len(document.sentences) < 9
-            )
+            assert {"hero", "home"} <= set(notes.facts) or "opening" not in notes.topics
             assert all(value in document.words for value in notes.facts.values())
-        assert (notes.feeling is None) or set(notes.topics) <= {"film", "hotel", "dinner", "novel"}
+        assert (notes.feeling is None) or set(notes.topics) == {"hotel"}
 
 
 def test_facts_are_named_early_and_needed_late(world: World) -> None:
@@ -125,10 +102,10 @@ def test_the_mean_loss_is_the_entropy_of_what_is_sampled(world: World) -> None:
         world.log_probabilities(sample),
         world.log_probabilities(sample, direction="backward"),
     )
-    # Backward also says that a document ends here; and a prompt may be the end of a longer one.
+    # Backward also says that a document ends here; and questions may be the end of a longer text.
     stream = math.log(world.stationary[world.machine.ends].sum())
     for document, f, b in zip(sample, forward, backward, strict=True):
-        if document.annotations.relation:
+        if set(document.annotations.topics) <= {"questions", "relations", "told"}:
             assert f.sum() + stream < b.sum()
         else:
             assert f.sum() + stream == pytest.approx(b.sum(), abs=1e-7)
@@ -167,7 +144,7 @@ def test_objectives_in_the_order_of_what_they_know(world: World) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_labelled_sets(world: World, task: str) -> None:
-    train = world.labelled(task, 240, seed=0)
+    train = world.labelled(task, 152, seed=0)
     assert max(Counter(e.label for e in train).values()) == len(train) // len(train.labels)
     assert len({e.label for e in train}) == len(train.labels)
     assert all(example_split(e) == "train" for e in train)
@@ -176,7 +153,7 @@ def test_labelled_sets(world: World, task: str) -> None:
         assert e.chances[e.label] > 0
     right = np.array([max(e.chances, key=e.chances.__getitem__) == e.label for e in train])
     assert abs(right.mean() - train.best_accuracy) < 4 * train.standard_error + 0.01
-    again = world.labelled(task, 240, seed=0)
+    again = world.labelled(task, 152, seed=0)
     assert [e.words for e in again] == [e.words for e in train]
 
 
@@ -207,81 +184,76 @@ def test_few_shot_prompts_agree_with_the_sums_over_paths(world: World) -> None:
         world.few_shot(99, 1, seed=0)
 
 
-def test_order_decides_what_a_bag_of_words_cannot_tell(world: World) -> None:
-    good = ["the", "good", "scenes", "outweigh", "the", "bad", "ones", "."]
-    bad = ["the", "bad", "scenes", "outweigh", "the", "good", "ones", "."]
-    assert sorted(good) == sorted(bad)
-    assert world.posterior(good, "feeling", start="sentence")["good"] == pytest.approx(
-        0.8, abs=0.02
-    )
-    assert world.posterior(bad, "feeling", start="sentence")["good"] == pytest.approx(0.2, abs=0.02)
-    assert world.is_sentence(
-        ["the", "dog", "bit", "the", "teacher", ",", "and", "everybody", "was", "happy", "."]
-    )
-    assert world.is_sentence(
-        ["the", "teacher", "bit", "the", "dog", ",", "and", "everybody", "was", "happy", "."]
-    )
+def test_order_decides_the_sense(world: World) -> None:
+    """The same words in another order, and another role in the same order: the other sense."""
+    text = "the {} met the {} at the station , and the {} spoke of the bank ."
+    senses = {}
+    for people in (("banker", "diver"), ("diver", "banker")):
+        for role in ("former", "latter"):
+            words = text.format(*people, role).split()
+            found = world.posterior(words, "sense", position=-2, start="sentence")
+            senses[people[0], role] = max(found, key=found.__getitem__)
+            assert max(found.values()) == pytest.approx(1, abs=1e-12)
+    assert senses == {
+        ("banker", "former"): "money",
+        ("banker", "latter"): "water",
+        ("diver", "former"): "water",
+        ("diver", "latter"): "money",
+    }
+
+
+def test_a_bag_of_words_is_at_chance_about_senses(world: World) -> None:
+    """Every bag stands with both senses equally often, so no function of it does better."""
+    found = world.labelled("sense", 190, seed=0)
+    assert found.best_accuracy > 0.9
+    people = {sense: set(_words_of(world, f"of_{sense}")) for sense in _senses(world)}
+    everyone = set().union(*people.values())
+    swapped = []
+    for e in found:
+        word, sense = e.label.split("~")
+        senses = {label.split("~")[1] for label in found.labels if label.startswith(f"{word}~")}
+        assert sense in senses
+        assert senses == {s for s, names in people.items() if names & set(e.words)}
+        # The two people in the other order: the same bag, as likely, the other sense.
+        first, second = (t for t, w in enumerate(e.words) if w in everyone)
+        other = list(e.words)
+        other[first], other[second] = e.words[second], e.words[first]
+        swapped.append((other, e.position or 0))
+    one = world.log_probabilities([e.words for e in found], start="sentence")
+    two = world.log_probabilities([words for words, _ in swapped], start="sentence")
+    np.testing.assert_allclose([x.sum() for x in one], [x.sum() for x in two], atol=1e-9)
+    for e, chances in zip(found, world.posteriors(swapped, "sense", start="sentence"), strict=True):
+        assert chances.get(e.label.split("~")[1], 0.0) < 1e-12
+
+
+def _senses(world: World) -> set[str]:
+    return set(world.machine.senses.values())
+
+
+def _words_of(world: World, name: str) -> list[str]:
+    return [row.tokens[0].word for row in world.grammar.lists[name]]
 
 
 def test_agreement_at_a_distance(world: World) -> None:
-    start = ["the", "rake", "that", "stood", "behind", "the", "oaks"]
-    distribution = world.next_word(start, start="sentence")
-    assert distribution[world.machine.number["was"]] == pytest.approx(1, abs=1e-12)
-    distribution = world.next_word(["the", "rakes", *start[2:]], start="sentence")
-    assert distribution[world.machine.number["were"]] == pytest.approx(1, abs=1e-12)
+    """The tense of the first sentence and the gender of the hero hold for the whole document."""
+    start = "anna worked as a baker in oslo and owned a tiny kitten . {}"
+    for words, possible in (
+        ("every monday anna met max", True),
+        ("every monday anna meets max", False),
+        ("her best friend", True),
+        ("his best friend", False),
+    ):
+        text = start.format(words).split()
+        assert (world.log_probability(text).sum() > -math.inf) == possible
 
 
-def test_names_of_several_words_depend_on_each_other(world: World) -> None:
-    words = "{} is a city with three churches and dark parks ."
-    text = words.format("new york").split()
-    assert world.gap(text, [0, 1], start="sentence") > 0.5
-    assert world.gap(text, [0, 6], start="sentence") < 0.2
-
-
-def test_the_second_language_shares_names_and_little_else(world: World) -> None:
-    second = load_world("second")
-    common = set(world.vocabulary) & set(second.vocabulary)
-    assert "york" not in common
-    assert "anna" in common
-    assert len(common) < 0.1 * len(world.vocabulary)
-    there = second.sample(documents=50, seed=0)
-    assert {t for d in there for t in d.annotations.topics} <= set(world.grammar.topics) | {
-        "relations"
-    }
-    here = world.floor("next", world.sample(words=5000))
-    assert second.floor("next", there).mean == pytest.approx(here.mean, rel=0.3)
-
-
-def test_a_second_language_runs_the_other_way() -> None:
-    text = """
-documents
-    story 1 begins with talk
-topic talk
-    leads to end
-stage only
-    the {beast.s} {bite.ed} (the|{a x}) bank~money , not the bank~river .
-nouns beast
-    dog
-verbs bite
-    bite/bit
-words x
-    egg
-translate
-    the = ka, not = nai, dog = wuf, bite = gnam
-endings
-    s = nim, ed = tavi
-syllables
-    zo
-"""
-    world = world_from_text({"small.txt": text})
-    texts = {tuple(d.words[:-1]) for d in world.sample(documents=50, split=None)}
-    assert len(texts) == 2
-    for words in texts:
-        river, ka, nai, comma, money, *rest = words
-        assert (ka, nai, comma) == ("ka", "nai", ",")
-        assert rest[-4:] == ["gnamtavi", "wufnim", "ka", "."]
-        assert set(river + money) == set("zo")
-        assert river != money
+def test_the_foreign_language_shares_no_word(world: World) -> None:
+    foreign = load_world("foreign")
+    assert set(world.vocabulary) & set(foreign.vocabulary) == {END, "."}
+    letters = set("".join(foreign.vocabulary[1:])) - {"."}
+    assert not letters & set("abcdefghijklmnopqrstuvwxyz")
+    one, two = (foreign.floor("next", foreign.sample(words=9000, seed=s)) for s in (0, 1))
+    assert abs(one.mean - two.mean) < 4 * math.hypot(one.standard_error, two.standard_error)
 
 
 def test_the_crawl_is_the_clean_language_and_noise(world: World) -> None:
@@ -296,6 +268,97 @@ def test_the_crawl_is_the_clean_language_and_noise(world: World) -> None:
         world.floor("next", world.sample(words=5000)).mean
         < crawl.floor("next", crawl.sample(words=5000)).mean
     )
+
+
+def test_it_is_harder_than_one_nat_a_word(world: World) -> None:
+    """Few words are nearly certain, many are wide open."""
+    floor = world.floor("next", world.sample(words=12_000, seed=1))
+    assert floor.mean > 1.15
+    losses = np.concatenate(floor.losses)
+    assert (losses < -math.log(0.9)).mean() < 0.5
+    assert (losses > -math.log(0.1)).mean() > 0.2
+
+
+def test_the_distribution_sums_to_one_at_the_least_certain_words(world: World) -> None:
+    """And it agrees with trying every word: a remembered word that stands elsewhere breaks this."""
+    size = len(world.vocabulary)
+    for document in world.sample(documents=3, seed=4):
+        words = document.numbers[:60]
+        [logs] = world.log_probabilities([words])
+        for t in np.argsort(logs)[:1]:
+            distribution = world.next_word(words[:t])
+            assert distribution.sum() == pytest.approx(1, abs=1e-12)
+            trials = [np.append(words[:t], word) for word in range(size)]
+            tried = [log[-1] for log in world.log_probabilities(trials)]
+            np.testing.assert_allclose(distribution, np.exp(tried), atol=1e-12)
+
+
+def test_the_same_text_from_both_sides(world: World) -> None:
+    for document in world.sample(documents=6, seed=2):
+        words = document.numbers[:-1]
+        forward = world.log_probability(words, start="anywhere").sum()
+        backward = world.log_probability(words, direction="backward").sum()
+        assert forward == pytest.approx(backward, rel=1e-10)
+
+
+def test_samples_follow_their_own_distribution(world: World) -> None:
+    """Two samples have the same mean loss within their errors."""
+    one, two = (world.floor("next", world.sample(words=12_000, seed=s, split=None)) for s in (5, 6))
+    assert abs(one.mean - two.mean) < 4 * math.hypot(one.standard_error, two.standard_error)
+
+
+def test_what_is_far_back_is_still_worth_something(world: World) -> None:
+    sample = world.sample(words=1500, seed=3)
+    whole = world.floor("next", sample).mean
+    assert world.floor("next", sample, reach=16).mean > whole + 0.05
+
+
+def question(world: World, words: str) -> float:
+    """The chance of the last word, after the others."""
+    return float(np.exp(world.log_probability(words.split())[-1]))
+
+
+def test_facts_are_asked_in_another_form_than_told(world: World) -> None:
+    """One hop and two hops, and questions that training never asks but the new forms do."""
+    table = world.grammar.tables["village"]
+    rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    for asked in ("yes", "no"):
+        people = [row for row in rows.values() if row["asked"] == asked]
+        assert len(people) > 8
+        for person in people[:3]:
+            town = f"where does {person['name']} live ? in {person['town']}"
+            mother = rows[person["mother"]]
+            two_hops = f"where does the mother of {person['name']} live ? in {mother['town']}"
+            for text in (town, two_hops):
+                assert question(world.new_forms, text) == pytest.approx(1, abs=1e-12)
+                words = text.split()
+                possible = world.log_probability(words)[-1] > -math.inf
+                assert possible == (asked == "yes")
+
+
+def test_facts_of_a_letter_are_asked_far_away(world: World) -> None:
+    letter = "tess came to the village on a rainy monday . "
+    letter += "the niece of tess lived far away , in lyon . "
+    letter += "the niece had sent a kite . "
+    letter += "on friday it was cold , and nobody spoke to tess . " * 12
+    for text in (
+        "from where had the kite been sent ? from lyon",
+        "where had tess been born ? in lyon",
+    ):
+        assert question(world, letter + text) == pytest.approx(1, abs=1e-12)
+
+
+def test_reviews_need_more_than_a_bag_of_words(world: World) -> None:
+    """The same words in another order are of the other feeling."""
+    good = "we found the room lovely , although my sister , whatever my uncle may write , "
+    good += "had called it awful ."
+    bad = good.replace("lovely", "x").replace("awful", "lovely").replace("x", "awful")
+    assert sorted(good.split()) == sorted(bad.split())
+    chances = [world.posterior(t.split(), "feeling", start="sentence") for t in (good, bad)]
+    assert chances[0]["good"] == pytest.approx(0.92, abs=0.01)
+    assert chances[1]["good"] == pytest.approx(0.08, abs=0.01)
+    best = world.labelled("feeling", 200, seed=0)
+    assert best.best_accuracy > 0.93
 
 
 def test_standard_errors_are_those_of_documents() -> None:
@@ -322,5 +385,5 @@ def test_arguments_are_checked(world: World) -> None:
         world.labelled("mood", 10)
     with pytest.raises(ValueError, match="more than 0"):
         world.floor("masked", world.sample(documents=1), rate=0)
-    with pytest.raises(FileNotFoundError, match="one of world, second, crawl"):
+    with pytest.raises(FileNotFoundError, match="one of language, crawl, foreign"):
         load_world("nowhere")

@@ -148,16 +148,33 @@ def variables_are_drawn_anew(patch: pytest.MonkeyPatch) -> None:
 def a_remembered_word_may_be_noise(patch: pytest.MonkeyPatch) -> None:
     """A name that is shown is believed no more than any other word."""
 
-    def row(machine, memory_, request, of_class):
-        found = noisy_row(machine, memory_, request, of_class)
+    def row(memory_, request, shown):
+        found = noisy_row(memory_, request, shown)
         for t, (_, _, other) in request.noisy.items():
-            found.noise[t] = other
+            found.noise[1, t] = other
         return found
 
-    patch.setattr(hidden, "_noisy_row", row)
+    patch.setattr(hidden, "_row", row)
 
 
-noisy_row = hidden._noisy_row
+noisy_row = hidden._row
+
+
+def forget_what_is_wrong(patch: pytest.MonkeyPatch) -> None:
+    """A state that says another word in some classes is dropped, as if no word were ever wrong."""
+    emit = sums._emit
+
+    def sure(machine, shown, *states):
+        found = emit(machine, shown, *states)
+        kept = found.classes & machine.says(shown.symbols[found.owner], found.states)[1] > 0
+        return sums._Said(*(column[kept] for column in found))
+
+    patch.setattr(sums, "_emit", sure)
+
+
+def count_what_is_shown_twice(patch: pytest.MonkeyPatch) -> None:
+    """What a noisy position shows counts in the sums and once more in its distribution."""
+    patch.setattr(sums, "_shares", lambda machine, row, t, step, span: 1.0)
 
 
 def forget_a_scale(patch: pytest.MonkeyPatch) -> None:
@@ -166,7 +183,9 @@ def forget_a_scale(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         sums,
         "_scaled",
-        lambda states, owner, value, scale, *arcs: scaled(states, owner, value, 0 * scale, *arcs),
+        lambda states, owner, classes, value, scale, *rest: scaled(
+            states, owner, classes, value, 0 * scale, *rest
+        ),
     )
 
 
@@ -193,6 +212,8 @@ def arcs_of_the_wrong_direction(patch: pytest.MonkeyPatch) -> None:
         forget_the_classes_from_the_right,
         variables_are_drawn_anew,
         a_remembered_word_may_be_noise,
+        forget_what_is_wrong,
+        count_what_is_shown_twice,
         forget_a_scale,
         start_anywhere,
         arcs_of_the_wrong_direction,

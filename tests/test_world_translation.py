@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from labkit.world import WorldError, translation
+from labkit.world.foreign import foreign_text
 from labkit.world.grammar import Choice, Slot, Tied, Token
+from labkit.world.loading import world_from_text
 from labkit.world.translation import Lexicon, Translator, load_translator, read_lexicon
 
 SMALL = """
@@ -265,3 +267,16 @@ def test_the_translation_that_ships() -> None:
     assert senses[5] == {"money": pytest.approx(0.5), "river": pytest.approx(0.5)}
     latin = Counter("".join(shipped.best(["the", "old", "teacher", "chased", "the", "fox"])))
     assert not set(latin) & set("".join(shipped.in_letters(target)))
+
+
+def test_the_target_as_a_language_of_its_own_is_the_sum_over_all_sources(
+    translator: Translator, lexicon: Lexicon
+) -> None:
+    targets: dict[tuple[str, ...], float] = defaultdict(float)
+    for (_, target), ways in written_out(lexicon).items():
+        targets[target] += sum(way[0] for way in ways)
+    foreign = world_from_text({"small.txt": foreign_text(translator)})
+    texts = [[*target, "."] for target in targets]
+    logs = foreign.log_probabilities(texts, start="sentence")
+    np.testing.assert_allclose([np.exp(log.sum()) for log in logs], [*targets.values()], rtol=1e-10)
+    assert sum(targets.values()) == pytest.approx(1, abs=1e-12)

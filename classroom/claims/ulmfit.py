@@ -215,10 +215,10 @@ def document_losses(model: LanguageModel, tests: list[Batch]) -> list[float]:
 
 
 def new_language(profile: str, seed: int) -> Measured:
-    """The loss in the second language, early and late, from scratch and transferred."""
+    """The loss in another language, early and late, from scratch and transferred."""
     size = SIZES[profile]
     first = course_text(words=size.words, held_out=4_000, seed=seed)
-    second = course_text("second", words=size.words // 2, held_out=2_000, seed=seed)
+    second = course_text("foreign", words=size.words // 2, held_out=2_000, seed=seed)
     assert second.world is not None
     tests = second.tests(48)
     floor = second.world.floor("next", [words[:48] for words in second.documents])

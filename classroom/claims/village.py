@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from classroom.recipes import random_words
 from labkit.blocks import LanguageModel, initialise
 from labkit.corpus import Batch, Document, Examples, Tokens, from_documents, tokenize
 from labkit.corpus.tokens import Arrays
@@ -70,7 +71,8 @@ def rows(texts: Sequence[Sequence[str]], *, batch: int = 64, seed: int = 0) -> E
 
 def masked(**choices: Any) -> MaskedToken:
     """BERT's objective on this language."""
-    return MaskedToken(vocabulary=tokenizer().vocabulary, **choices)
+    frequencies = random_words(village(), tokenizer())
+    return MaskedToken(vocabulary=tokenizer().vocabulary, frequencies=frequencies, **choices)
 
 
 def sentence_rows(tokens: Tokens, *, batch: int = 64, seed: int = 0) -> Examples:

@@ -18,7 +18,7 @@ from torch import Tensor
 from classroom.claims import journey
 from classroom.claims.journey import journeys
 from classroom.ledger import Claim, Measured, claim
-from classroom.recipes import CourseText, Curve, plan, train_once
+from classroom.recipes import CourseText, Curve, plan, random_words, train_once
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
 from labkit.masking import before, up_to
@@ -107,7 +107,9 @@ def objectives(text: CourseText, rate: float = 0.15) -> dict[str, Objective]:
     words = text.tokenizer.vocabulary
     return {
         "XLNet": Permutation(vocabulary=words),
-        "BERT": MaskedToken(vocabulary=words, rate=rate),
+        "BERT": MaskedToken(
+            vocabulary=words, rate=rate, frequencies=random_words(text.world, text.tokenizer)
+        ),
     }
 
 

@@ -1,6 +1,6 @@
 """A language whose every probability is known: the measure of every model of the course.
 
-    world = load_world()                                the language of data/world
+    world = load_world()                                the language of data/language
     world.sample(documents=100, seed=0)                 documents with what is hidden in them
     world.log_probability(words)                        log p(word | all before), or after
     world.next_word(words)                              the distribution of the next word
@@ -12,13 +12,13 @@
     world.few_shot(2, 1000)                             prompts with two solved pairs, and the same
     world.is_sentence(words)                            whether the language can say it
 
-Files, in the order to read them: `grammar.py` is what `reading.py` and `patterns.py` read of
-`data/world`; `plan.py`, `classes.py`, `builder.py` and `machine.py` compile it to a hidden Markov
-model; `memory.py` is what a document remembers; `sampling.py` draws documents; `sums.py` holds the
-forward and backward sums, `noisy.py` those for words that may be wrong; `exact.py` and `hidden.py`
-turn the sums into probabilities, `floors.py`, `labelled.py` and `prompts.py` these into floors and
-best accuracies; `world.py` puts all of it together.  `translation.py` is a second language, and the
-chance of every translation into it; `answers.py` lists all answers to a prompt,
+Files, in the order to read them: `grammar.py` is what `reading.py` and `patterns.py` read of a
+folder; `plan.py`, `classes.py`, `builder.py` and `machine.py` compile it to a hidden Markov model;
+`memory.py` is what a document remembers; `sampling.py` draws documents; `sums.py` holds the
+forward and backward sums, also for words that may be wrong; `exact.py` and `hidden.py` turn the
+sums into probabilities, `floors.py`, `labelled.py` and `prompts.py` these into floors and best
+accuracies; `world.py` puts all of it together.  `translation.py` gives the chance of every
+translation, and `foreign.py` its target as a language; `answers.py` lists all answers to a prompt,
 `optimal.py` finds the best policy for a reward;
 `sides.py` compares one side, two sides side by side, and both at once.
 """

@@ -1,4 +1,4 @@
-"""`python -m labkit.world [NAME] [SEED]` prints a page of "world", "second" or "crawl"."""
+"""`python -m labkit.world [NAME] [SEED]` prints a page of a language: "language", "crawl", …"""
 
 import sys
 import textwrap
@@ -6,7 +6,7 @@ import textwrap
 from labkit.world.loading import load_world
 
 
-def main(name: str = "world", seed: str = "1") -> None:
+def main(name: str = "language", seed: str = "1") -> None:
     """Print some documents and what the language is like."""
     world = load_world(name)
     for document in world.sample(documents=8, seed=int(seed)):

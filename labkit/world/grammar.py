@@ -1,6 +1,6 @@
 """What the files of a language say, once they are read: lists, facts, relations, topics, sentences.
 
-`data/world/README.md` explains the files by adding a topic; `reading.py` reads them.
+`data/language/README.md` explains the files by adding a topic; `reading.py` reads them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -222,8 +222,6 @@ class Grammar:
     topics: dict[str, Topic] = field(default_factory=dict)
     kinds: dict[str, Kind] = field(default_factory=dict)
     held_out: dict[str, Location] = field(default_factory=dict)
-    derived: dict[str, tuple[str, str]] = field(default_factory=dict)
-    lexicon: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def add(self, table: dict, name: str, value: object, location: Location) -> None:
         """Add a named thing once; the second of the same name is refused with both locations."""

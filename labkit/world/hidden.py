@@ -6,7 +6,6 @@ import numpy as np
 
 from labkit.world.machine import Machine
 from labkit.world.memory import Memories
-from labkit.world.noisy import NoisyRow, noisy_posteriors
 from labkit.world.sums import Posterior, Row, posteriors
 
 # {position: (word shown, keep, noise)}: a state that says the word with probability p shows it with
@@ -37,18 +36,8 @@ def distributions(
     A wanted position is hidden, unless it is noisy: then it shows a word that may be wrong.
     """
     shown = [_shown(machine, request) for request in requests]
-    found: list[dict[int, Posterior]] = [{} for _ in requests]
-    noisy = [i for i, request in enumerate(requests) if request.noisy]
-    plain = [i for i, request in enumerate(requests) if not request.noisy]
-    passes = posteriors(
-        machine, [Row(shown[i]) for i in plain], begin, [requests[i].wanted for i in plain]
-    )
-    for i, positions in zip(plain, passes, strict=True):
-        found[i] = positions
-    for i, positions in zip(
-        noisy, _noisy(machine, memory, [requests[i] for i in noisy], begin), strict=True
-    ):
-        found[i] = positions
+    rows = [_row(memory, *pair) for pair in zip(requests, shown, strict=True)]
+    found = posteriors(machine, rows, begin, [request.wanted for request in requests])
     every = zip(requests, shown, found, strict=True)
     return [_distributions(machine, memory, *each) for each in every]
 
@@ -61,34 +50,14 @@ def _shown(machine: Machine, request: Request) -> np.ndarray:
     return symbols
 
 
-def _noisy(
-    machine: Machine, memory: Memories, requests: list[Request], begin: np.ndarray
-) -> list[dict[int, Posterior]]:
-    """One pass for every class, side by side."""
-    each = len(machine.prior)
-    rows = [_noisy_row(machine, memory, r, c) for r in requests for c in range(each)]
-    wanted = [request.wanted for request in requests for _ in range(each)]
-    passes = noisy_posteriors(machine, rows, begin, wanted)
-    out = []
-    for n, request in enumerate(requests):
-        mine = passes[each * n : each * (n + 1)]
-        positions = {}
-        for t in request.wanted:
-            top = max(found[t].log_scale for found in mine)
-            weights = [f[t].weights * np.exp(f[t].log_scale - top) for f in mine]
-            positions[t] = Posterior(mine[0][t].states, np.stack(weights, axis=1), top)
-        out.append(positions)
-    return out
-
-
-def _noisy_row(machine: Machine, memory: Memories, request: Request, of_class: int) -> NoisyRow:
-    """Certain words, hidden words and noisy words, as documents of one class show them."""
-    symbols = _shown(machine, request)
-    keep = np.where(symbols == machine.hidden, 0.0, 1.0)
-    noise = 1.0 - keep
-    for t, (word, believed, other) in request.noisy.items():
-        keep[t], noise[t] = believed, 0.0 if memory.remembered[word] else other
-    return NoisyRow(symbols, keep, noise, of_class)
+def _row(memory: Memories, request: Request, shown: np.ndarray) -> Row:
+    """Certain, hidden and noisy words for the sums."""
+    if not request.noisy:
+        return Row(shown)
+    noise = np.stack([np.ones(len(shown)), np.zeros(len(shown))])
+    for t, (word, keep, other) in request.noisy.items():
+        noise[:, t] = keep, 0.0 if memory.remembered[word] else other
+    return Row(shown, noise)
 
 
 def _distributions(

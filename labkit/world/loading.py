@@ -1,32 +1,43 @@
 """Find the files of a language and load them."""
 
+from functools import cache
 from pathlib import Path
 
 from labkit.paths import data_path
-from labkit.world.lexicon import translate
+from labkit.world.foreign import foreign_text
 from labkit.world.reading import read
 from labkit.world.world import World
 
-VARIANTS = ("second", "crawl")
-OTHERS = ("village", "journey", "language", "answers", "instructions")
-LANGUAGES = ("world", *VARIANTS, *OTHERS)
+# The course's language; the same with noise; one of other words, order and letters; small ones.
+LANGUAGES = ("language", "crawl", "foreign", "village", "journey", "answers", "instructions")
 
 
-def load_world(name: str | Path = "world") -> World:
-    """Load "world", its variants "second" (another language) and "crawl" (noisy), the harder
-    "language", "answers" (prompts with few answers), one of the small languages "village" and
-    "journey", or a folder of one's own.
+def load_world(name: str | Path = "language") -> World:
+    """Load the language of the course, or another one.
+
+    "crawl" is the same with noise, "foreign" another language (that of the translation), "answers"
+    has few answers to each prompt, "instructions" teaches to follow them; "village" and "journey"
+    are small.  Or give a folder of your own.
     """
-    folder = data_path(str(name) if name in OTHERS else "world")
-    if name in VARIANTS:
-        extra = [folder / "variants" / f"{name}.txt"]
-    elif name in LANGUAGES:
-        extra = []
-    else:
-        folder, extra = Path(name), []
-        if not folder.is_dir():
-            known = ", ".join(LANGUAGES)
-            raise FileNotFoundError(f'there is no folder "{folder}": name one, or one of {known}')
+    if name in LANGUAGES:
+        return _of_the_course(str(name))
+    folder = Path(name)
+    if not folder.is_dir():
+        known = ", ".join(LANGUAGES)
+        raise FileNotFoundError(f'there is no folder "{folder}": name one, or one of {known}')
+    return _from_folder(folder)
+
+
+@cache
+def _of_the_course(name: str) -> World:
+    """Each language is compiled once."""
+    if name == "foreign":
+        return world_from_text({"foreign.txt": foreign_text()})
+    folder = data_path("language" if name == "crawl" else name)
+    return _from_folder(folder, *[folder / "variants" / "crawl.txt"] * (name == "crawl"))
+
+
+def _from_folder(folder: Path, *extra: Path) -> World:
     paths = [
         path
         for path in sorted(folder.rglob("*.txt"))
@@ -34,7 +45,9 @@ def load_world(name: str | Path = "world") -> World:
     ]
     if not paths:
         raise FileNotFoundError(f'the folder "{folder}" holds no .txt files of a language')
-    return world_from_text({str(path.relative_to(folder)): _text(path) for path in paths + extra})
+    return world_from_text(
+        {str(path.relative_to(folder)): _text(path) for path in [*paths, *extra]}
+    )
 
 
 def _text(path: Path) -> str:
@@ -48,4 +61,4 @@ def _text(path: Path) -> str:
 
 def world_from_text(files: dict[str, str]) -> World:
     """Compile the texts of files, given by name."""
-    return World(translate(read(files)))
+    return World(read(files))

@@ -149,8 +149,6 @@ def _list(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]
             tokens = [read_token(word, location) for word in lemma.split()]
             last = tokens[-1]
             tokens[-1] = Token(inflect(last.word, irregular), last.sense)
-            if form:
-                grammar.derived.setdefault(tokens[-1].word, (last.word, form.strip(".")))
             fillers.append(Filler(tuple(tokens), weight, location))
         grammar.add(grammar.lists, name + form, fillers, header.location)
 
@@ -273,18 +271,6 @@ def _held_out(grammar: Grammar, header: Line, arguments: list[str], body: list[L
     grammar.held_out.update(dict(_entries(body)))
 
 
-def _pairs(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
-    """`translate`, `endings`, `syllables`: how another language says it; see `lexicon.py`."""
-    table = grammar.lexicon.setdefault(header.text.split()[0], {})
-    for entry, location in _entries(body):
-        here, equals, there = (part.strip() for part in entry.partition("="))
-        if bool(equals) != (header.text.split()[0] != "syllables") or (equals and not there):
-            raise WorldError(
-                location, f'expected `word = word` (or, in `syllables`, a syllable), not "{entry}"'
-            )
-        table[here] = there
-
-
 _BLOCKS: dict[str, Callable[[Grammar, Line, list[str], list[Line]], None]] = {
     "words": _list,
     "nouns": _list,
@@ -296,9 +282,6 @@ _BLOCKS: dict[str, Callable[[Grammar, Line, list[str], list[Line]], None]] = {
     "relation": _relation,
     "documents": _documents,
     "held_out": _held_out,
-    "translate": _pairs,
-    "endings": _pairs,
-    "syllables": _pairs,
 }
 
 

@@ -8,6 +8,8 @@ is dropped.
     backward   b_t(r) = sum over states s of  p(r -> s) p(w_{t+1} | s) b_{t+1}(s)
 
 Both are scaled at every step, and the logarithms of the scales are added up: float64 all the way.
+Where a word that is shown may be wrong, a state that says it with chance p counts keep * p + noise,
+and every other state noise: so all stay alive, but those under `SMALLEST` of their row are dropped.
 Rabiner (1989), "A tutorial on hidden Markov models", sections III and V.
 """
 
@@ -18,14 +20,37 @@ import numpy as np
 
 from labkit.world.machine import Arcs, Machine, spans
 
-# So many rows go through the arrays together.
-ROWS = 256
+# So many rows go through the arrays together; with noise each row has many more states alive.
+ROWS, NOISY_ROWS = 256, 8
+# Two wrong words in a row are about a ten-thousand-millionth as likely as none.
+SMALLEST = 1e-13
 
 
 class Row(NamedTuple):
-    """A text for the sums: one symbol a position (`machine.hidden` where nothing is seen)."""
+    """A text for the sums: one symbol a position (`machine.hidden` where nothing is seen).
+
+    With `noise`, keep and noise of every position: [2, T].
+    """
 
     symbols: np.ndarray
+    noise: np.ndarray | None = None
+
+
+class Shown(NamedTuple):
+    """What the rows show at one position, and how far it is to be believed."""
+
+    symbols: np.ndarray
+    keep: np.ndarray
+    noise: np.ndarray
+
+
+def _shown(rows: list[Row], t: int) -> Shown:
+    here = [row for row in rows if len(row.symbols) > t]
+    keep, noise = np.ones(len(here)), np.zeros(len(here))
+    for n, row in enumerate(here):
+        if row.noise is not None:
+            keep[n], noise[n] = row.noise[:, t]
+    return Shown(np.array([row.symbols[t] for row in here]), keep, noise)
 
 
 class Step(NamedTuple):
@@ -47,43 +72,78 @@ class Step(NamedTuple):
 
 def forward(machine: Machine, rows: list[Row], arcs: Arcs, begin: np.ndarray) -> Iterator[Step]:
     """Go over rows, the longest first; `begin` weighs every state before the first word."""
-    step = _enter(machine, np.array([row.symbols[0] for row in rows]), begin)
+    step = _enter(machine, _shown(rows, 0), begin)
     yield step
     for t in range(1, len(rows[0].symbols)):
-        symbols = np.array([row.symbols[t] for row in rows if len(row.symbols) > t])
-        step = _advance(machine, step, symbols, arcs)
+        step = _advance(machine, step, _shown(rows, t), arcs)
         yield step
 
 
-def _enter(machine: Machine, symbols: np.ndarray, begin: np.ndarray) -> Step:
+def _enter(machine: Machine, shown: Shown, begin: np.ndarray) -> Step:
+    """Begin in the states that say the first symbol; with noise, in all."""
+    symbols = np.where(shown.noise > 0, machine.hidden, shown.symbols)
     first, past = machine.entries.start[symbols], machine.entries.start[symbols + 1]
     index, owner = spans(first, past - first), np.repeat(np.arange(len(symbols)), past - first)
-    states, classes = machine.entries.state[index], machine.entries.classes[index]
-    value = begin[states] * machine.entries.weight[index]
-    alive, none = value > 0, np.zeros(0, int)
-    at = states[alive], owner[alive], classes[alive]
-    return _scaled(*at, value[alive], np.zeros(len(symbols)), none, none, np.zeros(0))
+    states = machine.entries.state[index]
+    every = np.full(len(states), machine.every_class)
+    said = _emit(machine, shown, owner, states, every, begin[states])
+    order = np.argsort(said.owner, kind="stable")
+    said = _Said(*(column[order] for column in said))
+    at, none = (said.states, said.owner, said.classes), np.zeros(0, int)
+    return _scaled(*at, said.value, np.zeros(len(symbols)), none, none, np.zeros(0), shown)
 
 
-def _advance(machine: Machine, step: Step, symbols: np.ndarray, arcs: Arcs) -> Step:
+class _Said(NamedTuple):
+    """What is left of some states when a word is shown; `source` is where each stood before."""
+
+    source: np.ndarray
+    states: np.ndarray
+    owner: np.ndarray
+    classes: np.ndarray
+    value: np.ndarray
+
+
+def _emit(
+    machine: Machine,
+    shown: Shown,
+    owner: np.ndarray,
+    states: np.ndarray,
+    classes: np.ndarray,
+    value: np.ndarray,
+) -> _Said:
+    """Weigh states by what is shown.
+
+    A state that says the word in some classes only is two: with the others, it is noise.
+    """
+    says, mine = machine.says(shown.symbols[owner], states)
+    keep, noise = shown.keep[owner], shown.noise[owner]
+    source = np.arange(len(states))
+    said = _Said(source, states, owner, classes & mine, value * (keep * says + noise))
+    if shown.noise.any():
+        wrong = _Said(source, states, owner, classes & ~mine, value * noise)
+        said = _Said(*(np.concatenate(pair) for pair in zip(said, wrong, strict=True)))
+    kept = (said.value > 0) & (said.classes > 0)
+    return _Said(*(column[kept] for column in said))
+
+
+def _advance(machine: Machine, step: Step, shown: Shown, arcs: Arcs) -> Step:
     """Send every weight over its arcs, to the states that say the next symbol of its row."""
     # Rows that have ended are the last ones.
-    going = int(np.searchsorted(step.owner, len(symbols)))
+    going = int(np.searchsorted(step.owner, len(shown.symbols)))
     first, past = arcs.start[step.states[:going]], arcs.start[step.states[:going] + 1]
     taken = spans(first, past - first)
     source, reached = np.repeat(np.arange(going), past - first), arcs.target[taken]
-    says, classes = machine.says(symbols[step.owner[source]], reached)
-    weight, classes = arcs.weight[taken] * says, step.classes[source] & classes
-    kept = (weight > 0) & (classes > 0)
-    source, reached, weight = source[kept], reached[kept], weight[kept]
+    owner, classes = step.owner[source], step.classes[source]
+    said = _emit(machine, shown, owner, reached, classes, arcs.weight[taken])
+    source = source[said.source]
     sets = machine.every_class + 1
-    key = (step.owner[source] * sets + classes[kept]) * machine.states + reached
+    key = (said.owner * sets + said.classes) * machine.states + said.states
     alive, target = np.unique(key, return_inverse=True)
-    value = np.bincount(target, step.alpha[source] * weight, minlength=len(alive))
+    value = np.bincount(target, step.alpha[source] * said.value, minlength=len(alive))
     rest, states = np.divmod(alive, machine.states)
     owner, left = np.divmod(rest, sets)
-    scale = step.log_scale[: len(symbols)]
-    return _scaled(states, owner, left, value, scale, source, target, weight)
+    scale = step.log_scale[: len(shown.symbols)]
+    return _scaled(states, owner, left, value, scale, source, target, said.value, shown)
 
 
 def _scaled(
@@ -95,10 +155,18 @@ def _scaled(
     source: np.ndarray,
     target: np.ndarray,
     weight: np.ndarray,
+    shown: Shown,
 ) -> Step:
     total = np.bincount(owner, value, minlength=len(scale))
     with np.errstate(divide="ignore"):
         log_scale = scale + np.log(total)
+    kept = (value > SMALLEST * total[owner]) | (shown.noise[owner] == 0)
+    if not kept.all():
+        number = np.cumsum(kept) - 1
+        states, owner, classes, value = states[kept], owner[kept], classes[kept], value[kept]
+        if len(target):
+            arcs = kept[target]
+            source, target, weight = source[arcs], number[target[arcs]], weight[arcs]
     return Step(states, owner, classes, value / total[owner], log_scale, source, target, weight)
 
 
@@ -198,7 +266,10 @@ class Posterior(NamedTuple):
 def posteriors(
     machine: Machine, rows: list[Row], start: np.ndarray, wanted: list[list[int]]
 ) -> list[dict[int, Posterior]]:
-    """For every row, the weights of the states at the wanted positions, given all that is seen."""
+    """For every row, the weights of the states at the wanted positions, given all that is seen.
+
+    What a wanted position shows itself does not count where it may be wrong.
+    """
     begin = machine.enter(start)
     out: list[dict[int, Posterior]] = [{} for _ in rows]
     for chunk in _chunks(rows):
@@ -212,14 +283,26 @@ def posteriors(
             for n in asked:
                 span = slice(edges[n], edges[n + 1])
                 scale = float(step.log_scale[n] + log_scale[n])
-                weights = step.alpha[span, None] * beta[span]
+                weights = (step.alpha[span] / _shares(machine, mine[n], t, step, span))[:, None]
+                weights = weights * beta[span]
                 out[chunk[n]][t] = Posterior(step.states[span], weights, scale)
     return out
+
+
+def _shares(machine: Machine, row: Row, t: int, step: Step, span: slice) -> np.ndarray:
+    """By how much the states alive were weighed for what a noisy position shows; else 1."""
+    states, classes = step.states[span], step.classes[span]
+    if row.noise is None or not row.noise[1, t]:
+        return np.ones(len(states))
+    says, mine = machine.says(np.full(len(states), row.symbols[t]), states)
+    keep, noise = row.noise[:, t]
+    return keep * says * ((classes & mine) > 0) + noise
 
 
 def _chunks(rows: list[Row]) -> Iterator[list[int]]:
     """Rows of like length together, the longest first; empty rows are left out."""
     filled = [i for i in range(len(rows)) if len(rows[i].symbols)]
     order = sorted(filled, key=lambda i: -len(rows[i].symbols))
-    for first in range(0, len(order), ROWS):
-        yield order[first : first + ROWS]
+    size = ROWS if all(row.noise is None for row in rows) else NOISY_ROWS
+    for first in range(0, len(order), size):
+        yield order[first : first + size]

@@ -170,7 +170,9 @@ class Translator:
 
     def parts(self, source: Sequence[str]) -> list[dict[str, float]]:
         """Chances of the part of speech of every source word, given the sentence."""
-        return self._labels(source, lambda said: self.lexicon.parts.get(_list(said.name), "other"))
+        return self._labels(
+            source, lambda said: self.lexicon.parts.get(list_of(said.name), "other")
+        )
 
     def senses(self, source: Sequence[str]) -> list[dict[str, float]]:
         """Chances of the sense of every source word that has one, given the sentence."""
@@ -222,8 +224,8 @@ class Translator:
                 yield Said("@" + item.word, None, at, at + 1), 1.0
             return
         assert isinstance(item, Slot)
-        fillers = self.lexicon.lists[_list(item.name)]
-        for filler in self.starting[_list(item.name)].get(words[at], ()):
+        fillers = self.lexicon.lists[list_of(item.name)]
+        for filler in self.starting[list_of(item.name)].get(words[at], ()):
             end = at + len(filler.words)
             if words[at:end] == filler.words:
                 yield Said(item.name, filler, at, end), 1 / len(fillers)
@@ -281,7 +283,7 @@ class Translator:
             return []  # an optional slot that was left out
         ending = ""
         if head:
-            ending = self.lexicon.endings[_list(name)][GENDERS.index(_gender(head, said, ways))]
+            ending = self.lexicon.endings[list_of(name)][GENDERS.index(_gender(head, said, ways))]
         filler, sources = said[name].filler, tuple(range(said[name].start, said[name].end))
         assert filler is not None
         chosen = [ways[name]._replace(chance=1.0)] if name in ways else filler.ways
@@ -301,7 +303,7 @@ class Translator:
                     continue
                 filler = None
                 if isinstance(item, Slot):
-                    fillers = self.lexicon.lists[_list(item.name)]
+                    fillers = self.lexicon.lists[list_of(item.name)]
                     filler = fillers[int(random.integers(len(fillers)))]
                 assert isinstance(item, Slot | Token)
                 name = item.name if isinstance(item, Slot) else "@" + item.word
@@ -368,7 +370,7 @@ def _forward(pieces: list[list[Option]], target: Words) -> list[dict[int, float]
     return steps
 
 
-def _list(name: str) -> str:
+def list_of(name: str) -> str:
     """The list of a slot: {adj2} is the second of the list `adj`."""
     return name.rstrip("0123456789")
 
@@ -442,7 +444,7 @@ def _patterns(lexicon: Lexicon, body: list[Line]) -> None:
         target = read_pattern(below.text[2:], 1.0, below.location, whole=False)
         names = {_name(item) for item in _slots(source.items)}
         for slot in names:
-            if _list(slot) not in lexicon.lists:
+            if list_of(slot) not in lexicon.lists:
                 known = lexicon.lists
                 raise WorldError(line.location, expected_one_of("a list", slot, known))
         for item in target.items:

@@ -336,7 +336,7 @@ NANOGPT: dict[str, Any] = {
 def quality(seconds: float, picture: str | None = None) -> Iterator[str]:
     """The gap to the exact floor after a minute: the notebooks' recipe, and nanoGPT's in a loop."""
     found = []
-    for name in ("world", "village"):
+    for name in ("language", "village"):
         known = language(name, recipes.LENGTH)
         sizes = (
             (recipes.LAYERS, recipes.WIDTH // 32, recipes.WIDTH, recipes.LENGTH, recipes.BATCH),

@@ -1,4 +1,4 @@
-"""How long the language takes: `python tests/bench/bench_world.py` prints a table.
+"""How long the language takes: `python tests/bench/bench_language.py` prints a table.
 
 Wall-clock and processor seconds, on whatever cores numpy is given.
 """
