@@ -118,6 +118,53 @@ def two_word_models() -> Chart:
     return picture.drawn()
 
 
+def encoder_decoder() -> Chart:
+    """The Transformer (Vaswani et al. 2017, figure 1): two towers and what goes between them."""
+    picture = Schematic(
+        760,
+        430,
+        "Left: the encoder reads the source; each word attends to all words of the source. Right: "
+        "the decoder reads what is written so far through a causal mask, looks at the encoder's "
+        "states by cross-attention, and predicts the next word.",
+    )
+    x, wide = 60, 250
+    picture.text(x + wide / 2, 24, "encoder: one state for each word of the source", bold=True)
+    picture.box(x, 266, wide, 36, "self-attention: every word sees all", kind="attention")
+    picture.box(x, 150, wide, 36, "feed-forward: each word alone", kind="mlp")
+    picture.box(x, 64, wide, 34, "states of the source", kind="state")
+    for i, word in enumerate(("the", "queen", "fed", "the", "cat")):
+        left = x + i * 51
+        picture.box(left, 372, 47, 28, word, kind="word", size=11)
+        picture.arrow(left + 23, 372, left + 23, 304)
+        picture.arrow(left + 23, 266, left + 23, 188)
+        picture.arrow(left + 23, 150, left + 23, 100)
+    picture.text(x - 8, 212, "N ×", anchor="right", size=13)
+    x = 440
+    picture.text(x + wide / 2, 24, "decoder: the target, word by word", bold=True)
+    picture.box(x, 266, wide, 36, "self-attention: only to the left", kind="attention")
+    picture.box(x, 208, wide, 36, "cross-attention: to the source", kind="attention")
+    picture.box(x, 150, wide, 36, "feed-forward: each word alone", kind="mlp")
+    picture.box(x, 106, wide, 28, "softmax over the vocabulary", kind="state", size=12)
+    given, wanted = ("(begin)", "ra", "regin", "ra"), ("ra", "regin", "ra", "miral")
+    for i, (word, after) in enumerate(zip(given, wanted, strict=True)):
+        left = x + i * 63
+        picture.box(left, 372, 59, 28, word, kind="word", size=11)
+        picture.box(left, 52, 59, 28, after, kind="word", size=11)
+        for low, high in ((372, 304), (266, 246), (208, 188), (150, 136), (106, 82)):
+            picture.arrow(left + 29, low, left + 29, high)
+    picture.text(375, 342, "words + positions", size=12)
+    picture.text(x + wide + 8, 212, "× N", anchor="left", size=13)
+    picture.arrow(312, 81, 438, 226)
+    picture.text(358, 206, "keys, values", size=12)
+    picture.text(
+        380,
+        420,
+        "teacher forcing: in training the decoder reads the right words, one position later",
+        size=12,
+    )
+    return picture.drawn()
+
+
 def decoder_to_gpt() -> Chart:
     """What is left of the translator of notebook 04 when there is nothing to translate."""
     picture = Schematic(

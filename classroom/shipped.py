@@ -17,16 +17,16 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from classroom import instructions, realtext
+from classroom import instructions, realtext, translating
 from classroom.claims import village
 from classroom.recipes import CourseText, course_text, plan
 from labkit.alignment import Reinforce, Rollouts, ceiling, gold, policies, reference_of
 from labkit.alignment import measured as exactly
-from labkit.blocks import LanguageModel
+from labkit.blocks import LanguageModel, Model
 from labkit.corpus import Batches, Windows, from_documents, tokenize
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import NextToken, Objective
+from labkit.objectives import Labels, NextToken, Objective, Translation
 from labkit.objectives.preferences import AnswerTokens
 from labkit.paths import data_path
 from labkit.text.tokenizers import Tokenizer
@@ -58,7 +58,7 @@ class Recipe:
 class Run(NamedTuple):
     """All that a recipe needs to be carried out."""
 
-    model: LanguageModel
+    model: Model
     tokenizer: Tokenizer
     objective: Objective
     batches: Batches
@@ -75,7 +75,7 @@ class Measured(NamedTuple):
 
 
 Prepare = Callable[[Recipe], Run]
-Measure = Callable[[LanguageModel, Tokenizer], Measured]
+Measure = Callable[[Any, Tokenizer], Measured]
 
 
 class Shipped(NamedTuple):
@@ -90,11 +90,11 @@ class Shipped(NamedTuple):
 # ---- using one
 
 
-def trained(name: str) -> tuple[LanguageModel, Tokenizer]:
+def trained(name: str) -> tuple[Any, Tokenizer]:
     """A model that ships with the course, ready to be used, and its tokenizer."""
     folder = _folder(name)
     model = load(folder, dtype=torch.float32)
-    assert isinstance(model, LanguageModel)
+    assert isinstance(model, Model)
     return model, load_tokenizer(folder)
 
 
@@ -213,6 +213,41 @@ def _measure_bert_village(model: LanguageModel, tokenizer: Tokenizer) -> Measure
     return Measured("nats per hidden word", sum(found) / len(found), float(asked.both.mean()))
 
 
+PAIRS = 60_000
+"""Sentences that the translator and the tagger learn from."""
+
+
+def _translation(recipe: Recipe) -> Run:
+    pairs = translating.pairs("train", PAIRS)
+    batches = translating.pair_batches(pairs, batch=recipe.batch, seed=recipe.seed)
+    model = translating.transformer(recipe.seed, width=recipe.width, layers=recipe.layers)
+    return Run(model, translating.tokenizer(), Translation(begin=translating.begin()), batches)
+
+
+def _measure_translation(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    asked = translating.pairs("held_out", 1_000)
+    found = evaluate(
+        model,
+        Translation(begin=translating.begin()),
+        translating.pair_batches(asked, batch=250).once(),
+    )
+    return Measured("nats per word", found.metrics["words"], translating.floor(asked))
+
+
+def _tagger(recipe: Recipe) -> Run:
+    sentences = [pair.source for pair in translating.pairs("train", PAIRS)]
+    batches = translating.tagged(sentences, batch=recipe.batch, seed=recipe.seed)
+    model = translating.tagger("Transformer", recipe.seed, width=recipe.width)
+    return Run(model, translating.tokenizer(), Labels(position="each"), batches)
+
+
+def _measure_tagger(model: Model, tokenizer: Tokenizer) -> Measured:
+    sentences = [pair.source for pair in translating.pairs("held_out", 1_000)]
+    asked = translating.tagged(sentences, batch=250, seed=1)
+    found = evaluate(model, Labels(position="each"), asked.once())
+    return Measured("nats per tag", found.metrics["label"], translating.tag_floor(asked, sentences))
+
+
 def _addresses(held_out: bool) -> list[realtext.Address]:
     return [one for one in realtext.addresses() if one.held_out == held_out]
 
@@ -325,6 +360,22 @@ RECIPES = {
         ),
         _bert_village,
         _measure_bert_village,
+    ),
+    "translation": Shipped(
+        Recipe(
+            f"{PAIRS:,} sentences with a drawn translation", steps=4_000, batch=64, length=20,
+            width=64, layers=2, rate=1e-2,
+        ),
+        _translation,
+        _measure_translation,
+    ),
+    "tagger": Shipped(
+        Recipe(
+            f"{PAIRS:,} sentences with a tag for each word", steps=3_000, batch=64, length=12,
+            width=64, layers=2, rate=1e-2,
+        ),
+        _tagger,
+        _measure_tagger,
     ),
     "gpt-addresses": Shipped(
         Recipe(

@@ -862,11 +862,12 @@ def everything() -> list[tuple[list[Mutant], dict[str, Callable[[], None]]]]:
     import mutants_of_files
     import mutants_of_rules
     import mutants_of_training
+    import mutants_of_translation
     import mutants_of_writing
 
     modules = (
-        mutants_of_files, mutants_of_rules, mutants_of_training, mutants_of_writing,
-        mutants_of_alignment,
+        mutants_of_files, mutants_of_rules, mutants_of_training, mutants_of_translation,
+        mutants_of_writing, mutants_of_alignment,
     )  # fmt: skip
     return [(MUTANTS, CHECKS), *((module.MUTANTS, module.CHECKS) for module in modules)]
 

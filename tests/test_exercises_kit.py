@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import solutions_transformer
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -55,14 +56,6 @@ def test_a_known_mistake_is_named(name: str, says: str, wrong: Callable[..., Any
 
 
 # Each exercise in two ways that are not the course's own.
-
-
-def mask_by_comparison(length: int) -> Tensor:
-    return torch.arange(length)[:, None] >= torch.arange(length)
-
-
-def mask_by_loops(length: int) -> Tensor:
-    return torch.tensor([[j <= i for j in range(length)] for i in range(length)])
 
 
 def parameters_by_parts(vocabulary: int, context: int, width: int, layers: int) -> int:
@@ -127,7 +120,6 @@ SOLUTIONS = [
 """A module for each notebook: two right answers to each exercise, and the wrong numbers."""
 RIGHT: dict[str, tuple[Any, Any]] = {
     **{name: both for module in SOLUTIONS for name, both in getattr(module, "RIGHT", {}).items()},
-    "05.mask": (mask_by_comparison, mask_by_loops),
     "05.parameters": (parameters_by_parts, parameters_of_a_model),
     "05.loss": (loss_by_gathering, loss_by_ignoring),
     "05.last": (last_by_gathering, last_by_loops),
@@ -180,7 +172,7 @@ def test_a_missing_answer_is_asked_for_and_the_notebook_goes_on(
 
 def test_a_function_that_returns_a_plain_value_is_an_answer() -> None:
     for answer in (lambda length: False, lambda length: 0, lambda length: 3):
-        assert "write the function above" not in judge(exercise("05.mask"), answer).why
+        assert "write the function above" not in judge(exercise("04.mask"), answer).why
 
 
 def test_a_difference_is_shown_on_the_smallest_input() -> None:
@@ -189,7 +181,7 @@ def test_a_difference_is_shown_on_the_smallest_input() -> None:
         mask[-1, 0] = length < 3
         return mask
 
-    verdict = judge(exercise("05.mask"), odd)
+    verdict = judge(exercise("04.mask"), odd)
     table = {row[0]: row[1] for row in verdict.rows}
     assert table["length"] == "1" or int(table["length"]) == 3
     assert table["expected"] != table["yours"]
@@ -197,15 +189,15 @@ def test_a_difference_is_shown_on_the_smallest_input() -> None:
 
 
 WRONG: dict[str, tuple[str, Any]] = {
-    "a list was given": ("05.mask", [1, 2]),
-    "returns None: is `return` missing": ("05.mask", lambda length: print(end="")),
-    "a mask is boolean": ("05.mask", lambda length: torch.ones(length, length).tril()),
-    "returns a list, not a tensor": ("05.mask", lambda length: [[True]]),
+    "a list was given": ("04.mask", [1, 2]),
+    "returns None: is `return` missing": ("04.mask", lambda length: print(end="")),
+    "a mask is boolean": ("04.mask", lambda length: torch.ones(length, length).tril()),
+    "returns a list, not a tensor": ("04.mask", lambda length: [[True]]),
     "no gradient can flow": ("05.loss", lambda x, t, r: loss_by_ignoring(x, t, r).detach()),
     "changes its input": ("05.loss", lambda x, t, r: (t.zero_(), loss_by_ignoring(x, t, r))[1]),
-    "stops with ZeroDivisionError: division by zero": ("05.mask", lambda length: 1 / 0),
-    "stops with SystemExit": ("05.mask", lambda length: exit()),
-    "stops with RecursionError": ("05.mask", lambda length: (f := lambda g: g(g))(f)),
+    "stops with ZeroDivisionError: division by zero": ("04.mask", lambda length: 1 / 0),
+    "stops with SystemExit": ("04.mask", lambda length: exit()),
+    "stops with RecursionError": ("04.mask", lambda length: (f := lambda g: g(g))(f)),
 }
 
 
@@ -223,7 +215,7 @@ def test_a_students_error_names_the_students_line() -> None:
     def broken(length: int) -> Tensor:
         return torch.ones(length).no_such_thing()
 
-    assert "return torch.ones(length).no_such_thing()" in judge(exercise("05.mask"), broken).why
+    assert "return torch.ones(length).no_such_thing()" in judge(exercise("04.mask"), broken).why
 
 
 def endless(length: int) -> Tensor:
@@ -243,7 +235,7 @@ def stubborn(length: int) -> Tensor:
 def test_an_endless_loop_is_reported(answer: Any) -> None:
     from dataclasses import replace
 
-    asked = exercise("05.mask")
+    asked = exercise("04.mask")
     assert isinstance(asked, Function)
     begun = time.monotonic()
     verdict = judge(replace(asked, seconds=0.3), answer)
@@ -268,8 +260,8 @@ def test_an_endless_loop_is_really_over() -> None:
 def test_where_it_is_strict_a_wrong_answer_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_STRICT", "1")
     with pytest.raises(NotYet, match="write the function above"):
-        check("05.mask", ...)
-    check("05.mask", mask_by_loops)
+        check("04.mask", ...)
+    check("04.mask", solutions_transformer.mask_by_loops)
 
 
 def test_what_a_student_wrote_is_escaped() -> None:
@@ -279,7 +271,7 @@ def test_what_a_student_wrote_is_escaped() -> None:
 
 
 def test_an_unknown_exercise_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"no exercise '05.nothing': choose 05\.mask"):
+    with pytest.raises(ValueError, match=r"no exercise '05.nothing': choose 05\.parameters"):
         check("05.nothing", 1)
 
 

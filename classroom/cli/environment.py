@@ -18,7 +18,7 @@ from pathlib import Path
 from classroom.cli.parser import Parser, fail
 from labkit.paths import checkout
 
-EXTRAS = "lab,lecture,dev,hub,cluster,real,text"
+EXTRAS = "lab,lecture,dev,hub,cluster,real,text,bleu"
 INPUTS = ("pyproject.toml", "setup.py", "constraints.txt")
 NETWORK_SIGNS = (
     "NewConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ProxyError",

@@ -10,6 +10,7 @@
     vectors_demo(model, tokenizer, "paris", "france paris japan")
     leaks_demo(model, objective, tokenizer, "The cat sat.")
     training_demo(floor=1.38)
+    translation_demo(model, "the queen fed the cat")    the decoder beside the exact distribution
     masks_demo("The cat sat on the mat.")               static and dynamic masks, epoch by epoch
     reach_demo(segment=4, memory=4, layers=3)           how far back a memory lets a layer hear
     schedule_demo(steps=400)                            the rate, and who is frozen at each step
@@ -36,6 +37,7 @@ from classroom.demos.schedule import schedule_demo, schedule_view
 from classroom.demos.senses import senses_demo, senses_view
 from classroom.demos.source import show
 from classroom.demos.training import training_demo, training_view
+from classroom.demos.translation import translation_demo, translation_view
 from classroom.demos.vectors import vectors_demo, vectors_view
 
 __all__ = [
@@ -69,6 +71,8 @@ __all__ = [
     "show",
     "training_demo",
     "training_view",
+    "translation_demo",
+    "translation_view",
     "vectors_demo",
     "vectors_view",
 ]

@@ -1,7 +1,5 @@
 """Attention, to look at: how much each position takes from each other one, by layer and head."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -12,50 +10,17 @@ from classroom.demos.pieces import Beside, Chip, Chips, Heading, Note, Piece, Pr
 from classroom.demos.reading import as_batch, in_vocabulary, labels, longest_for
 from classroom.demos.rendering import View
 from classroom.demos.squares import shades
-from labkit.attention import attention_weights
+from classroom.watching import watching
 from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.masking import before, order, ordinary, up_to
-from labkit.masking import causal as causal_mask
 from labkit.models.xlnet import XLNet
-from labkit.replaceable import replacements
 from labkit.text.tokenizers import Tokenizer
 
 LONGEST = 32
-ATTEND = "labkit.attention.attend"
 HEADS = ("one", "all")
 STREAMS = ("as an encoder", "content stream", "query stream")
-
-
-@contextmanager
-def watching() -> Iterator[list[Tensor]]:
-    """Within this, the weights of every attention that a model computes are kept [B, H, Q, K]."""
-    found: list[Tensor] = []
-
-    def watch(
-        q_BHQE: Tensor,
-        k_BHKE: Tensor,
-        v_BHKE: Tensor,
-        *,
-        mask: Tensor | None = None,
-        bias_BHQK: Tensor | None = None,
-        causal: bool = False,
-        dropout: float = 0.0,
-    ) -> None:
-        """Keep the weights and return None: the attention itself is computed as always."""
-        if causal:
-            earlier_QK = causal_mask(q_BHQE.shape[2], k_BHKE.shape[2], device=q_BHQE.device)
-            mask = earlier_QK if mask is None else mask & earlier_QK
-        found.append(attention_weights(q_BHQE, k_BHKE, mask=mask, bias_BHQK=bias_BHQK))
-
-    before = replacements.get(ATTEND)
-    replacements[ATTEND] = watch
-    try:
-        yield found
-    finally:
-        del replacements[ATTEND]
-        replacements.update({} if before is None else {ATTEND: before})
 
 
 class Asked(NamedTuple):

@@ -31,6 +31,7 @@ NOTEBOOKS = {
     "01": "vectors",
     "02": "elmo",
     "03": "ulmfit",
+    "04": "transformer",
     "05": "gpt",
     "06": "sampling",
     "07": "alignment",

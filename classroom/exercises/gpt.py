@@ -12,11 +12,6 @@ Rows = list[list[str]]
 # ---- the course's own versions ----------------------------------------------------------------
 
 
-def causal_mask(length: int) -> Tensor:
-    """True [T, T] where a position may look: at itself and at what came before it."""
-    return torch.ones(length, length, dtype=torch.bool).tril()
-
-
 def parameters(vocabulary: int, context: int, width: int, layers: int) -> int:
     """How many numbers a GPT-2 of this size learns."""
     block = 12 * width**2 + 13 * width
@@ -92,24 +87,6 @@ def _mean_of_rows(logits: Tensor, tokens: Tensor, real: Tensor) -> Tensor:
 
 
 EXERCISES: dict[str, Exercise] = {
-    "05.mask": Function(
-        "a boolean [T, T], True where position i (row) may look at position j (column)",
-        causal_mask,
-        lambda rng: (between(1, 8, rng),),
-        (
-            ("a position may look at itself, too: only later words are out of sight",
-             lambda length: torch.ones(length, length, dtype=torch.bool).tril(-1)),
-            ("that is the other triangle: position i may look at j where j ≤ i, not where j ≥ i",
-             lambda length: torch.ones(length, length, dtype=torch.bool).triu()),
-            ("that hides the past and shows the future: True means that a position may look",
-             lambda length: torch.ones(length, length, dtype=torch.bool).triu(1)),
-            ("the diagonal is one too far: each position sees the word that it has to predict",
-             lambda length: torch.ones(length, length, dtype=torch.bool).tril(1)),
-            ("nothing is hidden: that is the mask of an encoder",
-             lambda length: torch.ones(length, length, dtype=torch.bool)),
-        ),
-        learned="the causal mask",
-    ),
     "05.parameters": Function(
         "how many numbers a GPT-2 of this size learns",
         parameters,

@@ -24,7 +24,7 @@ the same rows is given, and None forgets. `Memory.tensors` and `Memory.load` are
 
 Read base.py first, then one file for each kind of target: words.py (next, masked, permuted),
 vectors.py (skip-gram, CBOW), labels.py (classes, tags, pairs, choices), tasks.py
-(similarity, spans), sums.py (several at once).
+(similarity, spans), translation.py (one text from another), sums.py (several at once).
 """
 
 from labkit.objectives.base import Objective, Outcome, Predicted, Targets, Term, combine, total
@@ -32,6 +32,7 @@ from labkit.objectives.labels import Labels, NextSentence, SentenceOrder
 from labkit.objectives.memory import Memory
 from labkit.objectives.sums import Balanced, Both, Distillation, Sum, auxiliary
 from labkit.objectives.tasks import Similarity, SpanEnds
+from labkit.objectives.translation import Translation
 from labkit.objectives.vectors import CBOW, SkipGram
 from labkit.objectives.words import BothDirections, MaskedToken, NextToken, Permutation
 
@@ -57,6 +58,7 @@ __all__ = [
     "Sum",
     "Targets",
     "Term",
+    "Translation",
     "auxiliary",
     "combine",
     "total",
