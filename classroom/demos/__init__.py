@@ -15,12 +15,14 @@
     reach_demo(segment=4, memory=4, layers=3)           how far back a memory lets a layer hear
     schedule_demo(steps=400)                            the rate, and who is frozen at each step
     senses_demo(model, tokenizer, probes, senses, texts, "stick")
+    alignment_demo({question: asked}, beta=0.3)         policies beside the best one
     ledger_demo()                                       what was claimed, measured and judged
     show(masking.causal)                                the source, as it runs
 
 Read `pieces`, then `rendering`, `base` for the widget, and then one demo.
 """
 
+from classroom.demos.alignment import alignment_demo, alignment_view
 from classroom.demos.attention import attention_demo, attention_view
 from classroom.demos.base import Demo
 from classroom.demos.costs import costs_demo, costs_view
@@ -44,6 +46,8 @@ __all__ = [
     "Demo",
     "Masking",
     "View",
+    "alignment_demo",
+    "alignment_view",
     "attention_demo",
     "attention_view",
     "costs_demo",

@@ -1,0 +1,101 @@
+"""Policies beside the best one: a slider for beta, all answers to a question, the frontier.
+
+The best policy and the frontier are exact sums over all answers (`labkit.world.optimal`). The
+policies are those that are given, each as the probabilities of the same answers, the last of which
+stands for all that is not listed. Read `alignment_view`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from classroom.demos.base import Demo, choice, slider
+from classroom.demos.pieces import Curve, Heading, Note, Share, Table
+from classroom.demos.rendering import View
+from labkit.world import optimal
+
+SHOWN = 8
+"""How many answers are listed: those that the best policy likes best."""
+BETAS = tuple(10.0**e for e in np.linspace(1, -1.5, 24))
+REST = "(anything else)"
+
+
+class Asked(NamedTuple):
+    """A question: its answers in words, their rewards, and what each policy gives them."""
+
+    answers: Sequence[str]
+    rewards: np.ndarray
+    reference: np.ndarray
+    policies: Mapping[str, np.ndarray]
+
+
+def line(asked: Asked) -> tuple[tuple[float, float], ...]:
+    """The frontier as (divergence, reward), from the reference itself on."""
+    points = optimal.frontier(asked.reference, asked.rewards, BETAS)
+    start = (0.0, float(asked.reference @ asked.rewards))
+    return (start, *((point.divergence, point.reward) for point in points))
+
+
+def alignment_view(
+    asked: Asked, beta: float, policy: str, frontier: tuple[tuple[float, float], ...] = ()
+) -> View:
+    """The likeliest answers of the best policy, those of another, and where all of them stand."""
+    if policy not in asked.policies:
+        raise ValueError(f"there is no policy {policy!r}: choose {', '.join(asked.policies)}")
+    p, rewards = asked.reference, asked.rewards
+    best, mine = optimal.best_policy(p, rewards, beta), asked.policies[policy]
+    names = [*asked.answers, REST]
+    likely = np.argsort(-best, kind="stable")[:SHOWN]
+    answers = tuple(
+        (names[i], f"{rewards[i]:+.1f}", *(Share(float(q[i])) for q in (p, best, mine)))
+        for i in likely
+    )
+    every = {"tuned": p, "the best for this beta": best, **asked.policies}
+    methods = tuple(_row(name, q, asked, beta) for name, q in every.items())
+    found = optimal.divergence(mine, p), float(mine @ rewards)
+    ceiling = beta * optimal.log_partition(p, rewards, beta)
+    return View.of(
+        "alignment",
+        Heading(f"The {SHOWN} likeliest answers of the best policy at beta {beta:.2f}"),
+        Table(("answer", "reward", "tuned", "best", policy), answers, "answers"),
+        Heading(f"The frontier, and where {policy} stands"),
+        Curve(
+            points=frontier or line(asked),
+            said=f"{policy} has a reward of {found[1]:.3f} at a divergence of {found[0]:.3f} nats; "
+            f"{optimal.highest_reward(p, rewards, found[0]):.3f} is possible there.",
+            name="reward over divergence",
+            low=f"{min(rewards @ p, found[1]):.2f}",
+            high=f"{rewards[p > 0].max():.2f}",
+            last="divergence, nats",
+            mark=found,
+        ),
+        Table(("policy", "reward", "divergence", "value", "below the ceiling", "outside"),
+              methods, "policies"),
+        Note(f"Ceiling = beta × log Z = {ceiling:.3f}; value = reward − beta × divergence.",
+             "ceiling"),
+    )  # fmt: skip
+
+
+def _row(name: str, policy: np.ndarray, asked: Asked, beta: float) -> tuple[str, ...]:
+    away = optimal.divergence(policy, asked.reference)
+    reward = float(policy @ asked.rewards)
+    below = beta * optimal.log_partition(asked.reference, asked.rewards, beta) - reward
+    numbers = (reward, away, reward - beta * away, max(0.0, below + beta * away))
+    return (name, *(f"{number:.3f}" for number in numbers), f"{policy[-1]:.3f}")
+
+
+def alignment_demo(asked: Mapping[str, Asked], beta: float = 0.3) -> Demo:
+    """Slide beta, choose a question and a policy, and compare it with the best there is."""
+    lines = {name: line(one) for name, one in asked.items()}
+    first = next(iter(asked.values()))
+
+    def draw(beta: float, question: str, policy: str) -> View:
+        return alignment_view(asked[question], beta, policy, lines[question])
+
+    controls = {
+        "beta": slider("beta", beta, 0.05, 2.0, 0.05),
+        "question": choice("question", list(asked)),
+        "policy": choice("policy", list(first.policies)),
+    }
+    return Demo("alignment", draw, controls)

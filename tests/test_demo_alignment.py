@@ -1,0 +1,47 @@
+"""The demo of policies: exact numbers, on the screen and as text."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from classroom.demos import alignment_demo, alignment_view
+from classroom.demos.alignment import Asked, line
+from labkit.world import optimal
+
+P = np.array([0.5, 0.3, 0.15, 0.05])
+REWARDS = np.array([0.0, 1.0, 0.5, -1.0])
+ASKED = Asked(
+    ["in oslo .", "in naples .", "in <b> ."], REWARDS, P,
+    {"RLOO": optimal.best_policy(P, REWARDS, 0.5), "DPO": np.array([0.2, 0.5, 0.1, 0.2])},
+)  # fmt: skip
+
+
+def test_the_view_shows_exact_numbers() -> None:
+    view = alignment_view(ASKED, 0.5, "RLOO")
+    best = optimal.best_policy(P, REWARDS, 0.5)
+    first = next(row for row in view.text.splitlines() if "in naples" in row)
+    assert f"{best[1]:.4f}" in first
+    assert f"{0.5 * optimal.log_partition(P, REWARDS, 0.5):.3f}" in view.text
+    assert "<b>" not in view.html
+    rloo = [row for row in view.text.splitlines() if row.strip().startswith("RLOO")]
+    assert "0.000" in rloo[-1]  # nothing is left to the ceiling of this beta
+    with pytest.raises(ValueError, match="no policy 'PPO': choose RLOO, DPO"):
+        alignment_view(ASKED, 0.5, "PPO")
+
+
+def test_no_point_lies_above_the_line() -> None:
+    points = line(ASKED)
+    assert points[0] == (0.0, pytest.approx(P @ REWARDS))
+    assert all(a[1] <= b[1] + 1e-9 for a, b in itertools.pairwise(points))
+    for policy in ASKED.policies.values():
+        away = optimal.divergence(policy, P)
+        assert policy @ REWARDS <= optimal.highest_reward(P, REWARDS, away) + 1e-9
+
+
+def test_the_widget_follows_its_controls() -> None:
+    demo = alignment_demo({"where?": ASKED}, beta=0.5)
+    assert "at beta 0.50" in demo.shown.text
+    demo.change(beta=0.1, policy="DPO")
+    assert "at beta 0.10" in demo.shown.text
+    assert "where DPO stands" in demo.shown.text
