@@ -134,8 +134,8 @@ def albert_as_published(run: Any) -> Any:
 def _cases() -> Iterator[Case]:
     for case in (*gpt.CASES, *transformer_xl.CASES, *elmo.CASES, *rnn.CASES):
         yield _in_training(case)
-    # torch.nn's layers drop inside of the feed-forward, too, which the paper does not.
-    yield _in_training(transformer.CASES[0])
+    for case in transformer.CASES:
+        yield _in_training(case)
     for case in bert.CASES:
         # The release of DistilBERT does not drop the answer of attention; ours is one BERT for all.
         if case.model != "DistilBERT":

@@ -4,7 +4,9 @@ import math
 
 import torch
 from torch import Tensor, nn
+from transformers import MarianConfig, MarianMTModel
 
+from labkit.attention import sinusoids
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
 from labkit.masking import real_keys
@@ -180,7 +182,7 @@ def _torch(dtype: torch.dtype) -> Differences:
     for lengths, length, heads in SHAPES:
         model = _model(heads, dtype).backbone
         source, real, answers = _task(lengths, length)
-        sizes = {"d_model": 8, "nhead": heads, "dim_feedforward": 10, "dropout": 0.0}
+        sizes = {"d_model": 8, "nhead": heads, "dim_feedforward": 10, "dropout": 0.1}
         reference = nn.ModuleDict(
             {
                 kind: nn.ModuleList(layer(**sizes, batch_first=True) for _ in range(2))
@@ -190,6 +192,9 @@ def _torch(dtype: torch.dtype) -> Differences:
                 )
             }
         ).to(dtype)
+        for layer in (*reference["encoder"], *reference["blocks"]):
+            layer.dropout.p = 0.0  # within the feed-forward, where the paper does not drop
+        reference.eval()
         ours = dict(model.named_parameters())
         pairs = {kind: _copy(stack, kind, ours) for kind, stack in reference.items()}
         states = model(answers, source_BK=source, source_mask=real_keys(real))
@@ -218,7 +223,85 @@ def _torch(dtype: torch.dtype) -> Differences:
     return merge(found)
 
 
+MARIAN = {
+    "mlp.activation": "fc1", "mlp.widen": "fc1", "mlp.up": "fc1", "mlp.narrow": "fc2",
+    "mlp.down": "fc2", "mlp_norm": "final_layer_norm", "attention_norm": "self_attn_layer_norm",
+    "self_attention_norm": "self_attn_layer_norm",
+    "cross_attention_norm": "encoder_attn_layer_norm",
+    "attention.out": "self_attn.out_proj", "self_attention.out": "self_attn.out_proj",
+    "cross_attention.out": "encoder_attn.out_proj",
+}  # fmt: skip
+PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+
+
+def _of_marian(name: str, theirs: Parameters) -> list[Tensor]:
+    """The parameters of Marian that one of ours holds; query, key and value are one matrix here."""
+    if name == "token.weight":
+        return [theirs["model.shared.weight"]]
+    tower, layer, *part, kind = name.split(".")
+    where = f"model.{'encoder' if tower == 'encoder' else 'decoder'}.layers.{layer}"
+    if part[-1] == "query_key_value":
+        attention = "encoder_attn" if part[0] == "cross_attention" else "self_attn"
+        return [theirs[f"{where}.{attention}.{one}.{kind}"] for one in PROJECTIONS]
+    return [theirs[f"{where}.{MARIAN['.'.join(part)]}.{kind}"]]
+
+
+def _marian(dtype: torch.dtype) -> Differences:
+    """Marian's translators are the paper's model with a bias on the words, zero at first."""
+    found = []
+    for lengths, length, heads in SHAPES:
+        model = _model(heads, dtype)
+        source, real, answers = _task(lengths, length)
+        sizes = {
+            f"{tower}_{what}": size
+            for tower in ("encoder", "decoder")
+            for what, size in (("layers", 2), ("attention_heads", heads), ("ffn_dim", 10))
+        }
+        config = MarianConfig(
+            vocab_size=WORDS, d_model=8, activation_function="relu", scale_embedding=True,
+            dropout=0.1, attention_dropout=0.1, activation_dropout=0.0, pad_token_id=0,
+            decoder_start_token_id=0, max_position_embeddings=32, **sizes,
+        )  # fmt: skip
+        reference = MarianMTModel(config).to(dtype).eval()
+        ours, theirs = dict(model.backbone.named_parameters()), dict(reference.named_parameters())
+        for module in reference.modules():
+            if isinstance(module, nn.Embedding):
+                module.padding_idx = None  # the word that begins a text learns, too
+        with torch.no_grad():
+            for tower in (reference.model.encoder, reference.model.decoder):
+                # The release keeps its waves in 32 bits.
+                tower.embed_positions.weight.copy_(sinusoids(torch.arange(32), 8, dtype))
+            for name, weight in ours.items():
+                parts = _of_marian(name, theirs)
+                for own, part in zip(weight.chunk(len(parts)), parts, strict=True):
+                    part.copy_(own)
+        given = teacher_forced(answers, BEGIN)
+        states = model.backbone(given, source_BK=source, source_mask=real_keys(real))
+        encoded = model.backbone.encode(source, mask=real_keys(real))
+        loss = model.head.losses_N(states.hidden.flatten(0, 1), answers.flatten()).mean()
+        told = {"attention_mask": real.long(), "decoder_input_ids": given, "labels": answers}
+        said = reference(source, **told, output_hidden_states=True)
+        model.zero_grad()
+        loss.backward()
+        said.loss.backward()
+        layers = [*(x[real] for x in encoded.layers), *states.layers]
+        read = (*(x[real] for x in said.encoder_hidden_states), *said.decoder_hidden_states)
+        parts = {name: _of_marian(name, theirs) for name in ours}
+        gradients = [torch.cat([part.grad for part in parts[name]]) for name in ours]
+        found.append(
+            {
+                "layers": largest(layers, read),
+                "loss": largest([loss], [said.loss]),
+                "gradients": largest([weight.grad for weight in ours.values()], gradients),
+            }
+        )
+    return merge(found)
+
+
 CASES = [
     Case("Transformer", "encoder, decoder, padding, teacher forcing", loops.PAPER, _loops),
     Case("Transformer", "encoder, decoder, padding", "torch.nn", _torch),
+    Case(
+        "Transformer", "Marian: encoder, decoder, padding, teacher forcing", "transformers", _marian
+    ),
 ]
