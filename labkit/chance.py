@@ -51,6 +51,9 @@ class Chance:
     rows: Tensor
 
     def __post_init__(self) -> None:
+        for name in ("seed", "step"):
+            if type(getattr(self, name)) is not int:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: give a whole number")
         if self.rows.dtype != torch.int64 or self.rows.dim() != 1:
             raise ValueError(
                 f"rows are {self.rows.dtype} of shape {tuple(self.rows.shape)}: give the number of "

@@ -57,8 +57,9 @@ def check_tokens(tokens_BT: Tensor, vocabulary: int) -> None:
             f"the tokens are {str(tokens_BT.dtype).removeprefix('torch.')} of shape "
             f"{tuple(tokens_BT.shape)}: give whole numbers [B, T], at least one row of one token"
         )
+    if tokens_BT.device.type == "cuda":
+        check_without_waiting(tokens_BT, vocabulary)
     if tokens_BT.device.type != "cpu":
-        # The CPU would have to wait for the GPU.
         return
     low, high = map(int, tokens_BT.aminmax())
     if low < 0 or 0 < vocabulary <= high:
@@ -66,6 +67,15 @@ def check_tokens(tokens_BT: Tensor, vocabulary: int) -> None:
             f"token {low if low < 0 else high} is not in the vocabulary: it has 0 to "
             f"{vocabulary - 1}; use the tokenizer that the model was trained with"
         )
+
+
+def check_without_waiting(tokens_BT: Tensor, vocabulary: int) -> None:
+    """Let a GPU stop at tokens that are not in the vocabulary, when it comes to them.
+
+    The CPU would have to wait for the answer, so it does not say which token it is.
+    """
+    known_BT = (tokens_BT >= 0) & ((tokens_BT < vocabulary) | (vocabulary == 0))
+    torch._assert_async(known_BT.all(), f"a token is not in the vocabulary of {vocabulary}")
 
 
 def check_mask(mask: Tensor | None, *shape: int | None, name: str = "the mask") -> None:

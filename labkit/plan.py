@@ -244,6 +244,11 @@ class Plan:
         except RuntimeError as problem:
             said = f"device is {self.device!r}: give auto, cpu, cuda, cuda:1 or another of torch's"
             raise ValueError(said) from problem
+        if self.device.startswith("mps"):
+            raise ValueError(
+                f"device is {self.device!r}, which has no 64-bit numbers for exact sums: "
+                "give auto, cpu or cuda"
+            )
         pair = self.betas if isinstance(self.betas, tuple | list) else ()
         if len(pair) != 2 or not all(_number(beta) and 0 <= beta < 1 for beta in pair):
             raise ValueError(f"betas are {self.betas!r}: give two numbers from 0 to below 1")

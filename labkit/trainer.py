@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit import fast
-from labkit.blocks import evaluating
+from labkit.blocks import backbone_of, evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch, Batches, Epochs
 from labkit.keeping.checkpoints import Snapshot
@@ -33,7 +33,8 @@ from labkit.keeping.processes import join, shard_like
 from labkit.keeping.reports import Evaluation, Report, with_progress
 from labkit.keeping.running import Run
 from labkit.keeping.speed import Operations
-from labkit.objectives import Memory, Objective, combine, total
+from labkit.masking import check_tokens
+from labkit.objectives import Memory, Objective, Targets, combine, total
 from labkit.optim import Average, Group, Optimizers, named_groups
 from labkit.plan import Plan
 
@@ -90,7 +91,7 @@ class Trainer:
             self.model.train()
         for i, number in enumerate(self.processes.own(range(self.parts))):
             with self.loss.part(last=i == plan.accumulate - 1):
-                targets = parts[number].to(self.device)
+                targets = on_device(parts[number], self.model, self.device)
                 with self.computing(plan.seed, self.step, number):
                     loss, outcome = self.loss(targets, self.memory[i], counts)
                 (loss * self.health.scale * self.loss.gain).backward()
@@ -256,6 +257,14 @@ def evaluate(
     return measured(Loss(model, objective), model, objective, batches, floor, seed)
 
 
+def on_device(targets: Targets, model: nn.Module, device: torch.device) -> Targets:
+    """The targets where the model is; a GPU could not say which token is not in the vocabulary."""
+    if device.type != "cpu":
+        config = getattr(backbone_of(model), "config", None)
+        check_tokens(targets.inputs.tokens, getattr(config, "vocabulary", 0))
+    return targets.to(device)
+
+
 @torch.no_grad()
 def measured(
     loss: Callable[..., Any],
@@ -271,7 +280,8 @@ def measured(
     every = batches.once() if isinstance(batches, Epochs) else batches
     with evaluating(model):
         for i, batch in enumerate(with_progress(every, "batch")):
-            targets = objective.targets(batch, Chance(seed, i, batch.rows)).to(device)
+            targets = objective.targets(batch, Chance(seed, i, batch.rows))
+            targets = on_device(targets, model, device)
             if memory is not None and len(memory.known) != len(batch):
                 memory = None
             with fast.enable():

@@ -3,19 +3,26 @@
 from collections.abc import Callable
 from unittest.mock import patch
 
+import test_chance
+import test_experts
+import test_inputs
 import test_rules
+import test_world_language
 from mutants import OURS, Mutant, edited
 from mutants_of_writing import faster, put
 
-from labkit import masking, sampling
+from labkit import masking, sampling, trainer
+from labkit.chance import Chance
 from labkit.corpus import Pairs
 from labkit.fast import decoding
 from labkit.fast import nucleus as fast_nucleus
 from labkit.models import elmo
+from labkit.objectives import sums
 from labkit.objectives.words import MaskedToken, NextToken, Permutation
 from labkit.plan import Plan
 from labkit.transfer import groups
 from labkit.weights import release_names
+from labkit.world import labelled
 
 nucleus_of = sampling.nucleus
 
@@ -240,6 +247,33 @@ MUTANTS = [
         OURS,
         edited(Pairs, "_room", "(short + 2**31) < self.short * 2**32", "short * self.short < 0"),
     ),
+    # Beside the rules.
+    Mutant("a seed is any text", OURS, edited(Chance, "__post_init__", "is not int", "is bytes")),
+    Mutant(
+        "tokens for a GPU are not looked at",
+        OURS,
+        edited(trainer, "on_device", 'device.type != "cpu"', "False"),
+    ),
+    Mutant(
+        "a GPU takes any token below zero",
+        "torch's indices",
+        edited(masking, "check_without_waiting", "(tokens_BT >= 0) &", ""),
+    ),
+    Mutant(
+        "a GPU takes the word behind the vocabulary",
+        OURS,
+        edited(masking, "check_without_waiting", "< vocabulary)", "<= vocabulary)"),
+    ),
+    Mutant(
+        "all parts of a sum are read as wide as the first",
+        OURS,
+        edited(sums, "real_by_size", "for part in targets.parts", "for part in ()"),
+    ),
+    Mutant(
+        "the frequencies of labels are not taken out of their chances",
+        OURS,
+        edited(labelled, "_chances", "p / before[label]", "p"),
+    ),
 ]
 
 
@@ -260,6 +294,15 @@ CHECKS: dict[str, Callable[[], None]] = {
     "rules: GELU": test_rules.check_gelu,
     "rules: projection": test_rules.check_projection,
     "rules: short rows": test_rules.check_short_rows,
+    "seeds of chance": test_chance.test_seeds_and_steps_are_whole_numbers,
+    "tokens for a GPU": test_inputs.test_tokens_are_checked_before_they_are_sent_to_another_device,
+    "tokens on a GPU": test_inputs.test_a_gpu_stops_at_tokens_that_are_not_in_the_vocabulary,
+    "balance of a sum": (
+        test_experts.test_the_balance_of_a_sum_is_over_the_real_positions_of_each_part
+    ),
+    "chances of labels": (
+        test_world_language.test_chances_of_labels_do_not_depend_on_how_frequent_they_are
+    ),
     "rules: clipping": test_rules.check_clipping,
     "rules: a limit that is not reached": test_rules.check_a_limit_that_is_not_reached,
     "rules: both directions remember": test_rules.check_both_remember,

@@ -163,3 +163,9 @@ def test_same_numbers_on_the_gpu():
     here, there = Chance(1, 2, rows), Chance(1, 2, rows.cuda())
     assert torch.equal(there.uniform("hide", 99).cpu(), here.uniform("hide", 99))
     assert torch.equal(there.permutation("order", 99).cpu(), here.permutation("order", 99))
+
+
+def test_seeds_and_steps_are_whole_numbers() -> None:
+    for name, wrong in (("seed", "x"), ("seed", 1.0), ("seed", None), ("step", True)):
+        with pytest.raises(ValueError, match=f"{name} is {wrong!r}: give a whole number"):
+            Chance(**{"seed": 0, "step": 0, "rows": torch.arange(2), name: wrong})

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from labkit.blocks import Experts, FeedForward, LanguageModel, balance, routed
+from labkit.blocks import Classifier, Experts, FeedForward, LanguageModel, balance, routed
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.heads import NextWord
+from labkit.heads import Label, NextWord
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import Balanced, NextToken
+from labkit.objectives import Balanced, Labels, NextToken, Sum
 
 
 def test_one_expert_is_a_feed_forward() -> None:
@@ -170,3 +170,22 @@ def test_a_model_without_experts_has_nothing_to_balance():
     model = LanguageModel(backbone, NextWord(backbone.token))
     with pytest.raises(ValueError, match="no experts to balance"):
         Balanced(objective=NextToken())(model, Batch.of(torch.zeros(1, 4).long()), None)
+
+
+def test_the_balance_of_a_sum_is_over_the_real_positions_of_each_part():
+    """Next words are read without the last position of a row, labels with it."""
+    torch.manual_seed(0)
+    config = GPTConfig(30, width=8, layers=2, heads=2, context=16, dropout=0.0, experts=3)
+    backbone = GPT(config)
+    model = Classifier(backbone, Label(8, 2, pooled=False)).double().eval()
+    model.words = NextWord(backbone.token)
+    real = torch.arange(6) < torch.tensor([[6], [4]])
+    batch = Batch.of(torch.randint(0, 30, (2, 6)), real, labels=torch.tensor([0, 1]))
+    parts = (NextToken(head="words"), Labels(position="last"))
+    outcome = Balanced(objective=Sum(parts=parts))(model, batch, Chance(0, 0, batch.rows))
+    expected = []
+    for tokens, kept in ((batch.tokens[:, :-1], real[:, 1:]), (batch.tokens, real)):
+        with routed(model) as scores:
+            model.backbone(tokens)
+        expected += [balance(router[kept.flatten()], 2) for router in scores]
+    assert torch.allclose(outcome.metrics["balance"], torch.stack(expected).mean())

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from labkit import fast
+from labkit import fast, masking, trainer
 from labkit.attention import Attention, RelativeAttention, attend, distances, sinusoids
-from labkit.blocks import Backbone
+from labkit.blocks import Backbone, LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.heads import AdaptiveEmbedding
@@ -226,6 +226,28 @@ def test_hidden_words_are_words_of_the_vocabulary() -> None:
     batch = Batch.of(torch.tensor([[5, V]]))
     with pytest.raises(ValueError, match=f"token {V} is not in the vocabulary"):
         MaskedToken(vocabulary=VOCABULARY).targets(batch, Chance(0, 0, torch.arange(1)))
+
+
+def test_tokens_are_checked_before_they_are_sent_to_another_device() -> None:
+    """A device without numbers stands in for a GPU."""
+    model, objective, device = LanguageModel(ATTEND["GPT"](), nn.Identity()), NextToken(), "meta"
+    for token, right in ((V - 1, True), (V, False)):
+        batch = Batch.of(torch.tensor([[5, token, 5]]))
+        targets = objective.targets(batch, Chance(0, 0, batch.rows))
+        if right:
+            assert trainer.on_device(targets, model, torch.device(device)).inputs.tokens.is_meta
+        else:
+            with pytest.raises(ValueError, match=f"token {V} is not in the vocabulary"):
+                trainer.on_device(targets, model, torch.device(device))
+
+
+def test_a_gpu_stops_at_tokens_that_are_not_in_the_vocabulary() -> None:
+    """On a CPU the assertion does not wait for anything, so that its answer comes at once."""
+    masking.check_without_waiting(torch.tensor([[0, V - 1]]), V)
+    masking.check_without_waiting(torch.tensor([[0, 10**9]]), 0)
+    for wrong, vocabulary in ((-1, V), (V, V), (-1, 0)):
+        with pytest.raises(RuntimeError, match=f"not in the vocabulary of {vocabulary}"):
+            masking.check_without_waiting(torch.tensor([[wrong, 3]]), vocabulary)
 
 
 def test_nothing_is_looked_at_in_a_compiled_graph() -> None:

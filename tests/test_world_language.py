@@ -8,7 +8,8 @@ import pytest
 
 from labkit.world import END, World, load_world
 from labkit.world.floors import BERT, mean_of
-from labkit.world.labelled import TASKS, example_split
+from labkit.world.labelled import TASKS, example_split, priors
+from labkit.world.loading import world_from_text
 from labkit.world.sampling import split_of
 
 
@@ -155,6 +156,45 @@ def test_labelled_sets(world: World, task: str) -> None:
     assert abs(right.mean() - train.best_accuracy) < 4 * train.standard_error + 0.01
     again = world.labelled(task, 152, seed=0)
     assert [e.words for e in again] == [e.words for e in train]
+
+
+UNEQUAL = """
+documents
+    talk 3 begins with sun
+    note 1 begins with rain
+
+words day
+    monday, tuesday, wednesday, thursday, friday, saturday, sunday, today
+
+topic sun
+    leads to end
+
+stage only
+    3 on {day} it came .
+    on {day} it went .
+
+topic rain
+    leads to end
+
+stage only
+    on {day} it came .
+    3 on {day} it went .
+"""
+
+
+def test_chances_of_labels_do_not_depend_on_how_frequent_they_are() -> None:
+    """P(came | sun) = 3/4 and P(came | rain) = 1/4: of equally many of both, 3/4 are of sun.
+
+    With the frequencies of the language it would be 9/10, since three of four texts are of sun.
+    """
+    world = world_from_text({"tiny.txt": UNEQUAL})
+    assert priors(world, "topic") == pytest.approx({"sun": 0.75, "rain": 0.25})
+    found = world.labelled("topic", 40, seed=0)
+    assert Counter(e.label for e in found) == {"sun": 20, "rain": 20}
+    for e in found:
+        sun = 3 / 4 if "came" in e.words else 1 / 4
+        assert e.chances == pytest.approx({"sun": sun, "rain": 1 - sun}, abs=1e-12)
+    assert found.best_accuracy == pytest.approx(3 / 4)
 
 
 def test_labelled_splits_share_no_example(world: World) -> None:

@@ -261,12 +261,26 @@ class Balanced(Objective):
                 "the model has no experts to balance: use the objective alone, or build the model "
                 "with experts=4"
             )
-        real = targets.inputs.real.flatten()
+        real = real_by_size(targets)
         used = next(m.used for m in model.modules() if isinstance(m, Experts))
         rows = targets.counts["balance"]
-        each = [balance(router[real], used) if rows else 0 * router.sum() for router in scores]
+        each = [
+            balance(router[real[len(router)]], used) if rows else 0 * router.sum()
+            for router in scores
+        ]
         term = Term(torch.stack(each).mean() * rows, rows, self.weight)
         return Outcome({**outcome.terms, "balance": term}, outcome.memory)
+
+
+def real_by_size(targets: Targets) -> dict[int, Tensor]:
+    """Which positions are real, by the number of positions that a forward pass reads.
+
+    The parts of a Sum read rows of unlike widths, of one batch.
+    """
+    found = {targets.inputs.real.numel(): targets.inputs.real.flatten()}
+    for part in targets.parts:
+        found |= real_by_size(part)
+    return found
 
 
 def _texts(targets: Targets) -> int:
