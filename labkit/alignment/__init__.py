@@ -7,7 +7,16 @@ Fine-tuning on answers, reward models and DPO are in `labkit.objectives.preferen
 """
 
 from labkit.alignment.choosing import best_of, rejection_sample
-from labkit.alignment.exact import Measured, Question, ceiling, frontier, gold, measured, policies
+from labkit.alignment.exact import (
+    Measured,
+    Question,
+    best_policies,
+    ceiling,
+    frontier,
+    gold,
+    measured,
+    policies,
+)
 from labkit.alignment.gradients import GRPO, PPO, Reinforce
 from labkit.alignment.rollouts import Rollout, Rollouts, reference_of
 
@@ -20,6 +29,7 @@ __all__ = [
     "Rollout",
     "Rollouts",
     "best_of",
+    "best_policies",
     "ceiling",
     "frontier",
     "gold",
