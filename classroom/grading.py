@@ -176,7 +176,7 @@ def mark(
 def _collect(found: Mark, cells: Sequence[str], limits: Limits, cell_seconds: float) -> None:
     """Run cells in a child and take down what it reports until it ends."""
     found.verdicts, found.errors = {}, []
-    with Child(run_submission, cells, cell_seconds, limits=limits, name=found.student) as child:
+    with Child(run_submission, cells, cell_seconds, limits=limits) as child:
         try:
             while True:
                 told = child.said()

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import MappingProxyType, ModuleType
+from typing import Any, NoReturn
 
 from classroom.running import THREADS, held_by
 from labkit.paths import PACKAGE
@@ -77,7 +77,7 @@ def shield(limits: Limits, folder: Path) -> list[str]:
     enforced = []
     if no_network():
         enforced.append("no network (a namespace without interfaces)")
-    if only_these(readable(), [folder, *devices()]):
+    if only_these(readable(limits.hidden), [folder, *devices()]):
         enforced.append("no other files (Landlock)")
     if sys.platform != "win32":
         import resource
@@ -98,15 +98,28 @@ def refuse(limits: Limits) -> None:
 
     def hook(event: str, words: tuple[Any, ...]) -> None:
         if event in REFUSED:
-            raise Refused(f"no access to {REFUSED[event]} here")
+            _refuse(f"no access to {REFUSED[event]} here")
         if event in NAMING and words and isinstance(words[0], str | bytes | os.PathLike):
             path = os.path.realpath(os.fsdecode(words[0]))
             if any(path == one or path.startswith(one + os.sep) for one in hidden):
-                raise Refused(f"no access to {os.path.basename(path)} here")
+                _refuse(f"no access to {os.path.basename(path)} here")
         if event == "import" and words and str(words[0]).startswith(modules or ("\0",)):
-            raise Refused(f"{words[0]} may not be imported here")
+            _refuse(f"{words[0]} may not be imported here")
 
     sys.addaudithook(hook)
+
+
+_refusals: list[str] = []
+
+
+def _refuse(why: str) -> NoReturn:
+    _refusals.append(why)
+    raise Refused(why)
+
+
+def refusals() -> list[str]:
+    """What was refused in this process so far, also where the code went on."""
+    return list(_refusals)
 
 
 def no_network() -> bool:
@@ -124,7 +137,7 @@ def no_network() -> bool:
     return True
 
 
-def readable() -> list[Path]:
+def readable(hidden: Sequence[Path] = ()) -> list[Path]:
     """What any Python program has to read: itself, its libraries, the course's data."""
     root = PACKAGE.parent
     own = [PACKAGE, root / "classroom", root / "data", Path(sys.prefix), Path(sys.base_prefix)]
@@ -141,7 +154,7 @@ def readable() -> list[Path]:
         "proc/meminfo",
         "proc/stat",
     )
-    return [*own, *(Path("/", name) for name in system)]
+    return [path for path in (*own, *(Path("/", name) for name in system)) if path not in hidden]
 
 
 def devices() -> list[Path]:
@@ -202,10 +215,16 @@ class Child:
     """A function that runs in a fresh Python of its own, and the pipe to it."""
 
     def __init__(
-        self, target: Callable[..., None], *words: Any, limits: Limits, name: str = "child"
+        self,
+        target: Callable[..., None],
+        *words: Any,
+        limits: Limits,
+        files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self.limits, self.why = limits, ""
-        self.folder = Path(tempfile.mkdtemp(prefix=f"labkit-{name[:20]}-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="labkit-"))
+        for name, content in files.items():
+            (self.folder / name).write_bytes(content)
         context = _context()
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
@@ -284,7 +303,11 @@ class Child:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-PRELOADED = ["torch", "IPython.core.interactiveshell", "classroom.exercises.checking"]
+PRELOADED = [
+    "torch._dynamo", "IPython.core.interactiveshell", "classroom.exercises.checking",
+    "labkit.models.gpt",
+]  # fmt: skip
+"""What takes seconds to import."""
 
 
 @functools.cache

@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "bench": ("classroom.cli.suite", "bench", "run the benchmarks, all or some"),
     "students": ("classroom.cli.notebooks", "students", "write the notebooks without solutions"),
     "grade": ("classroom.cli.grading", "grade", "run a class's notebooks and write their marks"),
+    "speedrun": ("classroom.cli.grading", "speedrun", "a contest: what a file learns in a minute"),
     "train": ("classroom.cli.models", "train", "train a model that ships with the course anew"),
     "copy": ("classroom.cli.copying", "copy", "copy the notebooks into a folder of your own"),
     "cache": (
@@ -65,6 +66,7 @@ NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "notebooks": ("lab", ("nbformat", "nbclient", "ipykernel")),
     "students": ("lab", ("nbformat",)),
     "grade": ("lab", ("IPython", "matplotlib")),
+    "speedrun": ("lab", ("matplotlib",)),
     "lecture": ("lecture", ("voila", "latex2mathml")),
     "site": ("lecture", ("nbconvert", "latex2mathml", "nh3")),
 }

@@ -4,12 +4,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from classroom import grading
+from classroom import contest, grading
 from classroom.cli.notebooks import every_notebook
 from classroom.cli.parser import Parser, fail, positive
 from classroom.exercises import asked
 from classroom.live import SHORT
 from classroom.sandbox import MB, Limits
+from labkit.keeping.files import write_text
 from labkit.keeping.processor import cores
 
 
@@ -37,6 +38,27 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
     for name in names:
         print(f"  {name:<24} {sum(row.get(name) == '1' for row in rows)} right")
     return 0
+
+
+def speedrun(parser: Parser, words: Sequence[str]) -> int:
+    """Train what a file defines, or each file of a folder, for a minute, and show the board."""
+    parser.add_argument("path", type=Path, help="my_model.py with train(...), or a folder of files")
+    parser.add_argument("--seconds", type=positive, default=60, help="to train [60]")
+    parser.add_argument("--language", choices=("village", "language"), default="village")
+    parser.add_argument("--words", type=positive, default=500_000, help="to learn from [500000]")
+    parser.add_argument("--threads", type=positive, default=cores(), help="of each model [cores]")
+    parser.add_argument("--board", type=Path, default=Path("board.md"), help="table [board.md]")
+    args = parser.parse_args(words)
+    paths = sorted(args.path.glob("*.py")) if args.path.is_dir() else [args.path]
+    if not paths or not all(path.is_file() for path in paths):
+        fail(f"labkit speedrun: {args.path} is no .py file and no folder of them: give one that "
+             f"defines train(tokens, vocabulary, seconds), such as {contest.RECIPE}")  # fmt: skip
+    task = contest.draw(args.language, args.words, held_out=8_000)
+    results = contest.race(paths, task, args.seconds, _say, args.threads)
+    write_text(args.board, contest.table(results))
+    args.board.with_suffix(".png").write_bytes(contest.picture(results).png())
+    print(f"the board: {args.board} and {args.board.with_suffix('.png')}")
+    return int(len(paths) == 1 and any(one.refused for one in results))
 
 
 def released(number: str) -> list[str]:

@@ -1,0 +1,257 @@
+"""The minute: what a student's file learns of the course's language in so many seconds.
+
+The file runs in a sandbox and gets the training text only. The held-out text is drawn afterwards,
+by a seed that the sandbox never sees; its rows are sent one batch after the other, and what comes
+back is judged here: it has to be log probabilities that add up to 1, that do not change when later
+words do, and that are no better than possible. So there is nothing in the sandbox worth patching.
+"""
+
+import json
+import math
+import os
+import runpy
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from classroom.sandbox import MB, Child, Limits, Stopped, fingerprint, refusals
+from classroom.style import Chart, chart
+from labkit.paths import PACKAGE, data_path
+from labkit.world import World, load_world
+
+ROW = 64
+"""Words of a document that are predicted."""
+BATCH = 16
+GRACE = 5.0
+"""Seconds that a file may train longer, since clocks and processors are not exact."""
+MEMORY = 4000 * MB
+ALIKE = 1e-3
+"""By how much log probabilities may differ that should be the same."""
+CERTAIN = 4.0
+"""Standard errors below the lowest possible loss that nobody reaches by luck."""
+RECIPE = Path(__file__).with_name("recipe.py")
+OUT_OF_BOUNDS = ("labkit.world", "classroom")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A text to learn from, and what is held out."""
+
+    world: World
+    train: np.ndarray
+    rows: np.ndarray
+    """Held-out documents [N, ROW + 1]: 0, then the words, then 0 to the end of the row."""
+    real: np.ndarray
+    """True [N, ROW] where a word is predicted."""
+    lowest: np.ndarray
+    """-log p of each predicted word by the language itself [N, ROW]."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How far above the lowest possible loss a file came, or why it was refused."""
+
+    name: str
+    refused: str = ""
+    above: float = math.inf
+    """Nats per word."""
+    error: float = 0.0
+    seconds: float = 0.0
+
+
+class CheatError(Exception):
+    """What the judge refuses, with the reason."""
+
+
+def draw(language: str, words: int, held_out: int, seed: int | None = None) -> Task:
+    """Draw a task by a seed that nobody knows beforehand."""
+    world = load_world(language)
+    seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
+    train = world.sample(words=words, seed=seed, split="train")
+    texts = [text.numbers for text in world.sample(words=held_out, seed=seed, split="held_out")]
+    rows = np.zeros((len(texts), ROW + 1), dtype=np.int64)
+    real, lowest = np.zeros((len(texts), ROW), dtype=bool), np.zeros((len(texts), ROW))
+    for i, (text, logs) in enumerate(zip(texts, world.log_probabilities(texts), strict=True)):
+        end = min(len(text), ROW)
+        rows[i, 1 : end + 1], real[i, :end], lowest[i, :end] = text[:end], True, -logs[:end]
+    return Task(world, np.concatenate([text.numbers for text in train]), rows, real, lowest)
+
+
+# ---- in the sandbox -----------------------------------------------------------------------------
+
+
+def learn(
+    pipe: Connection, enforced: Sequence[str], path: Path, size: int, seconds: float, threads: int
+) -> None:
+    """Run a file's `train`, then answer with log probabilities until the pipe closes."""
+    import torch
+
+    import labkit.models.gpt  # noqa: F401 - what takes seconds to import is not to count
+
+    torch.set_num_threads(threads)
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
+    for name in list(sys.modules):
+        if name.startswith(OUT_OF_BOUNDS):
+            del sys.modules[name]
+    clock = fingerprint([time])
+    pipe.send_bytes(b'{"ready": 1}')
+    tokens = torch.from_numpy(np.frombuffer(pipe.recv_bytes(), dtype=np.int64).copy())
+    try:
+        model = runpy.run_path(str(path))["train"](tokens, size, seconds)
+        said: dict[str, object] = {"trained": 1, "clock": fingerprint([time]) == clock}
+    except BaseException as error:
+        reason = str(error) if not isinstance(error, KeyError) else "it defines no train(...)"
+        said = {"error": f"{type(error).__name__}: {reason}"[:500]}
+    pipe.send_bytes(json.dumps(said | {"refusals": refusals()[:3]}).encode())
+    while True:
+        rows = torch.from_numpy(np.frombuffer(pipe.recv_bytes(), dtype=np.int64).copy())
+        with torch.no_grad():
+            answer = model(rows.view(-1, ROW)).detach().to(torch.float32).contiguous()
+        pipe.send_bytes(answer.numpy().tobytes())
+
+
+# ---- the judge ----------------------------------------------------------------------------------
+
+
+def run(path: Path, task: Task, seconds: float, threads: int = 1) -> Result:
+    """Train what a file defines and judge it."""
+    limits = Limits(
+        2 * seconds + 240, MEMORY, [data_path("world").parent, PACKAGE.parent / "notebooks"],
+        OUT_OF_BOUNDS,
+    )  # fmt: skip
+    words = (Path(path.name), len(task.world.vocabulary), seconds, threads)
+    try:
+        source = path.read_bytes()
+        with Child(learn, *words, limits=limits, files={path.name: source}) as child:
+            child.said(60)
+            begun = time.monotonic()
+            child.send(task.train.astype(np.int64).tobytes())
+            _trained(child, seconds)
+            took = time.monotonic() - begun
+            losses = np.concatenate(list(_losses(child, task, seconds)))
+    except (CheatError, Stopped, OSError) as why:
+        return Result(path.stem, refused=str(why))
+    above, error = _above(losses, task)
+    if above < -CERTAIN * error:
+        below = f"its loss is {-above:.3f} below the lowest possible one"
+        return Result(path.stem, refused=f"{below}: it knew the held-out text")
+    return Result(path.stem, above=above, error=error, seconds=took)
+
+
+def _trained(child: Child, seconds: float) -> None:
+    """Wait until it has trained, for as long as it may."""
+    try:
+        told = child.said(seconds + GRACE)
+    except Stopped as why:
+        if "nothing came" in str(why):
+            raise CheatError(f"it trained for more than {seconds:g} s") from None
+        raise
+    if told.get("refusals"):
+        raise CheatError(f"it reaches for what is out of bounds: {told['refusals'][0]}")
+    if told.get("error"):
+        raise CheatError(f"it stops with {told['error']}")
+    if not told.get("clock"):
+        raise CheatError("it changes the clock")
+
+
+def _losses(child: Child, task: Task, seconds: float) -> Iterator[np.ndarray]:
+    """-log p of the held-out words, batch by batch, each tried with other later words, too."""
+    rng = np.random.default_rng()
+    deadline = time.monotonic() + 60 + seconds
+    for start in range(0, len(task.rows), BATCH):
+        rows = task.rows[start : start + BATCH]
+        log_p = _asked(child, rows[:, :-1], task, deadline)
+        if np.abs(np.logaddexp.reduce(log_p, axis=-1)).max() > ALIKE:
+            raise CheatError("its probabilities do not add up to 1")
+        cut = int(rng.integers(1, ROW))
+        other = rows[:, :-1].copy()
+        other[:, cut:] = rng.integers(1, log_p.shape[-1], other[:, cut:].shape)
+        again = _asked(child, other, task, deadline)[:, :cut]
+        if np.abs(again - log_p[:, :cut]).max() > ALIKE * 10:
+            raise CheatError("it looks ahead: its predictions change when later words do")
+        yield -np.take_along_axis(log_p, rows[:, 1:, None], axis=-1)[..., 0]
+
+
+def _asked(child: Child, rows: np.ndarray, task: Task, deadline: float) -> np.ndarray:
+    """The log probabilities [B, ROW, V] of a batch; whatever comes back is only numbers."""
+    child.send(np.ascontiguousarray(rows).tobytes())
+    shape = (len(rows), ROW, len(task.world.vocabulary))
+    left = deadline - time.monotonic()
+    try:
+        found = np.frombuffer(child.receive(max(left, 0.1)), dtype=np.float32)
+    except ValueError:
+        found = np.empty(0, dtype=np.float32)
+    if found.size != math.prod(shape) or np.isnan(found).any() or found.max() > ALIKE:
+        raise CheatError(f"it has to return log probabilities of the shape {list(shape)}")
+    # A probability of 0 costs much, not everything.
+    return np.maximum(found.reshape(shape).astype(np.float64), -30.0)
+
+
+def _above(losses: np.ndarray, task: Task) -> tuple[float, float]:
+    """The mean difference from the lowest possible loss, and its standard error over documents."""
+    count = task.real.sum(axis=1)
+    excess = ((losses - task.lowest) * task.real).sum(axis=1)
+    mean = float(excess.sum() / count.sum())
+    error = math.sqrt(float(((excess - mean * count) ** 2).sum())) / float(count.sum())
+    return mean, error
+
+
+# ---- a class ------------------------------------------------------------------------------------
+
+
+def race(
+    paths: Iterable[Path],
+    task: Task,
+    seconds: float,
+    say: Callable[[str], None],
+    threads: int = 1,
+) -> list[Result]:
+    """Run nanoGPT's recipe and then each file, one after the other; the best first."""
+    recipe = run(RECIPE, task, seconds, threads)
+    results = [Result("nanoGPT's recipe", recipe.refused, recipe.above, recipe.error,
+                      recipe.seconds)]  # fmt: skip
+    say(line(results[0]))
+    for path in paths:
+        results.append(run(path, task, seconds, threads))
+        say(line(results[-1]))
+    return sorted(results, key=lambda one: one.above)
+
+
+def line(result: Result) -> str:
+    """A result in a line."""
+    if result.refused:
+        return f"{result.name:<24} refused: {result.refused}"
+    return f"{result.name:<24} {result.above:.3f} ± {result.error:.3f} nats above the floor"
+
+
+def table(results: Sequence[Result]) -> str:
+    """The board as a table in Markdown."""
+    baseline = next(one.above for one in results if one.name == "nanoGPT's recipe")
+    rows = [
+        "| | file | nats above the floor | against nanoGPT's recipe | |",
+        "|---|---|---|---|---|",
+    ]
+    for place, one in enumerate(results, start=1):
+        name = "".join(sign if sign.isalnum() or sign in " .-_'" else "_" for sign in one.name)
+        said = one.refused.replace("|", "/").replace("<", "‹")
+        cells = ("–", "–") if one.refused else (f"{one.above:.3f} ± {one.error:.3f}",
+                                                f"{one.above - baseline:+.3f}")  # fmt: skip
+        rows.append(f"| {'' if one.refused else place} | {name} | {' | '.join(cells)} | {said} |")
+    return "\n".join(rows) + "\n"
+
+
+def picture(results: Sequence[Result]) -> Chart:
+    """The board as bars, the best at the top, nanoGPT's recipe in another colour."""
+    shown = [one for one in reversed(results) if not one.refused]
+    figure, axes = chart(7, 1.2 + 0.35 * len(shown), says="Nats above the floor: " + "; ".join(
+        f"{one.name} {one.above:.3f}" for one in reversed(shown)))  # fmt: skip
+    colours = ["#767676" if one.name.startswith("nanoGPT") else "#1b87c9" for one in shown]
+    axes.barh([one.name for one in shown], [one.above for one in shown],
+              xerr=[one.error for one in shown], color=colours)  # fmt: skip
+    axes.set_xlabel("nats per word above the lowest possible loss")
+    return figure

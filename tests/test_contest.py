@@ -1,0 +1,166 @@
+"""The minute: an honest file gets its score, and each way to cheat is refused with the reason."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from classroom import contest
+from classroom.cli import main
+from classroom.contest import Result, Task
+
+BIGRAMS = """
+import time
+import torch
+
+def counted(tokens, size):
+    pairs = torch.bincount(tokens[:-1] * size + tokens[1:], minlength=size**2).view(size, size)
+    return ((pairs + 0.1) / (pairs + 0.1).sum(1, keepdim=True)).log()
+
+def train(tokens, size, seconds):
+    table = counted(tokens, size)
+    return lambda rows: table[rows]
+"""
+
+
+def changed(what: str, into: str) -> str:
+    assert what in BIGRAMS
+    return BIGRAMS.replace(what, into)
+
+
+LOOKS_AHEAD = """def model(rows):
+        out = table[rows].clone()
+        out[:, :-1] -= 20
+        out[:, :-1].scatter_(2, rows[:, 1:, None], 0.0)
+        return out.log_softmax(-1)
+    return model"""
+CHEATS = {
+    "reads the language": (
+        changed("    table", "    from labkit.world import load_world\n    table"),
+        r"out of bounds: labkit.world may not be imported here",
+    ),
+    "reads the language's files, and hides it": (
+        changed("    table", "    try:\n        open(DATA).read()\n    except OSError:\n        pass\n"
+                             "    table"),
+        r"out of bounds: no access to",
+    ),
+    "looks ahead": (changed("return lambda rows: table[rows]", LOOKS_AHEAD), "it looks ahead"),
+    "does not normalise": (changed("table[rows]", "table[rows] * 0.5"), "do not add up to 1"),
+    "trains longer": (changed("    table", "    time.sleep(60)\n    table"), "trained for more than"),
+    "patches the judge": (
+        changed("    table", "    import classroom.contest as judge\n    judge.ALIKE = 99\n    table"),
+        r"out of bounds: classroom.* may not be imported here",
+    ),
+    "stops the clock": (
+        changed("    table", "    time.monotonic = lambda: 0.0\n    table"), "it changes the clock",
+    ),
+    "returns something else": (changed("table[rows]", "rows"), r"of the shape \[11, 64, 201\]"),
+    "defines nothing": ("x = 1", "it defines no train"),
+    "stops": (changed("    table", "    1 / 0\n    table"), "ZeroDivisionError"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return contest.draw("village", 20_000, held_out=600, seed=1)
+
+
+def written(folder: Path, name: str, source: str) -> Path:
+    path = folder / f"{name}.py"
+    data = contest.data_path("village") / "README.md"
+    path.write_text(source.replace("DATA", repr(str(data))))
+    return path
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_a_cheat_is_refused_with_the_reason(
+    cheat: str, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, reason = CHEATS[cheat]
+    monkeypatch.setattr(contest, "GRACE", 1.0 if cheat == "trains longer" else 60.0)
+    result = contest.run(written(tmp_path, "cheat", source), task, 1)
+    assert result.above == math.inf
+    assert re.search(reason, result.refused), result.refused
+
+
+def test_an_honest_file_gets_what_its_model_is_worth(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contest, "GRACE", 60.0)
+    result = contest.run(written(tmp_path, "bigrams", BIGRAMS), task, 1)
+    assert result.refused == ""
+    size = len(task.world.vocabulary)
+    counts = np.full((size, size), 0.1)
+    np.add.at(counts, (task.train[:-1], task.train[1:]), 1)
+    log_p = np.log(counts / counts.sum(axis=1, keepdims=True))
+    losses = -log_p[task.rows[:, :-1], task.rows[:, 1:]]
+    wanted = losses[task.real].mean() - task.lowest[task.real].mean()
+    assert result.above == pytest.approx(wanted, abs=1e-4)
+    assert 0.5 < result.above < 3
+    assert 0 < result.error < 0.3
+
+
+def test_who_is_better_than_possible_knew_the_text(task: Task, monkeypatch: Any) -> None:
+    child = {"refusals": [], "clock": True}
+
+    class Fake:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+        def __enter__(self) -> "Fake":
+            return self
+
+        def __exit__(self, *_: Any) -> None: ...
+        def said(self, *_: Any) -> dict[str, Any]:
+            return child
+
+        def send(self, *_: Any) -> None: ...
+
+    monkeypatch.setattr(contest, "Child", Fake)
+    monkeypatch.setattr(contest, "_losses", lambda *_: iter([task.lowest - 0.1]))
+    assert "below the lowest possible one" in contest.run(contest.RECIPE, task, 1).refused
+    monkeypatch.setattr(contest, "_losses", lambda *_: iter([task.lowest]))
+    assert contest.run(contest.RECIPE, task, 1).above == pytest.approx(0)
+
+
+def test_a_task_is_drawn_anew_each_time_and_its_floor_is_the_languages(task: Task) -> None:
+    one, other = (contest.draw("village", 500, 200) for _ in range(2))
+    assert not np.array_equal(one.train[:50], other.train[:50])
+    assert task.rows[:, 0].max() == 0
+    text = [task.world.vocabulary[i] for i in task.rows[0, 1:][task.real[0]]]
+    assert task.lowest[0][task.real[0]] == pytest.approx(-task.world.log_probability(text))
+
+
+def test_the_board_is_a_table_and_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = written(tmp_path, "recipe", BIGRAMS)
+    monkeypatch.setattr(contest, "RECIPE", recipe)
+    monkeypatch.setattr(contest, "GRACE", 60.0)
+    folder = tmp_path / "class"
+    folder.mkdir()
+    written(folder, "anna", BIGRAMS.replace("0.1", "1.0"))
+    written(folder, "b<b>", "x = 1")
+    board = tmp_path / "board.md"
+    words = ["speedrun", str(folder), "--seconds", "1", "--words", "5000", "--board", str(board)]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "anna" in said
+    assert "refused: it stops with KeyError: it defines no train(...)" in said
+    text = board.read_text(encoding="utf-8")
+    assert "nanoGPT's recipe" in text
+    assert "<" not in text
+    assert board.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
+    with pytest.raises(SystemExit):
+        main(["speedrun", str(tmp_path / "nothing.py")])
+    assert "defines train(tokens, vocabulary, seconds)" in capsys.readouterr().err
+
+
+def test_the_best_stands_first_and_the_refused_last() -> None:
+    results = sorted([Result("b", above=0.4), Result("x", refused="why|<b>"),
+                      Result("nanoGPT's recipe", above=0.5)], key=lambda one: one.above)  # fmt: skip
+    rows = contest.table(results).splitlines()[2:]
+    assert [row.split("|")[2].strip() for row in rows] == ["b", "nanoGPT's recipe", "x"]
+    assert "-0.100" in rows[0]
+    assert "why/‹b>" in rows[2]
