@@ -31,6 +31,11 @@ def changed(what: str, into: str) -> str:
     return BIGRAMS.replace(what, into)
 
 
+def first(*lines: str) -> str:
+    """The honest file with some lines at the beginning of `train`."""
+    return changed("    table", "".join(f"    {line}\n" for line in lines) + "    table")
+
+
 LOOKS_AHEAD = """def model(rows):
         out = table[rows].clone()
         out[:, :-1] -= 20
@@ -39,28 +44,25 @@ LOOKS_AHEAD = """def model(rows):
     return model"""
 CHEATS = {
     "reads the language": (
-        changed("    table", "    from labkit.world import load_world\n    table"),
+        first("from labkit.world import load_world"),
         r"out of bounds: labkit.world may not be imported here",
     ),
     "reads the language's files, and hides it": (
-        changed("    table", "    try:\n        open(DATA).read()\n    except OSError:\n        pass\n"
-                             "    table"),
+        first("try:", "    open(DATA).read()", "except OSError:", "    pass"),
         r"out of bounds: no access to",
     ),
     "looks ahead": (changed("return lambda rows: table[rows]", LOOKS_AHEAD), "it looks ahead"),
     "does not normalise": (changed("table[rows]", "table[rows] * 0.5"), "do not add up to 1"),
-    "trains longer": (changed("    table", "    time.sleep(60)\n    table"), "trained for more than"),
+    "trains longer": (first("time.sleep(60)"), "trained for more than"),
     "patches the judge": (
-        changed("    table", "    import classroom.contest as judge\n    judge.ALIKE = 99\n    table"),
+        first("import classroom.contest as judge", "judge.ALIKE = 99"),
         r"out of bounds: classroom.* may not be imported here",
     ),
-    "stops the clock": (
-        changed("    table", "    time.monotonic = lambda: 0.0\n    table"), "it changes the clock",
-    ),
+    "stops the clock": (first("time.monotonic = lambda: 0.0"), "it changes the clock"),
     "returns something else": (changed("table[rows]", "rows"), r"of the shape \[11, 64, 201\]"),
     "defines nothing": ("x = 1", "it defines no train"),
-    "stops": (changed("    table", "    1 / 0\n    table"), "ZeroDivisionError"),
-}  # fmt: skip
+    "stops": (first("1 / 0"), "ZeroDivisionError"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +159,9 @@ def test_the_board_is_a_table_and_a_picture(
     assert "defines train(tokens, vocabulary, seconds)" in capsys.readouterr().err
 
 
-def test_the_best_stands_first_and_the_refused_last() -> None:
-    results = sorted([Result("b", above=0.4), Result("x", refused="why|<b>"),
-                      Result("nanoGPT's recipe", above=0.5)], key=lambda one: one.above)  # fmt: skip
+def test_the_table_compares_with_the_recipe_and_escapes() -> None:
+    ours, refused = Result("b", above=0.4), Result("x", refused="why|<b>")
+    results = [ours, Result("nanoGPT's recipe", above=0.5), refused]
     rows = contest.table(results).splitlines()[2:]
     assert [row.split("|")[2].strip() for row in rows] == ["b", "nanoGPT's recipe", "x"]
     assert "-0.100" in rows[0]
