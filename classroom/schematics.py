@@ -213,6 +213,69 @@ def decoder_to_gpt() -> Chart:
     return picture.drawn()
 
 
+def block_costs() -> Chart:
+    """What each part of a Transformer holds and computes for one token."""
+    picture = Schematic(
+        760,
+        270,
+        "A block of a Transformer with the entries of each matrix and the operations for one token "
+        "in the forward pass: queries, keys and values 3 D squared entries; scores and sums no "
+        "entries, 4 T D operations; output D squared; feed-forward 8 D squared.",
+    )
+    rows = (
+        ("queries, keys, values", "attention", "3 D²", "6 D²"),
+        ("scores of T keys, sum of T values", "attention", "none", "4 T D"),
+        ("output of attention", "attention", "D²", "2 D²"),
+        ("feed-forward: up to 4 D, and down", "mlp", "8 D²", "16 D²"),
+    )
+    picture.text(190, 28, "one block", bold=True)
+    picture.text(440, 28, "entries", bold=True)
+    picture.text(560, 28, "operations a token", bold=True)
+    for i, (name, kind, entries, work) in enumerate(rows):
+        y = 44 + 40 * i
+        picture.box(50, y, 280, 34, name, kind=kind)
+        picture.text(440, y + 22, entries)
+        picture.text(560, y + 22, work)
+        if i:
+            picture.arrow(190, y - 6, 190, y)
+    picture.text(660, 110, "× L layers", size=14)
+    picture.text(190, 228, "in all layers", bold=True)
+    picture.text(440, 228, "12 L D²", bold=True)
+    picture.text(560, 228, "24 L D² + 4 L T D", bold=True)
+    picture.text(190, 256, "the head, a row for each of V words")
+    picture.text(440, 256, "V D")
+    picture.text(560, 256, "2 V D")
+    return picture.drawn()
+
+
+def mixture_of_experts() -> Chart:
+    """Shazeer et al. 2017, section 2: a router sends each token to a few feed-forwards."""
+    picture = Schematic(
+        760,
+        290,
+        "A mixture of eight experts. A router scores all of them for a token; the best two, numbers "
+        "3 and 6, compute, and their answers are added with weights 0.7 and 0.3.",
+    )
+    picture.box(330, 246, 100, 32, "token", kind="word")
+    picture.box(40, 196, 130, 32, "router: scores", kind="new")
+    picture.arrow(330, 262, 172, 220)
+    used = {2: "0.7", 5: "0.3"}
+    for i in range(8):
+        x, works = 40 + 86 * i, i in used
+        picture.box(x, 124, 76, 34, f"expert {i + 1}", kind="mlp" if works else "state",
+                    dashed=not works, size=12)  # fmt: skip
+        if works:
+            picture.arrow(380, 246, x + 38, 160)
+            picture.arrow(x + 38, 124, 380, 66)
+            picture.text(x + 38 + (20 if x < 380 else -20), 104, f"× {used[i]}", size=13)
+    picture.arrow(170, 200, 240, 162, dashed=True)
+    picture.text(40, 246, "chooses two, weighs them", anchor="left", size=12)
+    picture.box(364, 34, 32, 32, "+", kind="state", size=16)
+    picture.text(410, 54, "the answer of the layer", anchor="left", size=12)
+    picture.text(560, 232, "dashed: not computed for this token", size=12)
+    return picture.drawn()
+
+
 def four_inputs() -> Chart:
     """Radford et al. 2018, figure 1, redrawn: each task becomes one or more rows of tokens."""
     picture = Schematic(

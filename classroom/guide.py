@@ -1,0 +1,68 @@
+"""The lecturer's guide, made from the speaker's notes in the notebooks.
+
+    python -m classroom.guide          writes docs/guide.md
+
+A cell of Markdown with the tag `notes` says what to click, what the class will ask and what to
+beware of. Slides leave it out; the guide collects it under the heading that it stands below.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAD = """# The lecturer's guide
+
+What to click, what the class will ask, and what to beware of, in each notebook. The notes stand in
+the notebooks themselves, in cells with the tag `notes`; slides leave them out, and
+`python -m classroom.guide` collects them here.
+
+Before the lecture: `python -m labkit run NN --profile smoke` once on the machine that you will use.
+`make lecture NB=NN` shows the notebook as slides, `python -m labkit students` writes the version
+without solutions. The exercises take five to fifteen minutes each ([labs.md](labs.md)); let
+neighbours compare before you solve one.
+"""
+
+
+def guide() -> str:
+    """The text of docs/guide.md."""
+    parts = [HEAD]
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        cells = nbformat.read(path, as_version=4).cells
+        title, minutes = _first(cells)
+        parts += [f"## {path.stem[:2]} {title}\n", f"*{minutes} minutes.*\n", *_notes(cells)]
+    return "\n".join(parts)
+
+
+def _first(cells: list[Any]) -> tuple[str, str]:
+    """The title of a notebook, and how long it takes."""
+    found = re.search(r"[Aa]bout (\d+) minutes", cells[0].source)
+    return cells[0].source.splitlines()[0].lstrip("# "), found[1] if found else "45"
+
+
+def _notes(cells: list[Any]) -> Iterator[str]:
+    """Each note under the heading that it belongs to."""
+    heading = told = ""
+    for cell in cells:
+        if cell.cell_type != "markdown":
+            continue
+        if "notes" in cell.metadata.get("tags", []):
+            if heading and heading != told:
+                yield f"### {heading}\n"
+            told = heading
+            yield f"{cell.source.strip()}\n"
+        else:
+            for line in re.findall(r"^#{2,} +(.+?)\s*$", cell.source, re.MULTILINE):
+                heading = line
+
+
+def main() -> None:
+    """Write the guide."""
+    (ROOT / "docs" / "guide.md").write_text(guide(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
