@@ -21,9 +21,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import platformdirs
-import torch
 from filelock import FileLock, Timeout
 
 from classroom.versions import code_version
@@ -94,6 +92,9 @@ def versions(without: Collection[str] = ()) -> str:
 
     The number of threads, too: more of them add up in another order.
     """
+    import numpy as np
+    import torch
+
     libraries = f"torch {torch.__version__} numpy {np.__version__}"
     return f"{code_version(without)} {libraries} threads {torch.get_num_threads()}"
 

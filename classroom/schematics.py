@@ -253,8 +253,8 @@ def mixture_of_experts() -> Chart:
     picture = Schematic(
         760,
         290,
-        "A mixture of eight experts. A router scores all of them for a token; the best two, numbers "
-        "3 and 6, compute, and their answers are added with weights 0.7 and 0.3.",
+        "A mixture of eight experts. A router scores all of them for a token; the best two, "
+        "numbers 3 and 6, compute, and their answers are added with weights 0.7 and 0.3.",
     )
     picture.box(330, 246, 100, 32, "token", kind="word")
     picture.box(40, 196, 130, 32, "router: scores", kind="new")

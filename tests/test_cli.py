@@ -529,3 +529,24 @@ def answer(address: str) -> int:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["run", "00", "--list"], ["costs", "gpt3-175b"], ["costs", "--tables"], ["cache"],
+     ["costs", "--budget", "1000"], ["train", "--help"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_commands_that_need_no_model_do_not_wait_for_torch(words: list[str]) -> None:
+    code = f"""
+import sys
+from classroom.cli import main
+try:
+    main({words})
+finally:
+    slow = {{"torch", "papermill", "nbformat", "matplotlib", "IPython"}} & set(sys.modules)
+    print("imported:", *sorted(slow), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout
+    assert done.stderr.strip() == "imported:"

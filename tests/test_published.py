@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from labkit.costs import tables as cost_tables
 from labkit.heads import AdaptiveWord, Label, MaskedWord
 from labkit.models.transformer_xl import TransformerXL
 from labkit.weights import published
@@ -303,6 +304,11 @@ def test_names_as_the_papers_write_them() -> None:
     assert published.row("Transformer-XL Large").name == "transformer-xl-large"
     with pytest.raises(ValueError, match=r"'gpt5'.*there are elmo, .*gpt2-xl"):
         published.build("gpt5")
+
+
+def test_the_file_of_sizes_is_what_is_built() -> None:
+    """`python -m labkit.weights.published --store` writes it."""
+    assert cost_tables.read("sizes") == published.sizes()
 
 
 def test_counts_in_short() -> None:

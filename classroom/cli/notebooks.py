@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from classroom.cli.environment import REPEATABLE
-from classroom.cli.parameters import ParameterError, checked, known
+from classroom.cli.parameters import ParameterError, checked, declared, known
 from classroom.cli.parser import Parser, fail, nearest, positive
 from classroom.cli.results import index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
@@ -239,9 +239,7 @@ def read_notebook(path: Path) -> dict[str, Any]:
 
 def listing(notebook: Path) -> str:
     """Return the parameters of a notebook: name, type, default, what it means."""
-    import papermill
-
-    rows = papermill.inspect_notebook(str(notebook)).values()
+    rows = declared(notebook).values()
     return "\n".join(
         f"{row['name']}: {row['inferred_type_name']} = {row['default']}    {row['help']}".rstrip()
         for row in rows

@@ -9,9 +9,8 @@ from classroom.cli.parser import fail
 from labkit.costs import bills
 from labkit.costs import tables as cost_tables
 from labkit.costs.bills import Affordable, Bill
-from labkit.costs.formulas import formula_flop_per_token, rule_flop
+from labkit.costs.formulas import formula_flop_per_token, rule_flop, short
 from labkit.costs.training import BESIROGLU, HOFFMANN, HOFFMANN_UNROUNDED
-from labkit.weights.published import short
 
 CONTEXTS = (512, 2048, 8192, 32768)
 

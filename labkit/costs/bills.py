@@ -8,18 +8,14 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit import checks
-from labkit.costs import counting, formulas
+from labkit.costs import formulas
 from labkit.costs import tables as cost_tables
 from labkit.costs import training as costs
 from labkit.costs.formulas import Shape
-from labkit.models.gpt import GPTConfig
-from labkit.models.transformer_xl import TransformerXLConfig
-from labkit.weights import published
 
 
 @dataclass(frozen=True)
@@ -76,22 +72,28 @@ def model(name: str) -> Model:
         shape = read_shape(Path(name))
         idle = shape.matrices(shape.experts) - shape.matrices(shape.experts_used)
         return Model(Path(name).stem, shape.parameters, shape.parameters - idle, shape, None)
-    names = {_plain(row.name): row.name for row in published.ROWS}
-    if _plain(name) not in names:
+    rows = {_plain(row["name"]): row for row in cost_tables.read("sizes")}
+    names = [row["name"] for row in rows.values()]
+    if _plain(name) not in rows:
         raise ValueError(
-            f"no published model is called {name!r}: {nearest(name, names.values())}"
-            f"There are {', '.join(names.values())}, or give the .json file of a model of your own"
+            f"no published model is called {name!r}: {nearest(name, names)}"
+            f"There are {', '.join(names)}, or give the .json file of a model of your own"
         )
-    full = names[_plain(name)]
-    counted = _counted(full)
-    sizes = shape_of(published.row(full).config)
-    return Model(full, counted.total, counted.active, sizes, trained_on().get(_plain(full)))
+    row = rows[_plain(name)]
+    count, active = int(row["parameters"]), int(row["active"])
+    return Model(row["name"], count, active, _shape(row), trained_on().get(_plain(name)))
 
 
-@lru_cache
-def _counted(full: str) -> counting.Parameters:
-    """The parameters of a published model, which is built for it."""
-    return counting.parameters(published.build(full))
+def _shape(row: dict[str, str]) -> Shape | None:
+    """The sizes in a row of data/costs/sizes.csv, which has none for what is no Transformer."""
+    if not row["layers"]:
+        return None
+    sizes: dict[str, Any] = {
+        field.name: row[field.name] == "True" if field.name == "causal" else int(row[field.name])
+        for field in fields(Shape)
+        if row[field.name]
+    }
+    return Shape(**sizes)
 
 
 def _plain(name: str) -> str:
@@ -108,27 +110,7 @@ def trained_on() -> dict[str, float]:
 def ready() -> list[str]:
     """The published models whose number of tokens is in the tables: `bill` need not be told it."""
     known = trained_on()
-    return [row.name for row in published.ROWS if _plain(row.name) in known]
-
-
-def shape_of(config: Any) -> Shape | None:
-    """The sizes that the formulas need, from the config of a stack of equal blocks."""
-    sizes = {field.name for field in fields(config)}
-    if not {"layers", "heads", "inner", "context"} <= sizes:
-        return None
-    experts = (config.experts if "experts" in sizes else None) or 1
-    return Shape(
-        layers=config.layers,
-        width=config.width,
-        vocabulary=config.vocabulary,
-        context=config.context,
-        inner=config.inner,
-        heads=config.heads,
-        experts=experts,
-        experts_used=config.experts_used if experts > 1 else 1,
-        causal=isinstance(config, GPTConfig | TransformerXLConfig),
-        band=config.band if "band" in sizes else None,
-    )
+    return [row["name"] for row in cost_tables.read("sizes") if _plain(row["name"]) in known]
 
 
 def read_shape(path: Path) -> Shape:

@@ -20,6 +20,15 @@ def positive(**given: float) -> None:
             raise ValueError(f"{name} is {value}: give a number above 0")
 
 
+def short(count: int | None) -> str:
+    """A count as the papers print it: 117M, 1.3B."""
+    if count is None:
+        return "-"
+    if count < 10**9:
+        return f"{count / 10**6:.4g}M"
+    return f"{count / 10**9:.4g}B" if count < 10**12 else f"{count / 10**12:.4g}T"
+
+
 # ---- operations ------------------------------------------------------------------------------
 
 

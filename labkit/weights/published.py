@@ -6,18 +6,23 @@ parameter: embeddings and, in BERT's family, the pooler are in, heads are not, a
 used twice counts once.  Where the printed figure is another, the row says why.
 
     python -m labkit.weights.published            prints the table
+    python -m labkit.weights.published --store    writes the counts to data/costs/sizes.csv
     published.build("gpt2-xl")            1,557,611,200 parameters, on the meta device
 """
 
 import contextlib
+import csv
 import functools
+import sys
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 
 from labkit.blocks import Backbone, WithoutInitialisation
+from labkit.costs import counting
+from labkit.costs.formulas import Shape, short
 from labkit.models.awd_lstm import AWDLSTMConfig
 from labkit.models.bert import BERTConfig
 from labkit.models.elmo import ELMoConfig
@@ -25,6 +30,7 @@ from labkit.models.gpt import GPTConfig
 from labkit.models.transformer import TransformerConfig
 from labkit.models.transformer_xl import TransformerXLConfig
 from labkit.models.xlnet import XLNetConfig
+from labkit.paths import data_path
 from labkit.weights.description import from_config
 
 
@@ -280,13 +286,35 @@ def parameters(name: str) -> int:
     return sum(parameter.numel() for parameter in build(name).parameters())
 
 
-def short(count: int | None) -> str:
-    """A count as the papers print it: 117M, 1.3B."""
-    if count is None:
-        return "-"
-    if count < 10**9:
-        return f"{count / 10**6:.4g}M"
-    return f"{count / 10**9:.4g}B" if count < 10**12 else f"{count / 10**12:.4g}T"
+def shape_of(config: Any) -> Shape | None:
+    """The sizes that the formulas need, from the config of a stack of equal blocks."""
+    sizes = {field.name for field in fields(config)}
+    if not {"layers", "heads", "inner", "context"} <= sizes:
+        return None
+    experts = (config.experts if "experts" in sizes else None) or 1
+    return Shape(
+        layers=config.layers,
+        width=config.width,
+        vocabulary=config.vocabulary,
+        context=config.context,
+        inner=config.inner,
+        heads=config.heads,
+        experts=experts,
+        experts_used=config.experts_used if experts > 1 else 1,
+        causal=isinstance(config, GPTConfig | TransformerXLConfig),
+        band=config.band if "band" in sizes else None,
+    )
+
+
+def sizes() -> list[dict[str, str]]:
+    """The rows of data/costs/sizes.csv: what a bill needs, so that it need not build a model."""
+    found = []
+    for each in ROWS:
+        counted, shape = counting.parameters(build(each.name)), shape_of(each.config)
+        row = {"name": each.name, "parameters": counted.total, "active": counted.active}
+        row |= {field.name: getattr(shape, field.name, None) for field in fields(Shape)}
+        found.append({name: "" if value is None else str(value) for name, value in row.items()})
+    return found
 
 
 def table(columns: int = 100) -> str:
@@ -302,4 +330,11 @@ def table(columns: int = 100) -> str:
 
 
 if __name__ == "__main__":
-    print(table())
+    if sys.argv[1:] == ["--store"]:
+        with open(data_path("costs") / "sizes.csv", "w", newline="", encoding="utf-8") as file:
+            rows = sizes()
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        print(table())
