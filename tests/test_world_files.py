@@ -49,6 +49,8 @@ MISTAKES = [
     ("leads to end 2, walk", "leads to walk", 7, "no document can end"),
     ("    leads to end 2, walk\n", "", 7, "leads nowhere"),
     ("    leads to end 2, walk", "    laeds to end", 8, "expected `leads to"),
+    ("    leads to end 2, walk", "    feelings", 8, "expected `leads to"),
+    ("    leads to end 2, walk", "    feelings good bad agrees 0.8", 8, "expected `leads to"),
     ("at home|) .", "at home|) ", 10, 'ends with " ."'),
     ("(at home|)", "(at home|", 10, 'expected ")"'),
     ("(at home|)", "at home|)", 10, "without its opening bracket"),

@@ -293,7 +293,7 @@ def _topic(grammar: Grammar, header: Line, arguments: list[str], body: list[Line
             topic.leads_to.update(_table(line.text[len("leads to") :], line.location))
         elif words[:2] == ["comes", "after"]:
             topic.comes_after.update(_table(line.text[len("comes after") :], line.location))
-        elif words[0] == "feelings" and words[-2] == "agree" and len(words) == 5:
+        elif len(words) == 5 and words[0] == "feelings" and words[3] == "agree":
             topic.feelings = tuple(words[1:3])
             topic.agree = read_number(
                 words[-1], line.location, "how often a sentence agrees", most=1
