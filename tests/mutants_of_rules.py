@@ -8,12 +8,12 @@ import test_experts
 import test_inputs
 import test_rules
 import test_world_language
-from mutants import OURS, Mutant, edited
+from mutants import OURS, Mutant, edited, instead
 from mutants_of_writing import faster, put
 
 from labkit import masking, sampling, trainer
 from labkit.chance import Chance
-from labkit.corpus import Pairs
+from labkit.corpus import Pairs, Streams
 from labkit.fast import decoding
 from labkit.fast import nucleus as fast_nucleus
 from labkit.models import elmo
@@ -193,6 +193,16 @@ MUTANTS = [
         edited(elmo, "normalised_as_one", "x_ND.mean()", "x_ND.mean(dim=0)"),
     ),
     Mutant(
+        "rows that overlap are as short as their stride",
+        OURS,
+        edited(Streams, "rows_of", "self.length - self._stride + 1", "1"),
+    ),
+    Mutant(
+        "the last row that overlaps is not whole",
+        OURS,
+        instead(Streams, "size", property(lambda s: s.batch * ((s._each - 1) // s._stride))),
+    ),
+    Mutant(
         "top-p within p drops the best word",
         OURS,
         put(sampling.nucleus, drops_the_best),
@@ -288,6 +298,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "rules: places of special tokens": test_rules.check_special_tokens_stand_anywhere,
     "rules: the part that is reused": test_rules.check_reuse,
     "rules: memory of that part": test_rules.check_memory_of_the_reused_part,
+    "rules: rows that overlap": test_rules.check_rows_overlap,
     "rules: the mean of means": test_rules.check_mean_of_means,
     "rules: top-p within p": test_rules.check_top_p_within,
     "rules: decay": test_rules.check_decay_from_the_start,

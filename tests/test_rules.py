@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,8 @@ from torch import Tensor
 from labkit import fast, masking
 from labkit.blocks import LanguageModel, halves
 from labkit.chance import Chance
-from labkit.corpus import Batch, Pairs, from_documents, tokenize
+from labkit.corpus import Batch, Pairs, Streams, from_documents, tokenize
+from labkit.corpus.tokens import NUMBER
 from labkit.fast import decoding
 from labkit.heads import NextWord
 from labkit.masking import real_keys
@@ -332,6 +334,32 @@ def check_memory_of_the_reused_part() -> None:
 
 def test_memory_of_the_reused_part() -> None:
     check_memory_of_the_reused_part()
+
+
+def check_rows_overlap() -> None:
+    """Tokens 0 to 31 in two streams: rows of 8 that begin 4 apart, as far as they are whole."""
+    words = [f"w{i}" for i in range(32)]
+    tokens = tokenize(from_documents([" ".join(words)]), Tokenizer.words(words))
+    streams = Streams(tokens, 7, stride=4, batch=2)
+    each = len(tokens) // 2
+    for step in range(streams.steps):
+        rows = streams.at(step)
+        assert bool(rows.fresh.all()) == (step == 0)
+        for row in range(2):
+            begin = row * each + 4 * step
+            expected = tokens.take(np.arange(begin, begin + 8)) & NUMBER
+            assert rows.tokens[row].tolist() == expected.tolist()
+    # The last row that is whole: 4 * 2 + 8 = 16 tokens, where a stream has 16.
+    assert streams.steps == (each - 8) // 4 + 1
+
+
+def test_rows_overlap() -> None:
+    check_rows_overlap()
+    tokens = tokenize(from_documents(["a b c d e f g h i"]), Tokenizer.words(["a b c d e f g h i"]))
+    with pytest.raises(ValueError, match="stride is 8: give a whole number from 1 to 7"):
+        Streams(tokens, 7, stride=8, batch=1)
+    with pytest.raises(ValueError, match="give one of them"):
+        Streams(tokens, 7, stride=4, vary=1, batch=1)
 
 
 def test_a_model_learns_by_every_rule() -> None:
