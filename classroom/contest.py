@@ -121,7 +121,7 @@ def learn(
 def run(path: Path, task: Task, seconds: float, threads: int = 1) -> Result:
     """Train what a file defines and judge it."""
     limits = Limits(
-        2 * seconds + 240, MEMORY, [data_path("world").parent, PACKAGE.parent / "notebooks"],
+        2 * seconds + 240, MEMORY, [data_path("village").parent, PACKAGE.parent / "notebooks"],
         OUT_OF_BOUNDS,
     )  # fmt: skip
     words = (Path(path.name), len(task.world.vocabulary), seconds, threads)
