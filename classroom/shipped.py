@@ -19,14 +19,14 @@ import torch
 
 from classroom import instructions, realtext, translating
 from classroom.claims import village
-from classroom.recipes import CourseText, course_text, plan
+from classroom.recipes import CourseText, course_text, plan, untrained_elmo
 from labkit.alignment import Reinforce, Rollouts, ceiling, gold, policies, reference_of
 from labkit.alignment import measured as exactly
 from labkit.blocks import LanguageModel, Model
 from labkit.corpus import Batches, Windows, from_documents, tokenize
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import Labels, NextToken, Objective, Translation
+from labkit.objectives import BothDirections, Labels, NextToken, Objective, Translation
 from labkit.objectives.preferences import AnswerTokens
 from labkit.paths import data_path
 from labkit.text.tokenizers import Tokenizer
@@ -200,6 +200,19 @@ def _measure_gpt_village(model: LanguageModel, tokenizer: Tokenizer) -> Measured
     return Measured("nats per word", found.loss, floor)
 
 
+def _elmo_village(recipe: Recipe) -> Run:
+    model = untrained_elmo(_village_text(1_000), width=recipe.width, layers=recipe.layers)
+    texts = village.sentences("train", 2_000_000)
+    batches = village.rows(texts, batch=recipe.batch, seed=recipe.seed)
+    return Run(model, village.tokenizer(), BothDirections(), batches)
+
+
+def _measure_elmo_village(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    texts = village.sentences("held_out", 20_000)
+    found = evaluate(model, BothDirections(), village.rows(texts, batch=500).once())
+    return Measured("nats per word, both directions", found.loss, village.sentence_floor(texts))
+
+
 def _bert_village(recipe: Recipe) -> Run:
     texts = village.sentences("train", 2_000_000)
     model = village.encoder(recipe.seed, width=recipe.width, layers=recipe.layers)
@@ -352,6 +365,14 @@ RECIPES = {
         ),
         _gpt_village,
         _measure_gpt_village,
+    ),
+    "elmo-village": Shipped(
+        Recipe(
+            "the sentences of 2 million words of the village, one a row", steps=3_000, batch=64,
+            length=village.LONGEST, width=64, layers=2, rate=1.2e-2,
+        ),
+        _elmo_village,
+        _measure_elmo_village,
     ),
     "bert-village": Shipped(
         Recipe(

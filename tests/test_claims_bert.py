@@ -151,3 +151,14 @@ def test_a_text_is_most_like_itself() -> None:
     )
     assert torch.allclose(near.diagonal(), torch.ones(2), atol=1e-5)
     assert near[0, 1] < 1
+
+
+def test_both_directions_of_a_sentence_have_one_floor() -> None:
+    world, texts = village.village(), village.sentences("held_out", 300)
+    each = world.log_probabilities([world.numbers(words) for words in texts], start="sentence")
+    predictions = sum(len(words) + 1 for words in texts)  # and the end, or the beginning
+    total = -sum(float(one.sum()) for one in each)
+    assert village.sentence_floor(texts) == pytest.approx(total / predictions)
+    batch = village.whole(texts)
+    assert int(batch.real.sum()) == predictions + len(texts)
+    assert village.tokenizer().pieces(batch.tokens[0, 1:3].tolist()) == list(texts[0][:2])

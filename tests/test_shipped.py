@@ -16,7 +16,7 @@ NAMES = shipped.names()
 
 
 def test_every_model_has_a_recipe_and_all_are_small_together() -> None:
-    assert {"gpt-village", "bert-village", "gpt-addresses"} <= set(NAMES)
+    assert {"gpt-village", "bert-village", "elmo-village", "gpt-addresses"} <= set(NAMES)
     assert set(NAMES) <= set(shipped.RECIPES)
     files = [path for path in data_path("models").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 20e6
@@ -175,3 +175,22 @@ def test_the_card_of_the_addresses_holds_what_the_5_gram_gives() -> None:
         found = -five.log_probabilities(tokenizer.encode(text)).sum() / len(text.encode())
         assert texts[int(number)].held_out
         assert found == pytest.approx(loss, abs=2e-3)
+
+
+def test_paragraphs_are_split_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "this is a paragraph of the year " + "and it goes on and on " * 8
+    made = [
+        realtext.Address(i, 1800 + 10 * i, "x", f"{line} {i}\n\ntoo short\n{line} {i} again")
+        for i in range(20)
+    ]
+    monkeypatch.setattr(realtext, "addresses", lambda: made)
+    known = realtext.paragraphs(30, held_out=False, seed=0)
+    asked = realtext.paragraphs(30, held_out=True, seed=0)
+    numbers = [{int(one.text.split()[55]) for one in part} for part in (known, asked)]
+    assert numbers[1] == {5, 15}
+    assert not numbers[0] & numbers[1]
+    assert all(one.era == (int(one.text.split()[55]) >= 7) + (int(one.text.split()[55]) >= 14)
+               for one in known)  # fmt: skip
+    assert known == realtext.paragraphs(30, held_out=False, seed=0)
+    monkeypatch.setattr(realtext, "addresses", list)
+    assert realtext.paragraphs(30, held_out=True, seed=0) == []

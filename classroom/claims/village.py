@@ -69,6 +69,14 @@ def rows(texts: Sequence[Sequence[str]], *, batch: int = 64, seed: int = 0) -> E
     )
 
 
+def whole(texts: Sequence[Sequence[str]]) -> Batch:
+    """The same rows as one batch, in the order of the texts."""
+    source = from_documents([" ".join(words) for words in texts])
+    tokens = tokenize(source, tokenizer(), end=False)
+    [batch] = Examples(tokens, batch=len(texts), length=LONGEST, bucketed=False).once()
+    return batch
+
+
 def masked(**choices: Any) -> MaskedToken:
     """BERT's objective on this language."""
     frequencies = random_words(village(), tokenizer())
@@ -82,6 +90,17 @@ def sentence_rows(tokens: Tokens, *, batch: int = 64, seed: int = 0) -> Examples
     arrays = Arrays(tokens.arrays.marked, ends, np.arange(1, count + 1), np.full(count, -1))
     alone = Tokens(arrays, tokens.vocabulary, (), end=False)
     return Examples(alone, batch=batch, length=LONGEST, seed=seed)
+
+
+def sentence_floor(texts: Sequence[Sequence[str]]) -> float:
+    """The lowest loss of a language model on these rows, from the left or from the right.
+
+    Both directions multiply up to the probability of the sentence, which is one number; and both
+    have one prediction more than there are words: the end, or the beginning.
+    """
+    numbers = [village().numbers(words) for words in texts]
+    logs = village().log_probabilities(numbers, start="sentence")
+    return float(-sum(log.sum() for log in logs) / sum(len(log) + 1 for log in logs))
 
 
 # ---- models
