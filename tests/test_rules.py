@@ -337,8 +337,8 @@ def test_memory_of_the_reused_part() -> None:
 
 
 def check_rows_overlap() -> None:
-    """Tokens 0 to 31 in two streams: rows of 8 that begin 4 apart, as far as they are whole."""
-    words = [f"w{i}" for i in range(32)]
+    """Two streams of 14 tokens: rows of 8 that begin 4 apart, as far as they are whole."""
+    words = [f"w{i}" for i in range(28)]
     tokens = tokenize(from_documents([" ".join(words)]), Tokenizer.words(words))
     streams = Streams(tokens, 7, stride=4, batch=2)
     each = len(tokens) // 2
@@ -349,8 +349,8 @@ def check_rows_overlap() -> None:
             begin = row * each + 4 * step
             expected = tokens.take(np.arange(begin, begin + 8)) & NUMBER
             assert rows.tokens[row].tolist() == expected.tolist()
-    # The last row that is whole: 4 * 2 + 8 = 16 tokens, where a stream has 16.
-    assert streams.steps == (each - 8) // 4 + 1
+    # The second row ends after 4 + 8 = 12 tokens, and a third one would need 16.
+    assert (each, streams.steps) == (14, 2)
 
 
 def test_rows_overlap() -> None:
