@@ -38,6 +38,7 @@ NOTEBOOKS = {
     "08": "bert",
     "09": "family",
     "12": "costs",
+    "13": "claims",
 }
 """The module of this package that holds the exercises of a notebook."""
 NOT_THEIRS = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
