@@ -471,3 +471,69 @@ def instructions_and_rewards() -> Chart:
     picture.arrow(620, 274, 620, 252, dashed=True)
     picture.text(360, 292, "reference: a frozen copy", size=12)
     return picture.drawn()
+
+
+def memory_of_segments() -> Chart:
+    """Dai et al. 2019, figure 2, redrawn: what a layer looks at, and what it keeps."""
+    picture = Schematic(
+        760,
+        330,
+        "Two segments of three words with two layers of hidden states. In the second segment each "
+        "state looks at the states of the layer below in its own segment and, by dashed arrows, in "
+        "the segment before, which is kept as memory without gradients.",
+    )
+    left, right, step, wide = 150, 460, 92, 78
+    rows = {"words": 250, "layer 1": 160, "layer 2": 70}
+    texts = (("emma", "has", "a"), ("puppy", ".", "it"))
+    for name, y in rows.items():
+        picture.text(14, y + 22, name, anchor="left", bold=True)
+        for x0, words in zip((left, right), texts, strict=True):
+            old = x0 == left
+            for i, word in enumerate(words):
+                kind = "word" if name == "words" else "state" if old else "attention"
+                text = word if name == "words" else "kept" if old and name == "layer 1" else ""
+                dashed = old and name != "words"
+                picture.box(x0 + step * i, y, wide, 34, text, kind=kind, dashed=dashed, size=12)
+    for below, above in ((250, 195), (160, 105)):
+        for i in range(3):
+            top = right + step * i + wide / 2
+            for j in range(i + 1):
+                picture.arrow(right + step * j + wide / 2, below, top - 6 * (i - j), above + 2)
+    for y in (250, 160):
+        picture.arrow(left + 2 * step + wide / 2, y, right + 20, y - 55, dashed=True)
+        picture.arrow(left + step + wide / 2, y, right + 12, y - 58, dashed=True)
+    picture.text(left + step + wide / 2, 36, "segment before: memory", bold=True)
+    picture.text(right + step + wide / 2, 36, "this segment: trained", bold=True)
+    picture.text(14, 316, "dashed arrows: looked at, but no gradient flows back", anchor="left",
+                 size=12)  # fmt: skip
+    return picture.drawn()
+
+
+def two_streams() -> Chart:
+    """Yang et al. 2019, figure 1, redrawn for the order 3, 2, 4, 1: who asks whom for word 4."""
+    picture = Schematic(
+        760,
+        330,
+        "Both streams at position 4 in the order 3, 2, 4, 1. Left, content: h4 looks at h3, h2 and "
+        "itself. Right, query: g4 looks at h3 and h2, and not at h4, whose word it predicts.",
+    )
+    for x0, name in ((30, "content stream: knows the word"), (410, "query stream: predicts it")):
+        content = x0 == 30
+        picture.text(x0 + 150, 28, name, bold=True)
+        kind = "attention" if content else "new"
+        picture.box(x0 + 237, 60, 66, 34, "new h4" if content else "new g4", kind=kind)
+        picture.box(x0 + 100, 130, 116, 30, "attention", kind="attention")
+        for i in range(4):
+            x = x0 + 79 * i
+            seen = i in (1, 2) or (i == 3 and content)
+            picture.box(x, 220, 66, 34, f"h{i + 1}", kind="state", dashed=not seen)
+            picture.text(x + 33, 274, f"word {i + 1}", size=12)
+            if seen:
+                picture.arrow(x + 33, 219, x0 + 158 + 12 * (i - 2), 162)
+        picture.arrow(x0 + 217, 138, x0 + 236, 84)
+        if not content:
+            picture.box(x0 + 237, 162, 66, 34, "g4", kind="new")
+            picture.arrow(x0 + 236, 179, x0 + 217, 156)
+    told = "order 3, 2, 4, 1; dashed: not seen; g4 begins as one learned vector, whatever the word"
+    picture.text(14, 316, told, anchor="left", size=12)
+    return picture.drawn()

@@ -23,10 +23,20 @@ from classroom.recipes import CourseText, course_text, plan, untrained_elmo
 from labkit.alignment import Reinforce, Rollouts, ceiling, gold, policies, reference_of
 from labkit.alignment import measured as exactly
 from labkit.blocks import LanguageModel, Model
-from labkit.corpus import Batches, Windows, from_documents, tokenize
+from labkit.chance import Chance
+from labkit.corpus import Batch, Batches, Streams, Windows, from_documents, tokenize
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import BothDirections, Labels, NextToken, Objective, Translation
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.xlnet import XLNet, XLNetConfig
+from labkit.objectives import (
+    BothDirections,
+    Labels,
+    NextToken,
+    Objective,
+    Permutation,
+    Translation,
+)
 from labkit.objectives.preferences import AnswerTokens
 from labkit.paths import data_path
 from labkit.text.tokenizers import Tokenizer
@@ -261,6 +271,63 @@ def _measure_tagger(model: Model, tokenizer: Tokenizer) -> Measured:
     return Measured("nats per tag", found.metrics["label"], translating.tag_floor(asked, sentences))
 
 
+def _journey(words: int) -> CourseText:
+    return course_text("journey", words=words, held_out=12_000, seed=0)
+
+
+def _xl_journey(recipe: Recipe) -> Run:
+    text = _journey(1_000_000)
+    torch.manual_seed(recipe.seed)
+    sizes = TransformerXLConfig(
+        text.vocabulary, recipe.width, recipe.layers, 4, recipe.length, 32,
+        inner=2 * recipe.width, dropout=0.0,
+    )  # fmt: skip
+    backbone: Any = TransformerXL(sizes)
+    batches = Streams(text.train, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    return Run(model, text.tokenizer, NextToken(carry=True), batches)
+
+
+def _measure_xl_journey(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    text = _journey(1_000)
+    stream = Streams(text.held_out, batch=1, length=16).once()
+    found = evaluate(model, NextToken(carry=True), stream)
+    floor = text.floor("next", max(map(len, text.documents)))
+    return Measured("nats per word", found.loss, floor)
+
+
+def _xlnet_journey(recipe: Recipe) -> Run:
+    text = _journey(1_000_000)
+    torch.manual_seed(recipe.seed)
+    sizes = XLNetConfig(
+        text.vocabulary, recipe.width, recipe.layers, 4, inner=2 * recipe.width, dropout=0.0
+    )
+    backbone = XLNet(sizes)
+    batches = text.windows(recipe.batch, recipe.length, seed=recipe.seed, framed=True)
+    model = LanguageModel(backbone, NextWord(backbone.token, bias=True))
+    return Run(model, text.tokenizer, Permutation(vocabulary=text.tokenizer.vocabulary), batches)
+
+
+def _measure_xlnet_journey(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    """On windows of held-out documents; the floor is exact for the words that are asked there."""
+    text = _journey(1_000)
+    world, marks = text.world, tokenizer.vocabulary
+    assert world is not None
+    windows = [words[start : start + 30] for words in text.documents
+               for start in range(1, len(words) - 30, 30)]  # fmt: skip
+    rows = [[marks.cls, *text.numbers(words), marks.sep] for words in windows]
+    batch = Batch.of(torch.tensor(rows), torch.ones(len(rows), 32, dtype=torch.bool))
+    objective = Permutation(vocabulary=marks)
+    targets = objective.targets(batch, Chance(0, 0, batch.rows))
+    assert targets.order is not None
+    asked = [row.nonzero()[:, 0].sub(1).tolist() for row in targets.order.predicted]
+    logs = [world.joint(words, hidden, start="anywhere")
+            for words, hidden in zip(windows, asked, strict=True)]  # fmt: skip
+    with torch.no_grad():
+        found = float(objective.loss(model, targets).loss)
+    return Measured("nats per predicted word", found, -sum(logs) / sum(map(len, asked)))
+
+
 def _addresses(held_out: bool) -> list[realtext.Address]:
     return [one for one in realtext.addresses() if one.held_out == held_out]
 
@@ -397,6 +464,22 @@ RECIPES = {
         ),
         _tagger,
         _measure_tagger,
+    ),
+    "xl-journey": Shipped(
+        Recipe(
+            "1 million words of the journey, in segments that follow each other", steps=2_500,
+            batch=32, length=16, width=64, layers=2, rate=1e-2,
+        ),
+        _xl_journey,
+        _measure_xl_journey,
+    ),
+    "xlnet-journey": Shipped(
+        Recipe(
+            "1 million words of the journey, in windows of 32", steps=4_000, batch=32,
+            length=32, width=64, layers=2, rate=1e-2,
+        ),
+        _xlnet_journey,
+        _measure_xlnet_journey,
     ),
     "gpt-addresses": Shipped(
         Recipe(

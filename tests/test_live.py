@@ -11,6 +11,7 @@ from classroom import findings, schematics, style
 from classroom.judging import Verdict
 from classroom.ledger import rows
 from classroom.live import LiveCurve, progress, shortened
+from classroom.style import Chart
 
 
 def luminance(colour: str) -> float:
@@ -45,9 +46,15 @@ def test_lines_differ_by_marker_and_not_by_colour_alone() -> None:
     assert len({line.get_color() for line in drawn}) == len(style.SERIES)
 
 
-@pytest.mark.parametrize(
-    "draw", [schematics.decoder_to_gpt, schematics.family_tree, schematics.four_inputs]
-)
+DRAWN = [
+    one
+    for one in vars(schematics).values()
+    if getattr(one, "__annotations__", {}) == {"return": Chart}
+]
+"""Every schematic of the course."""
+
+
+@pytest.mark.parametrize("draw", DRAWN, ids=lambda draw: draw.__name__)
 def test_a_schematic_has_a_description_and_a_transparent_page(draw: Any) -> None:
     picture = draw()
     bundle = picture._repr_mimebundle_()
