@@ -9,7 +9,7 @@ Nothing is typed in by hand, so a notebook cannot contradict the ledger.
 from html import escape
 
 from classroom.figures import figure_of, unit_of
-from classroom.ledger import Arm, Finding, text_of
+from classroom.ledger import Arm, Finding, bounds, text_of
 from classroom.style import Chart, chart
 
 PLAIN = {
@@ -26,6 +26,12 @@ def show_finding(claim: str, *, measured: tuple[str, int] | None = None) -> None
     """Show a claim, its verdict, a chart of its arms, and the statistics in a fold."""
     from IPython.display import display
 
+    if measured is None and claim in unmeasured():
+        text = (
+            f"> *{bounds()[claim]['says']}*\n\nNot in the ledger yet: `measure = True` measures it."
+        )
+        display({"text/markdown": text, "text/plain": text}, raw=True)
+        return
     finding = _now(claim, *measured) if measured else kept(claim)
     said, details = sentence(finding), text_of(finding)
     display({"text/markdown": said, "text/plain": said}, raw=True)
@@ -33,6 +39,13 @@ def show_finding(claim: str, *, measured: tuple[str, int] | None = None) -> None
         display(one)
     fold = f"<details><summary>How it was measured</summary><pre>{escape(details)}</pre></details>"
     display({"text/html": fold, "text/plain": details}, raw=True)
+
+
+def unmeasured() -> set[str]:
+    """Claims whose bounds are written down and that no row of the ledger is about."""
+    from classroom.ledger import rows
+
+    return set(bounds()) - {row.id for row in rows()}
 
 
 def kept(claim: str) -> Finding:

@@ -123,7 +123,7 @@ def pairs(split: str, count: int, *, seed: int = 0) -> list[Pair]:
     """Sentences with a drawn translation; no sentence is in both splits."""
     found: list[Pair] = []
     for turn in itertools.count():
-        drawn = translator().pairs(2_000 if split == "train" else 6_000, seed=1_000 * seed + turn)
+        drawn = translator().pairs(2_000, seed=1_000 * seed + turn)
         found += [pair for pair in drawn if held_out(pair.source) == (split != "train")]
         if len(found) >= count:
             return found[:count]

@@ -31,6 +31,7 @@ from labkit.heads import Label, MaskedWord, NextWord
 from labkit.masking import before, up_to
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.transformer import Transformer, TransformerConfig, teacher_forced
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.weights.release_names import RELEASES
 
@@ -159,6 +160,32 @@ def xlnet(width: int, vocabulary: int, ours: bool) -> Built:
     return nn.ModuleList([backbone, head]), loss
 
 
+def translator(width: int, vocabulary: int, ours: bool) -> Built:
+    """Every word of the target, after the right ones: the paper's model as Marian has it."""
+    sizes = {
+        f"{tower}_{what}": size
+        for tower in ("encoder", "decoder")
+        for what, size in (("layers", LAYERS), ("attention_heads", HEADS), ("ffn_dim", 4 * width))
+    }
+    tokens, targets, *_ = texts(vocabulary)
+    given = teacher_forced(targets, 1)
+    if not ours:
+        config = release.MarianConfig(
+            vocab_size=vocabulary, d_model=width, activation_function="relu", attention_dropout=0.1,
+            scale_embedding=True, pad_token_id=0, decoder_start_token_id=1, **sizes,
+        )  # fmt: skip
+        reference = release.MarianMTModel(config)
+        return reference, lambda: reference(tokens, decoder_input_ids=given, labels=targets).loss
+    backbone = Transformer(TransformerConfig(vocabulary, width, LAYERS, HEADS, 4 * width))
+    head = NextWord(backbone.token)
+
+    def loss() -> Tensor:
+        states = backbone(given, source_BK=tokens)
+        return head.losses_N(states.hidden.flatten(0, 1), targets.flatten()).mean()
+
+    return nn.ModuleList([backbone, head]), loss
+
+
 MODELS: dict[str, Callable[[int, int, bool], Built]] = {
     "GPT-2": gpt2,
     "BERT": encoder(
@@ -186,6 +213,7 @@ MODELS: dict[str, Callable[[int, int, bool], Built]] = {
         release.DistilBertForMaskedLM,
     ),
     "XLNet": xlnet,
+    "Transformer": translator,
 }
 
 
