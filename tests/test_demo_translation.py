@@ -1,0 +1,84 @@
+"""The widget of notebook 04: what it shows is what the model and the language say."""
+
+import pytest
+
+from classroom import translating
+from classroom.demos import translation_demo, translation_view
+from classroom.demos.pieces import Beside, Chips, Problem, Shades, Table
+from classroom.demos.translation import ENDS, Asked
+from classroom.shipped import trained
+from labkit.world.translation import Pair
+
+SENTENCE = "the bank of paris was light"
+
+
+@pytest.fixture(scope="module")
+def model():  # type: ignore[no-untyped-def]
+    return trained("translation")[0]
+
+
+def table(view, name: str) -> Table:  # type: ignore[no-untyped-def]
+    [found] = [p for p in view.pieces if isinstance(p, Table) and p.name == name]
+    return found
+
+
+def test_a_step_stands_beside_the_exact_distribution(model) -> None:  # type: ignore[no-untyped-def]
+    view = translation_view(SENTENCE, "", model, Asked(step=3))
+    read, written = [p for p in view.pieces if isinstance(p, Chips)]
+    assert [chip.token for chip in read.chips] == SENTENCE.split()
+    words = [chip.token for chip in written.chips]
+    exact = translating.next_word(SENTENCE.split(), words[:2])
+    assert len(exact) == 2  # the article of either bank
+    shown = {row[0]: (row[1].value, row[2].value) for row in table(view, "next").rows}  # type: ignore[union-attr]
+    for word, p in exact.items():
+        assert shown[word or ENDS] == pytest.approx((p, p), abs=0.05)
+    [maps] = [p for p in view.pieces if isinstance(p, Beside)]
+    attention, alignment = maps.pieces
+    assert isinstance(attention, Shades)
+    assert isinstance(alignment, Shades)
+    assert alignment.shares == tuple(
+        map(tuple, translating.translator().alignment(SENTENCE.split(), words).tolist())
+    )
+
+
+def test_the_beam_finds_the_likeliest_translations(model) -> None:  # type: ignore[no-untyped-def]
+    view = translation_view(SENTENCE, "", model, Asked(beams=4))
+    known = translating.translator().translations(SENTENCE.split())
+    rows = table(view, "beam").rows
+    assert len(rows) == 4
+    for text, own, exact in rows:
+        assert exact.value == pytest.approx(known[tuple(str(text).split())])  # type: ignore[union-attr]
+        pair = Pair(SENTENCE.split(), str(text).split())
+        [log] = translating.log_probabilities(model, [pair])
+        assert own.value == pytest.approx(2.718281828**log, abs=1e-4)  # type: ignore[union-attr]
+
+
+def test_a_click_forces_a_word_and_the_decoder_goes_on_from_it(model) -> None:  # type: ignore[no-untyped-def]
+    demo = translation_demo(model, SENTENCE)
+    demo.change(step=4)
+    words = [c.token for c in demo.shown.pieces[3].chips]  # type: ignore[union-attr]
+    other = "rivi" if "kontor" in words else "kontor"
+    demo.change(step=3)
+    article = "ra" if other == "rivi" else "ro"
+    assert demo.act is not None
+    demo.act(translating.numbers([article])[0])
+    assert demo.values["begins"].split() == [*words[:2], article]
+    assert demo.values["step"] == 4
+    chips = demo.shown.pieces[3].chips  # type: ignore[union-attr]
+    assert [c.token for c in chips][:4] == [*words[:2], article, other]
+    assert [c.kind for c in chips[:4]] == ["asked"] * 3 + ["plain"]
+    demo.reset()
+    assert demo.values["begins"] == ""
+
+
+@pytest.mark.parametrize("sentence", ["", "the xyzzy", "the " * 40])
+def test_what_cannot_be_read_is_said(model, sentence: str) -> None:  # type: ignore[no-untyped-def]
+    view = translation_view(sentence, "", model, Asked())
+    [problem] = view.pieces
+    assert isinstance(problem, Problem)
+
+
+def test_a_sentence_that_the_language_cannot_say_has_nothing_exact(model) -> None:  # type: ignore[no-untyped-def]
+    view = translation_view("the dog dog the in", "", model, Asked(step=99))
+    assert "nothing exact is known" in view.text
+    assert all(row[2].value is None for row in table(view, "next").rows)  # type: ignore[union-attr]
