@@ -94,7 +94,7 @@ def listed(pages: Sequence[Page]) -> str:
     return (
         f'<h2>The notebooks</h2><ol class="course-list">{items}</ol><h2>Install</h2>'
         "<p>In a copy of the course, with Python 3.11 or newer and make:</p>"
-        "<pre>make lab     # opens the course in JupyterLab\n"
+        '<pre tabindex="0">make lab     # opens the course in JupyterLab\n'
         "make test    # runs all of its tests</pre>"
     )
 

@@ -17,11 +17,11 @@ function values(demo) {
   return found;
 }
 
-// What can be clicked, by what a click does, and what it is called.
+// What can be clicked, by what a click does, and what a screen reader says of that.
 const CLICKS = {
-  write: ["[data-key] td:first-child bdi", (word) => `write ${word}`],
-  hide: ['[data-position]:not([data-kind="special"])', (word) => `hide or show ${word}`],
-  select: ["span[data-row]", (word) => `what ${word} attends to`],
+  write: ["[data-key] td:first-child bdi", "write this word"],
+  hide: ['[data-position]:not([data-kind="special"])', "hide or show this word"],
+  select: ["span[data-row]", "see what this word attends to"],
 };
 const keyOf = (word) => {
   const { key, position, row } = word?.closest("[data-key], [data-position], [data-row]")?.dataset ?? {};
@@ -35,12 +35,12 @@ function put(demo, view, selected = -1) {
   const only = demo.dataset.only?.split(" ");
   const pieces = only ? view.pieces.filter(({ kind, name }) => only.includes(name ?? kind)) : view.pieces;
   find(".view", demo).innerHTML = Render.html({ ...view, pieces });
-  for (const [act, [query, called]] of Object.entries(CLICKS)) {
+  for (const [act, [query, does]] of Object.entries(CLICKS)) {
     for (const word of demo.querySelectorAll(`.view [data-act="${act}"] :is(${query})`)) {
       const key = keyOf(word), pressed = act === "hide" ? word.dataset.kind !== "plain" : Number(key) === selected;
       word.tabIndex = 0;
       word.setAttribute("role", "button");
-      word.setAttribute("aria-label", called((find("bdi", word) ?? word).textContent.replace("→ ", "")));
+      word.setAttribute("aria-description", does);
       if (act !== "write") word.setAttribute("aria-pressed", pressed);
       if (act === focused[0] && key === focused[1]) word.focus();
     }
