@@ -136,7 +136,7 @@ def run(path: Path, task: Task, seconds: float, threads: int = 1) -> Result:
             losses = np.concatenate(list(_losses(child, task, seconds)))
     except (CheatError, Stopped, OSError) as why:
         return Result(path.stem, refused=str(why))
-    above, error = _above(losses, task)
+    above, error = score(losses, task)
     if above < -CERTAIN * error:
         below = f"its loss is {-above:.3f} below the lowest possible one"
         return Result(path.stem, refused=f"{below}: it knew the held-out text")
@@ -192,7 +192,7 @@ def _asked(child: Child, rows: np.ndarray, task: Task, deadline: float) -> np.nd
     return np.maximum(found.reshape(shape).astype(np.float64), -30.0)
 
 
-def _above(losses: np.ndarray, task: Task) -> tuple[float, float]:
+def score(losses: np.ndarray, task: Task) -> tuple[float, float]:
     """The mean difference from the lowest possible loss, and its standard error over documents."""
     count = task.real.sum(axis=1)
     excess = ((losses - task.lowest) * task.real).sum(axis=1)

@@ -2,7 +2,11 @@
 
 import copy
 import itertools
+import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -10,6 +14,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from crash import aligned
 from torch import Tensor
 
 from labkit import alignment
@@ -545,3 +550,18 @@ def test_training_comes_to_the_ceiling_and_never_above(method: str) -> None:
     with pytest.raises(ValueError, match="one more"):
         Question(PROMPT, ANSWERS, REWARDS.numpy())
     assert gradients.leave_one_out(torch.tensor([[1.0, 2.0, 6.0]])).tolist() == [[-3, -1.5, 4.5]]
+
+
+def test_two_processes_learn_what_one_does() -> None:
+    """Each writes all answers, and learns from its own part of them."""
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node",
+               "2", "-m", "tests.crash.aligned"]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True,
+                          timeout=240, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    two, one = json.loads(done.stdout.splitlines()[-1]), aligned.train("single")
+    assert two["rewards"] == pytest.approx(one["rewards"], abs=1e-5)
+    assert two["weights"] == pytest.approx(one["weights"], abs=1e-5)
+    assert len(set(one["rewards"])) > 1

@@ -16,8 +16,8 @@ from classroom.cli.grading import released
 from classroom.exercises.verdicts import Verdict
 from classroom.sandbox import MB, Child, Limits, Stopped
 
-RIGHT = "import torch\ndef f(n):\n    return torch.arange(n)[:, None] >= torch.arange(n)"
-CHECK = 'from classroom.exercises import check\nf = check("05.mask", f)'
+RIGHT = "f = 2**6"
+CHECK = 'from classroom.exercises import check\nf = check("05.factor", f)'
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's own walls are Linux's")
 
 
@@ -38,9 +38,9 @@ found = [tried(lambda: open(OTHER).read()), tried(lambda: os.listdir(os.path.dir
          tried(lambda: socket.create_connection(("192.0.2.1", 80), 1)),
          tried(lambda: subprocess.run(["ls"])), tried(lambda: os.fork()),
          libc.open(OTHER.encode(), 0)]
-def f(n):
+def f(states, real):
     raise ValueError(" ".join(map(str, found)))
-f = check("05.mask", f)
+f = check("05.last", f)
 """
 FORGED = """
 import classroom.exercises as judge
@@ -49,13 +49,13 @@ vars(__import__("sys").modules["classroom.exercises" + ".checking"])["same"] = l
 """
 CLASS = {
     "anna": notebook(RIGHT, CHECK),
-    "ben/hw/05_gpt": notebook("def f(n): ...\n1 / 0", CHECK),
-    "carl": notebook(RIGHT, CHECK, "y = 64\nwhile True: pass", "check('05.factor', y)"),
-    "dora": notebook(RIGHT, CHECK, "import ctypes\nx = check('05.factor', ctypes.string_at(0))"),
+    "ben/hw/05_gpt": notebook("f = ...\n1 / 0", CHECK),
+    "carl": notebook("f = 64\nwhile True: pass", CHECK),
+    "dora": notebook(RIGHT, CHECK, "import ctypes\nx = check('05.last', ctypes.string_at(0))"),
     "=evil()": notebook("import time\nkept = b'x' * 1_600_000_000\ntime.sleep(1)\n" + CHECK),
     "fred": "no notebook at all",
     "gina": notebook(RIGHT, "from classroom.exercises.verdicts import HEARD", CHECK),
-    "hugo": notebook("def f(n): return 3", FORGED + CHECK),
+    "hugo": notebook("f = 3", FORGED + CHECK),
 }
 
 
@@ -91,11 +91,12 @@ def page_of(graded: Any, student: str) -> str:
 
 def test_a_right_answer_gets_its_point_and_a_row_and_a_page(graded: Any) -> None:
     row = rows_of(graded)["anna"]
-    assert (row["points"], row["of"], row["status"]) == ("1", "9", "finished")
-    assert (row["05.mask"], row["05.loss"]) == ("1", "0")
+    asked = len(released("05"))
+    assert (row["points"], row["of"], row["status"]) == ("1", f"{asked}", "finished")
+    assert (row["05.factor"], row["05.loss"]) == ("1", "0")
     page = page_of(graded, "anna")
-    assert "anna: 1 of 9" in page
-    assert "version on 40 random inputs" in page
+    assert f"anna: 1 of {asked}" in page
+    assert "64 it is" in page
     assert escape(CHECK) in page
     assert "this was never checked" in page
 
@@ -103,18 +104,18 @@ def test_a_right_answer_gets_its_point_and_a_row_and_a_page(graded: Any) -> None
 def test_a_cell_that_stops_is_reported_and_the_others_run(graded: Any) -> None:
     row = rows_of(graded)["ben"]
     assert (row["points"], row["status"]) == ("0", "finished")
-    assert "write the function above" in page_of(graded, "ben")
+    assert "give the number" in page_of(graded, "ben")
     assert "cell 1: ZeroDivisionError: division by zero" in page_of(graded, "ben")
 
 
 def test_an_endless_cell_costs_its_own_time_only(graded: Any) -> None:
     row = rows_of(graded)["carl"]
-    assert (row["05.mask"], row["05.factor"], row["status"]) == ("1", "1", "finished")
+    assert (row["05.factor"], row["status"]) == ("1", "finished")
 
 
 def test_a_crash_keeps_what_was_right_before(graded: Any) -> None:
     row = rows_of(graded)["dora"]
-    assert row["05.mask"] == "1"
+    assert row["05.factor"] == "1"
     assert "ended by itself" in row["status"]
 
 
@@ -189,13 +190,13 @@ def test_only_what_an_exercise_needs_is_run() -> None:
         "table = {}",
         "table['a'] = 1",
         "def f(n):\n    tokens = table['a']\n    return helper(n * tokens)",
-        'f = check("05.mask", f)',
+        'f = check("05.factor", f)',
         "f(3)",
     ]
     assert [bool(cell) for cell in grading.needed(cells)] == [
         True, False, True, False, True, True, True, True, False,
     ]  # fmt: skip
-    assert grading.needed(["def f(:", "%matplotlib inline\nx = 1", 'check("05.mask", 1)'])[0]
+    assert grading.needed(["def f(:", "%matplotlib inline\nx = 1", 'check("05.factor", 1)'])[0]
 
 
 def test_profiles_are_small_and_the_lesson_is_found() -> None:
@@ -206,13 +207,13 @@ def test_profiles_are_small_and_the_lesson_is_found() -> None:
     assert grading.number_of(["x"], Path("12_x.ipynb")) == "12"
     with pytest.raises(ValueError, match="no exercise of the course"):
         grading.number_of(["x"], Path("homework.ipynb"))
-    assert released("05")[0] == "05.mask"
+    assert released("05")[0].startswith("05.")
     assert "duel masking" in released("05")
 
 
 def test_what_a_student_wrote_is_escaped_on_the_page() -> None:
-    mark = grading.Mark("<b>", "f", "d", ["05.mask"], {"05.mask": Verdict(False, "<script>")})
-    mark.code, mark.errors = [("05.mask", "<img>")], [(1, "<svg>")]
+    mark = grading.Mark("<b>", "f", "d", ["05.factor"], {"05.factor": Verdict(False, "<script>")})
+    mark.code, mark.errors = [("05.factor", "<img>")], [(1, "<svg>")]
     page = grading.page(mark)
     assert not any(tag in page for tag in ("<b>:", "<script>", "<img>", "<svg>"))
 

@@ -40,6 +40,7 @@ NOTEBOOKS = {
     "10": "memory",
     "11": "orders",
     "12": "costs",
+    "13": "claims",
 }
 """The module of this package that holds the exercises of a notebook."""
 NOT_THEIRS = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
