@@ -276,7 +276,7 @@ def test_what_a_release_cannot_say_is_refused(tmp_path: Path) -> None:
     ("name", "change", "words"),
     [
         ("GPT2Model", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
-        ("GPT2Model", {"activation_function": "relu"}, "activation_function='relu'"),
+        ("GPT2Model", {"activation_function": "silu"}, "activation_function='silu'"),
         ("BertModel", {"hidden_act": "silu"}, "hidden_act='silu'"),
         ("BertModel", {"model_type": "llama"}, "'llama'"),
         ("BertModel", {"vocab_size": "many"}, "vocab_size: 'many'"),
