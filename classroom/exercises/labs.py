@@ -17,16 +17,16 @@ against the mistakes that students usually make. A right answer says "Right". Ev
 own error in one line, the smallest input on which the answer differs. The notebook runs on with the
 course's version.
 
-`python -m labkit students` writes the notebooks without solutions. Their cells have the metadata of
-nbgrader. With `LABKIT_STRICT=1` an answer that is not right raises.
+`python -m labkit students` writes the notebooks without solutions, with nbgrader's metadata, and
+`python -m labkit grade FOLDER` marks a class: see [lecturer.md](lecturer.md). With
+`LABKIT_STRICT=1` an answer that is not right raises.
 
 A lecturer adds an exercise in the module of its notebook, `classroom/exercises/gpt.py` for 05: a
 `Function` with the course's version, a generator of random inputs, and at least three mistakes with
 what to say to each; or a `Number`, which stands there as a hash. The tests ask for two right
 answers of their own.
 
-This page is written by `python -m classroom.exercises.labs`. It lists the lessons whose exercises
-have this form; the others still hold their checks in the notebook.
+This page is written by `python -m classroom.exercises.labs`.
 
 ## Functions and numbers
 
@@ -36,8 +36,9 @@ have this form; the others still hold their checks in the notebook.
 DUELS = """
 ## Duels: write the test
 
-`duel(topic, test)` plays a student's test against honest models, none of which it may accuse, and
-against models with bugs that lived in real projects.
+`duel(topic, test, …)` plays a student's tests against honest players, none of which they may accuse,
+and against players with bugs that lived in real projects. The result is a picture of bugs by
+assertions; a bug that survives gives a hint. A topic is a module of `classroom/exercises/bugs`.
 
 | topic | honest | bugs, and where they lived |
 |---|---|---|
