@@ -36,9 +36,9 @@ This page is written by `python -m classroom.exercises.labs`.
 DUELS = """
 ## Duels: write the test
 
-`duel(topic, test, …)` plays a student's tests against honest players, none of which they may accuse,
-and against players with bugs that lived in real projects. The result is a picture of bugs by
-assertions; a bug that survives gives a hint. A topic is a module of `classroom/exercises/bugs`.
+`duel(topic, test, …)` plays a student's tests against honest players, none of which they may
+accuse, and against players with bugs that lived in real projects. The result is a picture of bugs
+by assertions; a bug that survives gives a hint. `classroom/exercises/bugs` holds the topics.
 
 | topic | honest | bugs, and where they lived |
 |---|---|---|
