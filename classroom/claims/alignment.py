@@ -1,0 +1,260 @@
+"""The claims of notebook 07: instructions, steps written out, preferences, rewards, and their cost.
+
+All experiments begin with models that ship (`gpt-base`, `gpt-tuned`); what a seed decides is the
+order of what they learn from, the pairs that are judged, and what is drawn. Read `tune` first.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from classroom import instructions as village
+from classroom.ledger import Measured, claim
+from labkit import alignment
+from labkit.alignment import Question, Reinforce, Rollouts
+from labkit.blocks import LanguageModel
+from labkit.corpus import Batch
+from labkit.heads import Label, NextWord
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import Objective
+from labkit.objectives.preferences import (
+    DPO,
+    AnswerTokens,
+    BradleyTerry,
+    answer_log_probs,
+    answer_rows,
+    learned_rewards,
+)
+from labkit.paths import data_path
+from labkit.plan import Batches, Plan
+from labkit.sampling import sample
+from labkit.trainer import Trainer
+from labkit.weights import load
+from labkit.world import optimal
+
+SIZES: dict[str, dict[str, int]] = {
+    "smoke": {"tune": 60, "policy": 20, "pairs": 600, "rewards": 40, "draws": 1},
+    "laptop": {"tune": 250, "policy": 200, "pairs": 20_000, "rewards": 150, "draws": 4},
+    "gpu": {"tune": 2_000, "policy": 1_000, "pairs": 100_000, "rewards": 600, "draws": 16},
+}
+SHOTS = "where does tom live ? in oslo . what does max do ? a potter . "
+
+
+def shipped(name: str) -> Any:
+    """A model that ships, as the experiments begin with it."""
+    return load(data_path("models") / name, dtype=torch.float32)
+
+
+def train(
+    model: Any, objective: Objective, batches: Batches, steps: int, rate: float, seed: int
+) -> Any:
+    """Train a model in place with AdamW and a linear schedule."""
+    plan = Plan(steps=steps, rate=rate, schedule="linear", precision="float32", device="cpu",
+                seed=seed, clip=1.0)  # fmt: skip
+    for _ in Trainer(model, objective, batches, plan, progress=False).run():
+        pass
+    return model.eval()
+
+
+def tune(model: Any, profile: str, seed: int, steps: int | None = None) -> Any:
+    """Instruction tuning: the answers of conversations."""
+    rows = village.Rows(village.conversations("train"), batch=32, seed=seed)
+    return train(model, AnswerTokens(), rows, steps or SIZES[profile]["tune"], 3e-3, seed)
+
+
+# ---- answers
+
+
+def texts(model: Any, prompts: Sequence[str], profile: str, seed: int) -> list[list[str]]:
+    """What a model writes after each prompt, up to its next question."""
+    numbers = village.tokenizer().encode
+    tokens = [[village.end(), *numbers(prompt)] for prompt in prompts]
+    drawn = sample(model, tokens, village.answering(), samples=SIZES[profile]["draws"], seed=seed)
+    return [village.spoken(one.tokens).split(" ? ")[0].split() for some in drawn for one in some]
+
+
+def people() -> list[str]:
+    """Those who live in the village."""
+    return [row[0] for row in village.world().grammar.tables["village"].rows]
+
+
+def instructions(profile: str, seed: int) -> Measured:
+    """Whether each text begins with an answer: it names a town."""
+    base = shipped("gpt-base").eval()
+    tuned = tune(copy.deepcopy(base), profile, seed)
+    plainly = [f"where does {one} live ?" for one in people()]
+    towns = {village.row_of(one)["town"] for one in people()}
+    asked = {
+        "base, no shot": (base, plainly),
+        "base, two shots": (base, [SHOTS + one for one in plainly]),
+        "tuned, no shot": (tuned, [f"user : {one} model :" for one in plainly]),
+    }
+    arms = {
+        name: [float(bool(towns & set(words))) for words in texts(*one, profile, seed)]
+        for name, one in asked.items()
+    }
+    return Measured(arms, dict.fromkeys(arms, 1.0))
+
+
+def small_and_tuned(profile: str, seed: int) -> Measured:
+    """A small model that has read conversations alone, against the base model, by true rewards."""
+    base, asked = shipped("gpt-base").eval(), village.questions()
+    torch.manual_seed(seed)
+    gpt = GPT(GPTConfig(len(village.tokenizer()), 32, 1, 1, 97, dropout=0.0))
+    small = LanguageModel(gpt, NextWord(gpt.token))
+    tune(small, profile, seed, 2 * SIZES[profile]["tune"])
+    numbers = village.tokenizer().encode
+    arms: dict[str, list[float]] = {"against no shot": [], "against two shots": []}
+    for (name, what), one, mine in zip(
+        village.ASKED, asked, alignment.policies(small, asked), strict=True
+    ):
+        question = f"where does {name} live ?" if what == "town" else f"what does {name} do ?"
+        for arm, shots in (("against no shot", ""), ("against two shots", SHOTS)):
+            shown = [village.end(), *numbers(shots + question)]
+            # The base model goes on after its answer: up to there it is compared.
+            plain = Question(shown, [answer[:-1] for answer in one.answers], one.rewards)
+            theirs = alignment.policies(base, [plain])[0]
+            arms[arm].append(optimal.win_rate(mine, theirs, one.rewards))
+    return Measured(arms, dict.fromkeys(arms, 1.0))
+
+
+def written_step(profile: str, seed: int) -> Measured:
+    """Where the friends of people live about whom nobody has asked, and of the others."""
+    model = tune(shipped("gpt-base"), profile, seed, 2 * SIZES[profile]["tune"])
+    arms = {}
+    for known, who in ((True, "asked about"), (False, "never asked about")):
+        for explained, how in ((False, "at once"), (True, "step written")):
+            asked = village.hops(known, explained=explained)
+            prompts = [prompt for prompt, _ in asked]
+            said = sample(model, prompts, village.answering(temperature=0.0))
+            ends = [village.spoken(text.tokens).split()[-2:] for [text] in said]
+            right = [town in end for end, (_, town) in zip(ends, asked, strict=True)]
+            arms[f"{who}, {how}"] = [float(one) for one in right]
+    return Measured(arms, dict.fromkeys(arms, 1.0))
+
+
+# ---- rewards
+
+
+def reward_model(tuned: Any, pairs: Sequence[Any], profile: str, seed: int) -> Any:
+    """A reward model that has learned from these pairs."""
+    torch.manual_seed(seed)
+    model = copy.deepcopy(tuned)
+    model.reward = Label(model.backbone.width, 1, pooled=False)
+    rows = village.Rows(pairs, batch=min(32, len(pairs)), seed=seed)
+    return train(model, BradleyTerry(), rows, SIZES[profile]["rewards"], 2e-3, seed)
+
+
+def guesses(model: Any, asked: Sequence[Question]) -> list[np.ndarray]:
+    """What a reward model gives to all answers to each question."""
+    rows: list[Batch] = [answer_rows([q.prompt] * len(q.answers), q.answers) for q in asked]
+    return [learned_rewards(model, batch).numpy() for batch in rows]
+
+
+def turning_point(
+    asked: Sequence[Question], reference: Sequence[np.ndarray], proxies: Sequence[Question]
+) -> float:
+    """The root of the divergence at which the best policy of a proxy earns most in truth."""
+    ways = [alignment.best_policies(reference, proxies, b) for b in np.geomspace(20, 0.02, 60)]
+    found = [alignment.measured(way, reference, asked, village.BETA) for way in ways]
+    return max(found, key=lambda one: one.reward).divergence ** 0.5
+
+
+def over_optimisation(profile: str, seed: int) -> Measured:
+    """How far the best policy of a learned reward goes before the true reward falls."""
+    tuned, asked = shipped("gpt-tuned"), village.questions()
+    reference = alignment.policies(tuned, asked)
+    judged = village.preferences(asked, reference, 2_000, seed=seed)
+    arms = {}
+    for count in (100, 2_000):
+        model = reward_model(tuned, judged.texts[:count], profile, seed)
+        proxies = village.other_rewards(asked, guesses(model, asked))
+        arms[f"{count:,} pairs"] = [turning_point(asked, reference, proxies)]
+    return Measured(arms, shared=False)
+
+
+def same_frontier(profile: str, seed: int) -> Measured:
+    """The share of the way to the ceiling that is left after DPO and after REINFORCE."""
+    tuned, asked, beta = shipped("gpt-tuned"), village.questions(), village.BETA
+    frozen, reference = alignment.reference_of(tuned), alignment.policies(tuned, asked)
+    best = alignment.ceiling(reference, asked, beta)
+    start = alignment.measured(reference, reference, asked, beta).value
+    steps = SIZES[profile]["policy"]
+    rollouts = Rollouts(
+        model=copy.deepcopy(tuned), reference=frozen, prompts=[one.prompt for one in asked],
+        reward=alignment.gold(asked), settings=village.answering(), batch=8, group=8, seed=seed,
+    )  # fmt: skip
+    judged = village.preferences(asked, reference, SIZES[profile]["pairs"], seed=seed, exact=True)
+    pairs = village.Rows(judged.texts, batch=64, seed=seed, labels=judged.chances)
+    dpo = DPO(reference=frozen, beta=beta)
+    policies = {
+        "leave one out": train(
+            rollouts.model, Reinforce(beta=beta, group=8), rollouts, steps, 1e-3, seed
+        ),
+        "DPO, exact preferences": train(copy.deepcopy(tuned), dpo, pairs, steps, 5e-4, seed),
+    }
+    arms = {}
+    for name, policy in policies.items():
+        found = alignment.measured(alignment.policies(policy, asked), reference, asked, beta)
+        arms[name] = [(best - found.value) / (best - start)]
+    return Measured(arms, dict.fromkeys(arms, 0.0), shared=False)
+
+
+# ---- what it costs
+
+
+class Together:
+    """Conversations and plain text in one batch."""
+
+    def __init__(self, seed: int) -> None:
+        conversations = village.conversations("train")[:8_000]
+        plain = village.base_rows(1).texts
+        self.spoken = village.Rows(conversations, batch=16, seed=seed)
+        self.plain = village.Rows(plain, batch=8, seed=seed)
+
+    def at(self, step: int) -> Batch:
+        """Sixteen conversations and eight plain texts; all tokens after the prompt count."""
+        parts = [self.spoken.at(step), self.plain.at(step)]
+        rows = [row for batch in parts for row in _rows(batch)]
+        return answer_rows([prompt for prompt, _ in rows], [answer for _, answer in rows])
+
+
+def _rows(batch: Batch) -> list[tuple[list[int], list[int]]]:
+    """The prompts and answers of a batch."""
+    assert batch.segments is not None
+    found = []
+    for tokens, real, answer in zip(batch.tokens, batch.real, batch.segments == 1, strict=True):
+        found.append((tokens[real & ~answer].tolist(), tokens[real & answer].tolist()))
+    return found
+
+
+@torch.no_grad()
+def plain_loss(model: Any) -> list[float]:
+    """Nats per word of each held-out plain text."""
+    losses = []
+    for batch in village.base_tests(village.plain("held_out", 300)):
+        log_p_BT = answer_log_probs(model, batch)
+        losses += (-log_p_BT.sum(dim=1) / (log_p_BT != 0).sum(dim=1)).tolist()
+    return losses
+
+
+def alignment_tax(profile: str, seed: int) -> Measured:
+    """The loss of plain text before tuning, after it, and after tuning with plain text."""
+    base, steps = shipped("gpt-base").eval(), SIZES[profile]["tune"]
+    mixed = train(copy.deepcopy(base), AnswerTokens(), Together(seed), steps, 3e-3, seed)
+    tuned = tune(copy.deepcopy(base), profile, seed)
+    models = {"base": base, "tuned alone": tuned, "with plain text": mixed}
+    return Measured({name: plain_loss(model) for name, model in models.items()})
+
+
+CLAIMS = [
+    claim("instructions", instructions),
+    claim("small-and-tuned", small_and_tuned),
+    claim("written-step", written_step),
+    claim("over-optimisation", over_optimisation),
+    claim("same-frontier", same_frontier),
+    claim("alignment-tax", alignment_tax),
+]
