@@ -14,6 +14,9 @@ import torch
 import torch.nn.functional as F
 
 from classroom import recipes
+from labkit.blocks import LanguageModel
+from labkit.heads import NextWord
+from labkit.models.gpt import GPT
 from labkit.world import END, World, load_world
 from labkit.world.floors import BERT
 from labkit.world.labelled import Example, LabelledSet
@@ -110,7 +113,8 @@ def tasks(world: World) -> None:
     text = recipes.course_text(words=1_000_000, held_out=2_000)
     trained = recipes.gpt(text, STEPS, length=LENGTH, layers=2)[0]
     torch.manual_seed(0)
-    untrained = recipes.gpt(text, 0, length=LENGTH, layers=2)[0]
+    backbone = GPT(trained.backbone.config)
+    untrained = LanguageModel(backbone, NextWord(backbone.token))
     for task in ("feeling", "topic", "sense", "relation", "order", "next"):
         found = [
             world.labelled(task, size, split=split)
@@ -138,7 +142,7 @@ def bag(world: World, examples: Sequence[Example]) -> torch.Tensor:
 
 @torch.no_grad()
 def read(
-    model: recipes.LanguageModel, text: recipes.CourseText, examples: Sequence[Example]
+    model: LanguageModel, text: recipes.CourseText, examples: Sequence[Example]
 ) -> torch.Tensor:
     """The state of the asked word (or the last one) beside the mean of all states."""
     found = []
