@@ -32,6 +32,12 @@ def check_whole(name: str, given: Any, least: int = 0, most: int = LARGEST_SIZE)
         raise ValueError(f"{name} is {shown(given)}: give a whole number from {least} to {most:,}")
 
 
+def check_share(name: str, share: float) -> None:
+    """Refuse what is no share of a whole."""
+    if not 0 <= share <= 1:
+        raise ValueError(f"{name} is {share}: give a share between 0 and 1, such as 0.15")
+
+
 def check_config(config: Any) -> None:
     """Refuse a config whose sizes are no whole numbers in range, or whose rates are no shares."""
     hints = get_type_hints(type(config))

@@ -39,7 +39,7 @@ from labkit.models.gpt import GPT
 from labkit.models.transformer import Transformer
 from labkit.models.transformer_xl import TransformerXL
 from labkit.models.xlnet import XLNet
-from labkit.objectives import base, labels, memory, sums, vectors, words
+from labkit.objectives import base, hiding, labels, memory, sums, vectors, words
 
 BERT = (0.8, 0.1, 0.1)
 TABLE = Path(__file__).parents[1] / "docs" / "mutants.md"
@@ -160,7 +160,7 @@ def two_overlapping_draws(tokens, predicted, chance, vocabulary, *, shares=BERT,
     return seen
 
 
-corrupt_of = masking.corrupt
+corrupt_of = hiding.corrupt
 
 
 def any_token_is_a_word(tokens, predicted, chance, vocabulary, **how):
@@ -194,7 +194,7 @@ def one_draw_for_ever(candidates, chance, rate):
     return choose_of(candidates, replace(chance, step=0), rate)
 
 
-choose_of = masking.choose
+choose_of = hiding.choose
 
 
 def draws_depend_on_the_batch(candidates, chance, rate):
@@ -218,8 +218,8 @@ def spans_start_in_the_text(candidates, chance, rate, *, stop=0.2, longest=10):
     return inside & (inside.cumsum(1) > 0) & (torch.arange(candidates.shape[1]) > 0)
 
 
-spans_of = masking.choose_spans
-order_of = masking.order
+spans_of = hiding.choose_spans
+order_of = hiding.order
 
 
 def specials_are_ordered(candidates, chance, share=1.0, *, spans=False):
@@ -454,45 +454,39 @@ MUTANTS = [
     Mutant(
         "two independent draws: 81/9/10",
         "labml, masked language model",
-        put(masking.corrupt, two_overlapping_draws),
+        put(hiding.corrupt, two_overlapping_draws),
     ),
     Mutant(
         "the random word may be a special token",
         "labml; d2l",
-        put(masking.corrupt, any_token_is_a_word),
+        put(hiding.corrupt, any_token_is_a_word),
     ),
-    Mutant(
-        "the batch is changed in place", "labml", put(masking.corrupt, changes_what_it_is_given)
-    ),
-    Mutant("nothing is hidden", OURS, put(masking.corrupt, hides_nothing)),
-    Mutant(
-        "random words ignore their frequencies", OURS, put(masking.corrupt, ignores_frequencies)
-    ),
-    Mutant(
-        "[CLS] and [SEP] count among the 15 %", "d2l", put(masking.ordinary, specials_are_words)
-    ),
-    Mutant("padding is hidden and predicted", OURS, put(masking.ordinary, padding_is_a_word)),
-    Mutant("masks are drawn once for ever", "d2l", put(masking.choose, one_draw_for_ever)),
+    Mutant("the batch is changed in place", "labml", put(hiding.corrupt, changes_what_it_is_given)),
+    Mutant("nothing is hidden", OURS, put(hiding.corrupt, hides_nothing)),
+    Mutant("random words ignore their frequencies", OURS, put(hiding.corrupt, ignores_frequencies)),
+    Mutant("[CLS] and [SEP] count among the 15 %", "d2l", put(hiding.ordinary, specials_are_words)),
+    Mutant("padding is hidden and predicted", OURS, put(hiding.ordinary, padding_is_a_word)),
+    Mutant("masks are drawn once for ever", "d2l", put(hiding.choose, one_draw_for_ever)),
     Mutant(
         "draws depend on the shape of the batch",
         "any global generator",
-        put(masking.choose, draws_depend_on_the_batch),
+        put(hiding.choose, draws_depend_on_the_batch),
     ),
-    Mutant("15 % of the padded width", OURS, put(masking.choose, a_share_of_each_row)),
+    Mutant("15 % of the padded width", OURS, put(hiding.choose, a_share_of_each_row)),
     Mutant(
-        "pieces of a word are hidden apart", OURS, put(masking.choose_words, pieces_on_their_own)
+        "pieces of a word are hidden apart", OURS, put(hiding.choose_words, pieces_on_their_own)
     ),
-    Mutant("spans cover the edges less", OURS, put(masking.choose_spans, spans_start_in_the_text)),
+    Mutant("spans cover the edges less", OURS, put(hiding.choose_spans, spans_start_in_the_text)),
     Mutant(
         "special tokens are predicted in an order",
         "HF permutation collator: & for or",
-        put(masking.order, specials_are_ordered),
+        put(hiding.order, specials_are_ordered),
     ),
-    Mutant("the first of an order are predicted", OURS, put(masking.order, predicts_the_first)),
+    Mutant("the first of an order are predicted", OURS, put(hiding.order, predicts_the_first)),
     Mutant(
         "orders depend on the padding",
         "HF permutation collator: even lengths only",
-        put(masking.order, ranks_count_padding),
+        put(hiding.order, ranks_count_padding),
     ),
     Mutant(
         "static masks follow the row, not the example",
@@ -807,10 +801,10 @@ CHECKS: dict[str, Callable[[], None]] = {
     "shares by chi-square": test_masking.check_shares,
     "ordinary tokens": test_masking.test_ordinary_tokens_are_real_and_no_special_tokens,
     "only words are hidden and drawn": test_masking.test_only_words_are_hidden_and_drawn,
-    "law of random words": test_masking.test_random_words_are_uniform_or_as_frequent_as_said,
+    "distribution of random words": test_masking.test_random_words_are_uniform_or_as_frequent_as_said,
     "hiding: padding and rows": test_masking.check_rows,
     "whole words": test_masking.test_whole_words_hide_together,
-    "law of spans": test_masking.test_spans_cover_every_place_alike_and_have_geometric_lengths,
+    "distribution of spans": test_masking.test_spans_cover_every_place_alike_and_have_geometric_lengths,
     "static and dynamic": test_masking.test_static_masks_stay_and_dynamic_masks_move,
     "uniform orders": test_masking.test_orders_are_uniform_and_end_with_what_is_predicted,
     "static by example": test_objectives.test_static_masks_follow_the_example,
@@ -820,7 +814,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "formula: labels": test_objectives.test_labels_answer_at_the_first_or_the_last_real_word,
     "formula: skip-gram": test_objectives.test_skip_gram_is_the_formula_over_all_neighbours,
     "formula: distillation": test_objectives.test_distillation_is_its_formula,
-    "law of noise": test_objectives.test_noise_follows_the_law_and_differs_from_pair_to_pair,
+    "distribution of noise": test_objectives.test_noise_follows_the_law_and_differs_from_pair_to_pair,
     "packed documents": test_objectives.test_packed_documents_are_as_good_as_rows_of_their_own,
     "memory of GPT": lambda: test_objectives.test_memory_makes_two_segments_one_text(pairings.gpt),
     "memory in a checkpoint": (

@@ -11,13 +11,13 @@ import test_world_language
 from mutants import OURS, Mutant, edited, instead
 from mutants_of_writing import faster, put
 
-from labkit import masking, sampling, trainer
+from labkit import sampling, trainer
 from labkit.chance import Chance
 from labkit.corpus import Pairs, Streams
 from labkit.fast import decoding
 from labkit.fast import nucleus as fast_nucleus
 from labkit.models import elmo
-from labkit.objectives import sums
+from labkit.objectives import hiding, sums
 from labkit.objectives.words import MaskedToken, NextToken, Permutation
 from labkit.plan import Plan
 from labkit.transfer import groups
@@ -56,37 +56,37 @@ MUTANTS = [
     Mutant(
         "random words of the whole vocabulary are ordinary ones",
         OURS,
-        edited(masking, "corrupt", "known if special else", "known if False else"),
+        edited(hiding, "corrupt", "known if special else", "known if False else"),
     ),
     Mutant(
         "an n-gram covers what another has taken",
         "a loop of ALBERT's release that goes on with itself",
-        edited(masking, "choose_exactly", "taken.isdisjoint(gram)", "True"),
+        edited(hiding, "choose_exactly", "taken.isdisjoint(gram)", "True"),
     ),
     Mutant(
         "an n-gram exceeds the count",
         OURS,
-        edited(masking, "choose_exactly", "len(taken) + len(gram) + len(word)", "len(taken)"),
+        edited(hiding, "choose_exactly", "len(taken) + len(gram) + len(word)", "len(taken)"),
     ),
     Mutant(
         "n-grams of all sizes are as frequent",
         OURS,
-        edited(masking, "_sizes", "1 / n for", "1.0 for"),
+        edited(hiding, "_sizes", "1 / n for", "1.0 for"),
     ),
     Mutant(
         "the shares of an n-gram's sizes are not up to 1",
         OURS,
-        edited(masking, "_sizes", " / weights.sum()", ""),
+        edited(hiding, "_sizes", " / weights.sum()", ""),
     ),
     Mutant(
         "spans begin within a word",
         OURS,
-        edited(masking, "choose_in_contexts", "i == 0 or word[i] != word[i - 1]", "True"),
+        edited(hiding, "choose_in_contexts", "i == 0 or word[i] != word[i - 1]", "True"),
     ),
     Mutant(
         "single tokens do not make up what is missing",
         OURS,
-        edited(masking, "choose_in_contexts", "[*taken, *rest[: left - len(taken)]]", "[*taken]"),
+        edited(hiding, "choose_in_contexts", "[*taken, *rest[: left - len(taken)]]", "[*taken]"),
     ),
     Mutant(
         "a span stands at the beginning of its context",
@@ -98,7 +98,7 @@ MUTANTS = [
     Mutant(
         "a context does not depend on the length of its span",
         OURS,
-        edited(masking, "choose_in_contexts", "round(n / share)", "round(1 / share)"),
+        edited(hiding, "choose_in_contexts", "round(n / share)", "round(1 / share)"),
     ),
     Mutant(
         "special tokens have no place in the release's order",

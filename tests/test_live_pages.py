@@ -47,7 +47,6 @@ from classroom.demos.training import Point
 from classroom.pages.live import parts, pictures
 from classroom.pages.live import states as few
 from classroom.pages.live.written import written_language, written_model
-from labkit import masking
 from labkit.chance import Chance
 from labkit.plan import SCHEDULES
 from labkit.sampling import Sampling
@@ -348,9 +347,9 @@ def test_a_thousand_seeds_draw_the_same_words_and_hide_the_same_words(
         chance = Chance(0, seed, torch.tensor([row]))
         shares = (setting["mask"], setting["random"], 1 - setting["mask"] - setting["random"])
         words = torch.tensor([tokens])
-        able = masking.ordinary(words, words >= 0, vocabulary)
-        predicted = masking.choose(able, chance, setting["rate"])
-        seen = masking.corrupt(words, predicted, chance, vocabulary, shares=shares)
+        able = hiding.ordinary(words, words >= 0, vocabulary)
+        predicted = hiding.choose(able, chance, setting["rate"])
+        seen = hiding.corrupt(words, predicted, chance, vocabulary, shares=shares)
         assert found == [seen[0].tolist(), predicted[0].nonzero()[:, 0].tolist()]
 
 

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from labkit import masking
+from labkit import checks, masking
 from labkit.chance import Chance
+from labkit.objectives import hiding
 from labkit.text.vocabulary import Vocabulary
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -120,9 +121,9 @@ def corpus(rows: int, length: int, seed: int = 5) -> tuple[Tensor, Tensor]:
 
 
 def hide(tokens: Tensor, real: Tensor, draws: Chance, rate: float = 0.15, **how):
-    candidates = masking.ordinary(tokens, real, VOCABULARY)
-    predicted = masking.choose(candidates, draws, rate)
-    return masking.corrupt(tokens, predicted, draws, VOCABULARY, **how), predicted
+    candidates = hiding.ordinary(tokens, real, VOCABULARY)
+    predicted = hiding.choose(candidates, draws, rate)
+    return hiding.corrupt(tokens, predicted, draws, VOCABULARY, **how), predicted
 
 
 def surprise(counts: Tensor, expected: Tensor) -> float:
@@ -134,10 +135,10 @@ def surprise(counts: Tensor, expected: Tensor) -> float:
 
 def test_ordinary_tokens_are_real_and_no_special_tokens():
     tokens, real = corpus(50, 40)
-    ordinary = masking.ordinary(tokens, real, VOCABULARY)
+    ordinary = hiding.ordinary(tokens, real, VOCABULARY)
     assert ordinary.equal((tokens >= 5) & real)
     # [MASK] and the like are no words even when `special` forgets them.
-    assert masking.ordinary(tokens, real, VOCABULARY._replace(special=())).equal(
+    assert hiding.ordinary(tokens, real, VOCABULARY._replace(special=())).equal(
         ((tokens >= 5) | (tokens == UNK)) & real
     )
 
@@ -181,7 +182,7 @@ def test_random_words_are_uniform_or_as_frequent_as_said():
     everywhere = torch.ones_like(tokens, dtype=torch.bool)
     frequencies = torch.arange(40.0) + 1
     for law in (None, frequencies):
-        seen = masking.corrupt(
+        seen = hiding.corrupt(
             tokens, everywhere, chance(500), VOCABULARY, shares=(0, 1, 0), frequencies=law
         )
         counts = torch.bincount(seen.flatten(), minlength=40).double()
@@ -195,10 +196,10 @@ def test_hiding_leaves_what_it_is_given_as_it_was():
     tokens, real = corpus(20, 30)
     before = tokens.clone(), real.clone()
     hide(tokens, real, chance(20), 0.5)
-    candidates = masking.ordinary(tokens, real, VOCABULARY)
+    candidates = hiding.ordinary(tokens, real, VOCABULARY)
     kept = candidates.clone()
-    masking.order(candidates, chance(20), 0.5)
-    masking.choose_spans(candidates, chance(20), 0.5)
+    hiding.order(candidates, chance(20), 0.5)
+    hiding.choose_spans(candidates, chance(20), 0.5)
     assert tokens.equal(before[0])
     assert real.equal(before[1])
     assert candidates.equal(kept)
@@ -223,21 +224,21 @@ def check_rows(
     seen_wide, predicted_wide = hide(wide[some], wide_real[some], draws.select(some), 0.4)
     assert seen_wide[:, :20].equal(seen[some])
     assert predicted_wide[:, :20].equal(predicted[some])
-    order = masking.order(here, draws, 0.3, spans=spans)
-    order_wide = masking.order(there[some], draws.select(some), 0.3, spans=spans)
+    order = hiding.order(here, draws, 0.3, spans=spans)
+    order_wide = hiding.order(there[some], draws.select(some), 0.3, spans=spans)
     assert order_wide.rank[:, :20].equal(order.rank[some])
     assert order_wide.predicted[:, :20].equal(order.predicted[some])
     assert not order_wide.predicted[:, 20:].any()
 
 
 def candidates_of(tokens: Tensor, real: Tensor) -> Tensor:
-    return masking.ordinary(tokens, real, VOCABULARY)
+    return hiding.ordinary(tokens, real, VOCABULARY)
 
 
 def test_whole_words_hide_together():
     words = (chance(400, 2).uniform("begin", 500) < 0.5).cumsum(1)
     everywhere = torch.ones_like(words, dtype=torch.bool)
-    hidden = masking.choose_words(everywhere, words, chance(400), 0.15)
+    hidden = hiding.choose_words(everywhere, words, chance(400), 0.15)
     same_word = words[:, 1:] == words[:, :-1]
     assert (hidden[:, 1:] == hidden[:, :-1])[same_word].all()
     first = torch.ones_like(everywhere)
@@ -251,17 +252,17 @@ def test_whole_words_hide_together():
 
 def test_spans_cover_every_place_alike_and_have_geometric_lengths():
     everywhere = torch.ones(4000, 50, dtype=torch.bool)
-    covered = masking.choose_spans(everywhere, chance(4000), 0.15)
+    covered = hiding.choose_spans(everywhere, chance(4000), 0.15)
     share_T = covered.double().mean(0)
     assert (share_T - 0.15).abs().max() < 4.5 * (0.15 * 0.85 / 4000) ** 0.5
-    rare = masking.choose_spans(torch.ones(300, 4000, dtype=torch.bool), chance(300), 0.004)
+    rare = hiding.choose_spans(torch.ones(300, 4000, dtype=torch.bool), chance(300), 0.004)
     edges = torch.nn.functional.pad(rare, (1, 1)).int().diff(dim=1)
     lengths = (edges == -1).nonzero()[:, 1] - (edges == 1).nonzero()[:, 1]
     counts = torch.bincount(lengths, minlength=11)[1:11].double()
     law = torch.tensor([0.8**k for k in range(10)]).double()
     assert abs(surprise(counts, law / law.sum() * counts.sum())) < 6
     for rate in (0.0, 1.0):
-        assert masking.choose_spans(everywhere[:9], chance(9), rate).double().mean() == rate
+        assert hiding.choose_spans(everywhere[:9], chance(9), rate).double().mean() == rate
 
 
 def test_static_masks_stay_and_dynamic_masks_move():
@@ -275,7 +276,7 @@ def test_static_masks_stay_and_dynamic_masks_move():
 
 def test_orders_are_uniform_and_end_with_what_is_predicted():
     everywhere = torch.ones(24_000, 4, dtype=torch.bool)
-    order = masking.order(everywhere, chance(24_000), 0.5)
+    order = hiding.order(everywhere, chance(24_000), 0.5)
     numbers = (order.rank * torch.tensor([64, 16, 4, 1])).sum(1)
     counts = torch.bincount(numbers)
     counts = counts[counts > 0].double()
@@ -288,7 +289,7 @@ def test_orders_are_uniform_and_end_with_what_is_predicted():
 def test_orders_of_real_text(spans):
     tokens, real = corpus(60, 40)
     candidates = candidates_of(tokens, real)
-    order = masking.order(candidates, chance(60), 1 / 6, spans=spans)
+    order = hiding.order(candidates, chance(60), 1 / 6, spans=spans)
     assert (order.rank == -1).equal(~candidates)
     assert not (order.predicted & ~candidates).any()
     for row in range(60):
@@ -305,23 +306,23 @@ def test_orders_of_real_text(spans):
 def test_a_row_without_words_has_an_empty_order():
     nothing = torch.zeros(2, 5, dtype=torch.bool)
     for share in (0.0, 0.5, 1.0):
-        order = masking.order(nothing, chance(2), share)
+        order = hiding.order(nothing, chance(2), share)
         assert not order.predicted.any()
         assert (order.rank == -1).all()
-    every = masking.order(~nothing, chance(2), 1.0)
+    every = hiding.order(~nothing, chance(2), 1.0)
     assert every.predicted.all()
-    assert not masking.order(~nothing, chance(2), 0.0).predicted.any()
+    assert not hiding.order(~nothing, chance(2), 0.0).predicted.any()
 
 
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match=r"rate is 1\.5: give a share between 0 and 1"):
-        masking.check_share("rate", 1.5)
+        checks.check_share("rate", 1.5)
     with pytest.raises(ValueError, match="add up to 1"):
-        masking.check_shares((0.8, 0.1, 0.2), VOCABULARY)
+        hiding.check_shares((0.8, 0.1, 0.2), VOCABULARY)
     with pytest.raises(ValueError, match="add up to 1"):
-        masking.check_shares((1.2, -0.1, -0.1), VOCABULARY)
+        hiding.check_shares((1.2, -0.1, -0.1), VOCABULARY)
     with pytest.raises(ValueError, match=r"no \[MASK\]"):
-        masking.check_shares((0.8, 0.1, 0.1), VOCABULARY._replace(mask=None))
-    masking.check_shares((0, 0.5, 0.5), VOCABULARY._replace(mask=None))
+        hiding.check_shares((0.8, 0.1, 0.1), VOCABULARY._replace(mask=None))
+    hiding.check_shares((0, 0.5, 0.5), VOCABULARY._replace(mask=None))
     with pytest.raises(ValueError, match="stop is 0"):
-        masking.choose_spans(torch.ones(1, 4, dtype=torch.bool), chance(1), 0.15, stop=0)
+        hiding.choose_spans(torch.ones(1, 4, dtype=torch.bool), chance(1), 0.15, stop=0)

@@ -31,7 +31,6 @@ from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, Streams, Windows, from_documents, tokenize
 from labkit.heads import Label, MaskedWord, NextWord
-from labkit.masking import ordinary
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import Mixed, WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
@@ -56,6 +55,7 @@ from labkit.objectives import (
     combine,
     total,
 )
+from labkit.objectives.hiding import ordinary
 from labkit.text.tokenizers import Tokenizer
 
 every = pytest.mark.parametrize("pairing", PAIRINGS, ids=lambda pairing: pairing.name)

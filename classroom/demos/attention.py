@@ -14,8 +14,9 @@ from classroom.watching import watching
 from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.masking import before, order, ordinary, up_to
+from labkit.masking import before, up_to
 from labkit.models.xlnet import XLNet
+from labkit.objectives.hiding import order, ordinary
 from labkit.text.tokenizers import Tokenizer
 
 LONGEST = 32

@@ -21,9 +21,10 @@ from classroom.demos.squares import grid
 from classroom.demos.statistics import DRAWS, answers_no, statistics
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, from_documents, tokenize
-from labkit.masking import before, causal, ordinary, up_to
+from labkit.masking import before, causal, up_to
 from labkit.models.xlnet import XLNet
 from labkit.objectives import MaskedToken, NextToken, Objective, Permutation, Predicted, Targets
+from labkit.objectives.hiding import ordinary
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
 

@@ -15,8 +15,8 @@ from classroom.demos.reading import as_batch, labels
 from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 from labkit.chance import Chance
-from labkit.masking import ordinary
 from labkit.objectives import MaskedToken
+from labkit.objectives.hiding import ordinary
 from labkit.text.tokenizers import Tokenizer
 
 LONGEST = 40

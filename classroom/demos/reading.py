@@ -10,7 +10,7 @@ import torch
 
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples, from_documents, tokenize
-from labkit.masking import ordinary
+from labkit.objectives.hiding import ordinary
 from labkit.text.tokenizers import WORD, Tokenizer
 from labkit.world import World
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from classroom.demos.pieces import Note, Piece, Table
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs
-from labkit.masking import ordinary
 from labkit.objectives import MaskedToken, Objective, Permutation, Targets
+from labkit.objectives.hiding import ordinary
 from labkit.text.tokenizers import Tokenizer
 
 DRAWS = 1000

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labkit.chance import Chance, first_bits, scaled
+from labkit.checks import check_share
 from labkit.corpus.padded import LaidOut
 from labkit.corpus.rows import Rows, Span, lay_out
 from labkit.corpus.tokens import NUMBER
-from labkit.masking import check_share
 
 # How often another sentence is drawn when one has the very words of the true next one.
 DRAWS = 64

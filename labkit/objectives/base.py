@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch, sent
-from labkit.masking import Order, causal, real_keys, same_segment
+from labkit.masking import causal, real_keys, same_segment
+from labkit.objectives.hiding import Order
 from labkit.objectives.memory import Memory, recall, remember
 
 

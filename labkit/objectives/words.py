@@ -12,12 +12,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from labkit import blocks, masking
+from labkit import blocks, checks
 from labkit.blocks import States, halves
 from labkit.chance import Chance
 from labkit.checks import check_whole
 from labkit.corpus import Batch
 from labkit.masking import before, real_keys, same_segment, up_to
+from labkit.objectives import hiding
 from labkit.objectives.base import (
     Continuing,
     Objective,
@@ -161,8 +162,8 @@ class MaskedToken(Objective):
     of the language, so that what is read could have been written."""
 
     def __post_init__(self) -> None:
-        masking.check_share("rate", self.rate)
-        masking.check_shares(self.shares, self.vocabulary)
+        checks.check_share("rate", self.rate)
+        hiding.check_shares(self.shares, self.vocabulary)
         if self.unit not in ("token", "word", "ngram", "span"):
             raise ValueError(f"unit is {self.unit!r}: choose token, word, ngram or span")
         if self.exact and self.unit == "span":
@@ -176,26 +177,26 @@ class MaskedToken(Objective):
 
     def choose(self, batch: Batch, chance: Chance) -> Tensor:
         """True [B, T] where a word is predicted."""
-        candidates = masking.ordinary(batch.tokens, batch.real, self.vocabulary)
+        candidates = hiding.ordinary(batch.tokens, batch.real, self.vocabulary)
         if self.exact:
-            words = masking.own_words(batch.tokens) if self.unit == "token" else words_of(batch)
+            words = hiding.own_words(batch.tokens) if self.unit == "token" else words_of(batch)
             # Special tokens count for the share of a row, though they are never hidden.
             count_B = (batch.real.sum(dim=1).double() * self.rate).round().long()
             count_B = count_B.clamp(min=1 if self.rate else 0, max=self.most)
             longest = 3 if self.unit == "ngram" else 1
-            return masking.choose_exactly(candidates, words, chance, count_B, longest=longest)
+            return hiding.choose_exactly(candidates, words, chance, count_B, longest=longest)
         if self.unit == "span":
-            return masking.choose_spans(candidates, chance, self.rate)
+            return hiding.choose_spans(candidates, chance, self.rate)
         if self.unit == "token":
-            return masking.choose(candidates, chance, self.rate)
-        return masking.choose_words(candidates, words_of(batch), chance, self.rate)
+            return hiding.choose(candidates, chance, self.rate)
+        return hiding.choose_words(candidates, words_of(batch), chance, self.rate)
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The words at the positions that are predicted; some of them are hidden."""
         if self.static:
             chance = Chance.of_examples(chance.seed, batch.examples)
         predicted = self.choose(batch, chance)
-        tokens = masking.corrupt(
+        tokens = hiding.corrupt(
             batch.tokens,
             predicted,
             chance,
@@ -240,33 +241,31 @@ class Permutation(Continuing):
     their own, and are all that is remembered (reuse_len of the release); None: no such part."""
 
     def __post_init__(self) -> None:
-        masking.check_share("share", self.share)
+        checks.check_share("share", self.share)
         if self.rule not in ("paper", "release"):
             raise ValueError(f"rule is {self.rule!r}: choose paper or release")
         if self.reuse is not None:
             check_whole("reuse", self.reuse, least=1)
 
-    def order(self, batch: Batch, chance: Chance) -> masking.Order:
+    def order(self, batch: Batch, chance: Chance) -> hiding.Order:
         """What is predicted, and the order that says who sees whom."""
         if self.reuse is None:
             return self._order(batch, chance, batch.real)
-        first_BT = masking.own_words(batch.tokens) < self.reuse
+        first_BT = hiding.own_words(batch.tokens) < self.reuse
         one, other = (self._order(batch, chance, batch.real & p) for p in (first_BT, ~first_BT))
         # All of the first part is earlier than what is earliest in the second.
         rank_BT = torch.where(first_BT, one.rank, other.rank + self.reuse + 1)
-        return masking.Order(rank_BT, one.predicted | other.predicted)
+        return hiding.Order(rank_BT, one.predicted | other.predicted)
 
-    def _order(self, batch: Batch, chance: Chance, part_BT: Tensor) -> masking.Order:
+    def _order(self, batch: Batch, chance: Chance, part_BT: Tensor) -> hiding.Order:
         """The order of a part of each row."""
-        candidates = masking.ordinary(batch.tokens, part_BT, self.vocabulary)
-        order = masking.order(
-            candidates, chance, self.share, spans=self.spans, words_BT=batch.words
-        )
+        candidates = hiding.ordinary(batch.tokens, part_BT, self.vocabulary)
+        order = hiding.order(candidates, chance, self.share, spans=self.spans, words_BT=batch.words)
         if self.rule == "paper":
             return order
         # The numbers that chose the words would put these behind the special tokens.
         placed = order.predicted | (part_BT & ~candidates)
-        return masking.Order(masking.ranks(placed, chance, purpose="place"), order.predicted)
+        return hiding.Order(hiding.ranks(placed, chance, purpose="place"), order.predicted)
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The last words of the order; the query stream has states at their positions only."""

@@ -24,10 +24,9 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
-from labkit import masking
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, from_documents, tokenize
-from labkit.objectives import MaskedToken, Permutation
+from labkit.objectives import MaskedToken, Permutation, hiding
 from labkit.text.tokenizers import Tokenizer
 from labkit.text.vocabulary import Vocabulary
 
@@ -76,11 +75,11 @@ def ours(tokens: Tensor) -> dict[str, Callable[[], object]]:
     """What `labkit` draws for a batch."""
     batch = Batch.of(tokens, words=torch.arange(LENGTH).expand(BATCH, -1) // 2)
     chance = Chance(1, 2, batch.rows)
-    candidates = masking.ordinary(tokens, batch.real, VOCABULARY)
+    candidates = hiding.ordinary(tokens, batch.real, VOCABULARY)
 
     def hide() -> Tensor:
-        found = masking.ordinary(tokens, batch.real, VOCABULARY)
-        return masking.corrupt(tokens, masking.choose(found, chance, 0.15), chance, VOCABULARY)
+        found = hiding.ordinary(tokens, batch.real, VOCABULARY)
+        return hiding.corrupt(tokens, hiding.choose(found, chance, 0.15), chance, VOCABULARY)
 
     asked = {
         unit: MaskedToken(vocabulary=VOCABULARY, unit=unit) for unit in ("token", "word", "span")
@@ -91,8 +90,8 @@ def ours(tokens: Tensor) -> dict[str, Callable[[], object]]:
         "MaskedToken.ask": lambda: asked["token"].targets(batch, chance),
         "MaskedToken.ask, whole words": lambda: asked["word"].targets(batch, chance),
         "MaskedToken.ask, spans": lambda: asked["span"].targets(batch, chance),
-        "orders": lambda: masking.order(candidates, chance, 1 / 6),
-        "orders, spans": lambda: masking.order(candidates, chance, 1 / 6, spans=True),
+        "orders": lambda: hiding.order(candidates, chance, 1 / 6),
+        "orders, spans": lambda: hiding.order(candidates, chance, 1 / 6, spans=True),
         "Permutation.ask": lambda: permuted.targets(batch, chance),
     }
 
