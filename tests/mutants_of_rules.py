@@ -11,7 +11,7 @@ import test_world_language
 from mutants import OURS, Mutant, edited, instead
 from mutants_of_writing import faster, put
 
-from labkit import sampling, trainer
+from labkit import masking, sampling, trainer
 from labkit.chance import Chance
 from labkit.corpus import Pairs, Streams
 from labkit.fast import decoding
@@ -92,7 +92,7 @@ MUTANTS = [
         "a span stands at the beginning of its context",
         OURS,
         edited(
-            masking, "choose_in_contexts", "int(before[row][place] * context)", "int(0 * context)"
+            hiding, "choose_in_contexts", "int(before[row][position] * context)", "int(0 * context)"
         ),
     ),
     Mutant(

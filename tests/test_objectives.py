@@ -365,7 +365,7 @@ def test_skip_gram_is_the_formula_over_all_neighbours():
     assert found == pairs
 
 
-def test_noise_follows_the_law_and_differs_from_pair_to_pair():
+def test_noise_has_its_distribution_in_each_pair():
     given = Batch.of(text(60, 60))
     for objective in (SkipGram(counts=COUNTS, threshold=None), CBOW(counts=COUNTS, threshold=None)):
         noise = objective.targets(given, chance(given)).sampled[-1]
