@@ -85,7 +85,21 @@ def pieces_by_shrinking(word: str, vocabulary: set[str]) -> list[str]:
     return pieces
 
 
+def furthest_by_loops(model: Tensor, exact: Tensor) -> tuple[int, float]:
+    found = [
+        sum(float(p * (p / q).log()) for p, q in zip(e, m, strict=True) if p > 0)
+        for m, e in zip(model, exact, strict=True)
+    ]
+    return found.index(max(found)), max(found)
+
+
+def furthest_by_xlogy(model: Tensor, exact: Tensor) -> tuple[int, float]:
+    found = (torch.xlogy(exact, exact) - exact * model.log()).sum(dim=1)
+    return int(found.argmax()), found.max().item()
+
+
 RIGHT = {
+    "08.furthest": (furthest_by_loops, furthest_by_xlogy),
     "08.choose": (choose_by_products, choose_by_loops),
     "08.corrupt": (corrupt_by_filling, corrupt_by_loops),
     "08.loss": (loss_by_gathering, loss_by_ignoring),

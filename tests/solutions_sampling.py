@@ -76,7 +76,23 @@ def beam_by_unravelling(scores: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
     return text, word
 
 
+def kept_by_loops(model: Tensor, exact: Tensor, k: int, p: float) -> tuple[int, int]:
+    words, held = 0, 0.0
+    for share in sorted(model.tolist(), reverse=True):
+        if held >= p:
+            break
+        words, held = words + 1, held + share
+    best = sorted(range(len(model)), key=lambda word: -float(model[word]))[:k]
+    return words, sum(float(exact[word]) == 0 for word in best)
+
+
+def kept_by_topk(model: Tensor, exact: Tensor, k: int, p: float) -> tuple[int, int]:
+    held = model.sort(descending=True).values.cumsum(0)
+    return 1 + int((held[:-1] < p).sum()), int((exact[model.topk(k).indices] == 0).sum())
+
+
 RIGHT = {
+    "06.kept": (kept_by_loops, kept_by_topk),
     "06.temperature": (temperature_by_powers, temperature_by_exp),
     "06.top_k": (top_k_by_scattering, top_k_by_sorting),
     "06.nucleus": (nucleus_by_loops, nucleus_by_ranks),

@@ -1,5 +1,7 @@
 """Exercises of notebook 08: what is hidden, what becomes of it, the loss, pairs, word pieces."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -48,6 +50,15 @@ def word_pieces(word: str, vocabulary: set[str]) -> list[str]:
         pieces.append(sharps + word[start:end])
         start = end
     return pieces
+
+
+def furthest(model: Tensor, exact: Tensor) -> tuple[int, float]:
+    """The row [V] in which KL(exact || model) is largest, and that divergence."""
+    return _largest(_divergences(model, exact))
+
+
+def _divergences(model: Tensor, exact: Tensor) -> Tensor:
+    return torch.where(exact > 0, exact * (exact / model).log(), 0.0).sum(dim=1)
 
 
 # ---- inputs -----------------------------------------------------------------------------------
@@ -102,6 +113,14 @@ def _words(rng: torch.Generator) -> tuple[str, set[str]]:
     return "".join(parts[i] for i in drawn[: between(1, 4, rng)]), set(PIECES)
 
 
+def _rows_of_two(rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    rows, words = between(2, 6, rng), between(4, 8, rng)
+    model = torch.randn(rows, words, generator=rng).softmax(dim=1)
+    exact = torch.rand(rows, words, generator=rng) * (torch.rand(rows, words, generator=rng) < 0.6)
+    exact[:, 0] += 0.1
+    return model, exact / exact.sum(dim=1, keepdim=True)
+
+
 # ---- mistakes ---------------------------------------------------------------------------------
 
 
@@ -141,6 +160,15 @@ def _without_sharps(word: str, vocabulary: set[str]) -> list[str]:
 
 def _rest_unknown(word: str, vocabulary: set[str]) -> list[str]:
     return _cut(word, vocabulary, shortest=False)
+
+
+def _largest(divergence: Tensor) -> tuple[int, float]:
+    """The row with the largest divergence, and that divergence."""
+    return int(divergence.argmax()), float(divergence.max())
+
+
+def _cross_entropy(model: Tensor, exact: Tensor) -> tuple[int, float]:
+    return _largest(-(exact * model.log()).sum(dim=1))
 
 
 EXERCISES: dict[str, Exercise] = {
@@ -268,5 +296,22 @@ EXERCISES: dict[str, Exercise] = {
             "3904dca62b6c6b7f": "each vector has 768 numbers; 512 is the number of positions",
         },
         learned="what embeddings cost",
+    ),
+    "08.furthest": Function(
+        "(the row with the largest KL(exact || model), that divergence), from two tensors [N, V]",
+        furthest,
+        _rows_of_two,
+        (
+            ("that is in bits: the natural logarithm gives nats", lambda model, exact: (
+                furthest(model, exact)[0], furthest(model, exact)[1] / math.log(2))),
+            ("that is the cross-entropy: subtract the entropy of the language", _cross_entropy),
+            ("that is KL(model || exact), which is infinite here: weigh with the exact one",
+             lambda model, exact: _largest((model * (model / exact).log()).sum(dim=1))),
+            ("that is the row in which the model is best: take the largest", lambda model, exact:
+             (lambda found: (int(found.argmin()), float(found.min())))(_divergences(model, exact))),
+            ("the mean over the vocabulary was taken: the divergence is a sum",
+             lambda model, exact: _largest(_divergences(model, exact) / exact.shape[1])),
+        ),
+        learned="how wrong a model is",
     ),
 }  # fmt: skip

@@ -49,6 +49,12 @@ def beam_step(scores: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
     return best // words, best % words
 
 
+def kept(model: Tensor, exact: Tensor, k: int, p: float) -> tuple[int, int]:
+    """How many words top-p keeps, and how many of those that top-k keeps cannot follow."""
+    best, order = model.sort(descending=True)
+    return int((best.cumsum(0) - best < p).sum()), int((exact[order[:k]] == 0).sum())
+
+
 # ---- inputs -----------------------------------------------------------------------------------
 
 
@@ -66,6 +72,15 @@ def _with_k(rng: torch.Generator) -> tuple[Tensor, int]:
 
 def _with_p(rng: torch.Generator) -> tuple[Tensor, float]:
     return _logits(rng), (0.35, 0.5, 0.8, 0.95)[between(0, 4, rng)]
+
+
+def _two_distributions(rng: torch.Generator) -> tuple[Tensor, Tensor, int, float]:
+    words = between(7, 12, rng)
+    model = (3 * torch.randn(words, generator=rng)).softmax(dim=0)
+    able = torch.rand(words, generator=rng) < 0.5
+    able[model.argmax()] = True
+    exact = model * able * torch.rand(words, generator=rng)
+    return model, exact / exact.sum(), between(3, 6, rng), (0.5, 0.8, 0.9)[between(0, 3, rng)]
 
 
 class _Toy:
@@ -243,6 +258,26 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=10,
         learned="beam search",
+    ),
+    "06.kept": Function(
+        "(how many words top-p keeps, how many of the words that top-k keeps cannot follow)",
+        kept,
+        _two_distributions,
+        (
+            ("the word that reaches p is missing, which top-p keeps", lambda model, exact, k, p:
+             (max(1, kept(model, exact, k, p)[0] - 1), kept(model, exact, k, p)[1])),
+            ("all impossible words were counted: only those among the k best of the model",
+             lambda model, exact, k, p: (kept(model, exact, k, p)[0], int((exact == 0).sum()))),
+            ("those can follow: a word is impossible where its exact probability is 0",
+             lambda model, exact, k, p: (kept(model, exact, k, p)[0],
+                                         k - kept(model, exact, k, p)[1])),
+            ("the k best of the language were taken: top-k keeps the k best of the model",
+             lambda model, exact, k, p: (kept(model, exact, k, p)[0],
+                                         kept(exact, exact, k, p)[1])),
+            ("the two counts are exchanged",
+             lambda model, exact, k, p: kept(model, exact, k, p)[::-1]),
+        ),
+        learned="a number of words or a share",
     ),
     "06.shot": Number(
         "the probability of ottawa after one shot",
