@@ -28,6 +28,8 @@ from labkit.weights.tensors import Entry, Plan, WeightsError, check, read_tensor
 __all__ = ["WeightsError", "load", "load_tokenizer", "real_encoder", "save", "save_release"]
 
 Source = str | os.PathLike[str]
+LARGEST_WEIGHT = 1e15
+"""No model has larger ones; what a flipped bit makes of a weight mostly is."""
 
 
 def load(
@@ -55,16 +57,26 @@ def load(
 
     @torch.no_grad()
     def put(name: str, tensor: Tensor) -> None:
-        if not own and tensor.is_floating_point() and not tensor.isfinite().all():
+        if not own and tensor.is_floating_point() and not sound(tensor):
             entry = plan.entries[name]
             raise WeightsError(
-                f"the tensor {entry.name!r} in {entry.file} has numbers that are not finite: "
+                f"the tensor {entry.name!r} in {entry.file} has numbers that are not finite, or "
+                f"beyond {LARGEST_WEIGHT:.0e}: "
                 "fetch or save it again"
             )
         parts[name].copy_(tensor)
 
     read_tensors(plan.entries, put)
     return model.eval()
+
+
+def sound(weights: Tensor) -> bool:
+    """Whether all weights are numbers that a model can compute with."""
+    if not weights.numel():
+        return True
+    low, high = map(float, weights.aminmax())
+    # NaN spreads through both, and is neither above nor below anything.
+    return -LARGEST_WEIGHT <= low and high <= LARGEST_WEIGHT
 
 
 def _build(plan: Plan, device: torch.device | str, dtype: torch.dtype | None) -> nn.Module:
