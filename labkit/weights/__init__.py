@@ -76,7 +76,7 @@ def sound(weights: Tensor) -> bool:
         return True
     low, high = map(float, weights.aminmax())
     # NaN spreads through both, and is neither above nor below anything.
-    return -LARGEST_WEIGHT <= low and high <= LARGEST_WEIGHT
+    return low >= -LARGEST_WEIGHT and high <= LARGEST_WEIGHT
 
 
 def _build(plan: Plan, device: torch.device | str, dtype: torch.dtype | None) -> nn.Module:
