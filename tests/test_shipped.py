@@ -195,3 +195,22 @@ def test_paragraphs_are_split_by_address(monkeypatch: pytest.MonkeyPatch) -> Non
     assert known == realtext.paragraphs(30, held_out=False, seed=0)
     monkeypatch.setattr(realtext, "addresses", list)
     assert realtext.paragraphs(30, held_out=True, seed=0) == []
+
+
+def test_the_stored_eras_have_every_arm_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from classroom import eras
+
+    found = eras.stored()
+    assert tuple(found) == eras.ARMS
+    for by_size in found.values():
+        assert list(by_size) == [str(size) for size in eras.SIZES]
+        assert all(len(shares) == len(eras.SEEDS) for shares in by_size.values())
+        assert all(0 < share < 1 for shares in by_size.values() for share in shares)
+
+    def made(size: int, *, held_out: bool, seed: int) -> list[realtext.Paragraph]:
+        words = ("colony", "railway", "internet")
+        return [realtext.Paragraph(f"{words[i % 3]} and the {i}", i % 3) for i in range(size)]
+
+    monkeypatch.setattr(realtext, "paragraphs", made)
+    monkeypatch.setattr(eras, "ASKED", 9)
+    assert eras.one_run("words counted", 30, 0) == 1.0
