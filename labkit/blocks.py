@@ -167,19 +167,19 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """Each position thinks for itself: widen, bend, narrow."""
+    """Two layers for each position on its own: up to the inner width, and down again."""
 
     def __init__(
         self, width: int, inner: int, *, activation: str = "gelu", dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.widen, self.narrow = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """narrow(dropout(activation(widen(x)))), of states [B, T, D] or of picked ones [N, D]."""
-        return self.narrow(self.dropout(self.activation(self.widen(x))))
+        """down(dropout(activation(up(x)))), of states [B, T, D] or of picked ones [N, D]."""
+        return self.down(self.dropout(self.activation(self.up(x))))
 
 
 class Experts(nn.Module):
@@ -318,7 +318,7 @@ def scale_residuals(blocks: nn.ModuleList) -> None:
         if isinstance(module, Attention):
             module.out.weight.mul_(scale)
         if isinstance(module, FeedForward):
-            module.narrow.weight.mul_(scale)
+            module.down.weight.mul_(scale)
 
 
 class WithoutInitialisation(TorchFunctionMode):

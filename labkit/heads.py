@@ -111,7 +111,7 @@ class AdaptiveEmbedding(nn.Module):
         sizes = [last - first for first, last in pairwise(self.edges)]
         widths = [width // shrink**i for i in range(len(sizes))]
         self.pieces = nn.ModuleList(nn.Embedding(*each) for each in zip(sizes, widths, strict=True))
-        self.widen = nn.ModuleList(
+        self.up = nn.ModuleList(
             nn.Linear(narrow, width, bias=False) if shrink > 1 else nn.Identity()
             for narrow in widths
         )
@@ -120,11 +120,11 @@ class AdaptiveEmbedding(nn.Module):
         """The vector of each word, from the piece of the vocabulary that holds it: [B, T, D]."""
         if not torch.compiler.is_compiling():
             check_tokens(tokens_BT, self.edges[-1])
-        pieces = zip(pairwise(self.edges), self.pieces, self.widen, strict=True)
+        pieces = zip(pairwise(self.edges), self.pieces, self.up, strict=True)
         x_BTD: Tensor | None = None
-        for (first, last), piece, widen in pieces:
+        for (first, last), piece, up in pieces:
             here = (first <= tokens_BT) & (tokens_BT < last)
-            vectors_ND = widen(piece(tokens_BT[here] - first))
+            vectors_ND = up(piece(tokens_BT[here] - first))
             if x_BTD is None:
                 x_BTD = vectors_ND.new_zeros(*tokens_BT.shape, self.width)
             x_BTD = x_BTD.index_put(here.nonzero(as_tuple=True), vectors_ND)
@@ -146,10 +146,10 @@ class AdaptiveWord(WordHead):
         self.biases = nn.ParameterList(torch.zeros(len(vectors)) for vectors in self.vectors)
         narrow = [vectors.shape[1] for vectors in self.vectors]
         # The first piece has a matrix of its own; the others use the embedding's, transposed.
-        self.narrow = nn.ParameterList(
-            torch.empty(narrow[0], embedding.width).normal_(std=0.02) if i == 0 else widen.weight
-            for i, widen in enumerate(embedding.widen)
-            if isinstance(widen, nn.Linear)
+        self.down = nn.ParameterList(
+            torch.empty(narrow[0], embedding.width).normal_(std=0.02) if i == 0 else up.weight
+            for i, up in enumerate(embedding.up)
+            if isinstance(up, nn.Linear)
         )
         self.rare = nn.Linear(narrow[0], len(self.vectors) - 1)
 
@@ -181,15 +181,15 @@ class AdaptiveWord(WordHead):
 
     def _first(self, hidden_ND: Tensor) -> Tensor:
         """Scores of the frequent words, then of the other pieces."""
-        if self.narrow:
-            hidden_ND = F.linear(hidden_ND, self.narrow[0])
+        if self.down:
+            hidden_ND = F.linear(hidden_ND, self.down[0])
         words = F.linear(hidden_ND, self.vectors[0], self.biases[0])
         return torch.cat([words, self.rare(hidden_ND)], dim=-1)
 
     def _rest(self, hidden_ND: Tensor, piece: int) -> Tensor:
         """Scores of the words of one of the other pieces."""
-        if self.narrow:
-            hidden_ND = hidden_ND @ self.narrow[piece]
+        if self.down:
+            hidden_ND = hidden_ND @ self.down[piece]
         return F.linear(hidden_ND, self.vectors[piece], self.biases[piece])
 
 

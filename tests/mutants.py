@@ -641,8 +641,8 @@ MUTANTS = [
         edited(
             blocks.FeedForward,
             "forward",
-            "self.dropout(self.activation(self.widen(x)))",
-            "self.activation(self.widen(x))",
+            "self.dropout(self.activation(self.up(x)))",
+            "self.activation(self.up(x))",
         ),
     ),
     Mutant(
@@ -676,8 +676,8 @@ MUTANTS = [
         edited(
             BERT_,
             "_embed",
-            "self.widen(self.dropout(self.norm(x_BTD)))",
-            "self.dropout(self.widen(self.norm(x_BTD)))",
+            "self.up(self.dropout(self.norm(x_BTD)))",
+            "self.dropout(self.up(self.norm(x_BTD)))",
         ),
     ),
     Mutant(

@@ -309,7 +309,7 @@ def test_adaptive_embedding_has_pieces_of_falling_width() -> None:
     ):
         piece = int(token >= 5) + int(token >= 12)
         row = embedding.pieces[piece].weight[token - (0, 5, 12)[piece]]
-        wanted = embedding.widen[piece].weight @ row
+        wanted = embedding.up[piece].weight @ row
         torch.testing.assert_close(found[tuple(where)], wanted)
 
 

@@ -62,12 +62,12 @@ RULES: dict[str, tuple[Callable[[], Backbone], dict[str, Rule]]] = {
     # weights, of transformers (modeling_gpt2.py, _init_weights).
     "GPT-2": (
         lambda: GPT(GPTConfig(V, D, L, H, 64, F)),
-        SMALL | {"attention.out.weight": SCALED, "mlp.narrow.weight": SCALED, "": normal(0.02)},
+        SMALL | {"attention.out.weight": SCALED, "mlp.down.weight": SCALED, "": normal(0.02)},
     ),
     # The same rule where a block has several feed-forwards, of which each writes into the stream.
     "GPT-2 with experts": (
         lambda: GPT(GPTConfig(V, D, L, H, 64, F, experts=3)),
-        SMALL | {"attention.out.weight": SCALED, "narrow.weight": SCALED, "": normal(0.02)},
+        SMALL | {"attention.out.weight": SCALED, "down.weight": SCALED, "": normal(0.02)},
     ),
     # Radford et al. 2018, section 4.1: "a simple weight initialization of N(0, 0.02)".
     "GPT": (
@@ -98,7 +98,7 @@ RULES: dict[str, tuple[Callable[[], Backbone], dict[str, Rule]]] = {
             TransformerXLConfig(V, D, L, H, inner=F, cutoffs=(100, 200), shrink=2)
         ),
         {"norm.weight": normal(0.02, mean=1.0), "norm.bias": ZERO, ".bias": ZERO}
-        | {"token.widen.*": normal(0.01), "": normal(0.02)},
+        | {"token.up.*": normal(0.01), "": normal(0.02)},
     ),
     # The Annotated Transformer (Rush 2018), make_model: xavier_uniform for every matrix; the
     # embeddings, which the paper's section 3.4 multiplies by sqrt(D), have unit variance then.

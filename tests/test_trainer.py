@@ -154,7 +154,7 @@ def test_muon_takes_the_matrices_between_hidden_states() -> None:
     assert hidden == {
         f"backbone.blocks.{i}.{part}.weight"
         for i in (0, 1)
-        for part in ("attention.query_key_value", "attention.out", "mlp.widen", "mlp.narrow")
+        for part in ("attention.query_key_value", "attention.out", "mlp.up", "mlp.down")
     }
     adam, muon = trainer(model, optimizer="muon").optimizers.all
     assert isinstance(muon, torch.optim.Muon)
@@ -471,7 +471,7 @@ def test_a_spike_is_reported_and_noise_is_not() -> None:
 def test_half_precision_computes_in_half_precision() -> None:
     for precision, expected in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
         model, kinds = gpt(), set()
-        model.backbone.blocks[0].mlp.widen.register_forward_hook(  # type: ignore[union-attr]
+        model.backbone.blocks[0].mlp.up.register_forward_hook(  # type: ignore[union-attr]
             lambda module, given, made, kinds=kinds: kinds.add(made.dtype)
         )
         list(trainer(model, steps=1, precision=precision).run())

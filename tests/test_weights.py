@@ -441,8 +441,8 @@ def test_a_description_may_not_lead_out_of_its_folder(tmp_path: Path) -> None:
 
 def test_a_model_that_its_config_does_not_describe_is_refused(tmp_path: Path) -> None:
     model = tiny_gpt()
-    model.backbone.blocks[0].mlp.widen = nn.Linear(16, 65)
-    with pytest.raises(WeightsError, match=r"backbone\.blocks\.0\.mlp\.widen"):
+    model.backbone.blocks[0].mlp.up = nn.Linear(16, 65)
+    with pytest.raises(WeightsError, match=r"backbone\.blocks\.0\.mlp\.up"):
         weights.save(model, tmp_path)
     with pytest.raises(WeightsError, match="cannot describe a Linear"):
         weights.save(nn.Linear(2, 2), tmp_path)

@@ -147,15 +147,15 @@ class OneWord:
             product(query_key_value, rows),
             product(attention.out, rows),
         )
-        self.widen, self.narrow = product(mlp.widen, rows, gelu=True), product(mlp.narrow, rows)
+        self.up, self.down = product(mlp.up, rows, gelu=True), product(mlp.down, rows)
 
     def __call__(self, x_BD: Tensor, first: int, position: int) -> Tensor:
         """The new state; attention looks from the position `first` on."""
         if self.norm_first:
             x_BD = x_BD.add_(self._attend(self.attention_norm(x_BD), first, position))
-            return x_BD.add_(self.narrow(self.widen(self.mlp_norm(x_BD))))
+            return x_BD.add_(self.down(self.up(self.mlp_norm(x_BD))))
         x_BD = self.attention_norm(x_BD.add_(self._attend(x_BD, first, position)))
-        return self.mlp_norm(x_BD.add_(self.narrow(self.widen(x_BD))))
+        return self.mlp_norm(x_BD.add_(self.down(self.up(x_BD))))
 
     def _attend(self, x_BD: Tensor, first: int, position: int) -> Tensor:
         """softmax(q k' / sqrt(E)) v, of the one query of each head."""

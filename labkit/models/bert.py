@@ -63,7 +63,7 @@ class BERT(Backbone):
         self.segment = nn.Embedding(c.segments, narrow) if c.segments else None
         self.norm = nn.LayerNorm(narrow, eps=c.eps)
         self.dropout = Dropout(c.dropout)
-        self.widen = nn.Linear(narrow, c.width) if c.embedding else nn.Identity()
+        self.up = nn.Linear(narrow, c.width) if c.embedding else nn.Identity()
         self.blocks = nn.ModuleList(self._block() for _ in range(1 if c.shared else c.layers))
         self.pooler = nn.Linear(c.width, c.width) if c.pooler else None
         initialise(self)
@@ -113,4 +113,4 @@ class BERT(Backbone):
                 "this model does not tell segments apart (segments=0): "
                 "give no segments_BT or build it with segments=2"
             )
-        return self.widen(self.dropout(self.norm(x_BTD)))
+        return self.up(self.dropout(self.norm(x_BTD)))

@@ -66,7 +66,7 @@ class TransformerXL(Backbone):
             if isinstance(module, nn.LayerNorm):
                 nn.init.normal_(module.weight, mean=1.0, std=0.02)
         if isinstance(self.token, AdaptiveEmbedding):
-            initialise(self.token.widen, std=0.01)
+            initialise(self.token.up, std=0.01)
 
     def _block(self) -> Block:
         c = self.config

@@ -128,8 +128,8 @@ def _gpt(token: str, position: str) -> list[Row]:
         ),
         *row(f"{block}attention.out.{{t}}", f"{theirs}attn.c_proj.{{t}}", layout="transposed"),
         *row(f"{block}mlp_norm.{{t}}", f"{theirs}ln_2.{{t}}"),
-        *row(f"{block}mlp.widen.{{t}}", f"{theirs}mlp.c_fc.{{t}}", layout="transposed"),
-        *row(f"{block}mlp.narrow.{{t}}", f"{theirs}mlp.c_proj.{{t}}", layout="transposed"),
+        *row(f"{block}mlp.up.{{t}}", f"{theirs}mlp.c_fc.{{t}}", layout="transposed"),
+        *row(f"{block}mlp.down.{{t}}", f"{theirs}mlp.c_proj.{{t}}", layout="transposed"),
     ]
 
 
@@ -151,8 +151,8 @@ def _encoder(
         *row("blocks.{i}.attention.query_key_value.{t}", *stacked),
         *row("blocks.{i}.attention.out.{t}", f"{layer}{out}.{{t}}"),
         *row("blocks.{i}.attention_norm.{t}", f"{layer}{norm}.{{t}}"),
-        *row("blocks.{i}.mlp.widen.{t}", f"{layer}{mlp[0]}.{{t}}"),
-        *row("blocks.{i}.mlp.narrow.{t}", f"{layer}{mlp[1]}.{{t}}"),
+        *row("blocks.{i}.mlp.up.{t}", f"{layer}{mlp[0]}.{{t}}"),
+        *row("blocks.{i}.mlp.down.{t}", f"{layer}{mlp[1]}.{{t}}"),
         *row("blocks.{i}.mlp_norm.{t}", f"{layer}{mlp[2]}.{{t}}"),
     ]
 
@@ -184,8 +184,8 @@ _XLNET = [
     *row("blocks.{i}.attention.s_HE", "layer.{i}.rel_attn.r_s_bias"),
     *row("blocks.{i}.attention.segment", "layer.{i}.rel_attn.seg_embed"),
     *row("blocks.{i}.attention_norm.{t}", "layer.{i}.rel_attn.layer_norm.{t}"),
-    *row("blocks.{i}.mlp.widen.{t}", "layer.{i}.ff.layer_1.{t}"),
-    *row("blocks.{i}.mlp.narrow.{t}", "layer.{i}.ff.layer_2.{t}"),
+    *row("blocks.{i}.mlp.up.{t}", "layer.{i}.ff.layer_1.{t}"),
+    *row("blocks.{i}.mlp.down.{t}", "layer.{i}.ff.layer_2.{t}"),
     *row("blocks.{i}.mlp_norm.{t}", "layer.{i}.ff.layer_norm.{t}"),
 ]
 
@@ -264,7 +264,7 @@ RELEASES: dict[str, Release] = {
         prefix="albert.",
         backbone=[
             *_embeddings(),
-            *row("widen.{t}", "encoder.embedding_hidden_mapping_in.{t}"),
+            *row("up.{t}", "encoder.embedding_hidden_mapping_in.{t}"),
             *_encoder(
                 "encoder.albert_layer_groups.{i}.albert_layers.0.",
                 ("attention.query", "attention.key", "attention.value"),

@@ -110,7 +110,7 @@ def bare_products(model: torch.nn.Module, rows: int) -> float:
 
     def multiply() -> None:
         for block in decoder.blocks:
-            block.query_key_value(x), block.out(x), block.narrow(block.widen(x))
+            block.query_key_value(x), block.out(x), block.down(block.up(x))
         decoder.words(x)
 
     return statistics.median(seconds(multiply) for _ in range(100))

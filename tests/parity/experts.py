@@ -33,8 +33,8 @@ def _run(dtype: torch.dtype, batch: int, length: int, experts: int, used: int) -
         for e in best:
             choices[e] += 1
             name = f"experts.{e}"
-            inner = loops.relu(p[f"{name}.widen.weight"] @ position + p[f"{name}.widen.bias"])
-            answer = p[f"{name}.narrow.weight"] @ inner + p[f"{name}.narrow.bias"]
+            inner = loops.relu(p[f"{name}.up.weight"] @ position + p[f"{name}.up.bias"])
+            answer = p[f"{name}.down.weight"] @ inner + p[f"{name}.down.bias"]
             said = said + probabilities[e] / total * answer
         rows.append(said)
     expected = torch.stack(rows)

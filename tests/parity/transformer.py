@@ -77,8 +77,8 @@ def _attention(p: Parameters, name: str, heads: int, asks: Vector, answers: list
 
 def _mlp(p: Parameters, name: str, x: Vector) -> Vector:
     """max(0, x W_1 + b_1) W_2 + b_2"""
-    inner = loops.relu(p[f"{name}.widen.weight"] @ x + p[f"{name}.widen.bias"])
-    return p[f"{name}.narrow.weight"] @ inner + p[f"{name}.narrow.bias"]
+    inner = loops.relu(p[f"{name}.up.weight"] @ x + p[f"{name}.up.bias"])
+    return p[f"{name}.down.weight"] @ inner + p[f"{name}.down.bias"]
 
 
 def _encode(p: Parameters, heads: int, text: list[Vector]) -> list[list[Vector]]:
@@ -150,14 +150,14 @@ def _loops(dtype: torch.dtype) -> Differences:
 NAMES = {
     "encoder": {
         "self_attn.in_proj_": "attention.query_key_value.", "self_attn.out_proj.": "attention.out.",
-        "linear1.": "mlp.widen.", "linear2.": "mlp.narrow.",
+        "linear1.": "mlp.up.", "linear2.": "mlp.down.",
         "norm1.": "attention_norm.", "norm2.": "mlp_norm.",
     },
     "blocks": {
         "self_attn.in_proj_": "self_attention.query_key_value.",
         "self_attn.out_proj.": "self_attention.out.",
         "multihead_attn.in_proj_": "cross_attention.query_key_value.", "multihead_attn.out_proj.":
-        "cross_attention.out.", "linear1.": "mlp.widen.", "linear2.": "mlp.narrow.",
+        "cross_attention.out.", "linear1.": "mlp.up.", "linear2.": "mlp.down.",
         "norm1.": "self_attention_norm.", "norm2.": "cross_attention_norm.", "norm3.": "mlp_norm.",
     },
 }  # fmt: skip
@@ -224,8 +224,8 @@ def _torch(dtype: torch.dtype) -> Differences:
 
 
 MARIAN = {
-    "mlp.activation": "fc1", "mlp.widen": "fc1", "mlp.up": "fc1", "mlp.narrow": "fc2",
-    "mlp.down": "fc2", "mlp_norm": "final_layer_norm", "attention_norm": "self_attn_layer_norm",
+    "mlp.activation": "fc1", "mlp.up": "fc1", "mlp.down": "fc2",
+    "mlp_norm": "final_layer_norm", "attention_norm": "self_attn_layer_norm",
     "self_attention_norm": "self_attn_layer_norm",
     "cross_attention_norm": "encoder_attn_layer_norm",
     "attention.out": "self_attn.out_proj", "self_attention.out": "self_attn.out_proj",

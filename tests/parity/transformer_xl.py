@@ -66,9 +66,9 @@ def _block(p: Parameters, heads: int, past: list[Vector], text: list[Vector]) ->
     for i, x in enumerate(text):
         heard = loops.drop(_attention(p, heads, len(past) + i, past + text))
         y = _norm(x + heard, p, "attention_norm")
-        inner = p["mlp.widen.weight"] @ y + p["mlp.widen.bias"]
+        inner = p["mlp.up.weight"] @ y + p["mlp.up.bias"]
         inner = loops.drop(torch.stack([n if n > 0 else n * 0 for n in inner]))
-        y = y + loops.drop(p["mlp.narrow.weight"] @ inner + p["mlp.narrow.bias"])
+        y = y + loops.drop(p["mlp.down.weight"] @ inner + p["mlp.down.bias"])
         result.append(_norm(y, p, "mlp_norm"))
     return result
 
@@ -78,7 +78,7 @@ def _embed(p: Parameters, token: int, cutoffs: tuple[int, ...]) -> Vector:
         return p["token.weight"][token]
     piece = sum(token >= cut for cut in cutoffs)
     vector = p[f"token.pieces.{piece}.weight"][token - (0, *cutoffs)[piece]]
-    return p[f"token.widen.{piece}.weight"] @ vector
+    return p[f"token.up.{piece}.weight"] @ vector
 
 
 def _loss(p: Parameters, head: Parameters, x: Vector, target: int, cutoffs) -> Tensor:
@@ -87,13 +87,13 @@ def _loss(p: Parameters, head: Parameters, x: Vector, target: int, cutoffs) -> T
         scores = [x @ vector for vector in p["token.weight"]]
         return -(scores[target].exp() / sum(s.exp() for s in scores)).log()
     piece = sum(target >= cut for cut in cutoffs)
-    first = head["narrow.0"] @ x
+    first = head["down.0"] @ x
     scores = list(p["token.pieces.0.weight"] @ first + head["biases.0"])
     scores += list(head["rare.weight"] @ first + head["rare.bias"])
     chosen = scores[target if piece == 0 else cutoffs[0] + piece - 1]
     loss = -(chosen.exp() / sum(s.exp() for s in scores)).log()
     if piece:
-        narrow = p[f"token.widen.{piece}.weight"].t() @ x
+        narrow = p[f"token.up.{piece}.weight"].t() @ x
         within = p[f"token.pieces.{piece}.weight"] @ narrow + head[f"biases.{piece}"]
         inside = within[target - cutoffs[piece - 1]].exp() / sum(s.exp() for s in within)
         loss = loss - inside.log()
