@@ -4,11 +4,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from classroom import contest, grading
+from classroom import grading
 from classroom.cli.notebooks import every_notebook
 from classroom.cli.parser import Parser, fail, positive
 from classroom.exercises import asked
-from classroom.live import SHORT
 from classroom.sandbox import MB, Limits
 from labkit.keeping.files import write_text
 from labkit.keeping.processor import cores
@@ -27,6 +26,8 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit grade: there is no folder {args.folder}: give the one with the notebooks")
     if not grading.submissions(args.folder):
         fail(f"labkit grade: {args.folder} holds no .ipynb file: give the class's folder")
+    from classroom.live import SHORT
+
     pages = args.pages or args.csv.with_suffix("")
     pages.mkdir(parents=True, exist_ok=True)
     hidden = [args.folder, args.csv, pages, *(book.parent for book in every_notebook()[:1])]
@@ -49,6 +50,8 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--threads", type=positive, default=cores(), help="of each model [cores]")
     parser.add_argument("--board", type=Path, default=Path("board.md"), help="table [board.md]")
     args = parser.parse_args(words)
+    from classroom import contest
+
     paths = sorted(args.path.glob("*.py")) if args.path.is_dir() else [args.path]
     if not paths or not all(path.is_file() for path in paths):
         fail(f"labkit speedrun: {args.path} is no .py file and no folder of them: give one that "
