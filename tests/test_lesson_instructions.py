@@ -54,10 +54,12 @@ def test_more_pairs_make_a_better_reward_model() -> None:
     assert agrees[4000] > length
 
 
-@pytest.mark.parametrize("method", ["RLOO", "PPO", "GRPO", "DPO, 500 pairs", "DPO, 4000 pairs"])
+@pytest.mark.parametrize(
+    "method", ["RLOO", "PPO", "GRPO", "GRPO, no bias", "DPO, 500 pairs", "DPO, 4000 pairs"]
+)
 def test_nothing_is_above_the_ceiling(method: str) -> None:
     table = said("""print(f"{'':18} reward""")
-    reward, divergence, value, outside = numbers(method, table)
+    reward, divergence, value, outside = numbers(f"{method}  ", table)
     [ceiling] = numbers("ceiling", table)
     assert value <= ceiling + 0.006
     assert value == pytest.approx(reward - 0.3 * divergence, abs=0.02)
