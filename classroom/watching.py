@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from labkit.attention import attention_weights
+from labkit.layers import replacements
 from labkit.masking import causal as causal_mask
-from labkit.replaceable import replacements
 
 ATTEND = "labkit.attention.attend"
 

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit import masking
-from labkit.layers import drop
-from labkit.replaceable import replaceable
+from labkit.layers import drop, replaceable
 
 
 @replaceable

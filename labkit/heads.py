@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.blocks import ACTIVATIONS, initialise
-from labkit.layers import Dropout
+from labkit.layers import Dropout, replaceable
 from labkit.masking import check_tokens
-from labkit.replaceable import replaceable
 
 
 def exact(scores: Tensor) -> Tensor:

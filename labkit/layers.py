@@ -1,9 +1,34 @@
-"""Dropout, as all models but the recurrent ones use it."""
+"""What all models share: dropout, and functions that `labkit.fast` may replace.
+
+The lesson's code states each formula once and plainly. `@replaceable` marks the functions that
+have a faster version, which is used inside `with labkit.fast.enable():`.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.replaceable import replaceable
+P = ParamSpec("P")
+R = TypeVar("R")
+
+replacements: dict[str, Callable[..., Any]] = {}
+"""The faster versions in use now, by the full name of the function that each replaces."""
+
+
+def replaceable(plain: Callable[P, R]) -> Callable[P, R]:
+    """Let a function be replaced. A faster version returns None where it has no advantage."""
+    name = f"{plain.__module__}.{plain.__qualname__}"
+
+    @wraps(plain)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        faster = replacements.get(name)
+        found = None if faster is None else faster(*args, **kwargs)
+        return plain(*args, **kwargs) if found is None else found
+
+    return call
 
 
 def check_rate(rate: float) -> float:

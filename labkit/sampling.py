@@ -17,7 +17,7 @@ from torch import Tensor
 from labkit import fast
 from labkit.chance import Chance
 from labkit.heads import exact
-from labkit.replaceable import replaceable
+from labkit.layers import replaceable
 from labkit.writing.reader import Reader, is_number, is_whole, require, rows_of
 
 # ---- filters -------------------------------------------------------------------------------------

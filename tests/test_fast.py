@@ -22,10 +22,10 @@ from labkit.fast import attention as fast_attention
 from labkit.fast import nucleus
 from labkit.fast.heap import keep_memory
 from labkit.heads import NextWord
+from labkit.layers import replacements
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
 from labkit.plan import Plan
-from labkit.replaceable import replacements
 from labkit.trainer import Trainer, evaluate
 from labkit.writing.beam import beam
 

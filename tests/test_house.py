@@ -23,7 +23,7 @@ from house import (
     without_git,
 )
 
-MOST_LEVELS = 14
+MOST_LEVELS = 12
 HEAVY = ("IPython", "jupyterlab", "jupyter_server", "ipywidgets", "matplotlib", "papermill",
          "huggingface_hub", "datasets", "transformers", "dask", "pandas")  # fmt: skip
 

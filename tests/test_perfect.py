@@ -37,7 +37,7 @@ from labkit.text.vocabulary import Vocabulary
 from labkit.world import World
 from labkit.world.floors import masked as floors_of_masked
 from labkit.world.floors import mean_of
-from labkit.world.loading import world_from_text
+from labkit.world.world import world_from_text
 
 # ---- a Markov chain of three words -------------------------------------------------------------
 

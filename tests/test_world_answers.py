@@ -7,8 +7,8 @@ from world_reference import Reference, all_paths
 
 from labkit.world import END, World, answers, load_world
 from labkit.world.answers import Answers, list_answers
-from labkit.world.loading import world_from_text
 from labkit.world.reading import read
+from labkit.world.world import world_from_text
 
 
 @pytest.fixture(scope="module")

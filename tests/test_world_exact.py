@@ -10,8 +10,8 @@ from world_reference import Reference, all_paths
 
 from labkit.world import END, World
 from labkit.world.floors import choose, floor
-from labkit.world.loading import world_from_text
 from labkit.world.reading import read
+from labkit.world.world import world_from_text
 
 TINY = """
 documents

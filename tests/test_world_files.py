@@ -7,7 +7,7 @@ import pytest
 from labkit.paths import data_path
 from labkit.world import WorldError, load_world
 from labkit.world.forms import FORMS, tenses
-from labkit.world.loading import world_from_text
+from labkit.world.world import world_from_text
 
 GOOD = """documents
     story 1 begins with walk

@@ -9,8 +9,8 @@ import pytest
 from labkit.world import END, World, load_world
 from labkit.world.floors import BERT, mean_of
 from labkit.world.labelled import TASKS, example_split, priors
-from labkit.world.loading import world_from_text
 from labkit.world.sampling import split_of
+from labkit.world.world import world_from_text
 
 
 @pytest.fixture(scope="module")

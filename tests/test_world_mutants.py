@@ -10,9 +10,9 @@ from world_reference import Reference, all_paths
 
 from labkit.world import World, hidden, memory, sums
 from labkit.world.builder import _Builder
-from labkit.world.loading import world_from_text
 from labkit.world.machine import Machine
 from labkit.world.reading import read
+from labkit.world.world import world_from_text
 
 REFERENCES = {text: Reference(all_paths(read({"tiny.txt": text}))) for text in (TINY, REMEMBERS)}
 

@@ -8,8 +8,8 @@ import pytest
 
 from labkit.world import World, load_world, optimal
 from labkit.world.answers import Answers, list_answers
-from labkit.world.loading import world_from_text
 from labkit.world.optimal import best_policy, divergence, value
+from labkit.world.world import world_from_text
 
 WORDS = {"welcome": 1.0, "well": -0.4, "away": -1.0, "lives": 0.25}
 

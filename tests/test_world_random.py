@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from world_reference import Reference, all_paths
 
 from labkit.world import END
-from labkit.world.loading import world_from_text
 from labkit.world.reading import read
+from labkit.world.world import world_from_text
 
 # Few words, so that they meet in every role: fixed, in lists, in names, in answers, as facts.
 WORDS = ["a", "b", "c", "o", "a~one", "a~two", "new b", "new c", "b c a"]

@@ -7,9 +7,9 @@ from world_reference import Reference, all_paths
 
 from labkit.world import load_world
 from labkit.world.floors import choose
-from labkit.world.loading import world_from_text
 from labkit.world.reading import read
 from labkit.world.sides import fit, pool, sides
+from labkit.world.world import world_from_text
 
 
 def test_the_sides_against_enumeration() -> None:

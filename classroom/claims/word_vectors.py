@@ -21,7 +21,7 @@ from labkit.text.tokenizers import Tokenizer
 from labkit.transfer import labels_of
 from labkit.transfer.finetuning import Way, one_way
 from labkit.world import World, load_world
-from labkit.world.labelled import LabelledSet
+from labkit.world.examples import LabelledSet
 
 TASK = "topic"
 LENGTH = 32

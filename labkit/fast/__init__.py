@@ -15,7 +15,7 @@ from functools import cache
 from threading import Lock
 from typing import Any
 
-from labkit.replaceable import replacements
+from labkit.layers import replacements
 
 _lock, _uses = Lock(), 0
 

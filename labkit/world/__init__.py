@@ -24,11 +24,10 @@ translation, and `foreign.py` its target as a language; `answers.py` lists all a
 """
 
 from labkit.world.grammar import WorldError
-from labkit.world.loading import LANGUAGES, load_world
 from labkit.world.machine import END
 from labkit.world.sampling import Annotations, Document
 from labkit.world.translation import Translator, load_translator
-from labkit.world.world import World
+from labkit.world.world import LANGUAGES, World, load_world
 
 __all__ = [
     "END",

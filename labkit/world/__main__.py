@@ -3,7 +3,7 @@
 import sys
 import textwrap
 
-from labkit.world.loading import load_world
+from labkit.world.world import load_world
 
 
 def main(name: str = "language", seed: str = "1") -> None:

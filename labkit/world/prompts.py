@@ -12,8 +12,8 @@ from collections import defaultdict
 import numpy as np
 
 from labkit.world.exact import Language
+from labkit.world.examples import Example, LabelledSet
 from labkit.world.grammar import Relation
-from labkit.world.labelled import Example, LabelledSet
 
 
 def few_shot(language: Language, shots: int, size: int, seed: int) -> LabelledSet:

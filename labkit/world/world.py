@@ -1,14 +1,19 @@
 """A language whose every probability is known, with all that can be asked of it."""
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 
 import numpy as np
 
+from labkit.paths import data_path
 from labkit.world.exact import Language, Text
+from labkit.world.examples import LabelledSet
 from labkit.world.floors import Channel, Floor, floor
-from labkit.world.labelled import LabelledSet, labelled, next_odds, order_odds
+from labkit.world.foreign import foreign_text
+from labkit.world.labelled import labelled, next_odds, order_odds
 from labkit.world.prompts import few_shot
+from labkit.world.reading import read
 
 
 class World(Language):
@@ -63,3 +68,61 @@ class World(Language):
     def next_odds(self, pairs: Sequence[tuple[Text, Text]]) -> np.ndarray:
         """The log odds that the second follows the first, against a second of another document."""
         return next_odds(self, pairs)
+
+
+# ── the languages of the course ──────────────────────────────────────────────────────────────────
+
+# The course's language; the same with noise; one of other words, order and letters; small ones.
+LANGUAGES = ("language", "crawl", "foreign", "village", "journey", "answers", "instructions")
+
+
+def load_world(name: str | Path = "language") -> World:
+    """Load the language of the course, or another one.
+
+    "crawl" is the same with noise, "foreign" another language (that of the translation), "answers"
+    has few answers to each prompt, "instructions" teaches to follow them; "village" and "journey"
+    are small.  Or give a folder of your own.
+    """
+    if name in LANGUAGES:
+        return _of_the_course(str(name))
+    folder = Path(name)
+    if not folder.is_dir():
+        known = ", ".join(LANGUAGES)
+        raise FileNotFoundError(f'there is no folder "{folder}": name one, or one of {known}')
+    return _from_folder(folder)
+
+
+@cache
+def _of_the_course(name: str) -> World:
+    """Each language is compiled once."""
+    if name == "foreign":
+        return world_from_text({"foreign.txt": foreign_text()})
+    folder = data_path("language" if name == "crawl" else name)
+    return _from_folder(folder, *[folder / "variants" / "crawl.txt"] * (name == "crawl"))
+
+
+def _from_folder(folder: Path, *extra: Path) -> World:
+    paths = [
+        path
+        for path in sorted(folder.rglob("*.txt"))
+        if "variants" not in path.relative_to(folder).parts
+    ]
+    if not paths:
+        raise FileNotFoundError(f'the folder "{folder}" holds no .txt files of a language')
+    return world_from_text(
+        {str(path.relative_to(folder)): _text(path) for path in [*paths, *extra]}
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f'"{path}" is not UTF-8 text (byte {error.start}): save it as UTF-8'
+        ) from None
+
+
+def world_from_text(files: dict[str, str]) -> World:
+    """Compile the texts of files, given by name."""
+    return World(read(files))

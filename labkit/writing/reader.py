@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from labkit.attention import KeysValues
-from labkit.replaceable import replaceable
+from labkit.layers import replaceable
 
 
 class Reader:

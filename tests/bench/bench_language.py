@@ -18,8 +18,8 @@ from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT
 from labkit.world import END, World, load_world
+from labkit.world.examples import Example, LabelledSet
 from labkit.world.floors import BERT
-from labkit.world.labelled import Example, LabelledSet
 from labkit.world.sides import sides
 
 WORDS = 20_000

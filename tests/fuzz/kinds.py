@@ -168,7 +168,7 @@ def world_files(rng: random.Random, folder: Path) -> None:
     for name, raw in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(raw)
-    from labkit.world.loading import load_world
+    from labkit.world.world import load_world
 
     load_world(folder)
 

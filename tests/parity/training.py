@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from labkit.blocks import Classifier
 from labkit.heads import Label
+from labkit.layers import replacements
 from labkit.masking import real_keys
 from labkit.models.bert import BERT, BERTConfig
-from labkit.replaceable import replacements
 from labkit.weights.release_names import RELEASES
 
 from . import Case, Differences, bert, elmo, gpt, largest, loops, rnn, transformer, transformer_xl
