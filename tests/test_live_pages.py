@@ -48,6 +48,7 @@ from classroom.pages.live import parts, pictures
 from classroom.pages.live import states as few
 from classroom.pages.live.written import written_language, written_model
 from labkit.chance import Chance
+from labkit.objectives import hiding
 from labkit.plan import SCHEDULES
 from labkit.sampling import Sampling
 from labkit.text.tokenizers import Tokenizer
@@ -317,7 +318,7 @@ def test_a_thousand_seeds_draw_the_same_words_and_hide_the_same_words(
         how = {"temperature": pick.choice((0.0, 0.3, 1.0, 2.0)), "topK": pick.choice((0, 1, 7)),
                "topP": pick.choice((0.0, 0.5, 0.95, 1.0))}  # fmt: skip
         asked.append((texts[seed % 40], how, seed))
-    hiding = [
+    asked_to_hide = [
         ([vocabulary.cls, *texts[seed % 40], vocabulary.sep],
          {"rate": pick.random(), "mask": 0.5, "random": pick.choice((0.0, 0.3))}, seed, seed % 3)
         for seed in range(1000)
@@ -332,7 +333,7 @@ def test_a_thousand_seeds_draw_the_same_words_and_hide_the_same_words(
             tokens, given.model.special, config.vocabulary, setting, 0, seed, row);
           return [seen, asked];
         })];"""
-    given = {"model": written_model(model, of_village, 32), "asked": asked, "hiding": hiding}
+    given = {"model": written_model(model, of_village, 32), "asked": asked, "hiding": asked_to_hide}
     drawn, hidden = in_node(code, given, tmp_path)
     for (tokens, how, seed), (word, number, filters) in zip(asked, drawn, strict=True):
         settings = Sampling(temperature=how["temperature"], top_k=how["topK"] or None,
@@ -343,7 +344,7 @@ def test_a_thousand_seeds_draw_the_same_words_and_hide_the_same_words(
         assert [name for name, _ in filters] == list(step.stages)
         for (_, found), exact_BV in zip(filters, step.stages.values(), strict=True):
             assert found == pytest.approx(exact_BV[0].tolist(), abs=1e-5)
-    for (tokens, setting, seed, row), found in zip(hiding, hidden, strict=True):
+    for (tokens, setting, seed, row), found in zip(asked_to_hide, hidden, strict=True):
         chance = Chance(0, seed, torch.tensor([row]))
         shares = (setting["mask"], setting["random"], 1 - setting["mask"] - setting["random"])
         words = torch.tensor([tokens])
