@@ -40,7 +40,8 @@ def guide() -> str:
 def _first(cells: list[Any]) -> tuple[str, str]:
     """The title of a notebook, and how long it takes."""
     found = re.search(r"[Aa]bout (\d+) minutes", cells[0].source)
-    return cells[0].source.splitlines()[0].lstrip("# "), found[1] if found else "45"
+    title = re.sub(r"^#+ (\d\d · )?", "", cells[0].source.splitlines()[0])
+    return title, found[1] if found else "45"
 
 
 def _notes(cells: list[Any]) -> Iterator[str]:

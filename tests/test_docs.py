@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from classroom.claims import claims
+from classroom.exercises import students_version
+from classroom.guide import guide
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -67,6 +69,16 @@ def test_the_guide_has_a_section_for_every_notebook() -> None:
         assert part, notebook.name
         for word in ("minutes", "**Click**", "**They ask**", "**Beware**"):
             assert word in part[0], f"{notebook.name}: {word}"
+
+
+def test_the_guide_is_made_from_the_speakers_notes() -> None:
+    """`python -m classroom.guide` writes it."""
+    written = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    assert written == guide()
+    source = json.loads(NOTEBOOKS[0].read_text(encoding="utf-8"))
+    assert any("notes" in cell["metadata"].get("tags", []) for cell in source["cells"])
+    left = students_version(source)["cells"]
+    assert not any("notes" in cell["metadata"].get("tags", []) for cell in left)
 
 
 def test_every_claim_is_measured_in_its_notebook() -> None:

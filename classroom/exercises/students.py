@@ -65,11 +65,14 @@ def solved_cells(notebook: Mapping[str, Any]) -> list[int]:
 
 
 def students_version(notebook: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a notebook without its solutions, and without what they printed.
+    """Return a notebook without its solutions, what they printed, and the speaker's notes.
 
     What checks an answer stands in a cell of its own, which is locked and graded in nbgrader.
     """
     copied: dict[str, Any] = copy.deepcopy(dict(notebook))
+    copied["cells"] = [
+        cell for cell in copied["cells"] if "notes" not in cell["metadata"].get("tags", [])
+    ]
     solved, cells = set(solved_cells(copied)), []
     for i, cell in enumerate(copied["cells"]):
         if i not in solved:
