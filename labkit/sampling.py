@@ -113,6 +113,8 @@ class Sampling:
             f"length is {self.length} and minimum {self.minimum}: give whole numbers of words, "
             "at least one, and a minimum that is not above the length",
         )
+        words = isinstance(self.stop, tuple | list) and all(map(is_whole, self.stop))
+        require(words, f"stop is {self.stop!r}: give the numbers of words, such as (2,)")
         require(
             not self.minimum or bool(self.stop),
             "minimum says how early a text may stop: give the words of `stop` too",

@@ -393,3 +393,9 @@ def test_a_broken_model_is_named_as_such(broken):
     model.backbone.token.weight.data[5] = broken
     with pytest.raises(ValueError, match="NaN or infinite"):
         sample(model, [[1, 5]], Sampling(length=3))
+
+
+@pytest.mark.parametrize("stop", [3, 0.5, "x", ("x",), (1.5,), None])
+def test_stop_words_that_are_no_numbers_of_words_are_refused(stop):
+    with pytest.raises(ValueError, match=r"stop is .*: give the numbers of words"):
+        Sampling(minimum=1, stop=stop)
