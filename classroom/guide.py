@@ -6,12 +6,11 @@ A cell of Markdown with the tag `notes` says what to click, what the class will 
 beware of. Slides leave it out; the guide collects it under the heading that it stands below.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# The lecturer's guide
@@ -31,7 +30,7 @@ def guide() -> str:
     """The text of docs/guide.md."""
     parts = [HEAD]
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        cells = nbformat.read(path, as_version=4).cells
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         title, minutes = _first(cells)
         parts += [f"## {path.stem[:2]} {title}\n", f"*{minutes} minutes.*\n", *_notes(cells)]
     return "\n".join(parts)
@@ -39,8 +38,8 @@ def guide() -> str:
 
 def _first(cells: list[Any]) -> tuple[str, str]:
     """The title of a notebook, and how long it takes."""
-    found = re.search(r"[Aa]bout (\d+) minutes", cells[0].source)
-    title = re.sub(r"^#+ (\d\d · )?", "", cells[0].source.splitlines()[0])
+    found = re.search(r"[Aa]bout (\d+) minutes", "".join(cells[0]["source"]))
+    title = re.sub(r"^#+ (\d\d · )?", "", "".join(cells[0]["source"]).splitlines()[0])
     return title, found[1] if found else "45"
 
 
@@ -48,15 +47,16 @@ def _notes(cells: list[Any]) -> Iterator[str]:
     """Each note under the heading that it belongs to."""
     heading = told = ""
     for cell in cells:
-        if cell.cell_type != "markdown":
+        source = "".join(cell["source"])
+        if cell["cell_type"] != "markdown":
             continue
-        if "notes" in cell.metadata.get("tags", []):
+        if "notes" in cell["metadata"].get("tags", []):
             if heading and heading != told:
                 yield f"### {heading}\n"
             told = heading
-            yield f"{cell.source.strip()}\n"
+            yield f"{source.strip()}\n"
         else:
-            for line in re.findall(r"^#{2,} +(.+?)\s*$", cell.source, re.MULTILINE):
+            for line in re.findall(r"^#{2,} +(.+?)\s*$", source, re.MULTILINE):
                 heading = line
 
 

@@ -178,7 +178,7 @@ PLANTED = {
     "words that were not hidden": (
         "BERT, masked",
         None,
-        lambda: patch.object(words.masking, "corrupt", lambda tokens, *_, **__: tokens.clone()),
+        lambda: patch.object(words.hiding, "corrupt", lambda tokens, *_, **__: tokens.clone()),
     ),
     "a choice that depends on the word": (
         "BERT, masked",
@@ -268,7 +268,7 @@ def test_the_picture_shows_each_prediction_and_each_word():
     assert squares.count("#d62728") == 1
     texts = [e.text for e in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert texts[:9] == names
-    with patch.object(words.masking, "corrupt", lambda tokens, *_, **__: tokens.clone()):
+    with patch.object(words.hiding, "corrupt", lambda tokens, *_, **__: tokens.clone()):
         leaking = traced(named("BERT, masked")).picture(0)
     # Nothing was hidden: each of the words that are predicted, and not kept, is read by all.
     hidden = (~found.words_allowed[0, 0]).sum()

@@ -1,6 +1,6 @@
 """Every known mistake is found, and the page that says so is up to date."""
 
-from functools import lru_cache
+from functools import cache
 
 import pytest
 from mutants import TABLE, Mutant, everything, killer, table
@@ -14,7 +14,7 @@ def test_checks_pass_where_no_mistake_is_made(name: str):
     CHECKS[name]()
 
 
-@lru_cache
+@cache
 def found_by(mutant: Mutant) -> str | None:
     return killer(mutant, MUTANTS[mutant])
 

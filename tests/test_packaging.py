@@ -198,7 +198,8 @@ def test_a_command_without_its_extra_names_it(command: str, tmp_path: Path) -> N
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert done.stderr.endswith(f"pip install 'labkit[{extra}]'\n")
     else:
-        assert command in ("test", "bench", "pins", "train"), "of a checkout"
+        files = ("grade", "speedrun")
+        assert command in ("test", "bench", "pins", "train", *files), "of a checkout, or of files"
 
 
 def test_each_library_of_a_command_comes_with_the_extra_that_is_named() -> None:

@@ -65,8 +65,6 @@ NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "course": ("lab", ("papermill", "ipykernel")),
     "notebooks": ("lab", ("nbformat", "nbclient", "ipykernel")),
     "students": ("lab", ("nbformat",)),
-    "grade": ("lab", ("IPython", "matplotlib")),
-    "speedrun": ("lab", ("matplotlib",)),
     "lecture": ("lecture", ("voila", "latex2mathml")),
     "site": ("lecture", ("nbconvert", "latex2mathml", "nh3")),
 }
