@@ -11,6 +11,7 @@ notebook.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from classroom.exercises.students import (
@@ -57,9 +58,12 @@ def check(
         check_value(name, answer, right, mistakes, tolerance=tolerance)
         return None
     from classroom.exercises.checking import exercise, judge
+    from classroom.exercises.hints import HINTS
 
     asked = exercise(name)
     verdict = judge(asked, answer)
+    if not verdict.right:
+        verdict = replace(verdict, hint=HINTS.get(name, ""))
     verdict.show(name)
     return answer if verdict.right else asked.fallback
 

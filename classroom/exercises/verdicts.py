@@ -33,6 +33,8 @@ class Verdict:
     header: bool = False
     picture: str = ""
     """Shown below the sentence, as HTML."""
+    hint: str = ""
+    """Folded, until the student asks for it."""
 
     def __str__(self) -> str:
         return "\n".join([f"{self.word}: {self.why}", *("  ".join(row) for row in self._even())])
@@ -63,6 +65,7 @@ class Verdict:
             f"<b>{self.word}</b>: {escape(self.why)}"
             + (f"<div>{self.picture}</div>" if self.picture else "")
             + (f'<table style="margin:6px 0 0">{table}</table>' if table else "")
+            + (f"<details><summary>A hint</summary>{escape(self.hint)}</details>" * bool(self.hint))
             + "</div>"
         )
 

@@ -27,7 +27,7 @@ WORD_BEGINS, WORD_ENDS, BLANK, ALPHABET = 258, 259, 260, 261
 
 @dataclass(frozen=True)
 class ELMoConfig:
-    """The sizes of an ELMo; as they stand, those of the release."""
+    """The sizes of an ELMo; as they stand, those of the release, which also clips: `clip=3.0`."""
 
     vocabulary: int = 0
     """How many words the model can spell by their numbers; 0: it is given characters only."""

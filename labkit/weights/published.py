@@ -99,7 +99,7 @@ XLNET_NOTE = (
 ROWS = (
     Published(
         "elmo",
-        ELMoConfig(),
+        ELMoConfig(clip=3.0),
         million(93.6),
         "the authors' page of ELMo's releases; sizes: Peters et al. 2018, section 3.4",
         "without the softmax over words, which the release does not have",
