@@ -310,6 +310,13 @@ def test_the_students_version_gives_nothing_away(path: Path) -> None:
     for name, numbers in WRONG_NUMBERS.items():
         if name.startswith(path.stem[:2]):
             assert RIGHT[name][0] not in numbers
+    # Neither the number itself nor what was printed with it is left where it was worked out.
+    for cell in students_version(notebook)["cells"]:
+        source = "".join(cell["source"])
+        for name in re.findall(r'check\("([\w.]+)"', source):
+            assert cell["outputs"] == []
+            if isinstance(exercise(name), Number):
+                assert f"{float(RIGHT[name][0]):.6g}" not in source
 
 
 def test_a_function_keeps_its_head_and_loses_its_body() -> None:
