@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from labkit.costs import tables as cost_tables
-from labkit.plan import slanted_triangle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,55 +53,6 @@ def compute_by_model() -> "Figure":
     return figure
 
 
-def who_learns(
-    layers: Sequence[str], *, steps: int = 400, factor: float = 2.6, every: int = 50
-) -> "Figure":
-    """ULMFiT's third stage: the rate of each layer over time, and who is still frozen.
-
-    `layers` are named from the lowest to the highest; one more learns after `every` steps.
-    """
-    from matplotlib import pyplot
-
-    figure, (above, below) = pyplot.subplots(
-        2, 1, figsize=(7, 4.6), sharex=True, layout="constrained"
-    )
-    time = range(steps)
-    share = [slanted_triangle(step, steps) for step in time]
-    for height, name in enumerate(reversed(layers)):
-        begin, slower = min(height * every, steps), factor**-height
-        colour = f"C{height}"
-        above.plot(time[begin:], [slower * s for s in share[begin:]], color=colour, label=name)
-        below.barh(name, begin, color="0.9", edgecolor="0.6", hatch="//")
-        below.barh(name, steps - begin, left=begin, color=colour)
-    above.set(ylabel="share of the rate", title="Each layer learns later, and more slowly")
-    above.legend(fontsize=8)
-    below.set(xlabel="step (hatched: frozen)")
-    below.invert_yaxis()
-    for axes in (above, below):
-        axes.spines[["top", "right"]].set_visible(False)
-    pyplot.close(figure)
-    return figure
-
-
-def seconds_by_length(lengths: Sequence[int], seconds: Mapping[str, Sequence[float]]) -> "Figure":
-    """The time for a word by the length of the text, on this machine."""
-    from matplotlib import pyplot
-
-    figure = pyplot.figure(figsize=(7, 3), layout="constrained")
-    axes = figure.add_subplot()
-    for name, times in seconds.items():
-        axes.plot(lengths, [1e6 * time for time in times], "o-", label=name)
-    axes.set(xscale="log", yscale="log", xlabel="words in a text")
-    axes.set(ylabel="microseconds a word", title="Forwards and backwards, on this machine")
-    axes.minorticks_off()
-    axes.set_xticks(lengths, [str(length) for length in lengths])
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.legend(fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    pyplot.close(figure)
-    return figure
-
-
 class Run(Protocol):
     """A point of a scaling law: a model of some size that has read so many tokens."""
 
@@ -139,23 +89,6 @@ def scaling_law(points: Sequence[Run], law: "Fit") -> "Figure":
     axes.minorticks_off()
     axes.set_xlabel("words read")
     axes.set_ylabel("loss - floor, nats a word")
-    axes.legend(fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    pyplot.close(figure)
-    return figure
-
-
-def losses_by_place(lines: Mapping[str, Sequence[float]]) -> "Figure":
-    """Losses by the position in the segment; lines without marks are the lowest possible ones."""
-    from matplotlib import pyplot
-
-    figure = pyplot.figure(figsize=(7, 3), layout="constrained")
-    axes = figure.add_subplot()
-    dashes = iter(("k--", "k:", "k-."))
-    for name, losses in lines.items():
-        look = next(dashes) if name.startswith("lowest") else "o-"
-        axes.plot(range(1, len(losses) + 1), losses, look, linewidth=1, markersize=4, label=name)
-    axes.set(xlabel="position in the segment", ylabel="nats a word", ylim=(0, None))
     axes.legend(fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     pyplot.close(figure)

@@ -6,7 +6,6 @@ import torch
 
 from classroom.claims import family, village
 from classroom.ledger import Claim, one_seed
-from classroom.recipes import course_text
 
 
 def test_a_student_begins_as_every_other_layer_of_its_teacher() -> None:
@@ -41,15 +40,6 @@ def test_experiments_give_the_arms_that_their_contrasts_weigh(
     found = one_seed(claim, "smoke", 0)
     assert {name for one in claim.contrasts for name in one.weights} <= set(found["arms"])
     assert all(np.isfinite(items).all() and len(items) for items in found["arms"].values())
-
-
-def test_static_masks_stay_and_dynamic_ones_move() -> None:
-    text = course_text("village", words=2_000, held_out=4_000)
-    static = family.readings(text, 8, rate=0.3, static=True, seed=1)
-    dynamic = family.readings(text, 8, rate=0.3, static=False, seed=1)
-    assert all(row == static[0] for row in static)
-    assert len({tuple(row) for row in dynamic}) > 2
-    assert family.picture_of_masks(text, 3, rate=0.3, seed=1).axes
 
 
 def test_half_of_the_layers_are_faster() -> None:

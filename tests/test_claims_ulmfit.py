@@ -6,11 +6,9 @@ import torch
 
 from classroom.claims import order, ulmfit
 from classroom.classifying import openings, right, rows_of
-from classroom.figures import seconds_by_length, who_learns
 from classroom.recipes import CourseText, course_text
 from labkit.blocks import LanguageModel
 from labkit.objectives import Labels
-from labkit.plan import slanted_triangle
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World, load_world
 
@@ -121,18 +119,7 @@ def test_contrasts_name_arms_that_every_profile_has(claim):
     assert all(sum(contrast.weights.values()) == 0 for contrast in claim.contrasts)
 
 
-def test_the_picture_freezes_each_layer_longer_than_the_one_above():
-    figure = who_learns(["words", "LSTM", "head"], steps=400, every=50)
-    rates, bars = figure.axes
-    assert [line.get_xdata()[0] for line in rates.lines] == [0, 50, 100]
-    peaks = [max(line.get_ydata()) for line in rates.lines]
-    assert peaks[0] == 1
-    assert peaks[2] == pytest.approx(slanted_triangle(100, 400) / 2.6**2)
-    assert [bar.get_width() for bar in bars.patches] == [0, 400, 50, 350, 100, 300]
-
-
-def test_seconds_are_drawn_for_each_encoder():
+def test_seconds_are_measured_for_each_encoder():
     seconds = order.seconds_a_word((4, 8), rows=2)
     assert list(seconds) == list(order.encoders(9))
     assert all(time > 0 for times in seconds.values() for time in times)
-    assert len(seconds_by_length((4, 8), seconds).axes[0].lines) == len(seconds)

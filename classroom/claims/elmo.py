@@ -233,18 +233,6 @@ def cosines(
     return [F.cosine_similarity(x_ND[:, None], x_ND[None], dim=-1) for x_ND in layers]
 
 
-def probes_of(
-    backbone: Any, word: str, tokenizer: Tokenizer, seed: int, each: int = 8
-) -> tuple[list[Callable[[Tensor], Tensor]], list[str]]:
-    """For each layer a probe that tells the senses of one word apart, and these senses."""
-    texts, names = occurrences(word, each, seed, split="train")
-    senses = sorted(set(names))
-    layers = vectors_of(backbone, texts, [words.index(word) for words in texts], tokenizer)
-    senses_N = torch.tensor([senses.index(name) for name in names])
-    found = [learned(Meant((layer,), senses_N), len(senses), seed=seed) for layer in layers]
-    return [_asking(*pair) for pair in found], senses
-
-
 def _asking(mix: WeightedSum, answer: nn.Linear) -> Callable[[Tensor], Tensor]:
     @torch.no_grad()
     def scores(x: Tensor) -> Tensor:

@@ -11,16 +11,15 @@ import torch
 
 from classroom.claims import village
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText, plan, train_once
+from classroom.recipes import plan, train_once
 from labkit.blocks import LanguageModel
-from labkit.chance import Chance
 from labkit.costs.counting import counted_flop
 from labkit.models.bert import BERT, BERTConfig
-from labkit.objectives import Distillation, MaskedToken, Objective
+from labkit.objectives import Distillation, Objective
 from labkit.weights import published
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 STEPS = {"smoke": 100, "laptop": 280, "gpu": 3000}
 WORDS = {"smoke": 40_000, "laptop": 60_000, "gpu": 300_000}
@@ -44,39 +43,6 @@ def learned(
 
 
 # ---- RoBERTa
-
-
-def readings(
-    text: CourseText, count: int, *, rate: float, static: bool, seed: int
-) -> list[list[str]]:
-    """What a model sees of the first sentence of a text, each time that it reads it."""
-    vocabulary = text.tokenizer.vocabulary
-    objective = MaskedToken(vocabulary=vocabulary, rate=rate, static=static)
-    [batch, *_] = village.sentence_rows(text.held_out, batch=1).once()
-    seen = [
-        objective.targets(batch, Chance(seed, step, batch.rows)).inputs.tokens[0]
-        for step in range(count)
-    ]
-    return [text.tokenizer.pieces(row.tolist()) for row in seen]
-
-
-def picture_of_masks(text: CourseText, count: int, *, rate: float, seed: int) -> "Figure":
-    """Which words are changed at each reading, with static and with dynamic masks."""
-    from matplotlib import pyplot
-
-    figure = pyplot.figure(figsize=(8, 2.8), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    [batch, *_] = village.sentence_rows(text.held_out, batch=1).once()
-    words = text.tokenizer.pieces(batch.tokens[0].tolist())
-    for axes, static in ((left, True), (right, False)):
-        rows = readings(text, count, rate=rate, static=static, seed=seed)
-        changed = [[a != b for a, b in zip(row, words, strict=True)] for row in rows]
-        axes.imshow(changed, cmap="Blues", aspect="auto", vmin=0, vmax=1)
-        axes.set_xticks(range(len(words)), words, rotation=90, fontsize=8)
-        axes.set_title("static" if static else "dynamic", fontsize=10)
-    left.set_ylabel("reading")
-    pyplot.close(figure)
-    return figure
 
 
 SMALL_TEXT = {"smoke": 2_000, "laptop": 4_000, "gpu": 10_000}
