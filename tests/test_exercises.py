@@ -124,6 +124,8 @@ def test_an_exercise_that_passes_unsolved_is_found() -> None:
     whole["cells"][2]["source"] = f"{BEGIN}\nx = 1\n### END SOLUTION\nprint(x)"
     with pytest.raises(AssertionError, match="passes without its solution"):
         exec(proving(whole)["cells"][2]["source"], {})
+    whole["cells"][2]["metadata"]["tags"] = ["open"]
+    assert len(proving(whole)["cells"]) == len(whole["cells"])
 
 
 def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,8 +118,8 @@ from classroom.exercises import NotYet
 os.environ["LABKIT_STRICT"] = "1"
 try:
 {source}
-except NotYet as found:
-    print("unsolved, it says:", found)
+except NotYet as _said:
+    print("unsolved, it says:", _said)
 else:
     raise AssertionError("this exercise passes without its solution")
 finally:
@@ -128,9 +128,14 @@ finally:
 
 
 def proving(notebook: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a notebook in which each exercise is tried unsolved first, and must fail."""
+    """Return a notebook in which each exercise is tried unsolved first, and must fail.
+
+    A cell with the tag `open` has no right answer and is left as it is.
+    """
     copied: dict[str, Any] = copy.deepcopy(dict(notebook))
     for i in reversed(solved_cells(copied)):
+        if "open" in copied["cells"][i]["metadata"].get("tags", []):
+            continue
         source = unsolved("".join(copied["cells"][i]["source"]))
         tried = UNSOLVED.format(source=textwrap.indent(source, "    "))
         cell = {**copy.deepcopy(copied["cells"][i]), "id": f"unsolved-{i}", "source": tried}
