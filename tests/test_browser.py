@@ -37,8 +37,8 @@ def test_a_cell_that_raises_is_noticed(browser: Any, tmp_path: Path) -> None:
     folder = tmp_path / "notebooks"
     folder.mkdir()
     notebook = json.loads((ROOT / "notebooks" / "00_start_here.ipynb").read_text())
-    notebook["cells"] = notebook["cells"][:2]
-    notebook["cells"][1]["source"] = "1 / 0"
+    code = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    notebook["cells"] = [notebook["cells"][0], {**code, "source": "1 / 0"}]
     (folder / "broken.ipynb").write_text(json.dumps(notebook))
     with jupyterlab(folder, tmp_path) as server:
         assert not run_all(opened(browser, server, "broken.ipynb"))
