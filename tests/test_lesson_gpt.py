@@ -1,54 +1,34 @@
 """What notebook 05 says that one can see is on the screen: its stored outputs are read."""
 
-import json
 import re
-from pathlib import Path
 
 import pytest
+from stored import cells, number, said
 
 from classroom.exercises.duels import topic_of
 from classroom.findings import kept, sentence
 
-NOTEBOOK = Path(__file__).resolve().parent.parent / "notebooks" / "05_gpt.ipynb"
-CELLS = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-
-
-def said(part: str) -> str:
-    """What the code cell with this line printed, or says of its picture."""
-    [cell] = [c for c in CELLS if c["cell_type"] == "code" and part in "".join(c["source"])]
-    texts = []
-    for output in cell["outputs"]:
-        text = output.get("text") or output.get("data", {}).get("text/plain", "")
-        texts.append("".join(text))
-    return "\n".join(texts)
-
-
-def number(pattern: str, text: str) -> float:
-    found = re.search(pattern, text)
-    assert found, f"{pattern} is not in {text!r}"
-    return float(found[1])
-
 
 def test_our_gpt_is_labkits() -> None:
-    assert "the same states" in said("assert_close(mine.states(tokens)")
+    assert "the same states" in said("05", "assert_close(mine.states(tokens)")
 
 
 def test_the_loss_comes_down_towards_the_floor_in_view() -> None:
-    curve = said("live = LiveCurve(steps, floor)")
+    curve = said("05", "live = LiveCurve(steps, floor)")
     loss, floor = number(r"loss ([\d.]+)", curve), number(r"possible: ([\d.]+)", curve)
     assert floor < loss < floor + 0.15
-    before = said('print(f"before training')
+    before = said("05", 'print(f"before training')
     assert number(r"training: ([\d.]+)", before) == pytest.approx(5.32, abs=0.05)
 
 
 def test_the_shipped_model_is_at_the_floor_and_writes_sentences() -> None:
-    held_out = said('card("gpt-village")["command"]')
+    held_out = said("05", 'card("gpt-village")["command"]')
     assert abs(number(r"out: ([\d.]+)", held_out) - number(r"possible: ([\d.]+)", held_out)) < 0.03
-    assert number(r"(\d+)% of", said("village.world.is_sentence(")) >= 95
+    assert number(r"(\d+)% of", said("05", "village.world.is_sentence(")) >= 95
 
 
 def test_pretraining_is_worth_labels() -> None:
-    says = said("axes.semilogx")
+    says = said("05", "axes.semilogx")
     scratch, shipped = (eval_list(says, name) for name in ("from scratch", "gpt-village"))
     assert shipped[2] > scratch[2] + 0.2  # thirty labels
     assert shipped[3] > 0.9
@@ -70,30 +50,30 @@ def eval_list(text: str, name: str) -> list[float]:
     ],
 )
 def test_the_other_three_inputs_are_trained(part: str, question: str, at_least: float) -> None:
-    assert number(rf"{question}\? ([\d.]+)", said(part)) >= at_least
+    assert number(rf"{question}\? ([\d.]+)", said("05", part)) >= at_least
 
 
 def test_the_resumed_run_is_the_run_without_an_accident() -> None:
-    resumed = said('folder = Path("runs", "killed")')
+    resumed = said("05", 'folder = Path("runs", "killed")')
     assert "resumed after step 20" in resumed
     assert "without an accident: 0" in resumed
 
 
 def test_what_is_said_of_the_claims_is_in_the_ledger() -> None:
     for claim in ("auxiliary-objective", "half-precision"):
-        assert sentence(kept(claim)) in said(f'show_finding("{claim}"')
+        assert sentence(kept(claim)) in said("05", f'show_finding("{claim}"')
 
 
 def test_the_duel_is_as_large_as_the_text_says() -> None:
     words = {5: "five", 9: "nine"}
     topic = topic_of("masking")
-    prose = "".join("".join(c["source"]) for c in CELLS if c["cell_type"] == "markdown")
+    prose = "".join("".join(c["source"]) for c in cells("05") if c["cell_type"] == "markdown")
     size = f"{words[len(topic.honest)]} honest models and {words[len(topic.bugs)]} that leak"
     assert size in prose
 
 
 def test_every_exercise_is_solved() -> None:
-    for cell in CELLS:
+    for cell in cells("05"):
         if "exercise" in cell["metadata"].get("tags", ()):
             texts = ["".join(o.get("data", {}).get("text/plain", "")) for o in cell["outputs"]]
             assert any(text.startswith("Right") for text in texts), "".join(cell["source"])

@@ -1,35 +1,15 @@
 """What notebook 07 says that one can see is on the screen: its stored outputs are read."""
 
-import json
 import re
-from pathlib import Path
 
 import pytest
-
-NOTEBOOK = Path(__file__).resolve().parent.parent / "notebooks" / "07_instructions.ipynb"
-CELLS = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-
-
-def said(part: str) -> str:
-    """What the code cell with this line printed, or says of its picture."""
-    [cell] = [c for c in CELLS if c["cell_type"] == "code" and part in "".join(c["source"])]
-    texts = []
-    for output in cell["outputs"]:
-        text = output.get("text") or output.get("data", {}).get("text/plain", "")
-        texts.append("".join(text))
-    return "\n".join(texts)
-
-
-def numbers(line: str, text: str) -> list[float]:
-    """The numbers behind these words."""
-    [found] = [row for row in text.splitlines() if row.strip().startswith(line)]
-    return [float(one) for one in re.findall(r"-?\d+\.\d+", found)]
+from stored import cells, numbers, said
 
 
 def test_the_base_model_asks_back_and_the_tuned_one_answers() -> None:
-    texts = said('asked = f"where does {name} live ?"')
+    texts = said("07", 'asked = f"where does {name} live ?"')
     assert re.search(r"live \? -> (what|who|where)", texts)
-    counts = said("def counted(model, prompts)")
+    counts = said("07", "def counted(model, prompts)")
     base, shots, tuned = (
         numbers(name, counts) for name in ("base, no shot", "base, two shots", "tuned, no shot")
     )
@@ -39,7 +19,7 @@ def test_the_base_model_asks_back_and_the_tuned_one_answers() -> None:
 
 
 def test_the_step_helps_with_new_people() -> None:
-    found = said("def right_town(")
+    found = said("07", "def right_town(")
     at_once = numbers("answered at once", found)
     written = numbers("the step is written out", found)
     assert min(at_once[0], written[0]) > 0.9
@@ -47,7 +27,7 @@ def test_the_step_helps_with_new_people() -> None:
 
 
 def test_more_pairs_make_a_better_reward_model() -> None:
-    found = said("learned = {4_000")
+    found = said("07", "learned = {4_000")
     agrees = {n: numbers(f"{n} pairs", found)[0] for n in (100, 4000)}
     length, best = numbers("length alone", found)
     assert agrees[100] < agrees[4000] < best
@@ -58,7 +38,7 @@ def test_more_pairs_make_a_better_reward_model() -> None:
     "method", ["RLOO", "PPO", "GRPO", "GRPO, no bias", "DPO, 500 pairs", "DPO, 4000 pairs"]
 )
 def test_nothing_is_above_the_ceiling(method: str) -> None:
-    table = said("""print(f"{'':18} reward""")
+    table = said("07", """print(f"{'':18} reward""")
     reward, divergence, value, outside = numbers(f"{method}  ", table)
     [ceiling] = numbers("ceiling", table)
     assert value <= ceiling + 0.006
@@ -67,18 +47,18 @@ def test_nothing_is_above_the_ceiling(method: str) -> None:
 
 
 def test_the_rewarded_model_is_at_the_ceiling() -> None:
-    found = numbers("rewarded", said("rewarded, _ = trained"))
+    found = numbers("rewarded", said("07", "rewarded, _ = trained"))
     assert found[2] == pytest.approx(found[3], abs=0.02)
 
 
 def test_plain_text_in_the_tuning_is_the_cure() -> None:
-    found = said('(("conversations alone", False)')
+    found = said("07", '(("conversations alone", False)')
     [alone], [mixed] = (numbers(how, found) for how in ("conversations alone", "with plain text"))
     assert mixed < alone - 0.3
 
 
 def test_every_exercise_is_solved() -> None:
-    for cell in CELLS:
+    for cell in cells("07"):
         if "exercise" in cell["metadata"].get("tags", ()):
             texts = ["".join(o.get("data", {}).get("text/plain", "")) for o in cell["outputs"]]
             assert any(text.startswith("Right") for text in texts), "".join(cell["source"])

@@ -1,39 +1,9 @@
 """What notebooks 09 to 11 say that one can see is on the screen: their stored outputs are read."""
 
-import json
 import re
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
-
-NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
-
-
-@cache
-def cells(notebook: str) -> list[Any]:
-    [path] = NOTEBOOKS.glob(f"{notebook}_*.ipynb")
-    found: list[Any] = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return found
-
-
-def said(notebook: str, part: str) -> str:
-    """What the code cell with this line printed, or says of its picture."""
-    [cell] = [
-        cell
-        for cell in cells(notebook)
-        if cell["cell_type"] == "code" and part in "".join(cell["source"])
-    ]
-    texts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in cell["outputs"]]
-    return "\n".join("".join(text) for text in texts)
-
-
-def number(pattern: str, text: str) -> float:
-    found = re.search(pattern, text)
-    assert found, f"{pattern} is not in {text!r}"
-    return float(found[1])
-
+from stored import number, said
 
 # ---- 09
 

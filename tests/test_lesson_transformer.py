@@ -1,41 +1,23 @@
 """What notebook 04 says that one can see is on the screen: its stored outputs are read."""
 
-import json
 import re
-from pathlib import Path
 
 import pytest
-
-NOTEBOOK = Path(__file__).resolve().parent.parent / "notebooks" / "04_transformer.ipynb"
-CELLS = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-
-
-def said(part: str) -> str:
-    """What the code cell with this line printed, or says of its pictures."""
-    [cell] = [c for c in CELLS if c["cell_type"] == "code" and part in "".join(c["source"])]
-    texts = []
-    for output in cell["outputs"]:
-        text = output.get("text") or output.get("data", {}).get("text/plain", "")
-        texts.append("".join(text))
-    return "\n".join(texts)
-
-
-def numbers(name: str, text: str) -> list[float]:
-    """The numbers in the line that begins with a name."""
-    [line] = [line for line in text.splitlines() if line.startswith(name)]
-    return [float(number) for number in re.findall(r"\d+\.\d+", line.removeprefix(name))]
+from stored import numbers, said
 
 
 def test_what_is_built_by_hand_is_labkits() -> None:
-    assert "the same numbers as labkit's Attention" in said("assert_close(mine(x, other, every)")
-    assert "in that order" in said("x[:, order]")
-    assert "the same states of" in said("theirs = labkits.encode")
-    assert "this is labkit's Transformer" in said("theirs[wanted] @ labkits.token")
-    assert "all at once and word by word" in said("torch.cat(one_by_one, dim=1)")
+    assert "the same numbers as labkit's Attention" in said(
+        "04", "assert_close(mine(x, other, every)"
+    )
+    assert "in that order" in said("04", "x[:, order]")
+    assert "the same states of" in said("04", "theirs = labkits.encode")
+    assert "this is labkit's Transformer" in said("04", "theirs[wanted] @ labkits.token")
+    assert "all at once and word by word" in said("04", "torch.cat(one_by_one, dim=1)")
 
 
 def test_the_encoder_tags_as_well_as_is_possible() -> None:
-    shown = said("def tag_shares(tagger)")
+    shown = said("04", "def tag_shares(tagger)")
     bag, rnn, encoder, alone, best = (
         numbers(name, shown)
         for name in ("bag", "RNN", "encoder", "best, word alone", "best, sentence")
@@ -47,7 +29,7 @@ def test_the_encoder_tags_as_well_as_is_possible() -> None:
 
 
 def test_the_translator_comes_near_its_floor_in_view() -> None:
-    curve = said("learn(mine, lambda batch")
+    curve = said("04", "learn(mine, lambda batch")
     loss, floor = (
         float(x) for x in re.findall(r"step 300 .* loss ([\d.]+); .*: ([\d.]+)", curve)[0]
     )
@@ -55,7 +37,7 @@ def test_the_translator_comes_near_its_floor_in_view() -> None:
 
 
 def test_the_shipped_model_is_at_the_best_possible() -> None:
-    shown = said("found[name] = translating.judged(model, held_out, written[name])")
+    shown = said("04", "found[name] = translating.judged(model, held_out, written[name])")
     best, trained, shipped = (
         numbers(name, shown) for name in ("best possible", "trained above", "shipped")
     )
@@ -67,7 +49,7 @@ def test_the_shipped_model_is_at_the_best_possible() -> None:
 
 
 def test_the_trained_models_make_few_mistakes_which_are_their_own() -> None:
-    shown = said("translating.searched(model, source, beams=beams)[0]")
+    shown = said("04", "translating.searched(model, source, beams=beams)[0]")
     rows = re.findall(r"(.*), beam of (\d): (\d+) of 100 wrong: (\d+) search errors", shown)
     wrong = {(name, int(beams)): (int(all_), int(lost)) for name, beams, all_, lost in rows}
     young = "a third of the steps"
@@ -80,7 +62,7 @@ def test_the_trained_models_make_few_mistakes_which_are_their_own() -> None:
 
 
 def test_one_vector_falls_faster_than_attention() -> None:
-    shown = said('curves = {"one vector"')
+    shown = said("04", 'curves = {"one vector"')
     one, many = (
         [float(x) for x in re.search(rf"'{name}': \[([^\]]+)\]", shown)[1].split(",")]  # type: ignore[index]
         for name in ("one vector", "attention")
@@ -89,13 +71,13 @@ def test_one_vector_falls_faster_than_attention() -> None:
 
 
 def test_cross_attention_finds_much_of_the_alignment() -> None:
-    shown = said("rights[name] += translating.aligned(map, exact)")
+    shown = said("04", "rights[name] += translating.aligned(map, exact)")
     [second], [same] = (numbers(name, shown) for name in ("layer 2", "same position"))
     assert second > 0.7 > 0.5 > same
 
 
 def test_free_running_is_never_better_than_teacher_forcing() -> None:
-    shown = said("translating.possible_after_right_words(model, held_out)")
+    shown = said("04", "translating.possible_after_right_words(model, held_out)")
     for name in ("a third of the steps", "trained above", "shipped"):
         forced, free = (
             float(x) for x in re.findall(rf"{name} .*forcing ([\d.]+) .*free ([\d.]+)", shown)[0]
