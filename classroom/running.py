@@ -74,7 +74,7 @@ def execute(
             papermill.execute_notebook(
                 str(notebook), str(output), parameters=parameters, kernel_name="python3",
                 start_timeout=START, execution_timeout=timeout, progress_bar=progress,
-                config=in_cipher(),
+                config=encrypted(),
             )  # fmt: skip
         except papermill.PapermillExecutionError as found:
             error = f"cell {found.exec_count}: {found.ename}: {found.evalue}".rstrip(": ")
@@ -96,8 +96,8 @@ def is_json(path: Path) -> bool:
     return True
 
 
-def in_cipher() -> "Config":
-    """Settings with which kernels are spoken to in cipher: others on the machine may listen."""
+def encrypted() -> "Config":
+    """Settings with which messages to kernels are encrypted: others on the machine may listen."""
     from traitlets.config import Config
 
     return Config(KernelManager={"transport_encryption": "auto"})

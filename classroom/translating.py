@@ -1,6 +1,6 @@
 """Translation and tagging on two languages whose every probability is known (notebook 04).
 
-Read `Languages`, `model_of` and `judged` first.
+Read `pair_batches`, `transformer` and `judged` first.
 """
 
 import itertools

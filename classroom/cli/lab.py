@@ -31,7 +31,7 @@ def lab(parser: Parser, words: Sequence[str]) -> int:
 def server(root: Path, port: int) -> list[str]:
     """Return the words that start JupyterLab over `root`, after the name of the Python."""
     words = ["-m", "jupyterlab", "--ip=127.0.0.1", f"--port={port}", f"--ServerApp.root_dir={root}"]
-    # Kernels are spoken to in cipher, as in `classroom.running`: others on the machine may listen.
+    # Others on the machine may listen: messages to kernels are encrypted (`classroom.running`).
     words.append("--KernelManager.transport_encryption=auto")
     # Pages of other sites cannot make a browser send the cookie along.
     words.append("--IdentityProvider.cookie_options=samesite=Strict")

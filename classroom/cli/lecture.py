@@ -59,9 +59,9 @@ def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
     from voila.exporter import VoilaMarkdownRenderer
 
     from classroom.pages.formulas import with_mathml
-    from classroom.running import in_cipher
+    from classroom.running import encrypted
 
-    config = in_cipher()
+    config = encrypted()
     config.Voila = Config(
         ip=ip, port=port, port_retries=0, token=token, open_browser=False,
         log_level=logging.WARNING,

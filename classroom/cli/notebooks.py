@@ -16,7 +16,7 @@ from classroom.cli.parameters import ParameterError, checked, declared, known
 from classroom.cli.parser import Parser, fail, nearest, positive
 from classroom.cli.results import index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
-from classroom.running import THREADS, Run, cores, execute, in_cipher
+from classroom.running import THREADS, Run, cores, encrypted, execute
 from labkit.keeping.files import write_text
 from labkit.paths import checkout
 
@@ -138,7 +138,7 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
         notebook = nbformat.read(path, as_version=4)
         folder = {"metadata": {"path": str(path.parent)}}
         client = NotebookClient(
-            notebook, timeout=TIMEOUT["laptop"], resources=folder, config=in_cipher()
+            notebook, timeout=TIMEOUT["laptop"], resources=folder, config=encrypted()
         )
         client.execute()
         write_text(path, dumps(normalised(notebook)))

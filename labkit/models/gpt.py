@@ -48,7 +48,7 @@ class GPTConfig:
 
 
 class GPT(Backbone):
-    """h_0 = W_e tokens + W_p;  h_i = block(h_(i-1));  every position looks left only."""
+    """h_0 = W_e tokens + W_p;  h_i = block(h_(i-1));  a position attends to its left only."""
 
     config: GPTConfig
     causal, remembers, summary = True, True, -1
