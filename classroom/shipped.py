@@ -25,13 +25,15 @@ from labkit.alignment import measured as exactly
 from labkit.blocks import LanguageModel, Model
 from labkit.chance import Chance
 from labkit.corpus import Batch, Batches, Streams, Windows, from_documents, tokenize
-from labkit.heads import NextWord
+from labkit.heads import MaskedWord, NextWord
+from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import (
     BothDirections,
     Labels,
+    MaskedToken,
     NextToken,
     Objective,
     Permutation,
@@ -188,24 +190,18 @@ def _known(name: str) -> Shipped:
     return RECIPES[name]
 
 
-def _gpt(recipe: Recipe, vocabulary: int) -> LanguageModel:
-    torch.manual_seed(recipe.seed)
-    heads, context = recipe.width // 32, recipe.length + 1
-    sizes = GPTConfig(
-        vocabulary, recipe.width, recipe.layers, heads, context, dropout=recipe.dropout
-    )
-    gpt = GPT(sizes)
-    return LanguageModel(gpt, NextWord(gpt.token))
-
-
 def _village_text(words: int) -> CourseText:
     return course_text("village", words=words, held_out=20_000, seed=0)
 
 
 def _gpt_village(recipe: Recipe) -> Run:
     text = _village_text(4_000_000)
+    torch.manual_seed(recipe.seed)
+    heads, context = recipe.width // 32, recipe.length + 1
+    gpt = GPT(GPTConfig(text.vocabulary, recipe.width, recipe.layers, heads, context, dropout=0.0))
     batches = text.windows(recipe.batch, recipe.length, seed=recipe.seed)
-    return Run(_gpt(recipe, text.vocabulary), text.tokenizer, NextToken(), batches)
+    model = LanguageModel(gpt, NextWord(gpt.token))
+    return Run(model, text.tokenizer, NextToken(), batches)
 
 
 def _measure_gpt_village(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
@@ -341,9 +337,13 @@ def _addresses(held_out: bool) -> list[realtext.Address]:
 def _gpt_addresses(recipe: Recipe) -> Run:
     texts = [one.text for one in _addresses(held_out=False)]
     tokenizer = Tokenizer.bpe(texts, 4_000)
+    torch.manual_seed(recipe.seed)
+    heads, context = recipe.width // 32, recipe.length + 1
+    sizes = GPTConfig(4_000, recipe.width, recipe.layers, heads, context, dropout=recipe.dropout)
+    gpt = GPT(sizes)
     tokens = tokenize(from_documents(texts), tokenizer)
     batches = Windows(tokens, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
-    return Run(_gpt(recipe, 4_000), tokenizer, NextToken(), batches)
+    return Run(LanguageModel(gpt, NextWord(gpt.token)), tokenizer, NextToken(), batches)
 
 
 MEASURED_ADDRESSES = (5, 55, 105, 155, 205, 235)
@@ -374,11 +374,71 @@ def _others_of_addresses(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
     }
 
 
+def _bert_addresses(recipe: Recipe) -> Run:
+    texts = [one.text for one in _addresses(held_out=False)]
+    tokenizer = Tokenizer.word_pieces(texts, 6_000)
+    torch.manual_seed(recipe.seed)
+    sizes = BERTConfig(
+        6_000, recipe.width, recipe.layers, recipe.width // 32, context=recipe.length,
+        dropout=recipe.dropout,
+    )  # fmt: skip
+    bert = BERT(sizes)
+    tokens = tokenize(from_documents(texts), tokenizer)
+    batches = Windows(
+        tokens, batch=recipe.batch, length=recipe.length, seed=recipe.seed, framed=True
+    )
+    model = LanguageModel(bert, MaskedWord(bert.token, recipe.width))
+    village.larger_weights(model, 0.06)
+    return Run(model, tokenizer, MaskedToken(vocabulary=tokenizer.vocabulary), batches)
+
+
+BLANKS = 60
+"""Hidden tokens of each held-out address that is measured."""
+
+
+def _blanks(tokenizer: Tokenizer) -> dict[str, list[realtext.Blank]]:
+    tests = [one for one in _addresses(held_out=True) if one.number in MEASURED_ADDRESSES]
+    return {str(one.number): realtext.blanks(tokenizer, one.text, BLANKS) for one in tests}
+
+
+def _measure_bert_addresses(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    length = model.backbone.config.context
+    found = {
+        number: sum(realtext.blank_losses(model, tokenizer, asked, length=length)) / BLANKS
+        for number, asked in _blanks(tokenizer).items()
+    }
+    mean = sum(found.values()) / len(found)
+    by_text = {number: round(loss, 3) for number, loss in found.items()}
+    return Measured("nats per hidden piece, one at a time", mean, None, by_text)
+
+
+def _others_of_blanks(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
+    """A 5-gram that sees four pieces on the left, and one that sees four on both sides."""
+    known = [tokenizer.encode(one.text) for one in _addresses(held_out=False)]
+    five = realtext.KneserNey(known, len(tokenizer))
+    found: dict[str, dict[str, float]] = {"5-gram, left side": {}, "5-gram, both sides": {}}
+    for number, asked in _blanks(tokenizer).items():
+        left = five.log_probabilities(asked[0].tokens)
+        both = [five.both_sides(*one)[one.tokens[one.position]] for one in asked]
+        means = (sum(left[one.position] for one in asked) / BLANKS, sum(both) / BLANKS)
+        for name, mean in zip(found, means, strict=True):
+            found[name][number] = round(float(-mean), 3)
+    return found
+
+
+def _small_gpt(recipe: Recipe) -> LanguageModel:
+    torch.manual_seed(recipe.seed)
+    heads, context = recipe.width // 32, recipe.length + 1
+    vocabulary = len(instructions.tokenizer())
+    gpt = GPT(GPTConfig(vocabulary, recipe.width, recipe.layers, heads, context, dropout=0.0))
+    return LanguageModel(gpt, NextWord(gpt.token))
+
+
 def _base(recipe: Recipe) -> Run:
     words = instructions.tokenizer()
     tokens = tokenize(from_documents(instructions.plain("train")), words)
     batches = Windows(tokens, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
-    return Run(_gpt(recipe, len(words)), words, NextToken(), batches)
+    return Run(_small_gpt(recipe), words, NextToken(), batches)
 
 
 def _measure_base(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
@@ -484,6 +544,16 @@ RECIPES = {
         _gpt_addresses,
         _measure_gpt_addresses,
         _others_of_addresses,
+    ),
+    "bert-addresses": Shipped(
+        Recipe(
+            "213 of 237 addresses of presidents (the numbers 5, 15, … are held out), in 6,000 "
+            "word pieces", steps=6_000, batch=16, length=128, width=192, layers=4, rate=4e-3,
+            precision="bfloat16",
+        ),
+        _bert_addresses,
+        _measure_bert_addresses,
+        _others_of_blanks,
     ),
     "gpt-base": Shipped(
         Recipe(

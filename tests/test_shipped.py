@@ -148,6 +148,81 @@ def test_kneser_ney_sums_to_one() -> None:
         realtext.KneserNey([[1]], 10**5, order=5)
 
 
+class Recording(torch.nn.Module):
+    """A model that gives all tokens the same probability and keeps what it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[list[int]] = []
+
+    def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
+        """Scores that are all zero [B, T, 8]; a token that is too late would score otherwise."""
+        self.seen.append(tokens_BT[0].tolist())
+        return torch.zeros(*tokens_BT.shape, 8)
+
+
+class Letters:
+    """A tokenizer that gives each letter of a text a number."""
+
+    class vocabulary:  # noqa: N801
+        sep = 0
+
+    def encode(self, text: str) -> list[int]:
+        """One number for each letter, in 1 to 7."""
+        return [1 + i % 7 for i in range(len(text))]
+
+
+@pytest.mark.parametrize(("letters", "window"), [(1, 8), (7, 8), (8, 8), (9, 8), (50, 8), (41, 5)])
+def test_each_token_counts_once_with_half_a_window_before_it(letters: int, window: int) -> None:
+    model = Recording()
+    found = realtext.nats_per_byte(model, Letters(), "x" * letters, window=window)  # type: ignore[arg-type]
+    assert found == pytest.approx(torch.tensor(8.0).log().item())  # each once: no more, no fewer
+    assert max(map(len, model.seen)) <= window
+    starts = [i * (window // 2) for i in range(len(model.seen))]
+    whole = [0, *Letters().encode("x" * letters)]
+    assert all(
+        row == whole[start : start + len(row)]
+        for start, row in zip(starts, model.seen, strict=True)
+    )
+    ends = [start + len(row) for start, row in zip(starts, model.seen, strict=True)]
+    assert ends[-1] == letters
+    # A later window begins to count where the one before it ended, half a window after its start.
+    assert all(end - start >= window // 2 for end, start in zip(ends, starts[1:], strict=False))
+
+
+def test_a_5_gram_of_both_sides_is_the_joint_probability() -> None:
+    rng = torch.Generator().manual_seed(1)
+    documents = [torch.randint(1, 6, (n,), generator=rng).tolist() for n in (40, 30)]
+    model = realtext.KneserNey(documents, 6, order=3)
+    text = documents[0][:12]
+    joint = torch.stack([
+        torch.tensor(model.log_probabilities([*text[:5], word, *text[6:]])).sum()
+        for word in range(6)
+    ])  # fmt: skip
+    found = torch.tensor(model.both_sides(text, 5))
+    torch.testing.assert_close(found, joint.log_softmax(dim=0), atol=1e-9, rtol=0)
+
+
+def test_blanks_are_asked_one_by_one_in_a_window_around_them() -> None:
+
+    model, tokenizer = trained("bert-village")
+    text = " ".join(["she saw a wave near the boat ."] * 8)
+    asked = realtext.blanks(tokenizer, text, 7)
+    assert len({one.position for one in asked}) == 7
+    assert all(4 <= one.position < len(one.tokens) - 4 for one in asked)
+    length = 12
+    found = realtext.blank_losses(model, tokenizer, asked, length=length)
+    marks = tokenizer.vocabulary
+    for one, loss in zip(asked, found, strict=True):
+        start = max(0, min(one.position - 5, len(one.tokens) - 10))
+        shown = [marks.cls, *one.tokens[start : start + 10], marks.sep]
+        shown[1 + one.position - start] = marks.mask
+        with torch.no_grad():
+            scores = model(torch.tensor([shown]))[0, 1 + one.position - start]
+        wanted = -scores.log_softmax(dim=0)[one.tokens[one.position]]
+        assert loss == pytest.approx(float(wanted), abs=1e-4)
+
+
 def test_xz_knows_what_it_has_read() -> None:
     text = "the state of the union is strong and the people are well " * 20
     again, other = realtext.xz([text], [text, "quick zebras vex jumping foxes, 12345"])
