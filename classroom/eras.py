@@ -18,7 +18,7 @@ from classroom import realtext
 from classroom.realtext import ERAS, Paragraph
 from classroom.shipped import trained
 from labkit.blocks import Classifier, LanguageModel
-from labkit.corpus import Batch
+from labkit.corpus import Batch, pad_rows
 from labkit.heads import NextWord, Pooled
 from labkit.models.gpt import GPT
 from labkit.objectives import Labels
@@ -34,10 +34,8 @@ ARMS = ("pre-trained", "from scratch", "words counted")
 def rows(texts: Sequence[Paragraph], tokenizer: Tokenizer) -> Batch:
     """The first pieces of each paragraph, with its era as the label."""
     start = tokenizer.vocabulary.sep or 0
-    ids = [torch.tensor([start, *tokenizer.encode(one.text)][:LENGTH]) for one in texts]
-    tokens = nn.utils.rnn.pad_sequence(ids, batch_first=True)
-    real = torch.arange(tokens.shape[1]) < torch.tensor([[len(row)] for row in ids])
-    return Batch.of(tokens, real, labels=torch.tensor([one.era for one in texts]))
+    pieces = [[start, *tokenizer.encode(one.text)][:LENGTH] for one in texts]
+    return Batch.of(*pad_rows(pieces), labels=torch.tensor([one.era for one in texts]))
 
 
 class Shuffled:

@@ -27,6 +27,7 @@ from labkit.corpus import (
     Windows,
     from_documents,
     from_files,
+    pad_rows,
     tokenize,
 )
 from labkit.corpus.tokens import NUMBER
@@ -98,12 +99,8 @@ class CourseText:
         """The first words of each held-out document, after a separator; its end is a word, too."""
         separator = self.tokenizer.vocabulary.sep
         assert separator is not None
-        rows = [
-            torch.tensor([separator, *self.numbers(words[:length])]) for words in self.documents
-        ]
-        tokens = nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        real = torch.arange(tokens.shape[1]) < torch.tensor([[len(row)] for row in rows])
-        whole = Batch.of(tokens, real)
+        rows = [[separator, *self.numbers(words[:length])] for words in self.documents]
+        whole = Batch.of(*pad_rows(rows))
         return [whole[start : start + batch] for start in range(0, len(rows), batch)]
 
     def numbers(self, words: Sequence[str]) -> list[int]:

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from classroom.watching import watching
 from labkit.blocks import Backbone, Classifier, LanguageModel, States
 from labkit.chance import Chance
-from labkit.corpus import Batch, Epochs
+from labkit.corpus import Batch, Epochs, pad_rows
 from labkit.heads import Label, NextWord
 from labkit.masking import real_keys
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.rnn import Bag, BagConfig, Recurrent, RecurrentConfig
 from labkit.models.transformer import Conditional, Transformer, TransformerConfig, teacher_forced
-from labkit.objectives import Translation
+from labkit.objectives import Targets, Translation
 from labkit.recurrence import blank, lengths_of, read
 from labkit.sampling import Sampling
 from labkit.text.tokenizers import Tokenizer
@@ -72,12 +72,6 @@ def end() -> int:
 # ---- batches
 
 
-def padded(rows: Sequence[Sequence[int]], value: int = 0) -> Tensor:
-    """Rows of numbers, the shorter ones filled up at the end."""
-    tensors = [torch.tensor(row) for row in rows]
-    return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
-
-
 @dataclass(frozen=True, eq=False)
 class Labelled(Epochs):
     """Source sentences with labels: the words of a translation, or a tag for each word."""
@@ -108,9 +102,8 @@ class Labelled(Epochs):
 
 def pair_batches(pairs: Sequence[Pair], *, batch: int = 64, seed: int = 0) -> Labelled:
     """Batches of sentences and their translations."""
-    sources = [numbers(pair.source) for pair in pairs]
-    tokens, labels = padded(sources), padded([numbers(pair.target) for pair in pairs], -1)
-    real = torch.arange(tokens.shape[1]) < torch.tensor([[len(row)] for row in sources])
+    tokens, real = pad_rows([numbers(pair.source) for pair in pairs])
+    labels, _ = pad_rows([numbers(pair.target) for pair in pairs], -1)
     return Labelled(tokens, real, labels, batch=batch, seed=seed)
 
 
@@ -204,8 +197,8 @@ def greedy(
 ) -> list[list[str]]:
     """What a model writes after the given words, each time the likeliest word."""
     rows = [numbers(source) for source in sources]
-    source_BK = padded(rows)
-    mask = real_keys(torch.arange(source_BK.shape[1]) < torch.tensor([[len(r)] for r in rows]))
+    source_BK, real = pad_rows(rows)
+    mask = real_keys(real)
     encoded_BKD = model.backbone.encode(source_BK, mask=mask).hidden
     word_B1, memory, written = torch.full((len(rows), 1), begin()), (), []
     forced = tokenizer().encode(" ".join(begins))
@@ -236,15 +229,21 @@ def spelled(row: Sequence[int]) -> list[str]:
     return tokenizer().pieces(list(kept))
 
 
-@torch.no_grad()
-def log_probabilities(model: Any, asked: Sequence[Pair]) -> list[float]:
-    """log p(target | source) under a model, for each pair."""
+def _after_right_words(model: Any, asked: Sequence[Pair]) -> tuple[States, Targets]:
+    """The decoder's states for each pair, and what they have to predict."""
     [batch] = pair_batches(asked, batch=len(asked)).once()
     objective = Translation(begin=begin())
     targets = objective.targets(batch, Chance(0, 0, batch.rows))
     states, _ = objective.forward(model, targets)
+    return states, targets
+
+
+@torch.no_grad()
+def log_probabilities(model: Any, asked: Sequence[Pair]) -> list[float]:
+    """log p(target | source) under a model, for each pair."""
+    states, targets = _after_right_words(model, asked)
     rows, _, answers = targets.predicted["words"]
-    [scores] = objective.scores(model, states, targets).values()
+    [scores] = Translation(begin=begin()).scores(model, states, targets).values()
     each = scores.log_softmax(dim=-1).gather(1, answers[:, None])[:, 0]
     found: list[float] = torch.zeros(len(asked)).index_add(0, rows, each).tolist()
     return found
@@ -314,9 +313,7 @@ def judged(model: Any, asked: Sequence[Pair], written: Sequence[Sequence[str]]) 
 @torch.no_grad()
 def first_choices(model: Any, asked: Sequence[Pair]) -> list[list[str]]:
     """The likeliest word at each step, after the right words; "" is the end."""
-    [batch] = pair_batches(asked, batch=len(asked)).once()
-    objective = Translation(begin=begin())
-    states, _ = objective.forward(model, objective.targets(batch, Chance(0, 0, batch.rows)))
+    states, _ = _after_right_words(model, asked)
     best = model.head(states.hidden).argmax(dim=-1).tolist()
     return [
         ["" if token == end() else tokenizer().pieces([token])[0] for token in row]
@@ -508,9 +505,9 @@ def tagged(sentences: Sequence[Sequence[str]], *, batch: int = 64, seed: int = 0
         labels.append(
             [number[one[rng.choice(len(one), p=[p for _, p in one])][0]] for one in chances]
         )
-    tokens = padded(rows)
-    real = torch.arange(tokens.shape[1]) < torch.tensor([[len(row)] for row in rows])
-    return Labelled(tokens, real, padded(labels, -1), batch=batch, seed=seed)
+    tokens, real = pad_rows(rows)
+    labels_BT, _ = pad_rows(labels, -1)
+    return Labelled(tokens, real, labels_BT, batch=batch, seed=seed)
 
 
 def tag_accuracy(

@@ -19,7 +19,7 @@ from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText
 from labkit.blocks import LanguageModel, States
 from labkit.chance import Chance
-from labkit.corpus import Batch
+from labkit.corpus import Batch, pad_rows
 from labkit.keeping.fingerprints import fingerprint
 from labkit.masking import real_keys
 from labkit.models.elmo import WeightedSum, spell
@@ -58,10 +58,8 @@ def both_ways(
 ) -> dict[str, tuple[float, float | None]]:
     """The losses from both sides on the beginnings of held-out documents, with their floors."""
     documents = [words[:length] for words in text.documents if len(words) > 1]
-    rows = [torch.tensor([_number(word, text.tokenizer) for word in words]) for words in documents]
-    tokens_BT = nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    real_BT = torch.arange(tokens_BT.shape[1]) < torch.tensor([[len(row)] for row in rows])
-    found = evaluate(model, BothDirections(), [Batch.of(tokens_BT, real_BT)]).metrics
+    rows = [[_number(word, text.tokenizer) for word in words] for words in documents]
+    found = evaluate(model, BothDirections(), [Batch.of(*pad_rows(rows))]).metrics
     if text.world is None:
         return {name: (loss, None) for name, loss in found.items()}
     # The first word has nothing before it, the last one nothing after it: they are not asked.
@@ -87,11 +85,9 @@ class Meant(NamedTuple):
 @torch.no_grad()
 def states(backbone: Any, texts: Sequence[Sequence[str]], tokenizer: Tokenizer) -> States:
     """What a model says of texts that are given as words; unknown ones are [UNK]."""
-    vocabulary = tokenizer.vocabulary
-    rows = [torch.tensor([_number(word, tokenizer) for word in words]) for words in texts]
-    tokens_BT = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=vocabulary.pad or 0)
-    lengths = torch.tensor([[len(row)] for row in rows])
-    found: States = backbone(tokens_BT, mask=real_keys(torch.arange(tokens_BT.shape[1]) < lengths))
+    rows = [[_number(word, tokenizer) for word in words] for words in texts]
+    tokens_BT, real_BT = pad_rows(rows, tokenizer.vocabulary.pad or 0)
+    found: States = backbone(tokens_BT, mask=real_keys(real_BT))
     return found
 
 

@@ -15,7 +15,7 @@ from classroom.ledger import Measured, claim
 from classroom.recipes import plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
-from labkit.corpus import Batch, Epochs
+from labkit.corpus import Batch, Epochs, pad_rows
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import Labels, NextToken, Objective, Translation
@@ -206,8 +206,7 @@ def second_language(profile: str, seed: int) -> Measured:
 def _text(sentences: Sequence[Sequence[str]], seed: int) -> translating.Labelled:
     """Rows of one language: the beginning, the words, the end."""
     rows = [[translating.begin(), *translating.numbers(words)] for words in sentences]
-    tokens = translating.padded(rows)
-    real = torch.arange(tokens.shape[1]) < torch.tensor([[len(row)] for row in rows])
+    tokens, real = pad_rows(rows)
     return translating.Labelled(tokens, real, torch.zeros_like(tokens), batch=64, seed=seed)
 
 

@@ -9,7 +9,7 @@
 Read `documents`, `tokens`, `rows`, `batches`, `padded` and `pairs` in this order.
 """
 
-from labkit.corpus.batch import Batch, Batches, sent
+from labkit.corpus.batch import Batch, Batches, pad_rows, sent
 from labkit.corpus.batches import Epochs, Streams, Windows
 from labkit.corpus.documents import (
     Document,
@@ -37,6 +37,7 @@ __all__ = [
     "from_files",
     "from_hub",
     "from_table",
+    "pad_rows",
     "sent",
     "tokenize",
 ]

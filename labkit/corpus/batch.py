@@ -1,12 +1,12 @@
 """What a model is trained on: rows of tokens, and what is known about them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labkit.masking import check_tokens
 
@@ -16,6 +16,14 @@ def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
     if torch.device(device).type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def pad_rows(rows: Sequence[Sequence[int]], value: int = 0) -> tuple[Tensor, Tensor]:
+    """Rows of different lengths as one tensor [B, T], and where each has a token [B, T]."""
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    tokens_BT = nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
+    lengths_B1 = torch.tensor([[len(row)] for row in rows])
+    return tokens_BT, torch.arange(tokens_BT.shape[1]) < lengths_B1
 
 
 def split(rows: int, parts: int, *, together: int = 1) -> list[slice]:

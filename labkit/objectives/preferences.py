@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.chance import Chance
-from labkit.corpus import Batch
+from labkit.corpus import Batch, pad_rows
 from labkit.heads import exact
 from labkit.objectives.base import Objective, Outcome, Targets, Term, check_numbers
 from labkit.objectives.labels import Labels
@@ -26,11 +26,9 @@ Tokens = Sequence[int]
 
 def answer_rows(prompts: Sequence[Tokens], answers: Sequence[Tokens], **parts: Tensor) -> Batch:
     """A row for each prompt and its answer, padded at the end."""
-    texts = [torch.tensor([*p, *a]) for p, a in zip(prompts, answers, strict=True)]
-    tokens = nn.utils.rnn.pad_sequence(texts, batch_first=True)
-    position = torch.arange(tokens.shape[1])
-    real = position < torch.tensor([[len(text)] for text in texts])
-    answer = real & (position >= torch.tensor([[len(prompt)] for prompt in prompts]))
+    tokens, real = pad_rows([[*p, *a] for p, a in zip(prompts, answers, strict=True)])
+    begins = torch.tensor([[len(prompt)] for prompt in prompts])
+    answer = real & (torch.arange(tokens.shape[1]) >= begins)
     return Batch.of(tokens, real, segments=answer.long(), **parts)
 
 
