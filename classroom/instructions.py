@@ -7,7 +7,7 @@ base model reads. In conversations a user asks and a model answers. Notebook 07 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from labkit.alignment import Question
 from labkit.chance import shuffled
 from labkit.corpus import Batch
+from labkit.corpus.batches import in_turn
 from labkit.objectives.preferences import answer_rows
 from labkit.sampling import Sampling
 from labkit.text.tokenizers import Tokenizer
@@ -106,10 +107,9 @@ class Rows:
 
     def at(self, step: int) -> Batch:
         """Each row once in an epoch, in an order of its own for each."""
-        count, first = len(self.texts), step * self.batch
-        turns = [divmod(i, count) for i in range(first, first + self.batch)]
-        orders = {e: shuffled(count, self.seed, "rows", e) for e in {e for e, _ in turns}}
-        numbers = [int(orders[epoch][at]) for epoch, at in turns]
+        count = len(self.texts)
+        order = partial(shuffled, count, self.seed, "rows")
+        numbers = in_turn(step, self.batch, count, order).tolist()
         rows = [(self.texts[n][0], answer) for n in numbers for answer in self.texts[n][1:]]
         batch = answer_rows([prompt for prompt, _ in rows], [answer for _, answer in rows])
         if self.labels is None:

@@ -11,6 +11,7 @@ checkpoint goes on as if it had never stopped.
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from labkit.blocks import evaluating
 from labkit.chance import key_of, shuffled
 from labkit.corpus import Batch
+from labkit.corpus.batches import in_turn
 from labkit.objectives.preferences import answer_log_probs, answer_rows, answered, check_apart
 from labkit.sampling import Sampling, sample
 
@@ -111,9 +113,9 @@ class Rollouts:
 
     def numbers(self, turn: int) -> list[int]:
         """Which prompts are asked: each once, in an order of its own for each epoch."""
-        count, first = len(self.prompts), turn * self.batch
-        turns = [divmod(i, count) for i in range(first, first + self.batch)]
-        return [int(shuffled(count, self.seed, "prompts", epoch)[at]) for epoch, at in turns]
+        count = len(self.prompts)
+        order = partial(shuffled, count, self.seed, "prompts")
+        return in_turn(turn, self.batch, count, order).tolist()
 
     @torch.no_grad()
     def at(self, step: int) -> Rollout:

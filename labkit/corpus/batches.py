@@ -20,6 +20,21 @@ from labkit.corpus.rows import frame, unmark
 from labkit.corpus.tokens import Tokens
 
 
+def in_turn(step: int, batch: int, size: int, order: Callable[[int], Tensor]) -> Tensor:
+    """The examples of a step; `order` gives an epoch's order of all of them.
+
+    Epochs follow one another without a gap, so a batch may end one and begin the next.
+    """
+    start, end = step * batch, (step + 1) * batch
+    picked = []
+    while start < end:
+        epoch, position = divmod(start, size)
+        stop = min(size, position + end - start)
+        picked.append(order(epoch)[position:stop])
+        start += stop - position
+    return torch.cat(picked)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Epochs(ABC):
     """Batches by number. Epochs follow one another without a gap, each in an order of its own."""
@@ -62,14 +77,7 @@ class Epochs(ABC):
         return lru_cache(maxsize=2)(lambda epoch: shuffled(self.size, self.seed, "order", epoch))
 
     def _examples(self, step: int) -> Tensor:
-        start, end = step * self.batch, (step + 1) * self.batch
-        picked = []
-        while start < end:
-            epoch, position = divmod(start, self.size)
-            stop = min(self.size, position + end - start)
-            picked.append(self._order(epoch)[position:stop])
-            start += stop - position
-        return torch.cat(picked)
+        return in_turn(step, self.batch, self.size, self._order)
 
 
 @dataclass(frozen=True, eq=False)
