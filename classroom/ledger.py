@@ -335,12 +335,6 @@ def write_items(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
         np.savez_compressed(file, allow_pickle=False, **short)
 
 
-def items_of(id: str) -> dict[str, np.ndarray]:
-    """Read the figure of every test item of a claim: for each arm an array [seeds, items]."""
-    with np.load(data_path("claims", "items", f"{id}.npz")) as kept:
-        return {name: kept[name].astype(np.float64) for name in kept.files}
-
-
 def plain(finding: Finding) -> dict[str, Any]:
     """Return a finding as JSON knows it, with figures of six digits."""
     found: dict[str, Any] = _rounded(asdict(finding))

@@ -59,17 +59,9 @@ def test_losses_with_memory_are_those_of_one_reading(text: CourseText) -> None:
 def test_the_memory_of_a_model_stays_as_it_was(text: CourseText) -> None:
     model = small(text.vocabulary, memory=7)
     claims.losses(model, claims.documents(text)[0][:2], 3)
-    claims.by_place(model, text, 3)
     claims.seconds_a_word(model, 8, tries=1)
     backbone: Any = model.backbone
     assert backbone.memory_length == 7
-
-
-def test_losses_by_place_are_means_over_documents(text: CourseText) -> None:
-    model = small(text.vocabulary)
-    every = claims.losses(model, claims.documents(text)[0], 16)
-    third = [every[:, place] for place in range(18, claims.READ, claims.SEGMENT)]
-    assert claims.by_place(model, text, 16)[2] == pytest.approx(float(torch.stack(third).mean()))
 
 
 def by_hand(segment: int, memory: int, width: int, inner: int, layers: int) -> int:
@@ -132,6 +124,5 @@ def test_floors_of_the_same_words_fall_with_context(text: CourseText) -> None:
 
 def test_a_text_of_ones_own_has_no_floors(text: CourseText) -> None:
     own = CourseText(text.tokenizer, text.train, text.held_out, text.documents, None)
-    assert claims.floors_by_place(own) == {}
-    assert len(claims.by_place(small(text.vocabulary), own, 16)) == claims.SEGMENT
-    assert set(claims.floors_by_place(text)) == {"lowest, no memory", "lowest"}
+    assert claims.floors_by_position(own) == {}
+    assert set(claims.floors_by_position(text)) == {"lowest, no memory", "lowest"}

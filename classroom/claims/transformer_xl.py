@@ -139,28 +139,7 @@ def seconds_a_word(model: LanguageModel, length: int, tries: int = 3) -> tuple[f
     return best[0], best[1] / length
 
 
-def by_place(model: LanguageModel, text: CourseText, memory: int) -> list[float]:
-    """The mean loss at each position of a segment, over held-out text."""
-    if text.world is not None:
-        # The first segment of a document is not like the others.
-        found = losses(model, documents(text)[0], memory)[:, SEGMENT:]
-        return found.reshape(-1, SEGMENT).mean(dim=0).tolist()
-    rows = max(1, min(16, len(text.held_out) // (4 * SEGMENT)))
-    head, kept = _parts(model)
-    before, kept.memory_length = kept.memory_length, memory
-    sums, count, past = np.zeros(SEGMENT), 0, None
-    with torch.no_grad():
-        for batch in Streams(text.held_out, batch=rows, length=SEGMENT).once():
-            states = kept(batch.tokens[:, :-1], memory=past)
-            past = states.memory
-            hidden, targets = states.hidden.flatten(0, 1), batch.tokens[:, 1:].flatten()
-            sums += head.losses_N(hidden, targets).view(rows, -1).sum(dim=0).numpy()
-            count += rows
-    kept.memory_length = before
-    return list(sums / count)
-
-
-def floors_by_place(text: CourseText) -> dict[str, list[float]]:
+def floors_by_position(text: CourseText) -> dict[str, list[float]]:
     """The lowest losses at each position of a segment, without memory and with all of it: exact."""
     if text.world is None:
         return {}
