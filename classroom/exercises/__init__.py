@@ -10,7 +10,7 @@ It raises only where LABKIT_STRICT=1. The answers live in the modules of this pa
 notebook.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -40,30 +40,14 @@ __all__ = [
 ]
 
 
-def check(
-    name: str,
-    answer: Any,
-    right: Any = None,
-    mistakes: Mapping[Any, str] | None = None,
-    *,
-    tolerance: float = 1e-3,
-) -> Any:
-    """Say whether an answer is right, and return what the notebook can go on with.
-
-    With `right`, a value is compared with it and a wrong one raises (the older lessons).
-    """
-    if right is not None:
-        from classroom.exercises.values import check_value
-
-        check_value(name, answer, right, mistakes, tolerance=tolerance)
-        return None
+def check(name: str, answer: Any) -> Any:
+    """Say whether an answer is right, and return what the notebook can go on with."""
     from classroom.exercises.checking import exercise, judge
-    from classroom.exercises.hints import HINTS
 
     asked = exercise(name)
     verdict = judge(asked, answer)
     if not verdict.right:
-        verdict = replace(verdict, hint=HINTS.get(name, ""))
+        verdict = replace(verdict, hint=asked.hint)
     verdict.show(name)
     return answer if verdict.right else asked.fallback
 

@@ -129,6 +129,7 @@ EXERCISES: dict[str, Exercise] = {
              answer_loss(logits, tokens, answer) * answer[:, 1:].sum()),
         ),
         learned="instruction tuning",
+        hint="The logits at t predict the token at t + 1: shift all three before you pick.",
     ),
     "07.preference": Function(
         "the mean over the pairs of -log sigmoid(chosen - rejected)",
@@ -145,6 +146,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda chosen, rejected: -F.logsigmoid(chosen - rejected).sum()),
         ),
         learned="the reward model of Bradley and Terry",
+        hint="`torch.nn.functional.logsigmoid` stays exact where the sigmoid is nearly 0.",
     ),
     "07.kl": Function(
         "(k1, k2, k3), each [B], for r = policy / reference: log r, (log r)^2 / 2, 1/r - 1 + log r",
@@ -160,6 +162,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=7,
         learned="estimators of a divergence",
+        hint="With log r = policy − reference, 1/r is exp(−log r).",
     ),
     "07.leave_one_out": Function(
         "each reward [prompts, K] minus the mean of the others of its row",
@@ -175,6 +178,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda rewards: rewards - leave_one_out(rewards)),
         ),
         learned="a baseline that costs nothing",
+        hint="The others of a row sum to the sum of the row minus this reward.",
     ),
     "07.dpo": Function(
         "the mean over the pairs of -log sigmoid(beta x (log-ratio chosen - log-ratio rejected))",
@@ -194,5 +198,6 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=10,
         learned="direct preference optimisation",
+        hint="The log-ratio of an answer is policy − reference. Compare chosen with rejected.",
     ),
 }  # fmt: skip

@@ -216,6 +216,7 @@ EXERCISES: dict[str, Exercise] = {
                  corrupt(tokens, predicted, draws, words, mask))),
         ),
         learned="80/10/10",
+        hint="One draw decides between three fates: below 0.8, from 0.8 to 0.9, and above.",
     ),
     "08.loss": Function(
         "the mean of −log p(original word) over all predicted positions",
@@ -259,6 +260,7 @@ EXERCISES: dict[str, Exercise] = {
                                     [0] * (len(first) + len(second) + 3))),
         ),
         learned="BERT's input",
+        hint="`[CLS]` and the first `[SEP]` belong to segment 0, the last `[SEP]` to segment 1.",
     ),
     "08.pieces": Function(
         'the longest known beginning, then the longest known "##…" again and again; ["[UNK]"] '
@@ -275,6 +277,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=15,
         learned="WordPiece",
+        hint="Try the longest end first. All pieces but the first carry `##`.",
     ),
     "08.random": Number(
         "how many of 1,000 words become a random word",
@@ -286,6 +289,7 @@ EXERCISES: dict[str, Exercise] = {
             "ee3bafd430ad3961": "half of these stay as they are",
         },
         learned="1.5 % of the words are wrong",
+        hint="15 % are predicted, and a tenth of these get a random word.",
     ),
     "08.tables": Number(
         "how many numbers are in the three tables of embeddings",
@@ -296,6 +300,7 @@ EXERCISES: dict[str, Exercise] = {
             "3904dca62b6c6b7f": "each vector has 768 numbers; 512 is the number of positions",
         },
         learned="what embeddings cost",
+        hint="Words, positions and segments each have a table of width 768.",
     ),
     "08.furthest": Function(
         "(the row with the largest KL(exact || model), that divergence), from two tensors [N, V]",
@@ -313,5 +318,6 @@ EXERCISES: dict[str, Exercise] = {
              lambda model, exact: _largest(_divergences(model, exact) / exact.shape[1])),
         ),
         learned="how wrong a model is",
+        hint="KL is the sum of exact · log(exact / model). Where exact is 0 the term is 0.",
     ),
 }  # fmt: skip

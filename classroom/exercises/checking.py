@@ -66,6 +66,8 @@ class Function:
     """What must be true of (result, *arguments), and what to say where it is not."""
     minutes: int = 5
     learned: str = ""
+    hint: str = ""
+    """Shown folded where the answer is not right; empty where the notebook has one beside it."""
     trials: int = 40
     seconds: float = 10.0
     """For all trials together."""
@@ -80,6 +82,7 @@ class Number:
     mistakes: Mapping[str, str]
     minutes: int = 3
     learned: str = ""
+    hint: str = ""
     fallback: EllipsisType = ...
 
 

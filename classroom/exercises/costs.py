@@ -114,6 +114,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda layers, width, v, t: 12 * width**2 + (v + t) * width),
         ),
         learned="where the parameters are",
+        hint="Attention has four matrices D × D, the feed-forward two of D × 4D.",
     ),
     "12.flop": Function(
         "forward 2 · (entries of all matrices) + 4 L T D a token, and twice that to go back",
@@ -132,6 +133,7 @@ EXERCISES: dict[str, Exercise] = {
                                                        + 4 * layers * t * width)),
         ),
         learned="6 N D, and what it leaves out",
+        hint="Forward: 2 for each entry, and 4 L T D. The backward pass costs twice the forward.",
     ),
     "12.cache": Function(
         "the bytes of the keys and values of `batch` full contexts, at 2 bytes a number",
@@ -150,6 +152,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda layers, width, context, batch: 4 * batch * layers * context**2 * width),
         ),
         learned="why long contexts are dear to write with",
+        hint="A key and a value, of D numbers each, for each position of each layer and text.",
     ),
     "12.days": Function(
         "operations / (devices · peak · MFU), in days",
@@ -168,6 +171,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda flop, peak, mfu, devices: flop * mfu / (peak * devices) / 86_400),
         ),
         learned="from operations to days",
+        hint="The devices together do devices · peak · MFU operations in a second.",
     ),
     "12.best_size": Function(
         "the N with the lowest a / N^α + b / D^β for D = C / (6 N)",
@@ -208,5 +212,6 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=8,
         learned="a mixture of experts",
+        hint="`topk` gives scores and indices: softmax the scores, `scatter` them into zeros.",
     ),
 }  # fmt: skip

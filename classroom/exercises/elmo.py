@@ -100,6 +100,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda tokens, real: (tokens.masked_fill(~real, -100),) * 2),
         ),
         learned="the targets of a biLM",
+        hint="Shift by one to each side. There is no target at an end, and none in padding.",
     ),
     "02.spell": Function(
         "a list of `longest` numbers: 258, the bytes of the word, 259, and 260 to fill up",
@@ -162,5 +163,6 @@ EXERCISES: dict[str, Exercise] = {
              lambda layers, w, gamma: mix(layers, w, gamma) / len(w)),
         ),
         learned="a learned mix of layers",
+        hint="The softmax runs over the layers. `torch.einsum` or a sum over a list both work.",
     ),
 }  # fmt: skip

@@ -139,6 +139,7 @@ EXERCISES: dict[str, Exercise] = {
              weights(v, h, e, n, shared) - (1 if shared else n) * 8 * h**2),
         ),
         learned="factorised embeddings and sharing",
+        hint="Table V × E, matrix E × H, and 12 H² for each block that is stored.",
     ),
     "09.order": Function(
         "a list of (first, second, label): each sentence with its next one, swapped where it says "
@@ -160,6 +161,7 @@ EXERCISES: dict[str, Exercise] = {
              [(a, b, 0) for a, b, _ in order_pairs(sentences, swapped)]),
         ),
         learned="sentence-order pairs",
+        hint="`zip(sentences, sentences[1:])` gives the neighbours; a swap turns one round.",
     ),
     "09.student": Function(
         "the list of the teacher's blocks that the student begins with",
@@ -177,6 +179,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=5,
         learned="how a student begins",
+        hint="Half as many layers: take every second one, beginning with the first.",
     ),
     "09.distil": Function(
         "T² · KL(teacher ‖ student) at temperature T, the mean over all rows",
@@ -202,5 +205,6 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=10,
         learned="the loss of distillation",
+        hint="Divide both logits by T before the softmax; multiply the mean KL by T².",
     ),
 }  # fmt: skip

@@ -103,6 +103,7 @@ EXERCISES: dict[str, Exercise] = {
             ("only one block is counted", lambda v, c, d, n: parameters(v, c, d, 1)),
         ),
         learned="what a model's size is made of",
+        hint="A block has 12 D² weights and 13 D biases and norms; a last norm has 2 D.",
     ),
     "05.loss": Function(
         "the mean of −log p(next word) over all real next words",
@@ -151,6 +152,7 @@ EXERCISES: dict[str, Exercise] = {
              (states * real[..., None]).sum(dim=1) / real.sum(dim=1, keepdim=True)),
         ),
         learned="L2: which state has read everything",
+        hint="The last real position is the number of real ones minus 1, in each row.",
     ),
     "05.similarity": Function(
         "two rows, each text first once: <start>, text, $, other text, <extract>",
@@ -170,6 +172,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda first, second: [row[1:] for row in both_orders(first, second)]),
         ),
         learned="a task as rows of tokens",
+        hint="Write the row for one order, then the same with both texts exchanged.",
     ),
     "05.choice": Function(
         "cross-entropy over the choices of each question, from one score a row",
@@ -190,6 +193,7 @@ EXERCISES: dict[str, Exercise] = {
              F.cross_entropy(scores.reshape(len(answers), -1).softmax(dim=-1), answers)),
         ),
         learned="a softmax over rows",
+        hint="Give the scores the shape [questions, choices]; then it is a cross-entropy.",
     ),
     "05.factor": Number(
         "what is 2⁻³⁰ multiplied with to become the smallest number that float16 keeps exactly?",
@@ -201,5 +205,6 @@ EXERCISES: dict[str, Exercise] = {
             "0cfc034fea615c2c": "that gives half of the smallest number, which is rounded to zero",
         },
         learned="loss scaling",
+        hint="The smallest number of float16 is 2⁻²⁴.",
     ),
 }  # fmt: skip

@@ -148,6 +148,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=10,
         learned="reach grows with depth",
+        hint="Layer by layer: where does the segment begin, and where does its memory?",
     ),
     "10.shift": Function(
         "the scores [Q, K] of each query and key: key j is K − Q + i − j before query i",

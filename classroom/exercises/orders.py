@@ -129,6 +129,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda order: len(order) - 1 - rank_of(order)),
         ),
         learned="an order as ranks",
+        hint="`order` says which position comes at each step; its inverse says when each comes.",
     ),
     "11.masks": Function(
         "two booleans [T, T], content and query: may the row look at the column?",
@@ -148,6 +149,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=10,
         learned="an order is two masks",
+        hint="Compare `rank[None, :]` with `rank[:, None]`. One mask has an equal sign.",
     ),
     "11.partial": Function(
         "a boolean [T]: the last words // K of the order, at least one",
@@ -167,6 +169,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda rank, K: rank >= 0),
         ),
         learned="partial prediction",
+        hint="A rank of −1 is no word. The last ones of the order have the highest ranks.",
     ),
     "11.streams": Function(
         "two tensors [T, D]: attention of the content stream and of the query stream, whose keys "

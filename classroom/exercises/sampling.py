@@ -183,6 +183,7 @@ EXERCISES: dict[str, Exercise] = {
             ("those are logits: the softmax is missing", lambda logits, t: logits / t),
         ),
         learned="temperature",
+        hint="Divide the logits, not the probabilities.",
     ),
     "06.top_k": Function(
         "the logits [B, V] with -inf for all but the k largest of each row",
@@ -237,6 +238,7 @@ EXERCISES: dict[str, Exercise] = {
              greedy(model, tokens, words - 1)),
         ),
         learned="the loop that writes",
+        hint="`logits[:, -1]` predicts the next word. Append it with `torch.cat` along dim 1.",
     ),
     "06.beam": Function(
         "(which text, which word): the K likeliest longer texts, the best first",
@@ -258,6 +260,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=10,
         learned="beam search",
+        hint="Add each text's score to all of its next words, flatten, and take the best K.",
     ),
     "06.kept": Function(
         "(how many words top-p keeps, how many of the words that top-k keeps cannot follow)",
@@ -278,6 +281,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda model, exact, k, p: kept(model, exact, k, p)[::-1]),
         ),
         learned="a number of words or a share",
+        hint="Sort from the best down: a word stays if those before it hold less than p.",
     ),
     "06.shot": Number(
         "the probability of ottawa after one shot",
@@ -289,6 +293,7 @@ EXERCISES: dict[str, Exercise] = {
             "87aa7b506199a83e": "that is the other relation, the biggest city",
         },
         learned="what a shot tells",
+        hint="Bayes: how likely is the shot under each of the two relations?",
     ),
     "06.leak": Number(
         "by how much the reported accuracy is too high",
@@ -300,5 +305,6 @@ EXERCISES: dict[str, Exercise] = {
             "e6a3c209dcd24f5e": "that is what the leaked questions contribute",
         },
         learned="contamination",
+        hint="Mix the accuracies of seen and unseen questions, and subtract the honest one.",
     ),
 }  # fmt: skip

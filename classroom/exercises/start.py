@@ -131,6 +131,7 @@ EXERCISES: dict[str, Exercise] = {
             ("the last pair is missing", lambda tokens, size: pair_counts(tokens[:-1], size)),
         ),
         learned="a bigram model",
+        hint="`zip(tokens[:-1].tolist(), tokens[1:].tolist())` goes through all neighbours.",
     ),
     "00.smoothed": Function(
         "(count + 1) / (sum of the row + V): the probability of each next word",
@@ -147,6 +148,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda counts: (counts + 1) / (counts + 1).sum()),
         ),
         learned="why a model needs a probability for what it has not seen",
+        hint="Sum each row with `sum(dim=1, keepdim=True)`, so that it divides its own row.",
     ),
     "00.loss": Function(
         "the mean of −log softmax(logits[before])[word] over all pairs",

@@ -206,6 +206,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=8,
         learned="positions as waves",
+        hint="Make D/2 frequencies, multiply them with the positions, and join sin and cos.",
     ),
     "04.cross": Function(
         "queries from x, keys and values from the source, whose padding takes no part: [B, T, D]",
@@ -234,6 +235,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=8,
         learned="cross-attention and the padding of the source",
+        hint="The mask is about the source alone: `real[:, None, :]`, for every query alike.",
     ),
     "04.forced": Function(
         "what the decoder reads in training: `begin`, then all right words but the last",
@@ -254,6 +256,7 @@ EXERCISES: dict[str, Exercise] = {
                  [torch.full_like(answers[:, :1], begin), answers[:, 1:]], dim=1)),
         ),
         learned="teacher forcing: the shift",
+        hint="Shift to the right: one new token in front, and the last one falls off.",
     ),
     "04.smoothed": Function(
         "the mean cross-entropy with (1 − share) on the right word and share spread over all words",
@@ -277,5 +280,6 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=8,
         learned="label smoothing",
+        hint="The share is spread over all V words, the right one among them: a mean over V.",
     ),
 }  # fmt: skip

@@ -114,6 +114,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=10,
         learned="the slanted triangle",
+        hint="p is 0 at the ends, 1 at the peak; the share is 1/32 for p = 0, 1 for p = 1.",
     ),
     "03.rates": Function(
         "the rate of each layer from the lowest up; the top one has `rate`",
@@ -131,6 +132,7 @@ EXERCISES: dict[str, Exercise] = {
                                    for i in range(layers)]),
         ),
         learned="discriminative rates",
+        hint="The top layer has `rate`; divide once more by 2.6 for each layer below it.",
     ),
     "03.unfreeze": Function(
         "whether each layer learns at this step, from the lowest up",
@@ -148,6 +150,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda step, layers, every: learning(step + 1, layers, every)),
         ),
         learned="gradual unfreezing",
+        hint="One layer learns at first. How many more have been added after `step` steps?",
     ),
     "03.drop": Function(
         "the weights, zero where the draw is below the rate, the others divided by 1 − rate",
@@ -166,6 +169,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda weight, draws, rate: weight * (draws >= rate) * (1 - rate)),
         ),
         learned="AWD-LSTM's weight drop",
+        hint="What is kept has to make up for what is dropped, so that the mean stays the same.",
     ),
     "03.pool": Function(
         "the last, the largest and the mean state of each text side by side: [B, 3 D]",
@@ -185,5 +189,6 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=10,
         learned="concat pooling",
+        hint="Padding must win no maximum: fill it with −∞. The mean counts real words only.",
     ),
 }  # fmt: skip

@@ -120,6 +120,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda tokens, reach: [(b, a) for a, b in pairs(tokens, reach)]),
         ),
         learned="what skip-gram is asked",
+        hint="The neighbours of word i stand at i − reach … i + reach, where there are any.",
     ),
     "01.loss": Function(
         "for each pair, −log σ(near · centre) − Σ log σ(−noise · centre): a tensor [N]",
@@ -162,6 +163,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda counts: (0.75 * counts).softmax(0)),
         ),
         learned="how noise is drawn",
+        hint="Take the power first, then divide by the sum of all.",
     ),
     "01.cbow": Function(
         "the mean [N, D] of those vectors [N, K, D] that are present [N, K]",
@@ -179,6 +181,7 @@ EXERCISES: dict[str, Exercise] = {
              .amax(dim=1)),
         ),
         learned="CBOW",
+        hint="Multiply with `present[..., None]`, sum over K, divide by how many are present.",
     ),
     "01.analogy": Function(
         "the number of the word nearest to b − a + c that is none of the three",
@@ -201,5 +204,6 @@ EXERCISES: dict[str, Exercise] = {
                                                (a, b, c))),
         ),
         learned="analogies",
+        hint="Set the similarity of the three given words to −∞ before the argmax.",
     ),
 }  # fmt: skip
