@@ -38,6 +38,13 @@ def check_share(name: str, share: float) -> None:
         raise ValueError(f"{name} is {share}: give a share between 0 and 1, such as 0.15")
 
 
+def check_not_negative(**given: Any) -> None:
+    """Refuse what is no finite number of at least 0."""
+    for name, number in given.items():
+        if type(number) not in (int, float) or not 0 <= number < math.inf:
+            raise ValueError(f"{name} is {number!r}: give a number of at least 0")
+
+
 def check_config(config: Any) -> None:
     """Refuse a config whose sizes are no whole numbers in range, or whose rates are no shares."""
     hints = get_type_hints(type(config))

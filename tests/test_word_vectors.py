@@ -7,6 +7,7 @@ import torch
 
 from labkit.masking import real_keys
 from labkit.models.word_vectors import (
+    Windows,
     WordVectors,
     WordVectorsConfig,
     analogy,
@@ -15,10 +16,15 @@ from labkit.models.word_vectors import (
     keep_shares,
     neighbours,
     noise_law,
-    pairs,
     spared,
     windows,
 )
+
+
+def pairs(found: Windows) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each centre with each of its neighbours, one after the other."""
+    rows_N, positions_N = found.present_NK.nonzero(as_tuple=True)
+    return found.centres_N[rows_N], found.context_NK[rows_N, positions_N]
 
 
 def model(dtype: torch.dtype = torch.float64, words: int = 11, width: int = 5) -> WordVectors:
@@ -51,8 +57,8 @@ def test_windows_and_pairs_are_all_near_words_of_the_same_document() -> None:
                     if given is None or given[row, i] == given[row, j]:
                         expected.append((int(tokens[row, i]), int(tokens[row, j])))
         found = windows(tokens, real, reach, 3, given)
-        made = pairs(found)
-        assert expected == list(zip(made.centres_N.tolist(), made.context_N.tolist(), strict=True))
+        centres, near = pairs(found)
+        assert expected == list(zip(centres.tolist(), near.tolist(), strict=True))
         assert bool(found.present_NK.any(dim=1).all())
         assert found.context_NK.shape[1] == 6
 
@@ -61,7 +67,7 @@ def test_a_text_of_one_word_has_no_pairs() -> None:
     one = torch.tensor([[3]])
     found = windows(one, one > 0, one, 5)
     assert len(found.centres_N) == 0
-    assert len(pairs(found).centres_N) == 0
+    assert len(pairs(found)[0]) == 0
     nothing = model().cbow(*found, noise=torch.zeros(0, 2).long())
     assert nothing.shape == (0,)
 
@@ -150,7 +156,7 @@ def test_learning_brings_words_of_one_company_together() -> None:
     law = noise_law(torch.bincount(tokens.flatten()))
     made = pairs(windows(tokens, torch.ones_like(tokens).bool(), torch.full((100, 8), 2), 2))
     for _ in range(100):
-        noise = draw(law, torch.rand(len(made.centres_N), 5, generator=generator))
+        noise = draw(law, torch.rand(len(made[0]), 5, generator=generator))
         loss = vectors.skip_gram(*made, noise).mean()
         optimizer.zero_grad()
         loss.backward()

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from labkit.alignment.rollouts import Rollout
 from labkit.chance import Chance
+from labkit.checks import check_not_negative
 from labkit.corpus import Batch
-from labkit.objectives.base import Objective, Outcome, Targets, Term, check_numbers
+from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.memory import Memory
 from labkit.objectives.preferences import answer_log_probs
 
@@ -73,7 +74,7 @@ class PolicyGradient(Objective):
     """The temperature at which the answers were drawn: it is part of the policy."""
 
     def __post_init__(self) -> None:
-        check_numbers(beta=self.beta)
+        check_not_negative(beta=self.beta)
 
     @property
     def together(self) -> int:

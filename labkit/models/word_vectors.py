@@ -57,21 +57,17 @@ class WordVectors(Backbone):
         self, context_NK: Tensor, present_NK: Tensor, centres_N: Tensor, noise: Tensor
     ) -> Tensor:
         """The same from the mean of the neighbours that are present to the word between them."""
+        return self._tell_apart(self.mean_vectors(context_NK, present_NK), centres_N, noise)
+
+    def mean_vectors(self, context_NK: Tensor, present_NK: Tensor) -> Tensor:
+        """The mean of the vectors of the neighbours that are present: [N, D]."""
         sum_ND = (self.token(context_NK) * present_NK[:, :, None]).sum(dim=1)
-        mean_ND = sum_ND / present_NK.sum(dim=1, keepdim=True).clamp(min=1)
-        return self._tell_apart(mean_ND, centres_N, noise)
+        return sum_ND / present_NK.sum(dim=1, keepdim=True).clamp(min=1)
 
     def _tell_apart(self, given_ND: Tensor, right_N: Tensor, noise: Tensor) -> Tensor:
         right = (self.output(right_N) * given_ND).sum(dim=-1)
         wrong = (self.output(noise) @ given_ND[:, :, None]).squeeze(-1)
         return -F.logsigmoid(right) - F.logsigmoid(-wrong).sum(dim=-1)
-
-
-class Pairs(NamedTuple):
-    """What skip-gram is asked: who stands near whom."""
-
-    centres_N: Tensor
-    context_N: Tensor
 
 
 class Windows(NamedTuple):
@@ -137,12 +133,6 @@ def windows(
     rows_N, positions_N = present.any(dim=2).nonzero(as_tuple=True)
     context_NK = tokens_BT[rows_N[:, None], position_TK[positions_N]]
     return Windows(context_NK, present[rows_N, positions_N], tokens_BT[rows_N, positions_N])
-
-
-def pairs(found: Windows) -> Pairs:
-    """Each centre with each of its neighbours, one after the other."""
-    rows_N, positions_N = found.present_NK.nonzero(as_tuple=True)
-    return Pairs(found.centres_N[rows_N], found.context_NK[rows_N, positions_N])
 
 
 class Near(NamedTuple):

@@ -1,6 +1,5 @@
 """What all objectives share: targets, outcomes, and exact sums over the parts of a step."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -145,11 +144,12 @@ class Targets:
         )
 
 
-def check_numbers(**given: Any) -> None:
-    """Refuse what is no finite number of at least 0."""
-    for name, number in given.items():
-        if type(number) not in (int, float) or not 0 <= number < math.inf:
-            raise ValueError(f"{name} is {number!r}: give a number of at least 0")
+def check_labels(name: str, labels: Tensor | None, *shape: int) -> Tensor:
+    """The labels of a batch; refuse those that are missing or of another shape."""
+    if labels is None or labels.shape != shape:
+        found = "none" if labels is None else f"shape {tuple(labels.shape)}"
+        raise ValueError(f"labels: {found}; {name} needs one of shape {tuple(shape)}")
+    return labels
 
 
 def total(every: Iterable[Targets]) -> dict[str, int]:

@@ -21,15 +21,6 @@ from labkit.masking import check_tokens
 from labkit.text.vocabulary import Vocabulary
 
 
-class Hidden(NamedTuple):
-    """A text in which something is hidden."""
-
-    tokens: Tensor
-    """What the model reads [B, T]."""
-    predicted: Tensor
-    """True [B, T] where it has to say what stood there."""
-
-
 def check_shares(shares: Sequence[float], vocabulary: Vocabulary) -> None:
     """Refuse fates that are not three shares of one whole, or need a [MASK] that is not there."""
     if len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:

@@ -14,7 +14,7 @@ from torch import Tensor
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.objectives.base import Objective, Predicted, Targets, Term
+from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,19 +64,17 @@ class Labels(Objective):
     def _labels(self, batch: Batch) -> Tensor:
         """The labels of the batch, if they have the right shape."""
         wanted = batch.tokens.shape if self.position == "each" else batch.tokens.shape[:1]
-        if batch.labels is None or batch.labels.shape != wanted:
-            found = "none" if batch.labels is None else f"shape {tuple(batch.labels.shape)}"
-            raise ValueError(f"labels: {found}; {self.name} needs one of shape {tuple(wanted)}")
+        labels = check_labels(self.name, batch.labels, *wanted)
         together = len(batch) % self.choices == 0
         if together and self.choices > 1:
-            targets = batch.labels.view(-1, self.choices)
+            targets = labels.view(-1, self.choices)
             together = bool((targets == targets[:, :1]).all())
         if not together:
             raise ValueError(
                 f"the rows of a question with {self.choices} choices do not stand together, or do "
                 "not carry the same label: give all choices of a question one after the other"
             )
-        return batch.labels
+        return labels
 
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """The scores of all labels, or of all choices of a question, in one row."""

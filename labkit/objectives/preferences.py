@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.chance import Chance
+from labkit.checks import check_not_negative
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import exact
-from labkit.objectives.base import Objective, Outcome, Targets, Term, check_numbers
+from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.labels import Labels
 from labkit.objectives.memory import Memory
 from labkit.objectives.words import NextToken
@@ -123,7 +124,7 @@ class DPO(Objective):
     beta: float = 0.1
 
     def __post_init__(self) -> None:
-        check_numbers(beta=self.beta)
+        check_not_negative(beta=self.beta)
 
     @property
     def together(self) -> int:

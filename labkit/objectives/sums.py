@@ -16,22 +16,12 @@ from torch import Tensor, nn
 
 from labkit.blocks import Experts, States, balance, routed
 from labkit.chance import Chance
+from labkit.checks import check_not_negative
 from labkit.corpus import Batch
-from labkit.objectives.base import Objective, Outcome, Targets, Term, check_numbers
+from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.labels import Labels
 from labkit.objectives.memory import Memory
 from labkit.objectives.words import NextToken
-
-
-def check_parts(parts: Sequence[Objective], weights: Sequence[float]) -> None:
-    """Refuse a sum whose parts and weights do not go together."""
-    if len(parts) < 2 or len(weights) not in (0, len(parts)):
-        raise ValueError(
-            f"{len(parts)} objectives with {len(weights)} weights: give at least two objectives, "
-            "and a weight for each or none at all"
-        )
-    for weight in weights:
-        check_numbers(weight=weight)
 
 
 def weighted(terms: dict[str, Term], weight: float) -> dict[str, Term]:
@@ -48,23 +38,40 @@ def united(maps: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Both(Objective):
+class Several(Objective):
+    """What `Both` and `Sum` share: several objectives and their weights in the loss."""
+
+    parts: Sequence[Objective]
+    weights: Sequence[float] = ()
+    """One for each part; all are 1 when there are none."""
+
+    def __post_init__(self) -> None:
+        if len(self.parts) < 2 or len(self.weights) not in (0, len(self.parts)):
+            raise ValueError(
+                f"{len(self.parts)} objectives with {len(self.weights)} weights: give at least two "
+                "objectives, and a weight for each or none at all"
+            )
+        for weight in self.weights:
+            check_not_negative(weight=weight)
+
+    @property
+    def together(self) -> int:
+        """The least number of rows that keeps the rows of every part together."""
+        return math.lcm(*(part.together for part in self.parts))
+
+    def weighed(self, every: Sequence[dict[str, Term]]) -> dict[str, Term]:
+        """The terms of all parts, with the weights of the parts."""
+        weights = self.weights or [1.0] * len(self.parts)
+        return united([weighted(terms, w) for terms, w in zip(every, weights, strict=True)])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Both(Several):
     """Several objectives in one forward pass, as BERT's two tasks: sum of weight * loss.
 
     The first decides what the model sees, so it is the one that may hide words. A model has a
     head for each: `model.pair = Label(width, 2)` and `NextSentence(head="pair")`.
     """
-
-    parts: Sequence[Objective]
-    weights: Sequence[float] = ()
-
-    def __post_init__(self) -> None:
-        check_parts(self.parts, self.weights)
-
-    @property
-    def together(self) -> int:
-        """Whole questions of every part."""
-        return math.lcm(*(part.together for part in self.parts))
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The targets of all, with the inputs of the first."""
@@ -93,9 +100,8 @@ class Both(Objective):
 
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """The terms of all parts, weighted."""
-        weights = self.weights or [1.0] * len(self.parts)
-        parts = zip(self.parts, targets.parts, weights, strict=True)
-        return united([weighted(part.terms(model, states, own), w) for part, own, w in parts])
+        pairs = zip(self.parts, targets.parts, strict=True)
+        return self.weighed([part.terms(model, states, own) for part, own in pairs])
 
 
 def merged(every: Sequence[Targets]) -> Targets:
@@ -121,19 +127,8 @@ def auxiliary(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sum(Objective):
+class Sum(Several):
     """Several objectives, each with a forward pass of its own: sum of weight * loss."""
-
-    parts: Sequence[Objective]
-    weights: Sequence[float] = ()
-
-    def __post_init__(self) -> None:
-        check_parts(self.parts, self.weights)
-
-    @property
-    def together(self) -> int:
-        """Whole questions of every part."""
-        return math.lcm(*(part.together for part in self.parts))
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The targets of all."""
@@ -141,13 +136,11 @@ class Sum(Objective):
 
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         """One forward pass for each; only the first may remember."""
-        weights = self.weights or [1.0] * len(self.parts)
-        terms, kept = [], None
-        for i, (part, own) in enumerate(zip(self.parts, targets.parts, strict=True)):
-            outcome = part.loss(model, own, memory if i == 0 else None)
-            kept = outcome.memory if i == 0 else kept
-            terms.append(weighted(outcome.terms, weights[i]))
-        return Outcome(united(terms), kept)
+        outcomes = [
+            part.loss(model, own, memory if i == 0 else None)
+            for i, (part, own) in enumerate(zip(self.parts, targets.parts, strict=True))
+        ]
+        return Outcome(self.weighed([one.terms for one in outcomes]), outcomes[0].memory)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -167,7 +160,7 @@ class Distillation(Objective):
     cosine: float = 1.0
 
     def __post_init__(self) -> None:
-        check_numbers(
+        check_not_negative(
             temperature=self.temperature, hard=self.hard, soft=self.soft, cosine=self.cosine
         )
         if not self.temperature:
@@ -240,7 +233,7 @@ class Balanced(Objective):
     weight: float = 0.01
 
     def __post_init__(self) -> None:
-        check_numbers(weight=self.weight)
+        check_not_negative(weight=self.weight)
 
     @property
     def together(self) -> int:

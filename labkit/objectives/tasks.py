@@ -14,7 +14,7 @@ from torch import Tensor
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.objectives.base import Objective, Predicted, Targets, Term
+from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels
 from labkit.objectives.labels import Labels
 
 
@@ -47,13 +47,11 @@ class SpanEnds(Objective):
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """Both ends of the answer of each row that has one."""
-        if batch.labels is None or batch.labels.shape != (len(batch), 2):
-            found = "none" if batch.labels is None else f"shape {tuple(batch.labels.shape)}"
-            raise ValueError(f"labels: {found}; spans need (begin, end) of each row, [B, 2]")
-        known = (batch.labels >= 0).all(dim=1)
+        labels = check_labels("a span, its begin and its end,", batch.labels, len(batch), 2)
+        known = (labels >= 0).all(dim=1)
         rows = known.nonzero().squeeze(1)
         lengths = batch.real.sum(dim=1)[rows]
-        begin, end = batch.labels[rows].unbind(dim=1)
+        begin, end = labels[rows].unbind(dim=1)
         if bool(((begin > end) | (end >= lengths)).any()):
             raise ValueError(
                 "a span ends before it begins, or beyond its text: give positions from 0 to "

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 from labkit.blocks import States
 from labkit.chance import Chance
+from labkit.checks import check_not_negative
 from labkit.corpus import Batch
 from labkit.masking import real_keys
 from labkit.models.transformer import teacher_forced
-from labkit.objectives.base import Objective, Predicted, Targets, Term, check_numbers
+from labkit.objectives.base import Objective, Predicted, Targets, Term
 from labkit.objectives.memory import Memory
 
 
@@ -30,7 +31,7 @@ class Translation(Objective):
     """The share of the target that is spread evenly over all words; the term stays unsmoothed."""
 
     def __post_init__(self) -> None:
-        check_numbers(smoothing=self.smoothing)
+        check_not_negative(smoothing=self.smoothing)
         if self.smoothing >= 1:
             raise ValueError(f"smoothing is {self.smoothing}: give a share below 1, such as 0.1")
 

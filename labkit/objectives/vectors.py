@@ -12,6 +12,7 @@ from torch import Tensor
 
 from labkit.blocks import States
 from labkit.chance import Chance
+from labkit.checks import check_not_negative, check_whole
 from labkit.corpus import Batch
 from labkit.masking import real_keys
 from labkit.models.word_vectors import (
@@ -23,7 +24,7 @@ from labkit.models.word_vectors import (
     spared,
     windows,
 )
-from labkit.objectives.base import Objective, Predicted, Targets, Term, check_numbers
+from labkit.objectives.base import Objective, Predicted, Targets, Term
 from labkit.objectives.memory import Memory
 
 
@@ -41,12 +42,10 @@ class NearWords(Objective):
     """Leave out words at random that are more frequent than this; None keeps all."""
 
     def __post_init__(self) -> None:
-        for name in ("reach", "noise"):
-            given = getattr(self, name)
-            if type(given) is not int or given < 1:
-                raise ValueError(f"{name} is {given!r}: give a whole number of at least 1")
+        check_whole("reach", self.reach, least=1)
+        check_whole("noise", self.noise, least=1)
         if self.threshold is not None:
-            check_numbers(threshold=self.threshold)
+            check_not_negative(threshold=self.threshold)
 
     def around(self, batch: Batch, chance: Chance) -> Windows:
         """The positions (numbered through the batch) of the words that stand near each word."""
@@ -133,6 +132,5 @@ class CBOW(NearWords):
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """How well each word of the vocabulary goes with the neighbours."""
         near_NK, present_NK, _ = targets.sampled
-        given_NKD = model.backbone.token(near_NK) * present_NK[:, :, None]
-        mean_ND = given_NKD.sum(dim=1) / present_NK.sum(dim=1, keepdim=True).clamp(min=1)
+        mean_ND = model.backbone.mean_vectors(near_NK, present_NK)
         return {"word": mean_ND @ model.backbone.output.weight.T}

@@ -12,10 +12,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from labkit import blocks, checks
+from labkit import blocks
 from labkit.blocks import States, halves
 from labkit.chance import Chance
-from labkit.checks import check_whole
+from labkit.checks import check_not_negative, check_share, check_whole
 from labkit.corpus import Batch
 from labkit.masking import before, real_keys, same_segment, up_to
 from labkit.objectives import hiding
@@ -26,7 +26,6 @@ from labkit.objectives.base import (
     Targets,
     Term,
     at,
-    check_numbers,
     segments_of,
 )
 from labkit.objectives.memory import Memory, recall
@@ -34,7 +33,7 @@ from labkit.recurrence import activation, temporal_activation
 from labkit.text.vocabulary import Vocabulary
 
 
-def neighbours(batch: Batch) -> Tensor:
+def of_one_text(batch: Batch) -> Tensor:
     """True [B, T - 1] where a real word and the one after it are of the same text."""
     both = batch.real[:, 1:] & batch.real[:, :-1]
     if batch.documents is None:
@@ -59,7 +58,7 @@ class NextToken(Continuing):
     corpus."""
 
     def __post_init__(self) -> None:
-        check_numbers(ar=self.ar, tar=self.tar)
+        check_not_negative(ar=self.ar, tar=self.tar)
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """Every real word that has a word of its own text before it."""
@@ -69,12 +68,12 @@ class NextToken(Continuing):
             raise ValueError("rows of one token hold no next word: give at least two")
         # The last word of a row is not read, wherever the row ends.
         inputs = replace(first(batch, width), real=batch.real[:, 1:] & batch.real[:, :-1])
-        predicted = Predicted.where(neighbours(batch), batch.tokens[:, 1:])
+        predicted = Predicted.where(of_one_text(batch), batch.tokens[:, 1:])
         counts = {"word": len(predicted.rows_N.unique())} if self.by_row else {}
         if self.ar:
             counts["ar"] = int(inputs.real.sum())
         if self.tar:
-            counts["tar"] = int(neighbours(inputs).sum())
+            counts["tar"] = int(of_one_text(inputs).sum())
         return Targets.of(inputs, {"word": predicted}, counts, causal=True)
 
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
@@ -84,7 +83,7 @@ class NextToken(Continuing):
             squares = activation(states.layers[-1])[targets.inputs.real]
             terms["ar"] = Term(squares.sum(), targets.counts["ar"], self.ar)
         if self.tar:
-            squares = temporal_activation(states.layers[-2])[neighbours(targets.inputs)]
+            squares = temporal_activation(states.layers[-2])[of_one_text(targets.inputs)]
             terms["tar"] = Term(squares.sum(), targets.counts["tar"], self.tar)
         return terms
 
@@ -114,7 +113,7 @@ class BothDirections(Continuing):
         """The word after each word, and the word before it."""
         if batch.documents is not None:
             raise ValueError("documents in one row would be read as one text: give each a row")
-        wanted = neighbours(batch)
+        wanted = of_one_text(batch)
         ahead = Predicted.where(wanted, batch.tokens[:, 1:])
         # The same pairs of neighbours, the other way round.
         back = Predicted(
@@ -162,7 +161,7 @@ class MaskedToken(Objective):
     of the language, so that what is read could have been written."""
 
     def __post_init__(self) -> None:
-        checks.check_share("rate", self.rate)
+        check_share("rate", self.rate)
         hiding.check_shares(self.shares, self.vocabulary)
         if self.unit not in ("token", "word", "ngram", "span"):
             raise ValueError(f"unit is {self.unit!r}: choose token, word, ngram or span")
@@ -241,7 +240,7 @@ class Permutation(Continuing):
     their own, and are all that is remembered (reuse_len of the release); None: no such part."""
 
     def __post_init__(self) -> None:
-        checks.check_share("share", self.share)
+        check_share("share", self.share)
         if self.rule not in ("paper", "release"):
             raise ValueError(f"rule is {self.rule!r}: choose paper or release")
         if self.reuse is not None:
