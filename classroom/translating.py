@@ -26,7 +26,7 @@ from labkit.models.bert import BERT, BERTConfig
 from labkit.models.rnn import Bag, BagConfig, Recurrent, RecurrentConfig
 from labkit.models.transformer import Conditional, Transformer, TransformerConfig, teacher_forced
 from labkit.objectives import Targets, Translation
-from labkit.recurrence import blank, lengths_of, read
+from labkit.recurrence import blank, lengths_of, run_layer
 from labkit.sampling import Sampling
 from labkit.text.tokenizers import Tokenizer
 from labkit.world.translation import Pair, Translator, load_translator
@@ -152,7 +152,7 @@ class OneVector(Backbone):
     def encode(self, source_BK: Tensor, *, mask: Tensor | None = None) -> States:
         """The state after the last word of each source: [B, 1, D]."""
         x_BKD = self.token(source_BK)
-        _, (h_BD,) = read(
+        _, (h_BD,) = run_layer(
             self.encoder, x_BKD, blank(x_BKD, self.width), lengths_of(mask, source_BK)
         )
         return States((h_BD[:, None],))
@@ -172,7 +172,7 @@ class OneVector(Backbone):
             assert source_BK is not None
             encoded_BKD = self.encode(source_BK, mask=source_mask).hidden
         start = memory or (encoded_BKD[:, 0],)
-        hidden_BTD, after = read(self.decoder, self.token(tokens_BT), start)
+        hidden_BTD, after = run_layer(self.decoder, self.token(tokens_BT), start)
         return States((hidden_BTD,), None if memory is None else after)
 
 

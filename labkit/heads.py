@@ -262,8 +262,8 @@ def pool(hidden_BTD: Tensor, real_BT: Tensor, part: str) -> Tensor:
     if part == "max":
         largest_BD = hidden_BTD.masked_fill(~real_BT[:, :, None], -math.inf).amax(dim=1)
         return largest_BD.masked_fill(~real_BT.any(dim=1)[:, None], 0.0)
-    places_T = torch.arange(real_BT.shape[1], device=real_BT.device)
-    last_B = (places_T * real_BT).argmax(dim=1)
+    positions_T = torch.arange(real_BT.shape[1], device=real_BT.device)
+    last_B = (positions_T * real_BT).argmax(dim=1)
     rows_B = torch.arange(len(last_B), device=real_BT.device)
     return hidden_BTD[rows_B, last_B] * real_BT.any(dim=1)[:, None]
 

@@ -7,7 +7,7 @@ the expected value and do nothing outside of training.
 
 A recurrent model's memory is its state after the last real word. It is an argument and a result:
 tensors [B, D], rows first, so that whoever carries it on can drop the memory of some rows.
-Padding stands after the text. Read `LockedDropout` and `read` first.
+Padding stands after the text. Read `LockedDropout` and `run_layer` first.
 """
 
 import warnings
@@ -99,7 +99,7 @@ def temporal_activation(raw_BTD: Tensor) -> Tensor:
 # ---- recurrent layers ----------------------------------------------------------------------------
 
 
-Memory = tuple[Tensor, ...]
+LayerState = tuple[Tensor, ...]
 """The state of one layer: (h,) or, of an LSTM, (h, c)."""
 
 
@@ -125,14 +125,14 @@ def lengths_of(mask: Tensor | None, tokens_BT: Tensor) -> Tensor | None:
     return None if bool(real_BT.all()) else real_BT.sum(dim=1)
 
 
-def blank(x_BTD: Tensor, *widths: int) -> Memory:
+def blank(x_BTD: Tensor, *widths: int) -> LayerState:
     """The memory of one who has read nothing: zeros."""
     return tuple(x_BTD.new_zeros(len(x_BTD), width) for width in widths)
 
 
-def read(
-    cell: nn.Module, x_BTD: Tensor, memory: Memory, lengths_B: Tensor | None = None
-) -> tuple[Tensor, Memory]:
+def run_layer(
+    cell: nn.Module, x_BTD: Tensor, memory: LayerState, lengths_B: Tensor | None = None
+) -> tuple[Tensor, LayerState]:
     """Run one layer over the texts: its states, zero at padding, and its memory of each row."""
     if lengths_B is None:
         return _run(cell, x_BTD, memory)
@@ -151,7 +151,7 @@ def read(
     return y[back_B] * some_B1[:, :, None], kept
 
 
-def _run(cell: nn.Module, x: Any, memory: Memory) -> tuple[Any, Memory]:
+def _run(cell: nn.Module, x: Any, memory: LayerState) -> tuple[Any, LayerState]:
     """Call a layer in torch's way: a state has an axis for layers, and only an LSTM's is a pair."""
     state = tuple(part.unsqueeze(0) for part in memory)
     y, new = cell(x, state if len(state) == 2 else state[0])
@@ -177,13 +177,18 @@ class BothWays(nn.Module):
         self.left, self.right = left, right
 
     def forward(
-        self, left: Tensor, right: Tensor, memory: Memory, start: Memory, lengths_B: Tensor | None
-    ) -> tuple[Tensor, Tensor, Memory, Memory]:
+        self,
+        left: Tensor,
+        right: Tensor,
+        memory: LayerState,
+        start: LayerState,
+        lengths_B: Tensor | None,
+    ) -> tuple[Tensor, Tensor, LayerState, LayerState]:
         """The states of both, word by word, and the memory of each.
 
         The direction from the left goes on from `memory`, the one from the right from `start`: what
         it has read is no past of this text, so it is usually blank.
         """
-        y_left, after = read(self.left, left, memory, lengths_B)
-        y_right, before = read(self.right, turned(right, lengths_B), start, lengths_B)
+        y_left, after = run_layer(self.left, left, memory, lengths_B)
+        y_right, before = run_layer(self.right, turned(right, lengths_B), start, lengths_B)
         return y_left, turned(y_right, lengths_B), after, before

@@ -56,7 +56,7 @@ def nucleus(logits_BV: Tensor, p: float, *, within: bool = False) -> Tensor:
     `within`: the most best words that do not exceed p, at least one, as in GPT-2's release
     (src/sample.py, top_p_logits).
     """
-    check_share(p)
+    check_top_p(p)
     share_BV = exact(logits_BV).softmax(dim=-1)
     best_BV = share_BV.sort(dim=-1, descending=True).values
     # What stands above the second word, the third and so on: they stay while that is less than p.
@@ -66,7 +66,7 @@ def nucleus(logits_BV: Tensor, p: float, *, within: bool = False) -> Tensor:
     return logits_BV.masked_fill(share_BV < best_BV.gather(-1, last_B1), NEVER)
 
 
-def check_share(p: float) -> None:
+def check_top_p(p: float) -> None:
     """Refuse what is no share of the probability (Holtzman et al. 2020, section 3.1)."""
     ok = is_number(p) and 0 <= p <= 1
     require(ok, f"top_p is {p}: it is a share of the probability, give 0 to 1")
@@ -121,7 +121,7 @@ class Sampling:
         )
         ok = self.top_k is None or (is_whole(self.top_k) and self.top_k >= 1)
         require(ok, f"top_k is {self.top_k}: give a whole number from 1, or None for all")
-        check_share(self.top_p)
+        check_top_p(self.top_p)
         one_BV = torch.zeros(1, 1)
         at_temperature(one_BV, self.temperature)
         repeat_less(one_BV, one_BV.long(), self.repetition)
@@ -133,7 +133,7 @@ class Sampling:
 
         `seen_BT` is the text so far, of which new_B words of each row are not of its prompt.
         """
-        yield "model", (logits_BV := check_scores(logits_BV))
+        yield "model", (logits_BV := check_logits(logits_BV))
         if self.minimum:
             held_B1 = (new_B < self.minimum)[:, None]
             logits_BV = torch.where(held_B1, not_yet(logits_BV, self.stop), logits_BV)
@@ -151,7 +151,7 @@ class Sampling:
 GREEDY = Sampling(temperature=0.0)
 
 
-def check_scores(logits_BV: Tensor) -> Tensor:
+def check_logits(logits_BV: Tensor) -> Tensor:
     """Refuse scores from which no word can be drawn."""
     # One number tells: NaN spreads through a maximum, and an empty row has a maximum of -inf.
     require(

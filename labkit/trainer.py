@@ -228,7 +228,7 @@ class Trainer:
         seed: int = 0,
     ) -> Evaluation:
         """The same as `evaluate(model, objective, batches)`, by all processes together."""
-        return measured(self.loss, self.model, self.objective, batches, floor, seed)
+        return mean_loss(self.loss, self.model, self.objective, batches, floor, seed)
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
@@ -254,7 +254,7 @@ def evaluate(
     each call. Training goes on afterwards as if there had been no evaluation. `batches` is a
     corpus, all of which is read once, or a list of batches.
     """
-    return measured(Loss(model, objective), model, objective, batches, floor, seed)
+    return mean_loss(Loss(model, objective), model, objective, batches, floor, seed)
 
 
 def on_device(targets: Targets, model: nn.Module, device: torch.device) -> Targets:
@@ -266,7 +266,7 @@ def on_device(targets: Targets, model: nn.Module, device: torch.device) -> Targe
 
 
 @torch.no_grad()
-def measured(
+def mean_loss(
     loss: Callable[..., Any],
     model: nn.Module,
     objective: Objective,

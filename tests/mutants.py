@@ -194,7 +194,7 @@ def one_draw_for_ever(candidates, chance, rate):
     return choose_of(candidates, replace(chance, step=0), rate)
 
 
-choose_of = hiding.choose
+choose_of = hiding.choose_tokens
 
 
 def draws_depend_on_the_batch(candidates, chance, rate):
@@ -308,7 +308,7 @@ def every_row_knows(states, known, read):
     return kept and kept._replace(known=torch.ones_like(kept.known))
 
 
-remember_of = memory.remember
+remember_of = memory.memory_after
 
 
 def static_by_row(seed, examples):
@@ -341,7 +341,7 @@ def no_square_of_the_temperature(teacher, student, temperature):
     return divergence_of(teacher, student, temperature) / temperature**2
 
 
-divergence_of = sums.divergence
+divergence_of = sums.soft_loss
 
 
 def the_student_teaches(teacher, student, temperature):
@@ -466,13 +466,13 @@ MUTANTS = [
     Mutant("random words ignore their frequencies", OURS, put(hiding.corrupt, ignores_frequencies)),
     Mutant("[CLS] and [SEP] count among the 15 %", "d2l", put(hiding.ordinary, specials_are_words)),
     Mutant("padding is hidden and predicted", OURS, put(hiding.ordinary, padding_is_a_word)),
-    Mutant("masks are drawn once for ever", "d2l", put(hiding.choose, one_draw_for_ever)),
+    Mutant("masks are drawn once for ever", "d2l", put(hiding.choose_tokens, one_draw_for_ever)),
     Mutant(
         "draws depend on the shape of the batch",
         "any global generator",
-        put(hiding.choose, draws_depend_on_the_batch),
+        put(hiding.choose_tokens, draws_depend_on_the_batch),
     ),
-    Mutant("15 % of the padded width", OURS, put(hiding.choose, a_share_of_each_row)),
+    Mutant("15 % of the padded width", OURS, put(hiding.choose_tokens, a_share_of_each_row)),
     Mutant(
         "pieces of a word are hidden apart", OURS, put(hiding.choose_words, pieces_on_their_own)
     ),
@@ -497,7 +497,7 @@ MUTANTS = [
     Mutant(
         "padded predictions are trained on",
         "d2l: a weight on a loss that is already a scalar",
-        put(words.neighbours, trains_on_padding),
+        put(words.of_one_text, trains_on_padding),
     ),
     Mutant(
         "position 0 is trained to predict token 0",
@@ -509,7 +509,7 @@ MUTANTS = [
         OURS,
         instead(base.Predicted, "where", staticmethod(predicts_what_it_reads)),
     ),
-    Mutant("a document predicts the next document", OURS, put(words.neighbours, across_documents)),
+    Mutant("a document predicts the next document", OURS, put(words.of_one_text, across_documents)),
     Mutant(
         "the mean of the means of micro-batches",
         "LLMs-from-scratch, litgpt",
@@ -528,7 +528,7 @@ MUTANTS = [
         "original Transformer-XL",
         put(memory.recall, forgets_in_place),
     ),
-    Mutant("what was forgotten comes back", OURS, put(memory.remember, every_row_knows)),
+    Mutant("what was forgotten comes back", OURS, put(memory.memory_after, every_row_knows)),
     Mutant(
         "the last word is looked for in the padding",
         OURS,
@@ -542,15 +542,17 @@ MUTANTS = [
     Mutant(
         "soft targets without the square of the temperature",
         OURS,
-        put(sums.divergence, no_square_of_the_temperature),
+        put(sums.soft_loss, no_square_of_the_temperature),
     ),
-    Mutant("the student teaches the teacher", OURS, put(sums.divergence, the_student_teaches)),
+    Mutant("the student teaches the teacher", OURS, put(sums.soft_loss, the_student_teaches)),
     Mutant(
         "one noise for all pairs",
         OURS,
         instead(vectors.NearWords, "noise_words", one_noise_for_all),
     ),
-    Mutant("noise without the power of 3/4", OURS, put(word_vectors.noise_law, noise_by_count)),
+    Mutant(
+        "noise without the power of 3/4", OURS, put(word_vectors.noise_distribution, noise_by_count)
+    ),
     Mutant("the two directions are swapped", OURS, put(blocks.halves, halves_swapped)),
     # What is taken without a word.
     Mutant(

@@ -349,7 +349,7 @@ def test_a_thousand_seeds_draw_the_same_words_and_hide_the_same_words(
         shares = (setting["mask"], setting["random"], 1 - setting["mask"] - setting["random"])
         words = torch.tensor([tokens])
         able = hiding.ordinary(words, words >= 0, vocabulary)
-        predicted = hiding.choose(able, chance, setting["rate"])
+        predicted = hiding.choose_tokens(able, chance, setting["rate"])
         seen = hiding.corrupt(words, predicted, chance, vocabulary, shares=shares)
         assert found == [seen[0].tolist(), predicted[0].nonzero()[:, 0].tolist()]
 

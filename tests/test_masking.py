@@ -122,7 +122,7 @@ def corpus(rows: int, length: int, seed: int = 5) -> tuple[Tensor, Tensor]:
 
 def hide(tokens: Tensor, real: Tensor, draws: Chance, rate: float = 0.15, **how):
     candidates = hiding.ordinary(tokens, real, VOCABULARY)
-    predicted = hiding.choose(candidates, draws, rate)
+    predicted = hiding.choose_tokens(candidates, draws, rate)
     return hiding.corrupt(tokens, predicted, draws, VOCABULARY, **how), predicted
 
 

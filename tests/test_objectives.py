@@ -34,7 +34,7 @@ from labkit.heads import Label, MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import Mixed, WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.models.word_vectors import draw, noise_law
+from labkit.models.word_vectors import draw_noise, noise_distribution
 from labkit.objectives import (
     CBOW,
     Both,
@@ -370,11 +370,11 @@ def test_noise_has_its_distribution_in_each_pair():
     for objective in (SkipGram(counts=COUNTS, threshold=None), CBOW(counts=COUNTS, threshold=None)):
         noise = objective.targets(given, chance(given)).sampled[-1]
         counts = torch.bincount(noise.flatten(), minlength=V).double()
-        expected = noise_law(COUNTS) * noise.numel()
+        expected = noise_distribution(COUNTS) * noise.numel()
         assert counts[:5].sum() == 0
         deviations = (counts - expected)[5:] / expected[5:].sqrt()
         assert deviations.abs().max() < 4.5
-    assert draw(noise_law(COUNTS), torch.tensor([0.0])) == 5
+    assert draw_noise(noise_distribution(COUNTS), torch.tensor([0.0])) == 5
 
 
 # Labels

@@ -1,4 +1,4 @@
-"""Word vectors against loops written from the papers, and the laws of what is drawn."""
+"""Word vectors against loops written from the papers, and the distributions of what is drawn."""
 
 import math
 
@@ -7,21 +7,21 @@ import torch
 
 from labkit.masking import real_keys
 from labkit.models.word_vectors import (
-    Windows,
+    Contexts,
     WordVectors,
     WordVectorsConfig,
     analogy,
     close_gaps,
-    draw,
-    keep_shares,
+    contexts,
+    draw_noise,
+    keep_probabilities,
     neighbours,
-    noise_law,
-    spared,
-    windows,
+    noise_distribution,
+    subsampled,
 )
 
 
-def pairs(found: Windows) -> tuple[torch.Tensor, torch.Tensor]:
+def pairs(found: Contexts) -> tuple[torch.Tensor, torch.Tensor]:
     """Each centre with each of its neighbours, one after the other."""
     rows_N, positions_N = found.present_NK.nonzero(as_tuple=True)
     return found.centres_N[rows_N], found.context_NK[rows_N, positions_N]
@@ -56,7 +56,7 @@ def test_windows_and_pairs_are_all_near_words_of_the_same_document() -> None:
                         continue
                     if given is None or given[row, i] == given[row, j]:
                         expected.append((int(tokens[row, i]), int(tokens[row, j])))
-        found = windows(tokens, real, reach, 3, given)
+        found = contexts(tokens, real, reach, 3, given)
         centres, near = pairs(found)
         assert expected == list(zip(centres.tolist(), near.tolist(), strict=True))
         assert bool(found.present_NK.any(dim=1).all())
@@ -65,7 +65,7 @@ def test_windows_and_pairs_are_all_near_words_of_the_same_document() -> None:
 
 def test_a_text_of_one_word_has_no_pairs() -> None:
     one = torch.tensor([[3]])
-    found = windows(one, one > 0, one, 5)
+    found = contexts(one, one > 0, one, 5)
     assert len(found.centres_N) == 0
     assert len(pairs(found)[0]) == 0
     nothing = model().cbow(*found, noise=torch.zeros(0, 2).long())
@@ -74,11 +74,11 @@ def test_a_text_of_one_word_has_no_pairs() -> None:
 
 def test_noise_follows_the_power_law() -> None:
     counts = torch.tensor([0, 1000, 300, 100, 30, 10, 3, 1, 0])
-    law = noise_law(counts)
+    law = noise_distribution(counts)
     by_hand = [count**0.75 for count in counts.tolist()]
     torch.testing.assert_close(law, torch.tensor(by_hand).double() / sum(by_hand))
     generator = torch.Generator().manual_seed(1)
-    drawn = draw(law, torch.rand(200_000, generator=generator))
+    drawn = draw_noise(law, torch.rand(200_000, generator=generator))
     seen = torch.bincount(drawn, minlength=9).double()
     assert seen[0] == 0
     assert seen[8] == 0
@@ -86,27 +86,27 @@ def test_noise_follows_the_power_law() -> None:
     chi_square = ((seen - expected) ** 2 / expected)[1:8].sum()
     # 6 degrees of freedom: 22.5 is passed once in a thousand; the seed is fixed.
     assert chi_square < 22.5
-    wrong = noise_law(counts, power=1.0) * 200_000
+    wrong = noise_distribution(counts, power=1.0) * 200_000
     assert ((seen - wrong) ** 2 / wrong)[1:8].sum() > 1000
 
 
 def test_the_ends_of_the_unit_interval_give_words_that_exist() -> None:
-    law = noise_law(torch.tensor([0, 5, 0, 7, 0]))
+    law = noise_distribution(torch.tensor([0, 5, 0, 7, 0]))
     edges = torch.tensor([0.0, 1 - 2**-24], dtype=torch.float64)
-    assert draw(law, edges).tolist() == [1, 3]
-    assert draw(law, torch.rand(3, 4)).shape == (3, 4)
+    assert draw_noise(law, edges).tolist() == [1, 3]
+    assert draw_noise(law, torch.rand(3, 4)).shape == (3, 4)
 
 
 def test_subsampling_keeps_words_at_the_rate_of_the_paper() -> None:
     counts = torch.tensor([50_000, 5_000, 50, 0])
-    shares = keep_shares(counts, threshold=1e-3)
+    shares = keep_probabilities(counts, threshold=1e-3)
     total = 55_050
     for word, count in enumerate([50_000, 5_000, 50]):
         discard = max(0.0, 1 - math.sqrt(1e-3 / (count / total)))
         assert math.isclose(shares[word], 1 - discard)
     generator = torch.Generator().manual_seed(2)
     tokens = torch.arange(3).repeat_interleave(40_000)[None]
-    kept = spared(tokens, shares, torch.rand(tokens.shape, generator=generator))
+    kept = subsampled(tokens, shares, torch.rand(tokens.shape, generator=generator))
     for word in range(3):
         rate, expected = float(kept[tokens == word].float().mean()), float(shares[word])
         spread = math.sqrt(expected * (1 - expected) / 40_000)
@@ -153,10 +153,10 @@ def test_learning_brings_words_of_one_company_together() -> None:
     tokens = torch.randint(5, (100, 8), generator=generator) + 5 * topics
     vectors = WordVectors(WordVectorsConfig(10, 8))
     optimizer = torch.optim.Adam(vectors.parameters(), lr=0.05)
-    law = noise_law(torch.bincount(tokens.flatten()))
-    made = pairs(windows(tokens, torch.ones_like(tokens).bool(), torch.full((100, 8), 2), 2))
+    law = noise_distribution(torch.bincount(tokens.flatten()))
+    made = pairs(contexts(tokens, torch.ones_like(tokens).bool(), torch.full((100, 8), 2), 2))
     for _ in range(100):
-        noise = draw(law, torch.rand(len(made[0]), 5, generator=generator))
+        noise = draw_noise(law, torch.rand(len(made[0]), 5, generator=generator))
         loss = vectors.skip_gram(*made, noise).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -169,4 +169,4 @@ def test_learning_brings_words_of_one_company_together() -> None:
 
 def test_counts_of_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="count the words"):
-        noise_law(torch.zeros(4))
+        noise_distribution(torch.zeros(4))

@@ -32,7 +32,7 @@ def leave_one_out(reward_GK: Tensor) -> Tensor:
     return reward_GK - others_GK
 
 
-def clipped(ratio_BT: Tensor, advantage_BT: Tensor, clip: float) -> Tensor:
+def clipped_objective(ratio_BT: Tensor, advantage_BT: Tensor, clip: float) -> Tensor:
     """PPO's objective: nothing is gained by moving the ratio outside of 1 - clip … 1 + clip."""
     inside_BT = ratio_BT.clamp(1 - clip, 1 + clip)
     return torch.minimum(ratio_BT * advantage_BT, inside_BT * advantage_BT)
@@ -152,7 +152,7 @@ class PPO(PolicyGradient):
         hidden_BTD = model.backbone(batch.tokens[:, :-1]).hidden
         log_p_BT = answer_log_probs(model, batch, temperature=self.temperature, hidden=hidden_BTD)
         ratio_BT = (log_p_BT - batch.old).exp()
-        gained_BT = clipped(ratio_BT, advantage_BT, self.clip) * answer_BT
+        gained_BT = clipped_objective(ratio_BT, advantage_BT, self.clip) * answer_BT
         value_BT = model.value(hidden_BTD)[..., 0] * answer_BT
         outside_BT = ((ratio_BT - 1).abs() > self.clip) & answer_BT
         count, tokens = targets.counts["policy"], int(answer_BT.sum())
@@ -203,7 +203,7 @@ class GRPO(PolicyGradient):
             advantage_GK = advantage_GK / (spread_G1 + 1e-6)
         log_p_BT = answer_log_probs(model, batch, temperature=self.temperature)
         ratio_BT = (log_p_BT - batch.old).exp()
-        gained_BT = clipped(ratio_BT, advantage_GK.flatten()[:, None], self.clip)
+        gained_BT = clipped_objective(ratio_BT, advantage_GK.flatten()[:, None], self.clip)
         if self.kl == "loss":
             away_BT = batch.reference - log_p_BT
             gained_BT = gained_BT - self.beta * (away_BT.exp() - away_BT - 1)

@@ -63,7 +63,7 @@ class Documents:
 
     def _side(self, held_out: float, side: bool) -> "Documents":
         def read() -> Iterator[Document]:
-            return (one for one in self.read() if (_place(one) < held_out) == side)
+            return (one for one in self.read() if (_number(one) < held_out) == side)
 
         name = self.fingerprint
         fingerprint = None if name is None else lambda: f"{name()} {held_out} {side}"
@@ -78,7 +78,7 @@ class _Texts:
         return (document.text for document in self.documents)
 
 
-def _place(document: Document) -> float:
+def _number(document: Document) -> float:
     """A number in [0, 1) that the words decide; of a labelled pair, those of its first text."""
     text = document.text if document.label is None else document.parts[0]
     number = hashlib.blake2b(" ".join(text.split()).encode(), digest_size=8).digest()
@@ -161,7 +161,7 @@ def from_files(
         raise ValueError(
             f"ends={ends!r}: a document ends at a 'blank line', a 'line' or the 'file'"
         )
-    paths = find(pattern)
+    paths = find_files(pattern)
 
     def read() -> Iterator[Document]:
         for path in paths:
@@ -212,7 +212,7 @@ def read_lines(path: Path) -> Iterator[str]:
             yield text.rstrip("\r\n")
 
 
-def find(pattern: str | Path) -> list[Path]:
+def find_files(pattern: str | Path) -> list[Path]:
     """The files that match; that there are none, or an empty one, is an error."""
     names = glob.glob(str(pattern), recursive=True)
     paths = [Path(pattern)] if Path(pattern).exists() else [Path(name) for name in sorted(names)]

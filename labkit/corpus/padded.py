@@ -19,7 +19,7 @@ from labkit.chance import Chance, shuffled
 from labkit.checks import check_whole
 from labkit.corpus.batch import Batch
 from labkit.corpus.batches import Epochs
-from labkit.corpus.rows import Rows, Span, lay_out
+from labkit.corpus.rows import Bounds, Rows, lay_out
 from labkit.corpus.tokens import Tokens
 
 # Labelled examples are sorted by length among those of so many batches.
@@ -112,7 +112,7 @@ class Examples(LaidOut):
         ends = self.tokens.arrays.document_ends
         return bool(self.framed and self.tokens.classes and (np.diff(ends, prepend=0) == 2).all())
 
-    def _spans(self, documents: NDArray[np.int64]) -> "tuple[Span, Span | None]":
+    def _spans(self, documents: NDArray[np.int64]) -> "tuple[Bounds, Bounds | None]":
         """The whole text of each document; or its two texts, where all have two labelled ones."""
         tokens = self.tokens
         first, last = tokens.document_starts(documents), tokens.arrays.document_ends[documents]
@@ -120,9 +120,9 @@ class Examples(LaidOut):
         if self.framed and tokens.end:
             end = end - 1
         if not self._two:
-            return Span(start, end), None
+            return Bounds(start, end), None
         middle = tokens.arrays.sentence_ends[first]
-        return Span(start, middle), Span(middle, end)
+        return Bounds(start, middle), Bounds(middle, end)
 
     def _examples(self, step: int) -> Tensor:
         if not self.bucketed:

@@ -17,7 +17,7 @@ from torch import Tensor
 from labkit.chance import Chance, first_bits, scaled
 from labkit.checks import check_share
 from labkit.corpus.padded import LaidOut
-from labkit.corpus.rows import Rows, Span, lay_out
+from labkit.corpus.rows import Bounds, Rows, lay_out
 from labkit.corpus.tokens import NUMBER
 
 # How often another sentence is drawn when one has the very words of the true next one.
@@ -107,17 +107,17 @@ class Pairs(LaidOut):
 
     def _span(
         self, first: NDArray[np.int64], until: NDArray[np.int64], document: NDArray[np.int64]
-    ) -> Span:
+    ) -> Bounds:
         """The tokens of these sentences, without the separator of their document."""
         end = self.tokens.arrays.sentence_ends[until - 1]
         if self.tokens.end:
             end = end - (self.tokens.arrays.document_ends[document] == until)
-        return Span(self.tokens.sentence_starts(first), end)
+        return Bounds(self.tokens.sentence_starts(first), end)
 
     def _document(self, sentence: NDArray[np.int64]) -> NDArray[np.int64]:
         return self.tokens.arrays.document_ends.searchsorted(sentence, "right")
 
-    def _from(self, sentence: NDArray[np.int64], room: NDArray[np.int64]) -> Span:
+    def _from(self, sentence: NDArray[np.int64], room: NDArray[np.int64]) -> Bounds:
         """As much text as there is room for, and at least this sentence."""
         document = self._document(sentence)
         until = self._until(sentence, document, np.maximum(1, room), least=1)
@@ -165,5 +165,5 @@ class Pairs(LaidOut):
         return same
 
 
-def _where(condition: NDArray[np.bool_], a: Span, b: Span) -> Span:
-    return Span(np.where(condition, a.start, b.start), np.where(condition, a.end, b.end))
+def _where(condition: NDArray[np.bool_], a: Bounds, b: Bounds) -> Bounds:
+    return Bounds(np.where(condition, a.start, b.start), np.where(condition, a.end, b.end))

@@ -52,7 +52,7 @@ def unmark(marked_BT: Tensor, examples: Tensor, apart: bool = False) -> Batch:
 
 
 @dataclass(frozen=True)
-class Span:
+class Bounds:
     """From where to where each row's text goes, in tokens of the corpus."""
 
     start: NDArray[np.int64]
@@ -87,8 +87,8 @@ class Rows:
 
 def lay_out(
     tokens: Tokens,
-    a: Span,
-    b: Span | None,
+    a: Bounds,
+    b: Bounds | None,
     length: int,
     by_row: dict[str, NDArray[np.int64]],
     *,
@@ -126,14 +126,14 @@ def lay_out(
     return Rows(by_position, by_row, ends)
 
 
-def _cut(a: Span, b: Span | None, room: int) -> tuple[Span, Span | None]:
+def _cut(a: Bounds, b: Bounds | None, room: int) -> tuple[Bounds, Bounds | None]:
     """Each text to its half of the room; what one of them leaves of its half is the other's.
 
     A text alone loses its end. Of two, the first loses its beginning and the second its end, so
     that the position where they meet stays whole.
     """
     if b is None:
-        return Span(a.start, np.minimum(a.end, a.start + room)), None
+        return Bounds(a.start, np.minimum(a.end, a.start + room)), None
     start = np.maximum(a.start, a.end - np.maximum(room - b.size, room // 2))
     end = np.minimum(b.end, b.start + room - (a.end - start))
-    return Span(start, a.end), Span(b.start, end)
+    return Bounds(start, a.end), Bounds(b.start, end)

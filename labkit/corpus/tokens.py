@@ -143,7 +143,7 @@ def tokenize(
         if folder.exists():
             warnings.warn(f"the tokens in {folder} are made anew: {wrong}", stacklevel=2)
         with _uncollected():
-            write(folder, encoded)
+            write_arrays(folder, encoded)
     arrays, mapped = _map(folder)
     return Tokens(arrays, tokenizer.vocabulary, documents.classes, end, mapped)
 
@@ -247,7 +247,7 @@ def _gather(encoded: Iterable[Arrays]) -> Arrays:
     return Arrays(*map(np.concatenate, zip(*encoded, strict=True)))
 
 
-def write(folder: Path, encoded: Iterable[Arrays]) -> None:
+def write_arrays(folder: Path, encoded: Iterable[Arrays]) -> None:
     """Write a corpus and the checksums of its files, all or nothing."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from labkit.blocks import Backbone, States
 from labkit.recurrence import (
+    LayerState,
     LockedDropout,
-    Memory,
     WeightDropLSTM,
     WordDropout,
     blank,
     lengths_of,
-    read,
+    run_layer,
 )
 
 
@@ -76,7 +76,7 @@ class AWDLSTM(Backbone):
         tokens_BT: Tensor,
         *,
         mask: Tensor | None = None,
-        memory: tuple[Memory, ...] | None = None,
+        memory: tuple[LayerState, ...] | None = None,
     ) -> States:
         """The states of all layers, and each layer's (h, c) after the last word of each row."""
         lengths_B = lengths_of(mask, tokens_BT)
@@ -85,7 +85,7 @@ class AWDLSTM(Backbone):
         for i, lstm in enumerate(self.blocks):
             given = self.hidden_dropout(x) if i > 0 else x
             before = memory[i] if memory else blank(x, self.widths[i], self.widths[i])
-            x, after = read(lstm, given, before, lengths_B)
+            x, after = run_layer(lstm, given, before, lengths_B)
             layers.append(x)
             kept.append(after)
         layers.append(self.dropout(x))

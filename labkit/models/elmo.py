@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from labkit.blocks import Backbone, States
-from labkit.recurrence import BothWays, Memory, blank, lengths_of, real_of
+from labkit.recurrence import BothWays, LayerState, blank, lengths_of, real_of
 
 # A reader of the course can do nothing about which kernel serves a projected state.
 warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")
@@ -220,7 +220,7 @@ class ELMo(Backbone):
         *,
         characters: Tensor | None = None,
         mask: Tensor | None = None,
-        memory: tuple[Memory, ...] | None = None,
+        memory: tuple[LayerState, ...] | None = None,
     ) -> States:
         """The states of all layers, of words given by number or, if given, by `characters`.
 

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from labkit.blocks import Backbone, LanguageModel, States
 from labkit.heads import NextWord
-from labkit.recurrence import BothWays, Memory, blank, lengths_of, read, real_of
+from labkit.recurrence import BothWays, LayerState, blank, lengths_of, real_of, run_layer
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Recurrent(Backbone):
         tokens_BT: Tensor,
         *,
         mask: Tensor | None = None,
-        memory: tuple[Memory, ...] | None = None,
+        memory: tuple[LayerState, ...] | None = None,
     ) -> States:
         """The states of all layers; one way, also each layer's state after the last word."""
         c = self.config
@@ -145,7 +145,7 @@ class Recurrent(Backbone):
                 left, right, after, _ = block(x, x, start, start, lengths_B)
                 y = torch.cat([left, right], dim=-1)
             else:
-                y, after = read(block, x, memory[i] if memory else start, lengths_B)
+                y, after = run_layer(block, x, memory[i] if memory else start, lengths_B)
             x = self.dropout(y)
             layers.append(x)
             kept.append(after)

@@ -70,7 +70,7 @@ class WordVectors(Backbone):
         return -F.logsigmoid(right) - F.logsigmoid(-wrong).sum(dim=-1)
 
 
-class Windows(NamedTuple):
+class Contexts(NamedTuple):
     """What CBOW reads: the words around each centre, and which of these positions hold a word."""
 
     context_NK: Tensor
@@ -78,7 +78,7 @@ class Windows(NamedTuple):
     centres_N: Tensor
 
 
-def noise_law(counts_V: Tensor, power: float = 0.75) -> Tensor:
+def noise_distribution(counts_V: Tensor, power: float = 0.75) -> Tensor:
     """How likely each word is drawn as noise: its count to the power of 3/4, as a share [V]."""
     weights_V = counts_V.double() ** power * (counts_V > 0)
     if not bool(weights_V.sum() > 0):
@@ -86,20 +86,20 @@ def noise_law(counts_V: Tensor, power: float = 0.75) -> Tensor:
     return weights_V / weights_V.sum()
 
 
-def draw(law_V: Tensor, uniform: Tensor) -> Tensor:
+def draw_noise(p_V: Tensor, uniform: Tensor) -> Tensor:
     """Words by the distribution, one for each number in [0, 1)."""
-    steps_V = law_V.double().cumsum(0)
+    steps_V = p_V.double().cumsum(0)
     # Divided by its own end, the last step is 1 exactly, and no number lies beyond it.
     return torch.searchsorted(steps_V / steps_V[-1], uniform.double(), right=True)
 
 
-def keep_shares(counts_V: Tensor, threshold: float = 1e-5) -> Tensor:
+def keep_probabilities(counts_V: Tensor, threshold: float = 1e-5) -> Tensor:
     """How likely a word stays in the text: min(1, sqrt(threshold / its share of the text)) [V]."""
     shares_V = counts_V.double() / counts_V.sum()
     return (threshold / shares_V).sqrt().clamp(max=1.0)
 
 
-def spared(tokens_BT: Tensor, keep_V: Tensor, uniform_BT: Tensor) -> Tensor:
+def subsampled(tokens_BT: Tensor, keep_V: Tensor, uniform_BT: Tensor) -> Tensor:
     """Which tokens of the text stay when frequent words are left out at random [B, T]."""
     return uniform_BT < keep_V[tokens_BT]
 
@@ -109,13 +109,13 @@ def close_gaps(table_BT: Tensor, kept_BT: Tensor) -> Tensor:
     return table_BT.gather(1, (~kept_BT).long().argsort(dim=1, stable=True))
 
 
-def windows(
+def contexts(
     tokens_BT: Tensor,
     real_BT: Tensor,
     reach_BT: Tensor,
     widest: int,
     documents_BT: Tensor | None = None,
-) -> Windows:
+) -> Contexts:
     """The words at most `reach` (1 … widest, one number for each centre) positions from each word.
 
     The papers draw the reach uniformly, so that near words count more than far ones.
@@ -132,7 +132,7 @@ def windows(
     # A word without neighbours has nothing to be predicted from.
     rows_N, positions_N = present.any(dim=2).nonzero(as_tuple=True)
     context_NK = tokens_BT[rows_N[:, None], position_TK[positions_N]]
-    return Windows(context_NK, present[rows_N, positions_N], tokens_BT[rows_N, positions_N])
+    return Contexts(context_NK, present[rows_N, positions_N], tokens_BT[rows_N, positions_N])
 
 
 class Near(NamedTuple):

@@ -132,8 +132,8 @@ class XLNet(Backbone):
         guess = {
             "r_RD": given.r_RD,
             "positions": given.memory[0].shape[1] + asked_BN,
-            "mask": rows_of(query_mask, asked_BN),
-            "other_segment": None if given.other is None else rows_of(given.other, asked_BN),
+            "mask": queried_rows(query_mask, asked_BN),
+            "other_segment": None if given.other is None else queried_rows(given.other, asked_BN),
         }
         content, query, kept = [h_BTD], [g_BND], []
         for block, before_BMD in zip(self.blocks, given.memory, strict=True):
@@ -172,7 +172,7 @@ def other_segment(segments_BT: Tensor | None, memory: int) -> Tensor | None:
     return (segments_BT[:, :, None] != keys_BK[:, None, :])[:, None]
 
 
-def rows_of(mask: Tensor, asked_BN: Tensor) -> Tensor:
+def queried_rows(mask: Tensor, asked_BN: Tensor) -> Tensor:
     """The rows of a mask [B, 1, T, K] that belong to the asked positions: [B, 1, N, K]."""
     batch, keys = len(asked_BN), mask.shape[-1]
     whole = mask.expand(batch, 1, -1, keys)

@@ -14,7 +14,7 @@ from labkit.chance import Chance
 from labkit.corpus import Batch, sent
 from labkit.masking import causal, real_keys, same_segment
 from labkit.objectives.hiding import Order
-from labkit.objectives.memory import Memory, recall, remember
+from labkit.objectives.memory import Memory, memory_after, recall
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,4 +308,4 @@ class Continuing(Objective):
         """What the next segment may attend to."""
         real = targets.inputs.real
         read = real.cpu() if targets.padded else torch.ones(real.shape, dtype=torch.bool)
-        return remember(states, past.known, read)
+        return memory_after(states, past.known, read)

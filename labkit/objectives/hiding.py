@@ -4,8 +4,8 @@ Devlin et al. 2019, section 3.1 (15 %, of which 80/10/10), Liu et al. 2019, sect
 and dynamic), Joshi et al. 2020, section 3.1 (spans), Yang et al. 2019, section 2.3 (orders, of
 which only the end is predicted).
 
-Every choice is a function of (seed, step, row, position): read `choose` and `corrupt` first. A
-chance made by `Chance.of_examples` gives static masks, any other dynamic ones.
+Every choice is a function of (seed, step, row, position). A chance made by `Chance.of_examples`
+gives static masks, any other dynamic ones. Read `choose_tokens` and `corrupt` first.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def _ordinary_words(vocabulary: Vocabulary, device: torch.device) -> Tensor:
     return words_V.to(device)
 
 
-def choose(candidates_BT: Tensor, chance: Chance, rate: float) -> Tensor:
+def choose_tokens(candidates_BT: Tensor, chance: Chance, rate: float) -> Tensor:
     """Each candidate with probability `rate`, on its own."""
     return (chance.uniform("hide", candidates_BT.shape[1]) < rate) & candidates_BT
 

@@ -78,7 +78,7 @@ def recall(memory: Memory | None, fresh: Tensor) -> Memory:
     return Memory(_each(memory.layers, forget), memory.known & ~fresh[:, None])
 
 
-def remember(states: States, known: Tensor, read: Tensor) -> Memory | None:
+def memory_after(states: States, known: Tensor, read: Tensor) -> Memory | None:
     """What the next segment may attend to, without gradients; `read` [B, T] marks real text."""
     if states.memory is None:
         return None

@@ -194,7 +194,7 @@ class Distillation(Objective):
                     f"the student chooses among {scores.shape[-1]} answers and the teacher among "
                     f"{soft[name].shape[-1]}: give both the same vocabulary or labels"
                 )
-            total = divergence(soft[name], scores, self.temperature)
+            total = soft_loss(soft[name], scores, self.temperature)
             terms[f"soft {name}"] = Term(total, targets.counts[f"soft {name}"], self.soft)
         if self.cosine:
             widths = states.hidden.shape[-1], known.hidden.shape[-1]
@@ -209,7 +209,7 @@ class Distillation(Objective):
         return Outcome(terms, kept)
 
 
-def divergence(teacher_NV: Tensor, student_NV: Tensor, temperature: float) -> Tensor:
+def soft_loss(teacher_NV: Tensor, student_NV: Tensor, temperature: float) -> Tensor:
     """t^2 times the sum of KL(teacher || student) at temperature t.
 
     Soft gradients shrink with 1 / t^2; the factor makes up for it.

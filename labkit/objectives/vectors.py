@@ -16,13 +16,13 @@ from labkit.checks import check_not_negative, check_whole
 from labkit.corpus import Batch
 from labkit.masking import real_keys
 from labkit.models.word_vectors import (
-    Windows,
+    Contexts,
     close_gaps,
-    draw,
-    keep_shares,
-    noise_law,
-    spared,
-    windows,
+    contexts,
+    draw_noise,
+    keep_probabilities,
+    noise_distribution,
+    subsampled,
 )
 from labkit.objectives.base import Objective, Predicted, Targets, Term
 from labkit.objectives.memory import Memory
@@ -47,19 +47,19 @@ class NearWords(Objective):
         if self.threshold is not None:
             check_not_negative(threshold=self.threshold)
 
-    def around(self, batch: Batch, chance: Chance) -> Windows:
+    def around(self, batch: Batch, chance: Chance) -> Contexts:
         """The positions (numbered through the batch) of the words that stand near each word."""
         tokens, length = batch.tokens, batch.tokens.shape[1]
         counts = self.counts.to(tokens.device)
         kept = batch.real & (counts[tokens] > 0)
         if self.threshold is not None:
-            keep = keep_shares(counts.clamp(min=1), self.threshold)
-            kept = kept & spared(tokens, keep, chance.uniform("keep", length))
+            keep = keep_probabilities(counts.clamp(min=1), self.threshold)
+            kept = kept & subsampled(tokens, keep, chance.uniform("keep", length))
         reach = 1 + chance.integers("reach", length, self.reach)
         position = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)
         position, reach, real = (close_gaps(each, kept) for each in (position, reach, kept))
         documents = None if batch.documents is None else close_gaps(batch.documents, kept)
-        return windows(position, real, reach, self.reach, documents)
+        return contexts(position, real, reach, self.reach, documents)
 
     def forward(
         self, model: Any, targets: Targets, memory: Memory | None = None
@@ -73,8 +73,8 @@ class NearWords(Objective):
         """Words drawn as noise, `each` times for each position: [B * T, each, noise]."""
         length = batch.tokens.shape[1]
         uniform = chance.uniform("noise", length * each * self.noise)
-        law_V = noise_law(self.counts).to(uniform.device)
-        return draw(law_V, uniform).view(-1, each, self.noise)
+        p_V = noise_distribution(self.counts).to(uniform.device)
+        return draw_noise(p_V, uniform).view(-1, each, self.noise)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -187,7 +187,7 @@ class MaskedToken(Objective):
         if self.unit == "span":
             return hiding.choose_spans(candidates, chance, self.rate)
         if self.unit == "token":
-            return hiding.choose(candidates, chance, self.rate)
+            return hiding.choose_tokens(candidates, chance, self.rate)
         return hiding.choose_words(candidates, words_of(batch), chance, self.rate)
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:

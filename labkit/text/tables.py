@@ -12,7 +12,7 @@ from labkit.corpus.documents import (
     Document,
     Documents,
     content,
-    find,
+    find_files,
     ordered,
     read_lines,
     sentences,
@@ -34,7 +34,7 @@ def from_table(
     A label that is empty, null or None is not known: the row is a text without a label.
     Without a header the columns are "0", "1", …; quotes in a .tsv are ordinary characters.
     """
-    files = find(path)
+    files = find_files(path)
     if len(files) > 1:
         raise ValueError(f"{str(path)!r} matches {len(files)} files: a table is one file")
     file = files[0]

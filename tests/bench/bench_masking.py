@@ -79,7 +79,7 @@ def ours(tokens: Tensor) -> dict[str, Callable[[], object]]:
 
     def hide() -> Tensor:
         found = hiding.ordinary(tokens, batch.real, VOCABULARY)
-        return hiding.corrupt(tokens, hiding.choose(found, chance, 0.15), chance, VOCABULARY)
+        return hiding.corrupt(tokens, hiding.choose_tokens(found, chance, 0.15), chance, VOCABULARY)
 
     asked = {
         unit: MaskedToken(vocabulary=VOCABULARY, unit=unit) for unit in ("token", "word", "span")
