@@ -1,4 +1,4 @@
-"""Attention: each position asks (query), is asked (key) and answers (value).
+"""Attention: each query takes a weighted mean of the values, by its products with the keys.
 
 Vaswani et al. 2017, section 3.2; the relative form is Dai et al. 2019, section 3.3.
 Read `attend` first: it is all the attention there is, and every model of the course calls it.
@@ -28,7 +28,7 @@ def attend(
 ) -> Tensor:
     """softmax(q k' / sqrt(E) + bias) v, over the keys that `mask` (and `causal`) let take part.
 
-    A query that may see nothing gives zeros.
+    A query that may attend to nothing gives zeros.
     """
     check_scores(q_BHQE, k_BHKE, mask)
     if causal:
@@ -39,10 +39,7 @@ def attend(
 
 
 def check_scores(q_BHQE: Tensor, k_BHKE: Tensor, mask: Tensor | None) -> None:
-    """Refuse a mask that does not say of each query and key whether they take part.
-
-    It is the same for all heads: one for each could be mistaken for one for each row.
-    """
+    """Refuse a mask that does not broadcast to [B, 1, Q, K]: it is the same for all heads."""
     masking.check_mask(mask, len(q_BHQE), 1, q_BHQE.shape[2], k_BHKE.shape[2])
 
 
@@ -55,11 +52,11 @@ def attention_weights(
         scores_BHQK = scores_BHQK + bias_BHQK
     if mask is None:
         return scores_BHQK.softmax(dim=-1)
-    # The softmax of a row of -inf would be 0/0: a query that may see nothing keeps its scores, and
-    # gets zeros afterwards.
-    sees_some = mask.any(dim=-1, keepdim=True)
-    scores_BHQK = scores_BHQK.masked_fill(sees_some & ~mask, -math.inf)
-    return scores_BHQK.softmax(dim=-1) * sees_some.to(scores_BHQK.dtype)
+    # The softmax of a row of -inf would be 0/0: a query that may attend to nothing keeps its scores
+    # and gets zeros afterwards.
+    attends = mask.any(dim=-1, keepdim=True)
+    scores_BHQK = scores_BHQK.masked_fill(attends & ~mask, -math.inf)
+    return scores_BHQK.softmax(dim=-1) * attends.to(scores_BHQK.dtype)
 
 
 def check_heads(width: int, heads: int) -> None:
@@ -96,7 +93,7 @@ class KeysValues(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Attention with several heads: split, attend, merge, mix."""
+    """Multi-head attention: split into heads, attend, merge, project."""
 
     def __init__(self, width: int, heads: int, *, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
@@ -115,7 +112,7 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
     ) -> tuple[Tensor, KeysValues]:
-        """x asks; what is in memory and `source` (x itself when there is none) answers."""
+        """Attend from x to the memory and then to `source`, which is x itself when None."""
         if source_BKD is None:
             parts = split_heads(self.query_key_value(x_BQD), 3 * self.heads)
             q_BHQE, k_BHKE, v_BHKE = parts.chunk(3, dim=1)
@@ -146,8 +143,8 @@ class RelativeAttention(nn.Module):
 
     score(i, j) = ((q_i + u) k_j + (q_i + v) W_r r(i - j) + (q_i + s) g(i, j)) / sqrt(E)
 
-    u, v and s, learned, are what every query asks whatever it is; r(i - j) is the sinusoid of the
-    distance.  The last term is XLNet's (Yang et al. 2019, section 2.5): g is one of two learned
+    u, v and s are learned and the same for every query; r(i - j) is the sinusoid of the distance.
+    The last term is XLNet's (Yang et al. 2019, section 2.5): g is one of two learned
     vectors, for a key in the segment of the query and for one in another.
     """
 
@@ -178,7 +175,7 @@ class RelativeAttention(nn.Module):
         other_segment: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
-        """x asks; `source` (memory and x; x itself when there is none) answers.
+        """Attend from x to `source`: memory and x, or x itself when None.
 
         `known` are keys and values that this module has already computed from the source.  The
         queries are the last of the keys, or stand among them at `positions` [B, Q].  r_RD holds the
@@ -218,17 +215,15 @@ class RelativeAttention(nn.Module):
             return bias_BHQK
         if self.segment is None or self.s_HE is None:
             raise ValueError("this attention was built without segments: give segments=True")
-        asked_BHQE = (q_BHQE + self.s_HE[:, None]) * scale
-        same, other = (asked_BHQE @ g_HE[:, :, None] for g_HE in self.segment)
+        query_BHQE = (q_BHQE + self.s_HE[:, None]) * scale
+        same, other = (query_BHQE @ g_HE[:, :, None] for g_HE in self.segment)
         return bias_BHQK + torch.where(other_segment, other, same)
 
 
 # ---- positions -----------------------------------------------------------------------------------
 #
-# Where a word stands: attention alone could not tell.
-#
 # Learned positions (GPT, BERT), sinusoids (Vaswani et al. 2017, section 3.5), and sinusoids of a
-# distance (Dai et al. 2019, section 3.3), which know no absolute position at all.
+# distance (Dai et al. 2019, section 3.3), which know no absolute position.
 
 
 def check_length(length: int, context: int) -> None:

@@ -1,8 +1,7 @@
 """What the models of the course are built from.
 
-A backbone reads tokens and gives hidden states; a head turns hidden states into answers.
-`LanguageModel(backbone, head)` is what pre-training trains, `Classifier(backbone, head)` is what
-transfer makes of it: that is the course in one line.
+A backbone maps tokens to hidden states; a head maps hidden states to scores. Pre-training trains a
+`LanguageModel(backbone, head)`, and transfer makes a `Classifier(backbone, head)` of it.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,12 +20,12 @@ from labkit.masking import check_mask, check_tokens
 
 
 class States(NamedTuple):
-    """What a backbone gives back."""
+    """The result of a backbone."""
 
     layers: tuple[Tensor, ...]
     """Hidden states [B, T, D]: what went into the first layer, then what came out of each."""
     memory: tuple[Any, ...] | None = None
-    """What the next segment may look back to, one entry per layer; None: nothing is kept."""
+    """What the next segment may attend to, one entry per layer; None: nothing is kept."""
 
     @property
     def hidden(self) -> Tensor:
@@ -35,16 +34,16 @@ class States(NamedTuple):
 
 
 def halves(states: States) -> tuple[States, States]:
-    """States of a model that reads both ways: those from the left, and those from the right.
+    """Split the states of a model that reads both ways: those from the left, those from the right.
 
-    At a position the first know the words up to it, the second the words from it on.
+    At a position the first depend on the words up to it, the second on the words from it on.
     """
     left, right = zip(*(layer.chunk(2, dim=-1) for layer in states.layers), strict=True)
     return States(tuple(left), states.memory), States(tuple(right))
 
 
 class Backbone(nn.Module):
-    """What every model of the course promises: token ids in, `States` out.
+    """The base class of all models of the course: token ids in, `States` out.
 
         states = backbone(tokens_BT, mask=None, memory=None)
 
@@ -87,7 +86,7 @@ class Backbone(nn.Module):
         return super().__call__(tokens_BT, **inputs)
 
     def check(self, tokens_BT: Tensor | None, mask: Tensor | None = None) -> None:
-        """Refuse tokens that the model does not know, and masks that say something else.
+        """Refuse tokens outside of the vocabulary, and masks that do not fit the tokens.
 
         Tokens on a GPU are not looked at, since the CPU would have to wait for them.
         """
@@ -118,7 +117,7 @@ class Backbone(nn.Module):
 
 
 class Model(nn.Module):
-    """A backbone and the head that answers from its states."""
+    """A backbone and a head."""
 
     def __init__(self, backbone: Backbone, head: nn.Module) -> None:
         super().__init__()
@@ -130,11 +129,11 @@ class Model(nn.Module):
 
 
 class LanguageModel(Model):
-    """A backbone and the head that predicts words: what pre-training trains."""
+    """A backbone and a head that predicts words, as pre-training trains them."""
 
 
 class Classifier(Model):
-    """A backbone and the head of a task: what transfer makes of it."""
+    """A backbone and the head of a task, as transfer makes them."""
 
 
 def backbone_of(model: Any) -> Any:
@@ -183,11 +182,11 @@ class FeedForward(nn.Module):
 
 
 class Experts(nn.Module):
-    """A feed-forward that is a choice: a router sends each position to the few experts for it.
+    """A mixture of experts: a router sends each position to a few of several feed-forwards.
 
     y = sum over the `used` likeliest experts e of p_e FeedForward_e(x), with p = softmax(router(x))
     scaled to sum to one over those. More experts mean more parameters, but not more operations.
-    Shazeer et al. 2017, section 2; the loss that keeps them all at work is `balance`, below.
+    Shazeer et al. 2017, section 2. The loss `balance`, below, keeps all of them in use.
     """
 
     def __init__(
@@ -203,7 +202,7 @@ class Experts(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the chosen experts say of each position, weighed."""
+        """The weighted sum of the outputs of the experts that are chosen for each position."""
         x_ND = x.flatten(0, -2)
         likely, chosen = self.router(x_ND).softmax(dim=-1).topk(self.used, dim=-1)
         weights = (likely / likely.sum(dim=-1, keepdim=True)).flatten()
@@ -211,8 +210,8 @@ class Experts(nn.Module):
         order = chosen.flatten().argsort(stable=True)
         counts = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
         groups = x_ND[order // self.used].split(counts)
-        said = torch.cat([e(part) for e, part in zip(self.experts, groups, strict=True)])
-        weighed = said * weights[order].unsqueeze(-1)
+        outputs = torch.cat([e(part) for e, part in zip(self.experts, groups, strict=True)])
+        weighed = outputs * weights[order].unsqueeze(-1)
         y_ND = torch.zeros_like(x_ND, dtype=weighed.dtype).index_add(0, order // self.used, weighed)
         return y_ND.view_as(x)
 
@@ -222,8 +221,8 @@ def routed(model: nn.Module) -> Iterator[list[Tensor]]:
     """Within this, each call of the model's Experts adds the scores of its router to the list."""
     scores: list[Tensor] = []
 
-    def note(router: nn.Module, inputs: tuple[Tensor, ...], answer: Tensor) -> None:
-        scores.append(answer)
+    def note(router: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        scores.append(output)
 
     experts = [module for module in model.modules() if isinstance(module, Experts)]
     hooks = [module.router.register_forward_hook(note) for module in experts]
@@ -235,10 +234,10 @@ def routed(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def balance(scores: Tensor, used: int) -> Tensor:
-    """How unevenly a router [N, experts] shares out its work: 1 when even, experts / used at worst.
+    """How unevenly a router [N, experts] uses the experts: 1 when even, experts / used at worst.
 
     experts * sum_e (share of the choices that fell on e) * (mean probability of e), the first of
-    which has no gradient, so that it lowers whatever was chosen too often.
+    which has no gradient, so that the mean probability of experts chosen too often falls.
     Fedus, Zoph and Shazeer 2021, section 2.2. Give the scores of the positions that count.
     """
     likely = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
@@ -249,7 +248,7 @@ def balance(scores: Tensor, used: int) -> Tensor:
 
 
 class Block(nn.Module):
-    """Attention, then a feed-forward, each added to what it was given and normalised.
+    """Attention, then a feed-forward, each added to its input and normalised.
 
     norm_first (GPT-2 on):       x + f(norm(x))
     otherwise (Transformer, GPT, BERT): norm(x + f(x))
@@ -273,12 +272,12 @@ class Block(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, x_BTD: Tensor, source_BKD: Tensor | None = None, **asked: Any
+        self, x_BTD: Tensor, source_BKD: Tensor | None = None, **inputs: Any
     ) -> tuple[Tensor, Any]:
-        """The new states, and what attention leaves for the next segment."""
+        """The new states, and what the next segment may attend to."""
         given = self.attention_norm(x_BTD) if self.norm_first else x_BTD
-        answer_BTD, memory = self.attention(given, source_BKD, **asked)
-        x_BTD = x_BTD + self.dropout(answer_BTD)
+        attended_BTD, memory = self.attention(given, source_BKD, **inputs)
+        x_BTD = x_BTD + self.dropout(attended_BTD)
         if self.norm_first:
             return x_BTD + self.dropout(self.mlp(self.mlp_norm(x_BTD))), memory
         x_BTD = self.attention_norm(x_BTD)
@@ -298,7 +297,7 @@ def remember(states_BTD: Tensor, count: int | None) -> Tensor:
 
 @torch.no_grad()
 def initialise(model: nn.Module, std: float = 0.02) -> None:
-    """Small normal weights, zero biases, norms of one: as GPT and BERT start."""
+    """Draw small normal weights and set biases to zero, as GPT and BERT do."""
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             module.weight.normal_(std=std)
@@ -308,10 +307,10 @@ def initialise(model: nn.Module, std: float = 0.02) -> None:
 
 @torch.no_grad()
 def scale_residuals(blocks: nn.ModuleList) -> None:
-    """Divide the weights that write into the residual stream by the root of how often they do.
+    """Divide the weights that write into the residual stream by sqrt(2 * blocks).
 
-    GPT-2 (Radford et al. 2019, section 2.3): twice a block, so that the sum of all is as large as
-    one alone, however many blocks there are.
+    GPT-2 (Radford et al. 2019, section 2.3): each block writes twice, so the variance of the sum
+    does not depend on the number of blocks.
     """
     scale = (2 * len(blocks)) ** -0.5
     for module in blocks.modules():
@@ -322,7 +321,7 @@ def scale_residuals(blocks: nn.ModuleList) -> None:
 
 
 class WithoutInitialisation(TorchFunctionMode):
-    """Builds models without drawing their weights, which takes long where a file overwrites them.
+    """Builds models without drawing their weights, for models that are then loaded from a file.
 
     with WithoutInitialisation():
         model = GPT(config)
@@ -331,7 +330,7 @@ class WithoutInitialisation(TorchFunctionMode):
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Every function of torch does its work, but random weights stay what memory held."""
+        """Call the function of torch, unless it draws random numbers into a tensor."""
         kwargs = kwargs or {}
         # torch's own normal_ and uniform_, and what torch.nn.init makes of them.
         if getattr(function, "__name__", "").endswith(("normal_", "uniform_")):

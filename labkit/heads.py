@@ -1,7 +1,7 @@
-"""From hidden states to answers: the small part on top that a task needs.
+"""Heads, which map hidden states to the scores of words, labels or positions.
 
-A head sees only the positions that are asked: [N, D].  Word heads also give the loss of each
-target, so that a head with a cheaper way than a full softmax can use it.
+A head is given only the states of the positions that are predicted: [N, D].  Word heads also give
+the loss of each target, so that a head may compute it without a full softmax.
 """
 
 import math
@@ -18,7 +18,7 @@ from labkit.masking import check_tokens
 
 
 def exact(scores: Tensor) -> Tensor:
-    """Scores in at least float32, since a softmax over many words sums too many of them."""
+    """Scores in at least float32, since a softmax sums over many words."""
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
@@ -30,10 +30,10 @@ def losses(hidden_ND: Tensor, words_VD: Tensor, bias_V: Tensor | None, targets_N
 
 
 class WordHead(nn.Module):
-    """A head that says how likely each word is."""
+    """The base class of heads that score all words of the vocabulary."""
 
     def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """-log p(target) at each asked position."""
+        """-log p(target) at each predicted position."""
         return F.cross_entropy(exact(self(hidden_ND)), targets_N, reduction="none")
 
 
@@ -52,7 +52,7 @@ class NextWord(WordHead):
         return self.words(hidden_ND)
 
     def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """-log p(target) at each asked position."""
+        """-log p(target) at each predicted position."""
         return losses(hidden_ND, self.words.weight, self.words.bias, targets_N)
 
 
@@ -82,7 +82,7 @@ class MaskedWord(WordHead):
         return self.words(self._transform(hidden_ND))
 
     def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """-log p(target) at each asked position."""
+        """-log p(target) at each predicted position."""
         return losses(self._transform(hidden_ND), self.words.weight, self.words.bias, targets_N)
 
     def _transform(self, hidden_ND: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class MaskedWord(WordHead):
 
 
 class AdaptiveEmbedding(nn.Module):
-    """Rare words get narrow vectors, widened by a matrix (Baevski and Auli 2019, section 3).
+    """Rare words get narrower vectors, projected up by a matrix (Baevski and Auli 2019, section 3).
 
     The vocabulary is sorted from frequent to rare and cut into pieces at the `cutoffs`; vectors of
     each further piece are `shrink` times narrower.
@@ -135,7 +135,7 @@ class AdaptiveWord(WordHead):
     """Adaptive softmax (Grave et al. 2017): first the piece of the vocabulary, then the word.
 
     Frequent words and the pieces of the rare ones share one small softmax, so that most targets
-    never pay for the long tail.  The word vectors are those of the embedding.
+    need no softmax over rare words.  The word vectors are those of the embedding.
     """
 
     def __init__(self, embedding: AdaptiveEmbedding) -> None:
@@ -193,7 +193,7 @@ class AdaptiveWord(WordHead):
 
 
 class Label(nn.Module):
-    """One answer for the whole text, from the state of one position (BERT: the first)."""
+    """Scores of labels for a whole text, from the state of one position (BERT: the first)."""
 
     def __init__(
         self,
@@ -220,10 +220,10 @@ class Label(nn.Module):
 
 
 class Pooled(nn.Module):
-    """One answer for the whole text, from all of its states (ULMFiT: last, max and mean together).
+    """Scores of labels for a whole text, from all of its states (ULMFiT: last, max and mean).
 
-    Howard and Ruder 2018, section 3.3: a recurrent network's last state has forgotten words that
-    matter. `inner` is the width of the layer between, none when None.
+    Howard and Ruder 2018, section 3.3: a recurrent network's last state may have forgotten words
+    that matter. `inner` is the width of the layer between, none when None.
     """
 
     def __init__(

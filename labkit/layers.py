@@ -32,7 +32,7 @@ def replaceable(plain: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_rate(rate: float) -> float:
-    """A share that is dropped: at least 0, less than 1."""
+    """Return a dropout rate; refuse one that is below 0, or 1 and more."""
     if not 0 <= rate < 1:
         raise ValueError(f"a dropout rate of {rate}: give a share from 0 up to, not including, 1")
     return rate

@@ -1,8 +1,8 @@
-"""Who may look at whom.
+"""Attention masks: which queries may attend to which keys.
 
-One rule: a boolean says True where something takes part.  A mask says: this query may look at
-this key.  Masks broadcast to [B, 1, Q, K], are joined with `&`, `|` and `~`, and the queries
-are always the last Q of the K keys, so that memory needs no special case.
+Masks are boolean, and True means that a query may attend to a key.  They broadcast to
+[B, 1, Q, K] and are joined with `&`, `|` and `~`.  The queries are always the last Q of the K keys,
+so that memory needs no special case.
 
     causal(T)                       GPT, Transformer-XL with memory: causal(Q, K)
     causal(T) & window(n, T)        GPT-3's banded layers
@@ -11,7 +11,7 @@ are always the last Q of the K keys, so that memory needs no special case.
     causal(T) | prefix(n, T)        a language model that sees its prompt at once
     up_to(order), before(order)     XLNet's content and query streams
 
-What is hidden from the model, the other half of masking, stands below.
+`labkit.objectives.hiding` decides which words are hidden from a model.
 """
 
 import torch
@@ -89,33 +89,33 @@ def _positions(queries: int, keys: int | None, device: Device) -> tuple[Tensor, 
 
 
 def causal(queries: int, keys: int | None = None, *, device: Device = None) -> Tensor:
-    """A position may look at itself and at what came before it: j <= i."""
+    """A position may attend to itself and to the positions before it: j <= i."""
     i, j = _positions(queries, keys, device)
     return j <= i
 
 
 def window(size: int, queries: int, keys: int | None = None, *, device: Device = None) -> Tensor:
-    """A position may look less than `size` positions away: |i - j| < size."""
+    """A position may attend to those less than `size` positions away: |i - j| < size."""
     if size < 1:
-        raise ValueError(f"a window of {size} positions sees nothing: give at least 1")
+        raise ValueError(f"a window of {size} positions allows nothing: give at least 1")
     i, j = _positions(queries, keys, device)
     return (i - j).abs() < size
 
 
 def prefix(size: int, queries: int, keys: int | None = None, *, device: Device = None) -> Tensor:
-    """Every position may look at the first `size` positions: j < size."""
+    """Every position may attend to the first `size` positions: j < size."""
     i, j = _positions(queries, keys, device)
     return (j < size).expand(i.shape[0], j.shape[1])
 
 
 def same_position(queries: int, keys: int | None = None, *, device: Device = None) -> Tensor:
-    """A position may look at itself only: j = i."""
+    """A position may attend to itself only: j = i."""
     i, j = _positions(queries, keys, device)
     return i == j
 
 
 def real(tokens_BT: Tensor, pad: int) -> Tensor:
-    """Every position may look at real tokens, none at padding: [B, 1, 1, T]."""
+    """Every position may attend to real tokens, none to padding: [B, 1, 1, T]."""
     return real_keys(tokens_BT != pad)
 
 
@@ -125,21 +125,21 @@ def real_keys(real_BT: Tensor) -> Tensor:
 
 
 def same_segment(ids_BT: Tensor) -> Tensor:
-    """Positions of one document may look at each other: [B, 1, T, T]."""
+    """Positions of one document may attend to each other: [B, 1, T, T]."""
     return (ids_BT[:, :, None] == ids_BT[:, None, :])[:, None]
 
 
 def up_to(order_BT: Tensor, memory: int = 0) -> Tensor:
-    """XLNet's content stream: look at what is not later in the order; all may look at memory."""
+    """XLNet's content stream: attend to what is not later in the order, and to memory."""
     return _remember(order_BT[:, None, :] <= order_BT[:, :, None], memory)
 
 
 def before(order_BT: Tensor, memory: int = 0) -> Tensor:
-    """XLNet's query stream: look at what is earlier in the order; all may look at memory."""
+    """XLNet's query stream: attend to what is earlier in the order, and to memory."""
     return _remember(order_BT[:, None, :] < order_BT[:, :, None], memory)
 
 
 def _remember(mask: Tensor, memory: int) -> Tensor:
-    """Put `memory` columns that all may look at before a mask [B, T, T]; give [B, 1, T, M + T]."""
+    """Put `memory` columns that are True before a mask [B, T, T]; give [B, 1, T, M + T]."""
     seen = mask.new_ones(*mask.shape[:-1], memory)
     return torch.cat([seen, mask], dim=-1)[:, None]

@@ -1,12 +1,12 @@
-"""Recurrent layers: reading one word after the other, dropout for it, and its two penalties.
+"""Recurrent layers, their three kinds of dropout, and the penalties AR and TAR.
 
-Merity, Keskar and Socher 2018 (AWD-LSTM), sections 3 and 4. Ordinary dropout draws anew at each
-position, so over a text a recurrent model is hit everywhere. Here one draw holds for the whole
-text: of the features (locked), of the words, of the weights from state to state. All of them keep
-the expected value and do nothing outside of training.
+Merity, Keskar and Socher 2018 (AWD-LSTM), sections 3 and 4. Ordinary dropout draws a new mask at
+each position. Here one mask holds for the whole text: of the features (locked), of the words, or of
+the weights from state to state. All of them keep the expected value and do nothing outside of
+training.
 
 A recurrent model's memory is its state after the last real word. It is an argument and a result:
-tensors [B, D], rows first, so that whoever carries it on can drop the memory of some rows.
+tensors [B, D], rows first, so that the memory of some rows can be dropped.
 Padding stands after the text. Read `LockedDropout` and `run_layer` first.
 """
 
@@ -59,8 +59,8 @@ class WordDropout(nn.Module):
 class WeightDropLSTM(nn.LSTM):
     """One layer of LSTM that drops weights from state to state (Wan et al. 2013: DropConnect).
 
-    The weights are dropped once for a whole text, so the kernel that runs the text at one go still
-    serves. It is handed the dropped weights as an argument; the module keeps only the raw ones.
+    The weights are dropped once for a whole text, so one kernel still runs the whole text. It
+    is given the dropped weights as an argument; the module keeps only the raw ones.
     """
 
     weight_ih_l0: Tensor
@@ -126,7 +126,7 @@ def lengths_of(mask: Tensor | None, tokens_BT: Tensor) -> Tensor | None:
 
 
 def blank(x_BTD: Tensor, *widths: int) -> LayerState:
-    """The memory of one who has read nothing: zeros."""
+    """The memory before the first word: zeros."""
     return tuple(x_BTD.new_zeros(len(x_BTD), width) for width in widths)
 
 

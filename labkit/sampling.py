@@ -73,7 +73,7 @@ def check_top_p(p: float) -> None:
 
 
 def repeat_less(logits_BV: Tensor, seen_BT: Tensor, penalty: float) -> Tensor:
-    """Seen words lose (Keskar et al. 2019, section 4.1): z / penalty above 0, z * penalty below."""
+    """Penalise seen words: z / penalty above 0, z * penalty below (Keskar et al. 2019, 4.1)."""
     ok = is_number(penalty) and 1e-3 <= penalty <= 1e3
     require(ok, f"the penalty of repetition is {penalty}: give 0.001 to 1000, 1 for none")
     z_BT = logits_BV.gather(-1, seen_BT)

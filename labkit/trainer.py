@@ -1,4 +1,4 @@
-"""The trainer: a loop that the reader holds in the hand.
+"""The trainer, a loop that yields a report after each step.
 
     for report in Trainer(model, objective, batches, plan).resume(folder):
         if report.step % 100 == 0:
@@ -7,8 +7,8 @@
 The loop's body is the callback: print, draw, unfreeze, stop there. What the body does at a step
 belongs to that step, and is saved with it.
 
-Read `Trainer.train_step` first: it is all there is to training. What keeps a run alive wraps it
-from outside, in `labkit.keeping`: checkpoints, signals, the way back when a loss is no number.
+Read `Trainer.train_step` first: it is all there is to training. `labkit.keeping` wraps it from
+outside with checkpoints, signals, and the return to an earlier state when a loss is not finite.
 """
 
 import contextlib
@@ -105,7 +105,7 @@ class Trainer:
         self.optimizers.step(rate, verdict.divisor, verdict.bad)
         self.optimizers.clear()
         if any(part is not None for part in self.memory) and bool(verdict.bad):
-            # What is remembered is no number either, and what was known before is of another text.
+            # The memory is not finite either, and the one before belongs to an earlier segment.
             self.memory = [None] * plan.accumulate
         self.step += 1
         if self.averaging or (plan.average_from is not None and self.step >= plan.average_from):
@@ -176,7 +176,7 @@ class Trainer:
 
     @torch.no_grad()
     def load(self, state: Snapshot) -> None:
-        """Become what `state` gave; what it lacks begins anew."""
+        """Restore what `state` returned; what is missing there starts afresh."""
         facts, tensors = state.facts, state.tensors
         for name, tensor in weights(self.model).items():
             tensor.copy_(shard_like(tensor, tensors["weights"][name]))

@@ -183,9 +183,9 @@ def test_two_runs_at_once(tmp_path):
     def slow():
         yield from tokens.encode(documents, BPE, BPE.vocabulary.sep)
         # Another run is faster.
-        tokens.write(folder, tokens.encode(documents, BPE, BPE.vocabulary.sep))
+        tokens.write_arrays(folder, tokens.encode(documents, BPE, BPE.vocabulary.sep))
 
-    tokens.write(folder, slow())
+    tokens.write_arrays(folder, slow())
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
     assert tokens.damage(folder) is None
 
@@ -229,7 +229,7 @@ def corpus(size):
     piece = np.arange(250_000, dtype=np.uint32)
     one, ends = np.array([0]), np.array([1])
     parts = (tokens.Arrays(piece, one + 250_000 * (n + 1), ends + n, one) for n in range(size))
-    tokens.write(folder, parts)
+    tokens.write_arrays(folder, parts)
     arrays, mapped = tokens._map(folder)
     return Tokens(arrays, Vocabulary(250_000), (), False, mapped)
 for size in (4, 160):

@@ -38,7 +38,7 @@ def split(rows: int, parts: int, *, together: int = 1) -> list[slice]:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows of raw text; hiding something from the model is the business of the objective.
+    """Rows of raw text; an objective decides what is hidden from the model.
 
     `real` is True where a position holds text and not padding. `segments` counts the parts of a
     pair (0, 1), `documents` the documents packed into one row, `words` the words of the row, so

@@ -1,7 +1,7 @@
 """Rows of one text or two, padded: what pairs and labelled examples are made of.
 
-To call for a small batch takes longer than to make it, so the rows of some steps are laid out
-at once. Read `LaidOut` first.
+The rows of several steps are laid out at once, since for a small batch the overhead of a call is
+larger than the work. Read `LaidOut` first.
 """
 
 from abc import abstractmethod

@@ -1,4 +1,4 @@
-"""Two stretches of text and a question: does the second follow the first?
+"""Pairs of texts, labelled by whether the second follows the first.
 
 Next sentence (NSP): in half of the rows the second is from another document (Devlin et al., 2019,
 section 3.1). Sentence order (SOP): in half of the rows the two are swapped (Lan et al.,

@@ -1,7 +1,7 @@
-"""BERT: a stack of blocks in which every position sees every other.
+"""BERT: a stack of blocks in which every position attends to every other.
 
 Devlin et al. 2019 (BERT).  The rest of the family are rows of the same config: RoBERTa (Liu et al.
-2019), ALBERT (Lan et al. 2020, section 3.1: narrow embeddings, one block used again and again),
+2019), ALBERT (Lan et al. 2020, section 3.1: narrower embeddings, one block for all layers),
 DistilBERT (Sanh et al. 2019: no segments).
 """
 
@@ -44,7 +44,7 @@ class BERTConfig:
 
 
 class BERT(Backbone):
-    """h_0 = norm(W_e tokens + W_p + W_s segments);  h_i = block(h_(i-1));  all see all.
+    """h_0 = norm(W_e tokens + W_p + W_s segments);  h_i = block(h_(i-1)), without a causal mask.
 
     A head for words is `MaskedWord(bert.token, width)`, one for the first position
     `Label(width, labels, pool=bert.pooler)`.
@@ -91,7 +91,7 @@ class BERT(Backbone):
         memory: None = None,
         segments_BT: Tensor | None = None,
     ) -> States:
-        """The states of all layers.  All look at all unless `mask` says who may look at whom."""
+        """The states of all layers.  Every position attends to all, unless there is a mask."""
         if memory is not None:
             raise ValueError("BERT reads a text at once and remembers nothing: give memory=None")
         x_BTD = self._embed(tokens_BT, segments_BT)

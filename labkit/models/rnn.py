@@ -1,6 +1,6 @@
 """Three ways to represent a sentence before the Transformer: a bag, a recurrence, a convolution.
 
-A bag of words is fast and blind to order; a recurrent network (Elman 1990; LSTM: Hochreiter and
+A bag of words is fast and knows no order; a recurrent network (Elman 1990; LSTM: Hochreiter and
 Schmidhuber 1997; GRU: Cho et al. 2014) reads in order, one word after the other; a convolution
 (Kim 2014) sees order within its kernels, all positions at once. Each gives states for every word,
 and the head decides how to pool them: `Pooled(…, parts=("mean",))`, `("last",)` and `("max",)`.
@@ -82,16 +82,16 @@ class Elman(nn.Module):
 
     def forward(self, x: Tensor | PackedSequence, h_1BD: Tensor) -> tuple[Any, Tensor]:
         """The states of all words, and the last one of each row, as nn.RNN gives them."""
-        # What the words say is one product for all; what the state says must wait its turn.
+        # The product with the words is one for all positions, that with the state one for each.
         if isinstance(x, PackedSequence):
             steps = self.word(x.data).split(x.batch_sizes.tolist())
         else:
             steps = self.word(x).unbind(1)
         h_BD, states = h_1BD[0], []
-        for heard in steps:
+        for word in steps:
             # Of packed rows, the shorter ones stand last and have ended.
-            going, ended = h_BD[: len(heard)], h_BD[len(heard) :]
-            states.append(self.activation(self.state(going) + heard))
+            going, ended = h_BD[: len(word)], h_BD[len(word) :]
+            states.append(self.activation(self.state(going) + word))
             h_BD = torch.cat([states[-1], ended])
         if isinstance(x, PackedSequence):
             return PackedSequence(torch.cat(states), x.batch_sizes), h_BD.unsqueeze(0)

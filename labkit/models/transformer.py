@@ -169,10 +169,10 @@ class _Told(Backbone):
 
 
 def teacher_forced(answers_BT: Tensor, begin: int) -> Tensor:
-    """What the decoder reads in training: the right answers, one position later, after `begin`.
+    """The input of the decoder in training: `begin`, then the target without its last word.
 
-    At each place it is asked for the answer there and has seen the right ones before it, whatever
-    it would have said itself; so all positions are learned at once.
+    Each word is predicted from the right words before it, not from words that the model has
+    predicted itself, so one forward pass serves all positions.
     """
     first_B1 = torch.full_like(answers_BT[:, :1], begin)
     return torch.cat([first_B1, answers_BT[:, :-1]], dim=1)

@@ -1,4 +1,4 @@
-"""XLNet: predict the words of a text in a random order, so that each may see any of the others.
+"""XLNet: predict the words of a text in a random order, so that each may depend on any other.
 
 Yang et al. 2019: section 2.3 (two streams), section 2.4 (memory), section 2.5 (segments).  Read
 `XLNet.forward`, an ordinary encoder, and then `two_streams`.
@@ -56,10 +56,10 @@ class Given(NamedTuple):
 
 
 class XLNet(Backbone):
-    """Content h: what a position says, from itself and the positions that are not later.
+    """Content stream h: each position from itself and the positions that are earlier in the order.
 
-    Query g: what a position may guess, from its position and the positions that are earlier.
-    Both come from the same blocks: h asks [memory, h], and g asks [memory, h] too.
+    Query stream g: each position from its number and the positions that are earlier, not its word.
+    Both use the same blocks: the queries are those of h or of g, the keys are [memory, h] for both.
     """
 
     config: XLNetConfig
@@ -72,7 +72,7 @@ class XLNet(Backbone):
         self.memory_length = c.memory
         self.token = nn.Embedding(c.vocabulary, c.width)
         self.guess_D = nn.Parameter(torch.empty(c.width).normal_(std=0.02))
-        """What every query starts from: it knows its position and nothing of its word."""
+        """The state that every query starts from, which does not depend on a word."""
         self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(c.layers))
         initialise(self)
@@ -93,7 +93,7 @@ class XLNet(Backbone):
         memory: tuple[Tensor, ...] | None = None,
         segments_BT: Tensor | None = None,
     ) -> States:
-        """The plain encoder: the content stream alone.  Without a mask, all look at all.
+        """The content stream alone.  Without a mask, every position attends to all.
 
         A mask covers the memory too: [B, 1, T, M + T].
         """
@@ -142,7 +142,7 @@ class XLNet(Backbone):
             h_BTD, known = block(
                 h_BTD, source_BKD, r_RD=given.r_RD, mask=mask, other_segment=given.other
             )
-            # The same block once more: it asks the same keys about positions instead of words.
+            # The same block once more, with the same keys and the queries of the other stream.
             g_BND, _ = block(g_BND, known=known, **guess)
             content.append(h_BTD)
             query.append(g_BND)

@@ -1,4 +1,4 @@
-"""What a model learns to predict: everything that turns a batch of raw text into a loss.
+"""Objectives, which turn a batch of raw text into predictions and a loss.
 
 An objective works in two steps. `targets(batch, chance)` decides, without the model, what the model
 sees and what it has to predict: a pure function of the batch and of chance, so it can run earlier,

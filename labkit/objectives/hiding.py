@@ -1,4 +1,4 @@
-"""What is hidden from the model, and in which order it has to guess.
+"""Which words are hidden from a model, and in which order they are predicted.
 
 Devlin et al. 2019, section 3.1 (15 %, of which 80/10/10), Liu et al. 2019, section 4.1 (static
 and dynamic), Joshi et al. 2020, section 3.1 (spans), Yang et al. 2019, section 2.3 (orders, of

@@ -1,4 +1,4 @@
-"""Which label? For a text, a pair of texts, each word of a text, or one of several choices.
+"""Classification: of a text, a pair of texts, each word of a text, or one of several choices.
 
 Radford et al. 2018, section 3.3 (GPT's inputs), Devlin et al. 2019, sections 3.1 (next sentence)
 and 4 (fine-tuning), Lan et al. 2020, section 3.1 (sentence order).
@@ -97,7 +97,7 @@ class Labels(Objective):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NextSentence(Labels):
-    """BERT: does the second segment follow the first (label 0), or is it from elsewhere (1)?"""
+    """BERT: whether the second segment follows the first (label 0) or is from elsewhere (1)."""
 
     name: ClassVar[str] = "next sentence"
 
@@ -112,6 +112,6 @@ class NextSentence(Labels):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SentenceOrder(NextSentence):
-    """ALBERT: do two neighbouring segments stand in their order (label 0) or swapped (1)?"""
+    """ALBERT: whether two neighbouring segments are in their order (label 0) or swapped (1)."""
 
     name: ClassVar[str] = "sentence order"

@@ -1,4 +1,4 @@
-"""What a model keeps of the segments before, and which rows may still attend to it."""
+"""The memory of earlier segments, which an objective carries from batch to batch."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

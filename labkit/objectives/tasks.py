@@ -1,4 +1,4 @@
-"""Two tasks that no single state predicts: are two texts alike, and where is the answer?
+"""Two tasks that need several states: the similarity of two texts, and the span of an answer.
 
 Similarity: Radford et al. 2018, section 3.3. Spans: Devlin et al. 2019, section 4.2.
 """
@@ -20,9 +20,9 @@ from labkit.objectives.labels import Labels
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Similarity(Labels):
-    """Similarity has no order: rows come in twos, a pair and the same pair turned round.
+    """Similarity of two texts: each pair is two rows, one for each order of the texts.
 
-    The head reads the sum of both rows' states, so it cannot tell the orders apart.
+    The head reads the sum of both rows' states, so it does not depend on the order.
     """
 
     name: ClassVar[str] = "similarity"
@@ -37,7 +37,7 @@ class Similarity(Labels):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpanEnds(Objective):
-    """Where does the answer begin, and where does it end?  Labels are [B, 2], both included.
+    """The first and the last position of an answer in each text: labels [B, 2].
 
     -mean (log p(begin) + log p(end)) / 2, over the real positions of each text; a label below zero
     means that the answer is not known.

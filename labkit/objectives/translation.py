@@ -1,4 +1,4 @@
-"""Translation: every word of the target, from the source and the right words before it.
+"""Translation: predict each word of the target from the source and the target words before it.
 
 Sutskever et al. 2014, equation 1; Vaswani et al. 2017, sections 3.1 and 5.4 (label smoothing).
 """

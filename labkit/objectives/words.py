@@ -1,4 +1,4 @@
-"""Which word stands there?  The next one, a masked one, or any one in a random order.
+"""Objectives that predict words: the next one, masked ones, or all in a random order.
 
 Next word: Bengio et al. 2003; in both directions: Peters et al. 2018, section 3.1; AR and TAR:
 Merity et al. 2018, section 4.6. Masked words: Devlin et al. 2019, section 3.1. Permutations: Yang
@@ -149,7 +149,7 @@ class MaskedToken(Objective):
     exact: bool = False
     """Hide the same share of every row, at least one token, as the code of BERT and ALBERT does.
     By default each is hidden with probability `rate`, for which the exact loss of a language is
-    known; a short row may then ask nothing."""
+    known; a short row may then have no prediction."""
     most: int | None = None
     """With `exact`: at most so many tokens of a row, 20 in BERT; None: no limit."""
     static: bool = False
@@ -222,7 +222,7 @@ def words_of(batch: Batch) -> Tensor:
 class Permutation(Continuing):
     """XLNet: -mean log p(x_(z_t) | x_(z_1) ... x_(z_(t-1))) for a random order z of each row.
 
-    Special tokens are given: every position sees them and they are not predicted.
+    Special tokens are not predicted, and every position attends to them.
     """
 
     vocabulary: Vocabulary
@@ -231,13 +231,13 @@ class Permutation(Continuing):
     spans: bool = False
     """Predict spans of 1 to 5 tokens, as the release does, and not single ones."""
     rule: Literal["paper", "release"] = "paper"
-    """Who sees whom. paper: a word sees the words that are not later in the order, so that the loss
-    is the chain rule of its formula. release: words that are not predicted see each other and
-    nothing else; special tokens have a place in the order among the predicted words, which see
-    those that are earlier (data_utils.py, _local_perm)."""
+    """Which words attend to which. paper: a word attends to those that are not later in the order,
+    so that the loss is the chain rule of its formula. release: words that are not predicted attend
+    to each other and nothing else; special tokens are ordered among the predicted words, which
+    attend to those that are earlier (data_utils.py, _local_perm)."""
     reuse: int | None = None
-    """The first so many positions of a row do not see the others, have an order and a share of
-    their own, and are all that is remembered (reuse_len of the release); None: no such part."""
+    """The first so many positions of a row do not attend to the others, have their own order and
+    share, and are all that is remembered (reuse_len of the release); None: no such part."""
 
     def __post_init__(self) -> None:
         check_share("share", self.share)
@@ -247,7 +247,7 @@ class Permutation(Continuing):
             check_whole("reuse", self.reuse, least=1)
 
     def order(self, batch: Batch, chance: Chance) -> hiding.Order:
-        """What is predicted, and the order that says who sees whom."""
+        """What is predicted, and the order, which the masks follow."""
         if self.reuse is None:
             return self._order(batch, chance, batch.real)
         first_BT = hiding.own_words(batch.tokens) < self.reuse
