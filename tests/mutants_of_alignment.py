@@ -237,7 +237,7 @@ MUTANTS = [
     Mutant(
         "PPO takes the better of the two, not the worse",
         "as easy to make",
-        put(gradients.clipped, best_case),
+        put(gradients.clipped_objective, best_case),
     ),
 ]
 

@@ -60,10 +60,10 @@ sentences_of = documents.sentences
 
 def by_the_whole_pair(document):
     """Pairs with one first text stand on both sides."""
-    return place_of(documents.Document((document.text,)))
+    return number_of(documents.Document((document.text,)))
 
 
-place_of = documents._place
+number_of = documents._number
 
 
 # ---- corpus ------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ MUTANTS = [
     Mutant(
         "premises stand on both sides of a split",
         "as in many splits by row",
-        put(documents._place, by_the_whole_pair),
+        put(documents._number, by_the_whole_pair),
     ),
     Mutant("label 10 comes before label 2", OURS, put(documents.ordered, labels_by_the_alphabet)),
     Mutant("a cache of tokens is not verified", OURS, put(tokens.damage, no_check)),

@@ -133,32 +133,32 @@ def swap_only_once(self):
 
 # ---- evaluation --------------------------------------------------------------------------------
 
-measured = trainer.measured
+mean_loss = trainer.mean_loss
 
 
 def the_same_masks_in_every_batch(loss, model, objective, batches, floor, seed):
     still = SimpleNamespace(
         targets=lambda batch, chance: objective.targets(batch, replace(chance, step=0))
     )
-    return measured(loss, model, still, batches, floor, seed)
+    return mean_loss(loss, model, still, batches, floor, seed)
 
 
 def evaluates_with_dropout(loss, model, objective, batches, floor, seed):
     model.eval = lambda: model
     try:
-        return measured(loss, model, objective, batches, floor, seed)
+        return mean_loss(loss, model, objective, batches, floor, seed)
     finally:
         del model.eval
 
 
 def stays_in_eval_mode(loss, model, objective, batches, floor, seed):
-    found = measured(loss, model, objective, batches, floor, seed)
+    found = mean_loss(loss, model, objective, batches, floor, seed)
     model.eval()
     return found
 
 
 def mean_of_the_batches(loss, model, objective, batches, floor, seed):
-    each = [measured(loss, model, objective, [batch], floor, seed) for batch in batches]
+    each = [mean_loss(loss, model, objective, [batch], floor, seed) for batch in batches]
     return replace(each[0], loss=sum(one.loss for one in each) / len(each))
 
 
@@ -419,11 +419,11 @@ MUTANTS = [
     # Evaluation.
     mutant(
         "the same masks in every batch of an evaluation",
-        put(trainer.measured, the_same_masks_in_every_batch),
+        put(trainer.mean_loss, the_same_masks_in_every_batch),
     ),
-    mutant("evaluation with dropout", put(trainer.measured, evaluates_with_dropout)),
-    mutant("evaluation leaves eval mode on", put(trainer.measured, stays_in_eval_mode)),
-    mutant("the mean of the batches' means", put(trainer.measured, mean_of_the_batches)),
+    mutant("evaluation with dropout", put(trainer.mean_loss, evaluates_with_dropout)),
+    mutant("evaluation leaves eval mode on", put(trainer.mean_loss, stays_in_eval_mode)),
+    mutant("the mean of the batches' means", put(trainer.mean_loss, mean_of_the_batches)),
     # What is random.
     mutant(
         "random words from the bits that chose the position",
