@@ -1,8 +1,18 @@
-"""`labkit costs`: parameters, operations, days, dollars and carbon of a model."""
+"""`labkit costs`: the bill of a model, what money buys, and the recomputed tables."""
 
-from collections.abc import Sequence
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from classroom.cli.parser import Parser, fail
+from labkit.costs import bills
+from labkit.costs import tables as cost_tables
+from labkit.costs.bills import Affordable, Bill
+from labkit.costs.formulas import formula_flop_per_token, rule_flop, short
+from labkit.costs.training import BESIROGLU, HOFFMANN, HOFFMANN_UNROUNDED
+
+CONTEXTS = (512, 2048, 8192, 32768)
 
 
 def costs(parser: Parser, words: Sequence[str]) -> int:
@@ -21,6 +31,137 @@ def costs(parser: Parser, words: Sequence[str]) -> int:
     given = parser.parse_args(words)
     if not given.model and given.budget is None and not given.tables and not given.figure:
         fail("labkit costs: give a model, --budget, --tables or --figure FILE (or --help)")
-    from classroom.cli.receipts import answer
-
     return answer(given)
+
+
+def answer(given: argparse.Namespace) -> int:
+    """Print what was asked for."""
+    try:
+        device = bills.machine(given.gpu)
+        found: list[Bill | Affordable] = []
+        if given.model:
+            found.append(bills.bill(
+                given.model, device, count=given.count, mfu=given.mfu, tokens=given.tokens,
+                dollars_per_hour=given.price,
+            ))  # fmt: skip
+        if given.budget is not None:
+            found += bills.afford(given.budget, device, mfu=given.mfu, dollars_per_hour=given.price)
+    except ValueError as error:
+        fail(f"labkit costs: {error}")
+    if given.json:
+        print(json.dumps([entry._asdict() for entry in found], indent=2))
+        return 0
+    for entry in found:
+        print(receipt(entry) if isinstance(entry, Bill) else offer(entry))
+    offers = [entry for entry in found if isinstance(entry, Affordable)]
+    if offers:
+        print(f"\n{why_they_differ(offers[0].flop)}")
+    if given.tables:
+        print(tables())
+    if given.figure:
+        draw(given.figure)
+    return 0
+
+
+def why_they_differ(flop: float) -> str:
+    """Say why two fits to the same runs advise different sizes for so many operations."""
+    printed, unrounded, again = (
+        law.optimum(flop).tokens / law.optimum(flop).parameters
+        for law in (HOFFMANN, HOFFMANN_UNROUNDED, BESIROGLU)
+    )
+    return (
+        f"All fits are to the same runs. With the exponents that Hoffmann et al. printed, this\n"
+        f"budget asks for {printed:.0f} tokens for each parameter; with the same exponents before\n"
+        f"they were rounded, for {unrounded:.0f}. Besiroglu et al. fitted the same points again: "
+        f"{again:.0f},\nnear the twenty that the paper is known for."
+    )
+
+
+def draw(name: str) -> None:
+    """Write the figure of all models' compute to a file."""
+    from classroom.figures import compute_by_model
+
+    try:
+        compute_by_model().savefig(name, dpi=150)
+    except (OSError, ValueError) as error:
+        fail(f"labkit costs: {name} cannot be written: {error}")
+    print(f"drew {name}")
+
+
+def receipt(bill: Bill) -> str:
+    """A bill for a person to read."""
+    share = "" if bill.active_parameters == bill.parameters else (
+        f", {short(bill.active_parameters)} of them for each token"
+    )  # fmt: skip
+    rows = [
+        ("parameters", f"{short(bill.parameters)} ({bill.parameters:,}){share}"),
+        ("training text", f"{bill.tokens:.3g} tokens"),
+        ("operations (6 N D)", f"{bill.rule_flop:.3g} FLOP, {bill.petaflop_days:,.3g} PF-days"),
+    ]
+    if bill.formula_flop is not None:
+        rows.append(("  with attention to all keys", f"{bill.formula_flop:.3g} FLOP"))
+        rows.append(("  with those the mask leaves", f"{bill.masked_flop:.3g} FLOP"))
+    rows += [
+        ("weights, gradients, AdamW", f"{bill.state_bytes / 1e9:,.3g} GB"),
+        ("machine", f"{bill.devices} x {bill.device} at {bill.mfu:.0%} of the peak"),
+        ("time", f"{bill.days:,.3g} days"),
+        ("rent", f"{bill.rent_dollars:,.0f} dollars ({bill.price})"),
+        ("electricity", f"{bill.energy_kwh:,.0f} kWh"),
+        ("carbon dioxide", f"{bill.co2_kg:,.0f} kg"),
+    ]
+    return "\n".join([bill.model, *(f"  {name:29}{value}" for name, value in rows)])
+
+
+def offer(best: Affordable) -> str:
+    """What a budget buys, for a person to read."""
+    return (
+        f"{best.law}: {short(round(best.parameters))} parameters, {best.tokens:.3g} tokens, loss "
+        f"{best.loss:.2f} ({best.flop:.3g} FLOP in {best.device_hours:,.3g} hours of one device)"
+    )
+
+
+def tables() -> str:
+    """The paper's tables and the lectures' figures, each beside what it gives when computed."""
+    parts = []
+    for title, table in (
+        ("Table D.1 of the GPT-3 paper: operations", cost_tables.table_d1),
+        ("Table 2.1: sizes", cost_tables.table_21),
+        ("Table 2.2: epochs", cost_tables.table_22),
+    ):
+        parts += ["", title, f"  {'row':26}{'column':22}{'printed':>10}{'computed':>10}"]
+        parts += [_printed(row) for row in table()]
+    parts += [
+        "",
+        *agreement(),
+        "",
+        "Figures of the lectures and papers, computed from other figures",
+    ]
+    parts += [f"  {'':44}{'computed':>12}{'reported':>12}{'ratio':>8}"]
+    for row in cost_tables.derived():
+        name = f"{row.name}: {row.quantity.replace('_', ' ')} [{row.unit}]"
+        parts.append(f"  {name:44}{row.estimate:>12.4g}{row.reported:>12.4g}{row.ratio:>8.3f}")
+        parts += _indented([row.source, row.note])
+    return "\n".join(parts[1:])
+
+
+def agreement() -> list[str]:
+    """How far 6 N D agrees with the count of every product, over size and context."""
+    lines = ["6 N D as a share of all operations, attention included"]
+    lines += [f"  {'row':26}" + "".join(f"{context:>9}" for context in CONTEXTS)]
+    for row in cost_tables.read("table_21"):
+        shares = []
+        for context in CONTEXTS:
+            shape = replace(cost_tables.shape(row), context=context)
+            full = formula_flop_per_token(shape)
+            shares.append(f"{rule_flop(shape.parameters, 1) / full:>9.1%}")
+        lines.append(f"  {row['model']:26}{''.join(shares)}")
+    return lines
+
+
+def _printed(row: cost_tables.Recomputed) -> str:
+    mark = "" if row.agrees else f"  <- {row.note}"
+    return f"  {row.row:26}{row.column:22}{row.printed:>10}{row.computed:>10}{mark}"
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"      {line}" for line in lines if line]

@@ -1,1 +1,1 @@
-"""Counting and pricing: parameters, operations, memory, days and money."""
+"""Counting and pricing: parameters, operations, days and money."""

@@ -169,24 +169,14 @@ def bill(
 ) -> Bill:
     """What it takes to train a model, published or your own, on `count` devices."""
     what = model(name)
-    tokens = what.tokens if tokens is None else tokens
-    if tokens is None:
-        raise ValueError(
-            f"how many tokens {what.name} was trained on is not in the tables: give --tokens, "
-            "such as 300e9"
-        )
+    tokens = _trained_on(what) if tokens is None else tokens
     flop = formulas.rule_flop(what.active, tokens)
     days = costs.training_days(
         flop, peak_flop_per_second=device.peak_flop_per_second, mfu=mfu, count=count
     )
     price = device.dollars_per_hour if dollars_per_hour is None else dollars_per_hour
     kwh = costs.energy_kwh(days, count=count, watts=device.watts)
-    formula, masked = (
-        None
-        if what.shape is None
-        else formulas.formula_flop_per_token(what.shape, masked=m) * tokens
-        for m in (False, True)
-    )
+    formula, masked = (_formula_flop(what.shape, tokens, masked=m) for m in (False, True))
     return Bill(
         model=what.name,
         parameters=what.parameters,
@@ -206,6 +196,23 @@ def bill(
         co2_kg=costs.co2_kg(kwh),
         price=device.price if dollars_per_hour is None else "the price as given",
     )
+
+
+def _trained_on(what: Model) -> float:
+    """How many tokens a published model was trained on."""
+    if what.tokens is None:
+        raise ValueError(
+            f"how many tokens {what.name} was trained on is not in the tables: give --tokens, "
+            "such as 300e9"
+        )
+    return what.tokens
+
+
+def _formula_flop(shape: Shape | None, tokens: float, *, masked: bool) -> float | None:
+    """The operations by the closed formula, where there is one."""
+    if shape is None:
+        return None
+    return formulas.formula_flop_per_token(shape, masked=masked) * tokens
 
 
 class Affordable(NamedTuple):

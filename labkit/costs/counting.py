@@ -1,4 +1,4 @@
-"""Counting a built model: its parameters, its operations, its memory.
+"""Counting a built model: its parameters and its operations.
 
 `formulas.py` has the closed formulas for the same quantities.  Every name ends in its unit.
 """
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -33,11 +32,6 @@ class Parameters(NamedTuple):
     def total(self) -> int:
         """All of them; a matrix that two parts share counts once."""
         return self.embeddings + self.attention + self.feed_forward + self.rest
-
-    @property
-    def without_embeddings(self) -> int:
-        """The N of the scaling laws: Kaplan et al. 2020, section 1.3."""
-        return self.total - self.embeddings
 
 
 def _kind(module: nn.Module) -> str | None:
@@ -112,23 +106,3 @@ def counted_flop(model: nn.Module, tokens_BT: Tensor, *, training: bool = True) 
         if training:
             output.float().sum().backward()
     return counter.get_total_flops()
-
-
-def saved_bytes(model: nn.Module, tokens_BT: Tensor) -> int:
-    """The bytes that torch keeps for the backward pass of a model; `fast.enable()` changes them.
-
-    Weights are not counted, and a tensor that several operations keep counts once.
-    """
-    kept: dict[int, Tensor] = {}
-    weights = {p.untyped_storage()._cdata for p in model.parameters()}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()._cdata
-        if storage not in weights:
-            kept[storage] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = model(tokens_BT)
-    assert output is not None
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())

@@ -1,4 +1,4 @@
-"""What a Transformer of a given shape costs, by closed formulas: operations and memory.
+"""What a Transformer of a given shape costs, by closed formulas: operations, and its cache.
 
 `rule_flop` is 6 N D (Kaplan et al. 2020, section 2.1), `formula_flop_per_token` adds attention.
 What a built model has and does is counted in `counting.py`.  Every name ends in its unit.
@@ -10,7 +10,6 @@ the keys that the mask leaves: half of them in a causal model, and fewer in a ba
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 
 def positive(**given: float) -> None:
@@ -130,55 +129,9 @@ def attention_share(shape: Shape, *, masked: bool = False) -> float:
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-class Memory(NamedTuple):
-    """Bytes that training keeps on its devices."""
-
-    weights_bytes: float
-    gradients_bytes: float
-    optimizer_bytes: float
-    activations_bytes: float
-
-    @property
-    def total_bytes(self) -> float:
-        """All of it together."""
-        return sum(self)
-
-
-def training_memory(
-    shape: Shape, *, batch: int = 1, precision: str = "bfloat16", checkpointing: bool = False
-) -> Memory:
-    """Memory of one training step with AdamW.
-
-    In 16 bits the optimizer keeps the weights once more in 32 (Micikevicius et al. 2018), beside
-    its two averages: 16 bytes for each parameter in all, whichever the precision.
-    """
-    positive(batch=batch)
-    if precision not in BYTES:
-        raise ValueError(f"precision is {precision!r}: choose one of {', '.join(BYTES)}")
-    each, count = BYTES[precision], shape.parameters
-    masters = 4 if each == 2 else 0
-    return Memory(
-        weights_bytes=each * count,
-        gradients_bytes=each * count,
-        optimizer_bytes=(8 + masters) * count,
-        activations_bytes=activation_bytes(shape, batch, each, checkpointing),
-    )
-
-
-def activation_bytes(shape: Shape, batch: int, each: int, checkpointing: bool) -> float:
-    """What the way back needs of the way forth, after Korthikanti et al. 2022, section 4.
-
-    With fused attention no table of scores is kept; with checkpointing only each block's input.
-    """
-    numbers = 17 if not checkpointing else 1
-    tokens = batch * shape.context
-    extra = 2 * (shape.feed_forward - 4 * shape.width) if not checkpointing else 0
-    blocks = shape.layers * tokens * (numbers * shape.width + extra)
-    logits = tokens * shape.vocabulary
-    return each * (blocks + logits)
-
-
 def cache_bytes(shape: Shape, *, batch: int = 1, precision: str = "bfloat16") -> float:
     """Keys and values of a whole context, kept while writing: 2 L T D numbers for each text."""
     positive(batch=batch)
+    if precision not in BYTES:
+        raise ValueError(f"precision is {precision!r}: choose one of {', '.join(BYTES)}")
     return 2 * shape.layers * shape.context * shape.width * batch * BYTES[precision]

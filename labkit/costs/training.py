@@ -1,6 +1,6 @@
 """What it costs to train a language model: days, money, energy, and what a sum of money buys.
 
-Operations, parameters and memory are counted in `counting.py`.  Every name ends in its unit.
+Operations and parameters are counted in `counting.py`.  Every name ends in its unit.
 """
 
 from dataclasses import dataclass
@@ -32,12 +32,6 @@ def training_days(flop: float, *, peak_flop_per_second: float, mfu: float, count
     positive(flop=flop, peak_flop_per_second=peak_flop_per_second, count=count)
     share(mfu=mfu)
     return flop / (peak_flop_per_second * mfu * count) / SECONDS_PER_DAY
-
-
-def reached_mfu(flop: float, *, peak_flop_per_second: float, days: float, count: int) -> float:
-    """The share of the peak that a run reached: Chowdhery et al. 2022, section 4.1."""
-    positive(flop=flop, peak_flop_per_second=peak_flop_per_second, days=days, count=count)
-    return flop / (peak_flop_per_second * count * days * SECONDS_PER_DAY)
 
 
 def rent_dollars(days: float, *, count: float, dollars_per_hour: float) -> float:
