@@ -21,11 +21,10 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import platformdirs
 from filelock import FileLock, Timeout
 
 from classroom.versions import code_version
-from labkit.keeping.files import UNFINISHED, file_digest, replacing
+from labkit.keeping.files import UNFINISHED, cache_folder, file_digest, replacing
 
 Made = TypeVar("Made")
 
@@ -39,12 +38,9 @@ OWN = re.compile(
 
 def folder() -> Path:
     """Return where things are kept: a folder in which there is nothing else."""
-    chosen = os.environ.get("LABKIT_CACHE")
-    if chosen:
-        return Path(chosen).expanduser() / "kept"
     try:
-        return Path(platformdirs.user_cache_dir("labkit", False)) / "kept"
-    except (RuntimeError, KeyError, OSError) as problem:
+        return cache_folder() / "kept"
+    except OSError as problem:
         return _homeless(str(problem))
 
 

@@ -20,6 +20,22 @@ UNFINISHED = ".unfinished-"
 ABANDONED = 24 * 3600  # seconds without a write, after which an unfinished file is removed
 
 
+def cache_folder() -> Path:
+    """Return the user's cache folder, or the one that LABKIT_CACHE names.
+
+    An `OSError` says that there is none: in a container a user may have no home.
+    """
+    chosen = os.environ.get("LABKIT_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    try:
+        return Path(platformdirs.user_cache_dir("labkit", False))
+    except (RuntimeError, KeyError) as problem:
+        raise OSError(str(problem)) from problem
+
+
 def to_disk(path: Path) -> None:
     """Wait until a file, or the names in a folder, survive a loss of power."""
     if path.is_dir() and sys.platform == "win32":

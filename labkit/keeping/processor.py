@@ -12,9 +12,13 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labkit.keeping.files import cache_folder, write_text
+
 if TYPE_CHECKING:
     import torch
 
+MEASURED = "processor.json"
+"""The file of the cache folder that remembers which precision is faster."""
 MOST_THREADS = 4
 """More threads than these wait for each other in models of the course's sizes."""
 CGROUP = Path("/sys/fs/cgroup")
@@ -75,10 +79,9 @@ def bfloat16_pays() -> bool:
     """
     import torch
 
-    place = _memory()
     known: dict[str, bool] = {}
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-        found = json.loads(place.read_text(encoding="utf-8"))
+        found = json.loads((cache_folder() / MEASURED).read_text(encoding="utf-8"))
         known = {str(name): faster is True for name, faster in found.items()}
     told = [f"{name}={os.environ[name]}" for name in TOLD if name in os.environ]
     count = f"{torch.get_num_threads()} threads"
@@ -86,10 +89,8 @@ def bfloat16_pays() -> bool:
     if key not in known:
         known[key] = seconds(torch.bfloat16) < seconds(torch.float32)
         with contextlib.suppress(OSError):
-            from labkit.keeping.files import write_text
-
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_text(place, json.dumps(known, indent=1) + "\n")
+            cache_folder().mkdir(parents=True, exist_ok=True)
+            write_text(cache_folder() / MEASURED, json.dumps(known, indent=1) + "\n")
     return known[key]
 
 
@@ -118,19 +119,6 @@ def seconds(dtype: "torch.dtype") -> float:
         torch.mm(a, b)
         times.append(time.perf_counter() - start)
     return min(times)
-
-
-def _memory() -> Path:
-    """Return the file of what was measured before."""
-    chosen = os.environ.get("LABKIT_CACHE")
-    if chosen:
-        return Path(chosen).expanduser() / "processor.json"
-    import platformdirs
-
-    try:
-        return Path(platformdirs.user_cache_dir("labkit", False)) / "processor.json"
-    except (RuntimeError, KeyError, OSError):  # no home: it is measured again in each process
-        return Path(os.devnull)
 
 
 def _model() -> str:

@@ -1,13 +1,13 @@
 """What a step of training found, and how well a model predicts, as lines to print."""
 
 import math
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import Tensor
+from tqdm import tqdm
 
 T = TypeVar("T")
 
@@ -70,35 +70,24 @@ class Bar:
     """A bar on a terminal; nothing elsewhere."""
 
     def __init__(self, done: int, steps: int, shown: bool) -> None:
-        self._bar: Any = None
+        self._bar = tqdm(total=steps, initial=done, unit="step", leave=False, disable=not shown)
         self._last = 0.0
-        if shown:
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=steps, initial=done, unit="step", leave=False)
-
-    def __enter__(self) -> "Bar":
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
 
     def show(self, report: Report) -> None:
         """Move on, once a second at most: the bar needs a number, and waits for it."""
-        if self._bar is not None and time.perf_counter() - self._last > 1:
+        if not self._bar.disable and time.perf_counter() - self._last > 1:
             self._last = time.perf_counter()
             self._bar.set_postfix_str(f"loss {float(report.loss):.4f}", refresh=False)
             self._bar.update(report.step - self._bar.n)
 
+    def close(self) -> None:
+        """Leave the line free for what is printed next."""
+        self._bar.close()
+
 
 def with_progress(things: Iterable[T], unit: str) -> Iterable[T]:
     """The things, with a bar on a terminal once they have taken two seconds."""
-    if not sys.stderr.isatty():
-        return things
-    from tqdm import tqdm
-
-    return tqdm(things, unit=unit, delay=2, leave=False)
+    return tqdm(things, unit=unit, delay=2, leave=False, disable=None)
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
 from labkit.corpus import Batches, sent
 from labkit.keeping.checkpoints import Found, Saver, Snapshot, advice, newest, read, sweep
 from labkit.keeping.computing import Computing, measured_peak, memory_explained, smaller
-from labkit.keeping.description import check_same, check_sound, plain
+from labkit.keeping.description import check_same, plain
 from labkit.keeping.health import Later
-from labkit.keeping.locks import Lock
+from labkit.keeping.locks import hold
 from labkit.keeping.processes import Processes, gathered
 from labkit.keeping.reports import Bar, Report
 from labkit.keeping.signals import Stop
@@ -73,7 +74,7 @@ class Run:
         self.bad: list[Later] = []
         self.asked: list[Later] = []
         self.saver: Saver | None = None
-        self.lock: Lock | None = None
+        self.lock: FileLock | None = None
         if folder is not None:
             try:
                 self._hold(folder)
@@ -91,18 +92,11 @@ class Run:
         """Step after step; what the reader does with a report is part of its step."""
         trainer, plan, saver = self.trainer, self.plan, self.saver
         trainer.stopped = False
-        if trainer.step == plan.steps:
-            self.say(f"all {plan.steps} steps are done")
-        elif trainer.step > plan.steps:
-            self.say(
-                f"{trainer.step} steps are done and the plan has steps={plan.steps}: nothing is "
-                "left to train; give more steps, or another folder to begin anew"
-            )
-        bar = Bar(trainer.step, plan.steps, self.progress)
+        self._say_what_is_done()
         with (
             contextlib.closing(self),
             self.stop.listening(saver is not None),
-            bar,
+            contextlib.closing(Bar(trainer.step, plan.steps, self.progress)) as bar,
             saver or contextlib.nullcontext(),
         ):
             if saver is not None and trainer.step == 0:
@@ -135,6 +129,17 @@ class Run:
         if self.processes.first:
             print(f"labkit: {message}", file=sys.stderr, flush=True)
 
+    def _say_what_is_done(self) -> None:
+        """Say so where nothing is left to train."""
+        done, steps = self.trainer.step, self.plan.steps
+        if done == steps:
+            self.say(f"all {steps} steps are done")
+        elif done > steps:
+            self.say(
+                f"{done} steps are done and the plan has steps={steps}: nothing is left to train; "
+                "give more steps, or another folder to begin anew"
+            )
+
     def snapshot(self) -> Snapshot:
         """The state of the trainer and what it trains; the first process gets the tensors."""
         state, known = self.trainer.state(), self._known()
@@ -153,7 +158,7 @@ class Run:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.lock = Lock(folder / LOCK)
+            self.lock = hold(folder / LOCK)
         except BlockingIOError as problem:
             holder = f" (process {problem})" if str(problem) else ""
             raise RuntimeError(
@@ -173,7 +178,6 @@ class Run:
         if found.snapshot is not None:
             saved = found.snapshot
             own = trainer.state().tensors["weights"]
-            check_sound(saved, found.path)
             check_same(saved, self._known(), own, changed, folder)
             if saved.facts["plan"]["optimizer"] != self.plan.optimizer:
                 # What one optimizer remembers means nothing to another.
