@@ -26,7 +26,7 @@ def test_written_back_a_release_is_the_same_bit_for_bit(family: str) -> None:
     reference, backbone, heads = _pair(family)
     theirs, written = named(reference), {}
     for module, row in rows(family, backbone, heads):
-        parts = row.write(module.get_parameter(row.ours).detach(), backbone.config.heads)
+        parts = row.views(module.get_parameter(row.ours).detach(), backbone.config.heads)
         written |= dict(zip(row.theirs, parts, strict=True))
     for name, tensor in written.items():
         assert torch.equal(tensor, theirs[name]), name

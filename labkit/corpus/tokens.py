@@ -16,17 +16,20 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding
 
 from labkit.corpus.documents import Document, Documents
 from labkit.keeping.files import file_digest, replacing
 from labkit.keeping.fingerprints import fingerprint
-from labkit.text.tokenizers import Tokenizer
 from labkit.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
+
+    from labkit.text.tokenizers import Tokenizer
 
 NUMBER = (1 << 30) - 1
 WORD = 1 << 30
@@ -117,7 +120,7 @@ class Tokens:
 
 def tokenize(
     documents: Documents,
-    tokenizer: Tokenizer,
+    tokenizer: "Tokenizer",
     *,
     end: bool = True,
     cache: str | Path | None = None,
@@ -152,7 +155,7 @@ def tokenize(
 
 
 def encode(
-    documents: Iterable[Document], tokenizer: Tokenizer, separator: int | None
+    documents: Iterable[Document], tokenizer: "Tokenizer", separator: int | None
 ) -> Iterator[Arrays]:
     """The corpus in stretches, of which the ends count from the beginning of the corpus."""
     tokens = sentences = 0
@@ -197,8 +200,8 @@ def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def _ahead(
-    chunks: Iterable[list[Document]], tokenizer: Tokenizer
-) -> Iterator[tuple[list[Document], list[Encoding]]]:
+    chunks: Iterable[list[Document]], tokenizer: "Tokenizer"
+) -> Iterator[tuple[list[Document], list["Encoding"]]]:
     """Tokenize one chunk while the numbers of the one before are being collected."""
     with ThreadPoolExecutor(1) as pool:
         before = None
@@ -215,7 +218,9 @@ def _ahead(
             yield before[0], before[1].result()
 
 
-def _numbers(documents: list[Document], encodings: list[Encoding], separator: int | None) -> Arrays:
+def _numbers(
+    documents: list[Document], encodings: list["Encoding"], separator: int | None
+) -> Arrays:
     sizes = np.fromiter(map(len, encodings), np.int64, len(encodings))
     total = int(sizes.sum())
     ids = chain.from_iterable(encoding.ids for encoding in encodings)

@@ -29,15 +29,8 @@ def fingerprint(*things: object) -> str:
 
 def _parts(thing: Any) -> Iterator[bytes]:
     """Everything that tells a thing from another of its kind."""
-    if isinstance(thing, Tensor):
-        thing = thing.detach().cpu().contiguous()
-        yield f"{thing.dtype} {tuple(thing.shape)}".encode()
-        yield thing.flatten().view(torch.uint8).numpy().tobytes()
-    elif isinstance(thing, np.ndarray) and thing.dtype != object:
-        yield f"{thing.dtype} {thing.shape}".encode()
-        yield from (
-            part.tobytes() for part in np.array_split(thing.reshape(-1), 1 + thing.size // PART)
-        )
+    if isinstance(thing, Tensor) or (isinstance(thing, np.ndarray) and thing.dtype != object):
+        yield from _numbers(thing)
     elif isinstance(thing, nn.Module):
         yield repr(thing).encode()
         yield from _parts(thing.state_dict())
@@ -57,7 +50,13 @@ def _parts(thing: Any) -> Iterator[bytes]:
             yield from _parts(one)
     elif isinstance(thing, Set):
         yield from _parts(["set", *sorted(fingerprint(one) for one in thing)])
-    elif isinstance(thing, partial):
+    else:
+        yield from _other_parts(thing)
+
+
+def _other_parts(thing: Any) -> Iterator[bytes]:
+    """The same for functions, classes, and objects of any other class."""
+    if isinstance(thing, partial):
         yield from _parts(["partial", thing.func, thing.args, thing.keywords])
     elif hasattr(thing, "__qualname__"):
         yield f"{thing.__module__}.{thing.__qualname__}".encode()
@@ -75,6 +74,18 @@ def _parts(thing: Any) -> Iterator[bytes]:
             f"a {type(thing).__name__} cannot be part of a key: give numbers, texts, tensors, "
             "arrays, modules, dataclasses, functions, or lists and dicts of them"
         )
+
+
+def _numbers(thing: Any) -> Iterator[bytes]:
+    """The type, the shape and the numbers of a tensor or an array."""
+    if isinstance(thing, Tensor):
+        thing = thing.detach().cpu().contiguous()
+        yield f"{thing.dtype} {tuple(thing.shape)}".encode()
+        yield thing.flatten().view(torch.uint8).numpy().tobytes()
+    else:
+        yield f"{thing.dtype} {thing.shape}".encode()
+        for part in np.array_split(thing.reshape(-1), 1 + thing.size // PART):
+            yield part.tobytes()
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:

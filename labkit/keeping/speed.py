@@ -9,7 +9,6 @@ from torch import nn
 
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.costs.counting import has_experts, products
 from labkit.keeping.distributed import Loss
 from labkit.objectives.base import Objective, Targets
 
@@ -38,6 +37,8 @@ def counted_operations(model: nn.Module, objective: Objective, targets: Targets)
     Counted on the meta device, where nothing is computed and nothing stored; a mixture of experts
     is run where it is, on leaves of its own that take the gradients.
     """
+    from labkit.costs.counting import has_experts, products  # training does without
+
     step = Loss(model, objective)
     where = next(model.parameters()).device if has_experts(model) else torch.device("meta")
     # Each weight once: a head that shares the embedding's is tied to it again by the call.

@@ -1,7 +1,7 @@
 """What the public releases call the tensors and the sizes that labkit calls by the papers' words.
 
 A row says: our tensor, the release's tensors that it is made of, and how they lie in memory.  Rows
-are read in both directions, bit for bit.  `{i}` stands for the number of a layer, `{t}` for
+are used in both directions, bit for bit.  `{i}` stands for the number of a layer, `{t}` for
 `weight` and `bias`.
 """
 
@@ -9,32 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-
-class Layout(NamedTuple):
-    """How a tensor of a release becomes ours, and back, given the number of heads."""
-
-    read: Callable[[Tensor], Tensor]
-    write: Callable[[Tensor, int], Tensor]
-
-
-LAYOUTS = {
-    "same": Layout(lambda theirs: theirs, lambda ours, heads: ours),
+LAYOUTS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "same": lambda ours, heads: ours,
     # GPT multiplies from the right.
-    "transposed": Layout(lambda theirs: theirs.t(), lambda ours, heads: ours.t()),
+    "transposed": lambda ours, heads: ours.t(),
     # XLNet keeps heads apart: [D, H, E] for what goes in and for what comes out.
-    "into heads": Layout(
-        lambda theirs: theirs.flatten(1).t(),
-        lambda ours, heads: ours.t().unflatten(1, (heads, -1)),
-    ),
-    "out of heads": Layout(
-        lambda theirs: theirs.flatten(1),
-        lambda ours, heads: ours.unflatten(1, (heads, -1)),
-    ),
-    "vector": Layout(lambda theirs: theirs.flatten(), lambda ours, heads: ours[None, None]),
+    "into heads": lambda ours, heads: ours.t().unflatten(1, (heads, -1)),
+    "out of heads": lambda ours, heads: ours.unflatten(1, (heads, -1)),
+    "vector": lambda ours, heads: ours[None, None],
 }
+"""How a tensor of ours lies in a release, given the number of heads."""
 
 
 class Row(NamedTuple):
@@ -44,19 +30,10 @@ class Row(NamedTuple):
     theirs: tuple[str, ...]
     layout: str = "same"
 
-    def read(self, tensors: list[Tensor]) -> Tensor:
-        """Our tensor, from the release's, given in the order of `theirs`."""
-        parts = [LAYOUTS[self.layout].read(tensor) for tensor in tensors]
-        return (parts[0] if len(parts) == 1 else torch.cat(parts)).contiguous()
-
-    def write(self, tensor: Tensor, heads: int) -> list[Tensor]:
-        """The release's tensors, in the order of `theirs`, from ours."""
-        return [part.contiguous() for part in self.views(tensor, heads)]
-
     def views(self, tensor: Tensor, heads: int) -> list[Tensor]:
-        """The same without a copy: what is written into them is written into our tensor."""
+        """The release's tensors, in the order of `theirs`: to write into one is to write ours."""
         parts = tensor.chunk(len(self.theirs))
-        return [LAYOUTS[self.layout].write(part, heads) for part in parts]
+        return [LAYOUTS[self.layout](part, heads) for part in parts]
 
 
 def row(ours: str, *theirs: str, layout: str = "same") -> list[Row]:

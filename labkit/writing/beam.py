@@ -13,7 +13,7 @@ from torch import Tensor
 
 from labkit import fast
 from labkit.sampling import NEVER, Sample, Sampling
-from labkit.writing.reader import Reader, is_number, is_whole, require, rows_of
+from labkit.writing.reader import Reader, best_of, is_number, is_whole, require, rows_of
 
 
 class Texts(NamedTuple):
@@ -29,10 +29,26 @@ class Texts(NamedTuple):
         """The best texts with one word more, `count` at most, and the row each goes on from."""
         score_BV = self.score_B[:, None] + last_BV.log_softmax(dim=-1)
         model_BV = self.log_probability_B[:, None] + logits_BV.log_softmax(dim=-1)
-        best, where = score_BV.flatten().topk(min(count, score_BV.numel()))
-        rows, words = where // score_BV.shape[1], where % score_BV.shape[1]
+        best, rows, words = best_of(score_BV, count)
         tokens = torch.cat([self.tokens_BT[rows], words[:, None]], dim=1)
-        return Texts(tokens, best, model_BV.flatten()[where]), rows
+        return Texts(tokens, best, model_BV[rows, words]), rows
+
+    def sorted_out(
+        self, settings: Sampling, new: int, beams: int
+    ) -> tuple[list[Sample], list[int]]:
+        """The texts that end after `new` words, and the rows of those that can go on."""
+        ended, going = list[Sample](), list[int]()
+        words = self.tokens_BT[:, -1].tolist()
+        for i, (word, score) in enumerate(zip(words, self.score_B.tolist(), strict=True)):
+            if score == NEVER or len(going) == beams:
+                break
+            stopped = word in settings.stop
+            if stopped or new == settings.length:
+                text = self.tokens_BT[i, -new:].tolist()
+                ended.append(Sample(text, float(self.log_probability_B[i]), stopped, score))
+            if not stopped:
+                going.append(i)
+        return ended, going
 
 
 @torch.no_grad()
@@ -52,7 +68,7 @@ def beam(
     check_search(beams, length_penalty)
     [prompt_T] = rows_of(model, [prompt], settings.length, settings.stop)
     zero_1 = torch.zeros(1, device=prompt_T.device)
-    texts, found = Texts(prompt_T[None], zero_1, zero_1), list[tuple[float, Sample]]()
+    texts, found = Texts(prompt_T[None], zero_1, zero_1), list[Sample]()
     reader, unread_BT = Reader(model, len(prompt) + settings.length), texts.tokens_BT
     for new in range(1, settings.length + 1):
         with fast.enable():
@@ -61,25 +77,19 @@ def beam(
             *_, (_, last_BV) = settings.stages(logits_BV, texts.tokens_BT, new_B)
         # Each text can stop once for each stop word, so `beams` of so many go on, if any can.
         grown, rows = texts.longer(logits_BV, last_BV, beams * (1 + len(settings.stop)))
-        going = list[int]()
-        words = grown.tokens_BT[:, -1].tolist()
-        for i, (word, score) in enumerate(zip(words, grown.score_B.tolist(), strict=True)):
-            if score == NEVER or len(going) == beams:
-                break
-            stopped = word in settings.stop
-            if stopped or new == settings.length:
-                text = grown.tokens_BT[i, len(prompt) :].tolist()
-                made = Sample(text, float(grown.log_probability_B[i]), stopped, score)
-                found.append((score / new**length_penalty, made))
-            if not stopped:
-                going.append(i)
+        ended, going = grown.sorted_out(settings, new, beams)
+        found += ended
         if not going or new == settings.length:
             break
         texts = Texts(*(part[going] for part in grown))
         unread_BT = texts.tokens_BT[:, -1:]
         with fast.enable():
             reader.select(rows[going])
-    return [text for _, text in sorted(found, key=lambda pair: -pair[0])][:beams]
+
+    def worth(text: Sample) -> float:
+        return text.filtered_log_probability / len(text.tokens) ** length_penalty
+
+    return sorted(found, key=worth, reverse=True)[:beams]
 
 
 def check_search(beams: int, length_penalty: float) -> None:

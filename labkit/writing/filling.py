@@ -14,7 +14,7 @@ from torch import Tensor
 
 from labkit.masking import real_keys, same_position
 from labkit.models.xlnet import XLNet
-from labkit.writing.reader import checked, is_whole, require
+from labkit.writing.reader import best_of, checked, is_whole, require
 
 
 class Filling(NamedTuple):
@@ -82,18 +82,15 @@ def fill(
     ways_BN, score_B = alone.new_zeros(1, 0, dtype=torch.long), alone.new_zeros(1)
     for i, position in enumerate(blanks):
         if jointly and i:
-            parts = [
-                given_earlier_blanks(model, text_1T, blanks, some, position, mask)
-                for some in ways_BN.split(rows)
-            ]
-            log_p_BV = torch.cat(parts)
+            some = ways_BN.split(rows)
+            parts = (given_earlier_blanks(model, text_1T, blanks, s, position, mask) for s in some)
+            log_p_BV = torch.cat(list(parts))
         else:
             log_p_BV = alone[i].expand(len(ways_BN), -1)
         total_BV = score_B[:, None] + log_p_BV
         last = i + 1 == len(blanks)
         wanted = keep if last else total_BV.numel() if width is None else width
-        score_B, flat = total_BV.flatten().topk(min(wanted, total_BV.numel()))
-        row, word = flat // total_BV.shape[1], flat % total_BV.shape[1]
+        score_B, row, word = best_of(total_BV, wanted)
         ways_BN = torch.cat([ways_BN[row], word[:, None]], dim=1)
     order = sorted(range(len(blanks)), key=lambda i: blanks[i])
     found = zip(ways_BN[:, order].tolist(), score_B.tolist(), strict=True)

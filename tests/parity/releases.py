@@ -52,8 +52,9 @@ def copy_weights(
     """Give our model the weights of the reference, through the table of names."""
     theirs = named(reference)
     for module, row in rows(family, backbone, heads):
-        with torch.no_grad():
-            module.get_parameter(row.ours).copy_(row.read([theirs[name] for name in row.theirs]))
+        parts = row.views(module.get_parameter(row.ours).detach(), backbone.config.heads)
+        for part, name in zip(parts, row.theirs, strict=True):
+            part.copy_(theirs[name].detach())
 
 
 def gradients(
@@ -62,7 +63,7 @@ def gradients(
     """The largest difference between gradients, ours written in the reference's names."""
     theirs, mine, expected = named(reference), {}, {}
     for module, row in rows(family, backbone, heads):
-        parts = row.write(_gradient(module.get_parameter(row.ours)), backbone.config.heads)
+        parts = row.views(_gradient(module.get_parameter(row.ours)), backbone.config.heads)
         mine |= dict(zip(row.theirs, parts, strict=True))
         expected |= {name: _gradient(theirs[name]) for name in row.theirs}
     missed = {id(p) for p in reference.parameters() if p.grad is not None}
