@@ -237,7 +237,7 @@ def needed(cells: Sequence[str]) -> list[str]:
 def _names(cell: str) -> tuple[set[str], set[str], set[str]]:
     """The names that a cell uses, defines for good, and changes; "*" where nobody can say."""
     try:
-        plain = re.sub(r"^([%!].*)$", r"pass  # \1", cell, flags=re.MULTILINE)
+        plain = re.sub(r"^( *)([%!].*)$", r"\1pass  # \2", cell, flags=re.MULTILINE)
         tree, table = ast.parse(plain), symtable.symtable(plain, "cell", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set(), {"*"}, set()

@@ -28,7 +28,8 @@ def problems(notebook: dict[str, Any]) -> list[str]:
     learned = [cell for cell in code if "train" in cell["metadata"].get("tags", ())]
     if 3 * len(learned) > len(code):
         found.append(f"{len(learned)} cells of {len(code)} train in view")
-    code = [cell for cell in code if cell not in learned]
+    install = [cell for cell in code if "install" in cell["metadata"].get("tags", ())]
+    code = [cell for cell in code if cell not in learned and cell not in install]
     ignored = [cell for cell in code if NOT_COMPARED & set(cell["metadata"].get("tags", ()))]
     if len(ignored) > max(2, len(code) // 5):
         found.append(f"{len(ignored)} cells of {len(code)} are not compared")

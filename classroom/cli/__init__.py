@@ -56,6 +56,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "what is kept of trained models; clear it; train beforehand for a class",
     ),
     "costs": ("classroom.cli.costs", "costs", "what it costs to train a model, or what money buys"),
+    "publish": (
+        "classroom.cli.publish",
+        "publish",
+        "write the course's public address wherever a reader meets it",
+    ),
     "pins": ("classroom.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
 }
 # What a command imports besides the libraries that labkit always brings, and the extra with it.
@@ -69,7 +74,7 @@ NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "site": ("lecture", ("nbconvert", "latex2mathml", "nh3")),
 }
 # These set up `.venv` themselves, or need nothing of it; the others need what is installed there.
-NEED_NOTHING = ("lab", "test", "pins")
+NEED_NOTHING = ("lab", "test", "pins", "publish")
 
 EXAMPLES = """examples:
   python -m labkit lab                                  open the course

@@ -120,7 +120,7 @@ def exporter() -> Any:
     config = Config()
     config.NbConvertBase.display_data_priority = list(SHOWN)
     config.TagRemovePreprocessor.enabled = True
-    config.TagRemovePreprocessor.remove_cell_tags = {"notes"}
+    config.TagRemovePreprocessor.remove_cell_tags = {"notes", "install"}
     return HTMLExporter(
         config=config,
         template_name="course",
