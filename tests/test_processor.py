@@ -15,7 +15,7 @@ from classroom import running
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.heads import NextWord
-from labkit.keeping import processor
+from labkit.keeping import computing, processor
 from labkit.keeping.processor import bfloat16_pays, cores, quota, threads
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
@@ -160,3 +160,22 @@ def test_without_a_compiler_nothing_is_compiled_and_this_is_said(monkeypatch, tm
 
 def test_products_are_timed():
     assert 0 < processor.seconds(torch.float32) < 10
+
+
+def test_the_reason_for_a_precision_is_said(monkeypatch):
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: False)
+    assert computing.fast_precision(cpu) == (
+        torch.float32, "the cpu lacks products of 16-bit numbers"
+    )  # fmt: skip
+    monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: True)
+    measured(monkeypatch, 1.0, 0.5)
+    assert computing.fast_precision(cpu) == (
+        torch.bfloat16, "a product in bfloat16 was measured to be faster"
+    )  # fmt: skip
+    bfloat16_pays.cache_clear()
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    measured(monkeypatch, 1.0, 8.0)
+    precision, why = computing.fast_precision(cpu)
+    assert precision == computing.precision_of(Plan(steps=1), cpu) == torch.float32
+    assert why.endswith("no faster with ONEDNN_MAX_CPU_ISA=AVX2")

@@ -79,9 +79,7 @@ def installing(notebook: dict[str, Any]) -> list[str]:
             if TAG in cell["metadata"].get("tags", [])]  # fmt: skip
 
 
-def test_the_command_writes_it_everywhere(
-    course: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_it_everywhere(course: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = texts(course)
     assert main(["publish", "a-school/our-course"]) == 0
     said = capsys.readouterr().out
@@ -122,8 +120,11 @@ def test_git_knows_where_a_course_is_published(
     assert address_of(course) == ADDRESS
 
 
-@pytest.mark.parametrize("name", ["OWNER", "a/b/c", "a/b c", "http://github.com/a/b", "-x/y", "../x",
-                                  'a/b"', "a/b;x", "https://example.org/a/b"])  # fmt: skip
+WRONG = ("OWNER", "a/b/c", "a/b c", "http://github.com/a/b", "-x/y", "../x", 'a/b"', "a/b;x",
+         "https://example.org/a/b")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
 def test_what_is_no_repository_is_refused(
     name: str, course: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

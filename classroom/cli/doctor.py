@@ -47,9 +47,8 @@ def machine() -> Iterator[tuple[str, str]]:
     import psutil
     import torch
 
-    from labkit.keeping.computing import measured_peak, precision_of
+    from labkit.keeping.computing import fast_precision, measured_peak
     from labkit.keeping.processor import threads
-    from labkit.plan import Plan
 
     yield "torch", torch.__version__
     memory = psutil.virtual_memory()
@@ -64,8 +63,8 @@ def machine() -> Iterator[tuple[str, str]]:
         yield "GPU", f"{gpu.name}, {gpu.total_memory / GIB:.1f} GB, {free / GIB:.1f} GB of it free"
     else:
         yield "GPU", "none; everything in the course also runs without one"
-    precision = precision_of(Plan(steps=1), torch.device(device))
-    yield "precision", f"{precision}".removeprefix("torch.") + ", unless a plan says otherwise"
+    precision, why = fast_precision(torch.device(device))
+    yield "precision", f"{precision}, unless a plan says otherwise: {why}".removeprefix("torch.")
     for dtype in (torch.float32, torch.bfloat16):
         speed = measured_peak(device, dtype) / 1e9
         name = f"{dtype}".removeprefix("torch.")

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -15,7 +16,7 @@ from labkit.blocks import Backbone, Model, backbone_of
 from labkit.chance import key_of
 from labkit.corpus import Batch
 from labkit.heads import WordHead
-from labkit.keeping.processor import bfloat16_pays, has_compiler
+from labkit.keeping.processor import TOLD, bfloat16_pays, has_compiler
 from labkit.plan import Plan
 
 
@@ -129,11 +130,23 @@ def precision_of(plan: Plan, device: torch.device, width: int = WIDE) -> torch.d
         return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[
             plan.precision
         ]
+    fast = (device.type == "cuda" or width >= WIDE) and fast_precision(device)[0] == torch.bfloat16
+    return torch.bfloat16 if fast else torch.float32
+
+
+def fast_precision(device: torch.device) -> tuple[torch.dtype, str]:
+    """The faster precision of large matrix products on a device, and why it is thought so."""
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
+        why = f"the GPU {'has' if fast else 'lacks'} products of 16-bit numbers"
+    elif device.type != "cpu" or not _cpu_has_bfloat16():
+        fast, why = False, f"the {device.type} lacks products of 16-bit numbers"
     else:
-        fast = device.type == "cpu" and width >= WIDE and _cpu_has_bfloat16() and bfloat16_pays()
-    return torch.bfloat16 if fast else torch.float32
+        fast = bfloat16_pays()
+        told = [f"{name}={os.environ[name]}" for name in TOLD if os.environ.get(name)]
+        said = f" with {' '.join(told)}" if told else ""
+        why = f"a product in bfloat16 was measured to be {'faster' if fast else 'no faster'}{said}"
+    return torch.bfloat16 if fast else torch.float32, why
 
 
 def check_precision(model: nn.Module, precision: torch.dtype, device: torch.device) -> None:
