@@ -1,8 +1,8 @@
 """The optimizers: AdamW, Muon beside it, or plain SGD; and averages of the weights.
 
 Loshchilov and Hutter 2019 (AdamW); Jordan et al. 2024 (Muon), in torch's own implementations.
-Here is only what they leave open: which weights decay, which are matrices for Muon, and a step
-that can be called off without anybody waiting for the GPU to say so.
+This module decides which weights decay and which are matrices for Muon, and it can skip a step
+without waiting for the GPU.
 """
 
 import math
@@ -64,11 +64,11 @@ def matrices(model: nn.Module) -> set[str]:
 
 
 BIASES = ("bias", "u_HE", "v_HE", "s_HE")
-"""What is added and not multiplied; the last three to all queries, in relative attention."""
+"""The endings of the names of biases; the last three are those of relative attention."""
 
 
 def decays(name: str, parameter: Tensor) -> bool:
-    """Whether a weight is pulled towards zero: matrices are, biases and norms are not."""
+    """Whether weight decay applies: to matrices, not to biases and norms."""
     return parameter.ndim >= 2 and not name.endswith(BIASES)
 
 
@@ -138,7 +138,7 @@ class Optimizers:
             parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that the optimizers remember, under the names of the parameters."""
+        """The state of the optimizers, by the names of the parameters."""
         found = {}
         # In one order for all processes: to put a tensor together, all of them must ask for it.
         for name, parameter in self.parameters.items():
@@ -149,7 +149,7 @@ class Optimizers:
         return found
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Remember what was saved, and nothing else."""
+        """Restore a state that was saved."""
         owner = {
             id(parameter): optimizer
             for optimizer in self.all
@@ -177,7 +177,7 @@ class Average:
 
     @torch.no_grad()
     def add(self) -> None:
-        """Take the weights as they are now into the mean."""
+        """Add the current weights to the mean."""
         if self.count == 0:
             self.averages = {name: p.detach().clone() for name, p in self.parameters.items()}
         else:
@@ -195,7 +195,7 @@ class Average:
             average.copy_(kept)
 
     def load(self, count: int, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from a mean that was saved."""
+        """Restore a mean that was saved."""
         self.count = count
         self.averages = {
             name: shard_like(parameter, tensors[name])

@@ -194,7 +194,7 @@ class Plan:
     on_nan: Literal["back", "stop"] = "back"
     """After `patience` bad steps: back to the last checkpoint with half the rate, or stop."""
     patience: int = 5
-    """How many steps in a row may have a loss or a gradient that is no number."""
+    """How many steps in a row may have a loss or a gradient that is not finite."""
 
     def __post_init__(self) -> None:
         self._check_kinds()

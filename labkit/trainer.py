@@ -85,7 +85,7 @@ class Trainer:
         ]
         # ... since the loss is a mean over all predictions, and each part divides by their count.
         counts, losses, outcomes = total(parts), [], []
-        # A reader, or a step that was broken off, may have left some gradients.
+        # An interrupted step may have left gradients.
         self.optimizers.clear()
         if not self.model.training:
             self.model.train()

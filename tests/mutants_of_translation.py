@@ -58,7 +58,7 @@ MUTANTS = [
     Mutant(
         "a search goes on with no memory of what is written",
         OURS,
-        edited(transformer._Told, "forward", "memory=memory)", "memory=())"),
+        edited(transformer._WithSource, "forward", "memory=memory)", "memory=())"),
     ),
     Mutant(
         "sentences of the test are trained on",

@@ -85,61 +85,38 @@ class Windows(Epochs):
     """Text of any documents, cut every `length` tokens: no padding, nothing left out but the end.
 
     With `framed` a row is [CLS] text [SEP], as for RoBERTa; with `apart` the batch says which
-    documents its tokens come from, for a mask that keeps them apart. The length may be a function
-    of the step, as for BERT, which was trained on short rows first.
+    documents its tokens come from, for a mask that keeps them apart. For rows that become longer,
+    as BERT's do, see `labkit.plan.Stages`.
     """
 
     tokens: Tokens
-    length: int | Callable[[int], int]
+    length: int
     framed: bool = False
     apart: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(self.length):
-            self._check(self.length)
-
-    def _check(self, length: int) -> None:
-        least = 3 if self.framed else 1
-        check_whole("length", length, least)
-        if len(self.tokens) < self._room(length):
+        check_whole("length", self.length, least=3 if self.framed else 1)
+        if len(self.tokens) < self._text:
             raise ValueError(
-                f"the corpus has {len(self.tokens)} tokens, a window takes {self._room(length)}: "
+                f"the corpus has {len(self.tokens)} tokens, a window takes {self._text}: "
                 "give more text or a shorter length"
             )
 
-    def _room(self, length: int) -> int:
-        return length - 2 if self.framed else length
+    @property
+    def _text(self) -> int:
+        """How many tokens of the text a row holds."""
+        return self.length - 2 if self.framed else self.length
 
     @property
     def size(self) -> int:
-        """How many windows there are, at the length of the first step."""
-        length = self.length(0) if callable(self.length) else self.length
-        return len(self.tokens) // self._room(length)
-
-    def at(self, step: int) -> Batch:
-        """The batch of a step, in the length of that step."""
-        if not callable(self.length):
-            return super().at(step)
-        return self._of_length(self.length(step)).at(step)
-
-    def once(self) -> Iterator[Batch]:
-        """Every window once and in order, at the length of the first step."""
-        if not callable(self.length):
-            return super().once()
-        return self._of_length(self.length(0)).once()
-
-    @cached_property
-    def _of_length(self) -> "Callable[[int], Windows]":
-        return lru_cache(maxsize=2)(lambda length: replace(self, length=length))
+        """How many windows there are."""
+        return len(self.tokens) // self._text
 
     def rows_of(self, examples: Tensor, chance: Chance) -> Batch:
         """The windows with these numbers."""
-        length = self.length if isinstance(self.length, int) else self.length(chance.step)
-        starts_B1 = examples.unsqueeze(1) * self._room(length)
-        marked_BT = torch.from_numpy(
-            self.tokens.take((starts_B1 + torch.arange(self._room(length))).numpy())
-        )
+        positions_BT = examples.unsqueeze(1) * self._text + torch.arange(self._text)
+        marked_BT = torch.from_numpy(self.tokens.take(positions_BT.numpy()))
         if self.framed:
             marked_BT = frame(marked_BT, self.tokens)
         return unmark(marked_BT, examples, apart=self.apart)

@@ -90,11 +90,11 @@ class Highway(nn.Module):
         for part in (self.change, self.gate):
             nn.init.normal_(part.weight, std=width**-0.5)
         nn.init.zeros_(self.change.bias)
-        # At first nearly all is carried on unchanged.
+        # The gates are nearly closed at first.
         nn.init.constant_(self.gate.bias, -2.0)
 
     def forward(self, x_ND: Tensor) -> Tensor:
-        """Some features changed, the others carried on."""
+        """Some features transformed, the others unchanged."""
         gate_ND = torch.sigmoid(self.gate(x_ND))
         return gate_ND * self.change(x_ND).relu() + (1 - gate_ND) * x_ND
 
@@ -140,7 +140,7 @@ class OneBiasLSTM(nn.LSTM):
         super().__init__(given, inner, batch_first=True, proj_size=width)
         self.clip = clip
         del self.bias_hh_l0
-        # The release draws all gates as one matrix, and begins by forgetting little.
+        # The release draws all gates as one matrix, and its forget gates start nearly open.
         limit = (6 / (given + width + 4 * inner)) ** 0.5
         for weight in (self.weight_ih_l0, self.weight_hh_l0):
             nn.init.uniform_(weight, -limit, limit)
@@ -169,16 +169,16 @@ class OneBiasLSTM(nn.LSTM):
         """One word after the other; a row whose text has ended keeps its state."""
         h_BD, c_BF = (part[0] for part in state)
         states = []
-        heard = F.linear(x.data, self.weight_ih_l0, self.bias_ih_l0)
-        for gates in heard.split(x.batch_sizes.tolist()):
+        from_words = F.linear(x.data, self.weight_ih_l0, self.bias_ih_l0)
+        for gates in from_words.split(x.batch_sizes.tolist()):
             rows = len(gates)
             gates = gates + F.linear(h_BD[:rows], self.weight_hh_l0)
             i, f, new, o = gates.chunk(4, dim=-1)
             cell = f.sigmoid() * c_BF[:rows] + i.sigmoid() * new.tanh()
             cell = cell.clamp(-limit, limit)
-            said = F.linear(o.sigmoid() * cell.tanh(), self.weight_hr_l0).clamp(-limit, limit)
-            h_BD, c_BF = torch.cat([said, h_BD[rows:]]), torch.cat([cell, c_BF[rows:]])
-            states.append(said)
+            h_new = F.linear(o.sigmoid() * cell.tanh(), self.weight_hr_l0).clamp(-limit, limit)
+            h_BD, c_BF = torch.cat([h_new, h_BD[rows:]]), torch.cat([cell, c_BF[rows:]])
+            states.append(h_new)
         return PackedSequence(torch.cat(states), x.batch_sizes), (h_BD[None], c_BF[None])
 
 
@@ -245,7 +245,7 @@ class ELMo(Backbone):
         return States(tuple(layers), tuple(kept))
 
     def words(self, tokens_BT: Tensor | None, characters: Tensor | None = None) -> Tensor:
-        """The words' own vectors, whatever stands beside them [B, T, D]."""
+        """The vectors of the words without their context [B, T, D]."""
         if not self.config.kernels:
             if tokens_BT is None or characters is not None:
                 raise ValueError("this model has no kernels over letters: give numbers of words")
@@ -264,8 +264,8 @@ class ELMo(Backbone):
                 "to a model that was built with a vocabulary and its words"
             )
         # A word that stands in many positions is spelled once.
-        numbers, places_BT = tokens_BT.unique(return_inverse=True)
-        return self.token(self.spelling[numbers])[places_BT]
+        numbers, index_BT = tokens_BT.unique(return_inverse=True)
+        return self.token(self.spelling[numbers])[index_BT]
 
 
 class WeightedSum(nn.Module):

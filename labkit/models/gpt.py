@@ -1,7 +1,7 @@
-"""GPT: a stack of blocks in which a position sees only what came before it.
+"""GPT: a stack of blocks in which a position attends only to itself and those before it.
 
 Radford et al. 2018 (GPT: norm after), Radford et al. 2019, section 2.3 (GPT-2: norm before), Brown
-et al. 2020, section 2.1 (GPT-3: every other layer sees a band only).
+et al. 2020, section 2.1 (GPT-3: every other layer attends to a band).
 """
 
 from dataclasses import dataclass
@@ -39,9 +39,9 @@ class GPTConfig:
     norm_first: bool = True
     """False for the first GPT."""
     band: int | None = None
-    """GPT-3: every other layer sees only this many positions back."""
+    """GPT-3: every other layer attends to only so many positions."""
     experts: int | None = None
-    """Feed-forwards that each block chooses from; None: the one that all positions share."""
+    """The number of experts of a block; None: one feed-forward for all positions."""
     experts_used: int = 2
     dropout: float = 0.1
     eps: float = 1e-5
@@ -66,7 +66,7 @@ class GPT(Backbone):
             scale_residuals(self.blocks)
 
     def band(self, layer: int) -> int | None:
-        """Every other layer has one, from the second on."""
+        """The band of every other layer, from the second on."""
         return self.config.band if layer % 2 == 1 else None
 
     def above(self) -> list[nn.Module]:
@@ -108,7 +108,7 @@ class GPT(Backbone):
     def _rule(
         self, layer: int, length: int, past: int, mask: Tensor | None, tokens_BT: Tensor
     ) -> tuple[Tensor | None, bool]:
-        """Who may look at whom in this layer, as a mask or as the fast causal path."""
+        """The mask of this layer, or None; and whether it is causal by the faster path."""
         keys, where = past + length, tokens_BT.device
         band = self.band(layer)
         if mask is None and band is None and (past == 0 or length == 1):

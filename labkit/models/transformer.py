@@ -1,4 +1,4 @@
-"""The Transformer: an encoder reads a text, a decoder writes another while looking at the first.
+"""The Transformer: an encoder reads a text, a decoder writes one that depends on it.
 
 Vaswani et al. 2017, "Attention is all you need", section 3. GPT is its decoder without the
 encoder, BERT its encoder without the decoder. Read `DecoderBlock` first.
@@ -33,7 +33,7 @@ class TransformerConfig:
 
 
 class DecoderBlock(nn.Module):
-    """Look at what is written so far, look at the source, think; each norm(x + f(x))."""
+    """Self-attention, attention to the source, feed-forward; each norm(x + f(x))."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class DecoderBlock(nn.Module):
         source_mask: Tensor | None,
     ) -> tuple[Tensor, KeysValues]:
         """The new states, and the keys and values of all that is written so far."""
-        # Nothing written before and no rule given: each position looks left, by the fast path.
+        # Without a mask and without memory the attention is causal, which has a faster path.
         fast = mask is None and memory is None
         y_BQD, known = self.self_attention(x_BQD, memory=memory, mask=mask, causal=fast)
         x_BQD = self.self_attention_norm(x_BQD + self.dropout(y_BQD))
@@ -66,7 +66,7 @@ class DecoderBlock(nn.Module):
 
 
 class Transformer(Backbone):
-    """encode(source), then decode the tokens one after the other, each seeing the whole source."""
+    """encode(source), then decode the tokens, each of which attends to the whole source."""
 
     config: TransformerConfig
     causal, remembers = True, True
@@ -95,7 +95,7 @@ class Transformer(Backbone):
         return Block(attention, mlp, c.width, norm_first=False, dropout=c.dropout, eps=c.eps)
 
     def encode(self, source_BK: Tensor, *, mask: Tensor | None = None) -> States:
-        """The states of the source: every word sees all others that `mask`, `real(…)`, lets it."""
+        """The states of the source; each word attends to all that `mask`, `real(…)`, allows."""
         self.check(source_BK, mask)
         layers = [self._embed(source_BK, 0)]
         for block in self.encoder:
@@ -114,7 +114,7 @@ class Transformer(Backbone):
     ) -> States:
         """The decoder's states for a source text, or for its states that `encode` gave before.
 
-        `mask` is who may look at whom among the tokens, causal when None; `source_mask` says which
+        `mask` says which tokens attend to which, causal when None; `source_mask` says which
         words of the source are real. memory=() starts to remember keys and values.
         """
         if (source_BK is None) == (encoded_BKD is None):
@@ -139,21 +139,21 @@ class Transformer(Backbone):
     def _embed(self, tokens_BT: Tensor, start: int) -> Tensor:
         """The words' vectors, as large as the positions' vectors that are added: [B, T, D]."""
         width = self.config.width
-        places_T = torch.arange(start, start + tokens_BT.shape[1], device=tokens_BT.device)
+        positions_T = torch.arange(start, start + tokens_BT.shape[1], device=tokens_BT.device)
         words_BTD = self.token(tokens_BT) * math.sqrt(width)
-        return self.dropout(words_BTD + sinusoids(places_T, width, words_BTD.dtype))
+        return self.dropout(words_BTD + sinusoids(positions_T, width, words_BTD.dtype))
 
 
 class Conditional(nn.Module):
-    """The model of one source's translations: a language model that can be sampled and searched."""
+    """A translator with one source: a language model that can be sampled and searched."""
 
     def __init__(self, model: Any, source_1K: Tensor) -> None:
         super().__init__()
-        self.backbone, self.head = _Told(model.backbone, source_1K), model.head
+        self.backbone, self.head = _WithSource(model.backbone, source_1K), model.head
 
 
-class _Told(Backbone):
-    """A decoder that has been told its source once, for any number of rows."""
+class _WithSource(Backbone):
+    """A decoder and the states of one source, for any number of rows."""
 
     causal, remembers = True, True
 

@@ -1,7 +1,7 @@
 """Transformer-XL: a language model that reads segment after segment and remembers the last ones.
 
-Dai et al. 2019: section 3.2 (memory), section 3.3 (relative positions, without which a remembered
-position would need a place of its own).
+Dai et al. 2019: section 3.2 (memory), section 3.3 (relative positions, since the
+absolute ones of two segments are the same).
 """
 
 from dataclasses import dataclass
@@ -39,9 +39,9 @@ class TransformerXLConfig:
 
 
 class TransformerXL(Backbone):
-    """h_0 = W_e tokens;  h_i = block(h_(i-1), asking [memory_i, h_(i-1)]).
+    """h_0 = W_e tokens;  h_i = block(h_(i-1)), with the keys [memory_i, h_(i-1)].
 
-    `memory_i` is what the last segments had for h_(i-1): no gradient flows into it.
+    `memory_i` are the states h_(i-1) of earlier segments, into which no gradient flows.
     """
 
     config: TransformerXLConfig
@@ -82,10 +82,9 @@ class TransformerXL(Backbone):
         mask: Tensor | None = None,
         memory: tuple[Tensor, ...] | None = None,
     ) -> States:
-        """The states of all layers, and what the next segment may look back to.
+        """The states of all layers, and what the next segment may attend to.
 
-        A mask covers the memory too, [B, 1, T, M + T]; without one, a position looks at everything
-        before it.
+        A mask covers the memory too: [B, 1, T, M + T].  Without one, attention is causal.
         """
         # As large as in Vaswani et al. 2017, section 3.4.
         x_BTD = self.dropout(self.token(tokens_BT) * self.config.width**0.5)
