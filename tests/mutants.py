@@ -613,14 +613,14 @@ MUTANTS = [
         edited(
             blocks.Block,
             "forward",
-            "x_BTD + self.dropout(answer_BTD)",
-            "self.dropout(x_BTD + answer_BTD)",
+            "x_BTD + self.dropout(attended_BTD)",
+            "self.dropout(x_BTD + attended_BTD)",
         ),
     ),
     Mutant(
         "what attention says is not dropped",
         OURS,
-        edited(blocks.Block, "forward", "x_BTD + self.dropout(answer_BTD)", "x_BTD + answer_BTD"),
+        edited(blocks.Block, "forward", "self.dropout(attended_BTD)", "attended_BTD"),
     ),
     Mutant(
         "norm first: the feed-forward is not dropped",
