@@ -1,5 +1,6 @@
 """The language that ships: its size, its splits, its samples against its own probabilities."""
 
+import itertools
 import math
 from collections import Counter
 
@@ -8,6 +9,7 @@ import pytest
 
 from labkit.world import END, World, load_world
 from labkit.world.floors import BERT, mean_of
+from labkit.world.forms import takes_an
 from labkit.world.labelled import TASKS, example_split, priors
 from labkit.world.sampling import split_of
 from labkit.world.world import world_from_text
@@ -81,6 +83,25 @@ def test_documents_and_their_annotations(world: World) -> None:
             assert {"hero", "home"} <= set(notes.facts) or "opening" not in notes.topics
             assert all(value in document.words for value in notes.facts.values())
         assert (notes.feeling is None) or set(notes.topics) == {"hotel"}
+
+
+def test_articles_fit_their_words_and_no_word_is_doubled(world: World) -> None:
+    for name in ("language", "crawl", "answers", "instructions"):
+        documents = load_world(name).sample(words=25_000, seed=8)
+        words = [
+            word
+            for d in documents
+            if set(d.annotations.topics).isdisjoint({"salad", "codes", "relations"})
+            for word in d.words
+        ]
+        pairs = list(itertools.pairwise(words))
+        assert not [pair for pair in pairs if pair[0] in ("a", "an") and pair[1] in ("a", "an")]
+        articles = {pair for pair in pairs if pair[0] in ("a", "an") and pair[1].isalpha()}
+        assert not {pair for pair in articles if (pair[0] == "an") != takes_an(pair[1])}
+        assert not {one for one, other in pairs if one == other and one.isalpha()}
+    assert takes_an("honest")
+    assert takes_an("unusual")
+    assert not takes_an("useful")
 
 
 def test_facts_are_named_early_and_needed_late(world: World) -> None:
@@ -205,6 +226,18 @@ def test_labelled_splits_share_no_example(world: World) -> None:
         assert not {" ".join(e.words) + " ".join(e.second or []) for e in train} & {
             " ".join(e.words) + " ".join(e.second or []) for e in held_out
         }
+
+
+def test_the_order_of_passages_can_be_known(world: World) -> None:
+    """Of single sentences it is often open."""
+    found = {task: world.labelled(task, 200, split="held_out") for task in ("order", "passages")}
+    best = {task: rows.best_accuracy for task, rows in found.items()}
+    assert best["order"] < 0.85 < 0.9 < best["passages"]
+    for row in found["passages"]:
+        ends = {".", "?", "!", ";"}
+        assert all(sum(word in ends for word in text) >= 6 for text in (row.words, row.second))
+    with pytest.raises(ValueError, match="too short"):
+        load_world("answers").labelled("passages", 20)
 
 
 def test_few_shot_prompts_agree_with_the_sums_over_paths(world: World) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from labkit.world.classes import Classes
-from labkit.world.forms import tenses
+from labkit.world.forms import takes_an, tenses
 from labkit.world.grammar import (
     Choice,
     Draw,
@@ -378,7 +378,7 @@ class _Builder:
         total = sum(rows[i].weight for i in kept)
         groups: dict[bool, list[int]] = defaultdict(list)
         for i in kept:
-            vowel = said[i][0][0][0].word[0] in "aeiou"
+            vowel = _vowel(said[i])
             groups[vowel and (article if urn is None else not urn.styled)].append(i)
         if urn and urn.styled and article and any(_vowel(said[i]) != _vowel(said[0]) for i in kept):
             message = f'"{name}" has words with "a" and with "an": leave the article out'
@@ -642,7 +642,7 @@ def _renamed(item: Item, prefix: str) -> Item:
 
 
 def _vowel(said: list[tuple[tuple[Token, ...], int]]) -> bool:
-    return said[0][0][0].word[0] in "aeiou"
+    return takes_an(said[0][0][0].word)
 
 
 def _joined(words: tuple[str, str], bits: tuple[int, int]) -> list[tuple[str, int]]:

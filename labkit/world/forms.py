@@ -4,10 +4,12 @@ Irregular forms follow their word after slashes: `mouse/mice`, `run/ran`,
 `admit/admitted/admitting`, `good/better/best`.
 """
 
+import re
 from collections.abc import Callable
 
 _VOWELS = "aeiou"
-
+# Words that sound otherwise than they look: "an honest", "an hour"; "a useful", "a one".
+_AN = re.compile(r"(?!us[eu]|uni[cfqtv]|eu|one\b|once)[aeiou]|hono|hones|hour|heir")
 
 # Auxiliaries: present singular and plural, past singular and plural.
 AUXILIARIES = {
@@ -97,6 +99,11 @@ FORMS: dict[str, dict[str, Callable[[str, list[str]], str]]] = {
         ".un": opposite,
     },
 }
+
+
+def takes_an(word: str) -> bool:
+    """Whether the article before a word is "an": an apple, an hour, a useful bag."""
+    return _AN.match(word) is not None
 
 
 def tenses(verb: str) -> tuple[str, str, str, str]:

@@ -6,7 +6,11 @@ classifier.
     sense        a sentence and an ambiguous word      -> which of the word's senses is meant
     relation     a whole prompt                        -> the relation of its pairs
     order        two neighbouring sentences            -> "right", or "swapped"
+    passages     two neighbouring passages             -> "right", or "swapped"
     next         a sentence and another                -> "next", or "random", from another document
+
+A passage is six sentences: the order of two single sentences is often open, that of two passages
+seldom (ALBERT, too, takes long segments; Lan et al. 2020, section 3.1).
 
 No document and no example is ever in both splits: each is put into one by a hash of its own words.
 """
@@ -25,7 +29,10 @@ from labkit.world.machine import END
 from labkit.world.sampling import SPLITS, Document, text_hash
 from labkit.world.sums import Row
 
-TASKS = ("feeling", "topic", "sense", "relation", "order", "next")
+TASKS = ("feeling", "topic", "sense", "relation", "order", "passages", "next")
+PAIRED = ("order", "passages", "next")
+PASSAGE = 6
+"""Sentences of a passage."""
 
 
 def labelled(language: Language, task: str, size: int, seed: int, split: str) -> LabelledSet:
@@ -82,9 +89,8 @@ def _candidates(
     documents = language.documents(
         seed=seed, split=split, having=task if task in ("feeling", "relation") else None
     )
-    if task in ("order", "next"):
-        while True:
-            yield from _pairs(task, list(itertools.islice(documents, 200)), random)
+    while task in PAIRED:
+        yield from _pairs(task, list(itertools.islice(documents, 200)), random)
     for document in documents:
         section = document.machine.sections[document.machine.section[document.states[0]]]
         if task in ("feeling", "relation"):
@@ -102,15 +108,17 @@ def _candidates(
 def _pairs(
     task: str, documents: list[Document], random: np.random.Generator
 ) -> Iterator[Candidate]:
-    """Neighbouring sentences, half of them swapped, or with the second from another document."""
+    """Neighbouring texts, half of them swapped, or with the second from another document."""
     pairs = [
-        (number, document.words[a:z], document.words[b:y])
+        (number, document.words[a:b], document.words[b:c])
         for number, document in enumerate(documents)
-        for (a, z), (b, y) in itertools.pairwise(document.sentences)
+        for a, b, c in _neighbours(document, PASSAGE if task == "passages" else 1)
     ]
+    if not pairs:
+        raise ValueError(f'the documents of this language are too short for "{task}"')
     for number, first, second in pairs:
         change = random.random() < 0.5
-        if task == "order":
+        if task != "next":
             yield Candidate(
                 *((second, first) if change else (first, second)),
                 None,
@@ -125,6 +133,13 @@ def _pairs(
             yield Candidate(first, second, None, "next")
 
 
+def _neighbours(document: Document, count: int) -> Iterator[tuple[int, int, int]]:
+    """The start of so many sentences, the start of as many that follow, and where those end."""
+    begins = [a for a, _ in document.sentences] + [document.sentences[-1][1]]
+    for first in range(0, len(document.sentences) - 2 * count + 1, count):
+        yield begins[first], begins[first + count], begins[first + 2 * count]
+
+
 def _labels(language: Language, task: str) -> list[str]:
     """The labels of a task in this language."""
     return list(priors(language, task))
@@ -133,8 +148,8 @@ def _labels(language: Language, task: str) -> list[str]:
 def priors(language: Language, task: str) -> dict[str, float]:
     """How often each label is met without balancing."""
     machine = language.machine
-    if task in ("order", "next"):
-        return dict.fromkeys(("right", "swapped") if task == "order" else ("next", "random"), 0.5)
+    if task in PAIRED:
+        return dict.fromkeys(("next", "random") if task == "next" else ("right", "swapped"), 0.5)
     found: dict[str, float] = defaultdict(float)
     if task == "sense":
         visits = np.bincount(
@@ -162,8 +177,8 @@ def priors(language: Language, task: str) -> dict[str, float]:
 
 def _chances(language: Language, task: str, rows: list[Candidate]) -> list[dict[str, float]]:
     """The exact chances of the labels, when all labels are as likely."""
-    if task in ("order", "next"):
-        odds = (order_odds if task == "order" else next_odds)(
+    if task in PAIRED:
+        odds = (next_odds if task == "next" else order_odds)(
             language, [(r.words, r.second or []) for r in rows]
         )
         yes, no = _labels(language, task)
