@@ -123,6 +123,7 @@ class Trainer:
             bad_in_a_row=self.health.tensors["bad_in_a_row"],
             spike=verdict.spike,
             vanished=verdict.vanished,
+            precision=f"{self.computing.precision}".removeprefix("torch."),
             operations=self.operations(batch) if self.measuring else None,
         )
 

@@ -89,7 +89,7 @@ def test_a_folder_that_nobody_may_write_names_the_option(command: str, checkout:
         f"from classroom.cli import main\nsys.exit(main([{command!r}]))"
     )
     done = python(checkout, code)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert f"{checkout} cannot be written" in done.stderr
     assert "--here" in done.stderr
     assert not (checkout / ".venv").exists()

@@ -474,7 +474,8 @@ def test_half_precision_computes_in_half_precision() -> None:
         model.backbone.blocks[0].mlp.up.register_forward_hook(  # type: ignore[union-attr]
             lambda module, given, made, kinds=kinds: kinds.add(made.dtype)
         )
-        list(trainer(model, steps=1, precision=precision).run())
+        [report] = trainer(model, steps=1, precision=precision).run()
+        assert f" tokens/s in {precision} · " in str(report)
         assert kinds == {expected}
         assert all(p.dtype == torch.float32 for p in model.parameters())
 

@@ -77,6 +77,11 @@ def prepare(root: Path, folder: str = ".venv") -> Path:
     assert python is not None
     if python.exists() and mark.is_file() and mark.read_text() == stamp(root):
         return python
+    if not os.access(root, os.W_OK):
+        raise SetupError(
+            f"{root} cannot be written, so there is no place for {folder}: copy the "
+            "course to a folder of your own, or use the packages of this Python with --here"
+        )
     print(f"Setting up {folder} (about 2 GB; a few minutes, this once) ...", flush=True)
     create(root / folder, python)
     mark.unlink(missing_ok=True)
@@ -94,11 +99,6 @@ def prepare(root: Path, folder: str = ".venv") -> Path:
 
 def create(folder: Path, python: Path) -> None:
     """Make an empty virtual environment, unless this Python already made one there."""
-    if not os.access(folder.parent, os.W_OK):
-        raise SetupError(
-            f"{folder.parent} cannot be written, so there is no place for {folder.name}: copy the "
-            "course to a folder of your own, or use the packages of this Python with --here"
-        )
     missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if missing:

@@ -37,6 +37,8 @@ class Report:
     """How many steps, this one the last of them, were not taken."""
     vanished: Tensor | None = None
     """float16: the share of gradients that are exactly zero."""
+    precision: str = ""
+    """In which numbers matrices were multiplied: float32, bfloat16 or float16."""
     operations: float | None = None
     """Operations of the step's matrix products, after `Trainer.measure()`."""
     mfu: float | None = None
@@ -52,7 +54,8 @@ class Report:
             f"step {self.step}/{self.steps}",
             f"loss {float(self.loss):.4f}",
             f"rate {self.rate:.2e}",
-            f"{self.tokens_per_second:,.0f} tokens/s",
+            f"{self.tokens_per_second:,.0f} tokens/s"
+            + (f" in {self.precision}" if self.precision else ""),
             f"{_clock(self.left)} left",
         ]
         if self.mfu is not None:
