@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from labkit.blocks import Classifier, halves
-from labkit.heads import Pooled, pool
+from labkit.blocks import Classifier, LanguageModel, halves
+from labkit.heads import NextWord, Pooled, pool
 from labkit.masking import causal, real_keys
 from labkit.models.rnn import (
     Bag,
@@ -16,7 +16,6 @@ from labkit.models.rnn import (
     Elman,
     Recurrent,
     RecurrentConfig,
-    recurrent_language_model,
 )
 from labkit.recurrence import turned
 
@@ -83,7 +82,8 @@ def test_elman_with_tanh_is_nn_rnn() -> None:
 
 
 def test_the_language_model_of_the_lectures_gives_probabilities() -> None:
-    model = recurrent_language_model(RecurrentConfig(WORDS, 6, cell="elman"))
+    backbone = Recurrent(RecurrentConfig(WORDS, 6, cell="elman"))
+    model = LanguageModel(backbone, NextWord(backbone.token, tied=False, bias=True))
     scores = model(tokens())
     assert scores.shape == (3, 7, WORDS)
     h = model.backbone(tokens()).hidden

@@ -77,7 +77,7 @@ def look(backbone: Any, objective: Objective, asked: Sequence[Targets]) -> dict[
         here = slice(start, end)
         for stream, mask in enumerate(masks(backbone, objective, targets)):
             both[stream, :, here, here] = mask.expand(rows, 1, end - start, end - start)[:, 0]
-        both[:, :, here, :start] = remembered(backbone, objective, asked[: i + 1], start)[:, None]
+        both[:, :, here, :start] = from_memory(backbone, objective, asked[: i + 1], start)[:, None]
     content, query = both
     if isinstance(objective, BothDirections):
         left = not_later(length)
@@ -106,7 +106,9 @@ def masks(backbone: Any, objective: Objective, targets: Targets) -> list[Tensor]
     return [mask & seen.real[:, None, None, :] for mask in found]
 
 
-def remembered(backbone: Any, objective: Objective, asked: Sequence[Targets], start: int) -> Tensor:
+def from_memory(
+    backbone: Any, objective: Objective, asked: Sequence[Targets], start: int
+) -> Tensor:
     """Which of the `start` words before the last segment its rows may look at: [B, K]."""
     fresh = asked[-1].fresh
     past = torch.zeros(len(fresh), 0, dtype=torch.bool)
@@ -130,8 +132,8 @@ def compose(backbone: Any, looks: Looks, query: bool = False) -> Tensor:
             near = near.triu(1 - band).tril(band - 1)
         if query:
             assert looks.query is not None
-            guess = guess | join(looks.query & near, know)
-        know = know | join(looks.content & near, know)
+            guess = guess | known_through(looks.query & near, know)
+        know = know | known_through(looks.content & near, know)
     return guess if query else know
 
 
@@ -140,12 +142,12 @@ def not_later(length: int) -> Tensor:
     return torch.ones(length, length, dtype=torch.bool).tril()
 
 
-def join(looks: Tensor, know: Tensor) -> Tensor:
+def known_through(looks: Tensor, know: Tensor) -> Tensor:
     """Who knows what through those that it looks at."""
     return looks.float() @ know.float() > 0
 
 
-def shown(objective: Objective, batch: Batch, targets: Targets, chance: Chance) -> Tensor:
+def readable(objective: Objective, batch: Batch, targets: Targets, chance: Chance) -> Tensor:
     """True [B, T] where the model may read which word stands there: not where it was hidden.
 
     Of the words that a masked language model predicts, it may read those that chance kept.

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.leaks.allowed import allow, choices_of, shown
-from labkit.leaks.picture import draw
+from labkit.leaks.allowed import allow, choices_of, readable
+from labkit.leaks.picture import draw_dependence
 from labkit.objectives import (
     CBOW,
     Both,
@@ -90,7 +90,7 @@ class Dependence:
     def picture(self, row: int = 0, words: Sequence[str] | None = None) -> str:
         """An SVG of one row of the batch: predictions downwards, the words of the row across."""
         text = words or [str(column + 1) for column in range(sum(self.widths))]
-        return draw(self, row, text)
+        return draw_dependence(self, row, text)
 
 
 def trace(
@@ -117,8 +117,8 @@ def trace(
     allowed = allow(model.backbone, objective, asked)
     now = torch.arange(sum(widths)) >= sum(widths[:-1])
     pairs = enumerate(zip(batches, asked, strict=True))
-    readable = torch.cat(
-        [shown(objective, b, q, Chance(seed, step, b.rows)) for step, (b, q) in pairs], dim=1
+    visible = torch.cat(
+        [readable(objective, b, q, Chance(seed, step, b.rows)) for step, (b, q) in pairs], dim=1
     )
     with watched(model.backbone, asked[-1]) as vectors:
         scores = answers(model, objective, asked)
@@ -128,7 +128,7 @@ def trace(
         tolerance = 1e4 * torch.finfo(scores.dtype).eps * max(1.0, *scores.abs().tolist())
     by_word = exchange(model, objective, batches, widths, seed, tolerance)
     predictions = list(positions_of(objective, asked[-1]))
-    return Dependence(predictions, widths, by_gradient, by_word, allowed & now, allowed & readable)
+    return Dependence(predictions, widths, by_gradient, by_word, allowed & now, allowed & visible)
 
 
 def ask(objective: Objective, batches: Sequence[Batch], seed: int) -> list[Targets]:

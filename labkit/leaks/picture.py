@@ -14,7 +14,7 @@ LEGEND = (
 )
 
 
-def draw(found: Any, row: int, words: Sequence[str]) -> str:
+def draw_dependence(found: Any, row: int, words: Sequence[str]) -> str:
     """Row `row` of a `Dependence` as SVG: predictions downwards, the words of the row across."""
     lines = [n for n, (_, of, _) in enumerate(found.predictions) if of == row]
     columns = sum(found.widths)

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from labkit.blocks import Backbone, LanguageModel, States
-from labkit.heads import NextWord
+from labkit.blocks import Backbone, States
 from labkit.recurrence import BothWays, LayerState, blank, lengths_of, real_of, run_layer
 
 
@@ -150,12 +149,6 @@ class Recurrent(Backbone):
             layers.append(x)
             kept.append(after)
         return States(tuple(layers), None if c.both_ways else tuple(kept))
-
-
-def recurrent_language_model(config: RecurrentConfig) -> LanguageModel:
-    """softmax(U h_t + b_2): the language model of the lectures."""
-    backbone = Recurrent(config)
-    return LanguageModel(backbone, NextWord(backbone.token, tied=False, bias=True))
 
 
 @dataclass(frozen=True)

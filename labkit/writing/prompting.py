@@ -3,13 +3,13 @@
 No weight is changed: the model reads the prompt and is asked how likely each answer is after it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
+from labkit.corpus.batch import pad_rows
 from labkit.writing.reader import checked, is_whole, require
 
 Tokens = Sequence[int]
@@ -43,9 +43,7 @@ def score_texts(model: Any, pairs: Sequence[tuple[Tokens, Tokens]]) -> Tensor:
     Padding is at the end, where no earlier position sees it.
     """
     where = next(model.parameters()).device
-    texts = [torch.tensor([*prompt, *answer]) for prompt, answer in pairs]
-    longest = max(len(text) for text in texts)
-    text_BT = torch.stack([pad(text, (0, longest - len(text))) for text in texts]).to(where)
+    text_BT = pad_rows([[*prompt, *answer] for prompt, answer in pairs])[0].to(where)
     asked = torch.zeros_like(text_BT[:, 1:], dtype=torch.bool)
     for row, (prompt, answer) in zip(asked, pairs, strict=True):
         row[len(prompt) - 1 : len(prompt) + len(answer) - 1] = True
@@ -60,11 +58,10 @@ def score_words(model: Any, prompts: Sequence[Tokens], words: Sequence[int], row
     where = next(model.parameters()).device
     found = []
     for start in range(0, len(prompts), rows):
-        texts = [torch.tensor([*prompt]) for prompt in prompts[start : start + rows]]
-        longest = max(len(text) for text in texts)
-        text_BT = torch.stack([pad(text, (0, longest - len(text))) for text in texts]).to(where)
-        last = torch.tensor([len(text) - 1 for text in texts], device=where)
-        hidden_BD = model.backbone(text_BT).hidden[torch.arange(len(texts), device=where), last]
+        text_BT, real_BT = (part.to(where) for part in pad_rows(prompts[start : start + rows]))
+        last_B = real_BT.sum(dim=1) - 1
+        row_B = torch.arange(len(text_BT), device=where)
+        hidden_BD = model.backbone(text_BT).hidden[row_B, last_B]
         found.append(model.head(hidden_BD).float().log_softmax(dim=-1)[:, list(words)])
     return torch.cat(found).cpu()
 
@@ -90,33 +87,3 @@ def choose(
     if blank is not None:
         scores = scores - log_likelihoods(model, [blank], answers)
     return Choice(scores.argmax(dim=1).tolist(), scores.softmax(dim=1))
-
-
-class Shots(NamedTuple):
-    """A question after k answered ones, from a document of one relation."""
-
-    prompt: list[str]
-    answer: str
-    """The first word of the right answer."""
-
-
-def shots(documents: Sequence[Any], k: int) -> list[Shots]:
-    """Prompts with k answered questions each, from documents such as "france : paris ; ...".
-
-    A document that holds fewer than k + 1 questions gives none.
-    """
-    require(is_whole(k) and k >= 0, f"{k} shots: give 0 (no answered question) or more")
-    found = []
-    for document in documents:
-        words = list(document.words)
-        colons = [position for position, word in enumerate(words) if word == ":"]
-        if len(colons) > k:
-            end = colons[k] + 1
-            found.append(Shots(words[:end], words[end]))
-    return found
-
-
-def accuracy(asked: Sequence[Shots], guess: Callable[[list[str]], str]) -> float:
-    """The share of prompts whose answer begins with the word that `guess` gives."""
-    require(len(asked) > 0, "there are no prompts: give documents with more than k questions")
-    return sum(guess(shot.prompt) == shot.answer for shot in asked) / len(asked)

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from labkit.heads import Pooled
+from labkit.blocks import LanguageModel
+from labkit.heads import NextWord, Pooled
 from labkit.masking import real_keys
 from labkit.models.rnn import (
     Bag,
@@ -12,7 +13,6 @@ from labkit.models.rnn import (
     ConvolutionsConfig,
     Recurrent,
     RecurrentConfig,
-    recurrent_language_model,
 )
 
 from . import Case, Differences, largest, loops, merge
@@ -40,7 +40,9 @@ def _compare(ours, theirs, ours_loss: Tensor, theirs_loss: Tensor, model) -> Dif
 def _one_way(cell: str, dtype: torch.dtype, lengths: Tensor, activation: str) -> Differences:
     """A language model over two pieces of text, the second going on from the first's memory."""
     config = RecurrentConfig(WORDS, 6, 2, cell, activation=activation, dropout=0.1)
-    model = loops.random_weights(recurrent_language_model(config).to(dtype))
+    backbone = Recurrent(config)
+    head = NextWord(backbone.token, tied=False, bias=True)
+    model = loops.random_weights(LanguageModel(backbone, head).to(dtype))
     p = dict(model.named_parameters())
     run = CELLS[cell]
     extra = {"bend": torch.tanh} if activation == "tanh" else {}
