@@ -58,6 +58,26 @@ def test_no_model_imports_another_model() -> None:
     assert {model: others for model, others in crossed.items() if others} == {}
 
 
+SHARED = {
+    "Document", "Filler", "Machine", "Memory", "Model", "Plan", "Row", "Run", "Step",
+    "best_of", "build", "fit", "frontier", "nearest", "parameters",
+    "plan", "pool", "read", "row", "save", "select",
+}  # fmt: skip
+"""Names that several modules of labkit define; there should be fewer, and never more."""
+
+
+def test_a_public_name_has_one_meaning() -> None:
+    defined: dict[str, set[str]] = {}
+    for module, tree in TREES.items():
+        # A faster version has the name of what it replaces.
+        if module.startswith("labkit.") and not module.startswith("labkit.fast"):
+            for node in tree.body:
+                if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    defined.setdefault(node.name, set()).add(module)
+    twice = {name: modules for name, modules in defined.items() if len(modules) > 1}
+    assert {name for name in twice if name[0] != "_"} <= SHARED
+
+
 def test_the_structure_is_computed_rightly() -> None:
     upward = ast.parse("from classroom.cli import main\ndef f():\n  import classroom.cli.lab")
     assert edges("labkit.paths", upward) == {"classroom.cli", "classroom.cli.lab"}

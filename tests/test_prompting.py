@@ -7,7 +7,7 @@ from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.world import load_world
-from labkit.writing.prompting import choose, log_likelihoods
+from labkit.writing.prompting import choose_answers, log_likelihoods
 
 PROMPTS, ANSWERS = [[1, 2, 3], [4], [5, 6, 7, 8, 9]], [[1], [2, 3], [4, 5, 6]]
 
@@ -39,9 +39,9 @@ def test_likelihoods_are_those_of_each_text_alone(model, rows, answers):
 
 
 def test_calibration_takes_off_what_a_blank_prompt_likes(model):
-    plain = choose(model, PROMPTS, ANSWERS)
+    plain = choose_answers(model, PROMPTS, ANSWERS)
     assert plain.answers == plain.probabilities.argmax(1).tolist()
-    blank = choose(model, [PROMPTS[0]], ANSWERS, blank=PROMPTS[0])
+    blank = choose_answers(model, [PROMPTS[0]], ANSWERS, blank=PROMPTS[0])
     torch.testing.assert_close(blank.probabilities, torch.full((1, 3), 1 / 3))
 
 

@@ -66,7 +66,7 @@ def score_words(model: Any, prompts: Sequence[Tokens], words: Sequence[int], row
     return torch.cat(found).cpu()
 
 
-class Choice(NamedTuple):
+class ChosenAnswers(NamedTuple):
     """Which answer a model gives to each prompt, and how sure it is."""
 
     answers: list[int]
@@ -74,9 +74,9 @@ class Choice(NamedTuple):
     """[prompts, answers], over the answers that were offered."""
 
 
-def choose(
+def choose_answers(
     model: Any, prompts: Sequence[Tokens], answers: Sequence[Tokens], *, blank: Tokens | None = None
-) -> Choice:
+) -> ChosenAnswers:
     """The likeliest of the answers after each prompt.
 
     With a `blank` prompt that has no content, the scores are calibrated: an answer counts by how
@@ -86,4 +86,4 @@ def choose(
     scores = log_likelihoods(model, prompts, answers)
     if blank is not None:
         scores = scores - log_likelihoods(model, [blank], answers)
-    return Choice(scores.argmax(dim=1).tolist(), scores.softmax(dim=1))
+    return ChosenAnswers(scores.argmax(dim=1).tolist(), scores.softmax(dim=1))
