@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any, get_args, get_origin, get_type_hints
 
 LARGEST_SIZE = 10**7
@@ -32,10 +33,10 @@ def check_whole(name: str, given: Any, least: int = 0, most: int = LARGEST_SIZE)
         raise ValueError(f"{name} is {shown(given)}: give a whole number from {least} to {most:,}")
 
 
-def check_share(name: str, share: float) -> None:
+def check_share(name: str, share: Any) -> None:
     """Refuse what is no share of a whole."""
-    if not 0 <= share <= 1:
-        raise ValueError(f"{name} is {share}: give a share between 0 and 1, such as 0.15")
+    if not isinstance(share, Real) or not 0 <= float(share) <= 1:
+        raise ValueError(f"{name} is {shown(share)}: give a share between 0 and 1, such as 0.15")
 
 
 def check_not_negative(**given: Any) -> None:

@@ -14,6 +14,8 @@ so that memory needs no special case.
 `labkit.objectives.hiding` decides which words are hidden from a model.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -34,30 +36,58 @@ Device = torch.device | str | None
 
 def check_tokens(tokens_BT: Tensor, vocabulary: int) -> None:
     """Refuse what is no table of the numbers of words; 0: a vocabulary of any size."""
-    if tokens_BT.dim() != 2 or not tokens_BT.numel() or tokens_BT.is_floating_point():
+    whole = tokens_BT.dtype in (torch.int64, torch.int32)
+    if tokens_BT.dim() != 2 or not tokens_BT.numel() or not whole:
         raise ValueError(
             f"the tokens are {str(tokens_BT.dtype).removeprefix('torch.')} of shape "
             f"{tuple(tokens_BT.shape)}: give whole numbers [B, T], at least one row of one token"
         )
-    if tokens_BT.device.type == "cuda":
-        check_without_waiting(tokens_BT, vocabulary)
-    if tokens_BT.device.type != "cpu":
-        return
-    low, high = map(int, tokens_BT.aminmax())
-    if low < 0 or 0 < vocabulary <= high:
-        raise ValueError(
-            f"token {low if low < 0 else high} is not in the vocabulary: it has 0 to "
-            f"{vocabulary - 1}; use the tokenizer that the model was trained with"
-        )
+    advice = "use the tokenizer that the model was trained with"
+    check_range(tokens_BT, vocabulary, "token", "in the vocabulary", advice)
 
 
-def check_without_waiting(tokens_BT: Tensor, vocabulary: int) -> None:
-    """Let a GPU stop at tokens that are not in the vocabulary, when it comes to them.
+def check_answers(targets_N: Tensor, known: int) -> None:
+    """Refuse right answers that the head does not know; 0: it may know any number of them.
 
-    The CPU would have to wait for the answer, so it does not say which token it is.
+    torch would leave out the answer -100 in silence.
     """
-    known_BT = (tokens_BT >= 0) & ((tokens_BT < vocabulary) | (vocabulary == 0))
-    torch._assert_async(known_BT.all(), f"a token is not in the vocabulary of {vocabulary}")
+    if len(targets_N) and not torch.compiler.is_compiling():
+        advice = "give its labels, or words of the tokenizer that it was trained with"
+        check_range(targets_N, known, "answer", "among those of the head", advice)
+
+
+def check_segments(segments_BT: Tensor | None, tokens_BT: Tensor, known: int) -> None:
+    """Refuse segments that are not numbered like the tokens; 0: there may be any number of them."""
+    if segments_BT is None or torch.compiler.is_compiling():
+        return
+    if segments_BT.shape != tokens_BT.shape or segments_BT.dtype not in (torch.int64, torch.int32):
+        raise ValueError(
+            f"segments are {str(segments_BT.dtype).removeprefix('torch.')} of shape "
+            f"{tuple(segments_BT.shape)}: give a whole number for each token, "
+            f"{tuple(tokens_BT.shape)}"
+        )
+    check_range(segments_BT, known, "segment", "in the model", "number them from 0 on")
+
+
+def check_range(numbers: Tensor, known: int, name: str, where: str, advice: str) -> None:
+    """Refuse numbers below 0, or from `known` on unless that is 0."""
+    if numbers.device.type == "cuda":
+        check_without_waiting(numbers, known, name)
+    if numbers.device.type != "cpu":
+        return
+    low, high = map(int, numbers.aminmax())
+    if low < 0 or 0 < known <= high:
+        has = f"it has 0 to {known - 1}" if known else "numbers begin at 0"
+        raise ValueError(f"{name} {low if low < 0 else high} is not {where}: {has}; {advice}")
+
+
+def check_without_waiting(numbers: Tensor, known: int, name: str = "token") -> None:
+    """Let a GPU stop at a number that is not known, when it comes to it.
+
+    The CPU would have to wait for the answer, so it does not say which number it is.
+    """
+    fine = (numbers >= 0) & ((numbers < known) | (known == 0))
+    torch._assert_async(fine.all(), f"a {name} is not in the vocabulary of {known}")
 
 
 def check_mask(mask: Tensor | None, *shape: int | None, name: str = "the mask") -> None:
@@ -76,9 +106,19 @@ def check_mask(mask: Tensor | None, *shape: int | None, name: str = "the mask") 
         )
 
 
+def _check_sizes(least: int, **sizes: Any) -> None:
+    """Refuse numbers of positions that are no whole numbers."""
+    for name, size in sizes.items():
+        if not isinstance(size, int) or not least <= size < 2**31:
+            raise ValueError(
+                f"{name} is {size!r} positions: give a whole number of at least {least}"
+            )
+
+
 def _positions(queries: int, keys: int | None, device: Device) -> tuple[Tensor, Tensor]:
     """Positions of the queries, as a column, and of the keys, as a row: the queries come last."""
     keys = queries if keys is None else keys
+    _check_sizes(0, queries=queries, keys=keys)
     if queries > keys:
         raise ValueError(
             f"{queries} queries but only {keys} keys: the queries are the last of the keys, "
@@ -96,14 +136,14 @@ def causal(queries: int, keys: int | None = None, *, device: Device = None) -> T
 
 def window(size: int, queries: int, keys: int | None = None, *, device: Device = None) -> Tensor:
     """A position may attend to those less than `size` positions away: |i - j| < size."""
-    if size < 1:
-        raise ValueError(f"a window of {size} positions allows nothing: give at least 1")
+    _check_sizes(1, window=size)
     i, j = _positions(queries, keys, device)
     return (i - j).abs() < size
 
 
 def prefix(size: int, queries: int, keys: int | None = None, *, device: Device = None) -> Tensor:
     """Every position may attend to the first `size` positions: j < size."""
+    _check_sizes(0, prefix=size)
     i, j = _positions(queries, keys, device)
     return (j < size).expand(i.shape[0], j.shape[1])
 

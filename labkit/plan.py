@@ -220,6 +220,8 @@ class Plan:
                 if given not in get_args(hint):
                     choices = ", ".join(get_args(hint))
                     raise ValueError(f"{name} is {given!r}: choose one of {choices}")
+            elif str in kinds:
+                self._check(name, isinstance(given, str), "its name")
             elif bool in kinds:
                 self._check(name, isinstance(given, bool), "True or False")
             elif int in kinds:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from labkit import fast
 from labkit.chance import Chance
+from labkit.checks import LARGEST_SIZE
 from labkit.heads import exact
 from labkit.layers import replaceable
 from labkit.writing.reader import Reader, is_number, is_whole, require, rows_of
@@ -37,7 +38,8 @@ def at_temperature(logits_BV: Tensor, temperature: float) -> Tensor:
     if temperature < 1e-3:
         # A softmax does not change when all scores move: with the best at 0 none overflows.
         logits_BV = logits_BV - logits_BV.amax(dim=-1, keepdim=True)
-    return logits_BV / max(float(temperature), torch.finfo(logits_BV.dtype).tiny)
+    largest = torch.finfo(logits_BV.dtype)
+    return (logits_BV / max(float(temperature), largest.tiny)).clamp(max=largest.max)
 
 
 def top_k(logits_BV: Tensor, k: int) -> Tensor:
@@ -77,7 +79,8 @@ def repeat_less(logits_BV: Tensor, seen_BT: Tensor, penalty: float) -> Tensor:
     ok = is_number(penalty) and 1e-3 <= penalty <= 1e3
     require(ok, f"the penalty of repetition is {penalty}: give 0.001 to 1000, 1 for none")
     z_BT = logits_BV.gather(-1, seen_BT)
-    return logits_BV.scatter(-1, seen_BT, torch.where(z_BT < 0, z_BT * penalty, z_BT / penalty))
+    less_BT = torch.where(z_BT < 0, z_BT * penalty, z_BT / penalty)
+    return logits_BV.scatter(-1, seen_BT, less_BT.clamp(max=torch.finfo(z_BT.dtype).max))
 
 
 def not_yet(logits_BV: Tensor, words: Sequence[int]) -> Tensor:
@@ -109,9 +112,9 @@ class Sampling:
     def __post_init__(self) -> None:
         whole = all(is_whole(count) for count in (self.length, self.minimum))
         require(
-            whole and self.length >= 1 and 0 <= self.minimum <= self.length,
+            whole and 1 <= self.length <= LARGEST_SIZE and 0 <= self.minimum <= self.length,
             f"length is {self.length} and minimum {self.minimum}: give whole numbers of words, "
-            "at least one, and a minimum that is not above the length",
+            "from 1 to ten million, and a minimum that is not above the length",
         )
         words = isinstance(self.stop, tuple | list) and all(map(is_whole, self.stop))
         require(words, f"stop is {self.stop!r}: give the numbers of words, such as (2,)")

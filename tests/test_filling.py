@@ -9,6 +9,7 @@ import torch
 from labkit.blocks import LanguageModel
 from labkit.heads import MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
+from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.writing.filling import fill, log_probabilities, one_by_one
 
@@ -98,6 +99,15 @@ def test_blanks_that_are_not_there_are_refused(blanks):
         fill(bert(), TEXT, blanks, mask=MASK)
 
 
+def test_what_is_not_seen_is_not_filled():
+    """A causal model would answer without the words that stand behind the blank."""
+    backbone = GPT(GPTConfig(V, width=8, layers=1, heads=2, context=9))
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    for ask in (fill, one_by_one):
+        with pytest.raises(ValueError, match="GPT sees only what stands before a blank"):
+            ask(model, TEXT, (1,), mask=MASK)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -108,6 +118,10 @@ def test_blanks_that_are_not_there_are_refused(blanks):
         ({"keep": 0}, "keep is 0"),
         ({"width": 2.5}, "width 2.5"),
         ({"rows": -1}, "rows -1"),
+        ({"mask": -1}, "`mask` has the token -1"),
+        ({"mask": V}, "`mask` has the token 7"),
+        ({"mask": 2.5}, "`mask` has the token 2.5"),
+        ({"mask": None}, "`mask` has the token None"),
     ],
 )
 def test_what_makes_no_sense_is_refused(changed, message):

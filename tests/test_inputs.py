@@ -3,10 +3,13 @@
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from pairings import PAIRINGS, Pairing
+from pairings import V as WORDS
 from torch import Tensor, nn
 
 from labkit import fast, masking, trainer
@@ -32,6 +35,7 @@ from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import MaskedToken, NextToken, Permutation
+from labkit.objectives.preferences import DPO, answer_rows
 from labkit.text.tokenizers import Vocabulary
 
 V = 12
@@ -257,3 +261,103 @@ def test_nothing_is_looked_at_in_a_compiled_graph() -> None:
     graph = torch.compile(lambda tokens: whole(tokens).hidden, backend="eager", fullgraph=True)
     tokens_BT = torch.arange(8).view(2, 4)
     assert graph(tokens_BT).equal(model(tokens_BT).hidden)
+
+
+# ---- every objective with every model that suits it
+
+PAIRS = pytest.mark.parametrize("pairing", PAIRINGS, ids=lambda pairing: pairing.name)
+
+
+def refused(pairing: Pairing, *wrong: Batch) -> None:
+    """Each of these batches is refused in one line of ours."""
+    model, objective = pairing.model(), pairing.objective()
+    for batch in wrong:
+        with pytest.raises(ValueError, match=r"give|use|number them|make|put") as error:
+            objective(model, batch, Chance(0, 0, batch.rows))
+        one_line(error)
+
+
+@PAIRS
+def test_every_objective_refuses_words_that_are_not_in_the_vocabulary(pairing: Pairing) -> None:
+    batch, wrong = pairing.batch(), []
+    # The last word of a row is not read where the next word is predicted: it is an answer only.
+    for column in (0, 3, batch.tokens.shape[1] - 1):
+        for token in (-100, -1, WORDS, 10**9):
+            tokens = batch.tokens.clone()
+            tokens[0, column] = token
+            wrong.append(replace(batch, tokens=tokens))
+    refused(pairing, *wrong)
+
+
+LABELLED = [
+    pairing
+    for pairing in PAIRINGS
+    if re.search("label|tags|choices|sentence|order|L3", pairing.name)
+]
+
+
+@pytest.mark.parametrize("pairing", LABELLED, ids=lambda pairing: pairing.name)
+def test_every_objective_refuses_labels_that_its_head_does_not_know(pairing: Pairing) -> None:
+    batch = pairing.batch()
+    labels = batch.labels
+    assert labels is not None
+    high = torch.where(labels >= 0, 7, labels)
+    refused(pairing, *(replace(batch, labels=each) for each in (high, labels.double(), labels > 0)))
+
+
+@PAIRS
+def test_every_objective_refuses_a_batch_of_nothing(pairing: Pairing) -> None:
+    batch = pairing.batch()
+    empty = batch[:0]
+    narrow = {
+        name: table[:, :0]
+        for name, table in vars(batch).items()
+        if table is not None and table.dim() == 2
+    }
+    refused(pairing, empty, replace(batch, **narrow))
+
+
+@pytest.mark.parametrize("name", ["real", "segments", "documents", "words"])
+@pytest.mark.parametrize(
+    "change",
+    [Tensor.double, lambda t: t[:, :-1], lambda t: t[:1], lambda t: t[:, None]],
+    ids=["float", "short", "one row", "three axes"],
+)
+def test_tables_of_a_batch_are_as_large_as_its_tokens(
+    name: str, change: Callable[[Tensor], Tensor]
+) -> None:
+    """Of another size they would be compared with other words, or broadcast in silence."""
+    tokens_BT = torch.full((2, 4), 5)
+    right = torch.ones_like(tokens_BT, dtype=torch.bool if name == "real" else torch.long)
+    whole = replace(Batch.of(tokens_BT), **{name: right})
+    with pytest.raises(ValueError, match=rf"{name} is .* of the shape \[2, 4\]") as error:
+        replace(whole, **{name: change(right)})
+    one_line(error)
+
+
+@pytest.mark.parametrize("segments", [-1, 2])
+def test_segments_that_a_model_does_not_have(segments: int) -> None:
+    model, tokens_BT = ATTEND["BERT"](), torch.ones(1, 3).long()
+    with pytest.raises(ValueError, match=f"segment {segments} is not in the model") as error:
+        model(tokens_BT, segments_BT=torch.tensor([[0, 1, segments]]))
+    one_line(error)
+    for name in ("BERT", "XLNet"):
+        with pytest.raises(ValueError, match=r"give a whole number for each token, \(1, 3\)"):
+            ATTEND[name]()(tokens_BT, segments_BT=torch.zeros(1, 2).long())
+
+
+def test_pairs_of_answers_are_pairs() -> None:
+    def loss(batch: Batch) -> None:
+        reference = nn.Module()
+        DPO(reference=reference).targets(batch, Chance(0, 0, batch.rows))
+
+    prompts, answers = [[1], [1, 2]], [[3], [4, 5]]
+    loss(answer_rows(prompts, answers))
+    with pytest.raises(ValueError, match="1 rows are no pairs"):
+        loss(answer_rows(prompts[:1], answers[:1]))
+    for label in (float("nan"), -0.5, 2.0):
+        with pytest.raises(ValueError, match="give the chance that the first is preferred"):
+            loss(answer_rows(prompts, answers, labels=torch.tensor([label, 0.0])))
+    for wrong in (([], []), ([[]], [[1]]), ([[1]], [[2], [3]])):
+        with pytest.raises(ValueError, match="give an answer to each prompt"):
+            answer_rows(*wrong)

@@ -1,5 +1,6 @@
 """Who may look at whom, and what is hidden: laws, shares, and independence of everything else."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from labkit import checks, masking
 from labkit.chance import Chance
-from labkit.objectives import hiding
+from labkit.objectives import MaskedToken, Permutation, hiding
 from labkit.text.vocabulary import Vocabulary
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -101,8 +102,25 @@ def test_masks_are_boolean_and_refuse_the_impossible():
         assert mask.dtype == torch.bool
     with pytest.raises(ValueError, match="4 queries but only 3 keys"):
         masking.causal(4, 3)
-    with pytest.raises(ValueError, match="window of 0"):
+    with pytest.raises(ValueError, match="window is 0 positions"):
         masking.window(0, 3)
+
+
+@pytest.mark.parametrize("size", [-3, math.nan, 2.5, "x", None, 10**30])
+@pytest.mark.parametrize(
+    "mask",
+    [
+        lambda n: masking.prefix(n, 4),
+        lambda n: masking.window(n, 4),
+        lambda n: masking.causal(n),
+        lambda n: masking.causal(4, n or -1),
+    ],
+    ids=["prefix", "window", "causal", "keys"],
+)
+def test_sizes_of_masks_are_whole_numbers(mask, size):
+    with pytest.raises(ValueError, match=r"give (a whole|at least as)") as error:
+        mask(size)
+    assert "\n" not in str(error.value)
 
 
 # What is hidden
@@ -326,3 +344,39 @@ def test_what_cannot_be_is_refused():
     hiding.check_shares((0, 0.5, 0.5), VOCABULARY._replace(mask=None))
     with pytest.raises(ValueError, match="stop is 0"):
         hiding.choose_spans(torch.ones(1, 4, dtype=torch.bool), chance(1), 0.15, stop=0)
+    for shares in (None, "abc", (math.nan, 0, 1), (1, 0, None), (math.inf, -math.inf, 1)):
+        with pytest.raises(ValueError, match="add up to 1"):
+            hiding.check_shares(shares, VOCABULARY)
+
+
+EVERY = torch.ones(1, 4, dtype=torch.bool)
+NUMBERS = torch.arange(4)[None]
+
+
+@pytest.mark.parametrize("share", [math.nan, math.inf, 2, -1, "x", None])
+@pytest.mark.parametrize(
+    "hide",
+    [
+        lambda share: hiding.choose_tokens(EVERY, chance(1), share),
+        lambda share: hiding.choose_words(EVERY, NUMBERS, chance(1), share),
+        lambda share: hiding.choose_spans(EVERY, chance(1), share),
+        lambda share: hiding.choose_in_contexts(EVERY, NUMBERS, chance(1), share),
+        lambda share: hiding.order(EVERY, chance(1), share),
+        lambda share: hiding.choose_spans(EVERY, chance(1), 0.1, stop=share),
+        lambda share: MaskedToken(vocabulary=VOCABULARY, rate=share),
+        lambda share: Permutation(vocabulary=VOCABULARY, share=share),
+    ],
+    ids=["tokens", "words", "spans", "contexts", "orders", "stops", "masked", "permuted"],
+)
+def test_shares_that_are_none_are_refused_wherever_they_are_used(hide, share):
+    with pytest.raises(ValueError, match="give a share between 0 and 1"):
+        hide(share)
+
+
+@pytest.mark.parametrize("longest", [0, 2.5, math.nan, 513, 10**30, None])
+def test_spans_have_a_limit(longest):
+    """Their table would fill all memory."""
+    with pytest.raises(ValueError, match="give a whole number from 1 to 512"):
+        hiding.choose_spans(EVERY, chance(1), 0.1, longest=longest)
+    with pytest.raises(ValueError, match="give a whole number from 1 to 512"):
+        hiding.choose_in_contexts(EVERY, NUMBERS, chance(1), 0.1, longest=longest)

@@ -5,6 +5,7 @@ import torch
 
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
+from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.world import load_world
 from labkit.writing.prompting import choose_answers, log_likelihoods
@@ -82,3 +83,6 @@ def test_bad_prompts_are_refused(model):
     for answers in (ANSWERS, [[1]]):
         with pytest.raises(ValueError, match="positions for 20"):
             log_likelihoods(model, [[1] * 30], answers)
+    bert = BERT(BERTConfig(11, width=8, layers=1, heads=2, context=20))
+    with pytest.raises(ValueError, match="BERT would see the answer that it has to predict"):
+        log_likelihoods(LanguageModel(bert, NextWord(bert.token)), PROMPTS, ANSWERS)

@@ -169,6 +169,9 @@ def test_the_strongest_penalties_do_not_overflow():
     logits, seen = torch.tensor([[1e30, -1e30, 5.0]]), torch.tensor([[0, 1]])
     for penalty in (1e-3, 1e3):
         assert repeat_less(logits, seen, penalty).softmax(-1).isfinite().all()
+    both = Sampling(repetition=1e-3, temperature=1e-3)
+    *_, (_, last) = both.stages(torch.tensor([[3e38, 1, 2]]), seen, torch.zeros(1))
+    assert last.softmax(-1).tolist() == [[1, 0, 0]]
 
 
 def test_a_filter_sees_the_words_of_the_prompt_of_each_row():
@@ -320,6 +323,7 @@ def test_going_on_twice_from_one_memory_leaves_it_as_it_is():
         ({"length": 2.5}, "length is 2.5"),
         ({"length": math.inf}, "length is inf"),
         ({"length": "9"}, "length is 9"),
+        ({"length": 10**12}, "from 1 to ten million"),
         ({"length": 3, "minimum": 4, "stop": (1,)}, "minimum 4"),
         ({"length": 3, "minimum": 1.5, "stop": (1,)}, "minimum 1.5"),
         ({"minimum": -1}, "minimum -1"),

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import time
 from pathlib import Path
 
@@ -337,7 +338,7 @@ def test_only_a_line_feed_ends_a_line_of_a_word_list(tmp_path):
         Tokenizer.load(tmp_path)
 
 
-@pytest.mark.parametrize("token", [999_999, -1, 2**40])
+@pytest.mark.parametrize("token", [999_999, -1, 2**40, 2.5, math.nan, None])
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_out_of_range_are_refused(kind, token):
     for use in (TRAINED[kind].decode, TRAINED[kind].pieces):

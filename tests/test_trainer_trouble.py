@@ -379,6 +379,7 @@ def test_float16_is_refused_where_torch_has_none() -> None:
         ({"betas": 0.9}, "betas are 0.9: give two numbers"),
         ({"betas": (0.9, "x")}, "betas are"),
         ({"device": "gpu"}, "device is 'gpu': give auto, cpu, cuda"),
+        ({"device": None}, "device is None: give its name"),
         ({"device": "mps"}, "device is 'mps', which has no 64-bit numbers .*: give auto, cpu or"),
         ({"device": "mps:0"}, "give auto, cpu or cuda"),
     ],

@@ -59,6 +59,30 @@ class Batch:
     words: Tensor | None = None
     labels: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        rows, table = self.tokens.shape[:1], self.tokens.shape
+        for name in ("real", "segments", "documents", "words", "rows", "examples", "fresh"):
+            given = getattr(self, name)
+            if given is None:
+                continue
+            shape = rows if name in ("rows", "examples", "fresh") else table
+            kind = "booleans" if name in ("real", "fresh") else "whole numbers"
+            is_kind = (
+                given.dtype == torch.bool
+                if kind == "booleans"
+                else not (given.is_floating_point() or given.dtype == torch.bool)
+            )
+            if given.shape != shape or not is_kind:
+                raise ValueError(
+                    f"{name} is {str(given.dtype).removeprefix('torch.')} of shape "
+                    f"{list(given.shape)}: give {kind} of the shape {list(shape)}"
+                )
+        if self.labels is not None and self.labels.shape[:1] != rows:
+            raise ValueError(
+                f"labels have the shape {list(self.labels.shape)}: give those of each of the "
+                f"{len(self)} rows, [B] or [B, T]"
+            )
+
     def __len__(self) -> int:
         return len(self.tokens)
 
@@ -85,11 +109,6 @@ class Batch:
     def of(cls, tokens: Tensor, real: Tensor | None = None, **parts: Tensor) -> "Batch":
         """A batch from tokens [B, T] alone: all real, rows and examples counted, all rows fresh."""
         check_tokens(tokens, 0)
-        if real is not None and (real.dtype != torch.bool or real.shape != tokens.shape):
-            raise ValueError(
-                f"real is {real.dtype} of shape {list(real.shape)}: give booleans of the shape "
-                f"{list(tokens.shape)}, True where there is text"
-            )
         count = torch.arange(len(tokens), device=tokens.device)
         everything = torch.ones_like(tokens, dtype=torch.bool)
         defaults = {"rows": count, "examples": count, "fresh": everything[:, 0]}

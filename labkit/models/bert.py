@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from labkit.attention import Attention, LearnedPositions
 from labkit.blocks import Backbone, Block, FeedForward, States, initialise
 from labkit.layers import Dropout
+from labkit.masking import check_segments
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ class BERT(Backbone):
         if self.segment is not None:
             if segments_BT is None:
                 segments_BT = torch.zeros_like(tokens_BT)
+            check_segments(segments_BT, tokens_BT, self.segment.num_embeddings)
             x_BTD = x_BTD + self.segment(segments_BT)
         elif segments_BT is not None:
             raise ValueError(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from labkit.attention import RelativeAttention, distances, sinusoids
 from labkit.blocks import Backbone, Block, FeedForward, States, initialise, remember
 from labkit.layers import Dropout
-from labkit.masking import check_mask
+from labkit.masking import check_mask, check_segments
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,7 @@ class XLNet(Backbone):
         segments_BT: Tensor | None,
     ) -> tuple[Tensor, Given]:
         """The first content states, and what every layer is given."""
+        check_segments(segments_BT, tokens_BT, 0)
         h_BTD = self.dropout(self.token(tokens_BT))
         memory = memory or (h_BTD[:, :0].detach(),) * self.config.layers
         length, past = tokens_BT.shape[1], memory[0].shape[1]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch, sent
-from labkit.masking import causal, real_keys, same_segment
+from labkit.masking import causal, check_answers, real_keys, same_segment
 from labkit.objectives.hiding import Order
 from labkit.objectives.memory import Memory, memory_after, recall
 
@@ -145,10 +145,12 @@ class Targets:
 
 
 def check_labels(name: str, labels: Tensor | None, *shape: int) -> Tensor:
-    """The labels of a batch; refuse those that are missing or of another shape."""
+    """The labels of a batch; refuse those that are missing, of another shape or no numbers."""
     if labels is None or labels.shape != shape:
         found = "none" if labels is None else f"shape {tuple(labels.shape)}"
         raise ValueError(f"labels: {found}; {name} needs one of shape {tuple(shape)}")
+    if labels.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"labels are {labels.dtype}: give whole numbers, such as labels.long()")
     return labels
 
 
@@ -253,8 +255,10 @@ class Objective:
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """The terms of the loss: minus the log-probability of the right answers."""
         head, terms = getattr(model, self.head), {}
+        vocabulary = getattr(getattr(model.backbone, "config", None), "vocabulary", 0)
         for name, hidden_ND in self.hidden(states, targets).items():
             asked = targets.predicted[name]
+            check_answers(asked.targets_N, vocabulary)
             losses_N = head.losses_N(hidden_ND, asked.targets_N)
             terms[name] = Term(self.summed(losses_N, asked), targets.counts[name])
         return terms

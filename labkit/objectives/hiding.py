@@ -11,21 +11,27 @@ gives static masks, any other dynamic ones. Read `choose_tokens` and `corrupt` f
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
+from numbers import Real
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from labkit.chance import Chance, scaled
+from labkit.checks import check_share, check_whole, shown
 from labkit.masking import check_tokens
 from labkit.text.vocabulary import Vocabulary
+
+LONGEST_SPAN = 512  # as long as the texts of BERT
 
 
 def check_shares(shares: Sequence[float], vocabulary: Vocabulary) -> None:
     """Refuse fates that are not three shares of one whole, or need a [MASK] that is not there."""
-    if len(shares) != 3 or min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+    numbers = isinstance(shares, Sequence) and all(isinstance(share, Real) for share in shares)
+    # No comparison with NaN is true.
+    if not (numbers and len(shares) == 3 and min(shares) >= 0 and abs(sum(shares) - 1) <= 1e-6):
         raise ValueError(
-            f"shares are {tuple(shares)}: give those of [MASK], of a random word and of the word "
+            f"shares are {shown(shares)}: give those of [MASK], of a random word and of the word "
             "itself, which add up to 1, such as (0.8, 0.1, 0.1)"
         )
     if shares[0] and vocabulary.mask is None:
@@ -52,11 +58,13 @@ def _ordinary_words(vocabulary: Vocabulary, device: torch.device) -> Tensor:
 
 def choose_tokens(candidates_BT: Tensor, chance: Chance, rate: float) -> Tensor:
     """Each candidate with probability `rate`, on its own."""
+    check_share("rate", rate)
     return (chance.uniform("hide", candidates_BT.shape[1]) < rate) & candidates_BT
 
 
 def choose_words(candidates_BT: Tensor, words_BT: Tensor, chance: Chance, rate: float) -> Tensor:
     """Each word with probability `rate`, with all its pieces: they share the draw of the first."""
+    check_share("rate", rate)
     length = words_BT.shape[1]
     begins = torch.ones_like(candidates_BT)
     begins[:, 1:] = words_BT[:, 1:] != words_BT[:, :-1]
@@ -86,8 +94,11 @@ def choose_spans(
 @lru_cache
 def _span_lengths(rate: float, stop: float, longest: int) -> tuple[float, tuple[float, ...]]:
     """How often a span must start to cover `rate`, and P(length <= l) for l = 1 ... longest - 1."""
-    if not 0 < stop <= 1 or longest < 1:
-        raise ValueError(f"stop is {stop} and longest {longest}: give 0 < stop <= 1 <= longest")
+    check_share("rate", rate)
+    check_share("stop", stop)
+    check_whole("longest", longest, least=1, most=LONGEST_SPAN)
+    if not stop:
+        raise ValueError("stop is 0, so that no span ends: give a share above 0, such as 0.2")
     weights = [(1 - stop) ** k for k in range(longest)]
     up_to = [sum(weights[: k + 1]) / sum(weights) for k in range(longest)]
     low, high = 0.0, 1.0
@@ -137,6 +148,7 @@ def choose_in_contexts(
     A span begins where a word begins. Single tokens make up what is missing, so the share is exact.
     XLNet's code: data_utils.py, _sample_mask.
     """
+    check_share("share", share)
     length = candidates_BT.shape[1]
     key, size = chance.bits("hide", length).tolist(), _sizes(chance, length, longest).tolist()
     before = chance.uniform("before", length).tolist()
@@ -175,6 +187,7 @@ def count_of(positions: int, share: float) -> int:
 
 def _sizes(chance: Chance, length: int, longest: int) -> Tensor:
     """For each position a number n from 1 to `longest`, with P(n) ~ 1/n [B, T]."""
+    check_whole("longest", longest, least=1, most=LONGEST_SPAN)
     weights = torch.tensor([1 / n for n in range(1, longest + 1)], dtype=torch.float64)
     table = (weights.cumsum(0) / weights.sum())[:-1].float().to(chance.rows.device)
     return 1 + torch.searchsorted(table, chance.uniform("size", length), right=True)
@@ -249,6 +262,7 @@ def order(
     With spans, what is predicted is chosen by `choose_in_contexts`, and comes last in the order.
     Without `words_BT` every token is a word.
     """
+    check_share("share", share)
     if spans:
         words_BT = own_words(candidates_BT) if words_BT is None else words_BT
         predicted_BT = choose_in_contexts(candidates_BT, words_BT, chance, share)

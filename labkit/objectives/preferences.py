@@ -17,6 +17,7 @@ from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import exact
+from labkit.masking import check_answers
 from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.labels import Labels
 from labkit.objectives.memory import Memory
@@ -27,6 +28,11 @@ Tokens = Sequence[int]
 
 def answer_rows(prompts: Sequence[Tokens], answers: Sequence[Tokens], **parts: Tensor) -> Batch:
     """A row for each prompt and its answer, padded at the end."""
+    if not len(prompts) == len(answers) > 0 or not all(map(len, prompts)):
+        raise ValueError(
+            f"there are {len(prompts)} prompts and {len(answers)} answers: give an answer to each "
+            "prompt, at least one, and no prompt without tokens"
+        )
     tokens, real = pad_rows([[*p, *a] for p, a in zip(prompts, answers, strict=True)])
     begins = torch.tensor([[len(prompt)] for prompt in prompts])
     answer = real & (torch.arange(tokens.shape[1]) >= begins)
@@ -55,6 +61,7 @@ def answer_log_probs(
     states_BTD = model.backbone(batch.tokens[:, :-1]).hidden if hidden is None else hidden
     logits_NV = exact(model.head(states_BTD[where])) / temperature
     targets_N1 = batch.tokens[:, 1:][where][:, None]
+    check_answers(targets_N1, logits_NV.shape[-1])
     log_p_N = logits_NV.log_softmax(dim=-1).gather(-1, targets_N1)[:, 0]
     return log_p_N.new_zeros(where.shape).index_put(where.nonzero(as_tuple=True), log_p_N)
 
@@ -134,6 +141,15 @@ class DPO(Objective):
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """One prediction for each pair: which of the two is preferred."""
         answered(batch)
+        if len(batch) % 2:
+            raise ValueError(
+                f"{len(batch)} rows are no pairs: give the rejected answer after each chosen one"
+            )
+        labels = batch.labels
+        if labels is not None and not bool(((labels >= 0) & (labels <= 1)).all()):
+            raise ValueError(
+                "a label is not between 0 and 1: give the chance that the first is preferred"
+            )
         return Targets.of(batch, {}, {"preference": len(batch) // 2, "right": len(batch) // 2})
 
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:

@@ -10,9 +10,9 @@ from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch
-from labkit.masking import real_keys
+from labkit.masking import check_answers, real_keys
 from labkit.models.transformer import teacher_forced
-from labkit.objectives.base import Objective, Predicted, Targets, Term
+from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels
 from labkit.objectives.memory import Memory
 
 
@@ -41,6 +41,7 @@ class Translation(Objective):
         if labels is None or labels.dim() != 2:
             found = "none" if labels is None else f"shape {tuple(labels.shape)}"
             raise ValueError(f"labels: {found}; give the words of each target, [B, T]")
+        check_labels(self.name, labels, *labels.shape)
         predicted = Predicted.where(labels >= 0, labels)
         count = len(predicted.targets_N)
         return Targets.of(
@@ -61,6 +62,7 @@ class Translation(Objective):
         """Minus the log-probability of the right words, and of all words alike."""
         [scores_NV] = self.scores(model, states, targets).values()
         answers_N, count = targets.predicted[self.name].targets_N, targets.counts[self.name]
+        check_answers(answers_N, scores_NV.shape[-1])
         log_NV = scores_NV.log_softmax(dim=-1)
         right = (scores_NV.argmax(dim=-1) == answers_N).sum().to(log_NV.dtype)
         loss = -log_NV.gather(1, answers_N[:, None]).sum()

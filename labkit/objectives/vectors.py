@@ -14,7 +14,7 @@ from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.checks import check_not_negative, check_whole
 from labkit.corpus import Batch
-from labkit.masking import real_keys
+from labkit.masking import check_tokens, real_keys
 from labkit.models.word_vectors import (
     Contexts,
     close_gaps,
@@ -49,6 +49,7 @@ class NearWords(Objective):
 
     def around(self, batch: Batch, chance: Chance) -> Contexts:
         """The positions (numbered through the batch) of the words that stand near each word."""
+        check_tokens(batch.tokens, len(self.counts))
         tokens, length = batch.tokens, batch.tokens.shape[1]
         counts = self.counts.to(tokens.device)
         kept = batch.real & (counts[tokens] > 0)

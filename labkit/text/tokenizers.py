@@ -19,6 +19,7 @@ from typing import Any
 from tokenizers import Encoding, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
+from labkit.checks import shown
 from labkit.keeping.files import digest, write_text
 from labkit.text.subwords import merge_steps, split_steps
 from labkit.text.tokenizer_files import (
@@ -182,11 +183,14 @@ class Tokenizer:
 
     def _known(self, tokens: Iterable[int]) -> list[int]:
         """The tokens as integers; one that the vocabulary does not have is an error."""
-        known = [operator.index(token) for token in tokens]
-        for token in known:
-            if not 0 <= token < len(self):
-                raise ValueError(f"{token} is no token: the vocabulary has 0 to {len(self) - 1}")
-        return known
+        return [self._known_one(token) for token in tokens]
+
+    def _known_one(self, token: Any) -> int:
+        # Numbers of numpy and torch are whole numbers too.
+        number = operator.index(token) if hasattr(token, "__index__") else -1
+        if not 0 <= number < len(self):
+            raise ValueError(f"{shown(token)} is no token: the vocabulary has 0 to {len(self) - 1}")
+        return number
 
     def __getitem__(self, piece: str) -> int:
         """The number of one token of the vocabulary, given as the vocabulary spells it."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from labkit.masking import real_keys, same_position
 from labkit.models.xlnet import XLNet
-from labkit.writing.reader import best_of, checked, is_whole, require
+from labkit.writing.reader import best_of, check_known, checked, is_whole, require
 
 
 class Filling(NamedTuple):
@@ -47,7 +47,7 @@ def log_probabilities(
 @torch.no_grad()
 def one_by_one(model: Any, tokens: Sequence[int], blanks: Sequence[int], *, mask: int) -> Tensor:
     """log p of every word at each blank, given all but the blanks: [blanks, V]."""
-    text_1T = _checked(model, tokens, blanks)
+    text_1T = _checked(model, tokens, blanks, mask)
     hidden_1T = torch.zeros_like(text_1T, dtype=torch.bool)
     hidden_1T[:, list(blanks)] = True
     many = len(blanks)
@@ -77,7 +77,7 @@ def fill(
     counts = (keep, rows, 1 if width is None else width)
     ok = all(is_whole(count) and count >= 1 for count in counts)
     require(ok, f"keep is {keep}, width {width}, rows {rows}: give whole numbers from 1")
-    text_1T = _checked(model, tokens, blanks)
+    text_1T = _checked(model, tokens, blanks, mask)
     alone = one_by_one(model, tokens, blanks, mask=mask)
     ways_BN, score_B = alone.new_zeros(1, 0, dtype=torch.long), alone.new_zeros(1)
     for i, position in enumerate(blanks):
@@ -109,9 +109,16 @@ def given_earlier_blanks(
     return log_probabilities(model, text_BT, asked_B, hidden_BT, mask)
 
 
-def _checked(model: Any, tokens: Sequence[int], blanks: Sequence[int]) -> Tensor:
+def _checked(model: Any, tokens: Sequence[int], blanks: Sequence[int], mask: int) -> Tensor:
     """The text as a row, if the model can read it and the blanks are in it."""
+    backbone = model.backbone
+    require(
+        not backbone.causal,
+        f"{type(backbone).__name__} sees only what stands before a blank: use "
+        "labkit.writing.prompting, or a model that reads from both sides",
+    )
     row_T = checked(model, tokens, "the text")
+    check_known(model, [mask], "`mask`")
     ok = bool(blanks) and all(is_whole(blank) and 0 <= blank < len(row_T) for blank in blanks)
     require(
         ok and len(set(blanks)) == len(blanks),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from labkit.attention import KeysValues
+from labkit.checks import shown
 from labkit.layers import replaceable
 
 
@@ -70,16 +71,15 @@ def is_number(value: object) -> bool:
     return isinstance(value, Real)
 
 
-def check_known(model: Any, tokens: Sequence[int], name: str) -> None:
+def check_known(model: Any, tokens: Any, name: str) -> None:
     """Refuse tokens that the model does not know."""
     known = model.backbone.config.vocabulary
-    numbers = torch.as_tensor(tokens).tolist()
-    wrong = next((t for t in numbers if type(t) is not int or not 0 <= t < known), None)
-    require(
-        wrong is None,
-        f"{name} has the token {wrong}, the model knows 0 to {known - 1}: use the tokenizer that "
-        "the model was trained with",
-    )
+    for token in tokens.tolist() if isinstance(tokens, Tensor) else tokens:
+        require(
+            is_whole(token) and 0 <= token < known,
+            f"{name} has the token {shown(token)}, the model knows 0 to {known - 1}: use the "
+            "tokenizer that the model was trained with",
+        )
 
 
 def checked(model: Any, tokens: Sequence[int], name: str) -> Tensor:
