@@ -29,50 +29,6 @@ MODELS: dict[str, tuple[Callable[[Any], Backbone], type]] = {
     "xlnet": (XLNet, XLNetConfig),
 }
 
-_BERT_ONLY = {
-    "hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu"),
-    "position_embedding_type": ("absolute",),
-    "is_decoder": (False,),
-}
-ONLY: dict[str, dict[str, tuple[Any, ...]]] = {
-    # What the first GPT's releases call gelu is the approximation by tanh.
-    "openai-gpt": {"afn": ("gelu", "gelu_new")},
-    "gpt2": {
-        "activation_function": ("gelu_new", "gelu_pytorch_tanh", "gelu", "relu"),
-        "scale_attn_weights": (True,),
-        "scale_attn_by_inverse_layer_idx": (False,),
-        "add_cross_attention": (False,),
-    },
-    "bert": _BERT_ONLY,
-    # Its first word stands behind the position of the padding.
-    "roberta": {**_BERT_ONLY, "pad_token_id": (1,)},
-    "albert": {**_BERT_ONLY, "num_hidden_groups": (1,), "inner_group_num": (1,)},
-    "distilbert": {
-        "activation": ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu"),
-        "sinusoidal_pos_embds": (False,),
-    },
-    "xlnet": {
-        "ff_activation": ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu"),
-        "attn_type": ("bi",),
-        "bi_data": (False,),
-        "clamp_len": (-1,),
-        "same_length": (False,),
-        "untie_r": (True,),
-    },
-}
-"""What a release may say where our models leave no other choice; the first is written."""
-
-REPEATED = {
-    "openai-gpt": ("embd_pdrop", "attn_pdrop"),
-    "gpt2": ("embd_pdrop", "attn_pdrop"),
-    "bert": ("attention_probs_dropout_prob",),
-    "roberta": ("attention_probs_dropout_prob",),
-    "albert": ("attention_probs_dropout_prob",),
-    "distilbert": ("attention_dropout",),
-    "xlnet": (),
-}
-"""Where else a release says what our models have as one dropout."""
-
 
 def kind_of(values: Mapping[str, Any], where: Any) -> str:
     """The family that a release's config.json names."""
@@ -87,7 +43,7 @@ def kind_of(values: Mapping[str, Any], where: Any) -> str:
 
 def read_config(kind: str, values: Mapping[str, Any], where: Any) -> Any:
     """Our config from a release's config.json."""
-    for name, allowed in ONLY[kind].items():
+    for name, allowed in RELEASES[kind].only.items():
         if name in values and values[name] not in allowed:
             raise WeightsError(
                 f"{where} says {name}={shown(values[name])}, labkit's {kind} has "
@@ -125,9 +81,9 @@ def kind_for(backbone: nn.Module) -> str:
 def write_config(kind: str, config: Any) -> dict[str, Any]:
     """A release's config.json from our config; whether it says all of it is checked elsewhere."""
     release = RELEASES[kind]
-    values = {name: allowed[0] for name, allowed in ONLY[kind].items()}
+    values = {name: allowed[0] for name, allowed in release.only.items()}
     values |= {theirs: getattr(config, ours) for ours, theirs in release.sizes.items()}
-    values |= dict.fromkeys(REPEATED[kind], config.dropout)
+    values |= dict.fromkeys(release.dropouts, config.dropout)
     if "inner" in release.sizes:
         values[release.sizes["inner"]] = config.inner or 4 * config.width
     if "activation" in release.sizes:

@@ -18,46 +18,6 @@ from labkit.weights.release_config import CONFIG, MODELS, read_config
 from labkit.weights.release_names import RELEASES, Row
 from labkit.weights.tensors import WeightsError
 
-ARCHITECTURES = {
-    "openai-gpt": {"": "OpenAIGPTModel", "words": "OpenAIGPTLMHeadModel"},
-    "gpt2": {"": "GPT2Model", "words": "GPT2LMHeadModel"},
-    "bert": {
-        "": "BertModel",
-        "words": "BertForMaskedLM",
-        "label": "BertForSequenceClassification",
-        "words and label": "BertForPreTraining",
-        "span": "BertForQuestionAnswering",
-    },
-    "roberta": {
-        "": "RobertaModel",
-        "words": "RobertaForMaskedLM",
-        "label": "RobertaForSequenceClassification",
-        "span": "RobertaForQuestionAnswering",
-    },
-    "albert": {
-        "": "AlbertModel",
-        "words": "AlbertForMaskedLM",
-        "label": "AlbertForSequenceClassification",
-        "words and label": "AlbertForPreTraining",
-        "span": "AlbertForQuestionAnswering",
-    },
-    "distilbert": {
-        "": "DistilBertModel",
-        "words": "DistilBertForMaskedLM",
-        "label": "DistilBertForSequenceClassification",
-        "span": "DistilBertForQuestionAnswering",
-    },
-    "xlnet": {
-        "": "XLNetModel",
-        "words": "XLNetLMHeadModel",
-        "label": "XLNetForSequenceClassification",
-    },
-}
-"""What a release calls the model with these heads."""
-
-CLASSIFIER = {"bert": "cls.seq_relationship", "albert": "sop_classifier.classifier"}
-"""Where the head for labels is called `classifier` when it is the only head."""
-
 
 def loose(model: Any) -> bool:
     """Whether the head for words has a matrix of its own, which else repeats the embedding."""
@@ -90,7 +50,7 @@ def build(kind: str, values: Mapping[str, Any], shapes: Shapes, where: Path) -> 
         if label is not None:
             model.pair = label
         return model
-    if label is None and "span" in ARCHITECTURES[kind] and "qa_outputs" in _tops(shapes):
+    if label is None and "span" in RELEASES[kind].architectures and "qa_outputs" in _tops(shapes):
         return Classifier(backbone, Span(config.width))
     return backbone if label is None else Classifier(backbone, label)
 
@@ -105,7 +65,7 @@ def _word_head(
 ) -> NextWord | MaskedWord | None:
     """The head for words, when the release has one."""
     release, c = RELEASES[kind], backbone.config
-    named = ARCHITECTURES[kind]["words"] in (values.get("architectures") or [])
+    named = release.architectures["words"] in (values.get("architectures") or [])
     own = [name for row in release.words for name in row.theirs]
     if not named and not any(name in shapes for name in (*own, *release.copies)):
         return None

@@ -60,8 +60,16 @@ class Release:
     """Field of our config: key of config.json."""
     fixed: Mapping[str, Any]
     """Fields of our config that are the same in every release of the family."""
+    architectures: Mapping[str, str]
+    """What a release calls the model with these heads."""
+    only: Mapping[str, tuple[Any, ...]]
+    """What config.json may say where our models leave no other choice; the first is written."""
+    dropouts: tuple[str, ...] = ()
+    """Where else config.json says what our models have as one dropout."""
     copies: tuple[str, ...] = ()
     """Names under which releases store a tensor a second time."""
+    only_label: str = ""
+    """The head for labels, where it is called `classifier` when it is the only head."""
 
     def rows(self, layers: int) -> Iterator[Row]:
         """The rows of the backbone with the numbers of its layers filled in."""
@@ -189,6 +197,29 @@ _BERT_SIZES = {
     "eps": "layer_norm_eps",
 }
 
+_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+
+_BERT_ONLY = {
+    "hidden_act": _ACTIVATIONS,
+    "position_embedding_type": ("absolute",),
+    "is_decoder": (False,),
+}
+
+_ENDINGS = {
+    "": "Model",
+    "words": "ForMaskedLM",
+    "label": "ForSequenceClassification",
+    "words and label": "ForPreTraining",
+    "span": "ForQuestionAnswering",
+}
+
+
+def _architectures(family: str, *heads: str, words: str = "ForMaskedLM") -> dict[str, str]:
+    """The names of a family's models: without a head, with one for words, and with others."""
+    endings = {**_ENDINGS, "words": words}
+    return {head: family + endings[head] for head in ("", "words", *heads)}
+
+
 RELEASES: dict[str, Release] = {
     "openai-gpt": Release(
         prefix="transformer.",
@@ -197,6 +228,10 @@ RELEASES: dict[str, Release] = {
         label=[],
         sizes=_GPT_SIZES,
         fixed={"norm_first": False},
+        architectures=_architectures("OpenAIGPT", words="LMHeadModel"),
+        # What the first GPT's releases call gelu is the approximation by tanh.
+        only={"afn": ("gelu", "gelu_new")},
+        dropouts=("embd_pdrop", "attn_pdrop"),
         copies=("lm_head.weight",),
     ),
     "gpt2": Release(
@@ -206,6 +241,14 @@ RELEASES: dict[str, Release] = {
         label=[],
         sizes={**_GPT_SIZES, "inner": "n_inner", "activation": "activation_function"},
         fixed={"norm_first": True},
+        architectures=_architectures("GPT2", words="LMHeadModel"),
+        only={
+            "activation_function": ("gelu_new", "gelu_pytorch_tanh", "gelu", "relu"),
+            "scale_attn_weights": (True,),
+            "scale_attn_by_inverse_layer_idx": (False,),
+            "add_cross_attention": (False,),
+        },
+        dropouts=("embd_pdrop", "attn_pdrop"),
         copies=("lm_head.weight",),
     ),
     "bert": Release(
@@ -219,6 +262,10 @@ RELEASES: dict[str, Release] = {
         label=row("labels.{t}", "cls.seq_relationship.{t}"),
         sizes=_BERT_SIZES,
         fixed={"pooler": True},
+        architectures=_architectures("Bert", "label", "words and label", "span"),
+        only=_BERT_ONLY,
+        dropouts=("attention_probs_dropout_prob",),
+        only_label="cls.seq_relationship",
         copies=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
     ),
     "roberta": Release(
@@ -235,6 +282,10 @@ RELEASES: dict[str, Release] = {
         ],
         sizes=_BERT_SIZES,
         fixed={"pooler": True, "unused_positions": 2},
+        architectures=_architectures("Roberta", "label", "span"),
+        # Its first word stands behind the position of the padding.
+        only={**_BERT_ONLY, "pad_token_id": (1,)},
+        dropouts=("attention_probs_dropout_prob",),
         copies=("lm_head.decoder.weight", "lm_head.decoder.bias"),
     ),
     "albert": Release(
@@ -259,6 +310,10 @@ RELEASES: dict[str, Release] = {
         label=row("labels.{t}", "sop_classifier.classifier.{t}"),
         sizes={**_BERT_SIZES, "embedding": "embedding_size"},
         fixed={"pooler": True, "shared": True},
+        architectures=_architectures("Albert", "label", "words and label", "span"),
+        only={**_BERT_ONLY, "num_hidden_groups": (1,), "inner_group_num": (1,)},
+        dropouts=("attention_probs_dropout_prob",),
+        only_label="sop_classifier.classifier",
         copies=("predictions.decoder.weight", "predictions.decoder.bias"),
     ),
     "distilbert": Release(
@@ -290,6 +345,9 @@ RELEASES: dict[str, Release] = {
             "dropout": "dropout",
         },
         fixed={"segments": 0},
+        architectures=_architectures("DistilBert", "label", "span"),
+        only={"activation": _ACTIVATIONS, "sinusoidal_pos_embds": (False,)},
+        dropouts=("attention_dropout",),
         copies=("vocab_projector.weight",),
     ),
     "xlnet": Release(
@@ -311,6 +369,15 @@ RELEASES: dict[str, Release] = {
             "eps": "layer_norm_eps",
         },
         fixed={},
+        architectures=_architectures("XLNet", "label", words="LMHeadModel"),
+        only={
+            "ff_activation": _ACTIVATIONS,
+            "attn_type": ("bi",),
+            "bi_data": (False,),
+            "clamp_len": (-1,),
+            "same_length": (False,),
+            "untie_r": (True,),
+        },
         copies=("lm_loss.weight",),
     ),
 }

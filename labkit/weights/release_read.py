@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from labkit.weights.release_config import CONFIG, kind_of
-from labkit.weights.release_model import CLASSIFIER, build, loose, release_names
+from labkit.weights.release_model import build, loose, release_names
 from labkit.weights.release_names import NO_WEIGHTS, OLD_NAMES, RELEASES, Release
 from labkit.weights.tensors import (
     Entry,
@@ -95,8 +95,8 @@ def tidy(kind: str, found: Mapping[str, Entry]) -> dict[str, Entry]:
         plain = name.removeprefix(release.prefix)
         for old, new in OLD_NAMES.items():
             plain = plain.replace(old, new)
-        if kind in CLASSIFIER and plain.startswith("classifier."):
-            plain = CLASSIFIER[kind] + plain.removeprefix("classifier")
+        if release.only_label and plain.startswith("classifier."):
+            plain = release.only_label + plain.removeprefix("classifier")
         if plain in entries:
             raise WeightsError(
                 f"{entry.file} has both {entries[plain].name!r} and {name!r}, which are the same"

@@ -12,8 +12,6 @@ from labkit.weights.description import describe
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.release_config import CONFIG, kind_for, write_config
 from labkit.weights.release_model import (
-    ARCHITECTURES,
-    CLASSIFIER,
     build,
     heads_of,
     loose,
@@ -28,14 +26,14 @@ def save(model: Any, folder: Path) -> None:
     """Write a release; an older one of the same model there is replaced as a whole."""
     backbone = backbone_of(model)
     kind, heads = kind_for(backbone), _heads(model)
-    if heads not in ARCHITECTURES[kind]:
+    if heads not in RELEASES[kind].architectures:
         raise WeightsError(
             f"there is no release of the {kind} family with a head for {heads}: "
             "save the model with labkit.weights.save"
         )
     names = release_names(kind, model)
     values = write_config(kind, backbone.config)
-    values["architectures"] = [ARCHITECTURES[kind][heads]]
+    values["architectures"] = [RELEASES[kind].architectures[heads]]
     values["tie_word_embeddings"] = not loose(model)
     values["dtype"] = str(backbone.token.weight.dtype).removeprefix("torch.")
     _check_says_all(kind, model, values, names)
@@ -49,7 +47,7 @@ def save(model: Any, folder: Path) -> None:
 
 
 def _heads(model: Any) -> str:
-    """Which heads the model has, in the words of ARCHITECTURES."""
+    """Which heads the model has, in the words of `Release.architectures`."""
     known = {Label: "label", Span: "span"}
     kinds = {known.get(type(head), "words") for head in heads_of(model)}
     return " and ".join(sorted(kinds, reverse=True))
@@ -67,9 +65,9 @@ def _with_prefix(
     kind: str, heads: str, names: dict[str, Tensor], backbone: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     """The names as a release with heads has them."""
-    prefix, label = RELEASES[kind].prefix, CLASSIFIER.get(kind)
+    prefix, label = RELEASES[kind].prefix, RELEASES[kind].only_label
     long = {(prefix + name if name in backbone else name): t for name, t in names.items()}
-    if heads != "label" or label is None:
+    if heads != "label" or not label:
         return long
     return {name.replace(f"{label}.", "classifier."): tensor for name, tensor in long.items()}
 
