@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from classroom.cli.environment import become, venv_python
-from classroom.cli.parser import Parser, fail, nearest
+from classroom.cli.parser import Parser, fail, unknown
 from labkit import __version__
 
 # name: (module, function, what it does).  `function(parser, words) -> exit code`
@@ -121,8 +121,7 @@ def called(words: list[str]) -> int:
         return 0
     name = words[0]
     if name not in COMMANDS:
-        fail(f"labkit: there is no command {name}{nearest(name, list(COMMANDS))} "
-             f"(the commands: {', '.join(COMMANDS)})")  # fmt: skip
+        fail(f"labkit: {unknown('command', name, COMMANDS)}")
     asks_for_help = any(word in ("-h", "--help") for word in words[1:])
     if name not in NEED_NOTHING and not asks_for_help and importlib.util.find_spec("torch") is None:
         python = venv_python()

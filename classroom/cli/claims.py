@@ -10,13 +10,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from classroom.cli.environment import REPEATABLE
+from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.notebooks import PROFILES
-from classroom.cli.parser import Parser, fail, nearest
+from classroom.cli.parser import Parser, fail, unknown
 from classroom.running import cores, versions
 from classroom.versions import code_version
 from labkit.keeping.files import write_text
-from labkit.paths import checkout
 
 
 def command(parser: Parser, words: Sequence[str]) -> int:
@@ -38,8 +37,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     known = claims()
     for name in args.names:
         if name not in known:
-            fail(f"labkit claims: there is no claim {name}{nearest(name, list(known))} "
-                 f"(the claims: {', '.join(known)})")  # fmt: skip
+            fail(f"labkit claims: {unknown('claim', name, known)}")
     chosen = {name: known[name] for name in args.names or known}
     if args.kept:
         print(ledger.table([finding for finding in ledger.rows() if finding.id in chosen]))
@@ -125,9 +123,6 @@ def expect(finding: Any, folder: Path) -> None:
 
 
 def _folder() -> Path:
-    root = checkout()
-    if root is None:
-        fail("labkit claims: the ledger belongs to a checkout, and this is an installed package")
-    folder = root / "data" / "claims"
+    folder = checkout_of("labkit claims: the ledger belongs") / "data" / "claims"
     folder.mkdir(exist_ok=True)
     return folder

@@ -36,6 +36,14 @@ class SetupError(Exception):
     """Something that the machine lacks: one line, with the remedy."""
 
 
+def checkout_of(what: str) -> Path:
+    """Return the root of the checkout, or leave with one line: `what` belongs to one."""
+    root = checkout()
+    if root is None:
+        fail(f"{what} to a checkout, and this is an installed package")
+    return root
+
+
 def venv_python(root: Path | None = None, folder: str = ".venv") -> Path | None:
     """Return where the checkout's own Python stands, or would stand; None outside a checkout."""
     root = root or checkout()
@@ -173,9 +181,7 @@ def pins(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--torch", default="2.13.0", help="the version of torch [%(default)s]")
     parser.add_argument("--python", default="3.11", help="the oldest Python [%(default)s]")
     args = parser.parse_args(words)
-    root = checkout()
-    if root is None:
-        fail("labkit pins: constraints.txt belongs to a checkout, and this is an installed package")
+    root = checkout_of("labkit pins: constraints.txt belongs")
     if importlib.util.find_spec("pip") is None:
         fail(f"labkit pins: pip is not installed in {sys.executable}: `make lab` sets up .venv, "
              "whose Python has it")  # fmt: skip

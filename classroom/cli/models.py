@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from classroom.cli.parser import Parser, fail, nearest
+from classroom.cli.parser import Parser, fail, unknown
 
 
 def train(parser: Parser, words: Sequence[str]) -> int:
@@ -21,9 +21,7 @@ def train(parser: Parser, words: Sequence[str]) -> int:
     from labkit.paths import data_path
 
     if args.name not in shipped.RECIPES:
-        known = list(shipped.RECIPES)
-        fail(f"labkit train: there is no recipe {args.name}{nearest(args.name, known)} "
-             f"(the recipes: {', '.join(known)})")  # fmt: skip
+        fail(f"labkit train: {unknown('recipe', args.name, shipped.RECIPES)}")
     folder = args.output or data_path("models") / args.name
     card = shipped.train(args.name, folder, lambda line: print(line, flush=True), args.checkpoints)
     print(f"{folder}: {card['held_out']} {card['unit']} on held-out text, "

@@ -13,7 +13,7 @@ from typing import Any
 
 from classroom.cli.environment import REPEATABLE
 from classroom.cli.parameters import ParameterError, checked, declared, known
-from classroom.cli.parser import Parser, fail, nearest, positive
+from classroom.cli.parser import Parser, fail, positive, unknown
 from classroom.cli.results import index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
 from classroom.running import THREADS, Run, cores, encrypted, execute
@@ -190,8 +190,7 @@ def parameters_or_fail(
         given["profile"] = args.profile
     profile = given.get("profile", "smoke")
     if profile not in PROFILES:
-        fail(f"labkit: there is no profile {profile}{nearest(profile, PROFILES)}; "
-             f"the profiles: {', '.join(PROFILES)}")  # fmt: skip
+        fail(f"labkit: {unknown('profile', profile, PROFILES)}")
     try:
         return checked(notebook, given)
     except ParameterError as error:
@@ -217,9 +216,7 @@ def find(name: str) -> Path:
     books = every_notebook()
     found = [book for book in books if book.name.startswith(Path(name).name)]
     if len(found) != 1:
-        stems = [book.stem for book in books]
-        fail(f"labkit: there is no notebook {name}{nearest(Path(name).stem, stems)} "
-             f"(the notebooks: {', '.join(stems)})")  # fmt: skip
+        fail(f"labkit: {unknown('notebook', Path(name).stem, [book.stem for book in books])}")
     return found[0]
 
 

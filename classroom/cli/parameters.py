@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from classroom.cli.parser import nearest
+from classroom.cli.parser import unknown
 from labkit.checks import clipped, shown
 
 MOST = 10_000
@@ -49,10 +49,7 @@ def known(notebook: Path, given: Iterable[str]) -> dict[str, Any]:
     rows = declared(notebook)
     for name in given:
         if name not in rows:
-            raise ParameterError(
-                f"there is no parameter {name}{nearest(name, list(rows))} "
-                f"(the parameters: {', '.join(rows) or 'none'})"
-            )
+            raise ParameterError(unknown("parameter", name, rows))
     return rows
 
 

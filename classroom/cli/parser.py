@@ -3,7 +3,7 @@
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from labkit import checks
@@ -27,6 +27,13 @@ def nearest(word: str, known: Sequence[str]) -> str:
     """Return "; did you mean …?" for the known word nearest to `word`, or nothing."""
     near = checks.nearest(word, known, cutoff=0.6)
     return f"; did you mean {near}?" if near else ""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return that there is no such thing, with the nearest name and all that there are."""
+    names = list(known)
+    every = ", ".join(names) or "none"
+    return f"there is no {kind} {name}{nearest(name, names)} (the {kind}s: {every})"
 
 
 def port(word: str) -> int:

@@ -11,8 +11,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from classroom.cli.environment import REPEATABLE, ready_python
-from classroom.cli.parser import Parser, fail, nearest
+from classroom.cli.environment import REPEATABLE, checkout_of, ready_python
+from classroom.cli.parser import Parser, fail, unknown
 from labkit.paths import checkout
 
 PYTEST = ("-m", "pytest", "-q")
@@ -64,10 +64,8 @@ def test(parser: Parser, words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     for name in args.parts:
         if name not in known:
-            fail(f"labkit test: there is no part {name}{nearest(name, list(known))} "
-                 f"(the parts: {', '.join(known)})")  # fmt: skip
-    if checkout() is None:
-        fail("labkit test: the tests belong to a checkout, and this is an installed package")
+            fail(f"labkit test: {unknown('part', name, known)}")
+    checkout_of("labkit test: the tests belong")
     python = ready_python(args.here, args.venv)
     done = [
         run_second() if name == "second" else run_part(name, [python, *known[name]])
@@ -146,9 +144,7 @@ def bench(parser: Parser, words: Sequence[str]) -> int:
         help="which ones, such as awd_lstm [all]; after the "
         "name of a single one, words for it: trainer quality --seconds 60",
     )
-    root = checkout()
-    if root is None:
-        fail("labkit bench: benchmarks belong to a checkout, and this is an installed package")
+    root = checkout_of("labkit bench: benchmarks belong")
     scripts = {path.stem.removeprefix("bench_"): path
                for path in sorted((root / "tests" / "bench").glob("bench_*.py"))}  # fmt: skip
     names = list(takewhile(lambda word: word in scripts, words))
@@ -157,8 +153,7 @@ def bench(parser: Parser, words: Sequence[str]) -> int:
     args, more = parser.parse_args(words[:count]), words[count:]
     for name in args.names:
         if name not in scripts:
-            fail(f"labkit bench: there is no benchmark {name}{nearest(name, list(scripts))} "
-                 f"(the benchmarks: {', '.join(scripts) or 'none'})")  # fmt: skip
+            fail(f"labkit bench: {unknown('benchmark', name, scripts)}")
     failed = []
     for name in args.names or scripts:
         print(f"\n--- {name}", flush=True)

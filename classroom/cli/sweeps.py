@@ -12,7 +12,7 @@ from typing import Any
 
 from classroom.cli.notebooks import PROFILES, TIMEOUT, find
 from classroom.cli.parameters import MOST, ParameterError, checked_grid
-from classroom.cli.parser import Parser, fail, nearest
+from classroom.cli.parser import Parser, fail, nearest, unknown
 from classroom.running import Point, Row, cores, first_line
 from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
 
@@ -87,8 +87,7 @@ def grid_or_fail(notebook: Path, args: Any) -> dict[str, list[object]]:
         fail(f"labkit sweep: {notebook.name}: {error}")
     for profile in map(str, grid.get("profile", ())):
         if profile not in PROFILES:
-            fail(f"labkit sweep: there is no profile {profile}{nearest(profile, PROFILES)}; "
-                 f"the profiles: {', '.join(PROFILES)}")  # fmt: skip
+            fail(f"labkit sweep: {unknown('profile', profile, PROFILES)}")
     return grid
 
 
