@@ -568,12 +568,12 @@ MUTANTS = [
     Mutant(
         "token -1 is the last word",
         "Python's indices",
-        edited(masking, "check_tokens", "low < 0 or", ""),
+        edited(masking, "check_range", "low < 0 or", ""),
     ),
     Mutant(
         "a word behind the vocabulary is nothing",
         OURS,
-        edited(masking, "check_tokens", "or 0 < vocabulary <= high", ""),
+        edited(masking, "check_range", "or 0 < known <= high", ""),
     ),
     # What a model is before training.
     Mutant(

@@ -195,7 +195,9 @@ MUTANTS = [
     Mutant(
         "rows that overlap are as short as their stride",
         OURS,
-        edited(Streams, "rows_of", "self.length - self._stride + 1", "1"),
+        edited(
+            Streams, "rows_of", "torch.arange(self.length + 1)", "torch.arange(self._stride + 1)"
+        ),
     ),
     Mutant(
         "the last row that overlaps is not whole",
@@ -267,12 +269,12 @@ MUTANTS = [
     Mutant(
         "a GPU takes any token below zero",
         "torch's indices",
-        edited(masking, "check_without_waiting", "(tokens_BT >= 0) &", ""),
+        edited(masking, "check_without_waiting", "(numbers >= 0) &", ""),
     ),
     Mutant(
         "a GPU takes the word behind the vocabulary",
         OURS,
-        edited(masking, "check_without_waiting", "< vocabulary)", "<= vocabulary)"),
+        edited(masking, "check_without_waiting", "< known)", "<= known)"),
     ),
     Mutant(
         "all parts of a sum are read as wide as the first",

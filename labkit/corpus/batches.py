@@ -128,29 +128,20 @@ class Streams(Epochs):
 
     A row goes on where the same row of the step before ended, but at the start of an epoch, where
     it is fresh. Rows hold length + 1 tokens, and the last one comes again as the first one of the
-    next step: so each token but the first is predicted once. With `vary` the ends move by up to so
-    many tokens at random, as in the AWD-LSTM (Merity et al., 2018, section 5). With `stride` a row
-    begins so many tokens after the one before: XLNet's overlap, since only the first part of a row
-    is remembered (data_utils.py, create_tfrecords; see `Permutation.reuse`).
+    next step: so each token but the first is predicted once. With `stride` a row begins so many
+    tokens after the one before: XLNet's overlap, since only the first part of a row is remembered
+    (data_utils.py, create_tfrecords; see `Permutation.reuse`).
     """
 
     tokens: Tokens
     length: int
-    vary: int = 0
     stride: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("length", self.length, least=1)
-        check_whole("vary", self.vary)
-        if not 0 <= 2 * self.vary < self.length:
-            raise ValueError(
-                f"vary is {self.vary}: give 0 to less than half of the length {self.length}"
-            )
         if self.stride is not None:
             check_whole("stride", self.stride, least=1, most=self.length)
-            if self.vary:
-                raise ValueError(f"vary is {self.vary} with a stride: give one of them")
         if self._each < self.length + 1:
             raise ValueError(
                 f"the corpus has {len(self.tokens)} tokens, {self.batch} streams of one segment "
@@ -175,18 +166,9 @@ class Streams(Epochs):
 
     def rows_of(self, examples: Tensor, chance: Chance) -> Batch:
         """The segments with these numbers: one step of all streams."""
-        epoch = chance.step // self.steps
         step = int(examples[0]) // self.batch
-        more = self.length - self._stride + 1
-        span = torch.arange(self._edge(epoch, step), self._edge(epoch, step + 1) + more)
-        starts_B1 = (examples % self.batch).unsqueeze(1) * self._each
-        marked_BT = torch.from_numpy(self.tokens.take((starts_B1 + span).numpy()))
+        starts_B1 = (examples % self.batch).unsqueeze(1) * self._each + step * self._stride
+        positions_BT = starts_B1 + torch.arange(self.length + 1)
+        marked_BT = torch.from_numpy(self.tokens.take(positions_BT.numpy()))
         batch = unmark(marked_BT, examples)
         return replace(batch, fresh=torch.full_like(batch.fresh, step == 0))
-
-    def _edge(self, epoch: int, step: int) -> int:
-        edge = step * self._stride
-        if self.vary and 0 < step < self.steps:
-            chance = Chance(self.seed, epoch, torch.tensor([step]))
-            edge += int(chance.integers("edge", 1, 2 * self.vary + 1)) - self.vary
-        return edge

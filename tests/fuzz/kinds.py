@@ -393,9 +393,9 @@ def batches(rng: random.Random, folder: Path) -> None:
         case 0:
             made = Windows(tokens, length, batch=batch, seed=seed, framed=rng.random() < 0.5)
         case 1:
-            vary = rng.choice(numbers)
-            made = Streams(tokens, length, vary, batch=batch, seed=seed)
-            length += 1 + 2 * vary
+            stride = rng.choice(numbers)
+            made = Streams(tokens, length, stride, batch=batch, seed=seed)
+            length += 1
         case 2:
             made = Examples(tokens, length, batch=batch, seed=seed, bucketed=rng.random() < 0.5)
         case _:
