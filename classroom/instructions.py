@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from labkit.alignment import Question
+from labkit.alignment import Question, gold
 from labkit.chance import shuffled
 from labkit.corpus import Batch
 from labkit.corpus.batches import in_turn
 from labkit.objectives.preferences import answer_rows
-from labkit.sampling import Sampling
+from labkit.sampling import Sampling, sample
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World, load_world
 from labkit.world.answers import list_answers
@@ -176,8 +176,8 @@ def preference_floor(asked: Sequence[Question], policies: Sequence[np.ndarray]) 
     """The lowest loss of a reward model: how unsure the judgements are, over all drawn pairs."""
     found = []
     for one, p in zip(asked, policies, strict=True):
-        rewards, level = np.unique(one.rewards[:-1], return_inverse=True)
-        mass = np.bincount(level, p[:-1] / p[:-1].sum())
+        rewards, level = np.unique(one.rewards, return_inverse=True)
+        mass = np.bincount(level, p)
         chance = preferred(rewards[:, None], rewards[None, :])
         found.append(mass @ -(chance * np.log(chance)) @ mass * 2)
     return float(np.mean(found))
@@ -191,26 +191,38 @@ class Preferences:
     chances: list[float]
 
 
+def written(
+    model: Any, asked: Sequence[Question], count: int, *, seed: int = 0
+) -> list[list[Tokens]]:
+    """What a model answers to each question, `count` times."""
+    drawn = sample(
+        model, [one.prompt for one in asked], answering(), samples=count, seed=seed
+    )  # fmt: skip
+    return [[list(text.tokens) for text in some] for some in drawn]
+
+
 def preferences(
-    asked: Sequence[Question], policies: Sequence[np.ndarray], count: int, *, seed: int = 0,
+    asked: Sequence[Question], answers: Sequence[Sequence[Tokens]], count: int, *, seed: int = 0,
     exact: bool = False,
 ) -> Preferences:  # fmt: skip
-    """Pairs that were drawn from a policy and judged by somebody with the true reward.
+    """Pairs of these answers to each question, judged by somebody with the true reward.
 
     With `exact`, the judgement is not drawn: `chances` says how often the first is preferred.
     """
-    random = np.random.default_rng(seed)
+    random, reward = np.random.default_rng(seed), gold(asked)
+    rewards = [
+        reward([one.prompt] * len(some), some) for one, some in zip(asked, answers, strict=True)
+    ]
     texts: list[tuple[Tokens, ...]] = []
     chances: list[float] = []
     for _ in range(count):
         n = int(random.integers(len(asked)))
-        one, p = asked[n], policies[n][:-1]
-        first, second = random.choice(len(p), 2, p=p / p.sum())
-        chance = float(preferred(one.rewards[first], one.rewards[second]))
+        first, second = random.integers(len(answers[n]), size=2)
+        chance = float(preferred(rewards[n][first], rewards[n][second]))
         if not exact:
             first, second = (first, second) if random.random() < chance else (second, first)
             chance = 1.0
-        texts.append((list(one.prompt), list(one.answers[first]), list(one.answers[second])))
+        texts.append((list(asked[n].prompt), list(answers[n][first]), list(answers[n][second])))
         chances.append(chance)
     return Preferences(texts, chances)
 

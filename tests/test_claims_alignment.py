@@ -16,7 +16,7 @@ from labkit import alignment
 @pytest.fixture(autouse=True)
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
-    tiny = {"tune": 2, "policy": 2, "pairs": 8, "rewards": 2, "draws": 1}
+    tiny = {"tune": 2, "policy": 2, "pairs": 8, "answers": 8, "rewards": 2, "draws": 1}
     monkeypatch.setitem(claims.SIZES, "smoke", tiny)
     drawn = village.documents
     few = lambda split, count=600, seed=0: drawn(split, min(count, 600), seed)  # noqa: E731
@@ -50,8 +50,7 @@ def test_a_proxy_that_is_the_truth_is_followed_to_the_end() -> None:
 
 def test_pairs_are_judged_as_bradley_and_terry_say() -> None:
     [one] = village.questions()
-    p = [np.full(len(one.rewards), 1 / len(one.rewards))]
-    drawn = village.preferences([one], p, 400, seed=1)
+    drawn = village.preferences([one], [one.answers], 400, seed=1)
     reward = alignment.gold([one])
     gaps = [
         reward([prompt], [chosen])[0] - reward([prompt], [rejected])[0]
@@ -61,7 +60,10 @@ def test_pairs_are_judged_as_bradley_and_terry_say() -> None:
     sure = 1 / (1 + np.exp(-np.abs(gaps)))
     wanted = sure[np.array(gaps) != 0].mean()
     assert agreed == pytest.approx(wanted, abs=4 * 0.5 / 20)
-    exact = village.preferences([one], p, 50, seed=1, exact=True)
+    nonsense = village.encoded([], ["in", "in"])[1]
+    answers = [*one.answers[:9], nonsense]
+    exact = village.preferences([one], [answers], 50, seed=1, exact=True)
+    assert any(nonsense in texts for texts in exact.texts)
     for (prompt, first, second), chance in zip(exact.texts, exact.chances, strict=True):
         gap = reward([prompt], [first])[0] - reward([prompt], [second])[0]
         assert chance == pytest.approx(1 / (1 + np.exp(-gap)))

@@ -36,9 +36,23 @@ from labkit.weights import load
 from labkit.world import optimal
 
 SIZES: dict[str, dict[str, int]] = {
-    "smoke": {"tune": 60, "policy": 20, "pairs": 600, "rewards": 40, "draws": 1},
-    "laptop": {"tune": 250, "policy": 200, "pairs": 20_000, "rewards": 150, "draws": 4},
-    "gpu": {"tune": 2_000, "policy": 1_000, "pairs": 100_000, "rewards": 600, "draws": 16},
+    "smoke": {"tune": 60, "policy": 20, "pairs": 600, "answers": 100, "rewards": 40, "draws": 1},
+    "laptop": {
+        "tune": 250,
+        "policy": 200,
+        "pairs": 20_000,
+        "answers": 2_500,
+        "rewards": 150,
+        "draws": 4,
+    },
+    "gpu": {
+        "tune": 2_000,
+        "policy": 1_000,
+        "pairs": 100_000,
+        "answers": 10_000,
+        "rewards": 600,
+        "draws": 16,
+    },
 }
 SHOTS = "where does tom live ? in oslo . what does max do ? a potter . "
 
@@ -167,7 +181,8 @@ def over_optimisation(profile: str, seed: int) -> Measured:
     """How far the best policy of a learned reward goes before the true reward falls."""
     tuned, asked = shipped("gpt-tuned"), village.questions()
     reference = alignment.policies(tuned, asked)
-    judged = village.preferences(asked, reference, 2_000, seed=seed)
+    answers = village.written(tuned, asked, SIZES[profile]["answers"], seed=seed)
+    judged = village.preferences(asked, answers, 2_000, seed=seed)
     arms = {}
     for count in (100, 2_000):
         model = reward_model(tuned, judged.texts[:count], profile, seed)
@@ -187,14 +202,15 @@ def same_frontier(profile: str, seed: int) -> Measured:
         model=copy.deepcopy(tuned), reference=frozen, prompts=[one.prompt for one in asked],
         reward=alignment.gold(asked), settings=village.answering(), batch=8, group=8, seed=seed,
     )  # fmt: skip
-    judged = village.preferences(asked, reference, SIZES[profile]["pairs"], seed=seed, exact=True)
+    answers = village.written(tuned, asked, SIZES[profile]["answers"], seed=seed)
+    judged = village.preferences(asked, answers, SIZES[profile]["pairs"], seed=seed, exact=True)
     pairs = village.Rows(judged.texts, batch=64, seed=seed, labels=judged.chances)
     dpo = DPO(reference=frozen, beta=beta)
     policies = {
         "leave one out": train(
             rollouts.model, Reinforce(beta=beta, group=8), rollouts, steps, 1e-3, seed
         ),
-        "DPO, exact preferences": train(copy.deepcopy(tuned), dpo, pairs, steps, 5e-4, seed),
+        "DPO, exact preferences": train(copy.deepcopy(tuned), dpo, pairs, steps, 3e-4, seed),
     }
     arms = {}
     for name, policy in policies.items():
