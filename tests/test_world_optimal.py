@@ -165,3 +165,23 @@ def test_every_question_of_a_user_has_few_answers(world: World) -> None:
     assert len(prompts) > 60
     for prompt in sorted(prompts)[::8]:
         assert 1 <= len(list_answers(world, prompt, most=1_200).texts) <= 1_200
+
+
+def test_a_length_controlled_win_rate_compares_answers_of_one_length() -> None:
+    p, reward = np.array([0.1, 0.2, 0.3, 0.4]), np.array([2.0, -1.0, 0.5, -1.0])
+    length, policy = np.array([3, 3, 5, 5]), np.array([0.4, 0.3, 0.2, 0.1])
+    wins = compared = 0.0
+    for i, j in itertools.product(range(4), repeat=2):
+        if length[i] == length[j]:
+            won = 1 if reward[i] > reward[j] else 0.5 * (reward[i] == reward[j])
+            wins, compared = wins + policy[i] * p[j] * won, compared + policy[i] * p[j]
+    controlled = optimal.win_rate(policy, p, reward, length)
+    assert controlled == pytest.approx(wins / compared, abs=1e-12)
+    # A policy that has only become briefer wins more, but not among answers of one length.
+    briefer = p * np.where(length == 3, 2.0, 1.0)
+    briefer /= briefer.sum()
+    liked = np.array([2.0, 1.0, 0.5, 0.0])
+    assert optimal.win_rate(briefer, p, liked) > 0.55
+    assert optimal.win_rate(briefer, p, liked, length) == pytest.approx(0.5, abs=1e-12)
+    with pytest.raises(ValueError, match="no answer of one policy is alike"):
+        optimal.win_rate(np.array([1.0, 0, 0, 0]), np.array([0, 0, 1.0, 0]), reward, length)

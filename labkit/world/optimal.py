@@ -124,11 +124,25 @@ def best_of_bound(n: int) -> float:
     return float(np.log(n) - (n - 1) / n)
 
 
-def win_rate(policy: np.ndarray, other: np.ndarray, reward: np.ndarray) -> float:
-    """The chance that the policy's answer has more reward than the other's; ties count half."""
+def win_rate(
+    policy: np.ndarray, other: np.ndarray, reward: np.ndarray, alike: np.ndarray | None = None
+) -> float:
+    """The chance that the policy's answer has more reward than the other's; ties count half.
+
+    With `alike`, such as the length of each answer, only answers that are alike are compared: the
+    length-controlled win rate (Dubois et al. 2024), which no policy raises by its length alone.
+    """
     _, level = np.unique(reward, return_inverse=True)
-    mine, theirs = np.bincount(level, policy), np.bincount(level, other)
-    return float(mine @ (np.cumsum(theirs) - theirs / 2))
+    kind = np.zeros_like(level) if alike is None else np.unique(alike, return_inverse=True)[1]
+    wins = compared = 0.0
+    for one in range(kind.max() + 1):
+        mine = np.bincount(level[kind == one], policy[kind == one], level.max() + 1)
+        theirs = np.bincount(level[kind == one], other[kind == one], level.max() + 1)
+        wins += float(mine @ (np.cumsum(theirs) - theirs / 2))
+        compared += float(mine.sum() * theirs.sum())
+    if not compared:
+        raise ValueError("no answer of one policy is alike to one of the other: give no `alike`")
+    return wins / compared
 
 
 def preferred(first: np.ndarray, second: np.ndarray) -> np.ndarray:
