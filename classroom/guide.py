@@ -39,7 +39,7 @@ def guide() -> str:
 def _first(cells: list[Any]) -> tuple[str, str]:
     """The title of a notebook, and how long it takes."""
     found = re.search(r"[Aa]bout (\d+) minutes", "".join(cells[0]["source"]))
-    title = re.sub(r"^#+ (\d\d · )?", "", "".join(cells[0]["source"]).splitlines()[0])
+    title = re.sub(r"^#+ ", "", "".join(cells[0]["source"]).splitlines()[0])
     return title, found[1] if found else "45"
 
 
