@@ -1,10 +1,12 @@
-"""The claims about BERT: both sides, 80/10/10, 15 %, next sentence.
+"""The claims about BERT: both sides, both at once, 80/10/10, 15 %, next sentence.
 
 All on the small language of `village.py`; read the experiment of `both_sides` first.
 """
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,16 +25,17 @@ from labkit.objectives import (
     Objective,
     SentenceOrder,
 )
+from labkit.world import sides
 
-STEPS = {"smoke": 100, "laptop": 300, "gpu": 3000}
+STEPS = {"smoke": 100, "laptop": 1_000, "gpu": 3000}
 WORDS = {"smoke": 40_000, "laptop": 60_000, "gpu": 300_000}
-TESTS = 400
+TESTS = 1_000
 
 
 def pretrained(profile: str, seed: int, **choices: Any) -> LanguageModel:
     """A small BERT after its pre-training on sentences; `choices` are those of MaskedToken."""
     model = village.encoder(seed)
-    batches = village.rows(village.sentences("train", WORDS[profile]), seed=seed)
+    batches = village.rows(village.sentences("train", WORDS[profile], seed), seed=seed)
     how = plan(STEPS[profile], seed=seed, rate=village.RATE)
     train_once(model, village.masked(**choices), batches, how)
     return model
@@ -41,59 +44,130 @@ def pretrained(profile: str, seed: int, **choices: Any) -> LanguageModel:
 # ---- both sides
 
 
-def left_to_right(profile: str, seed: int) -> LanguageModel:
-    """A GPT of the same size, after as many steps on the same rows."""
+def one_direction(profile: str, seed: int, *, backwards: bool = False) -> LanguageModel:
+    """A GPT of the same size, after as many steps on the same rows, or on the same rows turned."""
     torch.manual_seed(seed)
     words = len(village.tokenizer())
     backbone = GPT(GPTConfig(words, 64, 2, 4, context=village.LONGEST, dropout=0.0))
     model = LanguageModel(backbone, NextWord(backbone.token))
     village.larger_weights(model)
-    batches = village.rows(village.sentences("train", WORDS[profile]), seed=seed)
+    texts = village.sentences("train", WORDS[profile], seed)
+    batches = village.rows([words[::-1] for words in texts] if backwards else texts, seed=seed)
     train_once(model, NextToken(), batches, plan(STEPS[profile], seed=seed, rate=village.RATE))
     return model
 
 
 @torch.no_grad()
-def next_losses(model: Any, asked: village.Blanks) -> list[float]:
-    """How surprised a left-to-right model is by the asked words, each from the words before it."""
-    tokens, count = asked.batch.tokens, torch.arange(len(asked.batch))
-    before = model.backbone(tokens).hidden[count, asked.places - 1]
-    losses: list[float] = model.head.losses_N(before, tokens[count, asked.places]).tolist()
-    return losses
+def next_scores(model: Any, asked: village.Blanks, *, backwards: bool = False) -> Tensor:
+    """The log-probabilities [N, V] of the asked words, from the words on one side of them."""
+    tokens, places = asked.batch.tokens, asked.places
+    if backwards:
+        # [CLS] and [SEP] stay where they are, the words between them are turned.
+        last = asked.batch.real.sum(dim=1, keepdim=True) - 2
+        order = torch.arange(tokens.shape[1]).expand_as(tokens)
+        tokens = tokens.gather(
+            1, torch.where((order > 0) & (order <= last), last + 1 - order, order)
+        )
+        places = last[:, 0] + 1 - places
+    before = model.backbone(tokens).hidden[torch.arange(len(tokens)), places - 1]
+    scores: Tensor = model.head(before).log_softmax(dim=-1)
+    return scores
+
+
+def asked_words(asked: village.Blanks) -> Tensor:
+    """The words that are asked for, as tokens."""
+    return asked.batch.tokens[torch.arange(len(asked.batch)), asked.places]
 
 
 def both_sides(profile: str, seed: int) -> Measured:
     """The same words of the same sentences, guessed from both sides and from the left alone."""
-    asked = village.blanks(TESTS)
+    asked = village.blanks(TESTS, seed)
+    scores = next_scores(one_direction(profile, seed), asked)
     arms = {
-        "left only": next_losses(left_to_right(profile, seed), asked),
+        "left only": (-scores.gather(1, asked_words(asked)[:, None])[:, 0]).tolist(),
         "both sides": village.cloze(pretrained(profile, seed), asked),
     }
     best = {"left only": float(asked.left.mean()), "both sides": float(asked.both.mean())}
-    return Measured(arms, best, "one word of each of 400 held-out sentences; as many steps")
+    note = f"one word of each of {TESTS} held-out sentences; as many steps"
+    return Measured(arms, best, note, shared=False)
 
 
 BOTH_SIDES = claim("both-sides", both_sides)
 
 
+# ---- both at once
+
+
+def both_at_once(profile: str, seed: int) -> Measured:
+    """One model that sees both sides, against two models that see one side each, put together.
+
+    Their distributions and that of the words alone are multiplied, each to a power; the powers are
+    the best ones for other held-out sentences.
+    """
+    asked, others = village.blanks(TESTS, seed), village.blanks(TESTS, seed + 10_000)
+    left, right = (one_direction(profile, seed, backwards=back) for back in (False, True))
+    texts = village.sentences("train", WORDS[profile], seed)
+    tokens = torch.tensor(
+        village.tokenizer().encode(" ".join(word for one in texts for word in one))
+    )
+    alone = (torch.bincount(tokens, minlength=len(village.tokenizer())) + 1.0).log_softmax(dim=0)
+
+    def features(blanks: village.Blanks) -> np.ndarray:
+        ahead, back = next_scores(left, blanks), next_scores(right, blanks, backwards=True)
+        return torch.stack([ahead, back, alone.expand_as(ahead)]).double().numpy()
+
+    powers = sides.fit(features(others), asked_words(others).numpy())
+    pooled = torch.from_numpy(sides.pool(features(asked), powers))
+    arms = {
+        "side by side": (-pooled.gather(1, asked_words(asked)[:, None])[:, 0]).tolist(),
+        "both at once": village.cloze(pretrained(profile, seed), asked),
+    }
+    note = "side by side are two models, of as many weights and steps each as the one"
+    return Measured(arms, {"both at once": float(asked.both.mean())}, note, shared=False)
+
+
+BOTH_AT_ONCE = claim("both-at-once", both_at_once)
+
+
 # ---- 80/10/10
 
 
+MIXES: dict[str, dict[str, Any]] = {
+    "100/0/0": {"shares": (1.0, 0.0, 0.0), "rate": 0.12},
+    "80/10/10": {"shares": (0.8, 0.1, 0.1)},
+    "80/20/0": {"shares": (0.8, 0.2, 0.0)},
+    "80/0/20": {"shares": (0.8, 0.0, 0.2)},
+}
+"""[MASK], a random word, the word itself. All predict as many words at a [MASK], 12 %."""
+
+
+def probed(models: dict[str, LanguageModel], seed: int) -> tuple[dict[str, Any], dict[str, float]]:
+    """The accuracy of a probe for senses on each model and on an untrained one, and the best."""
+    arms = {
+        name: village.sense_probe(model, seed, asked=TESTS)
+        for name, model in {**models, "untrained": village.encoder(seed)}.items()
+    }
+    return arms, dict.fromkeys(arms, village.senses("held_out", TESTS, seed).best)
+
+
 def eighty_ten_ten(profile: str, seed: int) -> Measured:
-    """Trained with [MASK] always, or with 80/10/10: with [MASK], and on text as it is."""
-    asked, arms = village.blanks(TESTS), {}
-    for name, shares in (("100/0/0", (1.0, 0.0, 0.0)), ("80/10/10", (0.8, 0.1, 0.1))):
-        model = pretrained(profile, seed, shares=shares)
-        arms[f"{name}: loss at [MASK]"] = village.cloze(model, asked)
-        arms[f"{name}: loss, word shown"] = village.cloze(model, asked, hidden=False)
-        arms[f"{name}: senses right"] = village.sense_probe(model)
-    floor, accuracy = float(asked.both.mean()), village.senses("held_out", TESTS).best
-    best = {name: floor for name in arms if name.endswith("[MASK]")}
-    best |= {name: accuracy for name in arms if name.endswith("right")}
-    return Measured(arms, best, "a linear probe reads senses from states of text without [MASK]")
+    """Trained with [MASK] always, or with some words random or as they are: then used without it.
+
+    The models have learned from as many [MASK]s, and their losses there are compared, too.
+    """
+    models = {name: pretrained(profile, seed, **mix) for name, mix in MIXES.items()}
+    right, possible = probed(models, seed)
+    asked = village.blanks(TESTS, seed)
+    losses = {f"{name}: loss at [MASK]": village.cloze(models[name], asked) for name in models}
+    arms = {f"{name}: senses right": items for name, items in right.items()} | losses
+    best = {f"{name}: senses right": one for name, one in possible.items()}
+    best |= dict.fromkeys(losses, float(asked.both.mean()))
+    note = "a linear probe reads senses from states of text without [MASK]"
+    return Measured(arms, best, note, shared=False)
 
 
 EIGHTY_TEN_TEN = claim("eighty-ten-ten", eighty_ten_ten)
+MASK_MIXES = claim("mask-mixes", eighty_ten_ten)
 
 
 # ---- 15 %
@@ -103,11 +177,8 @@ RATES = (0.05, 0.15, 0.4, 0.8)
 
 def fifteen_percent(profile: str, seed: int) -> Measured:
     """The same number of steps with other shares of predicted words, and a probe of senses."""
-    arms = {
-        f"{rate:.0%}": village.sense_probe(pretrained(profile, seed, rate=rate)) for rate in RATES
-    }
-    best = village.senses("held_out", TESTS).best
-    return Measured(arms, dict.fromkeys(arms, best), "a linear probe of 4 examples a sense")
+    models = {f"{rate:.0%}": pretrained(profile, seed, rate=rate) for rate in RATES}
+    return Measured(*probed(models, seed), "a linear probe of 4 examples a sense", shared=False)
 
 
 FIFTEEN_PERCENT = claim("fifteen-percent", fifteen_percent)
@@ -121,7 +192,7 @@ QUESTIONS: tuple[Question, ...] = ("next", "order")
 
 def pair_batches(question: Question, words: int, seed: int) -> Pairs:
     """Rows of two sentences that follow one another, or not."""
-    texts = from_documents(village.documents("train", words))
+    texts = from_documents(village.documents("train", words, seed))
     tokens = tokenize(texts, village.tokenizer(), end=False)
     return Pairs(tokens, batch=64, length=village.LONGEST, question=question, fill=False, seed=seed)
 
@@ -140,9 +211,11 @@ def pair_model(task: str, profile: str, seed: int) -> LanguageModel:
     return model
 
 
-def pair_features(model: Any, question: Question, split: str, size: int) -> tuple[Tensor, Tensor]:
+def pair_features(
+    model: Any, question: Question, split: str, size: int, seed: int = 1
+) -> tuple[Tensor, Tensor]:
     """Of labelled pairs: the state of [CLS] beside the mean of all, and the labels."""
-    drawn = village.village().labelled(question, size, seed=1, split=split)
+    drawn = village.village().labelled(question, size, seed=seed, split=split)
     number = {"next": 0, "random": 1, "right": 0, "swapped": 1}
     source = from_documents(
         [
@@ -160,27 +233,27 @@ def pair_features(model: Any, question: Question, split: str, size: int) -> tupl
 
 
 def next_sentence(profile: str, seed: int) -> Measured:
-    """Masked words alone, with NSP, with SOP; then a probe for both kinds of pairs."""
-    arms: dict[str, list[float]] = {}
-    for task in ("none", "NSP", "SOP"):
-        model = pair_model(task, profile, seed)
-        for question in QUESTIONS:
+    """Masked words alone, with NSP, with SOP; then probes for senses and for both kinds of pairs.
+
+    What a model was trained for it can do: only what it was not trained for says what was learned.
+    """
+    models = {task: pair_model(task, profile, seed) for task in ("none", "NSP", "SOP")}
+    right, possible = probed(models, seed)
+    arms: dict[str, Sequence[float]] = {f"{task}, senses": right[task] for task in right}
+    best = {f"{task}, senses": possible[task] for task in right}
+    for question in QUESTIONS:
+        drawn = village.village().labelled(question, TESTS, seed=seed, split="held_out")
+        for task, model in models.items():
             few, many = (
-                pair_features(model, question, split, TESTS) for split in ("train", "held_out")
+                pair_features(model, question, split, TESTS, seed)
+                for split in ("train", "held_out")
             )
             arms[f"{task}, {question}"] = village.probe(*few, *many)
-    world = village.village()
-    best: dict[str, float] = {}
-    for question in QUESTIONS:
-        possible = world.labelled(question, TESTS, seed=1, split="held_out").best_accuracy
-        best |= {name: possible for name in arms if name.endswith(question)}
-    return Measured(arms, best, "a linear probe learns each question from 400 labelled pairs")
-
-
-def _mean(task: str, sign: float) -> dict[str, float]:
-    return {f"{task}, {question}": sign / 2 for question in QUESTIONS}
+            best[f"{task}, {question}"] = drawn.best_accuracy
+    note = f"linear probes; those of pairs learn each question from {TESTS} labelled ones"
+    return Measured(arms, best, note, shared=False)
 
 
 NEXT_SENTENCE = claim("next-sentence", next_sentence)
 
-CLAIMS = (BOTH_SIDES, EIGHTY_TEN_TEN, FIFTEEN_PERCENT, NEXT_SENTENCE)
+CLAIMS = (BOTH_SIDES, BOTH_AT_ONCE, EIGHTY_TEN_TEN, MASK_MIXES, FIFTEEN_PERCENT, NEXT_SENTENCE)

@@ -37,7 +37,7 @@ Sizes = dict[str, dict[str, Any]]
 
 GRID: Sizes = {
     "smoke": {"widths": (8, 16, 32), "words": (5_000, 10_000, 20_000)},
-    "laptop": {"widths": (16, 32, 64), "words": (15_000, 35_000, 80_000)},
+    "laptop": {"widths": (16, 32, 64, 128), "words": (20_000, 50_000, 120_000, 300_000)},
     "gpu": {"widths": (32, 64, 128, 256), "words": (100_000, 400_000, 1_600_000, 6_400_000)},
 }
 
@@ -46,7 +46,7 @@ def grid(profile: str, seed: int) -> list[Point]:
     """A run for each size of the model and of the text."""
     sizes = GRID[profile]
     return [
-        scaling_run(width, words, seed, held_out=10_000)
+        scaling_run(width, words, seed, held_out=20_000)
         for words in sizes["words"]
         for width in sizes["widths"]
     ]
@@ -61,7 +61,8 @@ def scaling_law(profile: str, seed: int) -> Measured:
         "exponential law": scaling.held_out_errors(runs, "exponential"),
     }
     exponents = f"alpha {found.alpha:.2f}, beta {found.beta:.2f} with seed {seed}"
-    return Measured(arms, note=f"items are runs, each predicted from the others; {exponents}")
+    note = f"items are runs, each predicted from the others; {exponents}"
+    return Measured(arms, note=note, shared=False)
 
 
 # ---- six operations for each parameter and token
@@ -125,7 +126,7 @@ def by_rule(row: dict[str, str]) -> float:
 
 EXPERTS: Sizes = {
     "smoke": {"steps": 250, "width": 32, "experts": 8},
-    "laptop": {"steps": 800, "width": 48, "experts": 8},
+    "laptop": {"steps": 1_600, "width": 64, "experts": 8},
     "gpu": {"steps": 8000, "width": 256, "experts": 8},
 }
 
@@ -145,7 +146,7 @@ def experts(profile: str, seed: int) -> Measured:
     """The loss of a dense model and of a mixture that does the same work for each word."""
     sizes = EXPERTS[profile]
     words = sizes["steps"] * LENGTH * BATCH
-    text = recipes.course_text(words=words, held_out=10_000, seed=seed)
+    text = recipes.course_text(words=words, held_out=20_000, seed=seed)
     best = document_floors(text, LENGTH)
     arms, floors, note = {}, {}, []
     for name, count in (("dense", None), ("experts", sizes["experts"])):
@@ -159,14 +160,14 @@ def experts(profile: str, seed: int) -> Measured:
         work = counting.counted_flop(model, torch.zeros(1, LENGTH, dtype=torch.long)) / LENGTH
         all_of_them = counting.parameters(model).total
         note.append(f"{name}: {all_of_them:,} parameters, {work:,.0f} operations a word")
-    return Measured(arms, floors, note="; ".join(note))
+    return Measured(arms, floors, note="; ".join(note), shared=False)
 
 
 # ---- curated text
 
 CURATED: Sizes = {
     "smoke": {"steps": 300, "clean": (5_000, 20_000), "dirty": 80_000, "width": 32},
-    "laptop": {"steps": 800, "clean": (10_000, 50_000), "dirty": 200_000, "width": 48},
+    "laptop": {"steps": 1_600, "clean": (25_000, 100_000), "dirty": 400_000, "width": 64},
     "gpu": {"steps": 8000, "clean": (100_000, 500_000), "dirty": 2_000_000, "width": 256},
 }
 
@@ -179,7 +180,7 @@ def curated(profile: str, seed: int) -> Measured:
     """
     sizes = CURATED[profile]
     crawl = recipes.course_text("crawl", words=sizes["dirty"], held_out=1_000, seed=seed)
-    clean = recipes.course_text(words=1_000, held_out=10_000, seed=seed)
+    clean = recipes.course_text(words=1_000, held_out=40_000, seed=seed)
     assert clean.world is not None
     # One vocabulary for all: that of the crawl, which holds all words of the clean language.
     tests = replace(crawl, documents=clean.documents)
@@ -203,7 +204,7 @@ def curated(profile: str, seed: int) -> Measured:
         f"{more:,} (few: {few:,}) clean ones"
     )
     best = sum(floors) / len(floors)
-    return Measured(arms, dict.fromkeys(arms, best), note=note)
+    return Measured(arms, dict.fromkeys(arms, best), note=note, shared=False)
 
 
 # ---- the claims

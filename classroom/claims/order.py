@@ -41,7 +41,7 @@ class Size:
 
 SIZES = {
     "smoke": Size(),
-    "laptop": Size(reviews=4_000, steps=220),
+    "laptop": Size(reviews=8_000, steps=500, tests=990),
     "gpu": Size(reviews=20_000, steps=1_500, tests=1_980),
 }
 
@@ -52,16 +52,17 @@ def encoders(vocabulary: int, width: int = 48, *, seed: int = 0) -> dict[str, Cl
     one_layer = BERTConfig(
         vocabulary, width, 1, max(1, width // 24), context=160, segments=0, dropout=0.0
     )
-    each: dict[str, tuple[Backbone, str]] = {
-        "bag of words": (Bag(BagConfig(vocabulary, width)), "mean"),
-        "kernels of 1": (Convolutions(ConvolutionsConfig(vocabulary, width, width, (1,))), "max"),
-        "kernels of 3, 5, 11": (Convolutions(ConvolutionsConfig(vocabulary, width, 32)), "max"),
-        "RNN": (Recurrent(RecurrentConfig(vocabulary, width)), "last"),
-        "Transformer": (BERT(one_layer), "max"),
+    each: dict[str, Backbone] = {
+        "bag of words": Bag(BagConfig(vocabulary, width)),
+        "kernels of 1": Convolutions(ConvolutionsConfig(vocabulary, width, width, (1,))),
+        "kernels of 3, 5, 11": Convolutions(ConvolutionsConfig(vocabulary, width, 32)),
+        "RNN": Recurrent(RecurrentConfig(vocabulary, width)),
+        "Transformer": BERT(one_layer),
     }
     made = {}
-    for name, (backbone, part) in each.items():
-        head = Pooled(backbone.width, 2, parts=(part,), inner=None)
+    for name, backbone in each.items():
+        # The same summary for all: with another one, the summaries would be compared.
+        head = Pooled(backbone.width, 2, parts=("max", "mean"), inner=None)
         made[name] = Classifier(backbone, head)
     return made
 
@@ -119,7 +120,7 @@ def order_matters(profile: str, seed: int) -> Measured:
     for name in ("kernels of 3, 5, 11", "RNN"):
         train_once(again[name], objective, Shuffled(train), how)
         arms[f"{name}, words shuffled"] = right(again[name], objective, shuffled(tests, seed))
-    return Measured(arms, best)
+    return Measured(arms, best, shared=False)
 
 
 ORDER_MATTERS = claim("order-matters", order_matters)
@@ -145,3 +146,18 @@ def _seconds(model: Classifier, rows: int, length: int) -> float:
         model(tokens_BT).sum().backward()
         times.append(time.perf_counter() - begun)
     return min(times[1:])
+
+
+def speed_of_encoders(profile: str, seed: int) -> Measured:
+    """How long a word takes, as powers of ten of seconds, in short and in long texts."""
+    lengths = (16, 64, 256)
+    found = seconds_a_word(lengths)
+    arms = {
+        f"{name}, {length} words": [float(np.log10(seconds))]
+        for name, each in found.items()
+        for length, seconds in zip(lengths, each, strict=True)
+    }
+    return Measured(arms, note="forwards and backwards, eight texts at a time", shared=False)
+
+
+SPEED_OF_ENCODERS = claim("speed-of-encoders", speed_of_encoders)

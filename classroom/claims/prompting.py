@@ -124,7 +124,7 @@ def zero_shot(profile: str, seed: int) -> Measured:
         ):
             arms[f"{task}, {name} of the text"] = right
             best[f"{task}, {name} of the text"] = tests.best_accuracy
-    return Measured(dict(sorted(arms.items(), reverse=True)), best)
+    return Measured(dict(sorted(arms.items(), reverse=True)), best, shared=False)
 
 
 # ---- a test that leaked
@@ -151,7 +151,7 @@ def leaked(profile: str, seed: int) -> Measured:
             arm = f"{name} text, {half}"
             arms[arm] = skill(model, text.tokenizer, examples, examples[:2]).order
             best[arm] = replace(tests, examples=list(examples)).best_accuracy
-    return Measured(arms, best)
+    return Measured(arms, best, shared=False)
 
 
 def answer_of(example: Example) -> list[str]:
@@ -332,7 +332,7 @@ def ways_to_write(profile: str, seed: int) -> Measured:
             arms[f"{name}, {way}"] = items
             best[f"{name}, {way}"] = float(np.mean(ceiling))
     order = sorted(arms, key=lambda arm: Shares._fields.index(arm.split(",")[0]))
-    return Measured({arm: arms[arm] for arm in order}, best)
+    return Measured({arm: arms[arm] for arm in order}, best, shared=False)
 
 
 # ---- the claims

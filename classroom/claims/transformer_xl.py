@@ -167,7 +167,8 @@ def remembering(profile: str, seed: int) -> Measured:
     }
     best = {"no memory": without.mean()}
     best |= dict.fromkeys((f"memory of {MEMORY}", f"memory of {2 * MEMORY}"), whole)
-    return Measured(arms, best, f"{len(words)} documents of {READ} words, segments of {SEGMENT}")
+    note = f"{len(words)} documents of {READ} words, segments of {SEGMENT}"
+    return Measured(arms, best, note, shared=False)
 
 
 LONG_MEMORY = claim("long-memory", remembering)
@@ -231,7 +232,8 @@ def stretching(profile: str, seed: int) -> Measured:
         for times in (1, 2, 4):
             arms[f"{name}, {times}×"] = last_words(model, tokens, times * SEGMENT)
             best[f"{name}, {times}×"] = lowest(text, words, times * SEGMENT)
-    return Measured(arms, best, f"the same {SCORED * len(ENDS)} words of {len(words)} documents")
+    note = f"the same {SCORED * len(ENDS)} words of {len(words)} documents, for all lengths"
+    return Measured(arms, best, note, shared=False)
 
 
 RELATIVE_POSITIONS = claim("relative-positions", stretching)

@@ -2,14 +2,14 @@
 
 import copy
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from classroom.claims.order import ORDER_MATTERS
+from classroom.claims.order import ORDER_MATTERS, SPEED_OF_ENCODERS
 from classroom.classifying import openings, right, rows_of
 from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText, course_text, plan, train_once
@@ -38,8 +38,10 @@ class Size:
     labelled: int = 120
     """Steps of the third stage, on labelled texts."""
     tests: int = 396
-    counts: tuple[int, ...] = (9, 99, 999)
-    """How many labels are given: 1, 11 and 111 for each of nine relations."""
+    counts: tuple[int, ...] = (18, 54, 180, 540)
+    """How many labels are given: 2, 6, 20 and 60 for each of nine relations."""
+    draws: int = 1
+    """How many sets of labels are drawn for one pre-trained model."""
     second: tuple[int, int] = (40, 120)
     """Steps in the new language after which the loss is measured."""
 
@@ -47,12 +49,12 @@ class Size:
 SIZES = {
     "smoke": Size(),
     "laptop": Size(
-        words=250_000, general=800, target=250, labelled=180, counts=(9, 99, 999, 9_999),
-        second=(50, 300),
+        words=500_000, general=1_500, target=400, labelled=180, tests=1_980,
+        counts=(18, 54, 180, 540, 1_620), draws=4, second=(50, 300),
     ),
     "gpu": Size(
         words=2_000_000, width=256, general=6_000, target=1_000, labelled=400, tests=1_980,
-        counts=(9, 99, 999, 9_999), second=(200, 4_000),
+        counts=(18, 54, 180, 540, 1_620), draws=8, second=(200, 4_000),
     ),
 }  # fmt: skip
 
@@ -107,13 +109,16 @@ def tuned(
     factor: float = 2.6,
     schedule: str = "slanted_triangle",
     gradually: bool = True,
+    layers: int | None = None,
 ) -> Classifier:
-    """The third stage: a classifier, by default with the three tricks of the paper."""
+    """The third stage: a classifier, by default with the three tricks of the paper, and by Adam."""
     torch.manual_seed(seed)
     model = classifier(copy.deepcopy(start), labels, dropout=0.1)
-    how = plan(steps, rate=1e-2, schedule=schedule, warmup=None, seed=seed)
+    how = plan(
+        steps, optimizer="adamw", rate=5e-3, schedule=schedule, warmup=None, seed=seed
+    )  # fmt: skip
     every = max(1, steps // 8) if gradually else None
-    tuning = Tuning(plan=how, factor=factor, unfreeze_every=every)
+    tuning = Tuning(plan=how, factor=factor, unfreeze_every=every, layers=layers)
     return fine_tune(model, labels_of(model), rows, tuning)
 
 
@@ -168,7 +173,25 @@ def hundred_labels(profile: str, seed: int) -> Measured:
                 factor=1.0, gradually=False,
             )  # fmt: skip
             arms[f"{count:,} labels, {way}"] = given.right(model)
-    return Measured(arms, dict.fromkeys(arms, given.best))
+    best = dict.fromkeys(arms, given.best)
+    means = {name: float(np.mean(items)) for name, items in arms.items()}
+    scratch, learned = (
+        [means[f"{count:,} labels, {way}"] for count in size.counts]
+        for way in ("from scratch", "pre-trained")
+    )
+    for i, count in enumerate(size.counts[:2]):
+        arms[f"times: {count} labels"] = [10 ** more_labels(size.counts, scratch, i, learned[i])]
+    return Measured(arms, best, shared=False)
+
+
+def more_labels(counts: Sequence[int], scratch: Sequence[float], i: int, accuracy: float) -> float:
+    """How many times counts[i] labels a model from scratch needs for this accuracy, as log10.
+
+    Between the counts it is interpolated; an accuracy that is never reached gets the last count.
+    """
+    rising = np.maximum.accumulate(scratch)
+    needed = np.interp(accuracy, rising, np.log10(counts))
+    return float(needed - np.log10(counts[i]))
 
 
 HUNDRED_LABELS = claim("hundred-labels", hundred_labels)
@@ -182,18 +205,48 @@ ABLATION: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+def ablation(ways: Mapping[str, Mapping[str, Any]], profile: str, seed: int) -> Measured:
+    """One pre-trained model, fine-tuned in several ways with several draws of few labels."""
+    given, size = task(profile, seed), SIZES[profile]
+    before = adapted(given.text, profile, seed)
+    found: dict[str, list[list[float]]] = {name: [] for name in ways}
+    for draw in range(size.draws):
+        rows = given.rows(FEW, 1_000 * draw + seed)
+        for name, changes in ways.items():
+            model = tuned(
+                before, rows, labels=given.labels, steps=size.labelled, seed=seed, **changes
+            )  # fmt: skip
+            found[name].append(given.right(model))
+    arms = {name: np.mean(each, axis=0).tolist() for name, each in found.items()}
+    note = f"each figure is the mean of {size.draws} draws of {FEW} labels"
+    return Measured(arms, dict.fromkeys(arms, given.best), note, shared=False)
+
+
+FEW = 54
+
+
 def three_tricks(profile: str, seed: int) -> Measured:
-    """Fine-tuning with 99 labels, without one of the tricks at a time."""
-    given = task(profile, seed)
-    before, rows = adapted(given.text, profile, seed), given.rows(99, seed)
-    steps, arms = SIZES[profile].labelled, {}
-    for name, changes in ABLATION.items():
-        model = tuned(before, rows, labels=given.labels, steps=steps, seed=seed, **changes)
-        arms[name] = given.right(model)
-    return Measured(arms, dict.fromkeys(arms, given.best))
+    """Fine-tuning with few labels, without one of the tricks at a time."""
+    return ablation(ABLATION, profile, seed)
 
 
 THREE_TRICKS = claim("three-tricks", three_tricks)
+
+PLAINLY: Mapping[str, Any] = {"factor": 1.0, "gradually": False}
+LAST: Mapping[str, Mapping[str, Any]] = {
+    "head alone": {**PLAINLY, "layers": 1},
+    "head and last layer": {**PLAINLY, "layers": 2},
+    "head and both layers": {**PLAINLY, "layers": 3},
+    "all, words too": PLAINLY,
+}
+
+
+def last_layers(profile: str, seed: int) -> Measured:
+    """Fine-tuning of so many of the last layers; the others stay as they were pre-trained."""
+    return ablation(LAST, profile, seed)
+
+
+LAST_LAYERS = claim("last-layers", last_layers)
 
 
 # ---- a new language ----------------------------------------------------------------------------
@@ -234,9 +287,11 @@ def new_language(profile: str, seed: int) -> Measured:
             if report.step in when:
                 arms[f"{when[report.step]}, {way}"] = document_losses(model, tests)
     note = f"early is after {size.second[0]} steps, late after {size.second[1]}"
-    return Measured(arms, dict.fromkeys(arms, best), note)
+    return Measured(arms, dict.fromkeys(arms, best), note, shared=False)
 
 
 NEW_LANGUAGE = claim("new-language", new_language)
 
-CLAIMS = (ORDER_MATTERS, HUNDRED_LABELS, THREE_TRICKS, NEW_LANGUAGE)
+CLAIMS = (
+    ORDER_MATTERS, SPEED_OF_ENCODERS, HUNDRED_LABELS, THREE_TRICKS, LAST_LAYERS, NEW_LANGUAGE,
+)  # fmt: skip

@@ -46,17 +46,17 @@ def tokenizer() -> Tokenizer:
 
 
 @cache
-def documents(split: str, words: int) -> tuple[Sampled, ...]:
-    """Documents of the language, always the same ones."""
-    return tuple(village().sample(words=words, split=split))
+def documents(split: str, words: int, seed: int = 0) -> tuple[Sampled, ...]:
+    """Documents of the language, other ones for each seed."""
+    return tuple(village().sample(words=words, split=split, seed=seed))
 
 
 @cache
-def sentences(split: str, words: int) -> tuple[tuple[str, ...], ...]:
+def sentences(split: str, words: int, seed: int = 0) -> tuple[tuple[str, ...], ...]:
     """The sentences of these documents."""
     return tuple(
         tuple(document.words[a:z])
-        for document in documents(split, words)
+        for document in documents(split, words, seed)
         for a, z in document.sentences
     )
 
@@ -146,10 +146,10 @@ class Blanks(NamedTuple):
 
 
 @cache
-def blanks(size: int) -> Blanks:
+def blanks(size: int, seed: int = 0) -> Blanks:
     """The first held-out sentences, each with a word of it (never its full stop)."""
-    texts = sentences("held_out", 12 * size)[:size]
-    random = np.random.default_rng(0)
+    texts = sentences("held_out", 12 * size, seed)[:size]
+    random = np.random.default_rng(seed)
     places = [int(random.integers(len(words) - 1)) for words in texts]
     world = village()
     numbers = [world.numbers(words) for words in texts]
@@ -247,9 +247,9 @@ class Senses(NamedTuple):
 
 
 @cache
-def senses(split: str, size: int) -> Senses:
+def senses(split: str, size: int, seed: int = 1) -> Senses:
     """Sentences with an ambiguous word, as many of each sense."""
-    drawn = village().labelled("sense", size, seed=1, split=split)
+    drawn = village().labelled("sense", size, seed=seed, split=split)
     number = {label: i for i, label in enumerate(drawn.labels)}
     examples: list[Example] = list(drawn)
     [batch] = rows([one.words for one in examples], batch=len(examples)).once()
@@ -258,18 +258,32 @@ def senses(split: str, size: int) -> Senses:
     return Senses(batch, places, labels, drawn.best_accuracy)
 
 
-def sense_probe(model: Any, *, shown: int = 80, asked: int = 400) -> list[float]:
-    """1 where the sense of a word can be read from its frozen state, 0 where not.
+SHOWN, DRAWS = 4, 8
+"""A probe learns from so many examples of each sense, and is judged after so many draws of them."""
 
-    The words stand in plain sentences, without any [MASK]; a linear map learns from a few of them
-    (4 of each sense) and is asked about others.
+
+def sense_probe(model: Any, seed: int = 1, *, asked: int = 400) -> list[float]:
+    """How often the sense of each asked word can be read from its frozen state.
+
+    The words stand in plain sentences, without any [MASK]. A linear map learns from a few of them
+    and is asked about others; each figure is the mean over several draws of the few.
     """
-    few, many = senses("train", shown), senses("held_out", asked)
-    read = [
+    kinds = len(sense_labels())
+    few, many = senses("train", SHOWN * DRAWS * kinds, seed), senses("held_out", asked, seed)
+    known, read = (
         states(model, one.batch.tokens, one.batch.real)[torch.arange(len(one.labels)), one.places]
         for one in (few, many)
-    ]
-    return probe(read[0], few.labels, read[1], many.labels)
+    )
+    by_label = few.labels.argsort(stable=True).view(kinds, DRAWS, SHOWN)
+    draws = [by_label[:, i].flatten() for i in range(DRAWS)]
+    each = [probe(known[rows], few.labels[rows], read, many.labels) for rows in draws]
+    return np.mean(each, axis=0).tolist()  # type: ignore[no-any-return]
+
+
+@cache
+def sense_labels() -> tuple[str, ...]:
+    """The senses of the ambiguous words."""
+    return tuple(village().labelled("sense", 80, seed=1).labels)
 
 
 def probe(known: Tensor, labels: Tensor, asked: Tensor, right: Tensor) -> list[float]:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from classroom import recipes
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Examples, from_documents, tokenize
@@ -23,9 +22,10 @@ from labkit.transfer.finetuning import Way, one_way
 from labkit.world import World, load_world
 from labkit.world.examples import LabelledSet
 
-TASK = "topic"
-LENGTH = 32
-TUNED: tuple[Way, ...] = ("frozen", "fine-tuned")
+TASKS = {"similar": "topic", "different": "feeling"}
+"""Words of one topic stand near each other, so vectors tell topics. *Lovely* and *awful* stand in
+the same places, so the same vectors do not tell feelings."""
+LENGTH = 160
 
 SIZES: dict[str, dict[str, int]] = {
     "smoke": {"words": 100_000, "steps": 250, "width": 48, "small": 96, "large": 1_920,
@@ -70,23 +70,6 @@ def _hit(unit_VD: Tensor, pair: Tensor, asked: Tensor, top: int) -> bool:
 # ---- four quadrants
 
 
-def both_languages(words: int, seed: int) -> tuple[CourseText, CourseText]:
-    """A text of the language and one of the foreign language, under one vocabulary.
-
-    The two share nothing but the full stop.
-    """
-    ours, theirs = load_world(), load_world("foreign")
-    known = sorted({*ours.vocabulary[1:], *theirs.vocabulary[1:]})
-    tokenizer = Tokenizer.words([" ".join(known)])
-    return _text(ours, tokenizer, words, seed), _text(theirs, tokenizer, words, seed)
-
-
-def _text(world: World, tokenizer: Tokenizer, words: int, seed: int) -> CourseText:
-    drawn = world.sample(words=words, seed=seed, split="train")
-    tokens = tokenize(from_documents(drawn), tokenizer)
-    return CourseText(tokenizer, tokens, tokens, [], world)
-
-
 def examples(found: LabelledSet, tokenizer: Tokenizer, batch: int, seed: int) -> Examples:
     """A labelled set as batches: a row for each text."""
     texts = from_documents([" ".join(e.words) for e in found], [e.label for e in found])
@@ -108,33 +91,32 @@ def right(model: Any, tests: Examples) -> list[float]:
 
 
 def four_quadrants(profile: str, seed: int) -> Measured:
-    """Topics of sentences from few and from many labels, with vectors of this and that language."""
-    sizes = SIZES[profile]
-    similar, different = both_languages(sizes["words"], seed)
-    world = load_world()
-    tests = world.labelled(TASK, sizes["tests"], seed=seed, split="held_out")
-    asked = examples(tests, similar.tokenizer, 64, seed)
+    """Two tasks from few and from many labels, each with the same vectors, frozen or fine-tuned."""
+    sizes, world = SIZES[profile], load_world()
+    text = recipes.course_text(words=sizes["words"], held_out=1_000, seed=seed)
+    start, _ = recipes.word_vectors(text, sizes["steps"], seed=seed, width=sizes["width"])
     torch.manual_seed(seed)
-    vectors = WordVectors(WordVectorsConfig(similar.vocabulary, sizes["width"]))
-    blank = LanguageModel(vectors, nn.Identity())
-    starts = {
-        name: recipes.word_vectors(text, sizes["steps"], seed=seed, width=sizes["width"])[0]
-        for name, text in (("similar", similar), ("different", different))
-    }
-    arms = {}
-    for size in ("small", "large"):
-        labelled = world.labelled(TASK, sizes[size], seed=seed)
-        batches = examples(labelled, similar.tokenizer, 32, seed)
-        plan = tuning(sizes["tuning"] * (1 if size == "small" else 2), seed)
-
-        chosen = [(f"{size}, {name}, {way}", start, way) for name, start in starts.items()
-                  for way in TUNED]  # fmt: skip
-        for name, start, way in [*chosen, (f"{size}, from scratch", blank, "from scratch")]:
-            torch.manual_seed(seed)
-            built = one_way(start, way, batches, labels=len(tests.labels), plan=plan)
-            arms[name] = right(built, asked)
-    note = f"{TASK} of a sentence; {sizes['small']} or {sizes['large']:,} labelled sentences"
-    return Measured(arms, dict.fromkeys(arms, tests.best_accuracy), note)
+    vectors = WordVectors(WordVectorsConfig(text.vocabulary, sizes["width"]))
+    starts = {"frozen": start, "fine-tuned": start}
+    ways: dict[Way, Any] = {**starts, "from scratch": LanguageModel(vectors, nn.Identity())}  # type: ignore[dict-item]
+    arms, best = {}, {}
+    for kind, task in TASKS.items():
+        tests = world.labelled(task, sizes["tests"], seed=seed, split="held_out")
+        asked = examples(tests, text.tokenizer, 64, seed)
+        for size in ("small", "large"):
+            labelled = world.labelled(task, sizes[size], seed=seed)
+            batches = examples(labelled, text.tokenizer, 32, seed)
+            plan = tuning(sizes["tuning"] * (1 if size == "small" else 2), seed)
+            for way, before in ways.items():
+                torch.manual_seed(seed)
+                built = one_way(before, way, batches, labels=len(tests.labels), plan=plan)
+                arms[f"{size}, {kind}, {way}"] = right(built, asked)
+                best[f"{size}, {kind}, {way}"] = tests.best_accuracy
+    note = (
+        f"similar: the topic of a sentence; different: the feeling of a review; "
+        f"{sizes['small']} or {sizes['large']:,} labels"
+    )
+    return Measured(arms, best, note, shared=False)
 
 
 def tuning(steps: int, seed: int) -> Plan:

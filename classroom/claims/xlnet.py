@@ -175,9 +175,11 @@ def name_losses(profile: str, seed: int) -> Measured:
             arm = f"{name}, {how}"
             arms[arm] = asks[name](text, model, what, how == "in order").sum(dim=1).tolist()
             best[arm] = float(np.mean(floor[how]))
-    return Measured(arms, best, f"{len(what.words)} names of two words, one of each document")
+    note = f"{len(what.words)} names of two words, one of each document"
+    return Measured(arms, best, note, shared=False)
 
 
 NEW_YORK = claim("new-york", name_losses)
+PERMUTATION = claim("permutation", name_losses)
 
-CLAIMS: tuple[Claim, ...] = (NEW_YORK,)
+CLAIMS: tuple[Claim, ...] = (NEW_YORK, PERMUTATION)
