@@ -331,12 +331,24 @@ def gpt(
     **changes: Any,
 ) -> tuple[LanguageModel, Curve]:
     """A small GPT that has read a text, and how that went."""
+    model = untrained_gpt(text, seed=seed, width=width, layers=layers, length=length)
+    batches = text.windows(batch, length, seed=seed)
+    return model, train_once(model, NextToken(), batches, plan(steps, seed=seed, **changes))
+
+
+def untrained_gpt(
+    text: CourseText,
+    *,
+    seed: int = 0,
+    width: int = WIDTH,
+    layers: int = LAYERS,
+    length: int = LENGTH,
+) -> LanguageModel:
+    """The same before it has read anything."""
     torch.manual_seed(seed)
     sizes = GPTConfig(text.vocabulary, width, layers, max(1, width // 32), length + 1, dropout=0.0)
     backbone = GPT(sizes)
-    model = LanguageModel(backbone, NextWord(backbone.token))
-    batches = text.windows(batch, length, seed=seed)
-    return model, train_once(model, NextToken(), batches, plan(steps, seed=seed, **changes))
+    return LanguageModel(backbone, NextWord(backbone.token))
 
 
 def bert(

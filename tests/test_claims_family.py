@@ -1,10 +1,12 @@
 """The experiments on BERT's family: exact counts, students and their teachers, arms."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from classroom.claims import family, village
+from classroom.claims import family, journey, village
 from classroom.ledger import Claim, one_seed
 
 
@@ -37,6 +39,11 @@ def test_experiments_give_the_arms_that_their_contrasts_weigh(
     monkeypatch.setitem(family.STEPS, "smoke", 2)
     monkeypatch.setitem(family.WORDS, "smoke", 2_000)
     monkeypatch.setattr(family, "TESTS", 40)
+    monkeypatch.setitem(family.SMALL_TEXT, "smoke", 300)
+    monkeypatch.setattr(family, "READINGS", 2)
+    monkeypatch.setitem(family.SUBWORDS, "smoke", (2, 60))
+    tiny = replace(journey.SIZES["smoke"], steps=2, words=2_000, held_out=6_000)
+    monkeypatch.setitem(journey.SIZES, "smoke", tiny)
     found = one_seed(claim, "smoke", 0)
     assert {name for one in claim.contrasts for name in one.weights} <= set(found["arms"])
     assert all(np.isfinite(items).all() and len(items) for items in found["arms"].values())

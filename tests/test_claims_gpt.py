@@ -40,11 +40,17 @@ def test_without_a_share_there_are_no_words_in_the_loss(text, model, monkeypatch
     """λ = 0 is L2 alone; any other trains the head for words as well."""
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     seen = []
-    monkeypatch.setattr(
-        claims, "train_once", lambda model, objective, *rest: seen.append(objective)
-    )
+
+    class Noted:
+        def __init__(self, model, objective, *rest, **choices):
+            seen.append(objective)
+
+        def run(self):
+            return iter(())
+
+    monkeypatch.setattr(claims, "Trainer", Noted)
     for share in claims.SHARES:
-        claims.tuned(model, None, labels=2, share=share, steps=3)  # type: ignore[arg-type]
+        list(claims.tuned(model, None, labels=2, share=share, steps=3))  # type: ignore[arg-type]
     assert not hasattr(seen[0], "weights")
     assert tuple(seen[1].weights) == (1.0, 0.5)
 
@@ -58,6 +64,17 @@ def test_the_contrasts_are_sums_of_arms():
     more = claims.AUXILIARY_OBJECTIVE.contrasts[1].weights
     assert more[claims.arm(claims.FEW, 0.0)] == 1
     assert more[claims.arm(claims.MANY, 0.0)] == -1
+
+
+def test_a_restarted_run_ends_like_one_that_was_never_stopped():
+    found = claims.restart("smoke", 0).arms
+    assert found["stopped and restarted"] == found["never stopped"]
+    assert sum(found["stopped"]) > sum(found["never stopped"])
+
+
+def test_half_precision_keeps_less_for_the_backward_pass():
+    [share] = claims.half_the_memory("smoke", 0).arms["memory, bfloat16 / float32"]
+    assert 0.3 < share < 0.8
 
 
 def test_float16_loses_what_scaling_keeps():

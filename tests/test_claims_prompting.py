@@ -25,7 +25,9 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     tiny = {"steps": 16, "width": 8, "layers": 1, "rate": 1e-2, "tests": 8}
     monkeypatch.setitem(prompting.SIZES, "smoke", tiny)
-    monkeypatch.setitem(prompting.FEW, "smoke", {"steps": 4, "widths": (8, 16), "tests": 8})
+    monkeypatch.setitem(
+        prompting.FEW, "smoke", {"steps": 4, "widths": (8, 16), "documents": 60, "tests": 8}
+    )
 
 
 @pytest.mark.parametrize("claim", prompting.CLAIMS, ids=lambda claim: claim.id)

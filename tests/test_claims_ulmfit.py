@@ -113,10 +113,31 @@ def test_contrasts_name_arms_that_every_profile_has(claim):
     if claim.id == "hundred-labels":
         for contrast in claim.contrasts:
             for arm in contrast.weights:
-                number = int(arm.split()[0].replace(",", ""))
+                number = int(arm.removeprefix("times: ").split()[0].replace(",", ""))
                 assert all(number in each for each in counts.values())
     assert claim.notebook == "03_ulmfit"
-    assert all(sum(contrast.weights.values()) == 0 for contrast in claim.contrasts)
+    absolute = [c for c in claim.contrasts if sum(c.weights.values()) != 0]
+    assert all("times" in arm for contrast in absolute for arm in contrast.weights)
+
+
+def test_how_many_more_labels_are_needed_is_read_off_the_curve():
+    counts = (10, 100, 1_000)
+    assert ulmfit.more_labels(counts, (0.2, 0.4, 0.8), 0, 0.4) == pytest.approx(1.0)
+    assert ulmfit.more_labels(counts, (0.2, 0.4, 0.8), 1, 0.4) == pytest.approx(0.0)
+    assert ulmfit.more_labels(counts, (0.2, 0.4, 0.8), 0, 0.6) == pytest.approx(1.5)
+    # What is never reached counts as the most that was tried, and a dip is no gain.
+    assert ulmfit.more_labels(counts, (0.2, 0.4, 0.8), 0, 0.9) == pytest.approx(2.0)
+    assert ulmfit.more_labels(counts, (0.4, 0.3, 0.8), 0, 0.4) == pytest.approx(1.0, abs=1.0)
+
+
+def test_the_last_layers_are_more_and_more_of_them():
+    layers = [dict(ways).get("layers") for ways in ulmfit.LAST.values()]
+    assert layers == [1, 2, 3, None]
+
+
+def test_all_encoders_are_summarised_alike():
+    heads = [model.head for model in order.encoders(9).values()]
+    assert len({head.parts for head in heads}) == 1
 
 
 def test_seconds_are_measured_for_each_encoder():

@@ -24,7 +24,7 @@ from labkit.keeping.fingerprints import fingerprint
 from labkit.masking import real_keys
 from labkit.models.elmo import WeightedSum, spell
 from labkit.models.word_vectors import neighbours
-from labkit.objectives import BothDirections
+from labkit.objectives import BothDirections, Objective
 from labkit.objectives.base import Targets
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import evaluate
@@ -321,8 +321,8 @@ def twins(world: World, documents: Sequence[Document], seed: int) -> list[Twins]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WithUnseen(BothDirections):
-    """Both directions, with some words read as [UNK]: so its vector learns what unknown means."""
+class Unread(Objective):
+    """Some words are read as [UNK], so that its vector learns what unknown means."""
 
     unknown: int
     rate: float = 0.02
@@ -332,6 +332,11 @@ class WithUnseen(BothDirections):
         unread = chance.uniform("unseen", batch.tokens.shape[1]) < self.rate
         tokens = torch.where(unread, self.unknown, batch.tokens)
         return replace(super().targets(batch, chance), inputs=replace(batch, tokens=tokens))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WithUnseen(Unread, BothDirections):
+    """Both directions, with some words unread."""
 
 
 class Beside(NamedTuple):

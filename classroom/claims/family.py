@@ -1,29 +1,41 @@
-"""The claims about BERT's family: dynamic masks (RoBERTa), sharing (ALBERT), distillation.
+"""The claims about BERT's family: masks, batches, rows (RoBERTa), sharing (ALBERT), students.
 
 All on the small language of `village.py`; exact counts are those of the published sizes.
 """
 
 import copy
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
-from classroom.claims import village
+from classroom.claims import journey, village
+from classroom.claims.elmo import Unread, twins
+from classroom.claims.journey import journeys
 from classroom.ledger import Measured, claim
-from classroom.recipes import plan, train_once
+from classroom.recipes import (
+    CourseText,
+    course_text,
+    plan,
+    random_words,
+    train_once,
+    untrained_gpt,
+)
 from labkit.blocks import LanguageModel
+from labkit.corpus import from_documents, tokenize
 from labkit.costs.counting import counted_flop
 from labkit.models.bert import BERT, BERTConfig
-from labkit.objectives import Distillation, Objective
+from labkit.objectives import Distillation, MaskedToken, NextToken, Objective
+from labkit.text.tokenizers import Tokenizer
 from labkit.weights import published
+from labkit.world import load_world
+from labkit.writing.prompting import score_texts
 
-if TYPE_CHECKING:
-    pass
-
-STEPS = {"smoke": 100, "laptop": 280, "gpu": 3000}
-WORDS = {"smoke": 40_000, "laptop": 60_000, "gpu": 300_000}
-TESTS = 400
+STEPS = {"smoke": 100, "laptop": 700, "gpu": 3000}
+WORDS = {"smoke": 40_000, "laptop": 300_000, "gpu": 300_000}
+TESTS = 1_000
 
 
 def learned(
@@ -32,40 +44,168 @@ def learned(
     seed: int,
     *,
     objective: Objective | None = None,
-    words: int | None = None,
-    times: int = 1,
+    batch: int = 64,
 ) -> LanguageModel:
-    """The model after pre-training on sentences, for so many times the steps of the profile."""
-    texts = village.sentences("train", words or WORDS[profile])
-    how = plan(times * STEPS[profile], seed=seed, rate=village.RATE)
-    train_once(model, objective or village.masked(), village.rows(texts, seed=seed), how)
+    """The model after pre-training on sentences, of which it reads as many in any batches."""
+    texts = village.sentences("train", WORDS[profile], seed)
+    rows = village.rows(texts, batch=batch, seed=seed)
+    # The rate grows with the root of the batch.
+    steps = max(2, STEPS[profile] * 64 // batch)
+    how = plan(steps, seed=seed, rate=village.RATE * (batch / 64) ** 0.5)
+    train_once(model, objective or village.masked(), rows, how)
     return model
 
 
 # ---- RoBERTa
 
 
-SMALL_TEXT = {"smoke": 2_000, "laptop": 4_000, "gpu": 10_000}
+SMALL_TEXT = {"smoke": 2_000, "laptop": 12_000, "gpu": 30_000}
 """Words of a text so small that it is read many times."""
+READINGS = 40
+MASKS = {"one mask": 1, "ten masks": 10, "dynamic": 0}
+"""Kinds of masks of a sentence: BERT made ten and read each four times."""
 
 
 def dynamic_masks(profile: str, seed: int) -> Measured:
-    """A small text read again and again: with the same words hidden each time, or others."""
-    asked, arms = village.blanks(TESTS), {}
-    words = SMALL_TEXT[profile]
-    for name in ("static", "dynamic"):
-        objective = village.masked(static=name == "static")
-        model = learned(village.encoder(seed), profile, seed, objective=objective, words=words)
-        arms[f"{name}: loss"] = village.cloze(model, asked)
-        arms[f"{name}: senses right"] = village.sense_probe(model)
-    floor, accuracy = float(asked.both.mean()), village.senses("held_out", TESTS).best
-    best = {name: floor if name.endswith("loss") else accuracy for name in arms}
-    sentences = len(village.sentences("train", words))
-    note = f"{STEPS[profile] * 64 / sentences:.0f} readings of {sentences} sentences"
-    return Measured(arms, best, note)
+    """A small text read forty times: with one choice of hidden words, with ten, with new ones."""
+    asked, models = village.blanks(TESTS, seed), {}
+    texts = village.sentences("train", SMALL_TEXT[profile], seed)
+    for name, kinds in MASKS.items():
+        # What is copied ten times gets ten choices, as in BERT's code.
+        rows = village.rows(texts * max(1, kinds), seed=seed)
+        models[name] = village.encoder(seed)
+        how = plan(max(2, READINGS * len(texts) // 64), seed=seed, rate=village.RATE)
+        train_once(models[name], village.masked(static=kinds > 0), rows, how)
+    arms = {name: village.cloze(model, asked) for name, model in models.items()}
+    best = dict.fromkeys(arms, float(asked.both.mean()))
+    note = f"{READINGS} readings of {len(texts)} sentences"
+    return Measured(arms, best, note, shared=False)
 
 
 DYNAMIC_MASKS = claim("dynamic-masks", dynamic_masks)
+
+
+BATCHES = (16, 64, 256)
+
+
+def larger_batches(profile: str, seed: int) -> Measured:
+    """The same sentences in small batches and many steps, or in large batches and few steps."""
+    asked = village.blanks(TESTS, seed)
+    arms = {
+        f"batches of {batch}": village.cloze(
+            learned(village.encoder(seed), profile, seed, batch=batch), asked
+        )
+        for batch in BATCHES
+    }
+    note = "all read as many sentences; the rate grows with the root of the batch"
+    return Measured(arms, dict.fromkeys(arms, float(asked.both.mean())), note, shared=False)
+
+
+LARGER_BATCHES = claim("larger-batches", larger_batches)
+
+
+SHORT, LONG = 16, 64
+
+
+def longer_rows(profile: str, seed: int) -> Measured:
+    """As many words in short rows or in long ones; then the same words, asked in such rows."""
+    text, size = journeys(profile, seed), journey.SIZES[profile]
+    assert text.world is not None
+    vocabulary = text.tokenizer.vocabulary
+    assert vocabulary.mask is not None
+    objective = MaskedToken(
+        vocabulary=vocabulary, frequencies=random_words(text.world, text.tokenizer)
+    )
+    whole = [words[: LONG - 2] for words in text.documents if len(words) >= LONG - 2]
+    arms, best = {}, {}
+    for name, length in (("short rows", SHORT), ("long rows", LONG)):
+        model = village.encoder(seed, vocabulary=text.vocabulary, context=LONG)
+        rows = text.windows(size.batch * LONG // length, length, seed=seed, framed=True)
+        train_once(model, objective, rows, plan(size.steps, seed=seed, rate=village.RATE))
+        first = (LONG - length) // 2
+        asked = [words[first : first + length - 2] for words in whole]
+        place = (length - 2) // 2
+        tokens = torch.tensor(
+            [[vocabulary.cls, *text.numbers(words), vocabulary.sep] for words in asked]
+        )
+        targets = tokens[:, 1 + place].clone()
+        tokens[:, 1 + place] = vocabulary.mask
+        with torch.no_grad():
+            hidden = model.backbone(tokens).hidden[:, 1 + place]
+            arms[name] = model.head.losses_N(hidden, targets).tolist()  # type: ignore[operator]
+        each = [text.world.joint(words, [place], start="anywhere") for words in asked]
+        best[name] = -sum(each) / len(each)
+    note = f"rows of {SHORT} and {LONG} tokens; one word of each of {len(whole)} documents"
+    return Measured(arms, best, note, shared=False)
+
+
+LONGER_ROWS = claim("longer-rows", longer_rows)
+
+
+# ---- byte-level BPE
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NextWithUnseen(Unread, NextToken):
+    """The next word, with some words unread."""
+
+
+PIECES = 1_000
+SUBWORDS = {"smoke": (300, 300), "laptop": (1_500, 2_000), "gpu": (10_000, 20_000)}
+"""Steps, and held-out documents."""
+
+
+def subwords(profile: str, seed: int) -> Measured:
+    """The rest of a sentence after a form that no training text has, and after a known word.
+
+    A GPT with a word for each token reads [UNK], one with byte-level BPE reads the pieces. Both
+    have read as many words in as many steps; the loss is that of whole words.
+    """
+    steps, documents = SUBWORDS[profile]
+    batch, length = 16, 32
+    text = course_text(words=steps * batch * length // 2, held_out=1_000, seed=seed)
+    world = load_world().new_forms
+    pairs = twins(world, world.sample(documents=documents, seed=seed, split="held_out"), seed)
+    assert text.world is not None
+    read = [one.text for one in text.world.sample(words=steps * batch * length // 2, seed=seed)]
+    pieces = Tokenizer.bpe(read[:2_000], PIECES)
+    inside = replace(text, tokenizer=pieces, train=tokenize(from_documents(read), pieces))
+    share = len(inside.train) / len(text.train)
+    unknown = text.tokenizer.vocabulary.unk
+    assert unknown is not None
+
+    def numbers(source: CourseText, words: Sequence[str]) -> list[int]:
+        shown = [
+            "[UNK]" if source is text and one in world.grammar.held_out else one for one in words
+        ]
+        return source.tokenizer.encode(" ".join(shown), special=source is text)
+
+    models = {
+        "words": (text, length, NextWithUnseen(unknown=unknown)),
+        "BPE": (inside, round(share * length), NextToken()),
+    }
+    arms = {}
+    for name, (source, long, objective) in models.items():
+        model = untrained_gpt(source, seed=seed, width=64, length=2 * long)
+        rows = source.windows(batch, long, seed=seed)
+        train_once(model, objective, rows, plan(steps, seed=seed, rate=1.5e-2))
+        for kind in ("known", "unseen"):
+            sides = [(getattr(pair, kind), pair.place + 1) for pair in pairs]
+            # Byte-level pieces begin with the space before their word.
+            asked = [
+                (numbers(source, words[:end]), numbers(source, ["", *words[end:]]))
+                for words, end in sides
+            ]
+            logs = [log for i in range(0, len(asked), 64)
+                    for log in score_texts(model, asked[i : i + 64]).tolist()]  # fmt: skip
+            arms[f"{name}, {kind}"] = [
+                -log / (len(words) - end) for log, (words, end) in zip(logs, sides, strict=True)
+            ]
+    note = f"BPE of {PIECES} tokens, {share:.2f} of them a word; {len(pairs)} sentences"
+    return Measured(arms, note=note, shared=False)
+
+
+SUBWORDS_READ = claim("subwords", subwords)
 
 
 # ---- ALBERT
@@ -73,7 +213,7 @@ DYNAMIC_MASKS = claim("dynamic-masks", dynamic_masks)
 
 def albert(profile: str, seed: int) -> Measured:
     """Exact counts at the published sizes; four layers with weights of their own, or one block."""
-    asked = village.blanks(TESTS)
+    asked = village.blanks(TESTS, seed)
     ways: dict[str, dict[str, Any]] = {
         "own weights": {},
         "narrow embeddings": {"embedding": 32},
@@ -89,10 +229,12 @@ def albert(profile: str, seed: int) -> Measured:
         model = village.encoder(seed, layers=4, **sizes)
         arms[f"{name}: loss"] = village.cloze(learned(model, profile, seed), asked)
         best[f"{name}: loss"] = float(asked.both.mean())
-    return Measured(arms, best, "four layers of width 64; embeddings of width 32 where narrow")
+    note = "four layers of width 64; embeddings of width 32 where narrow"
+    return Measured(arms, best, note, shared=False)
 
 
 ALBERT = claim("albert", albert)
+FACTORISED = claim("factorised-embeddings", albert)
 
 
 # ---- DistilBERT
@@ -140,25 +282,46 @@ PAIR = ("bert-base-uncased", "distilbert-base-uncased")
 
 
 def distillation(profile: str, seed: int) -> Measured:
-    """A teacher of four layers, who read twice as long; students of two, taught and alone."""
-    asked = village.blanks(TESTS)
-    teacher = learned(village.encoder(seed, layers=4), profile, seed, times=2)
+    """A teacher of four layers; students of two, with its weights, its answers, both, or neither.
+
+    All take as many steps; what the teacher's weights give and what its answers give is told apart.
+    """
+    asked = village.blanks(TESTS, seed)
+    teacher = learned(village.encoder(seed, layers=4), profile, seed)
     task = Distillation(task=village.masked(), teacher=copy.deepcopy(teacher).eval())
-    student = learned(student_of(teacher, seed), profile, seed, objective=task)
-    alone = learned(village.encoder(seed, layers=2), profile, seed)
+
+    def two() -> LanguageModel:
+        return village.encoder(seed, layers=2)
+
+    models = {
+        "teacher": teacher,
+        "student": learned(student_of(teacher, seed), profile, seed, objective=task),
+        "weights alone": learned(student_of(teacher, seed), profile, seed),
+        "answers alone": learned(two(), profile, seed, objective=task),
+        "neither": learned(two(), profile, seed),
+    }
     arms = {
         "share of parameters left, published": [1 / published_ratio("parameters")],
         "times fewer operations, published": [published_ratio("operations")],
     }
     best = {}
-    for name, model in (("teacher", teacher), ("student", student), ("alone", alone)):
-        arms[f"{name}: senses right"] = village.sense_probe(model)
+    for name, model in models.items():
+        arms[f"{name}: senses right"] = village.sense_probe(model, seed, asked=TESTS)
         arms[f"{name}: loss"] = village.cloze(model, asked)
-        best[f"{name}: senses right"] = village.senses("held_out", TESTS).best
+        best[f"{name}: senses right"] = village.senses("held_out", TESTS, seed).best
         best[f"{name}: loss"] = float(asked.both.mean())
-    return Measured(arms, best, "the student begins as every other layer of its teacher")
+    note = "a student with weights begins as every other layer of its teacher"
+    return Measured(arms, best, note, shared=False)
 
 
 DISTILLATION = claim("distillation", distillation)
 
-CLAIMS = (DYNAMIC_MASKS, ALBERT, DISTILLATION)
+CLAIMS = (
+    DYNAMIC_MASKS,
+    LARGER_BATCHES,
+    LONGER_ROWS,
+    SUBWORDS_READ,
+    ALBERT,
+    FACTORISED,
+    DISTILLATION,
+)

@@ -1,22 +1,28 @@
-"""Claims of notebook 05: the auxiliary objective of fine-tuning, and half precision."""
+"""Claims of notebook 05: the auxiliary objective of fine-tuning, half precision, and restarts."""
 
 import copy
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from classroom.classifying import openings, right, rows_of
+from classroom.classifying import right, rows_of
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText, course_text, gpt, plan, train_once
+from classroom.recipes import CourseText, course_text, gpt, plan, untrained_gpt
 from labkit.blocks import Classifier, LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples
+from labkit.heads import NextWord
+from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken, Objective, Targets, Term, auxiliary
 from labkit.objectives.sums import weighted
 from labkit.trainer import Trainer, evaluate
 from labkit.transfer import classifier, labels_of
+from labkit.world import load_world
 
 LENGTH, BATCH = 64, 4
 
@@ -34,16 +40,18 @@ class Size:
     labelled: int = 120
     """Steps of fine-tuning."""
     tests: int = 396
+    draws: int = 1
+    """How many sets of labels are drawn for one pre-trained model."""
     half: int = 40
     """Steps of each run in half precision."""
 
 
 SIZES = {
     "smoke": Size(),
-    "laptop": Size(words=300_000, steps=900, labelled=240, half=100),
+    "laptop": Size(words=400_000, steps=1_500, labelled=240, tests=1_992, draws=2, half=200),
     "gpu": Size(
         words=2_000_000, width=256, layers=4, rate=4e-3, steps=6_000, labelled=400, tests=1_980,
-        half=1_000,
+        draws=8, half=1_000,
     ),
 }  # fmt: skip
 
@@ -52,40 +60,56 @@ SIZES = {
 
 
 def tuned(
-    start: LanguageModel, rows: Examples, *, labels: int, share: float, steps: int, seed: int = 0
-) -> Classifier:
-    """A classifier that keeps on predicting words with this share λ of the loss."""
+    start: LanguageModel,
+    rows: Examples,
+    *,
+    labels: int,
+    share: float,
+    steps: int,
+    seed: int = 0,
+    stops: Sequence[int] = (),
+) -> Iterator[Classifier]:
+    """A classifier that keeps on predicting words with this share λ of the loss.
+
+    It is given at each of the stops, and at the end.
+    """
     torch.manual_seed(seed)
     start = copy.deepcopy(start)
     model: Any = classifier(start, labels, dropout=0.1)
     model.words = start.head
     label = labels_of(model)
     objective: Objective = auxiliary(share, label=label) if share else label
-    train_once(model, objective, rows, plan(steps, rate=1e-2, seed=seed))
-    return model
+    how = plan(steps, rate=1e-2, seed=seed)
+    for report in Trainer(model, objective, rows, how, progress=False).run():
+        if report.step in (*stops, steps):
+            yield model
 
 
-FEW, MANY = 99, 999
+FEW, MANY = 96, 960
 SHARES = (0.0, 0.5)
 
 
 def auxiliary_objective(profile: str, seed: int) -> Measured:
     """Accuracy with and without the language model in fine-tuning, on a small and a large set."""
-    size = SIZES[profile]
+    size, world = SIZES[profile], load_world()
     text, start = pretrained(profile, seed)
-    world = text.world
-    assert world is not None
-    asked = openings(world, world.labelled("relation", size.tests, seed=seed, split="held_out"), 1)
+    asked = world.labelled("topic", size.tests, seed=seed, split="held_out")
     tests = rows_of(asked, text.tokenizer, batch=100, bucketed=False)
-    arms: dict[str, list[float]] = {}
+    found: dict[str, list[list[float]]] = {}
+    early = size.labelled // 6
     for count in (FEW, MANY):
-        labelled = openings(world, world.labelled("relation", count, seed=seed), 1)
-        rows = rows_of(labelled, text.tokenizer, batch=16, seed=seed)
-        for share in SHARES:
-            known = {"labels": len(asked.labels), "steps": size.labelled, "seed": seed}
-            model = tuned(start, rows, share=share, **known)
-            arms[arm(count, share)] = right(model, labels_of(model), tests.once())
-    return Measured(arms, dict.fromkeys(arms, asked.best_accuracy))
+        for draw in range(size.draws):
+            labelled = world.labelled("topic", count, seed=1_000 * draw + seed)
+            rows = rows_of(labelled, text.tokenizer, batch=16, seed=seed)
+            for share in SHARES:
+                known = {"labels": len(asked.labels), "steps": size.labelled, "seed": seed}
+                models = tuned(start, rows, share=share, stops=(early,), **known)  # type: ignore[arg-type]
+                for when, model in zip((", early", ""), models, strict=True):
+                    items = right(model, labels_of(model), tests.once())
+                    found.setdefault(arm(count, share) + when, []).append(items)
+    arms = {name: np.mean(each, axis=0).tolist() for name, each in found.items()}
+    note = f"the topics of sentences, {size.draws} draws of labels; early: after {early} steps"
+    return Measured(arms, dict.fromkeys(arms, asked.best_accuracy), note, shared=False)
 
 
 def arm(count: int, share: float) -> str:
@@ -94,6 +118,7 @@ def arm(count: int, share: float) -> str:
 
 
 AUXILIARY_OBJECTIVE = claim("auxiliary-objective", auxiliary_objective)
+AUXILIARY_FASTER = claim("auxiliary-faster", auxiliary_objective)
 
 
 # ---- half precision ----------------------------------------------------------------------------
@@ -135,7 +160,8 @@ def half_precision(profile: str, seed: int) -> Measured:
     """The share of gradients that are zero, and the loss, in each precision.
 
     GPT-3 small learns from half a million words in each step. So many are too many here, but the
-    gradients of a part of such a step are as small as there.
+    gradients of a part of such a step are as small as there. The model that has learned nothing
+    more is the control: it says whether a loss was kept or spoiled.
     """
     size = SIZES[profile]
     text, start = pretrained(profile, seed)
@@ -145,19 +171,26 @@ def half_precision(profile: str, seed: int) -> Measured:
     best = float(np.mean([losses.mean() for losses in floor.losses]))
     batches = text.windows(BATCH, LENGTH, seed=seed + 1)
     objective = PartOfStep(share=BATCH * LENGTH / WORDS_A_STEP)
+
+    def losses_of(model: LanguageModel) -> list[float]:
+        return [evaluate(model, NextToken(), [row]).loss for row in tests]
+
     zeros: dict[str, list[float]] = {}
-    losses: dict[str, list[float]] = {}
+    losses = {"loss: before": losses_of(start)}
     for way, (precision, scale) in WAYS.items():
         model = copy.deepcopy(start)
+        # A gradient that is zero is no step, and a small one a small step: plain gradient descent
+        # shows it. Adam and Muon would make a full step of what rounding has left.
         how = plan(
-            size.half, rate=size.rate / 2, precision=precision, loss_scale=scale, seed=seed
+            size.half, optimizer="sgd", rate=0.1 / objective.share, clip=None, decay=0.0,
+            precision=precision, loss_scale=scale, seed=seed,
         )  # fmt: skip
         reports = Trainer(model, objective, batches, how, progress=False).run()
         share = [float(one.vanished) for one in reports if one.vanished is not None]
         if share:
             zeros[f"zero: {way}"] = share
-        losses[f"loss: {way}"] = [evaluate(model, NextToken(), [row]).loss for row in tests]
-    return Measured({**zeros, **losses}, dict.fromkeys(losses, best))
+        losses[f"loss: {way}"] = losses_of(model)
+    return Measured({**zeros, **losses}, dict.fromkeys(losses, best), shared=False)
 
 
 HALF_PRECISION = claim("half-precision", half_precision)
@@ -174,4 +207,83 @@ def gradient_sizes(model: LanguageModel, batch: Batch) -> torch.Tensor:
     return torch.cat(found)
 
 
-CLAIMS = (AUXILIARY_OBJECTIVE, HALF_PRECISION)
+# ---- what half precision saves, and what a restart costs --------------------------------------
+
+
+def kept_for_backward(model: LanguageModel, tokens: torch.Tensor, precision: torch.dtype) -> float:
+    """The bytes of all tensors that a forward pass keeps for the backward pass."""
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    half = precision != torch.float32
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with torch.autocast("cpu", precision, enabled=half):
+            loss = model(tokens).float().logsumexp(dim=-1).sum()
+        del loss
+    return float(sum(size for place, size in kept.items() if place not in weights))
+
+
+def seconds_of(model: LanguageModel, tokens: torch.Tensor, precision: torch.dtype) -> float:
+    """The best of several times of a pass forwards and backwards."""
+    times = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        with torch.autocast("cpu", precision, enabled=precision != torch.float32):
+            loss = model(tokens).float().logsumexp(dim=-1).sum()
+        loss.backward()
+        times.append(time.perf_counter() - begun)
+    return min(times[1:])
+
+
+def half_the_memory(profile: str, seed: int) -> Measured:
+    """Bytes and time of one pass in bfloat16, as a share of those in float32."""
+    torch.manual_seed(seed)
+    backbone = GPT(GPTConfig(1_000, 512, 4, 8, 256, dropout=0.0))
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    tokens = torch.randint(1_000, (4, 256))
+    arms = {}
+    for what, measure in (("memory", kept_for_backward), ("time", seconds_of)):
+        full, half = (measure(model, tokens, one) for one in (torch.float32, torch.bfloat16))
+        arms[f"{what}, bfloat16 / float32"] = [half / full]
+    return Measured(arms, note="GPT of 4 layers of width 512 on 4 x 256 tokens", shared=False)
+
+
+HALF_MEMORY = claim("half-memory", half_the_memory)
+
+
+def restart(profile: str, seed: int) -> Measured:
+    """The loss of a run that ended half-way and was taken up from its checkpoint by another model,
+    and of one that was never stopped.
+    """
+    text, steps = course_text("village", words=20_000, held_out=2_000, seed=seed), 60
+    batches, how = text.windows(BATCH, LENGTH, seed=seed), plan(steps, seed=seed, rate=1e-2)
+
+    def trainer(first: int) -> Trainer:
+        model = untrained_gpt(text, seed=first, width=32, length=LENGTH)
+        return Trainer(model, NextToken(), batches, how, progress=False)
+
+    whole, half, rest = trainer(seed), trainer(seed), trainer(seed + 1)
+    for _ in whole.run():
+        pass
+    with tempfile.TemporaryDirectory() as folder:
+        for report in half.resume(folder):
+            if report.step == steps // 2:
+                half.stop()
+        for _ in rest.resume(folder):
+            pass
+    runs = {"never stopped": whole, "stopped": half, "stopped and restarted": rest}
+    tests = text.tests(48, batch=1)
+    arms = {
+        name: [evaluate(run.model, NextToken(), [row]).loss for row in tests]
+        for name, run in runs.items()
+    }
+    return Measured(arms, note=f"{steps} steps, stopped after {steps // 2}", shared=False)
+
+
+RESTART = claim("restart", restart)
+
+CLAIMS = (AUXILIARY_OBJECTIVE, AUXILIARY_FASTER, HALF_PRECISION, HALF_MEMORY, RESTART)

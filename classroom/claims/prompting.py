@@ -4,9 +4,10 @@ Zero shots: Radford et al. 2019, section 3. Few shots: Brown et al. 2020, sectio
 Holtzman et al. 2020. Leaked tests: Brown et al. 2020, section 4. Read `skill` and `answers` first.
 """
 
+import copy
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -18,10 +19,11 @@ from classroom import recipes
 from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText
 from labkit.blocks import LanguageModel
-from labkit.corpus import Examples, Tokens, from_documents, tokenize
+from labkit.corpus import Batch, Examples, Tokens, from_documents, tokenize
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
+from labkit.objectives.preferences import AnswerTokens, answer_rows
 from labkit.sampling import Sampling, sample
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import END, World, load_world
@@ -34,14 +36,14 @@ Words = Sequence[str]
 LENGTH, BATCH = 64, 4
 SIZES: dict[str, dict[str, Any]] = {
     "smoke": {"steps": 400, "width": 64, "layers": 1, "rate": 2.5e-2, "tests": 300},
-    "laptop": {"steps": 1000, "width": 64, "layers": 1, "rate": 2.5e-2, "tests": 400},
+    "laptop": {"steps": 2_000, "width": 64, "layers": 1, "rate": 2.5e-2, "tests": 1_000},
     "gpu": {"steps": 16_000, "width": 256, "layers": 4, "rate": 4e-3, "tests": 2000},
 }
 SHOTS = (0, 1, 2, 4)
 FEW: dict[str, dict[str, Any]] = {
-    "smoke": {"steps": 180, "widths": (16, 64), "tests": 300},
-    "laptop": {"steps": 360, "widths": (16, 32, 64), "tests": 500},
-    "gpu": {"steps": 2000, "widths": (16, 32, 64, 128, 256), "tests": 2000},
+    "smoke": {"steps": 180, "widths": (32, 64), "documents": 5_000, "tests": 300},
+    "laptop": {"steps": 1_200, "widths": (32, 64), "documents": 10_000, "tests": 1_000},
+    "gpu": {"steps": 6_000, "widths": (32, 64, 128, 256), "documents": 100_000, "tests": 2_000},
 }
 COPIES = 8
 """How often a leaked test stands in the text."""
@@ -187,6 +189,18 @@ def prompt_text(world: World, count: int, seed: int) -> tuple[Tokenizer, Tokens]
     return tokenizer, tokenize(from_documents(documents), tokenizer)
 
 
+def mixed_text(world: World, count: int, seed: int) -> tuple[Tokenizer, Tokens]:
+    """As many such documents as ordinary ones: lists are a part of what is read, not all of it."""
+    documents = [
+        document.text
+        for having in ("relation", None)
+        for document in islice(world.documents(seed=seed, having=having), count // 2)
+    ]
+    order = np.random.default_rng(seed).permutation(len(documents))
+    tokenizer = Tokenizer.words([" ".join(world.vocabulary[1:])])
+    return tokenizer, tokenize(from_documents([documents[i] for i in order]), tokenizer)
+
+
 def prompted(
     tokenizer: Tokenizer, read: Tokens, width: int, steps: int, seed: int
 ) -> LanguageModel:
@@ -223,24 +237,105 @@ def best_first_word(tests: LabelledSet) -> float:
 
 
 def few_shot(profile: str, seed: int) -> Measured:
-    """Accuracy with 0, 1, 2 and 4 solved pairs in the prompt, by models of several widths."""
+    """Accuracy with 0, 1, 2 and 4 solved pairs in the prompt, by models of several widths.
+
+    The control has as many pairs, whose answers have changed places: it shows the form alone.
+    """
     sizes, world = FEW[profile], load_world()
-    tokenizer, read = prompt_text(world, 32 * sizes["steps"], seed)
+    tokenizer, read = mixed_text(world, sizes["documents"], seed)
     tests = {k: world.few_shot(k, sizes["tests"], seed=seed) for k in SHOTS}
     arms, best = {}, {}
     for width in sizes["widths"]:
         model = prompted(tokenizer, read, width, sizes["steps"], seed)
         name = {sizes["widths"][0]: "narrow", sizes["widths"][-1]: "wide"}.get(width, f"{width}")
-        for k, asked in tests.items():
-            said = answers(model, tokenizer, [example.words for example in asked])
-            arm = f"{name}, {k} shot{'' if k == 1 else 's'}"
-            arms[arm] = [
-                float(word == example.label.split()[0])
-                for word, example in zip(said, asked, strict=True)
-            ]
-            best[arm] = best_first_word(asked)
+        asked = {
+            f"{k} shot{'' if k == 1 else 's'}": (k, [e.words for e in tests[k]]) for k in SHOTS
+        }
+        asked["4 wrong shots"] = (4, [wrong_shots(e.words) for e in tests[4]])
+        for shown, (k, prompts) in asked.items():
+            arms[f"{name}, {shown}"] = hits(answers(model, tokenizer, prompts), tests[k])
+            if "wrong" not in shown:
+                best[f"{name}, {shown}"] = best_first_word(tests[k])
     widths = f"narrow is {sizes['widths'][0]} wide, wide is {sizes['widths'][-1]}"
-    return Measured(arms, best, note=widths)
+    return Measured(arms, best, note=f"{widths}; half of the text are lists", shared=False)
+
+
+def hits(said: Sequence[str], asked: Iterable[Example]) -> list[float]:
+    """1 where the first word of the answer was said."""
+    return [float(word == e.label.split()[0]) for word, e in zip(said, asked, strict=True)]
+
+
+def wrong_shots(words: Words) -> list[str]:
+    """The same prompt, in which each shot has the answer of the next one."""
+    *shots, asked = " ".join(words).split(" ; ")
+    pairs = [shot.split(" : ") for shot in shots]
+    moved = [answer for _, answer in pairs[1:] + pairs[:1]]
+    wrong = [f"{question} : {answer}" for (question, _), answer in zip(pairs, moved, strict=True)]
+    return " ; ".join([*wrong, asked]).split()
+
+
+@dataclass(frozen=True, eq=False)
+class Always:
+    """The same few rows at every step."""
+
+    batch: Batch
+
+    def at(self, step: int) -> Batch:
+        """All of them."""
+        return self.batch
+
+
+PAIRS = (4, 10)
+"""As many pairs as there are shots, and more."""
+
+
+def shots_or_tuning(profile: str, seed: int) -> Measured:
+    """One relation at a time: pairs in the prompt of a model that stays as it is, or to tune it."""
+    sizes, world = FEW[profile], load_world()
+    tokenizer, read = mixed_text(world, sizes["documents"], seed)
+    model = prompted(tokenizer, read, sizes["widths"][-1], sizes["steps"], seed)
+    random = np.random.default_rng(seed)
+    arms: dict[str, list[float]] = {}
+    for relation in world.grammar.relations.values():
+        pairs = [
+            (question[0].word, answer.tokens[0].word)
+            for question, answer in relation.pairs
+            if len(question) == len(answer.tokens) == 1
+        ]
+        pairs = [pairs[i] for i in random.permutation(len(pairs))]
+        asked = pairs[max(PAIRS) :]
+        shown = " ; ".join(f"{question} : {answer}" for question, answer in pairs[:4]).split()
+        ways: dict[str, tuple[Any, list[str]]] = {
+            "no shot": (model, []),
+            "4 shots": (model, [*shown, ";"]),
+        }
+        for count in PAIRS:
+            ways[f"tuned with {count} pairs"] = (
+                tuned_on(model, tokenizer, pairs[:count], seed),
+                [],
+            )
+        for way, (answering, before) in ways.items():
+            said = answers(
+                answering, tokenizer, [[*before, question, ":"] for question, _ in asked]
+            )
+            right = [float(word == answer) for word, (_, answer) in zip(said, asked, strict=True)]
+            arms.setdefault(way, []).extend(right)
+    return Measured(arms, note="nine relations; the pairs that are asked are shown to nobody",
+                    shared=False)  # fmt: skip
+
+
+def tuned_on(
+    model: LanguageModel, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], seed: int
+) -> LanguageModel:
+    """A copy of a model that has learned from pairs, each without any other before it."""
+    model = copy.deepcopy(model)
+    batch = answer_rows(
+        [tokenizer.encode(f"{question} :") for question, _ in pairs],
+        [tokenizer.encode(answer) for _, answer in pairs],
+    )
+    how = recipes.plan(20, optimizer="adamw", rate=2e-3, decay=0.0, seed=seed)
+    recipes.train_once(model, AnswerTokens(), Always(batch), how)
+    return model
 
 
 # ---- ways to write
@@ -339,6 +434,7 @@ def ways_to_write(profile: str, seed: int) -> Measured:
 
 ZERO_SHOT = claim("zero-shot-grows", zero_shot)
 FEW_SHOT = claim("few-shot", few_shot)
+SHOTS_OR_TUNING = claim("shots-or-tuning", shots_or_tuning)
 NUCLEUS = claim("nucleus", ways_to_write)
 CONTAMINATION = claim("contamination", leaked)
-CLAIMS = (ZERO_SHOT, FEW_SHOT, NUCLEUS, CONTAMINATION)
+CLAIMS = (ZERO_SHOT, FEW_SHOT, SHOTS_OR_TUNING, NUCLEUS, CONTAMINATION)

@@ -123,7 +123,8 @@ def encoder(
     """A small BERT with its head for masked words, not yet trained."""
     torch.manual_seed(seed)
     words = vocabulary or len(tokenizer())
-    config = BERTConfig(words, width, layers, heads=4, context=LONGEST, dropout=0.0, **sizes)
+    sizes = {"context": LONGEST, **sizes}
+    config = BERTConfig(words, width, layers, heads=4, dropout=0.0, **sizes)
     backbone = BERT(config)
     model = LanguageModel(backbone, MaskedWord(backbone.token, width))
     larger_weights(model)

@@ -1,0 +1,129 @@
+"""A claim of notebook 05 that only a known language allows: what do the states of a GPT hold?
+
+Whoever predicts as well as possible has to know how likely each hidden state of the language is,
+given all words so far: the *belief*. A linear map from a GPT's states finds it, if it is there
+(Shai et al. 2024). Read `beliefs` and `explained` first.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from classroom import recipes
+from classroom.ledger import Measured, claim
+from classroom.recipes import CourseText, course_text
+from labkit.world import World
+from labkit.world.sums import Row
+
+LENGTH, WORDS_BEFORE = 32, 4
+
+
+class Size(NamedTuple):
+    """How large the experiment of a profile is."""
+
+    steps: tuple[int, ...]
+    """Of pre-training, each a run of its own."""
+    prefixes: int
+    """Beginnings of documents that the map learns from, and as many to test it."""
+    width: int = 64
+    words: int = 400_000
+
+
+SIZES = {
+    "smoke": Size((20, 100), 500, 32, 50_000),
+    "laptop": Size((50, 200, 800, 2_000), 3_000),
+    "gpu": Size((200, 2_000, 10_000), 20_000, 128, 4_000_000),
+}
+
+
+def prefixes(world: World, count: int, seed: int, split: str) -> list[np.ndarray]:
+    """Beginnings of documents, of a random length."""
+    random = np.random.default_rng([seed, 5])
+    found = []
+    for document in world.documents(seed=seed, split=split):
+        if len(document) > LENGTH:
+            found.append(document.numbers[: random.integers(WORDS_BEFORE, LENGTH)])
+        if len(found) == count:
+            return found
+    return found
+
+
+def beliefs(world: World, texts: list[np.ndarray]) -> Tensor:
+    """The exact posterior over the hidden states [N, states] after the last word of each text."""
+    rows, wanted = [Row(text) for text in texts], [[len(text) - 1] for text in texts]
+    belief_NS = torch.zeros(len(texts), world.machine.states)
+    for n, found in enumerate(world.states_at(rows, "document", wanted)):
+        [(states, weights, _)] = found.values()
+        belief_NS[n, torch.from_numpy(states)] = torch.from_numpy(weights / weights.sum()).float()
+    return belief_NS
+
+
+@torch.no_grad()
+def layers(model: Any, text: CourseText, texts: list[np.ndarray]) -> tuple[Tensor, ...]:
+    """The state [N, D] of the last word of each text, in each layer of a GPT."""
+    assert text.world is not None
+    names = text.world.vocabulary
+    end = text.tokenizer.vocabulary.sep
+    rows = [torch.tensor([end, *text.numbers([names[i] for i in one])]) for one in texts]
+    last_N = torch.tensor([len(row) - 1 for row in rows])
+    tokens_BT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    found = model.backbone(tokens_BT).layers
+    return tuple(layer[torch.arange(len(rows)), last_N] for layer in found)
+
+
+def last_words(texts: list[np.ndarray], vocabulary: int, count: int) -> Tensor:
+    """Which words the last ones are: [N, count * vocabulary], ones and zeros."""
+    words_NK = torch.from_numpy(np.stack([text[-count:] for text in texts]))
+    return F.one_hot(words_NK, vocabulary).flatten(1).float()
+
+
+def explained(known: Tensor, truth: Tensor, asked: Tensor, right: Tensor) -> list[float]:
+    """How much of each asked belief a linear map explains: the mean is R².
+
+    Least squares with a small penalty (ridge), learned from `known`, tested on `asked`.
+    """
+    mean, spread = known.mean(dim=0), known.std(dim=0) + 1e-3
+    known, asked = (F.pad((x - mean) / spread, (0, 1), value=1.0).double() for x in (known, asked))
+    penalty = 1e-3 * len(known) * torch.eye(known.shape[1], dtype=torch.double)
+    weights = torch.linalg.solve(known.T @ known + penalty, known.T @ truth.double())
+    errors_N = ((asked @ weights - right) ** 2).sum(dim=1)
+    spread_1 = ((right - truth.mean(dim=0)) ** 2).sum(dim=1).mean()
+    found: list[float] = (1 - errors_N / spread_1).tolist()
+    return found
+
+
+def posterior_in_states(profile: str, seed: int) -> Measured:
+    """The share of the exact belief that is read from each layer, as training goes on."""
+    size = SIZES[profile]
+    text = course_text("village", words=size.words, held_out=1_000, seed=seed)
+    assert text.world is not None
+    both = [prefixes(text.world, size.prefixes, seed, split) for split in ("train", "held_out")]
+    known, right = (beliefs(text.world, texts) for texts in both)
+    arms: dict[str, list[float]] = {}
+    for count in (1, WORDS_BEFORE):
+        seen = [last_words(texts, len(text.world.vocabulary), count) for texts in both]
+        arms[f"last {count} words" if count > 1 else "last word"] = explained(
+            seen[0], known, seen[1], right
+        )
+    sizes: Any = {"seed": seed, "width": size.width, "layers": 2, "length": LENGTH}
+    for steps in (0, *size.steps):
+        if steps:
+            model, _ = recipes.gpt(text, steps, **sizes, batch=32, rate=1e-2)
+        else:
+            model = recipes.untrained_gpt(text, **sizes)
+        named = {0: "untrained", size.steps[0]: "early", size.steps[-1]: "trained"}
+        name = named.get(steps, f"{steps} steps")
+        read = [layers(model, text, texts) for texts in both]
+        for layer, (few, many) in enumerate(zip(*read, strict=True)):
+            arms[f"layer {layer}, {name}"] = explained(few, known, many, right)
+    states = text.world.machine.states
+    note = f"early: {size.steps[0]} steps, trained: {size.steps[-1]}; {states} hidden states"
+    return Measured(arms, dict.fromkeys(arms, 1.0), note, shared=False)
+
+
+POSTERIOR_IN_STATES = claim("posterior-in-states", posterior_in_states)
+
+CLAIMS = (POSTERIOR_IN_STATES,)
