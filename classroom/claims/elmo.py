@@ -189,7 +189,7 @@ def _senses(profile: str, seed: int) -> dict[str, Any]:
 
         asked = part(tests)
         each = [probe(part(one), asked, kinds, seed=seed).right for one in drawn]
-        return np.mean(each, axis=0).tolist()  # type: ignore[no-any-return]
+        return np.mean(each, axis=0).tolist()
 
     arms = {
         "word vectors": score(meant, vectors, slice(None)),

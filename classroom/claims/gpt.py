@@ -103,7 +103,7 @@ def auxiliary_objective(profile: str, seed: int) -> Measured:
             rows = rows_of(labelled, text.tokenizer, batch=16, seed=seed)
             for share in SHARES:
                 known = {"labels": len(asked.labels), "steps": size.labelled, "seed": seed}
-                models = tuned(start, rows, share=share, stops=(early,), **known)  # type: ignore[arg-type]
+                models = tuned(start, rows, share=share, stops=(early,), **known)
                 for when, model in zip((", early", ""), models, strict=True):
                     items = right(model, labels_of(model), tests.once())
                     found.setdefault(arm(count, share) + when, []).append(items)

@@ -278,7 +278,7 @@ def sense_probe(model: Any, seed: int = 1, *, asked: int = 400) -> list[float]:
     by_label = few.labels.argsort(stable=True).view(kinds, DRAWS, SHOWN)
     draws = [by_label[:, i].flatten() for i in range(DRAWS)]
     each = [probe(known[rows], few.labels[rows], read, many.labels) for rows in draws]
-    return np.mean(each, axis=0).tolist()  # type: ignore[no-any-return]
+    return np.mean(each, axis=0).tolist()
 
 
 @cache
