@@ -48,7 +48,7 @@ class Backbone(nn.Module):
         states = backbone(tokens_BT, mask=None, memory=None)
 
     A new model is a subclass with a frozen dataclass as its config; training, transfer, weights,
-    leaks and sampling ask for nothing but what is written here (docs/adding_a_model.md).
+    leaks and sampling use only what is declared here (docs/adding_a_model.md).
     """
 
     config: Any

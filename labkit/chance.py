@@ -1,8 +1,8 @@
 """Randomness without a state: each number is a function of (seed, step, purpose, row, position).
 
-A generator that is asked twice gives two answers, so what it gives depends on everybody who asked
-before. Here nobody asked before: the state that a row's generator *would* have after n calls is
-known in closed form, so any number is computed directly, for any rows in any order.
+The next number of an ordinary generator depends on how often it was called before. Here the state
+of a row's generator after n calls is known in closed form, so any number is computed directly, for
+any rows in any order.
 
 Each (seed, step, purpose, row) owns one SplitMix64 stream (Steele, Lea and Flood, "Fast splittable
 pseudorandom number generators", 2014): state n is key + n * GOLDEN, and its output is `mix(state)`.

@@ -158,7 +158,7 @@ class Trainer:
         self.stopped = True
 
     def state(self) -> Snapshot:
-        """All that the run needs to go on, as it is now; every process must ask."""
+        """The state of the run, from which `load` continues; every process must call this."""
         facts = {
             "scale": self.scale,
             "notes": self.notes,
@@ -259,7 +259,7 @@ def evaluate(
 
 
 def on_device(targets: Targets, model: nn.Module, device: torch.device) -> Targets:
-    """The targets where the model is; a GPU could not say which token is not in the vocabulary."""
+    """The targets on the device of the model; tokens are checked before, for a clear message."""
     if device.type != "cpu":
         config = getattr(backbone_of(model), "config", None)
         check_tokens(targets.inputs.tokens, getattr(config, "vocabulary", 0))

@@ -61,7 +61,7 @@ class Epochs(ABC):
         return -(-self.size // self.batch)
 
     def at(self, step: int) -> Batch:
-        """The batch of a step, the same whenever and wherever it is asked for."""
+        """The batch of a step, a function of the seed and the step alone."""
         check_whole("step", step, most=2**62)
         rows = torch.arange(self.batch)
         return self.rows_of(self._examples(step), Chance(self.seed, step, rows))
@@ -126,8 +126,8 @@ class Windows(Epochs):
 class Streams(Epochs):
     """The text as `batch` long streams that are read side by side, for models with a memory.
 
-    A row goes on where the same row of the step before ended, but at the start of an epoch, where
-    it is fresh. Rows hold length + 1 tokens, and the last one comes again as the first one of the
+    A row continues the same row of the step before, except at the start of an epoch, where it is
+    fresh. Rows hold length + 1 tokens, and the last one comes again as the first one of the
     next step: so each token but the first is predicted once. With `stride` a row begins so many
     tokens after the one before: XLNet's overlap, since only the first part of a row is remembered
     (data_utils.py, create_tfrecords; see `Permutation.reuse`).

@@ -1,6 +1,6 @@
 """Where text comes from: your files or a list; labelled tables and the hub are in `tables`.
 
-A source is read again from its beginning each time, a document at a time, so that a corpus may be
+A source is read from its beginning each time, one document after the other, so a corpus may be
 larger than the memory. Whether a document is held out is decided by its own text alone: equal
 documents cannot end up on both sides. Read `Documents` first.
 """
@@ -79,7 +79,7 @@ class _Texts:
 
 
 def _number(document: Document) -> float:
-    """A number in [0, 1) that the words decide; of a labelled pair, those of its first text."""
+    """A number in [0, 1) from a hash of the text, or of the first text of a labelled pair."""
     text = document.text if document.label is None else document.parts[0]
     number = hashlib.blake2b(" ".join(text.split()).encode(), digest_size=8).digest()
     return int.from_bytes(number, "little") / 2**64
@@ -192,7 +192,7 @@ def _joined(lines: list[str]) -> Iterator[str]:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file without their ends; what is wrong is told with file and line."""
+    """The lines of a UTF-8 file without their ends; an error names the file and the line."""
     with path.open("rb") as file:
         number = 0
         while line := file.readline(LONGEST_LINE + 1):
@@ -213,7 +213,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def find_files(pattern: str | Path) -> list[Path]:
-    """The files that match; that there are none, or an empty one, is an error."""
+    """The files that match a pattern; refuse a pattern without files, and empty files."""
     names = glob.glob(str(pattern), recursive=True)
     paths = [Path(pattern)] if Path(pattern).exists() else [Path(name) for name in sorted(names)]
     if not paths:

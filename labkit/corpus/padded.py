@@ -52,7 +52,7 @@ class LaidOut(Epochs):
         return self.lay_out(examples, [chance]).batch(0, len(examples))
 
     def at(self, step: int) -> Batch:
-        """The batch of a step, the same whenever and wherever it is asked for."""
+        """The batch of a step, a function of the seed and the step alone."""
         check_whole("step", step, most=2**62)
         block, turn = divmod(step, self._together)
         rows, edges = self._rows(block)

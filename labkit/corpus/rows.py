@@ -1,4 +1,4 @@
-"""How a row is laid out: which tokens stand where, and what is known about each of them."""
+"""The layout of rows: their tokens, special tokens, padding, words, segments and documents."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -4,7 +4,7 @@ Each token is one 32-bit number: the token itself and two marks, "a word begins"
 begins". So words and documents in any stretch of text are a running sum of marks.
 
 The file is written under another name and renamed when it is complete: a run that dies leaves
-nothing that another run could take for a corpus. Read `tokenize` first.
+no incomplete corpus behind. Read `tokenize` first.
 """
 
 import contextlib
@@ -103,7 +103,7 @@ class Tokens:
         return taken
 
     def _touch(self, size: int) -> None:
-        """Hand back what was read of a file, which a long run would else hold in memory whole."""
+        """Release the pages of a file that were read; a long run would hold all of it in memory."""
         self._touched += size
         if self._mapped and self._touched > TOUCHED and hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
@@ -175,7 +175,7 @@ def encode(
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without Python's collector, which looks through all that there is for every 700 new lists."""
+    """Turn off Python's garbage collector, which would run for every 700 new lists."""
     enabled = gc.isenabled()
     gc.disable()
     try:

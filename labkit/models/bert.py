@@ -28,7 +28,7 @@ class BERTConfig:
     inner: int | None = None
     """Width of the feed-forward; four times the width when None."""
     segments: int = 2
-    """How many parts a text may have; 1 in RoBERTa, 0 in DistilBERT, which does not tell them."""
+    """How many parts a text may have; 1 in RoBERTa, 0 in DistilBERT, which has no segments."""
     unused_positions: int = 0
     """2 in RoBERTa, whose first word stands at position 2."""
     embedding: int | None = None

@@ -41,7 +41,7 @@ class WordVectors(Backbone):
         nn.init.zeros_(self.output.weight)
 
     def forward(self, tokens_BT: Tensor, *, mask: Tensor | None = None) -> States:
-        """One vector per word, whatever stands beside it; zero at padding."""
+        """One vector per word, without its context; zero at padding."""
         real_BT = real_of(mask, tokens_BT)
         x_BTD = self.token(tokens_BT)
         return States((x_BTD if real_BT is None else x_BTD * real_BT[:, :, None],))
@@ -136,7 +136,7 @@ def contexts(
 
 
 class Near(NamedTuple):
-    """Words, the nearest first, and the cosines of their angles to what was asked."""
+    """Words, the nearest first, and their cosine similarities to the query."""
 
     words: Tensor
     cosines: Tensor
@@ -145,7 +145,7 @@ class Near(NamedTuple):
 def neighbours(
     vectors_VD: Tensor, query_D: Tensor, count: int = 10, *, leave_out: tuple[int, ...] = ()
 ) -> Near:
-    """The words whose vectors point most nearly where the query points."""
+    """The words whose vectors have the largest cosine similarity to the query."""
     cosines_V = F.cosine_similarity(vectors_VD, query_D[None], dim=-1)
     out = torch.tensor(sorted(set(leave_out)), dtype=torch.long, device=cosines_V.device)
     cosines, words = cosines_V.index_fill(0, out, -torch.inf).sort(descending=True, stable=True)

@@ -39,12 +39,12 @@ class XLNetConfig:
 
 
 class TwoStreams(NamedTuple):
-    """What the two streams found."""
+    """The states of both streams."""
 
     content: States
-    """As from the plain encoder, under the mask that was given."""
+    """The same as from `forward` with this mask."""
     query: States
-    """The states [B, N, D] of the positions that were asked."""
+    """The states [B, N, D] of the positions in the query stream."""
 
 
 class Given(NamedTuple):

@@ -244,7 +244,7 @@ class Order(NamedTuple):
     """An order in which the words of each row are predicted."""
 
     rank: Tensor
-    """[B, T] from 0 on; -1 at what everybody sees and nobody predicts."""
+    """[B, T] from 0 on; -1 at positions that all attend to and that are not predicted."""
     predicted: Tensor
     """True [B, T] where a word has to be predicted."""
 
