@@ -189,13 +189,6 @@ def train_once(
     What is averaged as the plan says ends as the average. The model is left in `eval()` mode.
     """
     groups = None if groups is None else [(list(weights), rate) for weights, rate in groups]
-    # The text itself, and some of what is made of it, in case that takes code of the reader's own.
-    seen = [batches, *(batches.at(int(step)) for step in np.linspace(0, how.steps - 1, 8))]
-    learning = [name for name, weight in model.named_parameters() if weight.requires_grad]
-    versions = cache.versions(NOT_TRAINING)
-    key = fingerprint(
-        versions, model, objective, seen, how, named_groups(model, groups), learning, points
-    )
 
     def make() -> Curve:
         trainer = Trainer(model, objective, batches, how, groups=groups)
@@ -220,6 +213,11 @@ def train_once(
             raise
         return found
 
+    # The text itself, and some of what is made of it, in case that takes code of the reader's own.
+    seen = [batches, *(batches.at(int(step)) for step in np.linspace(0, how.steps - 1, 8))]
+    learning = [name for name, weight in model.named_parameters() if weight.requires_grad]
+    rates, versions = named_groups(model, groups), cache.versions(NOT_TRAINING)
+    key = fingerprint(versions, model, objective, seen, how, rates, learning, points)
     curve = cache.kept(key, ".safetensors", make, write, read)
     model.eval()
     return curve
