@@ -16,52 +16,36 @@ from classroom.cli.environment import become, venv_python
 from classroom.cli.parser import Parser, fail, unknown
 from labkit import __version__
 
-# name: (module, function, what it does).  `function(parser, words) -> exit code`
+# name: (module of this package, function, what it does).  `function(parser, words) -> exit code`
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "lab": ("classroom.cli.lab", "lab", "set up what is missing and open the course in JupyterLab"),
-    "test": (
-        "classroom.cli.suite",
-        "test",
-        "set up what is missing and run everything that CI runs",
-    ),
-    "doctor": (
-        "classroom.cli.doctor",
-        "doctor",
-        "what was found on this machine, and how fast it is",
-    ),
-    "run": ("classroom.cli.notebooks", "run", "run one notebook with parameters of your own"),
-    "sweep": ("classroom.cli.sweeps", "command", "run one notebook at every point of a grid"),
-    "claims": ("classroom.cli.claims", "command", "measure what the lectures claim; the ledger"),
-    "course": ("classroom.cli.notebooks", "course", "run every notebook; measure time and memory"),
-    "notebooks": (
-        "classroom.cli.notebooks",
-        "notebooks",
-        "execute notebooks and store their outputs",
-    ),
-    "lecture": ("classroom.cli.lecture", "lecture", "a notebook as slides with live widgets"),
-    "site": (
-        "classroom.cli.site",
-        "site",
-        "all notebooks as pages that need no server, no network",
-    ),
-    "bench": ("classroom.cli.suite", "bench", "run the benchmarks, all or some"),
-    "students": ("classroom.cli.notebooks", "students", "write the notebooks without solutions"),
-    "grade": ("classroom.cli.grading", "grade", "run a class's notebooks and write their marks"),
-    "speedrun": ("classroom.cli.grading", "speedrun", "a contest: what a file learns in a minute"),
-    "train": ("classroom.cli.models", "train", "train a model that ships with the course anew"),
-    "copy": ("classroom.cli.copying", "copy", "copy the notebooks into a folder of your own"),
+    "lab": ("lab", "lab", "set up what is missing and open the course in JupyterLab"),
+    "test": ("suite", "test", "set up what is missing and run everything that CI runs"),
+    "doctor": ("doctor", "doctor", "what was found on this machine, and how fast it is"),
+    "run": ("notebooks", "run", "run one notebook with parameters of your own"),
+    "sweep": ("sweeps", "command", "run one notebook at every point of a grid"),
+    "claims": ("claims", "command", "measure what the lectures claim; the ledger"),
+    "course": ("notebooks", "course", "run every notebook; measure time and memory"),
+    "notebooks": ("notebooks", "notebooks", "execute notebooks and store their outputs"),
+    "lecture": ("lecture", "lecture", "a notebook as slides with live widgets"),
+    "site": ("site", "site", "all notebooks as pages that need no server, no network"),
+    "bench": ("suite", "bench", "run the benchmarks, all or some"),
+    "students": ("notebooks", "students", "write the notebooks without solutions"),
+    "grade": ("grading", "grade", "run a class's notebooks and write their marks"),
+    "speedrun": ("grading", "speedrun", "a contest: what a file learns in a minute"),
+    "train": ("models", "train", "train a model that ships with the course anew"),
+    "copy": ("copying", "copy", "copy the notebooks into a folder of your own"),
     "cache": (
-        "classroom.cli.caching",
+        "caching",
         "command",
         "what is kept of trained models; clear it; train beforehand for a class",
     ),
-    "costs": ("classroom.cli.costs", "costs", "what it costs to train a model, or what money buys"),
+    "costs": ("costs", "costs", "what it costs to train a model, or what money buys"),
     "publish": (
-        "classroom.cli.publish",
+        "publish",
         "publish",
         "write the course's public address wherever a reader meets it",
     ),
-    "pins": ("classroom.cli.environment", "pins", "write constraints.txt from pyproject.toml"),
+    "pins": ("environment", "pins", "write constraints.txt from pyproject.toml"),
 }
 # What a command imports besides the libraries that labkit always brings, and the extra with it.
 NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -136,7 +120,8 @@ def called(words: list[str]) -> int:
             fail(f"labkit {name}: {library} is not installed: pip install 'labkit[{extra}]'")
     module, function, summary = COMMANDS[name]
     parser = Parser(prog=f"labkit {name}", description=summary[0].upper() + summary[1:] + ".")
-    return int(getattr(importlib.import_module(module), function)(parser, words[1:]))
+    command = getattr(importlib.import_module(f"classroom.cli.{module}"), function)
+    return int(command(parser, words[1:]))
 
 
 def overview() -> str:
