@@ -58,7 +58,7 @@ NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "site": ("lecture", ("nbconvert", "latex2mathml", "nh3")),
 }
 # These set up `.venv` themselves, or need nothing of it; the others need what is installed there.
-NEED_NOTHING = ("lab", "test", "pins", "publish")
+NEED_NOTHING = ("lab", "test", "pins")
 
 EXAMPLES = """examples:
   python -m labkit lab                                  open the course
