@@ -41,7 +41,7 @@ SIZES: dict[str, dict[str, int]] = {
         "tune": 250,
         "policy": 200,
         "pairs": 20_000,
-        "answers": 2_500,
+        "answers": 5_000,
         "rewards": 150,
         "draws": 4,
     },
