@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SEEDS = {"smoke": 1, "laptop": 3, "gpu": 5}
-LEDGER_SEEDS = 8
 # What has no say in what an experiment gives.
 NOT_MEASURING = ("cli", "demos", "exercises.py", "figures.py", "judging.py", "ledger.py", "pages",
                  "running.py", "sweeps.py")  # fmt: skip

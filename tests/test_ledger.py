@@ -1,6 +1,7 @@
 """A verdict is right when the truth is known, and intervals hold what they should as often."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +35,10 @@ def nothing(profile: str, seed: int) -> Measured | None:
 
 def broken(profile: str, seed: int) -> Measured | None:
     raise RuntimeError("out of ink")
+
+
+def killed(profile: str, seed: int) -> Measured | None:
+    os._exit(9)
 
 
 def claim(*contrasts: Contrast, id: str = "coins", experiment=coins) -> Claim:  # type: ignore[no-untyped-def]
@@ -90,7 +95,7 @@ def test_an_unknown_arm_or_profile_is_named() -> None:
 
 def test_a_finding_is_kept_and_read_again(tmp_path: Path) -> None:
     chosen = {"coins": claim(BETTER, NEAR)}
-    [(finding, runs)] = measure_all(chosen, "smoke", range(100, 108), jobs=2)
+    [(finding, runs)] = measure_all(chosen, "smoke", {"coins": range(100, 108)}, jobs=2)
     store(finding, runs, tmp_path, ["coins"])
     [kept] = ledger.rows(tmp_path.glob("*.json"))
     assert kept.verdict == finding.verdict
@@ -182,12 +187,32 @@ def test_a_claim_that_fails_is_said_and_the_others_are_kept(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     chosen = {"broken": claim(BETTER, id="broken", experiment=broken), "coins": claim(BETTER)}
-    [(finding, _)] = measure_all(chosen, "smoke", [0, 1], jobs=2)
+    [(finding, _)] = measure_all(chosen, "smoke", dict.fromkeys(chosen, (0, 1)), jobs=2)
     assert finding.id == "coins"
     assert finding.seeds == [0, 1]
     said = capsys.readouterr().out
     assert said.count("FAILED: RuntimeError: out of ink") == 2
     assert said.count("coins") == 2
+
+
+def test_a_run_that_is_killed_takes_no_other_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = {"killed": claim(BETTER, id="killed", experiment=killed), "coins": claim(BETTER)}
+    found = list(measure_all(chosen, "smoke", dict.fromkeys(chosen, (0,)), jobs=1))
+    assert [finding.id for finding, _ in found] == ["coins"]
+    assert "killed                 seed 0  FAILED: BrokenProcessPool" in capsys.readouterr().out
+
+
+def test_whoever_stops_goes_on_where_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("one", "two")
+    chosen = {name: claim(BETTER, id=name) for name in names}
+    runs = measure_all(chosen, "smoke", dict.fromkeys(names, (0,)), jobs=1)
+    first, _ = next(runs)
+    runs.close()
+    again = {finding.id: finding for finding, _ in
+             measure_all(chosen, "smoke", dict.fromkeys(names, (0,)), jobs=1)}  # fmt: skip
+    assert set(again) == set(names)
+    # The same number of seconds: it was found, not measured again.
+    assert again[first.id] == first
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import json
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add("names", nargs="*", help="which claims [all]")
     add("--profile", choices=PROFILES, default="laptop", help="how large [laptop]")
     add("--seed", type=int, help="the first seed [0; with --store 100, which nobody tuned with]")
-    add("--seeds", type=int, help="how many [smoke 1, laptop 3, gpu 5; with --store 8]")
+    add("--seeds", type=int, help="how many [smoke 1, laptop 3, gpu 5; with --store as many "
+        "as bounds.toml says]")  # fmt: skip
     add("--jobs", type=int, default=cores(), help="runs at the same time [one for each core]")
     add("--store", action="store_true", help="write the findings into data/claims")
     add("--expect", action="store_true", help="from 5 seeds or more: keep between which figures "
@@ -42,15 +43,20 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     if args.kept:
         print(ledger.table([finding for finding in ledger.rows() if finding.id in chosen]))
         return 0
-    count = ledger.LEDGER_SEEDS if args.store else ledger.SEEDS[args.profile]
-    count = count if args.seeds is None else args.seeds
+    usual = ledger.SEEDS[args.profile]
+    counts = {
+        name: args.seeds if args.seeds is not None
+        else ledger.bounds()[name]["seeds"] if args.store else usual
+        for name in chosen
+    }  # fmt: skip
     first = (100 if args.store else 0) if args.seed is None else args.seed
-    if count < 1 or args.jobs < 1:
+    fewest = min(counts.values())
+    if fewest < 1 or args.jobs < 1:
         fail("labkit claims: --seeds and --jobs are at least 1")
-    if args.expect and count < 5:
-        fail(f"labkit claims: --expect with {count} seeds: give --seeds 5 or more")
+    if args.expect and fewest < 5:
+        fail(f"labkit claims: --expect with {fewest} seeds: give --seeds 5 or more")
     folder = _folder() if args.store or args.expect else None
-    seeds = [first + i for i in range(count)]
+    seeds = {name: range(first, first + count) for name, count in counts.items()}
     findings = []
     # Kept one by one: whoever stops the command keeps what is finished.
     for finding, runs in measure_all(chosen, args.profile, seeds, args.jobs):
@@ -60,25 +66,30 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         if args.expect and folder:
             expect(finding, folder)
     print(ledger.table(findings))
-    return 0 if len(findings) == len(chosen) else 1
+    missing = chosen.keys() - {finding.id for finding in findings}
+    if missing:
+        print(f"not measured, since a run failed: {', '.join(sorted(missing))}")
+    return 1 if missing else 0
 
 
 def measure_all(
-    chosen: Mapping[str, Any], profile: str, seeds: Sequence[int], jobs: int
+    chosen: Mapping[str, Any], profile: str, seeds: Mapping[str, Sequence[int]], jobs: int
 ) -> Iterator[tuple[Any, list[Any]]]:
-    """Run each claim with each seed, some at a time; yield each finding with its runs when done.
+    """Run each claim with its seeds, some at a time; yield each finding with its runs when done.
 
-    A line for each run, with its error if it fails: then the claim has no finding.
+    A line for each run, with its error if it fails: then the claim has no finding. Whoever stops
+    this and calls it again goes on: a run that was finished is found in the cache.
     """
     from classroom import ledger
 
     os.environ.update(REPEATABLE)
     found: dict[str, dict[int, Any]] = {name: {} for name in chosen}
-    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+    pool, others = ThreadPoolExecutor(jobs), set(active_children())
+    try:
         futures: dict[Future[Any], tuple[str, int]] = {
-            pool.submit(ledger.one_seed, claim, profile, seed): (name, seed)
+            pool.submit(_alone, claim, profile, seed): (name, seed)
             for name, claim in chosen.items()
-            for seed in seeds
+            for seed in seeds[name]
         }
         for future in as_completed(futures):
             name, seed = futures[future]
@@ -89,9 +100,21 @@ def measure_all(
                 continue
             found[name][seed] = future.result()
             print(f"{name:<22} seed {seed}  {future.result()['seconds']:6.1f} s", flush=True)
-            if len(found[name]) == len(seeds):
-                runs = [found[name][one] for one in seeds]
-                yield ledger.judged(chosen[name], profile, seeds, runs), runs
+            if len(found[name]) == len(seeds[name]):
+                runs = [found[name][one] for one in seeds[name]]
+                yield ledger.judged(chosen[name], profile, seeds[name], runs), runs
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(active_children()) - others:
+            process.terminate()
+
+
+def _alone(claim: Any, profile: str, seed: int) -> Any:
+    """Run one seed in a process of its own: one that is killed takes no other with it."""
+    from classroom import ledger
+
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(ledger.one_seed, claim, profile, seed).result()
 
 
 def store(finding: Any, runs: Sequence[Any], folder: Path, words: Sequence[str]) -> None:
