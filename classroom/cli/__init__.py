@@ -5,6 +5,7 @@ the module of the command that was called is imported, so `--help` answers at on
 machine where nothing is installed yet.
 """
 
+import errno
 import importlib
 import importlib.util
 import io
@@ -90,7 +91,8 @@ def main(words: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except OSError as error:
-        option = WHERE.get(words[0]) if error.filename is not None else None
+        of_a_file = error.filename is not None or error.errno == errno.ENOSPC
+        option = WHERE.get(words[0]) if of_a_file else None
         advice = f": name another place with {option}" if option else ""
         fail(f"labkit {words[0]}: {error}{advice}", code=1)
 
