@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Iterable
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, get_args, get_origin, get_type_hints
 
 LARGEST_SIZE = 10**7
@@ -31,6 +31,12 @@ def check_whole(name: str, given: Any, least: int = 0, most: int = LARGEST_SIZE)
     """Refuse what is no whole number from `least` to `most`."""
     if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
         raise ValueError(f"{name} is {shown(given)}: give a whole number from {least} to {most:,}")
+
+
+def check_seed(seed: Any) -> None:
+    """Refuse what is no seed of numpy's generators: a whole number from 0."""
+    if not isinstance(seed, Integral) or int(seed) < 0:
+        raise ValueError(f"seed is {shown(seed)}: give a whole number from 0")
 
 
 def check_share(name: str, share: Any) -> None:

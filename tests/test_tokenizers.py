@@ -346,6 +346,13 @@ def test_tokens_out_of_range_are_refused(kind, token):
             use([5, token])
 
 
+@pytest.mark.parametrize("size", [2.5, math.nan, "x", None])
+@pytest.mark.parametrize("train", [Tokenizer.bpe, Tokenizer.words, Tokenizer.word_pieces])
+def test_sizes_of_vocabularies_are_whole_numbers(train, size):
+    with pytest.raises(ValueError, match="give a whole number of tokens"):
+        train(["a b"], size)
+
+
 def test_half_a_surrogate_pair_is_refused():
     with pytest.raises(ValueError, match="half of a surrogate pair"):
         TRAINED["bpe"].encode("a\ud800")

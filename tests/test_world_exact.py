@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from world_reference import Reference, all_paths
 
-from labkit.world import END, World
+from labkit.world import END, World, load_world
 from labkit.world.floors import choose, floor
 from labkit.world.reading import read
 from labkit.world.world import world_from_text
@@ -448,3 +448,34 @@ def test_standard_errors_are_those_of_a_ratio(tiny: World, tiny_reference: Refer
     error = math.sqrt(n / (n - 1) * (off**2).sum()) / counts.sum()
     assert found.standard_error == pytest.approx(error, rel=1e-12)
     assert math.isnan(floor(tiny, "next", tiny_reference.some(9)[:1]).standard_error)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda world, words: world.posterior(words, "topic", position=2.5),
+        lambda world, words: world.posterior(words, "topic", position="x"),
+        lambda world, words: world.joint(words, [99]),
+        lambda world, words: world.joint(words, [0.5]),
+        lambda world, words: world.conditional(words, [99]),
+        lambda world, words: world.joint([], []),
+        lambda world, words: world.log_probability(words, reach=math.nan),
+        lambda world, words: world.log_probability(words, reach=-1),
+        lambda world, words: world.sample(words="x"),
+        lambda world, words: world.sample(documents=1, seed="x"),
+        lambda world, words: world.sample(documents=1, seed=-1),
+        lambda world, words: world.sample(documents=1, seed=2.5),
+        lambda world, words: floor(world, "next", [words], reach=math.nan),
+        lambda world, words: floor(world, "cloze", [words], reach=-1),
+        lambda world, words: floor(world, "masked", [words], rate="x"),
+        lambda world, words: floor(world, "masked", [words], seed=None),
+        lambda world, words: floor(world, "masked", [words], channel=(math.nan, 0.0, 1.0)),
+        lambda world, words: floor(world, "masked", [words], channel=(1.0,)),
+    ],
+)
+def test_what_a_language_cannot_answer_is_refused_in_one_line(ask):
+    world = load_world("village")
+    words = list(world.sample(documents=1)[0].text.split())
+    with pytest.raises(ValueError, match=r"give|choose|leave|must") as error:
+        ask(world, words)
+    assert "\n" not in str(error.value)

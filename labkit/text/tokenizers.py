@@ -269,6 +269,8 @@ def _unknown(special: Sequence[str]) -> str:
 
 
 def _enough(size: int, least: int, most: int = 10_000_000) -> int:
+    if type(size) is not int:
+        raise ValueError(f"size is {shown(size)}: give a whole number of tokens")
     if size < least:
         raise ValueError(f"size is {size}: the bytes and special tokens alone are {least}")
     if size > most:

@@ -10,12 +10,15 @@ stream of documents).
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from numbers import Real
+from typing import Any
 
 import numpy as np
 
+from labkit.checks import check_whole
 from labkit.world.builder import compile_grammar
 from labkit.world.grammar import Grammar
-from labkit.world.hidden import Noisy, Request, distributions, hide, weigh
+from labkit.world.hidden import Noisy, Request, distributions, hide, position_in, weigh
 from labkit.world.machine import Machine, Section
 from labkit.world.memory import Memories
 from labkit.world.sampling import SPLITS, Document, Sampler
@@ -62,8 +65,8 @@ class Language:
             raise ValueError(
                 "say how much to draw: documents=100 or words=1_000_000, one of the two"
             )
-        much = words if documents is None else documents
-        if not (much is not None and 0 <= much < math.inf):
+        much: Any = words if documents is None else documents
+        if not (isinstance(much, Real) and 0 <= float(much) < math.inf):
             raise ValueError(f"so much cannot be drawn: {much}; give a number, not negative")
         out: list[Document] = []
         total = 0
@@ -207,6 +210,7 @@ class Language:
         numbers = [self.numbers(words) for words in texts]
         _check_direction(direction)
         if reach is not None:
+            check_whole("reach", reach)
             return self._within_reach(numbers, direction, reach, start)
         logs = (
             self._log_prefixes(numbers, start)
@@ -324,7 +328,7 @@ class Language:
             raise ValueError(f'cannot tell "{of}": choose one of {", ".join(MEANINGS)}')
         rows = [Row(self.numbers(words)) for words, _ in texts]
         positions = [
-            _position(position, len(row.symbols))
+            position_in(position, len(row.symbols))
             for row, (_, position) in zip(rows, texts, strict=True)
         ]
         found = self.states_at(rows, start, [[position] for position in positions])
@@ -383,6 +387,8 @@ class Language:
         self, texts: list[tuple[np.ndarray, list[int]]], *, start: str = "document"
     ) -> list[float]:
         """`joint` of many texts: log p(all words) - log p(seen words)."""
+        if not all(len(text) for text, _ in texts):
+            raise ValueError("a text has no words: leave it out")
         rows = [Row(text) for text, _ in texts] + [
             Row(hide(self.machine, text, hidden)) for text, hidden in texts
         ]
@@ -422,16 +428,6 @@ class Language:
         """
         requests = [Request(*text) for text in texts]
         return distributions(self.machine, self.memory, requests, self._start(start))
-
-
-def _position(position: int, length: int) -> int:
-    """Count from the end as lists do."""
-    if not -length <= position < length:
-        raise ValueError(
-            f"the position is {position}, but the text has {length} words: "
-            f"choose {-length} to {length - 1}"
-        )
-    return position % length
 
 
 def _check_direction(direction: str) -> None:

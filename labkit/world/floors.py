@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from labkit.checks import check_seed, check_share, check_whole
 from labkit.world.exact import Language, Text
 from labkit.world.hidden import Noisy, Request
 
@@ -100,6 +101,8 @@ def floor(
         raise ValueError(
             f'the floor of "{objective}" takes no reach: give shorter texts with start="anywhere"'
         )
+    if reach is not None:
+        check_whole("reach", reach)
     chosen = choose(language, texts, rate, seed)
     if objective == "cloze":
         return mean_of(cloze(language, texts, chosen, reach, start))
@@ -113,8 +116,10 @@ def floor(
 
 def choose(language: Language, texts: list[np.ndarray], rate: float, seed: int) -> list[list[int]]:
     """Choose every word with the given chance (never the end mark; at least one a document)."""
-    if not 0 < rate <= 1:
-        raise ValueError(f"the rate is {rate}: it must be more than 0 and at most 1")
+    check_seed(seed)
+    check_share("rate", rate)
+    if not rate:
+        raise ValueError("the rate is 0: it must be more than 0 and at most 1")
     random = np.random.default_rng([seed, 1])
     out = []
     for text in texts:
@@ -164,11 +169,12 @@ def masked(
     A.1).  Random words are `replacements`: none that a document remembers, so that a remembered
     word is never wrong.
     """
-    hide, replace, keep = channel
-    if min(channel) < 0 or abs(sum(channel) - 1) > 1e-9:
+    # No comparison with NaN is true.
+    if len(channel) != 3 or not (min(channel) >= 0 and abs(sum(channel) - 1) <= 1e-9):
         raise ValueError(
             f"the channel is {channel}: the shares hidden, replaced and kept must add up to 1"
         )
+    hide, replace, keep = channel
     random = np.random.default_rng([seed, 2])
     others = np.nonzero(language.replacements)[0]
     requests = []

@@ -1,6 +1,7 @@
 """The distributions of hidden and of noisy words."""
 
-from typing import NamedTuple
+from numbers import Integral
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +22,20 @@ class Request(NamedTuple):
     noisy: Noisy
 
 
+def position_in(position: Any, length: int) -> int:
+    """A position of a text, counted from its end where it is negative, as in lists."""
+    if not isinstance(position, Integral) or not -length <= int(position) < length:
+        raise ValueError(
+            f"the position is {position}, but the text has {length} words: "
+            f"choose {-length} to {length - 1}"
+        )
+    return int(position) % length
+
+
 def hide(machine: Machine, words: np.ndarray, hidden: list[int]) -> np.ndarray:
     """The words with the symbol of a hidden word at the hidden positions."""
     masked = words.copy()
-    masked[hidden] = machine.hidden
+    masked[[position_in(position, len(words)) for position in hidden]] = machine.hidden
     return masked
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from labkit.checks import check_seed
 from labkit.world.machine import END, Machine, Section
 from labkit.world.memory import Memory
 
@@ -195,6 +196,7 @@ class Sampler:
 
         `begin` is the distribution of the first section.
         """
+        check_seed(seed)
         chances = self.machine.leave[self.machine.ends[0]] if begin is None else begin
         chunk = 0
         while True:
