@@ -1,7 +1,7 @@
-"""Regular English inflection: the forms that `nouns`, `verbs` and `adjectives` give to every entry.
+"""Regular English inflection: the forms that `nouns` and `verbs` give to every entry.
 
 Irregular forms follow their word after slashes: `mouse/mice`, `run/ran`,
-`admit/admitted/admitting`, `good/better/best`.
+`admit/admitted/admitting`.
 """
 
 import re
@@ -60,28 +60,6 @@ def progressive(word: str, irregular: list[str]) -> str:
     return _doubled(word) + "ing"
 
 
-def comparative(word: str, irregular: list[str]) -> str:
-    """old -> older, big -> bigger, happy -> happier."""
-    return irregular[0] if irregular else _graded(word, "er")
-
-
-def superlative(word: str, irregular: list[str]) -> str:
-    """old -> oldest, big -> biggest, happy -> happiest."""
-    return irregular[1] if len(irregular) > 1 else _graded(word, "est")
-
-
-def adverb(word: str, irregular: list[str]) -> str:
-    """quick -> quickly, happy -> happily, gentle -> gently."""
-    if word.endswith("le"):
-        return word[:-1] + "y"
-    return word[:-1] + "ily" if _ends_in_y(word) else word + "ly"
-
-
-def opposite(word: str, irregular: list[str]) -> str:
-    """happy -> unhappy."""
-    return "un" + word
-
-
 def base(word: str, irregular: list[str]) -> str:
     """The word as it stands."""
     return word
@@ -91,13 +69,6 @@ FORMS: dict[str, dict[str, Callable[[str, list[str]], str]]] = {
     "words": {"": base},
     "nouns": {"": base, ".s": plural},
     "verbs": {"": base, ".s": third_person, ".ed": past, ".ing": progressive},
-    "adjectives": {
-        "": base,
-        ".er": comparative,
-        ".est": superlative,
-        ".ly": adverb,
-        ".un": opposite,
-    },
 }
 
 
@@ -128,9 +99,3 @@ def _doubled(word: str) -> str:
     short = sum(letter in _VOWELS for letter in word) == 1 and len(word) >= 3
     closed = word[-1] not in _VOWELS + "wxy" and word[-2] in _VOWELS and word[-3] not in _VOWELS
     return word + word[-1] if short and closed else word
-
-
-def _graded(word: str, ending: str) -> str:
-    if word.endswith("e"):
-        return word + ending[1:]
-    return word[:-1] + "i" + ending if _ends_in_y(word) else _doubled(word) + ending

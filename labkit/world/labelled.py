@@ -35,8 +35,13 @@ PASSAGE = 6
 """Sentences of a passage."""
 
 
-def labelled(language: Language, task: str, size: int, seed: int, split: str) -> LabelledSet:
-    """Draw a labelled set of so many examples (rounded down to equally many of each label)."""
+def labelled(
+    language: Language, task: str, size: int, *, seed: int = 0, split: str = "train"
+) -> LabelledSet:
+    """Draw a balanced labelled set of so many examples, with the best possible accuracy.
+
+    The size is rounded down to equally many examples of each label.
+    """
     if task not in TASKS:
         raise ValueError(f'the task is "{task}": choose one of {", ".join(TASKS)}')
     if split not in SPLITS:
@@ -211,7 +216,7 @@ Pairs = Sequence[tuple[Text, Text]]
 
 
 def order_odds(language: Language, pairs: Pairs) -> np.ndarray:
-    """See `World.order_odds`."""
+    """log p(first, second) - log p(second, first), as neighbours in a document."""
     there = language.log_totals([Row(_joined(language, a, b)) for a, b in pairs], "sentence")
     back = language.log_totals([Row(_joined(language, b, a)) for a, b in pairs], "sentence")
     both = zip(there, back, strict=True)
@@ -219,7 +224,7 @@ def order_odds(language: Language, pairs: Pairs) -> np.ndarray:
 
 
 def next_odds(language: Language, pairs: Pairs) -> np.ndarray:
-    """See `World.next_odds`."""
+    """The log odds that the second follows the first, against a second of another document."""
     machine = language.machine
     goes_on = 1 - machine.leave[:, machine.ends].sum(axis=1)
     together = language.log_totals([Row(_joined(language, a, b)) for a, b in pairs], "sentence")

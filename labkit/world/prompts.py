@@ -16,7 +16,7 @@ from labkit.world.examples import Example, LabelledSet
 from labkit.world.grammar import Relation
 
 
-def few_shot(language: Language, shots: int, size: int, seed: int) -> LabelledSet:
+def few_shot(language: Language, shots: int, size: int, *, seed: int = 0) -> LabelledSet:
     """Draw prompts with so many solved pairs and an open question that is none of theirs; the label
     is the answer.
     """

@@ -128,7 +128,7 @@ def _one_name(header: Line, arguments: list[str]) -> str:
 
 
 def _list(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
-    """`words fruit zipf urn 2`: fillers as they are; `nouns`, `verbs`, `adjectives`: all forms."""
+    """`words fruit zipf urn 2`: fillers as they are; `nouns`, `verbs`: all forms."""
     keyword, name = header.text.split()[0], _one_name(header, arguments)
     exponent, urn = _remembered(header, arguments[1:])
     rows = []
@@ -275,7 +275,6 @@ _BLOCKS: dict[str, Callable[[Grammar, Line, list[str], list[Line]], None]] = {
     "words": _list,
     "nouns": _list,
     "verbs": _list,
-    "adjectives": _list,
     "fact": _fact,
     "table": _facts_of_all,
     "phrase": _phrase,
