@@ -377,6 +377,12 @@ def text_of(finding: Finding) -> str:
     return "\n".join(lines)
 
 
+def at_ceiling(finding: Finding) -> list[str]:
+    """Arms that are as good as possible, up to a hundredth: what would be better cannot be seen."""
+    found = [(name, arm.mean, arm.best) for name, arm in finding.arms.items()]
+    return [name for name, mean, best in found if best is not None and abs(mean - best) < 0.01]
+
+
 def table(findings: Sequence[Finding]) -> str:
     """The ledger as lines of text: each claim with what was seen of it, and the verdict."""
     lines = []
@@ -390,6 +396,7 @@ def table(findings: Sequence[Finding]) -> str:
                 f"    {seen.says}: {figure_of(seen.value)}{seen.edges}, "
                 f"must be {bounds.strip()}: {seen.verdict}"
             )
+        lines += [f"    {name}: at its ceiling" for name in at_ceiling(finding)]
     verdicts = [finding.verdict for finding in findings]
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in sorted(set(verdicts)))
     return "\n".join([*lines, f"{len(findings)} claims: {counts or 'none'}"])

@@ -66,6 +66,15 @@ def test_the_verdict_is_the_one_that_is_true(contrasts: list[Contrast], wanted: 
     assert finding.verdict == wanted
 
 
+def test_an_arm_that_cannot_be_better_is_named() -> None:
+    finding = measure(claim(BETTER), "smoke")
+    assert ledger.at_ceiling(finding) == ([] if finding.arms["good"].mean < 0.79 else ["good"])
+    best = replace(finding.arms["poor"], best=finding.arms["poor"].mean + 0.005)
+    flat = replace(finding, arms={"poor": best})
+    assert ledger.at_ceiling(flat) == ["poor"]
+    assert "poor: at its ceiling" in table([flat])
+
+
 def test_a_single_seed_gives_figures_and_no_verdict() -> None:
     finding = measure(claim(BETTER), "smoke")
     assert finding.verdict == "not judged"

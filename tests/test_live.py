@@ -126,7 +126,7 @@ def test_every_verdict_has_plain_words() -> None:
 
 
 def test_arms_of_different_units_have_charts_of_their_own() -> None:
-    finding = findings.kept("half-precision")
+    finding = findings.kept("albert")
     drawn = findings.charts(finding)
     assert len(drawn) == 2
     assert sum(len(chart.axes[0].get_yticklabels()) for chart in drawn) == len(finding.arms)
