@@ -26,6 +26,7 @@ from labkit.blocks import LanguageModel, Model
 from labkit.chance import Chance
 from labkit.corpus import Batch, Batches, Streams, Windows, from_documents, tokenize
 from labkit.heads import MaskedWord, NextWord
+from labkit.keeping.reports import Report
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
@@ -104,15 +105,18 @@ class Shipped(NamedTuple):
 # ---- using one
 
 
-def trained(name: str) -> tuple[Any, Tokenizer]:
-    """A model that ships with the course, ready to be used, and its tokenizer."""
+def trained(name: str | Path) -> tuple[Any, Tokenizer]:
+    """A model that ships with the course, ready to be used, and its tokenizer.
+
+    Or one that `python -m labkit train gpt --text …` has written into a folder.
+    """
     folder = _folder(name)
     model = load(folder, dtype=torch.float32)
     assert isinstance(model, Model)
     return model, load_tokenizer(folder)
 
 
-def card(name: str) -> dict[str, Any]:
+def card(name: str | Path) -> dict[str, Any]:
     """What is known of a model that ships: how it was trained and what it was measured at."""
     found: dict[str, Any] = json.loads((_folder(name) / CARD).read_text(encoding="utf-8"))
     return found
@@ -123,11 +127,14 @@ def names() -> list[str]:
     return sorted(path.parent.name for path in data_path("models").glob(f"*/{CARD}"))
 
 
-def _folder(name: str) -> Path:
-    folder = data_path("models") / name
-    if not (folder / CARD).is_file():
-        raise ValueError(f"no model {name!r} ships with the course: choose {', '.join(names())}")
-    return folder
+def _folder(name: str | Path) -> Path:
+    for folder in (data_path("models") / name, Path(name)):
+        if (folder / CARD).is_file():
+            return folder
+    raise ValueError(
+        f"no model {str(name)!r} ships with the course: choose {', '.join(names())}, "
+        "or a folder that `labkit train` wrote"
+    )
 
 
 # ---- making one
@@ -143,7 +150,19 @@ def train(
 
     With a folder of checkpoints, a run that was interrupted goes on where it was.
     """
-    known = _known(name)
+    return carry_out(name, f"python -m labkit train {name}", _known(name), folder, say, checkpoints)
+
+
+def carry_out(
+    name: str,
+    command: str,
+    known: Shipped,
+    folder: Path,
+    say: Callable[[str], None] = print,
+    checkpoints: Path | None = None,
+    watch: Callable[[Report], None] = lambda report: None,
+) -> dict[str, Any]:
+    """Train a model, write its folder, and return its card; `watch` sees each report."""
     recipe = known.recipe
     run = known.prepare(recipe)
     how = plan(
@@ -156,6 +175,7 @@ def train(
         now = time.monotonic()
         trainer.notes["seconds"] = trainer.notes.get("seconds", 0.0) + now - last
         last = now
+        watch(report)
         if now - said > 5:
             said = now
             say(str(report))
@@ -166,7 +186,7 @@ def train(
     found = known.measure(run.model.float(), run.tokenizer)
     described = {
         "name": name,
-        "command": f"python -m labkit train {name}",
+        "command": command,
         "recipe": asdict(recipe),
         "weights": sum(weight.numel() for weight in run.model.parameters()),
         "minutes": round(seconds / 60, 1),

@@ -234,11 +234,12 @@ class Pooled(nn.Module):
         parts: tuple[str, ...] = ("last", "max", "mean"),
         inner: int | None = 50,
         dropout: float = 0.0,
+        normalised: bool = False,
     ) -> None:
         super().__init__()
         if not parts or not set(parts) <= {"last", "max", "mean"}:
             raise ValueError(f"states are pooled by last, max or mean, or several: not {parts}")
-        self.parts = parts
+        self.parts, self.normalised = parts, normalised
         self.dropout = Dropout(dropout)
         given = width * len(parts)
         self.inner = None if inner is None else nn.Linear(given, inner)
@@ -249,6 +250,8 @@ class Pooled(nn.Module):
         if real_BT is None:
             real_BT = torch.ones_like(hidden_BTD[:, :, 0], dtype=torch.bool)
         pooled = torch.cat([pool(hidden_BTD, real_BT, part) for part in self.parts], dim=-1)
+        if self.normalised:
+            pooled = F.normalize(pooled, dim=-1)
         if self.inner is not None:
             pooled = self.inner(self.dropout(pooled)).relu()
         return self.labels(self.dropout(pooled))

@@ -1,5 +1,6 @@
 """The script for your own labels, on a table that is nothing like the course's language."""
 
+import copy
 import csv
 import json
 import random
@@ -8,7 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from classroom.cli import main
+from classroom.shipped import card, trained
+from labkit.corpus import Batch
+from labkit.models.gpt import GPT, GPTConfig
 from labkit.weights import WeightsError, real_encoder
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "your_labels.py"
@@ -53,32 +59,113 @@ def run(monkeypatch, path: Path, *words: str) -> dict:
     return runpy.run_path(str(SCRIPT), run_name="__main__")
 
 
-@pytest.mark.parametrize(
-    ("kind", "backbone"), [("csv", "gpt"), ("tsv", "gpt"), ("jsonl", "ulmfit")]
-)
-def test_a_table_of_yours_teaches_a_classifier(monkeypatch, tmp_path, capsys, kind, backbone):
+@pytest.fixture
+def quick(monkeypatch):
+    """Two folds, one thing to choose, little reading."""
+    from classroom import own_labels
+
+    monkeypatch.setattr(own_labels, "FOLDS", 2)
+    monkeypatch.setattr(own_labels, "DEPTHS", (own_labels.Depth(1, 1e-4),))
+    monkeypatch.setattr(own_labels, "EPOCHS", 1)
+    monkeypatch.setattr(own_labels, "READING", 3)
+    return own_labels
+
+
+@pytest.mark.parametrize(("kind", "backbone"), [("csv", "gpt"), ("jsonl", "ulmfit")])
+def test_a_table_of_yours_teaches_a_classifier(
+    monkeypatch, tmp_path, capsys, quick, kind, backbone
+):
     write(tmp_path / f"t.{kind}", rows(300, 100))
-    steps = {"gpt": "30", "ulmfit": "150"}[backbone]
-    few = ["--steps", steps, "--labels", "60", "--backbone", backbone]
-    names = run(monkeypatch, tmp_path / f"t.{kind}", *few)
-    assert len(names["test"]) == 20
-    assert names["few"].size == 60
-    assert {row.text for row in names["rest"]}.isdisjoint(row.text for row in names["test"])
-    read = {row.text for row in names["texts"]}
-    assert not read & {row.text for row in names["test"]}
-    assert names["accuracy"] >= 0.8 > names["most"]
-    assert f"accuracy {names['accuracy']:.3f}" in capsys.readouterr().out
+    names = run(monkeypatch, tmp_path / f"t.{kind}", "--labels", "60", "--backbone", backbone)
+    task, [found] = names["task"], names["found"]
+    assert (len(task.known), len(task.asked)) == (60, 20)
+    asked = {text for text, _ in task.asked}
+    assert asked.isdisjoint(task.texts)
+    assert asked.isdisjoint(text for text, _ in task.known)
+    right = [said == label for said, (_, label) in zip(found.said, task.asked, strict=True)]
+    assert found.right == sum(right) / 20
+    assert found.right >= max(0.8, found.baseline)
+    said = capsys.readouterr().out
+    low, high = quick.interval(found.right, 20)
+    assert f"accuracy {found.right:.3f} [{low:.3f}, {high:.3f}]" in said
+    assert f"best on the held-out part: {backbone}" in said
+    counts = [list(map(int, line.split()[1:])) for line in said.splitlines()[-2:]]
+    assert counts[0][0] + counts[1][1] == sum(right)
+    assert sum(map(sum, counts)) == 20
+
+
+def test_fine_tuning_begins_as_the_regression_and_is_kept_only_if_it_is_better(quick, monkeypatch):
+    torch.manual_seed(0)
+    gpt = GPT(GPTConfig(50, 32, 2, 1, context=12, dropout=0.0)).eval()
+    tokens = torch.randint(1, 50, (40, 8))
+    batch = Batch.of(tokens, labels=(tokens == 7).any(dim=1).long())
+    x = quick.vectors(gpt, batch)
+    torch.testing.assert_close(x.norm(dim=1), torch.ones(40))
+    linear = quick.regression(x, batch.labels, 2, 1.0)
+    frozen = quick.built(gpt, linear, batch, quick.FROZEN, "gpt")
+    assert torch.equal(quick.answers(frozen, batch), linear(x).argmax(dim=1))
+    before = copy.deepcopy(gpt.state_dict())
+    still = quick.built(gpt, linear, batch, quick.Depth(1, 1e-12), "gpt")
+    assert torch.equal(quick.answers(still, batch), linear(x).argmax(dim=1))
+    tuned = quick.built(gpt, linear, batch, quick.Depth(1, 1e-2), "gpt")
+    assert all(torch.equal(one, before[name]) for name, one in gpt.state_dict().items())
+    for block, learns in ((0, False), (1, True)):
+        weights = (part.blocks[block].state_dict().values() for part in (tuned.backbone, gpt))
+        same = [torch.equal(one, two) for one, two in zip(*weights, strict=True)]
+        assert all(same) != learns, "only the last block learns"
+    # What spoils the encoder is not chosen.
+    monkeypatch.setattr(quick, "DEPTHS", (quick.Depth(99, 1e3),))
+    assert quick.cross_validated(gpt, batch, 2, "gpt")[1] == quick.FROZEN
+
+
+def test_the_penalty_shrinks_the_weights_of_a_regression(quick):
+    x = torch.randn(30, 5, generator=torch.Generator().manual_seed(0))
+    labels = (x[:, 0] > 0).long()
+    found = [quick.regression(x, labels, 2, each).weight.detach() for each in (0.1, 1, 10)]
+    sizes = [float(weight.norm()) for weight in found]
+    assert sizes[0] > sizes[1] > sizes[2] > 0
+
+
+def test_intervals_are_wilsons(quick):
+    assert quick.interval(0.5, 100) == pytest.approx((0.4038, 0.5962), abs=1e-3)
+    low, high = quick.interval(1.0, 20)
+    assert low == pytest.approx(0.8389, abs=1e-3)
+    assert high == pytest.approx(1.0)
+
+
+def test_the_command_writes_a_folder_that_is_loaded(tmp_path, monkeypatch, capsys, quick):
+    write(tmp_path / "t.csv", rows(100, 60))
+    monkeypatch.setattr(quick, "real_encoder", missing)
+    words = ["train", "classifier", "--text", str(tmp_path / "t.csv"), "--column", "review",
+             "--label", "stars", "--output", str(tmp_path / "mine")]  # fmt: skip
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "real: left out" in said
+    model, _ = trained(tmp_path / "mine")
+    assert model.head.normalised
+    known = card(tmp_path / "mine")
+    assert known["report"] in said
+    assert known["classes"] == ["bad", "good"]
+    with pytest.raises(SystemExit):
+        main([*words[:4], "--label", "nothing", *words[5:6]])
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def missing() -> Path:
+    """No package with an encoder."""
+    raise WeightsError("it is not installed")
 
 
 @pytest.mark.slow
-def test_the_real_encoder_learns_from_the_same_table(monkeypatch, tmp_path):
+def test_the_real_encoder_learns_from_the_same_table(monkeypatch, tmp_path, quick):
     try:
         real_encoder()
     except WeightsError as error:
         pytest.skip(str(error))
     write(tmp_path / "t.csv", rows(60, 60))
     names = run(monkeypatch, tmp_path / "t.csv", "--backbone", "real", "--labels", "32")
-    assert names["accuracy"] > names["most"]
+    [found] = names["found"]
+    assert found.right >= found.baseline > 0.5
 
 
 def test_a_table_with_too_few_labels_is_refused(monkeypatch, tmp_path, capsys):

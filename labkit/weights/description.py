@@ -173,6 +173,7 @@ def _pooled(head: Pooled, backbone: nn.Module) -> dict[str, Any]:
         "parts": head.parts,
         "inner": None if head.inner is None else head.inner.out_features,
         "dropout": head.dropout.p,
+        "normalised": head.normalised,
     }
 
 

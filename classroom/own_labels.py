@@ -1,0 +1,345 @@
+"""From your own table of texts, of which few have a label, to a classifier: three ways, compared.
+
+    python -m labkit train classifier --text reviews.csv --column review --label stars
+    python examples/your_labels.py reviews.csv --text review --label stars --backbone gpt
+
+* `gpt`: the GPT that ships, which has read addresses of presidents.
+* `ulmfit`: the same after it has read the texts of the table; lower layers learn more slowly.
+* `real`: a small encoder that has seen a billion sentences (the extra `real`).
+
+The baseline of each way is a logistic regression on its frozen, normalised mean vectors.
+Fine-tuning begins with that regression (Kumar et al. 2022, section 4), and cross-validation on the
+given labels chooses how many blocks learn, and how fast. It is kept only where it is better than
+the baseline by more than two standard errors. A row whose label is empty is text without a label.
+"""
+
+import copy
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from classroom.recipes import plan
+from classroom.shipped import CARD, trained
+from labkit.blocks import Classifier, LanguageModel, evaluating
+from labkit.corpus import Batch, Windows, from_documents, from_table, pad_rows, tokenize
+from labkit.heads import Pooled, pool
+from labkit.masking import real_keys
+from labkit.models.bert import BERT
+from labkit.objectives import Labels, NextToken
+from labkit.text.tokenizers import Tokenizer
+from labkit.trainer import Trainer
+from labkit.transfer.finetuning import Tuning, fine_tune
+from labkit.weights import WeightsError, load, load_tokenizer, real_encoder, save
+
+WAYS = ("gpt", "ulmfit", "real")
+LENGTH, BATCH, FOLDS, EPOCHS = 96, 16, 3, 4
+PENALTIES = (0.01, 0.1, 1.0)
+"""Of the squares of the weights, divided by the number of labels; libraries begin with 1."""
+READING = 200
+"""Steps in which `ulmfit` reads the texts of the table."""
+
+
+class Depth(NamedTuple):
+    """What learns, from the top of the model, and how fast; nothing below the head if 0 blocks."""
+
+    blocks: int
+    rate: float
+
+    def __str__(self) -> str:
+        return f"{self.blocks} blocks, rate {self.rate:g}" if self.blocks else "frozen"
+
+
+FROZEN = Depth(0, 0.0)
+DEPTHS = (Depth(1, 1e-4), Depth(1, 5e-4), Depth(99, 3e-5), Depth(99, 2e-4))
+
+
+@dataclass(frozen=True)
+class Task:
+    """A table, split: the labelled rows to learn from, those that are asked, and all other text."""
+
+    classes: tuple[str, ...]
+    known: list[tuple[str, int]]
+    asked: list[tuple[str, int]]
+    texts: list[str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one way gave on the held-out part."""
+
+    way: str
+    chosen: Depth
+    model: Classifier
+    tokenizer: Tokenizer
+    said: list[int]
+    baseline: float
+    right: float
+    seconds: float
+
+
+def task_of(file: str, text: str, label: str, labels: int = 100) -> Task:
+    """A fifth of the labelled rows is asked, so many of the others are known."""
+    table = from_table(file, text, label)
+    rows = [(row.text, row.label) for row in table if row.label is not None]
+    random.Random(0).shuffle(rows)
+    if len(rows) < 10 or len(table.classes) < 2:
+        raise ValueError(
+            f"{len(rows)} rows of {file} have a label, of {len(table.classes)} kinds: give at "
+            "least 10 rows and 2 kinds"
+        )
+    asked = rows[: len(rows) // 5]
+    kept = {text for text, _ in asked}
+    rest = [row for row in rows if row[0] not in kept]
+    texts = [row.text for row in table if row.text not in kept]
+    return Task(table.classes, rest[:labels], asked, texts)
+
+
+# ---- one way
+
+
+def encoder_of(way: str, task: Task) -> tuple[Any, Tokenizer]:
+    """The pre-trained encoder of a way and its tokenizer."""
+    if way == "real":
+        return load(real_encoder()), load_tokenizer(real_encoder())
+    model, tokenizer = trained("gpt-addresses")
+    if way == "ulmfit":
+        _read_on(model, tokenizer, task.texts)
+    return model.backbone, tokenizer
+
+
+def _read_on(model: LanguageModel, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
+    """ULMFiT's second stage: the language model reads the texts of the task."""
+    tokens = tokenize(from_documents(texts), tokenizer)
+    length = min(128, len(tokens))
+    steps = max(1, min(READING, 20 * len(tokens) // (8 * length)))
+    how = plan(
+        steps, rate=1e-3, optimizer="adamw", schedule="slanted_triangle", warmup=None, device="cpu"
+    )
+    batches = Windows(tokens, batch=8, length=length)
+    for _ in Trainer(model, NextToken(), batches, how, progress=False).run():
+        pass
+
+
+def labelled_rows(rows: Sequence[tuple[str, int]], tokenizer: Tokenizer, *, framed: bool) -> Batch:
+    """A row for each text, with its label; longer texts are cut."""
+    marks: Any = tokenizer.vocabulary
+    pieces = [tokenizer.encode(text)[: LENGTH - 2] for text, _ in rows]
+    whole = [[marks.cls, *one, marks.sep] if framed else [marks.sep or 0, *one] for one in pieces]
+    return Batch.of(*pad_rows(whole), labels=torch.tensor([label for _, label in rows]))
+
+
+@torch.no_grad()
+def vectors(encoder: Any, rows: Batch) -> Tensor:
+    """The mean state of each text, of length one [N, D]."""
+    found = []
+    with evaluating(encoder):
+        for start in range(0, len(rows), 50):
+            part = rows[start : start + 50]
+            mask = real_keys(part.real) if isinstance(encoder, BERT) else None
+            states = encoder(part.tokens, mask=mask).hidden
+            found.append(F.normalize(pool(states, part.real, "mean"), dim=-1))
+    return torch.cat(found)
+
+
+def regression(x_ND: Tensor, labels_N: Tensor, classes: int, penalty: float) -> nn.Linear:
+    """A logistic regression with a penalty on the squares of its weights."""
+    linear = nn.Linear(x_ND.shape[1], classes)
+    nn.init.zeros_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    optimizer = torch.optim.LBFGS(linear.parameters(), max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        squares = penalty / (2 * len(x_ND)) * linear.weight.square().sum()
+        value = F.cross_entropy(linear(x_ND), labels_N) + squares
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    return linear
+
+
+class _Shuffled:
+    """Batches of labelled rows, in another order each time round."""
+
+    def __init__(self, whole: Batch) -> None:
+        self.whole, self.steps = whole, -(-len(whole) // BATCH)
+
+    def at(self, step: int) -> Batch:
+        """The batch of that step."""
+        epoch, turn = divmod(step, self.steps)
+        order = torch.randperm(len(self.whole), generator=torch.Generator().manual_seed(epoch))
+        return self.whole[order[BATCH * turn :][:BATCH]]
+
+
+def built(encoder: Any, linear: nn.Linear, rows: Batch, choice: Depth, way: str) -> Classifier:
+    """A classifier that begins as the regression and learns as was chosen."""
+    head = Pooled(
+        linear.in_features, linear.out_features, parts=("mean",), inner=None, normalised=True
+    )
+    head.labels.load_state_dict(linear.state_dict())
+    if not choice.blocks:
+        return Classifier(encoder, head)
+    model = Classifier(copy.deepcopy(encoder), head)
+    batches = _Shuffled(rows)
+    steps = max(2, EPOCHS * batches.steps)
+    how = plan(steps, rate=choice.rate, optimizer="adamw", device="cpu", decay=0.01)
+    layers = min(1 + choice.blocks, 2 + len(encoder.blocks))
+    slower = 2.6 if way == "ulmfit" else 1.0
+    tuning = Tuning(plan=how, layers=layers, factor=slower)
+    return fine_tune(model, Labels(position="pooled"), batches, tuning)
+
+
+def answers(model: Classifier, rows: Batch) -> Tensor:
+    """The likeliest label of each row [N]; the head is linear in the vectors."""
+    with torch.no_grad():
+        said: Tensor = model.head.labels(vectors(model.backbone, rows)).argmax(dim=-1)  # type: ignore[operator]
+    return said
+
+
+def folds_of(count: int) -> list[tuple[Tensor, Tensor]]:
+    """Which rows are learned from and which are asked, in each fold of the cross-validation."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    parts = order.chunk(FOLDS)
+    return [(torch.cat([*parts[:i], *parts[i + 1 :]]), part) for i, part in enumerate(parts)]
+
+
+def cross_validated(encoder: Any, rows: Batch, classes: int, way: str) -> tuple[float, Depth]:
+    """The penalty, and what is fine-tuned, by cross-validation on the given labels."""
+    x_ND = vectors(encoder, rows)
+    labels = rows.labels
+    assert labels is not None
+    folds = folds_of(len(rows))
+
+    def frozen(penalty: float) -> Tensor:
+        return torch.cat([
+            regression(x_ND[known], labels[known], classes, penalty)(x_ND[asked]).argmax(dim=-1)
+            == labels[asked]
+            for known, asked in folds
+        ]).double()  # fmt: skip
+
+    hits = {penalty: frozen(penalty) for penalty in PENALTIES}
+    penalty = max(hits, key=lambda each: float(hits[each].mean()))
+    best, chosen = 0.0, FROZEN
+    for choice in DEPTHS:
+        found = []
+        for known, asked in folds:
+            linear = regression(x_ND[known], labels[known], classes, penalty)
+            model = built(encoder, linear, rows[known], choice, way)
+            found.append(answers(model, rows[asked]) == labels[asked])
+        gains = torch.cat(found).double() - hits[penalty]
+        gain, error = float(gains.mean()), float(gains.std()) / math.sqrt(len(gains))
+        if gain > max(best, 2 * error):
+            best, chosen = gain, choice
+    return penalty, chosen
+
+
+def run_way(way: str, task: Task) -> Outcome:
+    """Choose, train on all given labels, and ask the held-out part once."""
+    begun = time.perf_counter()
+    torch.manual_seed(0)
+    encoder, tokenizer = encoder_of(way, task)
+    framed = isinstance(encoder, BERT)
+    known, asked = (
+        labelled_rows(part, tokenizer, framed=framed) for part in (task.known, task.asked)
+    )
+    classes = len(task.classes)
+    penalty, chosen = cross_validated(encoder, known, classes, way)
+    assert known.labels is not None
+    assert asked.labels is not None
+    linear = regression(vectors(encoder, known), known.labels, classes, penalty)
+    baseline = answers(built(encoder, linear, known, FROZEN, way), asked)
+    model = built(encoder, linear, known, chosen, way)
+    said = answers(model, asked)
+    return Outcome(
+        way, chosen, model, tokenizer, said.tolist(),
+        float((baseline == asked.labels).double().mean()),
+        float((said == asked.labels).double().mean()), time.perf_counter() - begun,
+    )  # fmt: skip
+
+
+# ---- what is said of it
+
+
+def interval(right: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share by Wilson's method, which suits few texts."""
+    z = 1.96
+    middle = (right + z**2 / (2 * count)) / (1 + z**2 / count)
+    reach = z / (1 + z**2 / count) * math.sqrt(
+        right * (1 - right) / count + z**2 / (4 * count**2)
+    )  # fmt: skip
+    return middle - reach, middle + reach
+
+
+def confusion(task: Task, said: Sequence[int]) -> str:
+    """A row for each label, a column for each answer."""
+    names = task.classes
+    width = max(8, *(len(name) + 2 for name in names))
+    lines = ["right \\ said".ljust(width + 6) + "".join(name.rjust(width) for name in names)]
+    for label, name in enumerate(names):
+        answered = [one for one, (_, right) in zip(said, task.asked, strict=True) if right == label]
+        lines.append(
+            name.ljust(width + 6)
+            + "".join(str(answered.count(one)).rjust(width) for one in range(len(names)))
+        )
+    return "\n".join(lines)
+
+
+def report(task: Task, found: Sequence[Outcome]) -> str:
+    """Each way with its interval beside its baseline; the best one with its confusion table."""
+    count = len(task.asked)
+    labels = [label for _, label in task.asked]
+    most = max(labels.count(label) for label in set(labels)) / count
+    lines = [f"{len(task.known)} labels known, {count} texts asked; the most frequent label has "
+             f"{most:.3f}"]  # fmt: skip
+    for one in found:
+        low, high = interval(one.right, count)
+        lines.append(
+            f"{one.way:7}accuracy {one.right:.3f} [{low:.3f}, {high:.3f}]  {one.chosen}; "
+            f"regression on frozen vectors {one.baseline:.3f}; {one.seconds:.0f} s"
+        )
+    best = max(found, key=lambda one: one.right)
+    return "\n".join([*lines, f"best on the held-out part: {best.way}", confusion(task, best.said)])
+
+
+def compare(
+    task: Task, ways: Sequence[str] = WAYS, say: Callable[[str], None] = print
+) -> list[Outcome]:
+    """All ways that are possible here."""
+    found = []
+    for way in ways:
+        try:
+            found.append(run_way(way, task))
+        except WeightsError as problem:
+            if len(ways) == 1:
+                raise
+            say(f"{way}: left out, {problem}")
+    return found
+
+
+def train_classifier(
+    file: str, text: str, label: str, folder: Path, say: Callable[[str], None] = print
+) -> str:
+    """Compare the ways on a table, write the best one's folder, and return the report."""
+    task = task_of(file, text, label)
+    found = compare(task, say=say)
+    best = max(found, key=lambda one: one.right)
+    folder.mkdir(parents=True, exist_ok=True)
+    save(best.model, folder)
+    best.tokenizer.save(folder / "tokenizer.json")
+    said = report(task, found)
+    card = {"name": folder.as_posix(), "way": best.way, "classes": task.classes,
+            "held_out": round(best.right, 4), "unit": "share right", "report": said}  # fmt: skip
+    (folder / CARD).write_text(
+        json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    return said

@@ -1,0 +1,180 @@
+"""Train on text of your own: a small GPT or BERT, its folder, and a page about the run.
+
+    python -m labkit train gpt --text "books/*.txt" --minutes 10
+    model, tokenizer = trained("runs/gpt")
+
+A document ends at a blank line, and a tenth of the documents are held out. How many steps there
+are follows from the minutes and from the time of the first steps.
+"""
+
+import base64
+import copy
+import html
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from classroom import realtext
+from classroom.live import LiveCurve
+from classroom.recipes import plan
+from classroom.shipped import Measured, Recipe, Run, Shipped, carry_out, trained
+from classroom.style import lowest
+from labkit.blocks import LanguageModel
+from labkit.corpus import Windows, from_documents, from_files, tokenize
+from labkit.heads import MaskedWord, NextWord
+from labkit.models.bert import BERT, BERTConfig
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import MaskedToken, NextToken
+from labkit.sampling import Sampling, sample
+from labkit.text.tokenizers import Tokenizer
+from labkit.trainer import Trainer, evaluate
+from labkit.writing.filling import one_by_one
+
+LEAST = 10_000
+"""Characters of text, below which nothing can be learned."""
+LENGTH, BATCH, MOST_PASSES = 64, 16, 60
+UNITS = {"gpt": "nats per piece", "bert": "nats per hidden piece"}
+
+
+def documents_of(pattern: str) -> tuple[list[str], list[str]]:
+    """The documents to learn from, and those that are held out."""
+    known, held_out = (
+        [one.text for one in side] for side in from_files(pattern).split(held_out=0.1)
+    )
+    letters, tests = (sum(map(len, texts)) for texts in (known, held_out))
+    if letters < LEAST or tests < 20 * LENGTH:
+        raise ValueError(
+            f"{pattern}: too little text: {letters + tests:,} characters in "
+            f"{len(known) + len(held_out)} documents; give at least {2 * LEAST:,} characters in "
+            "20 documents, with a blank line after each"
+        )
+    return known, held_out
+
+
+def run_of(kind: str, texts: Sequence[str], recipe: Recipe) -> Run:
+    """A model that has read nothing, and the text in windows."""
+    size = min(4_000, max(400, sum(map(len, texts)) // 100))
+    make = Tokenizer.bpe if kind == "gpt" else Tokenizer.word_pieces
+    tokenizer = make(texts, size)
+    torch.manual_seed(recipe.seed)
+    heads = recipe.width // 32
+    model = LanguageModel(*_parts(kind, len(tokenizer), recipe, heads))
+    batches = Windows(
+        tokenize(from_documents(texts), tokenizer), batch=recipe.batch, length=recipe.length,
+        seed=recipe.seed, framed=kind == "bert",
+    )  # fmt: skip
+    return Run(model, tokenizer, _objective(kind, tokenizer), batches)
+
+
+def _parts(kind: str, vocabulary: int, recipe: Recipe, heads: int) -> tuple[Any, Any]:
+    sizes = (vocabulary, recipe.width, recipe.layers, heads)
+    if kind == "gpt":
+        gpt = GPT(GPTConfig(*sizes, context=recipe.length + 1, dropout=recipe.dropout))
+        return gpt, NextWord(gpt.token)
+    bert = BERT(BERTConfig(*sizes, context=recipe.length, dropout=recipe.dropout))
+    return bert, MaskedWord(bert.token, recipe.width)
+
+
+def _objective(kind: str, tokenizer: Tokenizer) -> NextToken | MaskedToken:
+    return NextToken() if kind == "gpt" else MaskedToken(vocabulary=tokenizer.vocabulary)
+
+
+def steps_in(run: Run, minutes: float, rate: float) -> int:
+    """How many steps these minutes are long, as the first few of a copy of the model show.
+
+    And so few that no text is read more than sixty times.
+    """
+    assert isinstance(run.batches, Windows)
+    how = plan(4, rate=rate, device="cpu")
+    trainer = Trainer(copy.deepcopy(run.model), run.objective, run.batches, how, progress=False)
+    ends = [time.perf_counter() for _ in trainer.run()]
+    each = (ends[-1] - ends[0]) / (len(ends) - 1)
+    return max(5, min(int(60 * minutes / each), MOST_PASSES * run.batches.steps))
+
+
+def train_on(
+    kind: str, pattern: str, minutes: float, folder: Path, say: Callable[[str], None] = print
+) -> dict[str, Any]:
+    """Train on the files that match, write the model's folder with a page, and return the card."""
+    known, held_out = documents_of(pattern)
+    width, layers = (64, 2) if minutes < 2 else (192, 4)
+    recipe = Recipe(
+        pattern, steps=1, batch=BATCH, length=LENGTH, width=width, layers=layers, rate=6e-3,
+        dropout=0.0 if minutes < 2 else 0.1,
+    )  # fmt: skip
+    run = run_of(kind, known, recipe)
+    steps = steps_in(run, minutes, recipe.rate)
+    recipe = Recipe(**{**vars(recipe), "steps": steps})
+    live = LiveCurve(steps, unit=UNITS[kind])
+    tests = tokenize(from_documents(held_out), run.tokenizer)
+
+    def measure(model: Any, tokenizer: Tokenizer) -> Measured:
+        rows = Windows(tests, batch=BATCH, length=LENGTH, framed=kind == "bert")
+        found = evaluate(model, _objective(kind, tokenizer), rows.once())
+        return Measured(UNITS[kind], found.loss, None)
+
+    command = f'python -m labkit train {kind} --text "{pattern}" --minutes {minutes:g}'
+    made = Shipped(recipe, lambda recipe: run, measure)
+    card = carry_out(
+        folder.as_posix(), command, made, folder, say, watch=lambda report: live.add(report.loss)
+    )
+    samples = _written(folder) if kind == "gpt" else _filled(folder, held_out)
+    (folder / "page.html").write_text(page(card, live, samples), encoding="utf-8")
+    return card
+
+
+def _written(folder: Path) -> list[str]:
+    """Three texts of the model."""
+    model, tokenizer = trained(folder)
+    how = Sampling(length=LENGTH - 1, temperature=0.8, top_p=0.9)
+    [texts] = sample(model, [[tokenizer.vocabulary.sep or 0]], how, samples=3)
+    return [tokenizer.decode(text.tokens) for text in texts]
+
+
+def _filled(folder: Path, held_out: Sequence[str]) -> list[str]:
+    """Blanks of the held-out text, and the three pieces that the model likes best there."""
+    model, tokenizer = trained(folder)
+    marks: Any = tokenizer.vocabulary
+    said = []
+    for blank in realtext.blanks(tokenizer, "\n".join(held_out), 5):
+        window, place = blank.window(24)
+        tokens = [marks.cls, *window, marks.sep]
+        [log] = one_by_one(model, tokens, [1 + place], mask=marks.mask)
+        best = tokenizer.pieces(log.topk(3).indices.tolist())
+        [right] = tokenizer.pieces([window[place]])
+        parts = (tokenizer.decode(window[:place]), tokenizer.decode(window[place + 1 :]))
+        said.append(f"{parts[0]} [MASK] {parts[1]} → {', '.join(best)} (it was {right})")
+    return said
+
+
+def page(card: dict[str, Any], live: LiveCurve, samples: Sequence[str]) -> str:
+    """What the run was: losses, samples, time; a page that needs nothing else."""
+    figure = live.view(live.steps)
+    lowest(figure.axes[0], card["held_out"], "held out")
+    picture = base64.b64encode(figure.png()).decode()
+    rows = {
+        "command": card["command"],
+        "held-out loss": f"{card['held_out']:.3f} {card['unit']}",
+        "last losses in training": f"{sum(live.losses[-10:]) / len(live.losses[-10:]):.3f}",
+        "time": f"{card['minutes']} minutes, {card['recipe']['steps']} steps",
+        "weights": f"{card['weights']:,}",
+        "use it": f'model, tokenizer = classroom.shipped.trained("{card["name"]}")',
+    }
+    table = "".join(
+        f"<tr><th scope=row>{name}</th><td>{html.escape(value)}</td></tr>"
+        for name, value in rows.items()
+    )
+    said = "".join(f"<li>{html.escape(text)}</li>" for text in samples)
+    title = html.escape(card["name"])
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        "<style>body{font:16px/1.5 sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem}"
+        "th{text-align:left;padding-right:1rem;vertical-align:top}img{max-width:100%}</style>"
+        f"<main><h1>{title}</h1><table>{table}</table><h2>Loss</h2>"
+        f'<img alt="{html.escape(figure.says)}" src="data:image/png;base64,{picture}">'
+        f"<h2>{'Samples' if card['unit'] == UNITS['gpt'] else 'Blanks, filled in'}</h2>"
+        f"<ol>{said}</ol></main></html>\n"
+    )
