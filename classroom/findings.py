@@ -11,6 +11,7 @@ from html import escape
 from classroom.figures import figure_of, unit_of
 from classroom.ledger import Arm, Finding, bounds, text_of
 from classroom.style import Chart, chart
+from labkit.keeping.processor import give_back
 
 PLAIN = {
     "holds": "holds here",
@@ -26,6 +27,7 @@ def show_finding(claim: str, *, measured: tuple[str, int] | None = None) -> None
     """Show a claim, its verdict, a chart of its arms, and the statistics in a fold."""
     from IPython.display import display
 
+    give_back()
     if measured is None and claim in unmeasured():
         text = (
             f"> *{bounds()[claim]['says']}*\n\nNot in the ledger yet: `measure = True` measures it."

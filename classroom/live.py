@@ -6,8 +6,6 @@ for step in live:
     live.add(loss)
 """
 
-import contextlib
-import ctypes
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +15,7 @@ import torch
 from torch import Tensor
 
 from classroom.style import SERIES, Chart, chart, lowest
+from labkit.keeping.processor import give_back
 
 Item = TypeVar("Item")
 SHORT = "LABKIT_SHORT"
@@ -27,12 +26,6 @@ compared, when a class is graded, when a lecture warms up."""
 def shortened(steps: int, profile: str, *, short: int = 30) -> int:
     """How many steps to train in view: few in the smoke profile and where LABKIT_SHORT is set."""
     return min(steps, short) if profile == "smoke" or os.environ.get(SHORT) else steps
-
-
-def give_back() -> None:
-    """Give the system the memory that a loop has freed: glibc keeps it, and a class adds it up."""
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # another library of C
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _displayed() -> Callable[[dict[str, Any]], None]:

@@ -139,8 +139,9 @@ def test_what_a_loop_has_freed_goes_back_to_the_system() -> None:
     """glibc keeps freed blocks below one that is still used, such as the last model's."""
     code = """
 import ctypes, torch
-from classroom.live import LiveCurve, give_back
+from classroom.live import LiveCurve
 from classroom.running import held_by
+from labkit.keeping.processor import give_back
 import psutil
 if not hasattr(ctypes.CDLL(None), "malloc_trim"): raise SystemExit(3)
 held = lambda: held_by(psutil.Process()) / 2**20

@@ -1,6 +1,7 @@
 """What this processor offers: how many cores, how many threads, and whether 16 bits are faster."""
 
 import contextlib
+import ctypes
 import functools
 import json
 import math
@@ -105,6 +106,12 @@ def has_compiler() -> bool:
         stacklevel=2,
     )
     return False
+
+
+def give_back() -> None:
+    """Give the system back what was freed: glibc keeps it, and a class has many kernels."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # another library of C
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def seconds(dtype: "torch.dtype") -> float:
