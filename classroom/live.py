@@ -14,10 +14,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from classroom import recording
 from classroom.style import SERIES, Chart, chart, lowest
 from labkit.keeping.processor import give_back
 
 Item = TypeVar("Item")
+RECORDED = 100
+"""How many points of a curve are recorded, for a page that plays it again."""
 SHORT = "LABKIT_SHORT"
 """Where this is set, cells that train in view only show that they run: when stored outputs are
 compared, when a class is graded, when a lecture warms up."""
@@ -28,19 +31,19 @@ def shortened(steps: int, profile: str, *, short: int = 30) -> int:
     return min(steps, short) if profile == "smoke" or os.environ.get(SHORT) else steps
 
 
-def _displayed() -> Callable[[dict[str, Any]], None]:
+def _displayed() -> Callable[..., None]:
     """An output of the cell that can be replaced; on a terminal, a line for each change."""
     try:
         from IPython import get_ipython
         from IPython.display import display
     except ModuleNotFoundError:
-        return lambda bundle: print(bundle["text/plain"])
+        return lambda bundle, **_: print(bundle["text/plain"])
     if get_ipython() is None:
-        return lambda bundle: print(bundle["text/plain"])
+        return lambda bundle, **_: print(bundle["text/plain"])
     handle = display({"text/plain": "starting …"}, raw=True, display_id=True)
 
-    def show(bundle: dict[str, Any]) -> None:
-        handle.update(bundle, raw=True)
+    def show(bundle: dict[str, Any], **more: Any) -> None:
+        handle.update(bundle, raw=True, **more)
 
     return show
 
@@ -69,7 +72,11 @@ class LiveCurve:
             now = time.monotonic()
             if now - drawn > self.every or step == self.steps - 1:
                 left = (now - begun) / (step + 1) * (self.steps - step - 1)
-                show(self.view(step + 1, left)._repr_mimebundle_())
+                last = step == self.steps - 1
+                show(
+                    self.view(step + 1, left)._repr_mimebundle_(),
+                    metadata=recording.metadata(self.recorded) if last else {},
+                )
                 drawn = now
         give_back()
 
@@ -94,6 +101,16 @@ class LiveCurve:
             lowest(axes, self.floor)
             figure.says += f"; lowest possible: {self.floor:.3f}"
         return figure
+
+    def recorded(self) -> dict[str, Any]:
+        """The curve in some of its points, so that a page can play it again."""
+        smooth = self._smooth()
+        first = len(self.losses) - len(smooth) + 1
+        points = [[first + n, round(loss, 4)] for n, loss in enumerate(smooth)]
+        some = points[:: -(-len(points) // RECORDED)] if points else []
+        # The last one is what everybody looks for.
+        some += [points[-1]] if some and some[-1] != points[-1] else []
+        return {"name": "training", "points": some, "floor": self.floor, "unit": self.unit}
 
     def _smooth(self) -> Sequence[float]:
         window = min(10, len(self.losses))

@@ -626,7 +626,7 @@ def outputs(demo: Demo) -> list[dict[str, str]]:
     """What a cell that ends with a demo leaves in the notebook: the widget, then its picture."""
     shown: list[dict[str, str]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "display", lambda data, raw: shown.append(data))
+        patch.setattr(base, "display", lambda data, **_: shown.append(data))
         demo._ipython_display_()
     return shown
 
@@ -946,7 +946,7 @@ assert base.TOOLTIP == "description_tooltip"
 base.TOOLTIP = "tooltip"
 demo = base.Demo("x", lambda **_: base.View.of("x", base.Problem("drawn")),
                  {"a": base.slider("a", 1, 0, 2, 0.1)})
-base.display = lambda data, raw: print(sorted(data.items()))
+base.display = lambda data, **_: print(sorted(data.items()))
 formats = DisplayFormatter()
 formats.ipython_display_formatter.enabled = True
 formats.format(demo)

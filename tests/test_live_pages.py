@@ -19,18 +19,22 @@ import pytest
 import torch
 from test_demos import HOSTILE, bert, every_piece, found_claim, gpt
 
+from classroom import recording
+from classroom.cli.site import models
 from classroom.demos import (
     Masking,
     View,
     attention_view,
     floors_view,
     ledger_view,
+    masking_demo,
     masking_view,
     masks_demo,
     masks_view,
     orders_view,
     reach_demo,
     reach_view,
+    sampling_demo,
     sampling_view,
     schedule_demo,
     schedule_view,
@@ -44,9 +48,10 @@ from classroom.demos.orders import drawn
 from classroom.demos.sampling import drawn_number, next_step
 from classroom.demos.senses import reader
 from classroom.demos.training import Point
-from classroom.pages.live import parts, pictures
-from classroom.pages.live import states as few
+from classroom.pages.live import building, parts, pictures
+from classroom.pages.live.forms import form_of
 from classroom.pages.live.written import written_language, written_model
+from classroom.shipped import trained
 from labkit.chance import Chance
 from labkit.objectives import hiding
 from labkit.plan import SCHEDULES
@@ -521,66 +526,107 @@ def test_the_engine_stays_short() -> None:
 
 def test_a_demo_is_written_down_state_by_state() -> None:
     demo = reach_demo(segment=2, memory=1, layers=2)
-    kept, written = few.kept_values(demo), few.written_states(demo)
-    assert len(written["which"]) == math.prod(written["sizes"]) <= few.MOST
+    kept, written = recording.kept_values(demo), recording.written_states(demo)
+    assert len(written["views"]) == math.prod(map(len, kept.values())) <= recording.MOST
     for n, state in list(enumerate(itertools.product(*kept.values())))[::17]:
         view = demo.draw(**dict(zip(kept, state, strict=True)))
-        pieces = written["views"][written["which"][n]]
+        pieces = [written["pieces"][piece] for piece in written["views"][n]]
         assert pieces == json.loads(json.dumps(view.as_data()["pieces"]))
     # Every slider begins where the demo stands.
-    begins = re.findall(r'name="([^"]*)" min="0" max="\d+" value="(\d+)"', few.form(demo))
+    begins = re.findall(r'name="([^"]*)" min="0" max="\d+" value="(\d+)"', form_of(written))
     assert {name: kept[name][int(n)] for name, n in begins} == {n: demo.values[n] for n in kept}
+    assert recording.unpacked(recording.packed(written)) == written
 
 
 def test_what_is_typed_has_the_values_that_are_given(tokenizer: Tokenizer) -> None:
     demo = masks_demo(TEXTS[0], tokenizer)
-    assert "text" not in few.kept_values(demo)
-    kept = few.kept_values(demo, {"text": TEXTS})
+    assert "text" not in recording.kept_values(demo)
+    kept = recording.kept_values(demo, {"text": TEXTS})
     assert kept["text"] == list(TEXTS)
 
 
 def test_a_very_fine_slider_is_thinned_and_keeps_where_it_stands() -> None:
     demo = schedule_demo(steps=1_000_000)
     demo.change(step=123_457)
-    values = few.kept_values(demo)["step"]
-    assert len(values) <= few.MOST
+    values = recording.kept_values(demo)["step"]
+    assert len(values) <= recording.MOST
     assert 123_457 in values
 
 
-def cell_of(source: str, *demos: Any) -> nbformat.NotebookNode:
-    outputs = [nbformat.v4.new_output("display_data", demo.stored) for demo in demos]
-    return nbformat.v4.new_code_cell(source, outputs=outputs)
+def cell_of(demo: Any, recorded: Any) -> nbformat.NotebookNode:
+    kept = {} if recorded is None else {recording.KEY: recording.packed(recorded)}
+    output = nbformat.v4.new_output("display_data", demo.stored, metadata=kept)
+    return nbformat.v4.new_code_cell("1", outputs=[output])
 
 
-def test_a_picture_is_live_where_its_cell_can_be_read() -> None:
-    changed = schedule_demo(steps=40, layers=2)
-    changed.change(step=20)
-    cells = [
-        cell_of("!not python"),
-        cell_of("size: int = 2\nreach_demo(segment=size, memory=1)", reach_demo(2, 1)),
-        cell_of("demo = schedule_demo(steps=40, layers=2)\ndemo.change(step=20)\ndemo", changed),
-        cell_of("reach_demo(3, layers=2)", reach_demo(3, layers=2)),
-        # What must be run to be known, what would show something else, and what is wrong.
-        cell_of("reach_demo(segment=len('ab'))", reach_demo(2)),
-        cell_of("reach_demo(4)", reach_demo(5)),
-        cell_of("reach_demo(4, colour=1)", reach_demo(4)),
-        cell_of("twice = 1\ntwice = 2\nreach_demo(twice)", reach_demo(2)),
-    ]
-    found = list(pictures.states_of(nbformat.v4.new_notebook(cells=cells)))
-    assert [(one["name"], one["nth"]) for one in found] == [
-        ("memory-reach", 0), ("schedule", 0), ("memory-reach", 1)
-    ]  # fmt: skip
-    assert 'name="step"' in found[1]["form"]
+def found_live(*cells: nbformat.NotebookNode) -> list[dict[str, Any]]:
+    book = nbformat.v4.new_notebook(cells=list(cells))
+    return list(pictures.live(book, *models()))
 
 
-def test_reading_a_cell_runs_nothing(tmp_path: Path) -> None:
-    mark = tmp_path / "ran"
-    for source in (
-        f"reach_demo(open({str(mark)!r}, 'w').write('x'))",
-        f"x = open({str(mark)!r}, 'w').write('x')\nreach_demo(x)",
-        f"reach_demo(**dict(segment=open({str(mark)!r}, 'w').write('x')))",
-        f"reach_demo(4).change(segment=open({str(mark)!r}, 'w').write('x'))",
-    ):
-        book = nbformat.v4.new_notebook(cells=[cell_of(source, reach_demo())])
-        assert list(pictures.states_of(book)) == []
-    assert not mark.exists()
+def test_a_picture_is_live_where_something_was_recorded() -> None:
+    schedule, reach = schedule_demo(steps=40, layers=2), reach_demo(2)
+    schedule.change(step=3)
+    found = found_live(
+        cell_of(reach_demo(3), None),
+        cell_of(schedule, schedule.recorded()),
+        cell_of(reach, reach.recorded()),
+    )
+    named = [(one["name"], one["nth"]) for one in found]
+    assert named == [("schedule", 0), ("memory-reach", 1)]
+    assert 'name="step"' in found[0]["form"]
+
+
+def test_typed_text_is_played_where_the_picture_is_that_of_the_models_of_the_page() -> None:
+    # A model of its own, which is changed below.
+    writer, guesser, world = trained("gpt-village"), models()[1], building.village()
+    settings = Sampling(temperature=0.9, top_p=0.8)
+    right = sampling_demo(*writer, "the film", settings=settings, world=world)
+    torch.manual_seed(0)
+    for parameter in writer[0].parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    other = sampling_demo(*writer, "the film", settings=settings, world=world)
+    hiding = masking_demo(
+        "she was at the inn .", guesser[1], texts=["he was ."], model=guesser[0], world=world,
+        setting=Masking(rate=0.4, draw=3),
+    )  # fmt: skip
+    found = found_live(*(cell_of(demo, demo.recorded()) for demo in (other, right, hiding)))
+    assert [(one["name"], one["nth"]) for one in found] == [("sampling", 1), ("masking", 0)]
+    assert 'value="0.9"' in found[0]["form"]
+    assert found[1]["texts"] == ["she was at the inn .", "he was ."]
+
+
+def test_a_training_is_played_again() -> None:
+    curve = {"name": "training", "points": [[n, 5 - n / 10] for n in range(1, 31)],
+             "floor": 1.5, "unit": "nats"}  # fmt: skip
+    cell = cell_of(reach_demo(2), curve)
+    [entry] = found_live(cell)
+    [control] = entry["controls"]
+    assert (control["name"], control["values"][control["at"]]) == ("shown", 30)
+    drawn = [entry["pieces"][view[1]] for view in entry["views"]]
+    assert [len(one["points"]) for one in drawn] == control["values"]
+    assert {tuple(one["frame"]) for one in drawn} == {(1, 30, 1.5, 4.9)}
+    assert 'data-does="play"' in entry["form"]
+    assert "Loss, nats" in cell.outputs[0].data["text/plain"]
+
+
+@pytest.mark.parametrize("recorded", [
+    {}, [], "x", 1, {"points": "no"}, {"name": "memory-reach", "views": [[0], [0]]},
+    {"name": "memory-reach", "controls": [{"name": "a"}], "views": [[0], [0]], "pieces": []},
+    {"name": "sampling", "play": {"prompt": "<b>"}}, {"name": "other", "play": {}},
+    {"points": [], "floor": None, "unit": "<script>"},
+])  # fmt: skip
+def test_what_a_foreign_notebook_recorded_leaves_the_picture(recorded: Any) -> None:
+    assert found_live(cell_of(reach_demo(2), recorded)) == []
+    broken = cell_of(reach_demo(2), None)
+    broken.outputs[0].metadata[recording.KEY] = "no base64"
+    assert found_live(broken) == []
+
+
+def test_a_form_holds_no_markup_of_a_foreign_notebook() -> None:
+    hostile = '"><img src=x onerror=alert(1)>'
+    control = {"name": hostile, "said": hostile, "values": [hostile, "b"], "at": 0}
+    numbers = {**control, "values": [1, 2]}
+    form = form_of({"name": "reach", "controls": [control, numbers]})
+    assert "<img" not in form
+    assert "onerror=alert(1)&gt;" in form

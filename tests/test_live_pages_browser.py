@@ -8,10 +8,21 @@ from typing import Any, NamedTuple
 import nbformat
 import pytest
 
+from classroom import recording
 from classroom.cli.site import write as build
-from classroom.demos import Masking, View, attention_view, masking_view, reach_demo, sampling_view
+from classroom.demos import (
+    Masking,
+    View,
+    attention_demo,
+    attention_view,
+    masking_view,
+    reach_demo,
+    sampling_demo,
+    sampling_view,
+)
 from classroom.demos.attention import Asked
 from classroom.demos.sampling import next_step, text_of
+from classroom.live import LiveCurve
 from classroom.pages.live import building
 from classroom.shipped import trained
 from labkit.sampling import Sampling
@@ -23,9 +34,18 @@ DEMOS = ("sampling", "masking", "attention")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site of one notebook, which has a demo with few states."""
+    """A site of one notebook: few states, a map, a curve, a model that writes."""
     folder = tmp_path_factory.mktemp("site")
-    outputs = [nbformat.v4.new_output("display_data", reach_demo(2).stored)]
+    gpt, curve = trained("gpt-village"), LiveCurve(60, floor=1.0)
+    curve.losses = [4 - step / 20 for step in range(60)]
+    demos = [reach_demo(2), attention_demo(*gpt, "the film was good")]
+    demos.append(sampling_demo(*gpt, "the film", world=building.village()))
+    kept = [(demo.stored, demo.recorded()) for demo in demos]
+    kept.append((curve.view(60)._repr_mimebundle_(), curve.recorded()))
+    outputs = [
+        nbformat.v4.new_output("display_data", shown, metadata={recording.KEY: packed})
+        for shown, packed in ((shown, recording.packed(found)) for shown, found in kept)
+    ]
     cells = [nbformat.v4.new_markdown_cell("# A notebook\n\nIts first sentence."),
              nbformat.v4.new_code_cell("reach_demo(2)", outputs=outputs)]  # fmt: skip
     nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "01_own.ipynb")
@@ -265,24 +285,50 @@ def test_a_page_that_asks_for_less_motion_stands_still(browser: Any, site: Path)
     found.page.close()
 
 
-def test_a_stored_picture_of_a_notebook_is_live(browser: Any, site: Path) -> None:
-    found = opened(browser, site / "01_own.html", viewport={"width": 1366, "height": 768})
-    page, view = found.page, found.page.locator(".labkit-states .labkit-view")
-    before = " ".join(view.inner_text().split())
+def play_the_notebook(page: Any) -> None:
+    """Operate each demo of the notebook's page, and see that it answers."""
+
+    def at(name: str, query: str = ".view") -> Any:
+        return page.locator(f'.labkit-states:has([data-demo="{name}"]) {query}')
+
+    def said(name: str) -> str:
+        return " ".join(at(name).inner_text().split())
+
+    before = said("memory-reach")
     assert before.startswith(reach_demo(2).shown.text.split("\n")[0])
-    page.locator(".labkit-states [name=layers]").press("ArrowRight")
-    assert " ".join(view.inner_text().split()) != before
-    page.locator('.labkit-states [data-does="reset"]').click()
-    assert " ".join(view.inner_text().split()) == before
+    at("memory-reach", "[name=layers]").press("ArrowRight")
+    assert said("memory-reach") != before
+    at("memory-reach", '[data-does="reset"]').click()
+    assert said("memory-reach") == before
+    # A word of a map can be selected, and a list of names can be chosen from.
+    at("attention", "span[data-row]").nth(2).click()
+    assert at("attention", "span[data-row]").nth(2).get_attribute("aria-pressed") == "true"
+    at("attention", "[name=heads]").select_option("all")
+    assert at("attention", "svg").count() == 4
+    at("sampling", '[data-does="step"]').click()
+    assert at("sampling", "[data-kind=new]").count() == 1
+    # The training again, from its beginning to its end.
+    assert "between steps 10 and 60" in said("training")
+    at("training", "[name=shown]").press("Home")
+    assert "between steps 10 and 10" in said("training")
+    at("training", '[data-does="play"]').click()
+    page.wait_for_function(
+        "() => document.querySelector('[data-demo=training]').innerText.includes('and 60')"
+    )
+
+
+def test_the_stored_pictures_of_a_notebook_are_live(browser: Any, site: Path) -> None:
+    found = opened(browser, site / "01_own.html", viewport={"width": 1366, "height": 768})
+    play_the_notebook(found.page)
     assert found.errors == []
-    page.close()
+    found.page.close()
 
 
 def test_without_script_all_is_there_but_the_play(browser: Any, site: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto((site / "01_own.html").as_uri())
-    assert page.locator(".labkit-view").count() == 1
+    assert page.locator(".labkit-view").count() == 4
     page.goto((site / "index.html").as_uri())
     assert "A notebook" in page.inner_text("main")
     assert "need script" in page.inner_text("main")

@@ -16,6 +16,7 @@ from classroom.cli.parameters import ParameterError, checked, declared, known
 from classroom.cli.parser import Parser, fail, positive, unknown
 from classroom.cli.results import index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
+from classroom.recording import KEY, STORE
 from classroom.running import THREADS, Run, cores, encrypted, execute
 from labkit.keeping.files import write_text
 from labkit.paths import checkout
@@ -133,7 +134,7 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
     import nbformat
     from nbclient import NotebookClient
 
-    os.environ.update(REPEATABLE)
+    os.environ.update({**REPEATABLE, STORE: "1"})
     for path in [find(name) for name in args.names] or every_notebook():
         notebook = nbformat.read(path, as_version=4)
         folder = {"metadata": {"path": str(path.parent)}}
@@ -267,7 +268,9 @@ def static(output: dict[str, Any]) -> dict[str, Any]:
     if "data" in output:
         widget = "application/vnd.jupyter.widget-view+json"
         output["data"] = {kind: data for kind, data in output["data"].items() if kind != widget}
-        output["metadata"] = {}
+        known = output.get("metadata", {})
+        # What a demo recorded lets a page play it.
+        output["metadata"] = {KEY: known[KEY]} if KEY in known else {}
     return output
 
 

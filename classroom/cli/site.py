@@ -24,11 +24,13 @@ def site(parser: Parser, words: Sequence[str]) -> int:
 def write(notebooks: Sequence[Path], out: Path, *, students: bool = False) -> Sequence[Any]:
     """Write the pages of the notebooks, the first page with a list of them, and the live page."""
     from classroom.pages.live import building
-    from classroom.pages.live.pictures import states_of
+    from classroom.pages.live.pictures import scripts_for
     from classroom.pages.site import TITLE, build, listed
 
     gpt, bert = models()
-    pages = build(notebooks, out, students=students, states_of=states_of)
+    pages = build(
+        notebooks, out, students=students, scripts_for=lambda book: scripts_for(book, gpt, bert)
+    )
     first = building.first_page(TITLE, listed(pages), gpt)
     (out / "index.html").write_text(first, encoding="utf-8")
     live = building.live_page(gpt, bert, quality())

@@ -17,6 +17,7 @@ from labkit.world import optimal
 
 SHOWN = 8
 """How many answers are listed: those that the best policy likes best."""
+KEPT = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 BETAS = tuple(10.0**e for e in np.linspace(1, -1.5, 24))
 REST = "(anything else)"
 
@@ -98,4 +99,5 @@ def alignment_demo(asked: Mapping[str, Asked], beta: float = 0.3) -> Demo:
         "question": choice("question", list(asked)),
         "policy": choice("policy", list(first.policies)),
     }
-    return Demo("alignment", draw, controls)
+    # A page without a kernel has views of a few values of beta, and of every question and policy.
+    return Demo("alignment", draw, controls, kept={"beta": sorted({*KEPT, beta})})

@@ -12,6 +12,7 @@ from IPython.display import display
 
 from classroom.demos.pieces import Problem
 from classroom.demos.rendering import View, as_images, clean, short
+from classroom.recording import Options, metadata, written_states
 
 MOST_WORDS = 48
 """How many words can be clicked: a row of buttons for more would fill the screen."""
@@ -37,7 +38,8 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 class Demo(widgets.VBox):
     """Controls, and below them what `draw` makes of their values.
 
-    `act` is called with the key of a word that was clicked, `forget` when all is set back.
+    `act` is called with the key of a word that was clicked, `forget` when all is set back. `kept`
+    lists values of controls for which a page without a kernel has views.
     Programs find a demo by the class `labkit-NAME`, a control by `labkit-CONTROL`.
     """
 
@@ -49,8 +51,10 @@ class Demo(widgets.VBox):
         buttons: Mapping[str, Callable[[], None]] | None = None,
         act: Callable[[int], None] | None = None,
         forget: Callable[[], None] | None = None,
+        kept: Options | None = None,
     ) -> None:
         self.name, self.draw, self.controls = name, draw, dict(controls)
+        self.kept = dict(kept or {})
         self.shown = View(name, ())
         self.drawn: dict[str, Any] = {}
         self.picture = widgets.HTML()
@@ -140,6 +144,10 @@ class Demo(widgets.VBox):
         picture = f'<div class="labkit-stored">{as_images(self.shown.html)}</div>'
         return {"text/html": STORED + picture, "text/plain": self.shown.text}
 
+    def recorded(self) -> dict[str, Any]:
+        """What a page without a kernel needs to play the demo: the views of its states."""
+        return written_states(self)
+
     @property
     def live(self) -> dict[str, Any]:
         """What a page with a kernel shows."""
@@ -152,7 +160,7 @@ class Demo(widgets.VBox):
         restart of the kernel the best format of an output is still the widget.
         """
         display(self.live, raw=True)
-        display(self.stored, raw=True)
+        display(self.stored, raw=True, metadata=metadata(self.recorded))
 
 
 def _button(label: str, act: Callable[[], None]) -> widgets.Button:

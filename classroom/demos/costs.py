@@ -58,4 +58,4 @@ def costs_demo(model: str = "GPT-3 175B", device: str = "a100") -> Demo:
         "devices": whole_slider("devices: 2 to the", 10, 0, 15),
         "mfu": slider("share of peak", 0.4, 0.05, 1.0, 0.05),
     }
-    return Demo("costs", draw, controls)
+    return Demo("costs", draw, controls, kept={"devices": (0, 5, 10), "mfu": (0.4,)})

@@ -260,6 +260,20 @@ def attention_masks(batch: Batch, targets: Targets, setting: Masking) -> dict[st
 # ---- the widget --------------------------------------------------------------------------------
 
 
+class Masker(Demo):
+    """A page can play the demo itself where a model is asked about hidden words."""
+
+    texts: Sequence[str] = ()
+
+    def recorded(self) -> dict[str, Any]:
+        """The state, for a page that computes; or else the views of some states."""
+        if not self.texts or self.values["objective"] != "masked tokens":
+            return super().recorded()
+        names = ("text", "rate", "mask", "random", "draw")
+        values = {name: self.values[name] for name in names}
+        return {"name": self.name, "play": values, "texts": list(self.texts)}
+
+
 def masking_demo(
     text: str | None = None,
     tokenizer: Tokenizer | None = None,
@@ -306,7 +320,11 @@ def masking_demo(
     # Clicks are about one draw of one text.
     for name in ("text", "objective", "draw"):
         controls[name].observe(lambda _: clicked.clear(), names="value")
-    demo = Demo("masking", draw, controls, buttons, act=click, forget=clicked.clear)
+    kept = {"rate": sorted({0.0, 0.15, 0.5, setting.rate}), "draw": [*range(3), setting.draw]}
+    kept |= {"mask": [setting.mask], "random": [setting.random]}
+    kept["draw"] = sorted({*kept["draw"]})
+    demo = Masker("masking", draw, controls, buttons, act=click, forget=clicked.clear, kept=kept)
+    demo.texts = known if model is not None and world is not None else []
     return demo
 
 

@@ -107,7 +107,10 @@ class OrdersDemo(Demo):
         self.dragged.add_class("labkit-drag")
         self.chosen = widgets.Dropdown(description="word to move", style=WIDE, **{TOOLTIP: "word"})
         self.chosen.add_class("labkit-chosen")
-        super().__init__("orders", orders_view, controls, buttons)
+        count = len(words_in(text)[:LONGEST])
+        some = [order, "", spelled([*range(count, 0, -1)]), *(drawn(count, n) for n in range(1, 7))]
+        kept = {"order": list(dict.fromkeys(some))}
+        super().__init__("orders", orders_view, controls, buttons, kept=kept)
         bar = self.bar
         moved = [self.chosen, self.buttons["earlier"], self.buttons["later"]]
         others = [child for child in bar.children if child not in moved]

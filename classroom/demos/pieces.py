@@ -155,7 +155,11 @@ class Shades(Piece):
 
 @dataclass(frozen=True)
 class Curve(Piece):
-    """A line over steps, with a dashed line for a floor and a mark for one step."""
+    """A line over steps, with a dashed line for a floor and a mark for one step.
+
+    `frame` holds the first and last step and the lowest and highest value that have room, for a
+    line that grows; without it the line fills the drawing.
+    """
 
     kind = "curve"
     points: tuple[tuple[float, float], ...]
@@ -166,6 +170,7 @@ class Curve(Piece):
     last: str
     floor: tuple[float, str] | None = None
     mark: tuple[float, float] | None = None
+    frame: tuple[float, float, float, float] | None = None
 
 
 @dataclass(frozen=True)

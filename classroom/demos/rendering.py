@@ -368,8 +368,8 @@ def _curve(piece: Curve) -> str:
     height, right, bottom = 190, WIDTH - 12, 166
     floors = [] if piece.floor is None else [piece.floor[0]]
     values = [y for _, y in piece.points] + floors
-    low, high = min(values), max(values)
-    first, last = piece.points[0][0], piece.points[-1][0]
+    filled = piece.points[0][0], piece.points[-1][0], min(values), max(values)
+    first, last, low, high = piece.frame or filled
 
     def x(step: float) -> float:
         return MARGIN + (step - first) / max(last - first, 1) * (right - MARGIN)

@@ -250,6 +250,11 @@ class SamplingDemo(Demo):
             "sampling", self.look, controls, buttons, act=self.write, forget=self.forget
         )
 
+    def recorded(self) -> dict[str, Any]:
+        """The state, for a page that computes with the model itself."""
+        names = ("prompt", "temperature", "top-k", "top-p", "seed")
+        return {"name": self.name, "play": {name: self.values[name] for name in names}}
+
     @property
     def words(self) -> int:
         """How many words the model may choose from."""

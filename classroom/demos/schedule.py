@@ -16,7 +16,7 @@ from labkit.models.gpt import GPT, GPTConfig
 from labkit.plan import SCHEDULES
 from labkit.transfer import classifier, discriminative, layer_groups, unfreeze_from_top
 
-DRAWN = 280
+DRAWN = 140
 
 
 @lru_cache(maxsize=16)
@@ -95,4 +95,10 @@ def schedule_demo(
         "factor": slider("factor", 2.6, 1.0, 5.0, 0.1),
         "every": whole_slider("unfreeze one every", every, 0, steps),
     }
-    return Demo("schedule", draw, controls)
+    kept = {
+        "step": sorted({*range(0, steps, max(1, steps // 20)), steps - 1}),
+        "layers": [layers],
+        "factor": [1.0, 2.6],
+        "every": sorted({0, every}),
+    }
+    return Demo("schedule", draw, controls, kept=kept)

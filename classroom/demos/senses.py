@@ -96,7 +96,10 @@ def senses_demo(
     *,
     world: World | None = None,
 ) -> Demo:
-    """Write two sentences with one word, and see in which layer its two senses part."""
+    """Write two sentences with one word, and see in which layer its two senses part.
+
+    A page without a kernel can choose among all `texts`; the first two are shown at once.
+    """
     vectors = reader(model, tokenizer)
 
     def draw(first: str, second: str, word: str) -> View:
@@ -109,7 +112,7 @@ def senses_demo(
         "second": text_box("second", texts[1], rows=1),
         "word": text_box("word", word, rows=1),
     }
-    return Demo("senses", draw, controls)
+    return Demo("senses", draw, controls, kept={"first": texts, "second": texts})
 
 
 def chances(world: World, text: str, word: str) -> dict[str, float] | None:

@@ -37,6 +37,8 @@ LONGEST = 24
 """Words of a sentence; longer ones are refused."""
 ENDS = "(end)"
 MOST_BEAMS = 8
+KEPT = 4
+"""How many other beginnings of the translation a page without a kernel can choose."""
 
 
 class Asked(NamedTuple):
@@ -189,5 +191,24 @@ def translation_demo(model: Any, sentence: str) -> Demo:
         "layer": choice("layer", ["mean", *layers]),
         "beams": whole_slider("beam", 4, 1, MOST_BEAMS),
     }
-    demo = Demo("translation", draw, controls, act=force)
+    kept = {
+        "begins": ["", *other_beginnings(model, sentence)],
+        "step": range(1, 1 + len(sentence.split()) + 2),
+        "layer": ["mean", layers[-1]],
+        "beams": [4],
+    }
+    demo = Demo("translation", draw, controls, act=force, kept=kept)
     return demo
+
+
+def other_beginnings(model: Any, sentence: str) -> list[str]:
+    """Beginnings of the translation, each of which ends in the second likeliest word."""
+    source = sentence.split()
+    with evaluating(model):
+        words, shares_TV = _written(model, source, [])
+    found = []
+    for step in range(min(len(words), KEPT)):
+        second = int(shares_TV[step].topk(2).indices[1])
+        if second != translating.end():
+            found.append(" ".join([*words[:step], *translating.tokenizer().pieces([second])]))
+    return found

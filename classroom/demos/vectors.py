@@ -12,6 +12,8 @@ from labkit.models.word_vectors import Near, analogy, neighbours
 from labkit.text.tokenizers import Tokenizer
 
 SHOWN = 8
+KEPT = 40
+"""How many words a page without a kernel can ask about."""
 
 
 def vectors_view(word: str, question: str, vectors_VD: Tensor, tokenizer: Tokenizer) -> View:
@@ -66,4 +68,7 @@ def vectors_demo(model: Any, tokenizer: Tokenizer, word: str, question: str = ""
         "word": text_box("word", word, rows=1),
         "question": text_box("a b c", question, rows=1),
     }
-    return Demo("vectors", draw, controls)
+    names = [label(tokenizer, token) for token in range(len(tokenizer))]
+    words = [name for name in names if name.isalpha() and token_of(name, tokenizer) is not None]
+    some = words[:: max(1, len(words) // KEPT)]
+    return Demo("vectors", draw, controls, kept={"word": [word, *sorted({*some} - {word})]})

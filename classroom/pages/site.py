@@ -9,7 +9,7 @@ admits the page's own scripts by their digests, and nothing else.
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from html import escape, unescape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ SHOWN = ("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png
 # itself may run script, one in a picture may not.
 SEEN = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".txt")
 PICTURES = (*SEEN, ".svg")
+ICONS = re.compile(r"--jp-icon-[\w-]+:\s*url\([^)]*\);")
 LINK = re.compile(r'(?P<before>\b(?:href|src)=")(?P<to>[^"#:]+)(?P<rest>#[^"]*)?"')
 
 
@@ -47,11 +48,11 @@ def build(
     out: Path,
     *,
     students: bool = False,
-    states_of: Callable[[Any], Iterable[dict[str, Any]]] = lambda book: (),
+    scripts_for: Callable[[Any], Sequence[str]] = lambda book: (),
 ) -> list[Page]:
     """Write a page for each notebook; for students, without solutions.
 
-    `states_of` gives the written states of the pictures of a notebook that can be live.
+    `scripts_for` gives the scripts that make the pictures of a notebook live.
     """
     import nbformat
 
@@ -66,18 +67,18 @@ def build(
             "metadata": {"name": pages[place].title, "path": str(path.parent)},
             "course_links": links(pages, place),
         }
+        scripts = scripts_for(book)
         html, _ = export.from_notebook_node(book, resources)
         text = connected(harmless_page(html), path, notebooks, out)
-        (out / pages[place].file).write_text(
-            with_demos(text, list(states_of(book))), encoding="utf-8"
-        )
+        (out / pages[place].file).write_text(with_demos(text, scripts), encoding="utf-8")
     return pages
 
 
-def with_demos(html: str, states: list[dict[str, Any]]) -> str:
-    """The page with its policy, and with the written views of the demos that have few states."""
-    scripts = parts.scripts_of({"states": states}, parts.SHOWN) if states else []
-    style = f"<style>{parts.style_of_demos()}</style>" if states else ""
+def with_demos(html: str, scripts: Sequence[str]) -> str:
+    """The page with its policy, and with what makes its pictures live."""
+    style = f"<style>{parts.style_of_demos()}</style>" if scripts else ""
+    # The theme brings pictures for buttons that only JupyterLab has.
+    html = ICONS.sub("", html)
     html = html.replace("<head>", f"<head>{parts.policy(scripts)}", 1)
     html = html.replace("</head>", f"{style}</head>", 1)
     before, end, after = html.rpartition("</body>")

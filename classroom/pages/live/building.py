@@ -4,7 +4,6 @@ The first page writes with a GPT; `live.html` has all demos of typed text, and s
 written down.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from html import escape
 from typing import Any
@@ -15,19 +14,22 @@ from classroom.demos.masks import masks_demo
 from classroom.demos.reach import reach_demo
 from classroom.demos.schedule import schedule_demo
 from classroom.demos.vectors import vectors_demo
+from classroom.pages.live.forms import (
+    SAMPLING,
+    buttons,
+    form_of,
+    masking_form,
+    sampling_form,
+    sliders,
+    text_box,
+)
 from classroom.pages.live.parts import ENGINE, page, scripts_of
-from classroom.pages.live.states import Options, form, written_states
 from classroom.pages.live.written import written_language, written_model
 from classroom.recipes import course_text
+from classroom.recording import Options, written_states
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
 
-SAMPLING = (("temperature", "temperature", 0, 3, 0.05, 1), ("topK", "top-k (0: all)", 0, 50, 1, 0),
-            ("topP", "top-p", 0, 1, 0.01, 1), ("seed", "seed", 0, 1000, 1, 0))  # fmt: skip
-MASKING = (("rate", "share predicted", 0, 1, 0.05, 0.15),
-           ("mask", "of it [MASK]", 0, 1, 0.05, 0.8), ("random", "of it random", 0, 1, 0.05, 0.1),
-           ("draw", "draw", 0, 1000, 1, 0))  # fmt: skip
-SAID = {"run": "run / stop", "another": "another text"}
 TITLES = {
     "floors": "How surprising each word is to one who knows the language",
     "vectors": "Neighbours of BERT's word vectors",
@@ -36,7 +38,6 @@ TITLES = {
     "schedule": "The rate and the frozen layers, step by step",
 }
 Trained = tuple[Any, Tokenizer]
-Slider = tuple[str, str, float, float, float, float]
 
 
 @cache
@@ -87,34 +88,32 @@ def first_page(title: str, below: str, gpt: Trained) -> str:
 def live_page(gpt: Trained, bert: Trained, quality: str) -> str:
     """The page of all demos, with a GPT and a BERT of the village, and how good they are."""
     given = sentences(40)
-    few = few_states(*bert)
+    few = [(demo, written_states(demo, options)) for demo, options in few_states(*bert)]
     data = {
         "gpt": written_model(*gpt),
         "bert": written_model(*bert),
         "language": written_language(village()),
         "sentences": given,
-        "states": [written_states(demo, options) for demo, options in few],
+        "states": [written for _, written in few],
     }
     prompt = " ".join(given[0].split()[:4])
     body = "".join([
         '<h1>Live demos</h1><p><a href="index.html">All notebooks</a></p>',
         f"<p>Both models read and write the language of the village. {quality}</p>",
         played("sampling", "Write with a GPT, beside the exact language",
-               text_box("prompt", prompt) + sliders(SAMPLING)
-               + buttons("step", "run", "undo", "reset")),
+               sampling_form(prompt)),
         played("masking", "Hide words, and see what a BERT guesses",
-               text_box("text", given[0]) + sliders(MASKING)
-               + buttons("draw", "another", "reset"),
+               masking_form(given[0]),
                "Click a word to hide it, or to show it again. “Exact” is the distribution for one "
                "who knows the language, and knows no more than the model: which words were chosen, "
                "but not which of them were swapped or kept."),
         played("attention", "Look at attention",
-               text_box("text", given[1])
+               "<form>" + text_box("text", given[1])
                + '<label>model <select name="model"><option>BERT<option>GPT</select></label>'
                + sliders([("layer", "layer", 1, 2, 1, 1), ("head", "head (0: mean)", 0, 4, 1, 1)])
                + '<label><input type="checkbox" name="every"> all heads</label>'
-               + buttons("reset")),
-        *(states_section(demo, options) for demo, options in few),
+               + buttons("reset") + "</form>"),
+        *(states_section(demo, written) for demo, written in few),
     ])  # fmt: skip
     return page("Live demos", body, scripts_of(data, ENGINE))
 
@@ -143,40 +142,15 @@ def played(name: str, heading: str, controls: str, note: str = "") -> str:
     said = f"<p>{note}</p>" if note else ""
     return (
         f'<section id="{name}" data-play="{name}" data-pace="60"><h2>{heading}</h2>{said}'
-        f"<form>{controls}</form>{PICTURE}</section>"
+        f"{controls}{PICTURE}</section>"
     )
 
 
-def states_section(demo: Demo, options: Options) -> str:
+def states_section(demo: Demo, written: dict[str, Any]) -> str:
     """A demo whose views were written down; without script, its present one."""
     name = escape(demo.name)
     return (
         f'<section id="{name}" class="labkit-states"><h2>{TITLES[demo.name]}</h2>'
-        f"{form(demo, options)}"
+        f"{form_of(written)}"
         f'<div class="view">{demo.shown.html}</div></section>'
-    )
-
-
-def text_box(name: str, text: str) -> str:
-    """A box to write in."""
-    return (
-        f'<label>{name} <textarea name="{name}" rows="2" maxlength="2000">{escape(text)}'
-        "</textarea></label>"
-    )
-
-
-def sliders(asked: Sequence[Slider]) -> str:
-    """Numbers to slide; what each stands at is written beside it."""
-    return "".join(
-        f'<label>{said} <output></output><input type="range" name="{name}" min="{low}" '
-        f'max="{high}" step="{step}" value="{value}"></label>'
-        for name, said, low, high, step, value in asked
-    )
-
-
-def buttons(*names: str) -> str:
-    """Buttons by what they do."""
-    return "".join(
-        f'<button type="button" data-does="{name}">{SAID.get(name, name)}</button>'
-        for name in names
     )

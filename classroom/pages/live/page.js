@@ -82,7 +82,7 @@ const say = (demo, text) => { find(".said", demo).textContent = text; };
 /** Write with a GPT.  `data-pace` is how many milliseconds a word of a run takes, and `data-first`
  *  how many words are written when the page opens. */
 function sampling(demo, { gpt, language }) {
-  const model = new Engine.GPT(gpt), tokenizer = new Views.Tokenizer(gpt), pace = Number(demo.dataset.pace);
+  const model = new Engine.GPT(gpt), tokenizer = new Views.Tokenizer(gpt), pace = Number(demo.dataset.pace ?? 60);
   const place = { model, tokenizer, language: new Engine.Language(language), start: "document" };
   let written = [], past = [], running = 0;
   const state = () => ({ ...values(demo), written });
@@ -178,15 +178,33 @@ function attention(demo, { gpt, bert }) {
   });
 }
 
-/** A demo whose views were written down, one for each state of its controls. */
-function states(demo, { name, sizes, which, views }) {
-  const fields = [...demo.querySelectorAll("[name]")];
+/** A demo whose views were written down, one for each state of its controls.  A word of a map can
+ *  be selected; no other click has a view. */
+function states(demo, { name, controls, views, pieces }) {
+  const fields = [...demo.querySelectorAll("[name]")], slider = find("input[type=range]", demo);
+  let selected = -1, running = 0;
+  const clicked = (piece) => (piece.act === "select" ? { ...piece, selected } : piece.act ? { ...piece, act: "" } : piece);
   const draw = () => {
     values(demo);
-    const at = fields.reduce((sum, field, n) => sum * sizes[n] + Number(field.value), 0);
-    put(demo, { name, pieces: views[which[at]] });
+    const at = fields.reduce((sum, field, n) => sum * controls[n].values.length + Number(field.value), 0);
+    put(demo, { name, pieces: views[at].map((n) => clicked(pieces[n])) }, selected);
   };
-  answering(demo, { draw, buttons: { reset() { reset(demo); draw(); } } });
+  const stop = () => { clearInterval(running); running = 0; };
+  const to = (value) => { slider.value = value; draw(); };
+  const play = () => {
+    if (running) return stop();
+    to(Number(slider.value) < Number(slider.max) ? slider.value : 0);
+    running = setInterval(() => {
+      to(Number(slider.value) + 1);
+      if (slider.value === slider.max) stop();
+    }, 120);
+  };
+  const forget = () => { stop(); selected = -1; };
+  answering(demo, {
+    draw, changed: forget,
+    click(act, row) { selected = selected === row ? -1 : row; draw(); },
+    buttons: { play, reset() { forget(); reset(demo); draw(); } },
+  });
 }
 
 /** A section around a stored picture, with the controls that were written for it. */
@@ -196,8 +214,10 @@ function around(picture, form) {
   demo.innerHTML = form;
   view.className = "view";
   picture.replaceWith(demo);
+  const place = find(".view", demo);
+  if (place) place.replaceWith(view);
+  else demo.append(view);
   view.append(picture);
-  demo.append(view);
   return demo;
 }
 
@@ -212,7 +232,12 @@ async function play() {
   for (const demo of document.querySelectorAll("[data-play]")) plays[demo.dataset.play](demo, data);
   for (const one of data.states ?? []) {
     const found = one.form ? document.querySelectorAll(`.labkit-view[data-demo="${one.name}"]`)[one.nth] : null;
-    states(found ? around(found, one.form) : document.getElementById(one.name), one);
+    const demo = found ? around(found, one.form) : document.getElementById(one.name);
+    // What a foreign notebook has recorded may be no view: its picture stays, and the others play.
+    try {
+      if (one.play) plays[one.name](demo, { ...data, sentences: one.texts });
+      else states(demo, one);
+    } catch (error) { console.warn(one.name, error.message); }
   }
   document.body.dataset.ready = "yes";
 }

@@ -1,13 +1,13 @@
 """A page that is whole in itself: data and scripts stand inline, and a policy admits no others."""
 
 import base64
-import gzip
 import hashlib
-import json
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from classroom.recording import packed
 
 FOLDER = Path(__file__).resolve().parent
 ENGINE = ("render", "engine", "views", "page")
@@ -31,10 +31,8 @@ def page(title: str, body: str, scripts: Sequence[str]) -> str:
 
 def scripts_of(data: dict[str, Any], names: Sequence[str]) -> list[str]:
     """The data, packed, and the scripts of these names."""
-    given = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
-    packed = base64.b64encode(gzip.compress(given, mtime=0)).decode()
     sources = [(FOLDER / f"{name}.js").read_text(encoding="utf-8") for name in names]
-    return [f'const PACKED = "{packed}";', *sources]
+    return [f'const PACKED = "{packed(data)}";', *sources]
 
 
 def policy(scripts: Sequence[str]) -> str:

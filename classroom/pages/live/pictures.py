@@ -1,112 +1,101 @@
-"""The stored pictures of a notebook that can be made live, without running the notebook.
+"""The stored pictures of a notebook, made live from what was recorded beside them.
 
-A picture becomes live where its cell can be read: a call of a demo with plain values.
+Nothing of the notebook runs. A demo with few states brought their views with it; one of typed text
+is played by the page's own engine, if the models of the page show the very same picture; the curve
+of a training is played again.
 """
 
-import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from classroom.demos.base import Demo
-from classroom.demos.costs import costs_demo
-from classroom.demos.ledger import ledger_demo
-from classroom.demos.masks import masks_demo
-from classroom.demos.orders import orders_demo
-from classroom.demos.reach import reach_demo
-from classroom.demos.schedule import schedule_demo
-from classroom.pages.live.states import form, written_states
+from classroom.demos.masking import Masking, masking_demo
+from classroom.demos.sampling import sampling_demo
+from classroom.demos.training import replay
+from classroom.pages.live.building import PICTURE, Trained, village
+from classroom.pages.live.forms import form_of, masking_form, sampling_form
+from classroom.pages.live.parts import ENGINE, SHOWN, scripts_of
+from classroom.pages.live.written import written_language, written_model
+from classroom.recording import KEY, unpacked, written_states
+from labkit.sampling import Sampling
 
-# The demos that need no model: a notebook's call of one is made again from its plain arguments.
-MAKERS: dict[str, Callable[..., Demo]] = {
-    "costs_demo": costs_demo,
-    "ledger_demo": ledger_demo,
-    "masks_demo": masks_demo,
-    "orders_demo": orders_demo,
-    "reach_demo": reach_demo,
-    "schedule_demo": schedule_demo,
-}
-PICTURE = re.compile('class="labkit-view[^>]* data-demo="([^"]*)"')
+DEMO = re.compile('class="labkit-view[^>]* data-demo="([^"]*)"')
 
 
-def states_of(book: Any) -> Iterator[dict[str, Any]]:
-    """The written states of each picture of a notebook that can be made live, with its controls.
+def scripts_for(book: Any, gpt: Trained, bert: Trained) -> list[str]:
+    """The scripts of the page of a notebook; none where nothing was recorded.
 
-    A picture stays a picture where the demo made anew would not show the same.
+    The picture of a training becomes one that can be played again.
     """
-    known, seen = constants(book), Counter[str]()
-    for cell in book.cells:
-        for output in cell.get("outputs", ()):
-            stored = output.get("data", {})
-            for name in PICTURE.findall("".join(stored.get("text/html", ""))):
-                nth, seen[name] = seen[name], seen[name] + 1
-                demo = made_again(cell.source, known)
-                told = "".join(stored.get("text/plain", ""))
-                if demo is None or (demo.name, demo.shown.text) != (name, told):
-                    continue
-                written = written_states(demo)
-                if len(written["views"]) > 1:
-                    yield {**written, "nth": nth, "form": form(demo)}
+    entries = list(live(book, gpt, bert))
+    played = {entry["name"] for entry in entries if "play" in entry}
+    data: dict[str, Any] = {"states": entries}
+    if "sampling" in played:
+        data["gpt"] = written_model(*gpt)
+    if "masking" in played:
+        data["bert"] = written_model(*bert)
+    if played:
+        data["language"] = written_language(village())
+    return scripts_of(data, ENGINE if played else SHOWN) if entries else []
 
 
-def made_again(source: str, known: Mapping[str, Any]) -> Demo | None:
-    """The demo that a cell calls and sets, or None where that cannot be read."""
-    try:
-        calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-        [(maker, call)] = [(MAKERS[name_of(call.func)], call) for call in calls
-                           if name_of(call.func) in MAKERS]  # fmt: skip
-        demo = maker(*(value_of(one, known) for one in call.args), **keywords_of(call, known))
-        for call in calls:
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "change":
-                demo.change(**keywords_of(call, known))
-    except Exception:  # A foreign notebook may give a demo anything: then its picture stays.
-        return None
-    return demo
-
-
-def constants(book: Any) -> dict[str, Any]:
-    """The names that a notebook sets once to a plain value."""
-    found: dict[str, list[Any]] = {}
-    for cell in book.cells:
-        for node in ast.walk(parsed(cell)):
-            for name, value in assigned(node):
-                found.setdefault(name, []).append(value)
-    once = {name: values[0] for name, values in found.items() if len(values) == 1}
-    plain = {}
-    for name, value in once.items():
+def live(book: Any, gpt: Trained, bert: Trained) -> Iterator[dict[str, Any]]:
+    """For each picture that can be made live, what the page needs; `nth` counts equal names."""
+    seen = Counter[str]()
+    for output in (output for cell in book.cells for output in cell.get("outputs", ())):
+        entry = None
+        # A foreign notebook may bring anything: then its picture stays a picture.
         with suppress(Exception):
-            plain[name] = ast.literal_eval(value)
-    return plain
+            entry = entry_of(output, gpt, bert)
+        names = DEMO.findall("".join(output.get("data", {}).get("text/html", "")))
+        if entry is not None and names == [entry["name"]]:
+            yield {**entry, "nth": seen[entry["name"]]}
+        seen.update(names)
 
 
-def assigned(node: ast.AST) -> Iterator[tuple[str, Any]]:
-    """What a statement gives a value."""
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    for target in targets:
-        if isinstance(target, ast.Name):
-            yield target.id, getattr(node, "value", None)
+def entry_of(output: Any, gpt: Trained, bert: Trained) -> dict[str, Any] | None:
+    """What was recorded beside an output, with the controls for it."""
+    if KEY not in output.get("metadata", {}):
+        return None
+    recorded = unpacked(output.metadata[KEY])
+    if "points" in recorded:
+        demo = replay(recorded["points"], recorded["floor"], recorded["unit"])
+        output["data"] = demo.stored
+        recorded = written_states(demo)
+    elif "play" in recorded:
+        values = recorded["play"]
+        form, text = PLAYS[recorded["name"]](values, recorded.get("texts", []), gpt, bert)
+        if "".join(output.data["text/plain"]) != text:
+            return None
+        return {**recorded, "form": f"{form}{PICTURE}"}
+    return {**recorded, "form": form_of(recorded)} if len(recorded["views"]) > 1 else None
 
 
-def parsed(cell: Any) -> ast.Module:
-    """The statements of a cell; none of what is no Python."""
-    try:
-        return ast.parse(cell.source if cell.cell_type == "code" else "")
-    except SyntaxError:
-        return ast.Module([], [])
+def sampling(
+    values: dict[str, Any], texts: list[str], gpt: Trained, bert: Trained
+) -> tuple[str, str]:
+    """The controls of a GPT that writes, and what it says at first."""
+    settings = Sampling(
+        temperature=values["temperature"], top_k=values["top-k"] or None, top_p=values["top-p"]
+    )
+    demo = sampling_demo(*gpt, values["prompt"], settings=settings, world=village())
+    demo.change(seed=values["seed"])
+    given = {"topK": values["top-k"], "topP": values["top-p"]}
+    return sampling_form(values["prompt"], {**values, **given}), demo.shown.text
 
 
-def keywords_of(call: ast.Call, known: Mapping[str, Any]) -> dict[str, Any]:
-    """The named arguments of a call."""
-    return {str(word.arg): value_of(word.value, known) for word in call.keywords}
+def masking(
+    values: dict[str, Any], texts: list[str], gpt: Trained, bert: Trained
+) -> tuple[str, str]:
+    """The controls of a BERT that guesses, and what it says at first."""
+    model, tokenizer = bert
+    setting = Masking(**{name: value for name, value in values.items() if name != "text"})
+    demo = masking_demo(
+        values["text"], tokenizer, texts=texts, model=model, world=village(), setting=setting
+    )
+    return masking_form(values["text"], values), demo.shown.text
 
 
-def value_of(node: ast.expr, known: Mapping[str, Any]) -> Any:
-    """A plain value, or that of a name; ValueError for what would have to be run."""
-    return known[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
-
-
-def name_of(node: ast.expr) -> str:
-    """The name that stands for a value; empty for anything else."""
-    return node.id if isinstance(node, ast.Name) else ""
+PLAYS = {"sampling": sampling, "masking": masking}
