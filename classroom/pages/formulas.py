@@ -20,6 +20,11 @@ def mathml(tex: str, *, block: bool = False) -> str:
         return f'<code class="labkit-tex">{escape(tex)}</code>'
 
 
+def wide(html: str, what: str) -> str:
+    """What may be wider than the screen: it scrolls by itself, and the keyboard reaches it."""
+    return f'<div class="labkit-wide" role="group" aria-label="{what}" tabindex="0">{html}</div>'
+
+
 def with_mathml(renderer: type) -> type:
     """The renderer of Markdown with formulas that need nothing but the page."""
 
@@ -28,7 +33,7 @@ def with_mathml(renderer: type) -> type:
 
         def block_math(self, body: str) -> str:
             """A formula on a line of its own."""
-            return mathml(body, block=True)
+            return wide(mathml(body, block=True), "formula")
 
         def inline_math(self, body: str) -> str:
             """A formula within a sentence."""
@@ -36,6 +41,11 @@ def with_mathml(renderer: type) -> type:
 
         def latex_environment(self, name: str, body: str) -> str:
             """Several aligned lines, or a matrix."""
-            return mathml(f"\\begin{{{name}}}{body}\\end{{{name}}}", block=True)
+            tex = f"\\begin{{{name}}}{body}\\end{{{name}}}"
+            return wide(mathml(tex, block=True), "formula")
+
+        def table(self, text: str) -> str:
+            """A table, which may be wider than a phone."""
+            return wide(str(super().table(text)), "table")
 
     return Renderer
