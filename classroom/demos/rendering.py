@@ -311,7 +311,8 @@ def _shades(piece: Shades) -> str:
     table = _squares(piece, rows, piece.title)
     return (
         f'<div id="{mark}" data-shades="{safe(piece.title)}" data-top="{top:.4f}"'
-        f'{_act(piece.act)} style="{chosen}"><style>{pointed}</style>{table}'
+        f'{_act(piece.act)} style="{chosen}"><style>{pointed}</style>'
+        f"<div>{safe(piece.title)}</div>{table}"
         f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start;min-height:4em">{words}'
         f"</div></div>"
     )

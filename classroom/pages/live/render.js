@@ -137,7 +137,7 @@ const Render = (() => {
       `<bdi>${safe(short(word))}</bdi></span>`).join(" ");
     const chosen = p.selected >= 0 ? heights(p.shares[p.selected]) : "";
     return `<div id="${id}" data-shades="${safe(p.title)}" data-top="${fixed(top, 4)}"${actOf(p.act)} style="${chosen}">` +
-      `<style>${pointed}</style>${squares(p, rows, p.title)}` +
+      `<style>${pointed}</style><div>${safe(p.title)}</div>${squares(p, rows, p.title)}` +
       `<div style="display:flex;flex-wrap:wrap;align-items:flex-start;min-height:4em">${words}</div></div>`;
   }
 
