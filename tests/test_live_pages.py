@@ -20,7 +20,7 @@ import torch
 from test_demos import HOSTILE, bert, every_piece, found_claim, gpt
 
 from classroom import recording
-from classroom.cli.site import models
+from classroom.cli.site import models, of_page
 from classroom.demos import (
     Masking,
     View,
@@ -561,7 +561,7 @@ def cell_of(demo: Any, recorded: Any) -> nbformat.NotebookNode:
 
 def found_live(*cells: nbformat.NotebookNode) -> list[dict[str, Any]]:
     book = nbformat.v4.new_notebook(cells=list(cells))
-    return list(pictures.live(book, *models()))
+    return list(pictures.live(book, of_page()))
 
 
 def test_a_picture_is_live_where_something_was_recorded() -> None:

@@ -28,8 +28,9 @@ def write(notebooks: Sequence[Path], out: Path, *, students: bool = False) -> Se
     from classroom.pages.site import TITLE, build, listed
 
     gpt, bert = models()
+    known = of_page()
     pages = build(
-        notebooks, out, students=students, scripts_for=lambda book: scripts_for(book, gpt, bert)
+        notebooks, out, students=students, scripts_for=lambda book: scripts_for(book, known)
     )
     first = building.first_page(TITLE, listed(pages), gpt)
     (out / "index.html").write_text(first, encoding="utf-8")
@@ -44,6 +45,16 @@ def models() -> tuple[Any, Any]:
     from classroom.shipped import trained
 
     return trained("gpt-village"), trained("bert-village")
+
+
+def of_page() -> Any:
+    """What the page of a notebook can compute with."""
+    from classroom.demos.masking import masking_demo
+    from classroom.demos.sampling import sampling_demo
+    from classroom.pages.live import building
+    from classroom.pages.live.pictures import OfPage
+
+    return OfPage(*models(), building.village(), sampling_demo, masking_demo)
 
 
 def quality() -> str:

@@ -15,6 +15,7 @@ from classroom.demos.reach import reach_demo
 from classroom.demos.schedule import schedule_demo
 from classroom.demos.vectors import vectors_demo
 from classroom.pages.live.forms import (
+    PICTURE,
     SAMPLING,
     buttons,
     form_of,
@@ -132,9 +133,6 @@ def few_states(bert: Any, tokenizer: Tokenizer) -> list[tuple[Demo, Options]]:
         (reach_demo(), {}),
         (schedule_demo(steps=120, every=20), {}),
     ]
-
-
-PICTURE = '<p class="said" role="status"></p><div class="view"></div>'
 
 
 def played(name: str, heading: str, controls: str, note: str = "") -> str:

@@ -11,6 +11,7 @@ MASKING = (("rate", "share predicted", 0, 1, 0.05, 0.15),
            ("mask", "of it [MASK]", 0, 1, 0.05, 0.8), ("random", "of it random", 0, 1, 0.05, 0.1),
            ("draw", "draw", 0, 10_000, 1, 0))  # fmt: skip
 SAID = {"run": "run / stop", "another": "another text", "play": "play / stop"}
+PICTURE = '<p class="said" role="status"></p><div class="view"></div>'
 Slider = tuple[str, str, float, float, float, float]
 
 

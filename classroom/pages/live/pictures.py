@@ -7,55 +7,65 @@ of a training is played again.
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
-from classroom.demos.masking import Masking, masking_demo
-from classroom.demos.sampling import sampling_demo
+from classroom.demos.base import Demo
 from classroom.demos.training import replay
-from classroom.pages.live.building import PICTURE, Trained, village
-from classroom.pages.live.forms import form_of, masking_form, sampling_form
+from classroom.pages.live.forms import PICTURE, form_of, masking_form, sampling_form
 from classroom.pages.live.parts import ENGINE, SHOWN, scripts_of
 from classroom.pages.live.written import written_language, written_model
 from classroom.recording import KEY, unpacked, written_states
-from labkit.sampling import Sampling
+from labkit.text.tokenizers import Tokenizer
+from labkit.world import World
 
+Trained = tuple[Any, Tokenizer]
 DEMO = re.compile('class="labkit-view[^>]* data-demo="([^"]*)"')
 
 
-def scripts_for(book: Any, gpt: Trained, bert: Trained) -> list[str]:
+class OfPage(NamedTuple):
+    """What a page can compute with."""
+
+    gpt: Trained
+    bert: Trained
+    language: World
+    sampling: Callable[..., Demo]
+    masking: Callable[..., Demo]
+
+
+def scripts_for(book: Any, of_page: OfPage) -> list[str]:
     """The scripts of the page of a notebook; none where nothing was recorded.
 
     The picture of a training becomes one that can be played again.
     """
-    entries = list(live(book, gpt, bert))
+    entries = list(live(book, of_page))
     played = {entry["name"] for entry in entries if "play" in entry}
     data: dict[str, Any] = {"states": entries}
     if "sampling" in played:
-        data["gpt"] = written_model(*gpt)
+        data["gpt"] = written_model(*of_page.gpt)
     if "masking" in played:
-        data["bert"] = written_model(*bert)
+        data["bert"] = written_model(*of_page.bert)
     if played:
-        data["language"] = written_language(village())
+        data["language"] = written_language(of_page.language)
     return scripts_of(data, ENGINE if played else SHOWN) if entries else []
 
 
-def live(book: Any, gpt: Trained, bert: Trained) -> Iterator[dict[str, Any]]:
+def live(book: Any, of_page: OfPage) -> Iterator[dict[str, Any]]:
     """For each picture that can be made live, what the page needs; `nth` counts equal names."""
     seen = Counter[str]()
     for output in (output for cell in book.cells for output in cell.get("outputs", ())):
         entry = None
         # A foreign notebook may bring anything: then its picture stays a picture.
         with suppress(Exception):
-            entry = entry_of(output, gpt, bert)
+            entry = entry_of(output, of_page)
         names = DEMO.findall("".join(output.get("data", {}).get("text/html", "")))
         if entry is not None and names == [entry["name"]]:
             yield {**entry, "nth": seen[entry["name"]]}
         seen.update(names)
 
 
-def entry_of(output: Any, gpt: Trained, bert: Trained) -> dict[str, Any] | None:
+def entry_of(output: Any, of_page: OfPage) -> dict[str, Any] | None:
     """What was recorded beside an output, with the controls for it."""
     if KEY not in output.get("metadata", {}):
         return None
@@ -66,35 +76,28 @@ def entry_of(output: Any, gpt: Trained, bert: Trained) -> dict[str, Any] | None:
         recorded = written_states(demo)
     elif "play" in recorded:
         values = recorded["play"]
-        form, text = PLAYS[recorded["name"]](values, recorded.get("texts", []), gpt, bert)
+        form, text = PLAYS[recorded["name"]](values, recorded.get("texts", []), of_page)
         if "".join(output.data["text/plain"]) != text:
             return None
         return {**recorded, "form": f"{form}{PICTURE}"}
     return {**recorded, "form": form_of(recorded)} if len(recorded["views"]) > 1 else None
 
 
-def sampling(
-    values: dict[str, Any], texts: list[str], gpt: Trained, bert: Trained
-) -> tuple[str, str]:
+def sampling(values: dict[str, Any], texts: list[str], of_page: OfPage) -> tuple[str, str]:
     """The controls of a GPT that writes, and what it says at first."""
-    settings = Sampling(
-        temperature=values["temperature"], top_k=values["top-k"] or None, top_p=values["top-p"]
-    )
-    demo = sampling_demo(*gpt, values["prompt"], settings=settings, world=village())
-    demo.change(seed=values["seed"])
+    demo = of_page.sampling(*of_page.gpt, values["prompt"], world=of_page.language)
+    demo.change(**values)
     given = {"topK": values["top-k"], "topP": values["top-p"]}
     return sampling_form(values["prompt"], {**values, **given}), demo.shown.text
 
 
-def masking(
-    values: dict[str, Any], texts: list[str], gpt: Trained, bert: Trained
-) -> tuple[str, str]:
+def masking(values: dict[str, Any], texts: list[str], of_page: OfPage) -> tuple[str, str]:
     """The controls of a BERT that guesses, and what it says at first."""
-    model, tokenizer = bert
-    setting = Masking(**{name: value for name, value in values.items() if name != "text"})
-    demo = masking_demo(
-        values["text"], tokenizer, texts=texts, model=model, world=village(), setting=setting
+    model, tokenizer = of_page.bert
+    demo = of_page.masking(
+        values["text"], tokenizer, texts=texts, model=model, world=of_page.language
     )
+    demo.change(**values)
     return masking_form(values["text"], values), demo.shown.text
 
 
