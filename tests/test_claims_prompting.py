@@ -36,7 +36,9 @@ def test_a_claim_is_measured_and_its_contrasts_have_arms(claim):
     finding = judged(claim, "smoke", [0], [run])
     assert len(finding.contrasts) == len(claim.contrasts)
     assert all(0 <= figure <= 1 for figures in run["arms"].values() for figure in figures)
-    assert set(run["best"]) == set(run["arms"])
+    # Nobody knows what is best for a model that was tuned, or that is shown wrong answers.
+    unknown = {arm for arm in run["arms"] if "wrong" in arm or claim.id == "shots-or-tuning"}
+    assert set(run["best"]) == set(run["arms"]) - unknown
 
 
 def test_the_skill_of_an_exact_reader_is_the_best_possible(world, monkeypatch):
