@@ -160,11 +160,15 @@ def test_the_data_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
         assert (folder.parent / name).read_bytes() == (ROOT / name).read_bytes(), name
 
 
-# What Google Colab has of what labkit needs (its published list of 2026-08; Kaggle's is alike).
-COLAB = {"torch": "2.11.0", "numpy": "2.0.2", "scipy": "1.16.1", "tokenizers": "0.22.0",
-         "safetensors": "0.6.2", "matplotlib": "3.10.0", "ipywidgets": "7.7.1", "pygments": "2.19.2",
-         "psutil": "5.9.5", "platformdirs": "4.4.0", "filelock": "3.19.1", "tqdm": "4.67.1", "ipykernel": "6.17.1",
-         "ipython": "7.34.0", "jupyter_client": "7.4.9", "traitlets": "5.7.1"}  # fmt: skip
+# Versions of Google Colab's published list of 2026-08, where an upgrade would do harm; of the other
+# libraries that it brings, versions that are a year older.
+COLAB = {
+    "torch": "2.11.0", "numpy": "2.0.2", "tokenizers": "0.22.0", "ipywidgets": "7.7.1",
+    "psutil": "5.9.5", "ipykernel": "6.17.1", "ipython": "7.34.0", "jupyter_client": "7.4.9",
+    "traitlets": "5.7.1",
+    "scipy": "1.16.1", "safetensors": "0.6.2", "matplotlib": "3.10.0", "pygments": "2.19.2",
+    "platformdirs": "4.4.0", "filelock": "3.19.1", "tqdm": "4.67.1",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("changed", "replaced"), [({}, set()), ({"ipywidgets": "7.6.0"}, None)])
