@@ -18,5 +18,7 @@ def drop(x: Tensor, rate: float) -> Tensor | None:
         return None
     draws = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,))
     dropped = round(check_rate(rate) * 2**16)
-    kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
+    # Ones and zeros of x's own type: a boolean mask would be converted on the way back, too.
+    kept = torch.empty_like(x, requires_grad=False)
+    torch.ge(draws.view(torch.int16)[: x.numel()].view(x.shape), dropped - 2**15, out=kept)
     return (x * kept).mul_(2**16 / (2**16 - dropped))
