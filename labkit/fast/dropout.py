@@ -21,4 +21,6 @@ def drop(x: Tensor, rate: float) -> Tensor | None:
     # Ones and zeros of x's own type: a boolean mask would be converted on the way back, too.
     kept = torch.empty_like(x, requires_grad=False)
     torch.ge(draws.view(torch.int16)[: x.numel()].view(x.shape), dropped - 2**15, out=kept)
-    return (x * kept).mul_(2**16 / (2**16 - dropped))
+    scale = 2**16 / (2**16 - dropped)
+    # 16 bits would round the scale, so there it multiplies the product.
+    return (x * kept).mul_(scale) if x.dtype.itemsize == 2 else x * kept.mul_(scale)
