@@ -242,11 +242,13 @@ def test_views_that_were_written_down_follow_their_sliders(live: Opened) -> None
     names = [demo.name for demo, _ in building.few_states(*trained("bert-village"))]
     for name in names:
         before = live.said(name)
-        live.page.locator(f"#{name} input").last.press("ArrowLeft")
-        live.page.locator(f"#{name} input").last.press("ArrowRight")
-        live.page.locator(f"#{name} input").last.press("ArrowRight")
-        if live.said(name) == before:
-            live.page.locator(f"#{name} input").first.press("ArrowRight")
+        fields = live.page.locator(f"#{name} [name]")
+        for field in fields.all():
+            if field.evaluate("field => field.tagName") == "SELECT":
+                field.select_option(index=1)
+            else:
+                field.press("Home")
+                field.press("ArrowRight")
         assert live.said(name) != before, name
         live.page.locator(f'#{name} [data-does="reset"]').click()
         assert live.said(name) == before
