@@ -269,6 +269,57 @@ def test_the_translation_that_ships() -> None:
     assert not set(latin) & set("".join(shipped.in_letters(target)))
 
 
+@pytest.fixture(scope="module")
+def shipped() -> Translator:
+    return load_translator()
+
+
+def test_thirty_words_have_two_parts_of_speech_that_the_sentence_decides(
+    shipped: Translator,
+) -> None:
+    """Each is met as both, and the context alone tells which it is in most sentences."""
+    shares: dict[str, Counter[str]] = defaultdict(Counter)
+    decided = []
+    sources = [pair.source for pair in shipped.pairs(4000, seed=2)]
+    for source in sources:
+        for word, chances in zip(source, shipped.parts(source), strict=True):
+            assert sum(chances.values()) == pytest.approx(1)
+            shares[word].update({part: p for part, p in chances.items() if part != "other"})
+    two = {word for word, found in shares.items() if sum(p > 1 for p in found.values()) > 1}
+    assert len(two) >= 30
+    assert {"watch", "light", "plant"} <= two
+    for source in sources:
+        for word, chances in zip(source, shipped.parts(source), strict=True):
+            decided += [max(chances.values())] if word in two else []
+    assert np.mean(decided) > 0.97
+
+
+@pytest.mark.parametrize(
+    ("sentence", "at", "part"),
+    [
+        ("butter and salt the bread", 0, "verb"),
+        ("butter and salt stood near the bar", 0, "noun"),
+        ("the antique light of the judge stood near the park", 1, "adjective"),
+        ("the antique of the judge stood near the park", 1, "noun"),
+        ("the nurse will nurse the duck", 1, "noun"),
+        ("the nurse will nurse the duck", 3, "verb"),
+        ("yesterday the patient saw the saw", 2, "noun"),
+        ("yesterday the patient queen saw the saw", 2, "adjective"),
+    ],
+)
+def test_the_part_of_speech_may_be_decided_by_a_later_word(
+    shipped: Translator, sentence: str, at: int, part: str
+) -> None:
+    assert shipped.parts(sentence.split())[at] == {part: pytest.approx(1)}
+
+
+def test_a_sentence_that_leaves_the_part_of_speech_open(shipped: Translator) -> None:
+    """ "We saw her duck": one animal of ten, or one deed of eight."""
+    found = shipped.parts("yesterday we saw her duck".split())[-1]
+    assert found == {"noun": pytest.approx(8 / 18), "verb": pytest.approx(10 / 18)}
+    assert len(shipped.translations("yesterday we saw her duck".split())) == 2
+
+
 def test_the_target_as_a_language_of_its_own_is_the_sum_over_all_sources(
     translator: Translator, lexicon: Lexicon
 ) -> None:
