@@ -315,9 +315,9 @@ def test_the_part_of_speech_may_be_decided_by_a_later_word(
 
 def test_a_sentence_that_leaves_the_part_of_speech_open(shipped: Translator) -> None:
     """ "We saw her duck": one animal of ten, or one deed of eight."""
-    found = shipped.parts("yesterday we saw her duck".split())[-1]
+    found = shipped.parts(["yesterday", "we", "saw", "her", "duck"])[-1]
     assert found == {"noun": pytest.approx(8 / 18), "verb": pytest.approx(10 / 18)}
-    assert len(shipped.translations("yesterday we saw her duck".split())) == 2
+    assert len(shipped.translations(["yesterday", "we", "saw", "her", "duck"])) == 2
 
 
 def test_the_target_as_a_language_of_its_own_is_the_sum_over_all_sources(
