@@ -35,15 +35,29 @@ def test_more_pairs_make_a_better_reward_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["RLOO", "PPO", "GRPO", "GRPO, no bias", "DPO, 500 pairs", "DPO, 4000 pairs"]
+    "method",
+    ["RLOO", "PPO", "GRPO", "GRPO, no bias", "DPO, 500 pairs", "DPO, 4000 pairs", "DPO, exact"],
 )
 def test_nothing_is_above_the_ceiling(method: str) -> None:
     table = said("07", """print(f"{'':18} reward""")
-    reward, divergence, value, outside = numbers(f"{method}  ", table)
+    reward, divergence, value, _, outside = numbers(f"{method}  ", table)
     [ceiling] = numbers("ceiling", table)
     assert value <= ceiling + 0.006
     assert value == pytest.approx(reward - 0.3 * divergence, abs=0.02)
     assert 0 <= outside < 1
+
+
+@pytest.mark.parametrize(("method", "bound"), [("RLOO", 0.05), ("PPO", 0.05), ("DPO, exact", 0.10)])
+def test_little_of_the_way_to_the_ceiling_is_left(method: str, bound: float) -> None:
+    table = said("07", """print(f"{'':18} reward""")
+    assert 0 <= numbers(f"{method}  ", table)[3] <= bound
+
+
+def test_a_policy_that_is_only_briefer_wins_nothing_at_equal_length() -> None:
+    found = said("07", "rivals = {")
+    assert numbers("only briefer", found)[1] == 0.5
+    for which in ("RLOO", "PPO"):
+        assert min(numbers(which, found)) > 0.6
 
 
 def test_the_rewarded_model_is_at_the_ceiling() -> None:
