@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import nbformat
 import pytest
+from test_accessibility import RUN, axe
 
 ROOT = Path(__file__).resolve().parent.parent
 ARTIFACTS = ROOT / "artifacts"
@@ -325,3 +326,34 @@ def test_a_page_has_formulas_fallbacks_and_no_notes(browser: Any, site: Path) ->
     targets = {link.rsplit("/", 1)[-1] for link in found["links"]}
     assert {"index.html", "12_cost_tables.html#x", "source.py.txt"} <= targets
     page.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width", "height"), [("light", 390, 844), ("dark", 1366, 768)], ids=["phone", "hall"]
+)
+def test_axe_finds_nothing_serious_on_the_lessons(
+    browser: Any, site: Path, scheme: str, width: int, height: int
+) -> None:
+    """On a phone and on a projector: nothing serious, and no page that is wider than the screen."""
+    source = axe()
+    size = {"width": width, "height": height}
+    for file in sorted(site.glob("[01]*.html")):
+        # The policy of the page admits its own scripts alone; the checker comes from outside.
+        page = browser.new_page(color_scheme=scheme, viewport=size, bypass_csp=True)
+        page.goto(file.as_uri())
+        page.add_script_tag(content=source)
+        assert page.evaluate(RUN) == [], file.name
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, file.name
+        page.close()
+
+
+def test_axe_finds_nothing_serious_in_a_lecture(lecture: Lecture) -> None:
+    """Slide by slide, widgets included."""
+    source, page = axe(), lecture.page
+    turn(lecture, "Home")
+    page.evaluate(source)
+    last = ""
+    while (here := turn(lecture)) != last:
+        last = here
+        assert page.evaluate(RUN) == [], here
+        turn(lecture, "ArrowRight")
