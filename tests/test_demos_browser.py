@@ -175,6 +175,40 @@ def toy() -> tuple[Tokenizer, LanguageModel]:
     return tokenizer, LanguageModel(backbone, NextWord(backbone.token)).eval()
 
 
+def click(page: Any, demo: str, number: int) -> None:
+    """Click a word of a demo, and wait until the demo has answered."""
+    before = shown(page, demo)
+    page.locator(f".labkit-{demo} .labkit-words button").nth(number).click()
+    still(page, demo, before)
+
+
+def test_a_word_that_is_clicked_is_hidden_and_comes_back(notebook: Opened) -> None:
+    page, (tokenizer, _) = notebook.page, toy()
+    plain = masking_view(TEXT, Masking(), tokenizer)
+    assert same(page, "masking", plain)
+    assert plain.clickable is not None
+    _, position = plain.clickable.choices[2]
+    clicked = masking_view(TEXT, Masking(clicked=(position,)), tokenizer)
+    assert clicked.text != plain.text
+    for wanted in (clicked, plain):
+        click(page, "masking", 2)
+        assert same(page, "masking", wanted)
+
+
+def test_a_word_that_is_clicked_is_written_and_undone(notebook: Opened) -> None:
+    page, (tokenizer, model) = notebook.page, toy()
+    plain = sampling_view(PROMPT, [], Sampling(), model, tokenizer)
+    assert same(page, "sampling", plain)
+    assert plain.clickable is not None
+    _, word = plain.clickable.choices[1]
+    click(page, "sampling", 1)
+    assert same(page, "sampling", sampling_view(PROMPT, [word], Sampling(), model, tokenizer))
+    before = shown(page, "sampling")
+    page.locator(".labkit-sampling .labkit-undo").click()
+    still(page, "sampling", before)
+    assert same(page, "sampling", plain)
+
+
 def test_masking_by_keyboard_and_mouse(notebook: Opened) -> None:
     page, (tokenizer, _) = notebook.page, toy()
     assert same(page, "masking", masking_view(TEXT, Masking(), tokenizer))
