@@ -57,6 +57,12 @@ def claim(name, verdict):
     return Finding(name, "It helps <b>a lot</b>.", "lecture 3", "03", "accuracy", "laptop", [0],
                    verdict, arms, [seen], 3.0)
 findings = [claim("helps", "holds"), claim("hurts", "not significant")]
+from classroom.shipped import trained
+translator, _ = trained("translation")
+sentence = "the bank of paris was light"
+p, rewards = torch.tensor([0.5, 0.3, 0.2]).numpy(), torch.tensor([0.0, 1.0, -1.0]).numpy()
+policies = {{"RLOO": p[[1, 0, 2]], "DPO": p[[2, 1, 0]]}}
+asked = demos.alignment.Asked(["in oslo .", "in <b> ."], rewards, p, policies)
 """
 SHOWN = {
     "masking": f"masking_demo(text={TEXT!r}, tokenizer=tokenizer)",
@@ -72,6 +78,8 @@ SHOWN = {
     "memory-reach": "reach_demo()",
     "schedule": "schedule_demo()",
     "senses": "senses_demo(model, tokenizer, probes, ['a', 'b'], ['the cat sat', 'a cat'], 'cat')",
+    "translation": "translation_demo(translator, sentence)",
+    "alignment": "alignment_demo({'where?': asked}, beta=0.5)",
     "ledger": "ledger_demo(findings)",
 }
 CELLS = (SETUP, *SHOWN.values())
@@ -327,6 +335,16 @@ def clicked(control: str, text: str) -> Callable[[Any, str], None]:
     return act
 
 
+def forced(names: dict[str, Any], step: int, number: int) -> str:
+    """The beginning of a translation whose last word was clicked at a step."""
+    view = names["translation_view"](
+        names["sentence"], "", names["translator"], names["demos"].translation.Asked(step)
+    )
+    table, chips = view.clickable, [piece for piece in view.pieces if piece.kind == "chips"]
+    before = [chip.token for chip in chips[1].chips[: step - 1]]
+    return " ".join([*before, table.choices[number][0]])
+
+
 class Moves(NamedTuple):
     """What a demo shows at first, after a move of the keyboard, and after one of the mouse too."""
 
@@ -337,7 +355,28 @@ class Moves(NamedTuple):
     at_last: str
 
 
+def chosen(number: int) -> Callable[[Any, str], None]:
+    """Click one of the words that are offered."""
+
+    def act(page: Any, demo: str) -> None:
+        page.locator(f".labkit-{demo} .labkit-words button").nth(number).click()
+
+    return act
+
+
 MOVES = {
+    "translation": Moves(
+        "translation_view(sentence, '', translator, demos.translation.Asked())",
+        key("step", "ArrowRight"),
+        "translation_view(sentence, '', translator, demos.translation.Asked(2))", chosen(1),
+        "translation_view(sentence, forced(2, 1), translator, demos.translation.Asked(3))",
+    ),
+    "alignment": Moves(
+        "alignment_view(asked, 0.5, 'RLOO', demos.alignment.line(asked))",
+        key("beta", "ArrowRight", 2),
+        "alignment_view(asked, 0.6, 'RLOO', demos.alignment.line(asked))", take("policy", "DPO"),
+        "alignment_view(asked, 0.6, 'DPO', demos.alignment.line(asked))",
+    ),
     "floors": Moves(
         "floors_view(said, 2, world)", key("reach", "ArrowRight", 2),
         "floors_view(said, 4, world)", end("reach"), "floors_view(said, 12, world)",
@@ -403,6 +442,7 @@ def test_a_demo_follows_keyboard_and_mouse(
 ) -> None:
     page, moves = notebook.page, MOVES[demo]
     here["Asked"] = here["demos"].attention.Asked
+    here["forced"] = lambda step, n: forced(here, step, n)
     page.locator(f".labkit-{demo}").scroll_into_view_if_needed()
     assert same(page, demo, eval(moves.first, here))
     for act, wanted in ((moves.by_key, moves.then), (moves.by_mouse, moves.at_last)):
