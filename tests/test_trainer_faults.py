@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from errno import EACCES, EEXIST, ENOSPC, EROFS
 from math import inf, nan
 from pathlib import Path
@@ -12,15 +13,15 @@ from typing import Any
 
 import pytest
 import torch
-from crash.tiny import Text, gpt
-from torch import nn
+from crash.tiny import Text, alike, gpt
+from torch import Tensor, nn
 
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.heads import Label, NextWord
 from labkit.keeping import checkpoints
-from labkit.keeping.checkpoints import MANIFEST, Snapshot, advice
+from labkit.keeping.checkpoints import MANIFEST, Snapshot, advice, newest, write
 from labkit.keeping.locks import hold
 from labkit.keeping.processes import Processes
 from labkit.models.gpt import GPT, GPTConfig
@@ -182,6 +183,59 @@ def test_a_manifest_of_another_version_is_no_reason_to_begin_anew(tmp_path: Path
         with pytest.raises(ValueError, match=f"was written in format {name}, and this version"):
             trainer().resume(folder)
         assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scale", nan), ("scale", inf), ("scale", -1.0), ("scale", 0), ("scale", "1"),
+        ("notes", []), ("averaging", 1), ("averaged", -1), ("averaged", 1.5), ("learning", None),
+        ("plan", {}), ("about", None),
+    ],
+)  # fmt: skip
+def test_facts_that_no_run_has_written_are_refused(name: str, value: Any, tmp_path: Path) -> None:
+    list(trainer().resume(tmp_path))
+    rewritten(tmp_path, lambda content: content["facts"].update({name: value}))
+    made = trainer(gpt(3, dropout=0.0))
+    before = made.state()
+    before = replace(before, tensors={"weights": copied(before.tensors["weights"])})
+    with pytest.raises(ValueError, match=f"says that {name} is .*remove it, to go on"):
+        made.resume(tmp_path)
+    after = replace(made.state(), tensors={"weights": made.state().tensors["weights"]})
+    assert alike(before, after) == [], "nothing was touched"
+
+
+def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "said"),
+    [
+        ("optimizer", lambda t: t.update({"no.weight|exp_avg": torch.zeros(2)}), "fit no weight"),
+        ("optimizer", lambda t: t.update({k: torch.zeros(7) for k in t}), "fit no weight"),
+        ("average", lambda t: t.update({"nothing": torch.zeros(1)}), "fit no weight"),
+        ("health", lambda t: t.update(seen=torch.zeros(3)), "more than one number for seen"),
+        ("health", lambda t: t.clear(), "holds no health"),
+        ("memory", lambda t: t.update({"0.states.0": torch.zeros(4, 2)}), "unlike rows"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused_before_anything_is_touched(
+    kind: str, change: Callable[[dict[str, Tensor]], None], said: str, tmp_path: Path
+) -> None:
+    list(trainer().resume(tmp_path))
+    saved = newest(tmp_path).snapshot
+    assert saved is not None
+    own = dict(saved.tensors.get(kind, {}))
+    change(own)
+    tensors = {k: v for k, v in {**saved.tensors, kind: own}.items() if v}
+    write(tmp_path, replace(saved, tensors=tensors))
+    made = trainer(gpt(3, dropout=0.0))
+    before = copied(made.state().tensors["weights"])
+    with pytest.raises(ValueError, match=said):
+        made.resume(tmp_path)
+    assert all(torch.equal(before[n], t) for n, t in made.state().tensors["weights"].items())
+    assert made.step == 0
 
 
 # ---- memory ----------------------------------------------------------------------------------

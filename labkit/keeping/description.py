@@ -1,7 +1,8 @@
 """What a run is, in words by which two runs can be compared."""
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,50 @@ def _first(batches: Batches) -> str:
 
 def _checksum(names: list[str]) -> str:
     return digest(" ".join(sorted(names)).encode())[:8]
+
+
+def check_sound(saved: Snapshot, path: Path | None) -> None:
+    """Refuse a state that is as it was written, but that no trainer can have given."""
+    wrong = next(_unsound(saved), None)
+    if wrong is not None:
+        raise ValueError(f"{path} {wrong}: remove it, to go on from the one before it")
+
+
+def _unsound(saved: Snapshot) -> Iterator[str]:
+    """What is wrong with a state."""
+    facts, tensors = saved.facts, saved.tensors
+    for name, sound in SOUND.items():
+        if name not in facts or not sound(facts[name]):
+            yield f"says that {name} is {facts.get(name, 'nothing')!r}"
+    for kind in {"weights", "health"} - tensors.keys():
+        yield f"holds no {kind}"
+    for kind in ("optimizer", "average"):
+        for name, tensor in tensors.get(kind, {}).items():
+            weight = tensors["weights"].get(name.split("|")[0])
+            if weight is None or (tensor.ndim and tensor.shape != weight.shape):
+                yield f"holds {kind} values of {name} that fit no weight: {list(tensor.shape)}"
+    for name, tensor in tensors["health"].items():
+        if tensor.ndim:
+            yield f"holds more than one number for {name}"
+    memory = tensors.get("memory", {})
+    if memory and ("known" not in memory or len({len(each) for each in memory.values()}) > 1):
+        yield "holds a memory of unlike rows"
+
+
+def _number(given: Any) -> bool:
+    return type(given) in (int, float)
+
+
+SOUND: dict[str, Callable[[Any], bool]] = {
+    "about": lambda given: isinstance(given, dict),
+    "plan": lambda given: isinstance(given, dict) and "optimizer" in given,
+    "scale": lambda given: _number(given) and 0 < given < math.inf,
+    "notes": lambda given: isinstance(given, dict),
+    "averaging": lambda given: isinstance(given, bool),
+    "averaged": lambda given: type(given) is int and given >= 0,
+    "learning": lambda given: isinstance(given, list),
+}
+"""What `Trainer.state` gives, and which values make sense."""
 
 
 def check_same(

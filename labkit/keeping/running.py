@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from labkit.corpus import Batches, sent
 from labkit.keeping.checkpoints import Found, Saver, Snapshot, advice, newest, read, sweep
 from labkit.keeping.computing import Computing, measured_peak, memory_explained, smaller
-from labkit.keeping.description import check_same, plain
+from labkit.keeping.description import check_same, check_sound, plain
 from labkit.keeping.health import Later
 from labkit.keeping.locks import hold
 from labkit.keeping.processes import Processes, gathered
@@ -178,6 +178,7 @@ class Run:
         if found.snapshot is not None:
             saved = found.snapshot
             own = trainer.state().tensors["weights"]
+            check_sound(saved, found.path)
             check_same(saved, self._known(), own, changed, folder)
             if saved.facts["plan"]["optimizer"] != self.plan.optimizer:
                 # What one optimizer remembers means nothing to another.
