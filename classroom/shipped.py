@@ -212,18 +212,25 @@ def _known(name: str) -> Shipped:
     return RECIPES[name]
 
 
+def gpt_of(recipe: Recipe, vocabulary: int) -> LanguageModel:
+    """A GPT of a recipe's sizes, not yet trained."""
+    torch.manual_seed(recipe.seed)
+    heads, context = recipe.width // 32, recipe.length + 1
+    sizes = GPTConfig(
+        vocabulary, recipe.width, recipe.layers, heads, context, dropout=recipe.dropout
+    )
+    gpt = GPT(sizes)
+    return LanguageModel(gpt, NextWord(gpt.token))
+
+
 def _village_text(words: int) -> CourseText:
     return course_text("village", words=words, held_out=20_000, seed=0)
 
 
 def _gpt_village(recipe: Recipe) -> Run:
     text = _village_text(4_000_000)
-    torch.manual_seed(recipe.seed)
-    heads, context = recipe.width // 32, recipe.length + 1
-    gpt = GPT(GPTConfig(text.vocabulary, recipe.width, recipe.layers, heads, context, dropout=0.0))
     batches = text.windows(recipe.batch, recipe.length, seed=recipe.seed)
-    model = LanguageModel(gpt, NextWord(gpt.token))
-    return Run(model, text.tokenizer, NextToken(), batches)
+    return Run(gpt_of(recipe, text.vocabulary), text.tokenizer, NextToken(), batches)
 
 
 def _measure_gpt_village(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
@@ -359,13 +366,9 @@ def _addresses(held_out: bool) -> list[realtext.Address]:
 def _gpt_addresses(recipe: Recipe) -> Run:
     texts = [one.text for one in _addresses(held_out=False)]
     tokenizer = Tokenizer.bpe(texts, 4_000)
-    torch.manual_seed(recipe.seed)
-    heads, context = recipe.width // 32, recipe.length + 1
-    sizes = GPTConfig(4_000, recipe.width, recipe.layers, heads, context, dropout=recipe.dropout)
-    gpt = GPT(sizes)
     tokens = tokenize(from_documents(texts), tokenizer)
     batches = Windows(tokens, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
-    return Run(LanguageModel(gpt, NextWord(gpt.token)), tokenizer, NextToken(), batches)
+    return Run(gpt_of(recipe, 4_000), tokenizer, NextToken(), batches)
 
 
 MEASURED_ADDRESSES = (5, 55, 105, 155, 205, 235)
@@ -450,19 +453,11 @@ def _others_of_blanks(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
     return found
 
 
-def _small_gpt(recipe: Recipe) -> LanguageModel:
-    torch.manual_seed(recipe.seed)
-    heads, context = recipe.width // 32, recipe.length + 1
-    vocabulary = len(instructions.tokenizer())
-    gpt = GPT(GPTConfig(vocabulary, recipe.width, recipe.layers, heads, context, dropout=0.0))
-    return LanguageModel(gpt, NextWord(gpt.token))
-
-
 def _base(recipe: Recipe) -> Run:
     words = instructions.tokenizer()
     tokens = tokenize(from_documents(instructions.plain("train")), words)
     batches = Windows(tokens, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
-    return Run(_small_gpt(recipe), words, NextToken(), batches)
+    return Run(gpt_of(recipe, len(words)), words, NextToken(), batches)
 
 
 def _measure_base(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
