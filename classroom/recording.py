@@ -6,6 +6,7 @@ time, so it is done only where LABKIT_STORE is set: when the outputs of a notebo
 
 import base64
 import gzip
+import io
 import itertools
 import json
 import math
@@ -19,6 +20,8 @@ STORE = "LABKIT_STORE"
 KEY = "labkit"
 """The key of the metadata of an output that holds what was recorded."""
 DIGITS = 7
+LARGEST = 50_000_000
+"""Bytes of a recording; those of the course have a few hundred thousand."""
 Options = Mapping[str, Sequence[Any]]
 
 
@@ -34,8 +37,12 @@ def packed(data: Any) -> str:
 
 
 def unpacked(text: str) -> Any:
-    """The data that `packed` was given."""
-    return json.loads(gzip.decompress(base64.b64decode(text)))
+    """The data that `packed` was given; a foreign notebook may bring any amount of it."""
+    with gzip.open(io.BytesIO(base64.b64decode(text))) as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ValueError(f"what was recorded has more than {LARGEST:,} bytes: it is not played")
+    return json.loads(data)
 
 
 def kept_values(demo: Any, options: Options | None = None) -> dict[str, list[Any]]:
