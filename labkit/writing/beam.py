@@ -13,7 +13,7 @@ from torch import Tensor
 
 from labkit import fast
 from labkit.sampling import NEVER, Sample, Sampling
-from labkit.writing.reader import Reader, best_of, is_number, is_whole, require, rows_of
+from labkit.writing.reader import Reader, highest, is_number, is_whole, require, rows_of
 
 
 class Texts(NamedTuple):
@@ -29,7 +29,7 @@ class Texts(NamedTuple):
         """The best texts with one word more, `count` at most, and the row each goes on from."""
         score_BV = self.score_B[:, None] + last_BV.log_softmax(dim=-1)
         model_BV = self.log_probability_B[:, None] + logits_BV.log_softmax(dim=-1)
-        best, rows, words = best_of(score_BV, count)
+        best, rows, words = highest(score_BV, count)
         tokens = torch.cat([self.tokens_BT[rows], words[:, None]], dim=1)
         return Texts(tokens, best, model_BV[rows, words]), rows
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from labkit.masking import real_keys, same_position
 from labkit.models.xlnet import XLNet
-from labkit.writing.reader import best_of, check_known, checked, is_whole, require
+from labkit.writing.reader import check_known, checked, highest, is_whole, require
 
 
 class Filling(NamedTuple):
@@ -90,7 +90,7 @@ def fill(
         total_BV = score_B[:, None] + log_p_BV
         last = i + 1 == len(blanks)
         wanted = keep if last else total_BV.numel() if width is None else width
-        score_B, row, word = best_of(total_BV, wanted)
+        score_B, row, word = highest(total_BV, wanted)
         ways_BN = torch.cat([ways_BN[row], word[:, None]], dim=1)
     order = sorted(range(len(blanks)), key=lambda i: blanks[i])
     found = zip(ways_BN[:, order].tolist(), score_B.tolist(), strict=True)

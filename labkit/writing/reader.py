@@ -46,7 +46,7 @@ def select(memory: Any, rows: Tensor) -> Any:
     return KeysValues(*parts) if isinstance(memory, KeysValues) else tuple(parts)
 
 
-def best_of(score_BV: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+def highest(score_BV: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """The highest scores of a table, `count` at most, with the row and the word of each."""
     best, where = score_BV.flatten().topk(min(count, score_BV.numel()))
     return best, where // score_BV.shape[1], where % score_BV.shape[1]
