@@ -70,7 +70,7 @@ def try_one(kind: str, number: int, attempt: Attempt) -> Fault | None:
 # ---- a process of its own
 
 
-def run(kinds: Iterable[str], numbers: range, gigabytes: float = 6) -> list[Fault]:
+def run(kinds: Iterable[str], numbers: range, gigabytes: float = 2) -> list[Fault]:
     """Run many inputs in a process of their own; one that dies loses one input and is replaced."""
     faults: list[Fault] = []
     jobs = [(kind, number) for kind in kinds for number in numbers]

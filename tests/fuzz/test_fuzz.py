@@ -91,6 +91,20 @@ def test_an_input_is_a_function_of_its_kind_and_number() -> None:
     assert len(set(seen)) == 3
 
 
+def run_as_child(source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the harness run a script as the process of its inputs, with two seconds for each."""
+    script = folder / "child.py"
+    script.write_text(source)
+    start = subprocess.Popen
+
+    def child(command: list[str], **options: Any) -> Any:
+        options["env"] = {**os.environ, "PYTHONPATH": str(harness.ROOT)}
+        return start([sys.executable, str(script), *command[3:]], **options)
+
+    monkeypatch.setattr(harness.subprocess, "Popen", child)
+    monkeypatch.setattr(harness, "SECONDS", 2)
+
+
 CHILD = """
 import os, sys, time
 from tests.fuzz import __main__, kinds
@@ -111,18 +125,18 @@ sys.exit(__main__.main())
 def test_aborts_floods_and_hangs_are_found(
     bad: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / "child.py"
-    script.write_text(CHILD.format(bad=bad))
-    start = subprocess.Popen
-
-    def child(command: list[str], **options: Any) -> Any:
-        options["env"] = {**os.environ, "PYTHONPATH": str(harness.ROOT)}
-        return start([sys.executable, str(script), *command[3:]], **options)
-
-    monkeypatch.setattr(harness.subprocess, "Popen", child)
-    monkeypatch.setattr(harness, "SECONDS", 2)
+    run_as_child(CHILD.format(bad=bad), tmp_path, monkeypatch)
     begun = time.monotonic()
     found = run(["bad"], range(2))
     assert [fault.number for fault in found] == [0, 1], "the inputs after it are still run"
     assert all(what in fault.what for fault in found), found
     assert time.monotonic() - begun < 120
+
+
+def test_the_end_of_the_process_is_no_part_of_the_last_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_end = "import atexit, time\natexit.register(time.sleep, 1000)"
+    source = slow_end + CHILD.format(bad="lambda rng, folder: None")
+    run_as_child(source, tmp_path, monkeypatch)
+    assert run(["bad"], range(2)) == []
