@@ -18,6 +18,7 @@ from torch import nn
 from classroom import realtext
 from classroom.judging import Estimate, estimate
 from classroom.realtext import TASKS, Paragraph
+from classroom.recipes import Shuffled
 from classroom.shipped import card, trained
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, pad_rows
@@ -38,21 +39,6 @@ def rows(texts: Sequence[Paragraph], tokenizer: Tokenizer) -> Batch:
     start = tokenizer.vocabulary.sep or 0
     pieces = [[start, *tokenizer.encode(one.text)][:LENGTH] for one in texts]
     return Batch.of(*pad_rows(pieces), labels=torch.tensor([one.label for one in texts]))
-
-
-class Shuffled:
-    """Batches of labelled rows, in another order each time round."""
-
-    def __init__(self, whole: Batch, seed: int) -> None:
-        self.whole, self.seed = whole, seed
-
-    def at(self, step: int) -> Batch:
-        """The batch of that step."""
-        each = len(self.whole) // BATCH
-        order = torch.randperm(
-            len(self.whole), generator=torch.Generator().manual_seed(self.seed + step // each)
-        )
-        return self.whole[order[BATCH * (step % each) :][:BATCH]]
 
 
 def one_run(arm: str, size: int, seed: int, task: str = "era") -> float:
@@ -78,7 +64,7 @@ def one_run(arm: str, size: int, seed: int, task: str = "era") -> float:
     )  # fmt: skip
     slowly = Tuning(plan=plan, factor=2.6, unfreeze_every=max(1, steps // 12))
     tuning = Tuning(plan=plan) if scratch else slowly
-    fine_tune(built, Labels(position="pooled"), Shuffled(known, seed), tuning)
+    fine_tune(built, Labels(position="pooled"), Shuffled(known, BATCH, seed), tuning)
     built.eval()
     with torch.no_grad():
         said = [built.head(built.backbone(part.tokens).hidden, part.real).argmax(dim=1)

@@ -14,7 +14,6 @@ the baseline by more than two standard errors. A row whose label is empty is tex
 """
 
 import copy
-import json
 import math
 import random
 import time
@@ -27,8 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classroom.recipes import plan
-from classroom.shipped import CARD, trained
+from classroom.recipes import Shuffled, plan
+from classroom.shipped import trained, write_card
 from labkit.blocks import Classifier, LanguageModel, evaluating
 from labkit.corpus import Batch, Windows, from_documents, from_table, pad_rows, tokenize
 from labkit.heads import Pooled, pool
@@ -168,19 +167,6 @@ def regression(x_ND: Tensor, labels_N: Tensor, classes: int, penalty: float) -> 
     return linear
 
 
-class _Shuffled:
-    """Batches of labelled rows, in another order each time round."""
-
-    def __init__(self, whole: Batch) -> None:
-        self.whole, self.steps = whole, -(-len(whole) // BATCH)
-
-    def at(self, step: int) -> Batch:
-        """The batch of that step."""
-        epoch, turn = divmod(step, self.steps)
-        order = torch.randperm(len(self.whole), generator=torch.Generator().manual_seed(epoch))
-        return self.whole[order[BATCH * turn :][:BATCH]]
-
-
 def built(encoder: Any, linear: nn.Linear, rows: Batch, choice: Depth, way: str) -> Classifier:
     """A classifier that begins as the regression and learns as was chosen."""
     head = Pooled(
@@ -190,7 +176,7 @@ def built(encoder: Any, linear: nn.Linear, rows: Batch, choice: Depth, way: str)
     if not choice.blocks:
         return Classifier(encoder, head)
     model = Classifier(copy.deepcopy(encoder), head)
-    batches = _Shuffled(rows)
+    batches = Shuffled(rows, BATCH)
     steps = max(2, EPOCHS * batches.steps)
     how = plan(steps, rate=choice.rate, optimizer="adamw", device="cpu", decay=0.01)
     layers = min(1 + choice.blocks, 2 + len(encoder.blocks))
@@ -339,7 +325,5 @@ def train_classifier(
     said = report(task, found)
     card = {"name": folder.as_posix(), "way": best.way, "classes": task.classes,
             "held_out": round(best.right, 4), "unit": "share right", "report": said}  # fmt: skip
-    (folder / CARD).write_text(
-        json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    write_card(folder, card)
     return said

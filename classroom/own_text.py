@@ -15,18 +15,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from classroom import realtext
 from classroom.live import LiveCurve
 from classroom.recipes import plan
-from classroom.shipped import Measured, Recipe, Run, Shipped, carry_out, trained
+from classroom.shipped import (
+    Measured,
+    Recipe,
+    Run,
+    Shipped,
+    bert_of,
+    carry_out,
+    gpt_of,
+    trained,
+    windows_of,
+)  # fmt: skip
 from classroom.style import lowest
-from labkit.blocks import LanguageModel
 from labkit.corpus import Windows, from_documents, from_files, tokenize
-from labkit.heads import MaskedWord, NextWord
-from labkit.models.bert import BERT, BERTConfig
-from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import MaskedToken, NextToken
 from labkit.sampling import Sampling, sample
 from labkit.text.tokenizers import Tokenizer
@@ -59,23 +63,9 @@ def run_of(kind: str, texts: Sequence[str], recipe: Recipe) -> Run:
     size = min(4_000, max(400, sum(map(len, texts)) // 100))
     make = Tokenizer.bpe if kind == "gpt" else Tokenizer.word_pieces
     tokenizer = make(texts, size)
-    torch.manual_seed(recipe.seed)
-    heads = recipe.width // 32
-    model = LanguageModel(*_parts(kind, len(tokenizer), recipe, heads))
-    batches = Windows(
-        tokenize(from_documents(texts), tokenizer), batch=recipe.batch, length=recipe.length,
-        seed=recipe.seed, framed=kind == "bert",
-    )  # fmt: skip
+    model = (gpt_of if kind == "gpt" else bert_of)(recipe, len(tokenizer))
+    batches = windows_of(recipe, texts, tokenizer, framed=kind == "bert")
     return Run(model, tokenizer, _objective(kind, tokenizer), batches)
-
-
-def _parts(kind: str, vocabulary: int, recipe: Recipe, heads: int) -> tuple[Any, Any]:
-    sizes = (vocabulary, recipe.width, recipe.layers, heads)
-    if kind == "gpt":
-        gpt = GPT(GPTConfig(*sizes, context=recipe.length + 1, dropout=recipe.dropout))
-        return gpt, NextWord(gpt.token)
-    bert = BERT(BERTConfig(*sizes, context=recipe.length, dropout=recipe.dropout))
-    return bert, MaskedWord(bert.token, recipe.width)
 
 
 def _objective(kind: str, tokenizer: Tokenizer) -> NextToken | MaskedToken:
@@ -83,9 +73,9 @@ def _objective(kind: str, tokenizer: Tokenizer) -> NextToken | MaskedToken:
 
 
 def steps_in(run: Run, minutes: float, rate: float) -> int:
-    """How many steps these minutes are long, as the first few of a copy of the model show.
+    """The number of steps that fit into these minutes, measured on a copy of the model.
 
-    And so few that no text is read more than sixty times.
+    No text is read more than sixty times.
     """
     assert isinstance(run.batches, Windows)
     how = plan(4, rate=rate, device="cpu")

@@ -165,6 +165,21 @@ def _tokens(documents: Iterable[Any], tokenizer: Tokenizer) -> Tokens:
     return tokenize(texts, tokenizer)
 
 
+class Shuffled:
+    """Batches of rows that are there already, in another order in each epoch."""
+
+    def __init__(self, whole: Batch, batch: int, seed: int = 0) -> None:
+        self.whole, self.batch, self.seed = whole, batch, seed
+        self.steps = -(-len(whole) // batch)
+
+    def at(self, step: int) -> Batch:
+        """The batch of that step; the last one of an epoch may be smaller."""
+        epoch, turn = divmod(step, self.steps)
+        numbers = torch.Generator().manual_seed(self.seed + epoch)
+        order = torch.randperm(len(self.whole), generator=numbers)
+        return self.whole[order[self.batch * turn :][: self.batch]]
+
+
 # ---- models
 
 

@@ -10,7 +10,7 @@ says which command trained it, on what, for how long, and what it was measured a
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -194,10 +194,14 @@ def carry_out(
         "tolerance": TOLERANCE,
         "others": known.others(run.tokenizer) if known.others else {},
     }
-    (folder / CARD).write_text(
-        json.dumps(described, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    write_card(folder, described)
     return described
+
+
+def write_card(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Write what is known of a model beside its weights."""
+    text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+    (folder / CARD).write_text(text, encoding="utf-8")
 
 
 def measured(name: str) -> Measured:
@@ -221,6 +225,27 @@ def gpt_of(recipe: Recipe, vocabulary: int) -> LanguageModel:
     )
     gpt = GPT(sizes)
     return LanguageModel(gpt, NextWord(gpt.token))
+
+
+def bert_of(recipe: Recipe, vocabulary: int) -> LanguageModel:
+    """A BERT of a recipe's sizes, not yet trained."""
+    torch.manual_seed(recipe.seed)
+    heads = recipe.width // 32
+    sizes = BERTConfig(
+        vocabulary, recipe.width, recipe.layers, heads, recipe.length, dropout=recipe.dropout
+    )
+    bert = BERT(sizes)
+    return LanguageModel(bert, MaskedWord(bert.token, recipe.width))
+
+
+def windows_of(
+    recipe: Recipe, texts: Sequence[Any], tokenizer: Tokenizer, *, framed: bool = False
+) -> Windows:
+    """The texts in windows of the recipe's length."""
+    return Windows(
+        tokenize(from_documents(texts), tokenizer), batch=recipe.batch, length=recipe.length,
+        seed=recipe.seed, framed=framed,
+    )  # fmt: skip
 
 
 def _village_text(words: int) -> CourseText:
@@ -366,8 +391,7 @@ def _addresses(held_out: bool) -> list[realtext.Address]:
 def _gpt_addresses(recipe: Recipe) -> Run:
     texts = [one.text for one in _addresses(held_out=False)]
     tokenizer = Tokenizer.bpe(texts, 4_000)
-    tokens = tokenize(from_documents(texts), tokenizer)
-    batches = Windows(tokens, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
+    batches = windows_of(recipe, texts, tokenizer)
     return Run(gpt_of(recipe, 4_000), tokenizer, NextToken(), batches)
 
 
@@ -403,18 +427,9 @@ def _others_of_addresses(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
 def _bert_addresses(recipe: Recipe) -> Run:
     texts = [one.text for one in _addresses(held_out=False)]
     tokenizer = Tokenizer.word_pieces(texts, 6_000)
-    torch.manual_seed(recipe.seed)
-    sizes = BERTConfig(
-        6_000, recipe.width, recipe.layers, recipe.width // 32, context=recipe.length,
-        dropout=recipe.dropout,
-    )  # fmt: skip
-    bert = BERT(sizes)
-    tokens = tokenize(from_documents(texts), tokenizer)
-    batches = Windows(
-        tokens, batch=recipe.batch, length=recipe.length, seed=recipe.seed, framed=True
-    )
-    model = LanguageModel(bert, MaskedWord(bert.token, recipe.width))
+    model = bert_of(recipe, 6_000)
     village.larger_weights(model, 0.06)
+    batches = windows_of(recipe, texts, tokenizer, framed=True)
     return Run(model, tokenizer, MaskedToken(vocabulary=tokenizer.vocabulary), batches)
 
 
@@ -455,8 +470,7 @@ def _others_of_blanks(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
 
 def _base(recipe: Recipe) -> Run:
     words = instructions.tokenizer()
-    tokens = tokenize(from_documents(instructions.plain("train")), words)
-    batches = Windows(tokens, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
+    batches = windows_of(recipe, instructions.plain("train"), words)
     return Run(gpt_of(recipe, len(words)), words, NextToken(), batches)
 
 

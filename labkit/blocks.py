@@ -141,6 +141,11 @@ def backbone_of(model: Any) -> Any:
     return model.backbone if isinstance(model, Model) else model
 
 
+def vocabulary_of(model: Any) -> int:
+    """How many tokens a model knows; 0 for a backbone without such a configuration."""
+    return getattr(getattr(backbone_of(model), "config", None), "vocabulary", 0)
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model in eval mode; afterwards each of its modules is in the mode it was in before."""

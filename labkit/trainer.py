@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit import fast
-from labkit.blocks import backbone_of, evaluating
+from labkit.blocks import evaluating, vocabulary_of
 from labkit.chance import Chance
 from labkit.corpus import Batch, Batches, Epochs
 from labkit.keeping.checkpoints import Snapshot
@@ -261,8 +261,7 @@ def evaluate(
 def on_device(targets: Targets, model: nn.Module, device: torch.device) -> Targets:
     """The targets on the device of the model; tokens are checked before, for a clear message."""
     if device.type != "cpu":
-        config = getattr(backbone_of(model), "config", None)
-        check_tokens(targets.inputs.tokens, getattr(config, "vocabulary", 0))
+        check_tokens(targets.inputs.tokens, vocabulary_of(model))
     return targets.to(device)
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.blocks import States
+from labkit.blocks import States, vocabulary_of
 from labkit.chance import Chance
 from labkit.corpus import Batch, sent
 from labkit.masking import causal, check_answers, real_keys, same_segment
@@ -255,7 +255,7 @@ class Objective:
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """The terms of the loss: minus the log-probability of the right answers."""
         head, terms = getattr(model, self.head), {}
-        vocabulary = getattr(getattr(model.backbone, "config", None), "vocabulary", 0)
+        vocabulary = vocabulary_of(model)
         for name, hidden_ND in self.hidden(states, targets).items():
             asked = targets.predicted[name]
             check_answers(asked.targets_N, vocabulary)

@@ -47,7 +47,7 @@ class SpanEnds(Objective):
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """Both ends of the answer of each row that has one."""
-        labels = check_labels("a span, its begin and its end,", batch.labels, len(batch), 2)
+        labels = check_labels("a span", batch.labels, len(batch), 2)
         known = (labels >= 0).all(dim=1)
         rows = known.nonzero().squeeze(1)
         lengths = batch.real.sum(dim=1)[rows]
