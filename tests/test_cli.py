@@ -227,44 +227,6 @@ def test_no_letter_ends_a_command() -> None:
         assert done.stdout
 
 
-AS_ON_WINDOWS = """
-import os, signal, sys
-for name in ("fcntl", "resource", "pwd", "grp", "termios"):
-    sys.modules[name] = None
-for name in ("fork", "sched_getaffinity", "geteuid", "getuid", "killpg", "getpgid", "setsid"):
-    delattr(os, name)
-for name in ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGALRM"):
-    delattr(signal, name)
-"""
-# Each command in full, as far as it ends by itself; what is not here has a test of its own there.
-CALLS = {
-    "doctor": [], "claims": ["--kept"], "cache": [], "costs": ["gpt3-175b"],
-    "run": ["00", "--list"], "site": ["00", "--out", "site"], "copy": ["mine"],
-    "students": ["00", "--output", "out"],
-}  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands_without_what_windows_lacks(command: str, tmp_path: Path) -> None:
-    """No fcntl, resource, fork, affinity, user ids, SIGKILL; output in cp1252."""
-    words = [command, *CALLS.get(command, ["--help"])]
-    # These know real Windows by other means, and would miss what is taken away here.
-    libraries = "torch, filelock, platformdirs, getpass, nbconvert, papermill, psutil, "
-    libraries = f"import {libraries if command in CALLS else ''}subprocess, asyncio, tempfile"
-    code = (
-        f"{libraries}, multiprocessing.util\n"
-        f"{AS_ON_WINDOWS}\nsys.path.insert(0, {str(ROOT)!r})\n"
-        f"from classroom.cli import main\nsys.exit(main({words!r}))"
-    )
-    settings = {**os.environ, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=settings,
-                          capture_output=True)  # fmt: skip
-    assert b"Traceback" not in done.stderr, done.stderr.decode("cp1252")
-    assert done.returncode == 0, done.stderr.decode("cp1252")
-    assert done.stdout
-
-
 def test_words_after_one_benchmark_are_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Sequence[str]] = []
     monkeypatch.setattr(subprocess, "call", lambda command, **_: called.append(command[1:]) or 0)
@@ -534,7 +496,7 @@ def answer(address: str) -> int:
 @pytest.mark.parametrize(
     "words",
     [["--help"], ["run", "00", "--list"], ["costs", "gpt3-175b"], ["costs", "--tables"], ["cache"],
-     ["costs", "--budget", "1000"], ["train", "--help"]],
+     ["costs", "--budget", "1000"], *([name, "--help"] for name in COMMANDS)],
     ids=" ".join,
 )  # fmt: skip
 def test_commands_that_need_no_model_do_not_wait_for_torch(words: list[str]) -> None:

@@ -196,6 +196,29 @@ def test_importing_the_package_is_cheap() -> None:
     assert min(float(fresh_python(code)) for _ in range(3)) <= 1.5
 
 
+def test_a_module_brings_only_what_it_needs() -> None:
+    """What is large is imported where it is used: sympy comes with torch's compiler and shards."""
+    brings = {
+        "classroom.demos": "torch ipywidgets numpy",
+        "labkit.trainer, classroom.recipes": "sympy torch.distributed.tensor ipywidgets",
+        "classroom.demos.masking": "sympy matplotlib classroom.demos.ledger labkit.alignment",
+    }
+    for modules, others in brings.items():
+        loaded = fresh_python(f"import sys, {modules}\nprint(*sys.modules)").split()
+        assert not {*others.split()} & {*loaded}, modules
+
+
+def test_each_demo_is_where_its_package_says() -> None:
+    import classroom.demos as demos
+
+    for name in demos.__all__:
+        found = getattr(demos, name)
+        assert found.__name__ == name
+        assert name in dir(demos)
+    with pytest.raises(AttributeError, match=r"'classroom\.demos' has no attribute 'nothing'"):
+        _ = demos.nothing
+
+
 def test_labkit_does_not_drag_in_jupyter_plots_or_the_hub() -> None:
     modules = [module for module in TREES if module.startswith("labkit")]
     modules.remove("labkit.__main__")

@@ -22,25 +22,29 @@
 Read `pieces`, then `rendering`, `base` for the widget, and then one demo.
 """
 
-from classroom.demos.alignment import alignment_demo, alignment_view
-from classroom.demos.attention import attention_demo, attention_view
-from classroom.demos.base import Demo
-from classroom.demos.costs import costs_demo, costs_view
-from classroom.demos.floors import floors_demo, floors_view
-from classroom.demos.leaks import leaks_demo, leaks_view
-from classroom.demos.ledger import ledger_demo, ledger_view
-from classroom.demos.masking import Masking, masking_demo, masking_view
-from classroom.demos.masks import masks_demo, masks_view
-from classroom.demos.orders import orders_demo, orders_view
-from classroom.demos.reach import reach_demo, reach_view
-from classroom.demos.rendering import View
-from classroom.demos.sampling import sampling_demo, sampling_view
-from classroom.demos.schedule import schedule_demo, schedule_view
-from classroom.demos.senses import senses_demo, senses_view
-from classroom.demos.source import show
-from classroom.demos.training import training_demo, training_view
-from classroom.demos.translation import translation_demo, translation_view
-from classroom.demos.vectors import vectors_demo, vectors_view
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from classroom.demos.alignment import alignment_demo, alignment_view
+    from classroom.demos.attention import attention_demo, attention_view
+    from classroom.demos.base import Demo
+    from classroom.demos.costs import costs_demo, costs_view
+    from classroom.demos.floors import floors_demo, floors_view
+    from classroom.demos.leaks import leaks_demo, leaks_view
+    from classroom.demos.ledger import ledger_demo, ledger_view
+    from classroom.demos.masking import Masking, masking_demo, masking_view
+    from classroom.demos.masks import masks_demo, masks_view
+    from classroom.demos.orders import orders_demo, orders_view
+    from classroom.demos.reach import reach_demo, reach_view
+    from classroom.demos.rendering import View
+    from classroom.demos.sampling import sampling_demo, sampling_view
+    from classroom.demos.schedule import schedule_demo, schedule_view
+    from classroom.demos.senses import senses_demo, senses_view
+    from classroom.demos.source import show
+    from classroom.demos.training import training_demo, training_view
+    from classroom.demos.translation import translation_demo, translation_view
+    from classroom.demos.vectors import vectors_demo, vectors_view
 
 __all__ = [
     "Demo",
@@ -80,3 +84,19 @@ __all__ = [
     "vectors_demo",
     "vectors_view",
 ]
+
+# A demo's function and its pictures stand in the module of their name; the others stand here.
+_ELSEWHERE = {"Demo": "base", "Masking": "masking", "View": "rendering", "show": "source"}
+
+
+def __getattr__(name: str) -> object:
+    """Import a demo when it is first asked for: all of them need most of labkit."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _ELSEWHERE.get(name, name.removesuffix("_demo").removesuffix("_view"))
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return what Tab offers."""
+    return [*globals(), *__all__]

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit.corpus import sent
@@ -101,6 +100,8 @@ class Sharded(Single):
 
     def __init__(self, model: nn.Module, objective: Objective, processes: Processes) -> None:
         super().__init__(model, objective)
+        from torch.distributed.fsdp import fully_shard  # half a second: only where it is used
+
         self.gain = processes.count
         # A block also gives keys and values, which are views; nobody writes into them.
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")

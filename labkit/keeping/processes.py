@@ -1,18 +1,21 @@
 """The processes that train one model: who they are, and what they tell one another."""
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from labkit.corpus.batch import split
 from labkit.keeping.checkpoints import copied
 from labkit.objectives.memory import Memory
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 T = TypeVar("T")
 
@@ -127,9 +130,18 @@ def _device(asked: str) -> torch.device:
     return device
 
 
+def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
+    """Whether each process holds a shard of a tensor.
+
+    Only those who shard import torch's module for it, which takes half a second and 50 MB.
+    """
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
 def whole(tensor: Tensor) -> Tensor:
     """All of a tensor of which each process holds a shard; all processes must ask."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def gathered(tensors: Mapping[str, Tensor], processes: Processes) -> dict[str, Tensor]:
@@ -147,7 +159,9 @@ def gathered(tensors: Mapping[str, Tensor], processes: Processes) -> dict[str, T
 
 def shard_like(pattern: Tensor, tensor: Tensor) -> Tensor:
     """The shard of `tensor` that this process holds of a weight, on its device."""
-    if isinstance(pattern, DTensor) and tensor.shape == pattern.shape:
+    if is_sharded(pattern) and tensor.shape == pattern.shape:
+        from torch.distributed.tensor import distribute_tensor
+
         there = tensor.to(pattern.device_mesh.device_type)
         return distribute_tensor(there, pattern.device_mesh, pattern.placements, src_data_rank=None)
     return tensor.to(pattern.device, copy=True)
