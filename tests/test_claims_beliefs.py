@@ -15,25 +15,30 @@ def test_a_belief_predicts_the_next_word_as_the_language_does() -> None:
     texts = beliefs.prefixes(world, 5, seed=0, split="held_out")
     belief_NS = beliefs.beliefs(world, texts)
     assert belief_NS.sum(dim=1).tolist() == pytest.approx([1.0] * 5)
-    topics = [section.topic for section in world.machine.sections]
+    topics = {
+        kind: world.machine.sections[section].topic
+        for kind, section in zip(
+            beliefs.kinds_of(world).tolist(), world.machine.section, strict=True
+        )
+    }
     for belief_S, text in zip(belief_NS, texts, strict=True):
         words = [world.vocabulary[i] for i in text]
         exact = world.posterior(words, "topic", position=len(words) - 1)
         found = dict.fromkeys(exact, 0.0)
-        for state in belief_S.nonzero()[:, 0].tolist():
-            topic = topics[world.machine.section[state]]
-            found[topic] = found.get(topic, 0.0) + float(belief_S[state])
+        for kind in belief_S.nonzero()[:, 0].tolist():
+            found[topics[kind]] = found.get(topics[kind], 0.0) + float(belief_S[kind])
         for topic, chance in exact.items():
             assert found[topic] == pytest.approx(chance, abs=1e-5)
 
 
-def test_what_is_linear_is_explained_and_noise_is_not() -> None:
+def test_beliefs_that_follow_from_the_states_are_told_and_noise_is_not() -> None:
     generator = torch.Generator().manual_seed(0)
     known, asked = (torch.randn(400, 6, generator=generator) for _ in range(2))
     turn = torch.randn(6, 3, generator=generator)
     noise = torch.randn(400, 6, generator=generator)
-    assert np.mean(beliefs.explained(known, known @ turn, asked, asked @ turn)) > 0.99
-    assert np.mean(beliefs.explained(noise, known @ turn, noise, asked @ turn)) < 0.05
+    truth, right = ((x @ turn).softmax(dim=1) for x in (known, asked))
+    assert np.mean(beliefs.told(known, truth, asked, right)) > 0.99
+    assert np.mean(beliefs.told(noise, truth, noise, right)) < 0.05
 
 
 def test_the_last_words_are_the_last_ones() -> None:

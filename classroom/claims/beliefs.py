@@ -1,8 +1,8 @@
 """A claim of notebook 05 that only a known language allows: what do the states of a GPT hold?
 
 Whoever predicts as well as possible has to know how likely each hidden state of the language is,
-given all words so far: the *belief*. A linear map from a GPT's states finds it, if it is there
-(Shai et al. 2024). Read `beliefs` and `explained` first.
+given all words so far: the *belief*. A linear probe finds it in a GPT's states, if it is there
+(Shai et al. 2024). Read `beliefs` and `told` first.
 """
 
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from classroom import recipes
 from classroom.ledger import Measured, claim
@@ -19,6 +19,7 @@ from labkit.world import World
 from labkit.world.sums import Row
 
 LENGTH, WORDS_BEFORE = 32, 4
+PENALTY = 5e-4
 
 
 class Size(NamedTuple):
@@ -52,13 +53,25 @@ def prefixes(world: World, count: int, seed: int, split: str) -> list[np.ndarray
 
 
 def beliefs(world: World, texts: list[np.ndarray]) -> Tensor:
-    """The exact posterior over the hidden states [N, states] after the last word of each text."""
+    """The exact posterior [N, S] over kinds of hidden states, after the last word of each text."""
     rows, wanted = [Row(text) for text in texts], [[len(text) - 1] for text in texts]
-    belief_NS = torch.zeros(len(texts), world.machine.states)
+    kinds = kinds_of(world)
+    belief_NS = torch.zeros(len(texts), 1 + int(kinds.max()))
     for n, found in enumerate(world.states_at(rows, "document", wanted)):
         [(states, weights, _)] = found.values()
-        belief_NS[n, torch.from_numpy(states)] = torch.from_numpy(weights / weights.sum()).float()
+        chances = torch.from_numpy(weights / weights.sum()).float()
+        belief_NS[n].index_add_(0, kinds[states], chances)
     return belief_NS
+
+
+def kinds_of(world: World) -> Tensor:
+    """The kind of each hidden state: the section of the document and the pattern of the sentence.
+
+    There are about as many kinds as a small GPT's states have numbers.
+    """
+    machine = world.machine
+    both = np.stack([machine.section, machine.pattern], axis=1)
+    return torch.from_numpy(np.unique(both, axis=0, return_inverse=True)[1].ravel())
 
 
 @torch.no_grad()
@@ -80,18 +93,33 @@ def last_words(texts: list[np.ndarray], vocabulary: int, count: int) -> Tensor:
     return F.one_hot(words_NK, vocabulary).flatten(1).float()
 
 
-def explained(known: Tensor, truth: Tensor, asked: Tensor, right: Tensor) -> list[float]:
-    """How much of each asked belief a linear map explains: the mean is R².
+def told(known: Tensor, truth: Tensor, asked: Tensor, right: Tensor) -> list[float]:
+    """The share of each belief that a probe tells: 1 - KL(right || probe) / KL(right || mean).
 
-    Least squares with a small penalty (ridge), learned from `known`, tested on `asked`.
+    The probe is a softmax regression with a small penalty, learned from `known`. `mean` is the mean
+    of the known beliefs; its KL is that of all asked ones together.
     """
     mean, spread = known.mean(dim=0), known.std(dim=0) + 1e-3
-    known, asked = (F.pad((x - mean) / spread, (0, 1), value=1.0).double() for x in (known, asked))
-    penalty = 1e-3 * len(known) * torch.eye(known.shape[1], dtype=torch.double)
-    weights = torch.linalg.solve(known.T @ known + penalty, known.T @ truth.double())
-    errors_N = ((asked @ weights - right) ** 2).sum(dim=1)
-    spread_1 = ((right - truth.mean(dim=0)) ** 2).sum(dim=1).mean()
-    found: list[float] = (1 - errors_N / spread_1).tolist()
+    known, asked = (known - mean) / spread, (asked - mean) / spread
+    probe = nn.Linear(known.shape[1], truth.shape[1])
+    nn.init.zeros_(probe.weight)
+    nn.init.zeros_(probe.bias)
+    optimizer = torch.optim.LBFGS(probe.parameters(), max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = F.cross_entropy(probe(known), truth) + PENALTY * probe.weight.square().sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    with torch.no_grad():
+        own_N = torch.special.entr(right).sum(dim=1)
+        apart_N = F.cross_entropy(probe(asked), right, reduction="none") - own_N
+        rows, kinds = truth.shape
+        mean_S = (truth.sum(dim=0) + 1 / kinds) / (rows + 1)  # no kind has the chance 0
+        before = F.cross_entropy(mean_S.log().expand_as(right), right) - own_N.mean()
+        found: list[float] = (1 - apart_N / before).tolist()
     return found
 
 
@@ -105,7 +133,7 @@ def posterior_in_states(profile: str, seed: int) -> Measured:
     arms: dict[str, list[float]] = {}
     for count in (1, WORDS_BEFORE):
         seen = [last_words(texts, len(text.world.vocabulary), count) for texts in both]
-        arms[f"last {count} words" if count > 1 else "last word"] = explained(
+        arms[f"last {count} words" if count > 1 else "last word"] = told(
             seen[0], known, seen[1], right
         )
     sizes: Any = {"seed": seed, "width": size.width, "layers": 2, "length": LENGTH}
@@ -118,9 +146,11 @@ def posterior_in_states(profile: str, seed: int) -> Measured:
         name = named.get(steps, f"{steps} steps")
         read = [layers(model, text, texts) for texts in both]
         for layer, (few, many) in enumerate(zip(*read, strict=True)):
-            arms[f"layer {layer}, {name}"] = explained(few, known, many, right)
-    states = text.world.machine.states
-    note = f"early: {size.steps[0]} steps, trained: {size.steps[-1]}; {states} hidden states"
+            arms[f"layer {layer}, {name}"] = told(few, known, many, right)
+    note = (
+        f"early: {size.steps[0]} steps, trained: {size.steps[-1]}; {text.world.machine.states} "
+        f"hidden states of {known.shape[1]} kinds"
+    )
     return Measured(arms, dict.fromkeys(arms, 1.0), note, shared=False)
 
 
