@@ -175,7 +175,9 @@ def test_the_experiments_have_the_arms_of_their_contrasts(
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setitem(claims.SIZES, "smoke", TINY)
-    monkeypatch.setitem(claims.SENSES, "smoke", {"words": 3_000, "steps": 2, "tests": 40})
+    monkeypatch.setitem(
+        claims.SENSES, "smoke", {"words": 3_000, "steps": 2, "tests": 40, "shots": 1}
+    )
     monkeypatch.setattr(claims, "DRAWS", 2)
     for claim in claims.CLAIMS:
         found = claim.experiment("smoke", 0)

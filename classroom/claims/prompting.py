@@ -42,7 +42,7 @@ SIZES: dict[str, dict[str, Any]] = {
 SHOTS = (0, 1, 2, 4)
 FEW: dict[str, dict[str, Any]] = {
     "smoke": {"steps": 180, "widths": (32, 64), "documents": 5_000, "tests": 300},
-    "laptop": {"steps": 1_200, "widths": (32, 64), "documents": 10_000, "tests": 1_000},
+    "laptop": {"steps": 500, "widths": (24, 48), "documents": 10_000, "tests": 1_000},
     "gpu": {"steps": 6_000, "widths": (32, 64, 128, 256), "documents": 100_000, "tests": 2_000},
 }
 COPIES = 8
