@@ -3,10 +3,15 @@
     show_finding("auxiliary-objective")                          from the ledger, at all its seeds
     show_finding("auxiliary-objective", measured=(profile, 0))   measured now
 
+    all_findings(), surprises(), outlook()                       the page of all findings, 13_claims
+
 Nothing is typed in by hand, so a notebook cannot contradict the ledger.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from html import escape
+from typing import NamedTuple
 
 from classroom.figures import figure_of, unit_of
 from classroom.ledger import Arm, Finding, bounds, text_of
@@ -103,3 +108,186 @@ def _chart(unit: str, found: dict[str, Arm]) -> Chart:
     axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.7))
     axes.set_xlabel(unit + (" (| is the best possible)" if best else ""))
     return figure
+
+
+# ---- the page of all findings ------------------------------------------------------------------
+
+MISSING = "not in the ledger yet"
+SIGNS = {"holds": "✓", "does not hold here": "✗", MISSING: "·"}
+"""What stands before a claim; all other verdicts get a question mark."""
+MANY = {
+    "holds": "hold here",
+    "does not hold here": "do not hold here",
+    "not significant": "are not settled",
+    "not tested at this size": "were not tested at this size",
+    "not judged": "were not judged",
+    "bounds changed after measuring": "were judged by other bounds",
+    MISSING: "are not in the ledger yet",
+}
+"""The verdicts said of several claims."""
+TITLES = {
+    "01": "Word vectors", "02": "ELMo", "03": "ULMFiT", "04": "The Transformer", "05": "GPT",
+    "06": "Sampling and prompting", "07": "Instructions", "08": "BERT", "09": "BERT's family",
+    "10": "Transformer-XL", "11": "XLNet", "12": "Costs",
+}  # fmt: skip
+KINDS = {
+    "Counted": (
+        "Arithmetic on the built models, as true for the largest model as for the smallest.",
+        "six-n-d restart half-memory",
+    ),
+    "How it is built": (
+        "What a model cannot see, remember or express it cannot learn, however large it is. "
+        "Expect the direction at a larger size; how much it matters depends on the text.",
+        "static-vectors characters characters-right order-matters speed-of-encoders "
+        "half-precision posterior-in-states contamination nucleus both-sides both-at-once "
+        "subwords long-memory relative-positions new-york attention-bottleneck context-decides "
+        "written-step over-optimisation same-frontier",
+    ),
+    "A matter of degree": (
+        "A rate, a schedule, a mix of data, a choice between two good ways. The best choice "
+        "depends on model, data and budget: expect the question at a larger size, not the answer.",
+        "four-quadrants mixed-layers hundred-labels three-tricks last-layers new-language "
+        "auxiliary-objective auxiliary-faster shots-or-tuning eighty-ten-ten mask-mixes "
+        "fifteen-percent next-sentence dynamic-masks larger-batches longer-rows albert "
+        "factorised-embeddings distillation permutation experts curated-text beam-search "
+        "tied-embeddings pretrained-encoder second-language alignment-tax",
+    ),
+    "About size itself": (
+        "Models this small can show a trend at most. Look at the sizes of the original.",
+        "zero-shot-grows few-shot scaling-law instructions small-and-tuned",
+    ),
+}
+"""What each claim is about, which decides how far a verdict on small models carries."""
+
+
+class Told(NamedTuple):
+    """A claim with its row of the ledger, if there is one."""
+
+    id: str
+    says: str
+    where: str
+    notebook: str
+    row: Finding | None
+
+    @property
+    def verdict(self) -> str:
+        """The verdict of the ledger, or that there is none."""
+        return MISSING if self.row is None else self.row.verdict
+
+    @property
+    def sign(self) -> str:
+        """The verdict at a glance."""
+        return SIGNS.get(self.verdict, "?")
+
+
+def told() -> list[Told]:
+    """Every claim whose bounds are written down, in the order of the notebooks."""
+    from classroom.ledger import rows
+
+    found = {row.id: row for row in rows()}
+    every = [Told(id, about["says"], about["where"], about["notebook"], found.get(id))
+             for id, about in bounds().items()]  # fmt: skip
+    return sorted(every, key=lambda one: one.notebook)
+
+
+def all_findings() -> None:
+    """Show all claims by notebook, each with its verdict and what was seen; the rest unfolds."""
+    every = told()
+    counts = Counter(one.verdict for one in every)
+    said = ", ".join(f"{counts[verdict]} {MANY[verdict]}" for verdict in MANY if counts[verdict])
+    page = _Page()
+    page.paragraph(f"{len(every)} claims: {said}.")
+    early = sum(one.row is not None and min(one.row.seeds) < 100 for one in every)
+    if early:
+        page.paragraph(
+            f"{early} of the rows are of an earlier run, with seeds that tuning had seen. They "
+            "stand until they are measured anew."
+        )
+    for number, title in TITLES.items():
+        page.heading(f"{number} {title}")
+        page.claims([one for one in every if one.notebook.startswith(number)])
+    page.show()
+
+
+def surprises() -> None:
+    """Show the claims that did not come out as claimed, with what was seen instead."""
+    page = _Page()
+    for verdict in ("does not hold here", "not significant"):
+        some = [one for one in told() if one.verdict == verdict]
+        page.heading(f"{len(some)} {MANY[verdict]}")
+        page.claims(some, bounds_too=True)
+    page.show()
+
+
+def outlook() -> None:
+    """Show what each kind of claim says about larger models, and what was found of each."""
+    every, page = {one.id: one for one in told()}, _Page()
+    for kind, (meaning, ids) in KINDS.items():
+        some = sorted((every[id] for id in ids.split() if id in every), key=lambda one: one.sign)
+        page.heading(kind)
+        page.paragraph(meaning)
+        page.paragraph("   ".join(f"{one.sign} {one.id}" for one in some))
+    page.show()
+
+
+class _Page:
+    """A text for people, written as HTML and as plain text at once."""
+
+    def __init__(self) -> None:
+        self.html, self.text = list[str](), list[str]()
+
+    def heading(self, said: str) -> None:
+        """A heading below those of the notebook's sections."""
+        self.html.append(f"<h3>{escape(said)}</h3>")
+        self.text += ["", said]
+
+    def paragraph(self, said: str) -> None:
+        """A paragraph."""
+        self.html.append(f"<p style='white-space:pre-wrap'>{escape(said)}</p>")
+        self.text.append(said)
+
+    def claims(self, some: Sequence[Told], *, bounds_too: bool = False) -> None:
+        """A list of claims: verdict, what was seen, and the statistics in a fold."""
+        self.html.append("<ul style='list-style:none;padding-left:0'>")
+        for one in some:
+            seen = [] if one.row is None else [*_seen(one.row, bounds_too)]
+            head = f"{one.sign} <b>{escape(one.says)}</b> {_verdict(one)}"
+            lines = "".join(f"<div style='padding-left:3em'>{escape(x)}</div>" for x in seen)
+            self.html.append(f"<li style='margin-bottom:8px'>{head}{lines}{_fold(one)}</li>")
+            self.text += [f"{one.sign} {one.says} {_verdict(one)}", *(f"    {x}" for x in seen)]
+        self.html.append("</ul>")
+
+    def show(self) -> None:
+        """Show it as the output of the cell."""
+        from IPython.display import display
+
+        said = "\n".join(self.text).strip()
+        display({"text/html": "".join(self.html), "text/plain": said}, raw=True)
+
+
+def _fold(one: Told) -> str:
+    if one.row is None:
+        return ""
+    return (
+        f"<details><summary>{escape(one.id)}: who says so, and all figures</summary>"
+        f"<pre>{escape(text_of(one.row))}</pre></details>"
+    )
+
+
+def _verdict(one: Told) -> str:
+    said = PLAIN.get(one.verdict, one.verdict)
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _seen(row: Finding, bounds_too: bool) -> Iterator[str]:
+    """What was seen of each contrast; if asked, with its interval and where it had to lie."""
+    weights = {about["says"]: about["weights"] for about in bounds()[row.id]["contrasts"]}
+    for seen in row.contrasts:
+        # A contrast is of the unit of its arms; under changed bounds nobody knows them.
+        unit = unit_of(next(iter(weights.get(seen.says, [seen.says]))), row.unit)
+        said = f"{figure_of(seen.value)} ({unit}"
+        if bounds_too:
+            said += f"; 95 % interval{seen.edges}" if seen.edges else ""
+            said += f"; claimed: above {figure_of(seen.above)}"
+            said += f", below {figure_of(seen.below)}" if seen.below is not None else ""
+        yield f"{SIGNS.get(seen.verdict, '?')} {seen.says}: {said})"

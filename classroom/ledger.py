@@ -19,19 +19,16 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache as cache_function
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from classroom import cache
-from classroom.figures import arms_of, figure_of, unit_of
+from classroom.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall
 from labkit.keeping.files import replacing
 from labkit.keeping.fingerprints import fingerprint
 from labkit.paths import data_path
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SEEDS = {"smoke": 1, "laptop": 3, "gpu": 5}
 # What has no say in what an experiment gives.
@@ -163,10 +160,6 @@ class Finding:
 
     def __repr__(self) -> str:
         return text_of(self)
-
-    def draw(self) -> "Figure":
-        """Return the arms with their intervals, beside what is possible."""
-        return arms_of(self.arms, self.unit, f"{self.id}: {self.verdict}")
 
 
 # ---- measuring

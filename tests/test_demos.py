@@ -1416,9 +1416,9 @@ def test_the_reach_is_that_of_a_transformer_xl(segment: int, memory: int, layers
 def test_the_sliders_of_reach_never_leave_a_segment() -> None:
     demo = reach_demo(segment=4, memory=2, layers=2)
     follows(demo)
-    demo.change(segment=2, place=8)
+    demo.change(segment=2, position=8)
     assert demo.shown == reach_view(2, 2, 2, 5, 2)
-    with pytest.raises(ValueError, match="places 1 to 2"):
+    with pytest.raises(ValueError, match="positions 1 to 2"):
         reach_view(2, 2, 2, 5, 3)
 
 

@@ -1,5 +1,7 @@
 """Demos in JupyterLab, moved by keyboard and by mouse: the page shows what the function says."""
 
+import io
+import shutil
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -8,7 +10,9 @@ from typing import Any, NamedTuple
 import nbformat
 import pytest
 import torch
-from browser import jupyterlab, opened, run_all
+from browser import READY, Server, jupyterlab, opened, run_all
+from PIL import Image
+from test_accessibility import RUN, axe
 
 from classroom.demos import Masking, View, masking_view, orders_view, sampling_view
 from labkit.blocks import LanguageModel
@@ -82,7 +86,17 @@ SHOWN = {
     "alignment": "alignment_demo({'where?': asked}, beta=0.5)",
     "ledger": "ledger_demo(findings)",
 }
-CELLS = (SETUP, *SHOWN.values())
+CHART = """from classroom.style import chart, lowest
+figure, axes = chart(says='The loss falls.')
+axes.plot([3, 2, 1.5], label='trained')
+lowest(axes, 1.0)
+axes.legend()
+figure"""
+CELLS = (SETUP, *SHOWN.values(), CHART)
+# A small notebook of the same server, to be loaded again.
+SMALL = (f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom classroom.demos import reach_demo",
+         "reach_demo()")  # fmt: skip
+LESSON = ROOT / "notebooks" / "08_bert.ipynb"
 # Wait until the picture has been the same for so long: the first change may be a frame between.
 STILL = """async ([selector, before]) => {
     const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
@@ -105,19 +119,23 @@ class Opened(NamedTuple):
     page: Any
     errors: list[str]
     requests: list[str]
+    server: Server
+    folder: Path
 
 
 @pytest.fixture(scope="module")
 def notebook(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     state = tmp_path_factory.mktemp("demos")
     (state / "notebooks").mkdir()
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
-    # Without a name the page asks which kernel is meant, and waits for an answer.
-    book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-    nbformat.write(book, state / "notebooks" / "demos.ipynb")
+    for name, cells in (("demos", CELLS), ("small", SMALL)):
+        book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        # Without a name the page asks which kernel is meant, and waits for an answer.
+        book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+        nbformat.write(book, state / "notebooks" / f"{name}.ipynb")
+    shutil.copy(LESSON, state / "notebooks")
     with jupyterlab(state / "notebooks", state) as server:
         page = opened(browser, server, "demos.ipynb")
-        seen = Opened(page, [], [])
+        seen = Opened(page, [], [], server, state / "notebooks")
         # High enough for a whole demo, so that its picture is whole.
         page.set_viewport_size({"width": 1280, "height": 1600})
         page.on("pageerror", lambda error: seen.errors.append(str(error)))
@@ -579,6 +597,23 @@ CONTRAST = """() => {
 }"""
 
 
+def contrast_of(png: bytes) -> float:
+    """The contrast of the letters of a chart to the page behind it, which shines through."""
+
+    def light(colour: tuple[int, ...]) -> float:
+        parts = [part / 255 for part in colour[:3]]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
+    # The page is the most frequent colour, the letters are the next grey one.
+    counted = sorted(picture.getcolors(picture.width * picture.height) or [], reverse=True)
+    page = counted[0][1]
+    ink = next(c for _, c in counted[1:] if max(c) - min(c) < 8 and abs(c[0] - page[0]) > 60)
+    low, high = sorted((light(page), light(ink)))
+    return (high + 0.05) / (low + 0.05)
+
+
 @pytest.mark.parametrize("theme", ["JupyterLab Dark", "JupyterLab Light"])
 def test_all_text_is_readable_in_both_themes(notebook: Opened, theme: str) -> None:
     page = notebook.page
@@ -592,9 +627,108 @@ def test_all_text_is_readable_in_both_themes(notebook: Opened, theme: str) -> No
     count, worst = page.evaluate(CONTRAST)
     assert count > 50
     assert worst >= 4.5
+    assert contrast_of(page.locator(".jp-RenderedImage img").last.screenshot()) >= 4
     name = theme.split()[-1].lower()
     for demo in SHOWN:
         page.locator(f".labkit-{demo}").screenshot(path=ARTIFACTS / f"{demo}-{name}.png")
+
+
+def test_a_square_shows_its_number_and_a_row_its_bars_under_the_pointer(notebook: Opened) -> None:
+    page = notebook.page
+    page.locator(".labkit-attention .labkit-reset").click()
+    page.evaluate(STILL, [".labkit-attention .labkit-view", ""])
+    squares = page.locator(".labkit-attention [data-shades] tr[data-row] td")
+    titles = [squares.nth(n).get_attribute("title") for n in range(squares.count())]
+    rows = page.locator(".labkit-attention [data-shades] tr[data-row]").count()
+    across = squares.count() // rows
+    shares = [float(title.rpartition(": ")[2]) for title in titles]
+    for row in range(rows):
+        assert sum(shares[row * across : (row + 1) * across]) == pytest.approx(1, abs=0.01)
+    squares.last.hover()
+    bars = page.locator(".labkit-attention [data-shades] span").evaluate_all(
+        "spans => spans.map(span => parseFloat(getComputedStyle(span).borderBottomWidth))"
+    )
+    # A bar is as high as the share of its word in that row, in pixels.
+    assert bars == pytest.approx([24 * share for share in shares[-across:]], abs=1.1)
+
+
+def test_all_heads_are_seen_at_a_glance(notebook: Opened) -> None:
+    page = notebook.page
+    heads = page.locator(".labkit-attention svg[aria-label^='head']")
+    assert heads.count() == 0
+    before = shown(page, "attention")
+    take("heads", "all")(page, "attention")
+    still(page, "attention", before)
+    assert [head.get_attribute("aria-label") for head in heads.all()] == [
+        f"head {n}" for n in (1, 2, 3, 4)
+    ]
+    boxes = [head.bounding_box() for head in heads.all()]
+    assert len({box["y"] for box in boxes}) == 1
+    before = shown(page, "attention")
+    take("heads", "one")(page, "attention")
+    still(page, "attention", before)
+
+
+def test_a_demo_says_that_the_kernel_is_busy(notebook: Opened) -> None:
+    page, sign = notebook.page, page_sign("reach")
+    assert page.evaluate(sign) == "hidden"
+    page.evaluate(
+        "() => { jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+        ".requestExecute({code: 'import time; time.sleep(3)'}); }"
+    )
+    page.wait_for_function(f"() => ({sign})() === 'visible'", timeout=2_500)
+    page.wait_for_function(f"() => ({sign})() === 'hidden'")
+
+
+def page_sign(demo: str) -> str:
+    """A function of the page: whether the sign of a demo can be seen."""
+    return (
+        f"() => getComputedStyle(document.querySelector('.labkit-memory-{demo} .labkit-busy'))"
+        ".visibility"
+    )
+
+
+def test_axe_finds_nothing_serious_in_the_demos(notebook: Opened) -> None:
+    page = notebook.page
+    page.evaluate(axe())
+    assert page.evaluate(RUN.replace("run(document", "run('.labkit-live'")) == []
+
+
+def test_a_picture_says_what_it_shows(notebook: Opened) -> None:
+    picture = notebook.page.locator(".jp-RenderedImage img").last
+    assert picture.get_attribute("alt") == "The loss falls."
+
+
+def test_a_demo_lives_through_a_reload_and_leaves_its_picture_after_a_restart(
+    browser: Any, notebook: Opened
+) -> None:
+    page = opened(browser, notebook.server, "small.ipynb")
+    view, stored = ".labkit-memory-reach .labkit-view", page.locator(".labkit-stored")
+    assert run_all(page)
+    page.wait_for_selector(view)
+    page.evaluate("() => jupyterapp.shell.currentWidget.context.save()")
+    page.reload()
+    page.wait_for_selector(view)
+    page.evaluate(READY)
+    before = shown(page, "memory-reach")
+    assert not stored.is_visible()
+    press(page, "memory-reach", "memory", "ArrowLeft", 2)
+    still(page, "memory-reach", before)
+    page.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    page.reload()
+    stored.wait_for(state="visible")
+    assert "A memory of 4" in stored.inner_text()
+    page.close()
+
+
+def test_a_lesson_that_was_opened_stays_as_it_was(browser: Any, notebook: Opened) -> None:
+    """No mark of a change, and nothing for git to see, also after it was saved."""
+    page = opened(browser, notebook.server, LESSON.name)
+    page.wait_for_timeout(500)
+    assert not page.evaluate("() => jupyterapp.shell.currentWidget.context.model.dirty")
+    page.evaluate("() => jupyterapp.shell.currentWidget.context.save()")
+    assert (notebook.folder / LESSON.name).read_bytes() == LESSON.read_bytes()
+    page.close()
 
 
 def test_nothing_raised_and_nothing_was_fetched_from_elsewhere(notebook: Opened) -> None:

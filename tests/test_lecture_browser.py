@@ -1,5 +1,6 @@
 """A notebook as slides, and the site of files, in a real browser."""
 
+import json
 import os
 import re
 import signal
@@ -8,7 +9,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,14 +64,12 @@ def watched(browser: Any, **settings: Any) -> tuple[Any, list[str], list[str]]:
     return page, errors, requests
 
 
-@pytest.fixture(scope="module")
-def lecture(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lecture]:
-    folder = tmp_path_factory.mktemp("lecture")
-    book = nbformat.v4.new_notebook(cells=CELLS)
-    book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-    nbformat.write(book, folder / "talk.ipynb")
+@contextmanager
+def served(browser: Any, book: Path) -> Iterator[Lecture]:
+    """Serve the slides of a notebook, and open them."""
+    folder = book.parent
     state = {"JUPYTER_CONFIG_DIR": str(folder), "IPYTHONDIR": str(folder), "PYTHONUNBUFFERED": "1"}
-    words = [sys.executable, "-m", "labkit", "lecture", str(folder / "talk.ipynb"), "--no-browser",
+    words = [sys.executable, "-m", "labkit", "lecture", str(book), "--no-browser",
              "--port", "8910"]  # fmt: skip
     with (
         (folder / "log.txt").open("w") as log,
@@ -91,6 +90,16 @@ def lecture(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def lecture(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lecture]:
+    path = tmp_path_factory.mktemp("lecture") / "talk.ipynb"
+    book = nbformat.v4.new_notebook(cells=CELLS)
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(book, path)
+    with served(browser, path) as opened:
+        yield opened
 
 
 def answer(address: str) -> int:
@@ -154,7 +163,7 @@ def test_slides_begin_at_headings_and_keys_turn_them(lecture: Lecture) -> None:
     assert "Second slide" in second
     assert "No slide of its own" in second
     assert "Third" not in second
-    assert turn(lecture, "PageDown", "ArrowRight", "ArrowRight") == "4 / 4"
+    assert turn(lecture, "PageDown", "Shift+ArrowRight", "ArrowRight") == "4 / 4"
     assert lecture.page.url.endswith("#4")
     assert turn(lecture, "ArrowLeft", "PageUp") == "2 / 4"
     assert turn(lecture, "End") == "4 / 4"
@@ -231,7 +240,7 @@ def test_a_widget_is_alive_and_keeps_its_arrows(lecture: Lecture) -> None:
         arg=before,
     )
     page.screenshot(path=ARTIFACTS / "lecture.png")
-    assert turn(lecture, "Escape", "ArrowRight") == "4 / 4"
+    assert turn(lecture, "Escape", "Shift+ArrowRight") == "4 / 4"
     box = page.locator(".lecture-slide:not([hidden]) input[type=text]")
     box.fill("")
     box.focus()
@@ -356,4 +365,84 @@ def test_axe_finds_nothing_serious_in_a_lecture(lecture: Lecture) -> None:
     while (here := turn(lecture)) != last:
         last = here
         assert page.evaluate(RUN) == [], here
-        turn(lecture, "ArrowRight")
+        turn(lecture, "Shift+ArrowRight")
+
+
+# ---- slides of the lessons -----------------------------------------------------------------------
+
+LESSONS = ("04_transformer", "06_sampling_and_prompting")
+# Instead of running a cell, its stored outputs are shown: slides of the same height at once.
+SHOW = """import json
+from pathlib import Path
+from IPython.display import display
+stored = json.loads(Path("outputs.json").read_text())
+def show(number):
+    for one in stored[number]:
+        if "data" in one:
+            display(one["data"], raw=True)
+        else:
+            print("".join(one["text"]), end="")"""
+# All slides, turned by the key alone: how many there are, how many are higher than the screen, and
+# what cannot be seen.
+OVER = """async () => {
+    const page = document.querySelector('#rendered_cells'), lost = [], wide = page.clientWidth;
+    const counter = document.querySelector('.lecture-bar output');
+    const more = document.querySelector('.lecture-more');
+    const frames = () => new Promise(d => requestAnimationFrame(() => requestAnimationFrame(d)));
+    const press = async (key) => {
+        document.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+        await frames();
+    };
+    const scrolls = (e) => e && (/auto|scroll/.test(getComputedStyle(e).overflowX)
+        || scrolls(e.parentElement.closest('.lecture-slide *')));
+    await press('Home');
+    let slides = 0, high = 0;
+    for (let here = ''; here !== counter.value; slides += 1) {
+        here = counter.value;
+        let seen = 0, screens = 0;
+        const slide = document.querySelector('.lecture-slide:not([hidden])');
+        for (const e of slide.querySelectorAll('*')) {
+            const box = e.getBoundingClientRect();
+            if (box.width && box.right > wide + 1 && !scrolls(e)) lost.push([here, e.outerHTML]);
+        }
+        const height = page.scrollHeight;
+        do {
+            if (page.scrollTop > seen) lost.push([here, `${seen} to ${page.scrollTop}`]);
+            seen = page.scrollTop + page.clientHeight;
+            if (more.hidden !== (height - seen < 8)) lost.push([here, 'the mark is wrong']);
+            await press('ArrowRight');
+        } while (counter.value === here && ++screens < 20 && seen < height - 8);
+        if (seen < height - 8) lost.push([here, `${height - seen} pixels below the last screen`]);
+        high += screens > 0;
+        const install = [...slide.querySelectorAll('.celltag_install')];
+        if (install.some((e) => e.checkVisibility())) lost.push([here, 'installs']);
+    }
+    return [slides, high, lost.map(([slide, what]) => `${slide}: ${what.slice(0, 200)}`)];
+}"""
+
+
+def test_nothing_of_a_lesson_is_out_of_reach(browser: Any, tmp_path: Path) -> None:
+    """At 1366 × 768: what does not fit comes before the next slide, and a mark says so."""
+    cells, outputs = [], {}
+    for name in LESSONS:
+        for cell in nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4).cells:
+            if cell.cell_type == "code":
+                install = "install" in cell.metadata.get("tags", ())
+                outputs[len(outputs)] = cell.outputs
+                cell.source = SHOW if install else f"show({len(outputs) - 1!r})"
+                cell.outputs = []
+            cell.id = f"cell-{len(cells)}"
+            cells.append(cell)
+    book = nbformat.v4.new_notebook(cells=cells)
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(book, tmp_path / "lesson.ipynb")
+    (tmp_path / "outputs.json").write_text(json.dumps([*outputs.values()]))
+    with served(browser, tmp_path / "lesson.ipynb") as lecture:
+        page = lecture.page
+        page.set_viewport_size({"width": 1366, "height": 768})
+        # The last cell that has something to show has shown it.
+        page.wait_for_function("() => !document.querySelector('.voila-skeleton-container')")
+        slides, high, lost = page.evaluate(OVER)
+        assert slides > 20
+        assert high > 2
+        assert lost == []

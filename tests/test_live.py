@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,8 +12,9 @@ import torch
 from matplotlib.colors import to_rgb
 
 from classroom import findings, schematics, style
+from classroom.figures import figure_of
 from classroom.judging import Verdict
-from classroom.ledger import rows
+from classroom.ledger import bounds, rows
 from classroom.live import LiveCurve, progress, shortened
 from classroom.style import Chart
 
@@ -123,6 +125,45 @@ def test_a_finding_is_that_of_the_ledger() -> None:
 
 def test_every_verdict_has_plain_words() -> None:
     assert set(findings.PLAIN) == set(get_args(Verdict))
+    assert set(findings.MANY) == {*get_args(Verdict), findings.MISSING}
+
+
+def shown(page: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a page of findings says in plain text; its HTML has the same words."""
+    said = list[dict[str, str]]()
+    monkeypatch.setattr("IPython.display.display", lambda bundle, raw: said.append(bundle))
+    page()
+    return said[0]["text/plain"]
+
+
+def test_the_page_of_findings_says_of_every_claim_what_the_ledger_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said, known = shown(findings.all_findings, monkeypatch), {row.id: row for row in rows()}
+    for id, about in bounds().items():
+        row = known.get(id)
+        verdict = "Not in the ledger yet." if row is None else findings.PLAIN[row.verdict]
+        assert f"{about['says']} {verdict[0].upper()}{verdict[1:]}" in said
+        for one in row.contrasts if row else ():
+            assert f"{one.says}: {figure_of(one.value)} (" in said
+    surprising = shown(findings.surprises, monkeypatch)
+    for row in known.values():
+        assert (row.says in surprising) == (
+            row.verdict in ("does not hold here", "not significant")
+        ), row.id
+
+
+def test_without_a_ledger_no_finding_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("classroom.ledger.rows", list)
+    said = shown(findings.all_findings, monkeypatch)
+    assert said.startswith(f"{len(bounds())} claims: {len(bounds())} are not in the ledger yet.")
+    assert "✓" not in said
+    assert "✗" not in said
+
+
+def test_every_claim_is_of_one_kind() -> None:
+    kinds = [id for _, ids in findings.KINDS.values() for id in ids.split()]
+    assert sorted(kinds) == sorted(bounds())
 
 
 def test_arms_of_different_units_have_charts_of_their_own() -> None:

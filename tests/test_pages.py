@@ -130,6 +130,8 @@ def test_stored_pictures_of_widgets_are_in_the_site(tmp_path: Path) -> None:
         page = (tmp_path / f"{path.stem}.html").read_text(encoding="utf-8")
         main = page[page.index("<main") : page.rindex("</main>")]
         assert main.count('class="labkit-view') == stored
+        # Every picture is described, and not by the name of its class.
+        assert not re.search(r'alt="(No description|&lt;|")', main), path.name
         own = page.count("<script>")
         assert own == len(re.findall("'sha256-", page)) in (0, 1 + len(SHOWN), 1 + len(ENGINE))
         assert not re.search(r"<script|<link|@import|url\((?!data:)", main)

@@ -5,12 +5,20 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from classroom.cli.environment import become, ready_python
 from classroom.cli.parser import Parser, fail, port
 from labkit.paths import checkout
 
+# Plugins of the page.
+SHARE = Path(__file__).resolve().parent.parent / "pages" / "share" / "lab"
 START = "notebooks/00_start_here.ipynb"
+# What every stored notebook says of its kernel; `contents` keeps it so.
+METADATA: dict[str, Any] = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
 
 
 def lab(parser: Parser, words: Sequence[str]) -> int:
@@ -35,6 +43,8 @@ def server(root: Path, port: int) -> list[str]:
     words.append("--KernelManager.transport_encryption=auto")
     # Pages of other sites cannot make a browser send the cookie along.
     words.append("--IdentityProvider.cookie_options=samesite=Strict")
+    words.append(f"--LabApp.extra_labextensions_path={SHARE}")
+    words.append("--ServerApp.contents_manager_class=classroom.cli.contents.CleanNotebooks")
     if (root / START).is_file():
         words.append(f"--LabApp.default_url=/lab/tree/{START}")
     if getattr(os, "geteuid", lambda: 1)() == 0:  # in a container one often is root

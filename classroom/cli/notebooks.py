@@ -1,5 +1,6 @@
 """Run notebooks: one with parameters of your own, all of them, or to store their outputs."""
 
+import copy
 import functools
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from classroom.cli.environment import REPEATABLE
+from classroom.cli.lab import METADATA
 from classroom.cli.parameters import ParameterError, checked, declared, known
 from classroom.cli.parser import Parser, fail, positive, unknown
 from classroom.cli.results import index_of, write_table
@@ -247,10 +249,7 @@ def listing(notebook: Path) -> str:
 def normalised(notebook: Any) -> Any:
     """Return the notebook without what differs from run to run, or does not live in a file."""
     notebook = json.loads(json.dumps(notebook))
-    notebook["metadata"] = {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-    }
+    notebook["metadata"] = copy.deepcopy(METADATA)
     for cell in notebook["cells"]:
         kept = {key: cell["metadata"][key] for key in KEPT_CELL_METADATA if key in cell["metadata"]}
         cell["metadata"] = kept

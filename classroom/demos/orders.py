@@ -22,24 +22,24 @@ LONGEST = 40
 def order_of(order: str, count: int) -> list[int]:
     """The positions 1 … count in the order that was written; the natural one if nothing was."""
     given = re.split(r"[\s,;→>]+", order.strip())
-    places = []
+    positions = []
     for part in given if order.strip() else map(str, range(1, count + 1)):
         # A digit of another script is no digit here: what is typed is shown again as it stands.
         if not re.fullmatch(r"[0-9]{1,6}", part):
             raise ValueError(
-                f"“{part[:40]}” in the order is no place: give numbers from 1 to {count}"
+                f"“{part[:40]}” in the order is no position: give numbers from 1 to {count}"
             )
-        places.append(int(part))
-    missing = sorted(set(range(1, count + 1)) - set(places))
-    wrong = sorted(set(places) - set(range(1, count + 1)))
-    twice = sorted({place for place in places if places.count(place) > 1})
+        positions.append(int(part))
+    missing = sorted(set(range(1, count + 1)) - set(positions))
+    wrong = sorted(set(positions) - set(range(1, count + 1)))
+    twice = sorted({position for position in positions if positions.count(position) > 1})
     for said, which in (("misses", missing), ("has no word for", wrong), ("has twice", twice)):
         if which:
             raise ValueError(
-                f"the order {said} {', '.join(map(str, which[:10]))}: name each of the places "
+                f"the order {said} {', '.join(map(str, which[:10]))}: name each of the positions "
                 f"1 to {count} once"
             )
-    return places
+    return positions
 
 
 def orders_view(text: str, order: str) -> View:
@@ -49,19 +49,19 @@ def orders_view(text: str, order: str) -> View:
     if not words:
         return View.of("orders", Problem("There is nothing to order: write some words."))
     try:
-        places = order_of(order, len(words))
+        positions = order_of(order, len(words))
     except ValueError as error:
         return View.of("orders", Problem(str(error)))
     rank_1T = torch.empty(1, len(words), dtype=torch.long)
-    rank_1T[0, torch.tensor(places) - 1] = torch.arange(len(words))
+    rank_1T[0, torch.tensor(positions) - 1] = torch.arange(len(words))
     content, query = up_to(rank_1T)[0, 0], before(rank_1T)[0, 0]
     rank = rank_1T[0].tolist()
-    names = [f"{place + 1} {word}" for place, word in enumerate(words)]
+    names = [f"{position + 1} {word}" for position, word in enumerate(words)]
     pieces: list[Piece] = [
         Heading("The text; below each word, when it is predicted"),
         Chips(tuple(Chip(word, "plain", f"{rank[i] + 1}.") for i, word in enumerate(words))),
         Heading("What each prediction is given"),
-        Table(("step", "predicts", "given"), given(places, words, query), "given"),
+        Table(("step", "predicts", "given"), given(positions, words, query), "given"),
         Beside(
             (
                 grid(content, names, title="Content stream (its own word too)"),
@@ -74,20 +74,22 @@ def orders_view(text: str, order: str) -> View:
     return View.of("orders", *pieces)
 
 
-def given(places: list[int], words: list[str], query: torch.Tensor) -> tuple[tuple[str, ...], ...]:
+def given(
+    positions: list[int], words: list[str], query: torch.Tensor
+) -> tuple[tuple[str, ...], ...]:
     """For each step of the order its word, and the words that its query may attend to."""
     rows = []
-    for step, place in enumerate(places):
-        seen = query[place - 1].nonzero()[:, 0].tolist()
+    for step, position in enumerate(positions):
+        seen = query[position - 1].nonzero()[:, 0].tolist()
         said = " ".join(words[i] for i in seen) or "nothing"
-        rows.append((str(step + 1), f"{place} {words[place - 1]}", said))
+        rows.append((str(step + 1), f"{position} {words[position - 1]}", said))
     return tuple(rows)
 
 
 def drawn(count: int, draw: int) -> str:
     """A random order of so many positions, the same for the same draw."""
     random = torch.Generator().manual_seed(draw)
-    return " ".join(str(place + 1) for place in torch.randperm(count, generator=random).tolist())
+    return spelled([at + 1 for at in torch.randperm(count, generator=random).tolist()])
 
 
 class OrdersDemo(Demo):
@@ -98,7 +100,7 @@ class OrdersDemo(Demo):
         controls = {"text": text_box("text", text), "order": text_box("order", order, rows=1)}
         buttons = {
             "left to right": lambda: self.change(order=""),
-            "turn round": lambda: self.change(order=spelled(self.places[::-1])),
+            "turn round": lambda: self.change(order=spelled(self.positions[::-1])),
             "draw an order": self.draw_one,
             "earlier": lambda: self.move(-1),
             "later": lambda: self.move(1),
@@ -128,7 +130,7 @@ class OrdersDemo(Demo):
         return [f"{n + 1} {short(clean(word))}" for n, word in enumerate(words)]
 
     @property
-    def places(self) -> list[int]:
+    def positions(self) -> list[int]:
         """The order that is written; the natural one where what is written is none."""
         count = len(self.names)
         try:
@@ -139,11 +141,11 @@ class OrdersDemo(Demo):
     def refresh(self) -> None:
         """Draw, and let the words to drag stand as the order says."""
         super().refresh()
-        names, places = self.names, self.places
+        names, positions = self.names, self.positions
         quiet, self._quiet = self._quiet, True
         try:
             self.dragged.allowed_tags = names
-            self.dragged.value = [names[place - 1] for place in places]
+            self.dragged.value = [names[position - 1] for position in positions]
             if list(self.chosen.options) != names:
                 # In one message: a list without its choice would be shown as empty.
                 with self.chosen.hold_sync():
@@ -156,20 +158,20 @@ class OrdersDemo(Demo):
         if self._quiet:
             return
         names = self.names
-        places = [names.index(name) + 1 for name in self.dragged.value if name in names]
+        positions = [names.index(name) + 1 for name in self.dragged.value if name in names]
         # A word that was taken out by its cross comes last: an order names each word.
-        places += [place for place in self.places if place not in places]
-        self.change(order=spelled(places))
+        positions += [position for position in self.positions if position not in positions]
+        self.change(order=spelled(positions))
 
     def move(self, steps: int) -> None:
         """Predict the chosen word earlier or later."""
-        places = self.places
-        if not places:
+        positions = self.positions
+        if not positions:
             return
-        at = places.index(self.names.index(self.chosen.value) + 1)
-        to = min(max(at + steps, 0), len(places) - 1)
-        places.insert(to, places.pop(at))
-        self.change(order=spelled(places))
+        at = positions.index(self.names.index(self.chosen.value) + 1)
+        to = min(max(at + steps, 0), len(positions) - 1)
+        positions.insert(to, positions.pop(at))
+        self.change(order=spelled(positions))
 
     def draw_one(self) -> None:
         """A random order, another one each time."""
@@ -177,9 +179,9 @@ class OrdersDemo(Demo):
         self.change(order=drawn(len(self.names), self.draws))
 
 
-def spelled(places: list[int]) -> str:
+def spelled(positions: list[int]) -> str:
     """An order as somebody would write it."""
-    return " ".join(map(str, places))
+    return " ".join(map(str, positions))
 
 
 def orders_demo(text: str = "New York is a city", order: str = "") -> OrdersDemo:

@@ -15,21 +15,21 @@ from classroom.demos.squares import grid
 
 def attended(segment: int, memory: int, length: int) -> Tensor:
     """True [T, T] where, within one layer, a position of a long text attends to another one."""
-    place = torch.arange(length)
-    begins = place // segment * segment
+    position = torch.arange(length)
+    begins = position // segment * segment
     back = (begins - memory).clamp(min=0)
-    return (place <= place[:, None]) & (place >= back[:, None])
+    return (position <= position[:, None]) & (position >= back[:, None])
 
 
-def heard(segment: int, memory: int, layers: int, place: int) -> Tensor:
+def heard(segment: int, memory: int, layers: int, position: int) -> Tensor:
     """True [layers + 1, T]: what the top state of a position depends on, the top first.
 
     The last row are the words: the furthest one on the left is the reach.
     """
-    length = (place // segment + 1) * segment
+    length = (position // segment + 1) * segment
     mask = attended(segment, memory, length)
     row = torch.zeros(length, dtype=torch.bool)
-    row[place] = True
+    row[position] = True
     rows = [row]
     for _ in range(layers):
         # A state is made of all that its layer attends to.
@@ -38,11 +38,11 @@ def heard(segment: int, memory: int, layers: int, place: int) -> Tensor:
     return torch.stack(rows)
 
 
-def reach_view(segment: int, memory: int, layers: int, segments: int, place: int) -> View:
-    """What the last segment's position `place` (from 1) can hear, with memory and without."""
-    if not 1 <= place <= segment:
-        raise ValueError(f"place {place}: a segment has the places 1 to {segment}")
-    at = (segments - 1) * segment + place - 1
+def reach_view(segment: int, memory: int, layers: int, segments: int, position: int) -> View:
+    """What a position of the last segment (from 1) can hear, with memory and without."""
+    if not 1 <= position <= segment:
+        raise ValueError(f"position {position}: a segment has the positions 1 to {segment}")
+    at = (segments - 1) * segment + position - 1
     found = heard(segment, memory, layers, at)
     alone = heard(segment, 0, layers, at)
     names = [f"{n // segment + 1}.{n % segment + 1}" for n in range(found.shape[1])]
@@ -70,14 +70,14 @@ def reach_view(segment: int, memory: int, layers: int, segments: int, place: int
 def reach_demo(segment: int = 4, memory: int = 4, layers: int = 3) -> Demo:
     """Slide the sizes of a Transformer-XL and see how far it can look back."""
 
-    def draw(segment: int, memory: int, layers: int, segments: int, place: int) -> View:
-        return reach_view(segment, memory, layers, segments, min(place, segment))
+    def draw(segment: int, memory: int, layers: int, segments: int, position: int) -> View:
+        return reach_view(segment, memory, layers, segments, min(position, segment))
 
     controls = {
         "segment": whole_slider("segment", segment, 1, 8),
         "memory": whole_slider("memory", memory, 0, 16),
         "layers": whole_slider("layers", layers, 1, 6),
         "segments": whole_slider("segments", 5, 1, 6),
-        "place": whole_slider("place in the last", segment, 1, 8),
+        "position": whole_slider("position in the last", segment, 1, 8),
     }
     return Demo("memory-reach", draw, controls)

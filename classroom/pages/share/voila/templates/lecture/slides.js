@@ -1,8 +1,9 @@
 // Slides out of a notebook: a new one begins at each heading of the first or second level.
 (() => {
   "use strict";
-  const KEYS = `→  Page ↓  space   next slide
-←  Page ↑           previous slide
+  const KEYS = `→  Page ↓  space   the rest of this slide, then the next one
+←  Page ↑           back
+shift →  shift ←    next slide, previous slide, whatever is left of this one
 Home  End           first, last slide
 c                   show or fold the code of all cells
 n                   show or hide the speaker's notes
@@ -107,16 +108,37 @@ Esc                 leave a slider or a text, so that the arrows turn pages agai
     }
   }
 
+  // ---- a slide that is higher than the screen ----
+
+  const page = document.querySelector("#rendered_cells");  // it is this that scrolls
+  const more = make("button", { className: "lecture-button lecture-more", tabIndex: -1,
+    textContent: "▼ more", title: "the rest of this slide" });
+  const left = () => page.scrollHeight - page.clientHeight - page.scrollTop;
+
+  const mark = () => { more.hidden = left() < 8; };
+
+  // Three quarters of a screen: what was read last stays in sight.
+  const scroll = (way) => page.scrollBy({ top: way * 0.75 * page.clientHeight, behavior: "instant" });
+
+  function forward() {
+    if (left() < 8) go(at + 1); else scroll(1);
+  }
+
+  function back() {
+    if (page.scrollTop < 8) go(at - 1); else scroll(-1);
+  }
+
   function go(to) {
     slides[at].hidden = true;
     at = Math.max(0, Math.min(slides.length - 1, to));
     slides[at].hidden = false;
     counter.value = `${at + 1} / ${slides.length}`;
     history.replaceState(null, "", `#${at + 1}`);
-    window.scrollTo(0, 0);
+    page.scrollTo(0, 0);
     // What was hidden while it was drawn gets its size now.
     window.dispatchEvent(new Event("resize"));
     tell();
+    mark();
   }
 
   function apart() {
@@ -126,11 +148,13 @@ Esc                 leave a slider or a text, so that the arrows turn pages agai
   }
 
   const ACTS = {
-    ArrowRight: () => go(at + 1),
-    PageDown: () => go(at + 1),
-    " ": () => go(at + 1),
-    ArrowLeft: () => go(at - 1),
-    PageUp: () => go(at - 1),
+    ArrowRight: forward,
+    PageDown: forward,
+    " ": forward,
+    ArrowLeft: back,
+    PageUp: back,
+    "shift ArrowRight": () => go(at + 1),
+    "shift ArrowLeft": () => go(at - 1),
     Home: () => go(0),
     End: () => go(slides.length - 1),
     c: () => document.body.toggleAttribute("data-code"),
@@ -145,14 +169,15 @@ Esc                 leave a slider or a text, so that the arrows turn pages agai
   const PRESSED = "button, a, summary, [role=button]";
 
   function pressed(event) {
-    if (event.ctrlKey || event.altKey || event.metaKey || !ACTS[event.key]) return;
+    const act = (event.shiftKey && ACTS[`shift ${event.key}`]) || ACTS[event.key];
+    if (event.ctrlKey || event.altKey || event.metaKey || !act) return;
     const on = document.activeElement;
     // A slider keeps its arrows, a text its letters, a button its space.
     if (event.key !== "Escape" && on?.matches(WRITING)) return;
     if (event.key === " " && on?.matches(PRESSED)) return;
     event.preventDefault();
     event.stopPropagation();
-    ACTS[event.key]();
+    act();
   }
 
   function bar() {
@@ -172,7 +197,10 @@ Esc                 leave a slider or a text, so that the arrows turn pages agai
 
   divide();
   fold();
-  document.body.append(panel, help, bar());
+  more.addEventListener("click", forward);
+  document.body.append(panel, help, more, bar());
+  page.addEventListener("scroll", mark);
+  new ResizeObserver(mark).observe(place);
   document.addEventListener("keydown", pressed, true);
   window.addEventListener("beforeprint", () => slides.forEach((s) => { s.hidden = false; }));
   window.addEventListener("afterprint", () => go(at));

@@ -1,0 +1,42 @@
+// A plugin for JupyterLab, as it stands: what a screen reader needs and JupyterLab leaves out.
+// The handle of a slider gets the name beside it; a picture gets the text that is stored with it.
+(() => {
+  "use strict";
+
+  function name(handle) {
+    const label = handle.closest(".widget-inline-hbox")?.querySelector(".widget-label");
+    if (label?.textContent) handle.setAttribute("aria-label", label.textContent);
+  }
+
+  function describe(cell) {
+    const area = cell.outputArea;
+    area?.widgets.forEach((shown, n) => {
+      const said = area.model.get(n)?.data["text/plain"];
+      for (const picture of shown.node.querySelectorAll(".jp-RenderedImage img:not([alt])")) {
+        picture.alt = String(said ?? "");
+      }
+    });
+  }
+
+  function activate(app) {
+    const look = () => {
+      document.querySelectorAll(".noUi-handle:not([aria-label])").forEach(name);
+      if (!document.querySelector(".jp-RenderedImage img:not([alt])")) return;
+      for (const panel of app.shell.widgets("main")) {
+        (panel.content?.widgets ?? []).forEach(describe);
+      }
+    };
+    // Once for all changes of a frame.
+    let waiting = false;
+    new MutationObserver(() => {
+      if (waiting) return;
+      waiting = true;
+      setTimeout(() => { waiting = false; look(); }, 100);
+    }).observe(document.body, { childList: true, subtree: true });
+  }
+
+  const plugin = { id: "labkit-names:plugin", autoStart: true, activate };
+  const module = { __esModule: true, default: [plugin] };
+  window._JUPYTERLAB = window._JUPYTERLAB ?? {};
+  window._JUPYTERLAB["labkit-names"] = { init() {}, get: async () => () => module };
+})();
