@@ -45,6 +45,12 @@ def check_share(name: str, share: Any) -> None:
         raise ValueError(f"{name} is {shown(share)}: give a share between 0 and 1, such as 0.15")
 
 
+def check_words(words: Any) -> None:
+    """Refuse what is no list of words, above all a text that was not split into them."""
+    if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"a text is {shown(words)}: give a list of words, such as text.split()")
+
+
 def check_not_negative(**given: Any) -> None:
     """Refuse what is no finite number of at least 0."""
     for name, number in given.items():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from labkit import fast
 from labkit.chance import Chance
-from labkit.checks import LARGEST_SIZE
+from labkit.checks import LARGEST_SIZE, shown
 from labkit.heads import exact
 from labkit.layers import replaceable
 from labkit.writing.reader import Reader, is_number, is_whole, require, rows_of
@@ -31,7 +31,7 @@ NEVER = -math.inf
 def at_temperature(logits_BV: Tensor, temperature: float) -> Tensor:
     """softmax(scores / temperature): above 1 flatter, below 1 sharper, at 0 the best word only."""
     ok = is_number(temperature) and 0 <= temperature < 1e30
-    require(ok, f"temperature is {temperature}: give 0 (always the best word) or more")
+    require(ok, f"temperature is {shown(temperature)}: give 0 (always the best word) or more")
     if temperature == 0:
         best_B1 = logits_BV.argmax(dim=-1, keepdim=True)
         return torch.full_like(logits_BV, NEVER).scatter(-1, best_B1, 0.0)
@@ -46,7 +46,7 @@ def top_k(logits_BV: Tensor, k: int) -> Tensor:
     """Only the k best words of each row, and those that equal the last (Fan et al. 2018)."""
     known = logits_BV.shape[-1]
     ok = is_whole(k) and 1 <= k <= known
-    require(ok, f"top_k is {k}, and the vocabulary has {known} words: give 1 to {known}")
+    require(ok, f"top_k is {shown(k)}, and the vocabulary has {known} words: give 1 to {known}")
     least_B1 = logits_BV.topk(int(k), dim=-1).values[..., -1:]
     return logits_BV.masked_fill(logits_BV < least_B1, NEVER)
 
@@ -71,13 +71,13 @@ def nucleus(logits_BV: Tensor, p: float, *, within: bool = False) -> Tensor:
 def check_top_p(p: float) -> None:
     """Refuse what is no share of the probability (Holtzman et al. 2020, section 3.1)."""
     ok = is_number(p) and 0 <= p <= 1
-    require(ok, f"top_p is {p}: it is a share of the probability, give 0 to 1")
+    require(ok, f"top_p is {shown(p)}: it is a share of the probability, give 0 to 1")
 
 
 def repeat_less(logits_BV: Tensor, seen_BT: Tensor, penalty: float) -> Tensor:
     """Penalise seen words: z / penalty above 0, z * penalty below (Keskar et al. 2019, 4.1)."""
     ok = is_number(penalty) and 1e-3 <= penalty <= 1e3
-    require(ok, f"the penalty of repetition is {penalty}: give 0.001 to 1000, 1 for none")
+    require(ok, f"the penalty of repetition is {shown(penalty)}: give 0.001 to 1000, 1 for none")
     z_BT = logits_BV.gather(-1, seen_BT)
     less_BT = torch.where(z_BT < 0, z_BT * penalty, z_BT / penalty)
     return logits_BV.scatter(-1, seen_BT, less_BT.clamp(max=torch.finfo(z_BT.dtype).max))
@@ -113,17 +113,17 @@ class Sampling:
         whole = all(is_whole(count) for count in (self.length, self.minimum))
         require(
             whole and 1 <= self.length <= LARGEST_SIZE and 0 <= self.minimum <= self.length,
-            f"length is {self.length} and minimum {self.minimum}: give whole numbers of words, "
+            f"length is {shown(self.length)} and minimum {shown(self.minimum)}: give whole numbers of words, "
             "from 1 to ten million, and a minimum that is not above the length",
         )
         words = isinstance(self.stop, tuple | list) and all(map(is_whole, self.stop))
-        require(words, f"stop is {self.stop!r}: give the numbers of words, such as (2,)")
+        require(words, f"stop is {shown(self.stop)}: give the numbers of words, such as (2,)")
         require(
             not self.minimum or bool(self.stop),
             "minimum says how early a text may stop: give the words of `stop` too",
         )
         ok = self.top_k is None or (is_whole(self.top_k) and self.top_k >= 1)
-        require(ok, f"top_k is {self.top_k}: give a whole number from 1, or None for all")
+        require(ok, f"top_k is {shown(self.top_k)}: give a whole number from 1, or None for all")
         check_top_p(self.top_p)
         one_BV = torch.zeros(1, 1)
         at_temperature(one_BV, self.temperature)
@@ -239,8 +239,8 @@ def steps(
         unread_BT = tokens_B[:, None]
         said_B = logits_BV.log_softmax(dim=-1).gather(-1, unread_BT)[:, 0]
         drawn_B = last_BV.log_softmax(dim=-1).gather(-1, unread_BT)[:, 0]
-        shown = {name: scores.softmax(dim=-1) for name, scores in stages.items() if explain}
-        yield Step(shown, tokens_B, said_B, drawn_B, new_B)
+        after = {name: scores.softmax(dim=-1) for name, scores in stages.items() if explain}
+        yield Step(after, tokens_B, said_B, drawn_B, new_B)
 
 
 def sample(
@@ -253,7 +253,7 @@ def sample(
 ) -> list[list[Sample]]:
     """For each prompt, `samples` texts that go on from it."""
     ok = is_whole(samples) and samples >= 1
-    require(ok, f"{samples} samples were asked for: give a whole number from 1")
+    require(ok, f"{shown(samples)} samples were asked for: give a whole number from 1")
     many = [prompt for prompt in prompts for _ in range(samples)]
     written: list[list[int]] = [[] for _ in many]
     said, filtered = [0.0] * len(many), [0.0] * len(many)

@@ -285,7 +285,8 @@ def test_words_become_values(word: str, kind: str, expected: object) -> None:
 @pytest.mark.parametrize(
     ("word", "kind"),
     [("3.5", "int"), ("x", "float"), ("2", "bool"), ("1", "list[int]"), ("[1", "list"),
-     ("[1, 'a']", "list[int]"), ("x", "Path"), ("None", "int")],
+     ("[1, 'a']", "list[int]"), ("x", "Path"), ("None", "int"),
+     ("9" * 400, "float")],
 )  # fmt: skip
 def test_words_of_another_type_are_refused(word: str, kind: str) -> None:
     with pytest.raises(ValueError, match="type"):

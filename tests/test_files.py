@@ -82,3 +82,24 @@ def test_digests(tmp_path):
     assert file_digest(path) == digest(path.read_bytes())
     assert file_digest(path, 3, 2**20 + 5) == digest(path.read_bytes()[3 : 2**20 + 5])
     assert digest(b"ab", b"c") == digest(b"abc") != digest(b"abd")
+
+
+def test_a_text_file_is_read_up_to_a_limit(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfcaf\xc3\xa9")
+    assert files.read_text(path, 8) == "café"
+    with pytest.raises(ValueError, match=r"a\.txt has 8 bytes: at most 7 are read"):
+        files.read_text(path, 7)
+    path.write_bytes(b"caf\xe9")
+    with pytest.raises(ValueError, match=r"a\.txt is not UTF-8 text \(byte 4\)"):
+        files.read_text(path, 8)
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*b\.txt"):
+        files.read_text(tmp_path / "b.txt", 8)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such files")
+def test_what_never_ends_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", files.Path("/dev/zero"), tmp_path):
+        with pytest.raises(ValueError, match="is no file"):
+            files.read_text(path, 8)

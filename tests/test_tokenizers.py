@@ -334,7 +334,7 @@ def test_only_a_line_feed_ends_a_line_of_a_word_list(tmp_path):
     with pytest.raises(ValueError, match=r"vocab\.txt, line 3: 'a' is also on line 2"):
         Tokenizer.load(tmp_path)
     (tmp_path / "vocab.txt").write_bytes(b"[UNK]\n\xff")
-    with pytest.raises(ValueError, match=r"vocab\.txt, byte 7: this is not UTF-8"):
+    with pytest.raises(ValueError, match=r"vocab\.txt is not UTF-8 text \(byte 7\)"):
         Tokenizer.load(tmp_path)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from world_reference import Reference, all_paths
 
-from labkit.world import END, World, load_world
+from labkit.world import END, World, labelled, load_world, sampling
 from labkit.world.floors import choose, floor
 from labkit.world.reading import read
 from labkit.world.world import world_from_text
@@ -394,7 +394,7 @@ def test_questions_that_have_no_answer_are_refused(tiny: World) -> None:
     with pytest.raises(ValueError, match="a document has no words"):
         tiny.floor("next", [[]])
     for words in (math.nan, -1, math.inf):
-        with pytest.raises(ValueError, match="cannot be drawn"):
+        with pytest.raises(ValueError, match="give a whole number"):
             tiny.sample(words=words)
 
 
@@ -462,6 +462,21 @@ def test_standard_errors_are_those_of_a_ratio(tiny: World, tiny_reference: Refer
         lambda world, words: world.log_probability(words, reach=math.nan),
         lambda world, words: world.log_probability(words, reach=-1),
         lambda world, words: world.sample(words="x"),
+        lambda world, words: world.sample(words=10**30),
+        lambda world, words: world.sample(documents=1.5),
+        lambda world, words: world.next_word(" ".join(words)),
+        lambda world, words: world.next_word([1, 2]),
+        lambda world, words: world.next_word(np.array([1.5])),
+        lambda world, words: world.next_word(np.array([-1])),
+        lambda world, words: world.next_word(np.array([10**9])),
+        lambda world, words: world.next_word(np.array([[1]])),
+        lambda world, words: world.joint(words, [True]),
+        lambda world, words: world.joint(words, [1, 1]),
+        lambda world, words: world.gap(words, [1, 1 - len(words)]),
+        lambda world, words: world.labelled("topic", math.nan),
+        lambda world, words: world.labelled("topic", 10**30),
+        lambda world, words: floor(world, "next", [["atlantis"]]),
+        lambda world, words: floor(world, "masked", [["atlantis", "."]]),
         lambda world, words: world.sample(documents=1, seed="x"),
         lambda world, words: world.sample(documents=1, seed=-1),
         lambda world, words: world.sample(documents=1, seed=2.5),
@@ -476,6 +491,33 @@ def test_standard_errors_are_those_of_a_ratio(tiny: World, tiny_reference: Refer
 def test_what_a_language_cannot_answer_is_refused_in_one_line(ask):
     world = load_world("village")
     words = list(world.sample(documents=1)[0].text.split())
-    with pytest.raises(ValueError, match=r"give|choose|leave|must") as error:
+    with pytest.raises(ValueError, match=r"give|choose|leave|must|check") as error:
         ask(world, words)
     assert "\n" not in str(error.value)
+
+
+def test_a_document_of_another_language_is_read_by_its_words(tiny: World) -> None:
+    village = load_world("village")
+    document = village.sample(documents=1)[0]
+    assert (tiny.numbers(document) == tiny.numbers(document.words)).all()
+    assert village.numbers(document) is document.numbers
+
+
+def test_nothing_hidden_has_no_distributions(tiny: World) -> None:
+    words = tiny.sample(documents=1)[0].words
+    assert tiny.conditional(words, []).shape == (0, len(tiny.vocabulary))
+    assert tiny.gap(words, []) == 0
+
+
+def test_what_a_small_language_does_not_have_is_not_looked_for_without_end(
+    tiny: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "split_of", lambda text: "train")
+    monkeypatch.setattr(sampling, "TRIES", 2)
+    with pytest.raises(ValueError, match="give split=None"):
+        tiny.sample(documents=1, split="held_out")
+    world = load_world("village")
+    monkeypatch.setattr(labelled, "example_split", lambda example: "held_out")
+    monkeypatch.setattr(labelled, "TRIES", 100)
+    with pytest.raises(ValueError, match="ask for fewer"):
+        world.labelled("topic", 20)

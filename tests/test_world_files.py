@@ -1,5 +1,6 @@
 """What is wrong in the files of a language is refused, with file, line and what was expected."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -185,3 +186,43 @@ def test_tenses() -> None:
     assert tenses("be") == ("is", "are", "was", "were")
     assert tenses("go") == ("goes", "go", "went", "went")
     assert tenses("carry") == ("carries", "carry", "carried", "carried")
+
+
+def test_a_folder_that_is_no_language_is_not_read_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labkit.world.world.MOST_FILES", 3)
+    for n in range(4):
+        (tmp_path / f"{n}.txt").write_text("")
+    with pytest.raises(ValueError, match=r"holds more than 3 \.txt files"):
+        load_world(tmp_path)
+    monkeypatch.setattr("labkit.world.world.LARGEST_FILE", 5)
+    (tmp_path / "3.txt").unlink()
+    (tmp_path / "2.txt").write_text("123456")
+    with pytest.raises(ValueError, match=r"2\.txt has 6 bytes"):
+        load_world(tmp_path)
+
+
+ONE_QUESTION = """documents
+    story 1 begins with walk
+    prompt 1 begins with relations
+topic walk
+    leads to end
+stage one
+    hello there .
+relation capital
+    italy = rome, italy = milan
+"""
+
+
+def test_what_has_no_end_is_not_begun() -> None:
+    """Shots need different questions, and a pair of texts has words."""
+    world = world_from_text({"a.txt": ONE_QUESTION})
+    with pytest.raises(ValueError, match="shots is 1: give a whole number from 0 to 0"):
+        world.few_shot(1, 5)
+    for size in (math.nan, 10**30):
+        with pytest.raises(ValueError, match="size is"):
+            world.few_shot(0, size)
+    for odds in (world.order_odds, world.next_odds):
+        with pytest.raises(ValueError, match="has no words"):
+            odds([([], ["italy"])])

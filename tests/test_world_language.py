@@ -253,7 +253,7 @@ def test_few_shot_prompts_agree_with_the_sums_over_paths(world: World) -> None:
             for word, chance in first.items():
                 assert distribution[world.machine.number[word]] == pytest.approx(chance, abs=1e-12)
     assert best[0] < 0.7 < best[2] < best[3]
-    with pytest.raises(ValueError, match="choose 0 to"):
+    with pytest.raises(ValueError, match="from 0 to"):
         world.few_shot(99, 1, seed=0)
 
 

@@ -331,3 +331,21 @@ def test_the_target_as_a_language_of_its_own_is_the_sum_over_all_sources(
     logs = foreign.log_probabilities(texts, start="sentence")
     np.testing.assert_allclose([np.exp(log.sum()) for log in logs], [*targets.values()], rtol=1e-10)
     assert sum(targets.values()) == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda one: one.log_probability("the dog", ["a"]),
+        lambda one: one.log_probability(["the"], "a"),
+        lambda one: one.source_log_probability("the dog"),
+        lambda one: one.translations("the dog"),
+        lambda one: one.alignment(["the"], "a"),
+        lambda one: one.pairs(10**30),
+        lambda one: one.pairs(math.nan),
+        lambda one: one.pairs(1, seed="x"),
+    ],
+)
+def test_what_is_no_list_of_words_is_refused(ask, translator) -> None:
+    with pytest.raises(ValueError, match="give a"):
+        ask(translator)

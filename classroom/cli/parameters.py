@@ -154,7 +154,10 @@ def value(word: str, kind: str) -> object:
         found = word
     if not fits(found, wanted):
         raise ValueError(f"{shown(word)} is not of type {kind}")
-    return float(found) if kind == "float" else found
+    try:
+        return float(found) if kind == "float" else found
+    except OverflowError:
+        raise ValueError(f"{shown(word)} is too large for type {kind}") from None
 
 
 def annotation(kind: str) -> ast.expr:

@@ -16,6 +16,7 @@ from labkit.costs import formulas
 from labkit.costs import tables as cost_tables
 from labkit.costs import training as costs
 from labkit.costs.formulas import Shape
+from labkit.keeping.files import read_text
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,16 @@ def ready() -> list[str]:
     return [row["name"] for row in cost_tables.read("sizes") if _plain(row["name"]) in known]
 
 
+LARGEST_FILE = 1_000_000
+"""Bytes of a file with the sizes of a model."""
+
+
 def read_shape(path: Path) -> Shape:
     """A shape from a JSON file such as {"layers": 12, "width": 768, "vocabulary": 50257, ...}."""
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = json.loads(read_text(path, LARGEST_FILE))
     except FileNotFoundError as error:
-        raise ValueError(f"there is no file {path}") from error
+        raise ValueError(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     allowed = list(Shape.__dataclass_fields__)

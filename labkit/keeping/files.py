@@ -95,6 +95,22 @@ def _remove_abandoned(folder: Path) -> None:
                 _delete(path)
 
 
+def read_text(path: Path, most: int) -> str:
+    """Return the text of a UTF-8 file of at most so many bytes; an error names the file."""
+    if not path.is_file():
+        if path.exists():
+            raise ValueError(f"{path} is no file: give one with text in it")
+        raise FileNotFoundError(f"there is no file {path}")
+    if path.stat().st_size > most:
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes: at most {most:,} are read")
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8 text (byte {error.start + 1}): save it as UTF-8"
+        ) from None
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file whole or not at all."""
     with replacing(path) as draft:

@@ -14,6 +14,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
 from labkit.checks import shown
+from labkit.keeping.files import read_text
 
 LARGEST_FILE = 100_000_000  # bytes
 LONGEST_TOKEN = 100_000  # characters
@@ -127,25 +128,15 @@ def _special_names(vocabulary: Mapping[str, int]) -> list[str]:
 # ---- checks
 
 
-def _text(path: Path) -> str:
-    size = path.stat().st_size
-    if size > LARGEST_FILE:
-        raise ValueError(f"{path} has {size:,} bytes: a tokenizer's file has at most 100 million")
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}, byte {error.start + 1}: this is not UTF-8") from error
-
-
 def _lines(path: Path) -> list[str]:
     """The lines of a file; only a line feed ends one, since tokens may hold other separators."""
-    lines = _text(path).split("\n")
+    lines = read_text(path, LARGEST_FILE).split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(_text(path))
+        content = json.loads(read_text(path, LARGEST_FILE))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from labkit.checks import check_whole
 from labkit.world.exact import Language
 from labkit.world.machine import Machine
 from labkit.world.sums import Row, forward
@@ -57,6 +58,7 @@ def _long_words(words: list[str]) -> list[str]:
 
 def list_answers(language: Language, prompt: Sequence[str], most: int = MOST) -> Answers:
     """List all that may follow a prompt up to the end of its document, the end mark left out."""
+    check_whole("most", most, 1)
     machine = language.machine
     texts = _continuations(machine, language.numbers(list(prompt)), _alive(language, prompt), most)
     start = language.numbers(list(prompt))

@@ -10,12 +10,10 @@ stream of documents).
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from numbers import Real
-from typing import Any
 
 import numpy as np
 
-from labkit.checks import check_whole
+from labkit.checks import check_whole, check_words
 from labkit.world.builder import compile_grammar
 from labkit.world.grammar import Grammar
 from labkit.world.hidden import Noisy, Request, distributions, hide, position_in, weigh
@@ -27,6 +25,8 @@ from labkit.world.sums import Posterior, Row, posteriors, prefix_masses, suffix_
 Text = Sequence[str] | np.ndarray | Document
 MEANINGS = ("topic", "stage", "feeling", "relation", "sense")
 STARTS = ("document", "anywhere", "sentence", "second")
+MOST = 10**9
+"""The most documents or words that are drawn at once; `documents` goes on without end."""
 
 
 class Language:
@@ -65,9 +65,8 @@ class Language:
             raise ValueError(
                 "say how much to draw: documents=100 or words=1_000_000, one of the two"
             )
-        much: Any = words if documents is None else documents
-        if not (isinstance(much, Real) and 0 <= float(much) < math.inf):
-            raise ValueError(f"so much cannot be drawn: {much}; give a number, not negative")
+        name, much = ("words", words) if documents is None else ("documents", documents)
+        check_whole(name, much, most=MOST)
         out: list[Document] = []
         total = 0
         for document in self.documents(seed=seed, split=split):
@@ -175,11 +174,18 @@ class Language:
 
     def numbers(self, words: Text) -> np.ndarray:
         """The numbers of the words; an unknown word gets a number that no state emits."""
-        if isinstance(words, Document):
-            return words.numbers
-        if isinstance(words, np.ndarray):
-            return words
         unknown = len(self.vocabulary) + 1
+        if isinstance(words, Document):
+            # The same number is another word in another language.
+            return words.numbers if words.machine is self.machine else self.numbers(words.words)
+        if isinstance(words, np.ndarray) and words.dtype.kind in "iu" and words.ndim == 1:
+            if len(words) and not 0 <= words.min() <= words.max() <= unknown:
+                raise ValueError(
+                    f"a text has the numbers {words.min()} to {words.max()}: this language has "
+                    f"words from 0 to {unknown - 2}; give its own numbers"
+                )
+            return words
+        check_words(words)
         return np.array([self.machine.number.get(word, unknown) for word in words], int)
 
     # ── probabilities of texts ───────────────────────────────────────────────────────────────────

@@ -96,7 +96,7 @@ def floor(
             if objective == "both"
             else ((log,) for log in forward or back)
         )
-        return mean_of([-np.concatenate(pair) for pair in pairs])
+        return _possible([-np.concatenate(pair) for pair in pairs])
     if reach is not None and objective != "cloze":
         raise ValueError(
             f'the floor of "{objective}" takes no reach: give shorter texts with start="anywhere"'
@@ -105,13 +105,26 @@ def floor(
         check_whole("reach", reach)
     chosen = choose(language, texts, rate, seed)
     if objective == "cloze":
-        return mean_of(cloze(language, texts, chosen, reach, start))
+        return _possible(cloze(language, texts, chosen, reach, start))
     if objective == "masked":
-        return mean_of(masked(language, texts, chosen, rate, channel, seed, start))
+        return _possible(masked(language, texts, chosen, rate, channel, seed, start))
     joints = language.joints(list(zip(texts, chosen, strict=True)), start=start)
     # Only the sum does not depend on the order in which the words are predicted: it is spread
     # evenly.
-    return mean_of([np.full(len(h), -log / len(h)) for log, h in zip(joints, chosen, strict=True)])
+    return _possible(
+        [np.full(len(h), -log / len(h)) for log, h in zip(joints, chosen, strict=True)]
+    )
+
+
+def _possible(losses: list[np.ndarray]) -> Floor:
+    """The mean, where every document can be a text of the language."""
+    for number, loss in enumerate(losses):
+        if not np.isfinite(loss).all():
+            raise ValueError(
+                f"document {number} is none of this language, so it has no floor: leave it out, "
+                "or check its sentences with is_sentence"
+            )
+    return mean_of(losses)
 
 
 def choose(language: Language, texts: list[np.ndarray], rate: float, seed: int) -> list[list[int]]:

@@ -24,7 +24,8 @@ class Request(NamedTuple):
 
 def position_in(position: Any, length: int) -> int:
     """A position of a text, counted from its end where it is negative, as in lists."""
-    if not isinstance(position, Integral) or not -length <= int(position) < length:
+    whole = isinstance(position, Integral) and not isinstance(position, bool)
+    if not whole or not -length <= int(position) < length:
         raise ValueError(
             f"the position is {position}, but the text has {length} words: "
             f"choose {-length} to {length - 1}"
@@ -34,8 +35,11 @@ def position_in(position: Any, length: int) -> int:
 
 def hide(machine: Machine, words: np.ndarray, hidden: list[int]) -> np.ndarray:
     """The words with the symbol of a hidden word at the hidden positions."""
+    positions = [position_in(position, len(words)) for position in hidden]
+    if len(set(positions)) < len(positions):
+        raise ValueError(f"of the positions {hidden} one stands twice: give each once")
     masked = words.copy()
-    masked[[position_in(position, len(words)) for position in hidden]] = machine.hidden
+    masked[positions] = machine.hidden
     return masked
 
 
@@ -94,7 +98,7 @@ def _distributions(
                 "no text of this language has the words that are seen: check them with is_sentence"
             )
         out.append(chances / chances.sum())
-    return np.stack(out)
+    return np.array(out).reshape(len(out), len(machine.vocabulary))
 
 
 def weigh(machine: Machine, remembered: np.ndarray, found: Posterior) -> Posterior:

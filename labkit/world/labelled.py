@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from labkit.checks import check_whole
 from labkit.world.exact import Language, Text
 from labkit.world.examples import Example, LabelledSet
 from labkit.world.machine import END
@@ -33,6 +34,8 @@ TASKS = ("feeling", "topic", "sense", "relation", "order", "passages", "next")
 PAIRED = ("order", "passages", "next")
 PASSAGE = 6
 """Sentences of a passage."""
+TRIES = 200_000
+"""Examples in a row that may bring nothing before a label is said to have too few."""
 
 
 def labelled(
@@ -49,6 +52,7 @@ def labelled(
     labels = _labels(language, task)
     if len(labels) < 2:
         raise ValueError(f'this language has no labels for "{task}"')
+    check_whole("size", size)
     share = size // len(labels)
     if not share:
         raise ValueError(
@@ -56,10 +60,18 @@ def labelled(
         )
     random = np.random.default_rng([seed, 3])
     found: dict[str, list[Candidate]] = {label: [] for label in labels}
-    missing = len(labels)
+    missing, passed = len(labels), 0
     for candidate in _candidates(language, task, seed, split, random):
         rows = found.get(candidate.label)
+        passed += 1
+        if passed > TRIES:
+            rare = min(found, key=lambda label: len(found[label]))
+            raise ValueError(
+                f"none of {TRIES:,} examples is one of those that are missing of {rare!r} in "
+                f"{split}: ask for fewer, or for another task"
+            )
         if rows is not None and len(rows) < share and example_split(candidate) == split:
+            passed = 0
             rows.append(candidate)
             missing -= len(rows) == share
             if not missing:
@@ -119,7 +131,8 @@ def _pairs(
         for number, document in enumerate(documents)
         for a, b, c in _neighbours(document, PASSAGE if task == "passages" else 1)
     ]
-    if not pairs:
+    # "next" takes the second of some pairs from another document.
+    if len({number for number, _, _ in pairs}) < 2:
         raise ValueError(f'the documents of this language are too short for "{task}"')
     for number, first, second in pairs:
         change = random.random() < 0.5
@@ -244,4 +257,7 @@ def next_odds(language: Language, pairs: Pairs) -> np.ndarray:
 
 
 def _joined(language: Language, first: Text, second: Text) -> np.ndarray:
-    return np.concatenate([language.numbers(first), language.numbers(second)])
+    texts = [language.numbers(first), language.numbers(second)]
+    if not all(map(len, texts)):
+        raise ValueError("a text of a pair has no words: leave the pair out")
+    return np.concatenate(texts)

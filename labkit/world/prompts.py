@@ -11,6 +11,7 @@ from collections import defaultdict
 
 import numpy as np
 
+from labkit.checks import check_whole
 from labkit.world.exact import Language
 from labkit.world.examples import Example, LabelledSet
 from labkit.world.grammar import Relation
@@ -23,11 +24,13 @@ def few_shot(language: Language, shots: int, size: int, *, seed: int = 0) -> Lab
     relations = list(language.grammar.relations.values())
     if not relations:
         raise ValueError("this language has no relations: load the language that has")
-    most = min(len(relation.pairs) for relation in relations) - 1
-    if not 0 <= shots <= most or shots != int(shots):
-        raise ValueError(f"{shots} shots were asked for: choose 0 to {most}")
-    random = np.random.default_rng([seed, 4])
     tables = [_table(relation) for relation in relations]
+    # As many questions as the relation has that has fewest; one of them stays open.
+    check_whole(
+        "shots", shots, most=min(len({asked for asked, _ in table}) for table in tables) - 1
+    )
+    check_whole("size", size)
+    random = np.random.default_rng([seed, 4])
     weights = np.array([relation.weight for relation in relations])
     weights /= weights.sum()
     examples: list[Example] = []

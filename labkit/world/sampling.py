@@ -5,6 +5,7 @@ from whatever seed, is ever in both splits.
 """
 
 import hashlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,8 @@ from labkit.world.memory import Memory
 # One text of eight belongs to the held-out split.
 HELD_OUT_SHARE, SIDE_BY_SIDE = 8, 512
 SPLITS = ("train", "held_out")
+TRIES = 100
+"""So many times that many documents are drawn before a split is said to have none."""
 
 
 def text_hash(text: str) -> int:
@@ -198,13 +201,20 @@ class Sampler:
         """
         check_seed(seed)
         chances = self.machine.leave[self.machine.ends[0]] if begin is None else begin
-        chunk = 0
-        while True:
+        if not chances.sum():
+            raise ValueError("no document of this language begins like that: ask for others")
+        drawn = 0
+        for chunk in itertools.count():
             random = np.random.default_rng([seed, chunk])
             for document in self._chunk(random, chances / chances.sum()):
                 if split is None or split_of(document.text) == split:
+                    drawn += 1
                     yield document
-            chunk += 1
+            if not drawn and chunk == TRIES:
+                raise ValueError(
+                    f"none of {TRIES * SIDE_BY_SIDE:,} documents belongs to {split}: this language "
+                    "has too few of them to be split, so give split=None"
+                )
 
     def _chunk(self, random: np.random.Generator, begin: np.ndarray) -> Iterator[Document]:
         machine, count = self.machine, SIDE_BY_SIDE

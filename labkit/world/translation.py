@@ -29,6 +29,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from labkit.checks import check_seed, check_whole, check_words
+from labkit.keeping.files import read_text
 from labkit.paths import data_path
 from labkit.world.grammar import Choice, Item, Line, Location, Slot, Tied, Token, WorldError
 from labkit.world.grammar import expected as expected_one_of
@@ -98,10 +100,14 @@ class Lexicon:
     letters: dict[str, str] = field(default_factory=dict)
 
 
+LARGEST_FILE = 1_000_000
+"""Bytes of a file of a translation."""
+
+
 def load_translator(path: str | Path | None = None) -> "Translator":
     """Load the translation of the course, or a file of one's own."""
     path = Path(path or data_path("translation") / "translation.txt")
-    return Translator(read_lexicon(path.name, path.read_text("utf-8")))
+    return Translator(read_lexicon(path.name, read_text(path, LARGEST_FILE)))
 
 
 class Translator:
@@ -120,6 +126,7 @@ class Translator:
 
     def log_probability(self, source: Sequence[str], target: Sequence[str]) -> float:
         """log p(target | source)."""
+        check_words(target)
         total = sum(
             chance * _forward(pieces, tuple(target))[-1].get(len(target), 0.0)
             for _, chance, pieces in self._readings(source)
@@ -128,6 +135,7 @@ class Translator:
 
     def source_log_probability(self, source: Sequence[str]) -> float:
         """log p(source), the sum over its derivations; -inf if there is none."""
+        check_words(source)
         logs = [d.log_chance for d in self._derivations(tuple(source))]
         return float(np.logaddexp.reduce(logs)) if logs else -math.inf
 
@@ -150,6 +158,7 @@ class Translator:
 
     def alignment(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
         """Chances that a target word comes from a source word, given both: [target, source]."""
+        check_words(target)
         out, total = np.zeros((len(target), len(source))), 0.0
         for _, chance, pieces in self._readings(source):
             forward = _forward(pieces, tuple(target))
@@ -180,6 +189,8 @@ class Translator:
 
     def pairs(self, count: int, seed: int = 0) -> list[Pair]:
         """Draw sentences with their translations."""
+        check_whole("count", count)
+        check_seed(seed)
         random = np.random.default_rng([seed, 6])
         return [self._pair(random) for _ in range(count)]
 
@@ -232,6 +243,7 @@ class Translator:
 
     def _chances(self, source: Sequence[str]) -> list[tuple[Derivation, float]]:
         """The derivations with their chances, given the sentence."""
+        check_words(source)
         found = self._derivations(tuple(source))
         if not found:
             raise ValueError(f'the source language cannot say "{" ".join(source)}"')

@@ -1,8 +1,10 @@
 """A language whose every probability is known, with all that can be asked of it."""
 
+import itertools
 from functools import cache, cached_property
 from pathlib import Path
 
+from labkit.keeping.files import read_text
 from labkit.paths import data_path
 from labkit.world.exact import Language
 from labkit.world.floors import Floor
@@ -37,6 +39,10 @@ class World(Language):
 
 # ── the languages of the course ──────────────────────────────────────────────────────────────────
 
+LARGEST_FILE = 1_000_000
+"""Bytes of a file of a language; the largest of the course has 28,000."""
+MOST_FILES = 1_000
+
 # The course's language; the same with noise; one of other words, order and letters; small ones.
 LANGUAGES = ("language", "crawl", "foreign", "village", "journey", "answers", "instructions")
 
@@ -67,25 +73,20 @@ def _of_the_course(name: str) -> World:
 
 
 def _from_folder(folder: Path, *extra: Path) -> World:
-    paths = [
-        path
-        for path in sorted(folder.rglob("*.txt"))
-        if "variants" not in path.relative_to(folder).parts
-    ]
+    texts = (
+        path for path in folder.rglob("*.txt") if "variants" not in path.relative_to(folder).parts
+    )
+    paths = sorted(itertools.islice(texts, MOST_FILES + 1))
     if not paths:
         raise FileNotFoundError(f'the folder "{folder}" holds no .txt files of a language')
-    return world_from_text(
-        {str(path.relative_to(folder)): _text(path) for path in [*paths, *extra]}
-    )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except UnicodeDecodeError as error:
+    if len(paths) > MOST_FILES:
         raise ValueError(
-            f'"{path}" is not UTF-8 text (byte {error.start}): save it as UTF-8'
-        ) from None
+            f'the folder "{folder}" holds more than {MOST_FILES} .txt files: give one that holds '
+            "the files of a language and nothing else"
+        )
+    return world_from_text(
+        {str(path.relative_to(folder)): read_text(path, LARGEST_FILE) for path in [*paths, *extra]}
+    )
 
 
 def world_from_text(files: dict[str, str]) -> World:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from labkit.checks import shown
 from labkit.masking import real_keys, same_position
 from labkit.models.xlnet import XLNet
 from labkit.writing.reader import check_known, checked, highest, is_whole, require
@@ -76,7 +77,10 @@ def fill(
     """
     counts = (keep, rows, 1 if width is None else width)
     ok = all(is_whole(count) and count >= 1 for count in counts)
-    require(ok, f"keep is {keep}, width {width}, rows {rows}: give whole numbers from 1")
+    require(
+        ok,
+        f"keep is {shown(keep)}, width {shown(width)}, rows {shown(rows)}: give whole numbers from 1",
+    )
     text_1T = _checked(model, tokens, blanks, mask)
     alone = one_by_one(model, tokens, blanks, mask=mask)
     ways_BN, score_B = alone.new_zeros(1, 0, dtype=torch.long), alone.new_zeros(1)
@@ -122,7 +126,7 @@ def _checked(model: Any, tokens: Sequence[int], blanks: Sequence[int], mask: int
     ok = bool(blanks) and all(is_whole(blank) and 0 <= blank < len(row_T) for blank in blanks)
     require(
         ok and len(set(blanks)) == len(blanks),
-        f"the blanks are {list(blanks)} in a text of {len(row_T)} tokens: give different "
+        f"the blanks are {shown(list(blanks))} in a text of {len(row_T)} tokens: give different "
         f"positions from 0 to {len(row_T) - 1}, at least one",
     )
     return row_T[None]
