@@ -113,8 +113,8 @@ class Sampling:
         whole = all(is_whole(count) for count in (self.length, self.minimum))
         require(
             whole and 1 <= self.length <= LARGEST_SIZE and 0 <= self.minimum <= self.length,
-            f"length is {shown(self.length)} and minimum {shown(self.minimum)}: give whole numbers of words, "
-            "from 1 to ten million, and a minimum that is not above the length",
+            f"length is {shown(self.length)} and minimum {shown(self.minimum)}: give whole "
+            "numbers of words, from 1 to ten million, and a minimum that is not above the length",
         )
         words = isinstance(self.stop, tuple | list) and all(map(is_whole, self.stop))
         require(words, f"stop is {shown(self.stop)}: give the numbers of words, such as (2,)")

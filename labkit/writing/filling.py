@@ -79,7 +79,8 @@ def fill(
     ok = all(is_whole(count) and count >= 1 for count in counts)
     require(
         ok,
-        f"keep is {shown(keep)}, width {shown(width)}, rows {shown(rows)}: give whole numbers from 1",
+        f"keep is {shown(keep)}, width {shown(width)}, rows {shown(rows)}: give whole numbers "
+        "from 1",
     )
     text_1T = _checked(model, tokens, blanks, mask)
     alone = one_by_one(model, tokens, blanks, mask=mask)
