@@ -127,6 +127,18 @@ def judge(
     return verdicts
 
 
+def seeds_wanted(one: Estimate, bounds: tuple[float, float], *, seeds: int) -> int:
+    """Return how many seeds decide a contrast with a chance of 80 %, if its value is as estimated.
+
+    The error falls with the square root of the number of seeds; items that all seeds share do not.
+    """
+    from scipy.stats import norm
+
+    apart = min(abs(one.value - bound) for bound in bounds)
+    reach = float(norm.isf(LEVEL) + norm.ppf(0.8)) * one.error
+    return max(seeds + 1, math.ceil(seeds * (reach / max(apart, 1e-12)) ** 2))
+
+
 def _exact(one: Estimate, bounds: tuple[float, float]) -> Verdict:
     """Return the verdict on a figure that does not depend on chance."""
     return "holds" if bounds[0] < one.value < bounds[1] else "does not hold here"

@@ -25,7 +25,7 @@ import numpy as np
 
 from classroom import cache
 from classroom.figures import figure_of, unit_of
-from classroom.judging import Estimate, Verdict, estimate, judge, overall
+from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
 from labkit.keeping.files import replacing
 from labkit.keeping.fingerprints import fingerprint
 from labkit.paths import data_path
@@ -126,6 +126,8 @@ class Seen:
     above: float
     below: float | None
     verdict: Verdict
+    wanted: int | None = None
+    """How many seeds would decide it, where these do not."""
 
     @property
     def edges(self) -> str:
@@ -149,7 +151,7 @@ class Finding:
     verdict: Verdict
     arms: dict[str, Arm]
     contrasts: list[Seen]
-    seconds: float
+    seconds: float = 0.0
     note: str = ""
     digest: str = ""
     """Of the bounds under which it was judged."""
@@ -249,7 +251,12 @@ def _judged(
     for contrast, one, verdict in zip(contrasts, estimates, verdicts, strict=True):
         low, high = _interval(one)
         below = None if math.isinf(contrast.below) else contrast.below
-        found.append(Seen(contrast.says, one.value, low, high, contrast.above, below, verdict))
+        edges = (contrast.above, contrast.below)
+        settled = verdict != "not significant"
+        wanted = None if settled else seeds_wanted(one, edges, seeds=len(runs))
+        found.append(
+            Seen(contrast.says, one.value, low, high, contrast.above, below, verdict, wanted)
+        )
     return found
 
 
@@ -304,7 +311,7 @@ def rows(files: Iterable[Path] | None = None) -> list[Finding]:
     folder = _folder()
     if files is None:
         files = sorted(folder.glob("*.json")) if folder else ()
-    return [read(path) for path in files if path.name != "expected.json"]
+    return [read(path) for path in files if path.name not in ("expected.json", "runs.json")]
 
 
 def read(path: Path) -> Finding:
@@ -313,9 +320,22 @@ def read(path: Path) -> Finding:
     kept = {name: kept[name] for name in Finding.__dataclass_fields__ if name in kept}
     kept["arms"] = {name: Arm(**arm) for name, arm in kept["arms"].items()}
     kept["contrasts"] = [Seen(**seen) for seen in kept["contrasts"]]
-    found = Finding(**kept)
+    seconds = records(path.parent).get(kept["id"], {}).get("seconds", 0.0)
+    found = Finding(**{"seconds": seconds, **kept})
     if found.digest and found.digest != digest_of(found.id):
         found = replace(found, verdict="bounds changed after measuring")
+    return found
+
+
+def records(folder: Path) -> dict[str, dict[str, Any]]:
+    """Read when each claim was measured, on which machine, and how many seconds it took.
+
+    It stands apart from the findings, which are the same when they are measured again.
+    """
+    path = folder / "runs.json"
+    found: dict[str, dict[str, Any]] = (
+        json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    )
     return found
 
 
@@ -388,8 +408,19 @@ def table(findings: Sequence[Finding]) -> str:
             lines.append(
                 f"    {seen.says}: {figure_of(seen.value)}{seen.edges}, "
                 f"must be {bounds.strip()}: {seen.verdict}"
+                + (f"; about {seen.wanted:,} seeds would decide" if seen.wanted else "")
             )
         lines += [f"    {name}: at its ceiling" for name in at_ceiling(finding)]
     verdicts = [finding.verdict for finding in findings]
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in sorted(set(verdicts)))
     return "\n".join([*lines, f"{len(findings)} claims: {counts or 'none'}"])
+
+
+def cost(findings: Sequence[Finding]) -> str:
+    """What it took to measure the findings, the longest first: minutes of one core."""
+    lines = [
+        f"{finding.seconds / 60:7.1f} min  {finding.id} ({len(finding.seeds)} seeds)"
+        for finding in sorted(findings, key=lambda one: -one.seconds)
+    ]
+    total = sum(finding.seconds for finding in findings) / 60
+    return "\n".join([*lines, f"{total:7.1f} min  all {len(findings)} claims, on one core"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from classroom.judging import LEVEL, Estimate, estimate, judge, overall
+from classroom.judging import LEVEL, Estimate, estimate, judge, overall, seeds_wanted
 
 INF = float("inf")
 SEEDS, ITEMS, LEDGERS = 8, 60, 2_000
@@ -61,6 +61,20 @@ def test_many_contrasts_do_not_make_a_wrong_verdict_likelier() -> None:
 def test_the_power_is_what_a_design_may_count_on(shared: bool) -> None:
     verdicts = ledgers(0.3, 0.1, 0.3, shared=shared)
     assert np.mean([one == ["holds"] for one in verdicts]) >= 0.8
+
+
+def test_as_many_seeds_as_wanted_decide_four_times_of_five() -> None:
+    few, truth, noise = 8, 0.05, 0.1
+    one = Estimate(truth, noise / few**0.5, few - 1)
+    many = seeds_wanted(one, (0.0, INF), seeds=few)
+    assert many == 32  # 2.8 standard errors: 1.96 for the level and 0.84 for the power
+    random, found = np.random.default_rng(0), 0
+    for _ in range(LEDGERS):
+        runs = [{"a": [x]} for x in truth + noise * random.normal(size=many)]
+        found += judge([estimate(runs, {"a": 1}, shared=False)], [(0.0, INF)], seeds=many) == [
+            "holds"
+        ]
+    assert 0.75 < found / LEDGERS < 0.85
 
 
 def test_pairs_of_items_are_compared_item_by_item() -> None:

@@ -112,9 +112,11 @@ def test_a_finding_is_kept_and_read_again(tmp_path: Path) -> None:
     assert kept.arms["good"].mean == pytest.approx(finding.arms["good"].mean, rel=1e-5)
     assert [seen.below for seen in kept.contrasts] == [None, 0.3]
     raw = json.loads((tmp_path / "coins.json").read_text())
-    assert {"date", "command", "machine", "versions"} < set(raw)
+    assert {"command", "versions"} < set(raw)
+    assert {"date", "machine", "seconds"} == set(ledger.records(tmp_path)["coins"])
     assert "good beats poor" in table([kept])
     assert "1 claims: 1 holds" in table([kept])
+    assert "min  all 1 claims, on one core" in ledger.cost([kept])
     with np.load(tmp_path / "items" / "coins.npz") as items:
         assert items["good"].shape == (8, 400)
         seeds = zip(items["good"], items["poor"], strict=True)
@@ -204,6 +206,16 @@ def test_a_claim_that_fails_is_said_and_the_others_are_kept(
     said = capsys.readouterr().out
     assert said.count("FAILED: RuntimeError: out of ink") == 2
     assert said.count("coins") == 2
+
+
+def test_a_second_run_writes_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen, written = {"coins": claim(BETTER)}, []
+    for turn in ("first", "second"):
+        monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / f"cache-{turn}"))
+        [(finding, runs)] = measure_all(chosen, "smoke", {"coins": range(100, 105)}, jobs=2)
+        store(finding, runs, tmp_path / turn, ["coins"])
+        written.append((tmp_path / turn / "coins.json").read_bytes())
+    assert written[0] == written[1]
 
 
 def test_a_run_that_is_killed_takes_no_other_with_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add("--expect", action="store_true", help="from 5 seeds or more: keep between which figures "
         "each arm must fall, for the notebooks")  # fmt: skip
     add("--kept", action="store_true", help="measure nothing: print what data/claims holds")
+    add("--cost", action="store_true", help="measure nothing: print what the ledger's run cost")
     args = parser.parse_args(words)
     from classroom import ledger
     from classroom.claims import claims
@@ -42,6 +43,9 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     chosen = {name: known[name] for name in args.names or known}
     if args.kept:
         print(ledger.table([finding for finding in ledger.rows() if finding.id in chosen]))
+        return 0
+    if args.cost:
+        print(ledger.cost([finding for finding in ledger.rows() if finding.id in chosen]))
         return 0
     usual = ledger.SEEDS[args.profile]
     counts = {
@@ -122,14 +126,19 @@ def store(finding: Any, runs: Sequence[Any], folder: Path, words: Sequence[str])
     from classroom import ledger
 
     about = {
-        "date": datetime.date.today().isoformat(),
         "command": f"python -m labkit claims {' '.join(words)}".strip(),
-        "machine": f"{platform.machine()}, {cores()} cores",
         "versions": {"labkit": code_version(), **versions()},
     }
     kept = {**ledger.plain(finding), **about}
-    del kept["expected"]
-    (folder / "items").mkdir(exist_ok=True)
+    del kept["expected"], kept["seconds"]
+    (folder / "items").mkdir(parents=True, exist_ok=True)
+    known = ledger.records(folder)
+    known[finding.id] = {
+        "date": datetime.date.today().isoformat(),
+        "machine": f"{platform.machine()}, {cores()} cores",
+        "seconds": round(finding.seconds),
+    }
+    write_text(folder / "runs.json", json.dumps(known, indent=1, sort_keys=True) + "\n")
     ledger.write_items(folder / "items" / f"{finding.id}.npz", runs)
     write_text(folder / f"{finding.id}.json", json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
 
