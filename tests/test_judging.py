@@ -1,9 +1,13 @@
 """The rule of judging: how often it is wrong, simulated where the truth is known."""
 
+import re
+
 import numpy as np
 import pytest
 
 from classroom.judging import LEVEL, Estimate, estimate, judge, overall, seeds_wanted
+from classroom.ledger import bounds
+from labkit.paths import data_path
 
 INF = float("inf")
 SEEDS, ITEMS, LEDGERS = 8, 60, 2_000
@@ -61,6 +65,21 @@ def test_many_contrasts_do_not_make_a_wrong_verdict_likelier() -> None:
 def test_the_power_is_what_a_design_may_count_on(shared: bool) -> None:
     verdicts = ledgers(0.3, 0.1, 0.3, shared=shared)
     assert np.mean([one == ["holds"] for one in verdicts]) >= 0.8
+
+
+def test_the_power_of_the_bounds_is_what_they_say() -> None:
+    text = data_path("claims", "bounds.toml").read_text(encoding="utf-8")
+    power = float(re.search(r"power +([\d.]+) for", text)[1])  # type: ignore[index]
+    said = re.findall(r"by ([\d.]+)[a-z\s#]*\((\d+) seeds\)", text)
+    designs = {int(seeds): float(apart) for apart, seeds in said}
+    assert {one["seeds"] for one in bounds().values()} == set(designs)
+    for seeds, apart in designs.items():
+        random, found = np.random.default_rng(0), 0
+        for _ in range(2 * LEDGERS):
+            runs = [{"a": [x]} for x in apart + random.normal(size=seeds)]
+            one = estimate(runs, {"a": 1}, shared=False)
+            found += judge([one], [(0.0, INF)], seeds=seeds) == ["holds"]
+        assert abs(found / (2 * LEDGERS) - power) < 0.02
 
 
 def test_as_many_seeds_as_wanted_decide_four_times_of_five() -> None:
