@@ -55,7 +55,7 @@ CALLS = {
     "doctor": Call([], 0, "threads"),
     "run": Call(["./small.ipynb", "--output", "out.ipynb"], 0, "out.ipynb"),
     "sweep": Call(["./small.ipynb", "-p", "a=0:1", "--workers", "1", "--out", "grid"], 0, "grid"),
-    "claims": Call(["--kept"], 0, "L3 = L2 + ? L1"),
+    "claims": Call(["--kept"], 0, " claims: "),
     "course": Call(["--profile", "x"], 2, "choose from"),
     "notebooks": Call(["zz"], 2, "there is no notebook zz"),
     "lecture": Call(["zz"], 2, "there is no notebook zz"),
@@ -67,7 +67,7 @@ CALLS = {
     "train": Call(["nonsense"], 2, "there is no recipe nonsense"),
     "copy": Call(["mine"], 0, "notebooks"),
     "cache": Call([], 0, "kept"),
-    "costs": Call(["gpt3-175b"], 0, "GPT-3"),
+    "costs": Call(["gpt3-175b"], 0, "gpt-3-175b"),
     "publish": Call(["nonsense"], 2, "nonsense is no repository"),
     "pins": Call(["--python"], 2, "expected one argument"),
 }
