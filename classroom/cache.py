@@ -16,7 +16,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from filelock import FileLock, Timeout
 
 from classroom.versions import code_version
 from labkit.keeping.files import UNFINISHED, cache_folder, file_digest, replacing
+from labkit.paths import instead_of_home
 
 Made = TypeVar("Made")
 
@@ -46,16 +46,8 @@ def folder() -> Path:
 
 @functools.cache
 def _homeless(problem: str) -> Path:
-    """Return a folder for a user without a home, which nobody else can have filled."""
-    me = os.getuid() if hasattr(os, "getuid") else "user"
-    place = Path(tempfile.gettempdir(), f"labkit-{me}")
-    try:
-        place.mkdir(mode=0o700, exist_ok=True)
-        ours = not place.is_symlink() and place.stat().st_uid == me
-    except OSError:
-        ours = False
-    if not ours:
-        place = Path(tempfile.mkdtemp(prefix="labkit-"))
+    """Return a folder for a user without a home, and say so once."""
+    place = instead_of_home()
     _say(f"there is no home folder ({problem}): what is trained is kept in {place}; LABKIT_CACHE "
          "names another folder")  # fmt: skip
     return place / "kept"

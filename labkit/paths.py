@@ -4,6 +4,9 @@ The texts of `data/` stand at the root of the checkout, where a reader looks for
 inside the wheel as `labkit/data`.  `data_path` finds them in both, from any working directory.
 """
 
+import functools
+import os
+import tempfile
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -28,3 +31,16 @@ def data_path(*parts: str) -> Path:
             "give a name that is there, or install labkit again if its data are missing"
         )
     return path
+
+
+@functools.cache
+def instead_of_home() -> Path:
+    """Return a folder for a user without a home folder, which nobody else can have filled."""
+    me = os.getuid() if hasattr(os, "getuid") else "user"
+    place = Path(tempfile.gettempdir(), f"labkit-{me}")
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        ours = not place.is_symlink() and place.stat().st_uid == me
+    except OSError:
+        ours = False
+    return place if ours else Path(tempfile.mkdtemp(prefix="labkit-"))

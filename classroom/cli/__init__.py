@@ -12,10 +12,12 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from classroom.cli.environment import become, venv_python
 from classroom.cli.parser import Parser, fail, unknown
 from labkit import __version__
+from labkit.paths import instead_of_home
 
 # name: (module of this package, function, what it does).  `function(parser, words) -> exit code`
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -72,7 +74,8 @@ EXAMPLES = """examples:
 
 # Which option names another place for what a command writes.
 WHERE = {"run": "--output", "course": "--output", "students": "--output", "train": "--output",
-         "site": "--out", "sweep": "--out", "copy": "FOLDER"}  # fmt: skip
+         "site": "--out", "sweep": "--out", "copy": "FOLDER", "grade": "--csv",
+         "speedrun": "--board"}  # fmt: skip
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -86,6 +89,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
+        with_a_home()
         return called(words)
     except BrokenPipeError:  # whoever read what was printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -95,6 +99,20 @@ def main(words: Sequence[str] | None = None) -> int:
         option = WHERE.get(words[0]) if of_a_file else None
         advice = f": name another place with {option}" if option else ""
         fail(f"labkit {words[0]}: {error}{advice}", code=1)
+
+
+def with_a_home() -> None:
+    """Give a user without a home folder another one, since kernels write into it."""
+    try:
+        if os.access(Path.home(), os.W_OK):
+            return
+        # What stands in it is read all the same.
+        os.environ.setdefault("JUPYTER_RUNTIME_DIR", str(instead_of_home() / "runtime"))
+        os.environ.setdefault("IPYTHONDIR", str(instead_of_home() / "ipython"))
+    except RuntimeError:
+        os.environ["HOME"] = str(instead_of_home())
+        print(f"labkit: there is no home folder: {instead_of_home()} stands for it (HOME names "
+              "another)", file=sys.stderr)  # fmt: skip
 
 
 def called(words: list[str]) -> int:

@@ -16,6 +16,7 @@ def site(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--students", action="store_true", help="leave the solutions out")
     args = parser.parse_args(words)
     books = [find(name) for name in args.names] or every_notebook()
+    args.out.mkdir(parents=True, exist_ok=True)  # whether it can be is known before the work
     pages = write(books, args.out, students=args.students)
     print(f"{len(pages)} notebooks: open {args.out / 'index.html'}")
     return 0

@@ -62,12 +62,9 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     profiles = [str(profile) for profile in grid.get("profile", ["laptop"])]
     timeout = args.timeout or max(TIMEOUT[profile] for profile in profiles)
     workers = min(args.workers or (1 if "gpu" in profiles else cores()), count)
-    try:
-        with executor_of(args.cluster, workers, tls) as (executor, side_by_side):
-            every = points(notebook, grid, timeout, side_by_side)
-            run_all(every, out, executor)
-    except OSError as error:
-        fail(f"labkit sweep: {error}", code=1)
+    with executor_of(args.cluster, workers, tls) as (executor, side_by_side):
+        every = points(notebook, grid, timeout, side_by_side)
+        run_all(every, out, executor)
     return summary(every, out, args.plot)
 
 
