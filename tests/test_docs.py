@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,37 @@ def test_every_claim_is_measured_in_its_notebook() -> None:
     for claim in claims().values():
         source = (ROOT / "notebooks" / f"{claim.notebook}.ipynb").read_text(encoding="utf-8")
         assert claim.id in source, f"{claim.id} has no finding in {claim.notebook}"
+
+
+def test_the_page_of_benchmarks_is_what_its_command_writes() -> None:
+    """Two screens of questions and tables; the rest stands in folds."""
+    sys.path.insert(0, str(ROOT / "tests" / "bench"))
+    import page
+
+    text = page.PAGE.read_text(encoding="utf-8")
+    found = page.parsed(text)
+    assert len(found) > 10
+    assert page.composed(found) == text
+    shown = [line for line in page.FOLD.sub("", text).splitlines() if line.strip()]
+    assert len(shown) <= 90, "two screens"
+    for name, question in page.QUESTIONS.items():
+        if question.rows and page.PRINTED_BY.get(name, name) in found:
+            assert f"**{question.asks}** {question.means}" in text, name
+    scripts = {path.stem.removeprefix("bench_") for path in page.PAGE.parents[1].glob(
+        "tests/bench/bench_*.py")}  # fmt: skip
+    assert {page.PRINTED_BY.get(name, name) for name in page.QUESTIONS} == scripts
+    assert all(
+        re.match(r"\d{4}-\d\d-\d\d: .+, torch .+, Python ", one.where) for one in found.values()
+    )
+
+
+def test_rows_are_found_with_the_head_of_their_table() -> None:
+    sys.path.insert(0, str(ROOT / "tests" / "bench"))
+    import page
+
+    text = "| a | b |\n|---|---|\n| x | 1 |\n| y | 2 |\n\nsaid: 3\n\n| c |\n|---|\n| y |"
+    assert page.headline(text, r"^\| y|^said") == [
+        "| a | b |", "|---|---|", "| y | 2 |", "", "said: 3", "", "| c |", "|---|", "| y |"
+    ]  # fmt: skip
+    assert page.headline("a b\n1 2\n3 4", "a|3") == ["```", "a b", "3 4", "```"]
+    assert page.headline("a b\n1 2", "nothing") == []

@@ -144,6 +144,7 @@ def bench(parser: Parser, words: Sequence[str]) -> int:
         help="which ones, such as awd_lstm [all]; after the "
         "name of a single one, words for it: trainer quality --seconds 60",
     )
+    parser.add_argument("--page", action="store_true", help="run them and write docs/benchmarks.md")
     root = checkout_of("labkit bench: benchmarks belong")
     scripts = {path.stem.removeprefix("bench_"): path
                for path in sorted((root / "tests" / "bench").glob("bench_*.py"))}  # fmt: skip
@@ -154,6 +155,9 @@ def bench(parser: Parser, words: Sequence[str]) -> int:
     for name in args.names:
         if name not in scripts:
             fail(f"labkit bench: {unknown('benchmark', name, scripts)}")
+    if args.page:
+        page = root / "tests" / "bench" / "page.py"
+        return subprocess.call([sys.executable, str(page), *args.names], cwd=root)
     failed = []
     for name in args.names or scripts:
         print(f"\n--- {name}", flush=True)

@@ -86,7 +86,7 @@ def bfloat16_pays() -> bool:
         known = {str(name): faster is True for name, faster in found.items()}
     told = [f"{name}={os.environ[name]}" for name in TOLD if name in os.environ]
     count = f"{torch.get_num_threads()} threads"
-    key = " | ".join([_model(), f"torch {torch.__version__}", count, *told])
+    key = " | ".join([processor_name(), f"torch {torch.__version__}", count, *told])
     if key not in known:
         known[key] = seconds(torch.bfloat16) < seconds(torch.float32)
         with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ def seconds(dtype: "torch.dtype") -> float:
     return min(times)
 
 
-def _model() -> str:
+def processor_name() -> str:
     """Return the name of the processor."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n"):

@@ -118,7 +118,7 @@ CASES = (
     Case("masking, draw again", "short", click("draw-again")),
     Case("masking, another objective", "short", choose),
     Case("masking, a letter typed", "short", write),
-    Case("masking, with model and exact law", "exact", slide("rate")),
+    Case("masking, with model and exact distribution", "exact", slide("rate")),
     Case("masking, 512 tokens, share", "long", slide("rate")),
     Case("masking, 512 tokens, draw again", "long", click("draw-again")),
     Case("sampling, temperature", "write", slide("temperature")),
