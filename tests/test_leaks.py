@@ -54,6 +54,12 @@ def test_predictions_depend_on_all_that_is_allowed_and_on_nothing_else(pairing: 
     assert (found.by_word & ordinary).equal(found.words_allowed & ordinary)
 
 
+def test_a_model_is_in_the_mode_in_which_it_was_before():
+    model = named("GPT, next word").model().train()
+    trace(model, NextToken(), batch()[:1])
+    assert all(module.training for module in model.modules())
+
+
 def test_what_is_allowed_is_what_the_lecture_says():
     """Written out by hand for one row of three models."""
     given = batch()[:1]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.leaks.allowed import allow, choices_of, readable
@@ -111,7 +112,6 @@ def trace(
     if isinstance(objective, Sum):
         raise ValueError("a sum reads the text several times: trace each of its parts")
     batches = [batches] if isinstance(batches, Batch) else list(batches)
-    model.eval()
     asked = ask(objective, batches, seed)
     widths = [targets.inputs.tokens.shape[1] for targets in asked]
     allowed = allow(model.backbone, objective, asked)
@@ -120,13 +120,14 @@ def trace(
     visible = torch.cat(
         [readable(objective, b, q, Chance(seed, step, b.rows)) for step, (b, q) in pairs], dim=1
     )
-    with watched(model.backbone, asked[-1]) as vectors:
-        scores = answers(model, objective, asked)
-        by_gradient = torch.zeros_like(allowed)
-        by_gradient[:, :, now] = differentiate(scores, vectors, asked[-1])
-    if tolerance is None:
-        tolerance = 1e4 * torch.finfo(scores.dtype).eps * max(1.0, *scores.abs().tolist())
-    by_word = exchange(model, objective, batches, widths, seed, tolerance)
+    with evaluating(model):
+        with watched(model.backbone, asked[-1]) as vectors:
+            scores = answers(model, objective, asked)
+            by_gradient = torch.zeros_like(allowed)
+            by_gradient[:, :, now] = differentiate(scores, vectors, asked[-1])
+        if tolerance is None:
+            tolerance = 1e4 * torch.finfo(scores.dtype).eps * max(1.0, *scores.abs().tolist())
+        by_word = exchange(model, objective, batches, widths, seed, tolerance)
     predictions = list(positions_of(objective, asked[-1]))
     return Dependence(predictions, widths, by_gradient, by_word, allowed & now, allowed & visible)
 
