@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 
 from classroom.versions import code_version
-from labkit.keeping.files import UNFINISHED, cache_folder, file_digest, replacing
+from labkit.keeping.files import UNFINISHED, cache_folder, file_digest, replacing, set_aside
 from labkit.paths import instead_of_home
 
 Made = TypeVar("Made")
@@ -32,7 +32,7 @@ LIMIT = 2 * 10**9
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 # All that this module ever removes: files of these names, in a folder of its own.
 OWN = re.compile(
-    rf"[\w-]+(\.[0-9a-f]{{64}})?\.(json|safetensors)(\.damaged)?|{re.escape(UNFINISHED)}.+"
+    rf"[\w-]+\.[0-9a-f]{{64}}\.(json|safetensors)(\.damaged)?|{re.escape(UNFINISHED)}.+"
 )
 
 
@@ -109,7 +109,7 @@ def kept(
         for found in _found(key, suffix, read):
             return found
         made = make()
-        path = folder() / f"{key}{suffix}"
+        path = folder() / f"{UNFINISHED}{key}{suffix}"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as draft:
@@ -141,10 +141,8 @@ def _found(key: str, suffix: str, read: Callable[[Path], Made]) -> Iterator[Made
 
 def _set_aside(path: Path, problem: Exception) -> None:
     """Rename a damaged file, so that the next one finds a sound one, and say so."""
-    aside = path.with_name(f"{path.name}.damaged")
-    with contextlib.suppress(OSError):
-        path.replace(aside)
-    where = f", is set aside as {aside.name}" if aside.exists() else ""
+    aside = set_aside(path)
+    where = f", is set aside as {aside.name}" if aside else ""
     _say(f"{path} cannot be read ({_line(problem)}){where} and is made anew")
 
 

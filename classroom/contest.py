@@ -21,6 +21,7 @@ import numpy as np
 
 from classroom.sandbox import MB, Child, Limits, Stopped, fingerprint, refusals
 from classroom.style import Chart, chart
+from labkit.keeping.files import read_text
 from labkit.paths import PACKAGE, data_path
 from labkit.world import World, load_world
 
@@ -30,6 +31,7 @@ BATCH = 16
 GRACE = 5.0
 """Seconds that a file may train longer, since clocks and processors are not exact."""
 MEMORY = 4000 * MB
+LARGEST = 10**6  # bytes of a file
 ALIKE = 1e-3
 """By how much log probabilities may differ that should be the same."""
 CERTAIN = 4.0
@@ -126,7 +128,10 @@ def run(path: Path, task: Task, seconds: float, threads: int = 1) -> Result:
     )  # fmt: skip
     words = (Path(path.name), len(task.world.vocabulary), seconds, threads)
     try:
-        source = path.read_bytes()
+        source = read_text(path, LARGEST).encode()
+    except (OSError, ValueError) as why:
+        return Result(path.stem, refused=str(why))
+    try:
         with Child(learn, *words, limits=limits, files={path.name: source}) as child:
             child.said(60)
             begun = time.monotonic()

@@ -311,10 +311,13 @@ def already(table: Path, digests: Mapping[str, str]) -> list[dict[str, str]]:
     """The rows of an earlier run whose submissions are what they were."""
     if not table.is_file():
         return []
-    with table.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
     known = {name: found for name, found in digests.items() if found}
-    return [row for row in rows if row["digest"] == known.get(row["student"].removeprefix("'"))]
+    try:
+        with table.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return [row for row in rows if row["digest"] == known.get(row["student"].removeprefix("'"))]
+    except (ValueError, KeyError, AttributeError, csv.Error):
+        raise ValueError(f"{table} is no table of marks: remove it, or name another") from None
 
 
 def grade(

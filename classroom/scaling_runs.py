@@ -9,7 +9,6 @@ The points that the course ships were made by a sweep over a notebook of three c
 Read `scaling_run` first; `scaling.fit` fits the law.
 """
 
-import json
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 
 from classroom import recipes
 from classroom.recipes import CourseText
+from classroom.running import Row
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.costs import counting
@@ -106,9 +106,15 @@ def document_floors(text: CourseText, length: int) -> list[float]:
 
 def read(path: Path) -> list[Point]:
     """The points that a sweep recorded: its `results.jsonl`, a row for each run."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    done = {row["run"]: row["results"] for row in rows if row["status"] == "finished"}
-    return [Point(*(found[name] for name in Point._fields)) for found in done.values()]
+    try:
+        rows = [Row.of(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        done = {row.run: row.results for row in rows if row.status == "finished"}
+        points = [Point(*(found[name] for name in Point._fields)) for found in done.values()]
+        if not all(isinstance(number, int | float) for point in points for number in point):
+            raise ValueError("not all results are numbers")
+        return points
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{path} is no record of runs of the scaling laws: {error}") from None
 
 
 def shipped() -> list[Point]:

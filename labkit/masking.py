@@ -36,6 +36,8 @@ Device = torch.device | str | None
 
 def check_tokens(tokens_BT: Tensor, vocabulary: int) -> None:
     """Refuse what is no table of the numbers of words; 0: a vocabulary of any size."""
+    if not isinstance(tokens_BT, Tensor):
+        raise ValueError(f"the tokens are a {type(tokens_BT).__name__}: give a tensor [B, T]")
     whole = tokens_BT.dtype in (torch.int64, torch.int32)
     if tokens_BT.dim() != 2 or not tokens_BT.numel() or not whole:
         raise ValueError(
@@ -94,6 +96,8 @@ def check_mask(mask: Tensor | None, *shape: int | None, name: str = "the mask") 
     """Refuse a mask that is not boolean, or does not broadcast to the shape; None: any size."""
     if mask is None:
         return
+    if not isinstance(mask, Tensor):
+        raise ValueError(f"{name} is a {type(mask).__name__}: give a boolean tensor")
     fits = mask.dim() <= len(shape) and all(
         size in (1, wanted) or wanted is None
         for size, wanted in zip(reversed(mask.shape), reversed(shape), strict=False)

@@ -397,6 +397,8 @@ def test_the_command_shows_and_clears(empty_cache: Path) -> None:
         empty_cache / "kept" / name
         for name in ("mine.txt", "results.json.bak", "a b.json", "link.json", "folder.json")
     ]
+    # The folder may be one that a user has for results of their own.
+    others += [empty_cache / "kept" / name for name in ("mine.json", "mine.safetensors")]
     others += [empty_cache / name for name in ("key.json", "model.safetensors", "x.partial")]
     for path in others[:3] + others[5:]:
         path.write_text("not the cache's")

@@ -9,10 +9,18 @@ import torch
 from classroom.claims import costs
 from classroom.ledger import judged, one_seed
 from classroom.recipes import course_text, gpt
-from classroom.scaling_runs import Point, document_floors, document_losses, scaling_run, shipped
+from classroom.scaling_runs import (
+    Point,
+    document_floors,
+    document_losses,
+    read,
+    scaling_run,
+    shipped,
+)
 from labkit.costs import counting, formulas, scaling
 from labkit.costs import tables as cost_tables
 from labkit.objectives import NextToken
+from labkit.paths import data_path
 from labkit.trainer import evaluate
 from labkit.weights import published
 
@@ -100,3 +108,24 @@ def test_the_runs_that_ship_follow_a_power_law():
         np.mean(scaling.held_out_errors(runs, each)) for each in ("power", "exponential")
     )
     assert power < other
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"loss"', '"los"'),
+        (
+            "{",
+            "",
+        ),
+        ('"loss": ', '"loss": "x", "y": '),
+    ],
+)
+def test_damaged_runs_of_the_scaling_laws_are_named(old: str, new: str, tmp_path: Path) -> None:
+    text = data_path("claims", "scaling_runs.jsonl").read_text()
+    path = tmp_path / "results.jsonl"
+    path.write_text(text)
+    assert len(read(path)) == len(shipped())
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ValueError, match=r"results\.jsonl is no record of runs"):
+        read(path)

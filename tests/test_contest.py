@@ -166,3 +166,14 @@ def test_the_table_compares_with_the_recipe_and_escapes() -> None:
     assert [row.split("|")[2].strip() for row in rows] == ["b", "nanoGPT's recipe", "x"]
     assert "-0.100" in rows[0]
     assert "why/‹b>" in rows[2]
+
+
+def test_a_file_of_any_size_is_not_read(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contest, "LARGEST", 100)
+    (tmp_path / "large.py").write_text("#" * 101)
+    assert "at most 100 are read" in contest.run(tmp_path / "large.py", task, 1).refused
+    assert "there is no file" in contest.run(tmp_path / "none.py", task, 1).refused
+    (tmp_path / "latin.py").write_bytes(b"\xe9")
+    assert "not UTF-8" in contest.run(tmp_path / "latin.py", task, 1).refused

@@ -3,6 +3,7 @@
 import dataclasses
 from itertools import chain, pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from labkit.corpus import (
     Streams,
     Windows,
     from_documents,
+    pad_rows,
     tokenize,
 )
 from labkit.plan import Stages
@@ -419,3 +421,22 @@ def test_errors_say_what_to_do():
     ):
         with pytest.raises(ValueError, match=message):
             make()
+
+
+@pytest.mark.parametrize(
+    "row", [[1.7], [1, 2.0], [True], ["a"], [[1]], [None], [2**63], np.array([0.5]), "12"]
+)
+def test_rows_of_anything_but_whole_numbers_are_refused(row):
+    """A fraction would be dropped in silence: 1.7 became the token 1."""
+    with pytest.raises(ValueError, match=r"row 1 is .*: give a list of whole numbers"):
+        pad_rows([[1, 2], row])
+
+
+def test_rows_of_whole_numbers_are_padded():
+    rows = [[1, 2, 3], [], np.array([4], np.uint32), torch.tensor([5, 6], dtype=torch.int32)]
+    tokens_BT, real_BT = pad_rows(rows, 9)
+    assert tokens_BT.tolist() == [[1, 2, 3], [9, 9, 9], [4, 9, 9], [5, 6, 9]]
+    assert tokens_BT.dtype == torch.long
+    assert real_BT.sum(1).tolist() == [3, 0, 1, 2]
+    with pytest.raises(ValueError, match="there are no rows"):
+        pad_rows([])

@@ -124,9 +124,14 @@ def test_a_damaged_cache_is_written_again(tmp_path, damage):
         (folder / "checksums.json").unlink()
     else:
         (folder / "checksums.json").write_text("{")
-    with pytest.warns(UserWarning, match=f"{folder.name} are made anew: "):
+    with pytest.warns(UserWarning, match=f"{folder.name} are made anew, .* set aside"):
         again = tokenize(documents, BPE, cache=tmp_path)
     assert plain(again) == expected
+    assert {path.name for path in tmp_path.iterdir()} == {folder.name, f"{folder.name}.damaged"}
+    (folder / "labels").unlink()
+    with pytest.warns(UserWarning, match="made anew"):
+        assert plain(tokenize(documents, BPE, cache=tmp_path)) == expected
+    assert len([*tmp_path.iterdir()]) == 2, "of damaged ones the last stays"
 
 
 def test_an_error_leaves_nothing_behind(tmp_path):

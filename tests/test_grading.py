@@ -251,3 +251,11 @@ def test_a_fingerprint_changes_when_a_module_is_patched(monkeypatch: pytest.Monk
     monkeypatch.setattr(grading, "needed", lambda cells: [])
     after = sandbox.fingerprint([grading])
     assert {name for name in before if before[name] != after[name]} == {"classroom.grading.needed"}
+
+
+@pytest.mark.parametrize("raw", [b"student,points\nanna,1\n", b"\xff\xfe", b"digest\nx\n"])
+def test_a_table_that_holds_no_marks_is_named(raw: bytes, tmp_path: Path) -> None:
+    table = tmp_path / "marks.csv"
+    table.write_bytes(raw)
+    with pytest.raises(ValueError, match=r"marks\.csv is no table of marks: remove it"):
+        grading.already(table, {"anna": "0123"})

@@ -101,6 +101,8 @@ def test_tokens_that_are_no_whole_numbers(name: str) -> None:
     with pytest.raises(ValueError, match="give") as error:
         run(name, torch.ones(2, 4))
     one_line(error, "float32", "whole numbers")
+    with pytest.raises(ValueError, match=r"the tokens are a list: give a tensor \[B, T\]"):
+        run(name, [[1, 2]])
 
 
 @pytest.mark.parametrize("name", ATTEND)
@@ -110,6 +112,8 @@ def test_masks_that_are_not_boolean(name: str, kind: torch.dtype) -> None:
     with pytest.raises(ValueError, match="give") as error:
         run(name, torch.ones(2, 4).long(), mask=torch.ones(4, 4).tril().to(kind))
     one_line(error, str(kind).removeprefix("torch."), "boolean", "True takes part", "(2, 1, 4, ")
+    with pytest.raises(ValueError, match="the mask is a list: give a boolean tensor"):
+        run(name, torch.ones(2, 4).long(), mask=[[True]])
 
 
 @pytest.mark.parametrize("name", ATTEND)

@@ -16,6 +16,7 @@ from classroom.figures import unit_of
 from classroom.findings import charts
 from classroom.judging import estimate, overall
 from classroom.ledger import Claim, Contrast, Measured, measure, table, text_of
+from labkit.paths import data_path
 
 
 @pytest.fixture(autouse=True)
@@ -284,3 +285,25 @@ def test_the_ledger_holds_only_claims_that_there_are() -> None:
             [seen.value for seen in finding.contrasts], rel=1e-3, abs=1e-4
         )
         assert finding.verdict == overall([seen.verdict for seen in finding.contrasts]), finding.id
+
+
+@pytest.mark.parametrize(
+    "raw", ["{", "[]", "{}", '{"arms": 3}', '{"arms": {}, "contrasts": [{"x": 1}]}', "[" * 100_000]
+)
+def test_a_damaged_finding_is_named(raw: str, tmp_path: Path) -> None:
+    path = tmp_path / "coins.json"
+    path.write_text(raw)
+    with pytest.raises(ValueError, match=r"coins\.json is no finding of the ledger .*restore"):
+        ledger.read(path)
+
+
+def test_stored_items_are_those_of_their_findings() -> None:
+    """A damaged file of items would not open, or not give the figures of the ledger."""
+    files = sorted(data_path("claims", "items").glob("*.npz"))
+    assert files
+    for path in files:
+        finding = ledger.read(data_path("claims", f"{path.stem}.json"))
+        with np.load(path) as items:
+            for name, figures in items.items():
+                means = [float(seed[np.isfinite(seed)].mean()) for seed in figures]
+                assert means == pytest.approx(finding.arms[name].by_seed, abs=1e-3), path.stem

@@ -170,3 +170,19 @@ def test_learning_brings_words_of_one_company_together() -> None:
 def test_counts_of_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="count the words"):
         noise_distribution(torch.zeros(4))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda table: neighbours(table, table[0], -1),
+        lambda table: neighbours(table, table[0], 2, leave_out=(1.7,)),
+        lambda table: neighbours(table, table[0], 2, leave_out=(-1,)),
+        lambda table: analogy(table, 0, 1, -1),
+        lambda table: analogy(table, 0, 1, 5),
+    ],
+)
+def test_neighbours_of_what_is_no_word_are_refused(ask) -> None:
+    """Python counts -1 from the end, and torch cuts 1.7 to 1."""
+    with pytest.raises(ValueError, match="give a whole number from"):
+        ask(torch.randn(5, 3))

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from labkit.checks import shown
 from labkit.masking import check_tokens
 
 
@@ -20,10 +21,23 @@ def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
 
 def pad_rows(rows: Sequence[Sequence[int]], value: int = 0) -> tuple[Tensor, Tensor]:
     """Rows of different lengths as one tensor [B, T], and where each has a token [B, T]."""
-    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    if not len(rows):
+        raise ValueError("there are no rows: give at least one")
+    tensors = [_whole(row, number) for number, row in enumerate(rows)]
     tokens_BT = nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
     lengths_B1 = torch.tensor([[len(row)] for row in rows])
     return tokens_BT, torch.arange(tokens_BT.shape[1]) < lengths_B1
+
+
+def _whole(row: Sequence[int], number: int) -> Tensor:
+    """A row as a tensor; what is no whole number would lose its fraction in silence."""
+    try:
+        found = torch.as_tensor(row if len(row) else torch.empty(0, dtype=torch.long))
+    except (TypeError, ValueError, RuntimeError):
+        found = torch.empty(())
+    if found.dim() != 1 or found.dtype == torch.bool or found.dtype.is_floating_point:
+        raise ValueError(f"row {number} is {shown(row)}: give a list of whole numbers")
+    return found.to(torch.long)
 
 
 def split(rows: int, parts: int, *, together: int = 1) -> list[slice]:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.corpus.documents import Document, Documents
-from labkit.keeping.files import file_digest, replacing
+from labkit.keeping.files import file_digest, replacing, set_aside
 from labkit.keeping.fingerprints import fingerprint
 from labkit.text.vocabulary import Vocabulary
 
@@ -144,7 +144,9 @@ def tokenize(
     wrong = damage(folder) if folder.exists() else "it is not there"
     if wrong:
         if folder.exists():
-            warnings.warn(f"the tokens in {folder} are made anew: {wrong}", stacklevel=2)
+            aside = set_aside(folder)
+            where = f", those there are set aside as {aside.name}" if aside else ""
+            warnings.warn(f"the tokens in {folder} are made anew{where}: {wrong}", stacklevel=2)
         with _uncollected():
             write_arrays(folder, encoded)
     arrays, mapped = _map(folder)

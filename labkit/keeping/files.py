@@ -80,6 +80,21 @@ def remove(path: Path) -> None:
     _delete(doomed)
 
 
+def set_aside(path: Path) -> Path | None:
+    """Rename a damaged file or folder, so that a sound one can take its name; None: it cannot be.
+
+    What was set aside before goes.
+    """
+    aside = path.with_name(f"{path.name}.damaged")
+    try:
+        if aside.is_dir():
+            remove(aside)
+        path.replace(aside)
+    except OSError:
+        return None
+    return aside
+
+
 def _delete(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)

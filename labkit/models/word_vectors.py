@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.blocks import Backbone, States
+from labkit.checks import check_whole
 from labkit.recurrence import real_of
 
 
@@ -146,6 +147,8 @@ def neighbours(
     vectors_VD: Tensor, query_D: Tensor, count: int = 10, *, leave_out: tuple[int, ...] = ()
 ) -> Near:
     """The words whose vectors have the largest cosine similarity to the query."""
+    check_whole("count", count, 1)
+    _check_words(vectors_VD, *leave_out)
     cosines_V = F.cosine_similarity(vectors_VD, query_D[None], dim=-1)
     out = torch.tensor(sorted(set(leave_out)), dtype=torch.long, device=cosines_V.device)
     cosines, words = cosines_V.index_fill(0, out, -torch.inf).sort(descending=True, stable=True)
@@ -155,5 +158,12 @@ def neighbours(
 
 def analogy(vectors_VD: Tensor, a: int, b: int, c: int, count: int = 10) -> Near:
     """a is to b as c is to …: the words nearest to b - a + c, these three left out."""
+    _check_words(vectors_VD, a, b, c)
     unit_VD = F.normalize(vectors_VD, dim=-1)
     return neighbours(unit_VD, unit_VD[b] - unit_VD[a] + unit_VD[c], count, leave_out=(a, b, c))
+
+
+def _check_words(vectors_VD: Tensor, *words: int) -> None:
+    """Refuse what is no number of a word; -1 would be the last one."""
+    for word in words:
+        check_whole("a word", word, most=len(vectors_VD) - 1)
