@@ -133,6 +133,7 @@ class Stages:
 # ---- plans ------------------------------------------------------------------------------------
 
 # What may differ when a run goes on: where and how it is computed, not what.
+DEVICES = "give auto, cpu, cuda or cuda:1"
 FREE = frozenset({"accumulate", "compile", "checkpointing", "save_every", "keep", "processes"})
 
 
@@ -180,7 +181,7 @@ class Plan:
     loss_scale: float | None = 2.0**16
     """float16 only: the first factor by which the loss is scaled; None: it is never scaled."""
     device: str = "auto"
-    """auto: a GPU where there is one."""
+    """auto: a GPU where there is one that PyTorch calls cuda."""
     compile: bool = False
     checkpointing: bool = False
     """Gradient checkpointing: blocks are computed again in the backward pass, to save memory."""
@@ -242,15 +243,15 @@ class Plan:
         for name, top in (("momentum", 1.0), ("ema_decay", 1.0), ("decay", float("inf"))):
             self._check(name, 0 <= getattr(self, name) < top, f"0 to below {top}")
         try:
-            torch.device("cpu" if self.device == "auto" else self.device)
+            kind = torch.device("cpu" if self.device == "auto" else self.device).type
         except RuntimeError as problem:
-            said = f"device is {self.device!r}: give auto, cpu, cuda, cuda:1 or another of torch's"
-            raise ValueError(said) from problem
-        if self.device.startswith("mps"):
+            raise ValueError(f"device is {self.device!r}: {DEVICES}") from problem
+        if kind == "mps":
             raise ValueError(
-                f"device is {self.device!r}, which has no 64-bit numbers for exact sums: "
-                "give auto, cpu or cuda"
+                f"device is {self.device!r}, which has no 64-bit numbers for exact sums: {DEVICES}"
             )
+        if kind not in ("cpu", "cuda"):
+            raise ValueError(f"device is {self.device!r}, which labkit does not know: {DEVICES}")
         pair = self.betas if isinstance(self.betas, tuple | list) else ()
         if len(pair) != 2 or not all(_number(beta) and 0 <= beta < 1 for beta in pair):
             raise ValueError(f"betas are {self.betas!r}: give two numbers from 0 to below 1")

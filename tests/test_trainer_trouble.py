@@ -18,6 +18,7 @@ from labkit.corpus import Batch
 from labkit.heads import NextWord
 from labkit.keeping import computing, distributed, running
 from labkit.keeping.checkpoints import Saver, Snapshot, copied, listed, newest
+from labkit.keeping.processes import join
 from labkit.keeping.reports import Evaluation
 from labkit.keeping.speed import Operations
 from labkit.models.bert import BERT, BERTConfig
@@ -380,13 +381,23 @@ def test_float16_is_refused_where_torch_has_none() -> None:
         ({"betas": (0.9, "x")}, "betas are"),
         ({"device": "gpu"}, "device is 'gpu': give auto, cpu, cuda"),
         ({"device": None}, "device is None: give its name"),
-        ({"device": "mps"}, "device is 'mps', which has no 64-bit numbers .*: give auto, cpu or"),
-        ({"device": "mps:0"}, "give auto, cpu or cuda"),
+        ({"device": "mps"}, "device is 'mps', which has no 64-bit numbers .*: give auto, cpu"),
+        ({"device": "mps:0"}, "give auto, cpu, cuda or"),
+        ({"device": "xpu"}, "device is 'xpu', which labkit does not know: give auto, cpu, cuda or"),
     ],
 )
 def test_every_field_of_a_plan_is_checked(field: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Plan(**{"steps": 3, **field})
+
+
+def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(
+        ValueError, match=r"device is 'cuda:1', and torch .* finds no such GPU here"
+    ):
+        join("single", "cuda:1")
+    assert join("single", "auto").device == torch.device("cpu")
 
 
 def test_biases_of_relative_attention_do_not_decay_and_heads_are_not_muons() -> None:

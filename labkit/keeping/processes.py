@@ -122,6 +122,11 @@ def _device(asked: str) -> torch.device:
     device = torch.device(asked)
     if device.type != "cuda":
         return device
+    if not torch.cuda.is_available():
+        raise ValueError(
+            f"device is {asked!r}, and torch {torch.__version__} finds no such GPU here: give auto "
+            "or cpu"
+        )
     index: int | None = device.index
     if index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
