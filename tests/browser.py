@@ -20,11 +20,6 @@ from typing import Any, NamedTuple
 from classroom.cli import lab
 
 SETTINGS = {
-    "apputils-extension/notification": {
-        "fetchNews": "false",
-        "checkForUpdates": False,
-        "doNotDisturbMode": True,
-    },
     # Otherwise outputs outside the window are missing from the page.
     "notebook-extension/tracker": {"windowingMode": "none"},
 }

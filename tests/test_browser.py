@@ -13,6 +13,22 @@ ARTIFACTS = ROOT / "artifacts"
 
 pytestmark = pytest.mark.browser
 
+# The longest time in which the cell that runs shows nothing new, in milliseconds, and that cell.
+WATCH = """() => {
+    const waits = (cell) => cell.inputArea?.promptNode?.textContent.includes('*');
+    let last = '', since = Date.now();
+    window.silence = [0, ''];
+    setInterval(() => {
+        const running = jupyterapp.shell.currentWidget.content.widgets.find(waits);
+        const now = running ? running.model.id + running.outputArea.node.innerHTML : '';
+        if (now !== last) { last = now; since = Date.now(); }
+        const silent = Date.now() - since;
+        if (running && silent > silence[0]) silence = [silent, running.model.sharedModel.source];
+    }, 100);
+}"""
+# On a machine that does nothing else it is two; tests run side by side.
+MOST_SILENT = 6_000
+
 
 def test_the_first_notebook_runs_in_the_browser(browser: Any, tmp_path: Path) -> None:
     folder = tmp_path / "notebooks"
@@ -20,7 +36,10 @@ def test_the_first_notebook_runs_in_the_browser(browser: Any, tmp_path: Path) ->
     shutil.copy(ROOT / "notebooks" / "00_start_here.ipynb", folder)
     with jupyterlab(folder, tmp_path) as server:
         page = opened(browser, server, "00_start_here.ipynb")
+        page.evaluate(WATCH)
         assert run_all(page)
+        silent, source = page.evaluate("() => silence")
+        assert 0 < silent < MOST_SILENT, source
         code = [cell for cell in json.loads((folder / "00_start_here.ipynb").read_text())["cells"]
                 if cell["cell_type"] == "code"]  # fmt: skip
         last = f".jp-CodeCell:has-text('[{len(code)}]:')"
@@ -38,7 +57,15 @@ def test_a_cell_that_raises_is_noticed(browser: Any, tmp_path: Path) -> None:
     folder.mkdir()
     notebook = json.loads((ROOT / "notebooks" / "00_start_here.ipynb").read_text())
     code = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
-    notebook["cells"] = [notebook["cells"][0], {**code, "source": "1 / 0"}]
+    notebook["cells"] = [
+        notebook["cells"][0],
+        {**code, "source": "import time; time.sleep(1.5); 1 / 0"},
+    ]
     (folder / "broken.ipynb").write_text(json.dumps(notebook))
     with jupyterlab(folder, tmp_path) as server:
-        assert not run_all(opened(browser, server, "broken.ipynb"))
+        page = opened(browser, server, "broken.ipynb")
+        page.evaluate(WATCH)
+        assert not run_all(page)
+        silent, source = page.evaluate("() => silence")
+        assert silent > 1_000
+        assert "sleep" in source

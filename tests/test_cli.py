@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -26,6 +27,7 @@ from classroom.cli.notebooks import (
 )
 from classroom.cli.parameters import ParameterError, checked, kind_of, value
 from classroom.cli.results import END_MARK, START_MARK, index_of, title, write_table
+from classroom.live import SHORT
 from classroom.running import Run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -348,15 +350,38 @@ def test_results_are_found_from_an_index_and_in_the_table(
     ]
     (tmp_path / "README.md").write_text(f"before\n{START_MARK}\nold\n{END_MARK}\nafter\n")
     monkeypatch.setattr("classroom.cli.results.checkout", lambda: tmp_path)
-    write_table([notebook], {"smoke": runs[:1], "laptop": runs[1:]}, jobs=2)
+    write_table([notebook], {"smoke": runs[:1], "opened": runs[1:]}, jobs=2)
     said = (tmp_path / "README.md").read_text()
     assert (
         "| [`small`](notebooks/small.ipynb) | The title of it | 1 s | 3 MB | 9 s | 1 MB |" in said
     )
     assert "`python -m labkit course --jobs 2 --table`" in said
+    assert "| smoke | memory | opened | memory |" in said
+    assert "*opened*: the laptop profile" in said
     assert "old" not in said
     assert said.startswith("before")
     assert said.endswith("after\n")
+
+
+def test_the_table_measures_smoke_laptop_and_what_it_takes_to_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, written = list[tuple[str, bool]](), list[str]()
+    monkeypatch.setenv(SHORT, "")
+    notebook = small_notebook(tmp_path, "1")
+    monkeypatch.setattr("classroom.cli.notebooks.every_notebook", lambda: [notebook])
+
+    def run_all(books: Any, outputs: Any, parameters: Any, profile: str, *_: Any, **__: Any) -> Any:
+        [given] = parameters
+        assert given.get("profile", profile) == profile
+        seen.append((profile, bool(os.environ[SHORT])))
+        return [Run("small", 1.0, 1, None)]
+
+    monkeypatch.setattr("classroom.cli.notebooks.run_all", run_all)
+    monkeypatch.setattr("classroom.cli.notebooks.write_table", lambda _, m, __: written.extend(m))
+    assert main(["course", "--table", "--output", str(tmp_path)]) == 0
+    assert seen == [("smoke", False), ("laptop", False), ("laptop", True)]
+    assert written == ["smoke", "laptop", "opened"]
 
 
 def test_a_cell_that_fails_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbformat
 import pytest
 
 from classroom.cli import main
-from classroom.cli.lecture import free_port
+from classroom.cli.lecture import KERNEL, free_port, room
 from classroom.cli.site import write as build
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless_page
@@ -144,6 +145,15 @@ def test_a_name_that_is_not_there_gets_the_nearest(
     with pytest.raises(SystemExit):
         main([command, "00_strat_here"])
     assert "did you mean 00_start_here?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kernels", "said"), [(0.2, "about 1."), (7.9, "about 7.")])
+def test_a_lecture_says_how_many_browsers_it_can_serve(
+    monkeypatch: pytest.MonkeyPatch, kernels: float, said: str
+) -> None:
+    free = SimpleNamespace(available=kernels * KERNEL)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: free)
+    assert room().endswith(said)
 
 
 def test_a_port_that_is_taken_is_passed_over(capsys: pytest.CaptureFixture[str]) -> None:

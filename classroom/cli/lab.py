@@ -11,6 +11,7 @@ from classroom.cli.environment import become, ready_python
 from classroom.cli.parser import Parser, fail, port
 from labkit.paths import checkout
 
+NO_UPDATES = "jupyterlab.handlers.announcements.NeverCheckForUpdate"
 # Plugins of the page.
 SHARE = Path(__file__).resolve().parent.parent / "pages" / "share" / "lab"
 START = "notebooks/00_start_here.ipynb"
@@ -43,6 +44,8 @@ def server(root: Path, port: int) -> list[str]:
     words.append("--KernelManager.transport_encryption=auto")
     # Pages of other sites cannot make a browser send the cookie along.
     words.append("--IdentityProvider.cookie_options=samesite=Strict")
+    # No question about news, and nothing that is fetched.
+    words += ["--LabApp.news_url=None", f"--LabApp.check_for_updates_class={NO_UPDATES}"]
     words.append(f"--LabApp.extra_labextensions_path={SHARE}")
     words.append("--ServerApp.contents_manager_class=classroom.cli.contents.CleanNotebooks")
     if (root / START).is_file():

@@ -16,6 +16,8 @@ from classroom.cli.parser import Parser, fail, port
 
 SHARE = Path(__file__).resolve().parent.parent / "pages" / "share"
 EVERYWHERE = ("", "*", "0.0.0.0", "::")
+KERNEL = 450 * 10**6
+"""Bytes that the kernel of one browser takes (docs/server.md)."""
 
 
 def lecture(parser: Parser, words: Sequence[str]) -> int:
@@ -45,9 +47,17 @@ def announce(ip: str, port: int, said: str, link: str, browse: bool) -> None:
         with contextlib.suppress(OSError), socket.create_connection((here, port), timeout=1):
             break
         time.sleep(0.1)
-    print(f"{said}\n\n    {link}\n\nCtrl-C ends it; ? lists the keys.", flush=True)
+    print(f"{said}\n\n    {link}\n\nCtrl-C ends it; ? lists the keys. {room()}", flush=True)
     if browse:
         webbrowser.open(link)
+
+
+def room() -> str:
+    """How many browsers the memory that is free will serve: each has a kernel of its own."""
+    import psutil
+
+    count = max(1, int(psutil.virtual_memory().available // KERNEL))
+    return f"Each browser has a kernel of its own; there is memory for about {count}."
 
 
 def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:

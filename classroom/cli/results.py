@@ -47,6 +47,11 @@ def write_table(books: Sequence[Path], measured: Mapping[str, Sequence[Run]], jo
         f"Measured by `python -m labkit course{named} --jobs {jobs} --table` on {today}, with "
         f"nothing in the cache: {os.cpu_count()} cores, {memory:.0f} GB, "
         f"Python {platform.python_version()}, torch {torch.__version__}.",
+        *(
+            ["*opened*: the laptop profile with the models that ship, without what trains in view."]
+            if "opened" in measured
+            else []
+        ),
         "",
         f"| notebook | |{head}",
         f"|---|---|{'---:|---:|' * len(measured)}",

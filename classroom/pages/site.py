@@ -31,6 +31,7 @@ SHOWN = ("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png
 SEEN = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".txt")
 PICTURES = (*SEEN, ".svg")
 ICONS = re.compile(r"--jp-icon-[\w-]+:\s*url\([^)]*\);")
+SECTION = re.compile(r'<h2 id="([^"]+)"[^>]*>(.*?)<a class="anchor-link"', re.DOTALL)
 LINK = re.compile(r'(?P<before>\b(?:href|src)=")(?P<to>[^"#:]+)(?P<rest>#[^"]*)?"')
 
 
@@ -69,9 +70,19 @@ def build(
         }
         scripts = scripts_for(book)
         html, _ = export.from_notebook_node(book, resources)
-        text = connected(harmless_page(html), path, notebooks, out)
+        text = with_contents(connected(harmless_page(html), path, notebooks, out))
         (out / pages[place].file).write_text(with_demos(text, scripts), encoding="utf-8")
     return pages
+
+
+def with_contents(html: str) -> str:
+    """The page with a list of its sections above it, folded."""
+    items = "".join(f'<li><a href="#{id}">{said}</a></li>' for id, said in SECTION.findall(html))
+    contents = (
+        '<nav class="course-links" aria-label="sections"><details><summary>Contents</summary>'
+        f"<ol>{items}</ol></details></nav>"
+    )
+    return html.replace("<main", f"{contents}<main", 1) if items else html
 
 
 def with_demos(html: str, scripts: Sequence[str]) -> str:
