@@ -2,9 +2,11 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from browser import jupyterlab, opened, run_all
 
@@ -26,8 +28,15 @@ WATCH = """() => {
         if (running && silent > silence[0]) silence = [silent, running.model.sharedModel.source];
     }, 100);
 }"""
-# On a machine that does nothing else it is two; tests run side by side.
-MOST_SILENT = 6_000
+MOST_SILENT = 2_500
+"""On a processor of its own; tests run side by side."""
+
+
+def processor() -> float:
+    """The seconds that the kernels started here have had of a processor."""
+    kernels = [one for one in psutil.Process().children(recursive=True)
+               if any("ipykernel" in word for word in one.cmdline())]  # fmt: skip
+    return sum(sum(kernel.cpu_times()[:2]) for kernel in kernels)
 
 
 def test_the_first_notebook_runs_in_the_browser(browser: Any, tmp_path: Path) -> None:
@@ -37,9 +46,12 @@ def test_the_first_notebook_runs_in_the_browser(browser: Any, tmp_path: Path) ->
     with jupyterlab(folder, tmp_path) as server:
         page = opened(browser, server, "00_start_here.ipynb")
         page.evaluate(WATCH)
+        begun, had = time.monotonic(), processor()
         assert run_all(page)
+        # How many times longer the cells took than they would alone.
+        slow = max(1, (time.monotonic() - begun) / (processor() - had))
         silent, source = page.evaluate("() => silence")
-        assert 0 < silent < MOST_SILENT, source
+        assert 0 < silent < MOST_SILENT * slow, source
         code = [cell for cell in json.loads((folder / "00_start_here.ipynb").read_text())["cells"]
                 if cell["cell_type"] == "code"]  # fmt: skip
         last = f".jp-CodeCell:has-text('[{len(code)}]:')"

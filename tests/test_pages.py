@@ -131,6 +131,9 @@ def test_stored_pictures_of_widgets_are_in_the_site(tmp_path: Path) -> None:
         page = (tmp_path / f"{path.stem}.html").read_text(encoding="utf-8")
         main = page[page.index("<main") : page.rindex("</main>")]
         assert main.count('class="labkit-view') == stored
+        contents = page.split('aria-label="sections"')[1].split("</nav>")[0]
+        listed = re.findall(r'<li><a href="#([^"]+)">', contents)
+        assert listed == re.findall(r'<h2 id="([^"]+)"', main)
         # Every picture is described, and not by the name of its class.
         assert not re.search(r'alt="(No description|&lt;|")', main), path.name
         own = page.count("<script>")
