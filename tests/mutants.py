@@ -856,6 +856,7 @@ def everything() -> list[tuple[list[Mutant], dict[str, Callable[[], None]]]]:
     """The groups of mutants, and the checks of each."""
     import mutants_of_alignment
     import mutants_of_files
+    import mutants_of_limits
     import mutants_of_rules
     import mutants_of_training
     import mutants_of_translation
@@ -863,7 +864,7 @@ def everything() -> list[tuple[list[Mutant], dict[str, Callable[[], None]]]]:
 
     modules = (
         mutants_of_files, mutants_of_rules, mutants_of_training, mutants_of_translation,
-        mutants_of_writing, mutants_of_alignment,
+        mutants_of_writing, mutants_of_alignment, mutants_of_limits,
     )  # fmt: skip
     return [(MUTANTS, CHECKS), *((module.MUTANTS, module.CHECKS) for module in modules)]
 
