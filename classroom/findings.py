@@ -68,9 +68,11 @@ def kept(claim: str) -> Finding:
 def _now(claim: str, profile: str, seed: int) -> Finding:
     from classroom.claims import claims
     from classroom.ledger import measure
+    from classroom.live import waiting
     from classroom.sweeps import record
 
-    finding = measure(claims()[claim], profile, seed)
+    with waiting(f"measuring {claim}"):
+        finding = measure(claims()[claim], profile, seed)
     record(**{claim.replace("-", "_"): finding.verdict})
     return finding
 

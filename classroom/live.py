@@ -7,8 +7,10 @@ for step in live:
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -132,3 +134,25 @@ def progress(items: Sequence[Item], what: str, *, every: float = 0.5) -> Iterato
             drawn = now
         yield item
     show({"text/plain": f"{what}: all {len(items)} done"})
+
+
+@contextmanager
+def waiting(what: str, *, every: float = 1.0) -> Iterator[None]:
+    """Say again and again how long something takes that cannot say so itself."""
+    show, over, begun = _displayed(), threading.Event(), time.monotonic()
+
+    def said(state: str) -> dict[str, str]:
+        return {"text/plain": f"{what}: {time.monotonic() - begun:.0f} s{state}"}
+
+    def tell() -> None:
+        while not over.wait(every):
+            show(said(" so far"))
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+        show(said(""))

@@ -1,9 +1,12 @@
 """Live curves, progress, charts, schematics, findings: what they say, and who can read it."""
 
 import math
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,7 +18,7 @@ from classroom import findings, schematics, style
 from classroom.figures import figure_of
 from classroom.judging import Verdict
 from classroom.ledger import bounds, rows
-from classroom.live import LiveCurve, progress, shortened
+from classroom.live import LiveCurve, progress, shortened, waiting
 from classroom.style import Chart
 
 
@@ -96,6 +99,20 @@ def test_progress_goes_through_all_and_says_so(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "reading: 0 of 3 done"
     assert said[-1] == "reading: all 3 done"
+
+
+def test_what_cannot_tell_how_far_it_is_tells_that_it_works(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with suppress(ValueError), waiting("measuring", every=0.01):
+        time.sleep(0.1)
+        raise ValueError("broken")
+    *before, last = capsys.readouterr().out.splitlines()
+    assert before
+    assert all(re.fullmatch(r"measuring: \d+ s so far", line) for line in before)
+    assert re.fullmatch(r"measuring: \d+ s", last)
+    time.sleep(0.05)
+    assert capsys.readouterr().out == ""
 
 
 def test_training_in_view_is_short_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:

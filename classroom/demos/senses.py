@@ -76,7 +76,7 @@ def senses_view(
             Table(("layer", *senses), tuple(rows), f"senses-{number + 1}"),
         ]
     pieces.append(
-        Note("Embeddings know the word, and at most its place: nothing of the sentence.", "rule")
+        Note("Embeddings know the word, and at most its position: nothing of the sentence.", "rule")
     )
     return View.of("senses", *pieces)
 

@@ -76,13 +76,13 @@ def build(
 
 
 def with_contents(html: str) -> str:
-    """The page with a list of its sections above it, folded."""
+    """The page with a list of its sections, folded, below the links to other pages."""
     items = "".join(f'<li><a href="#{id}">{said}</a></li>' for id, said in SECTION.findall(html))
     contents = (
         '<nav class="course-links" aria-label="sections"><details><summary>Contents</summary>'
         f"<ol>{items}</ol></details></nav>"
     )
-    return html.replace("<main", f"{contents}<main", 1) if items else html
+    return html.replace("</nav>", f"</nav>{contents}", 1) if items else html
 
 
 def with_demos(html: str, scripts: Sequence[str]) -> str:
