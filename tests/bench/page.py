@@ -84,6 +84,7 @@ QUESTIONS = {
     "corpus": Question("How fast does text become batches?", "", ""),
     "language": Question("What is in the course's language?", "", ""),
     "fuzz": Question("How many damaged files are refused in one line?", "", ""),
+    "checks": Question("What do the checks of a model's inputs cost?", "", ""),
     "pages": Question("How large are the pages of the site?", "", ""),
     "prompts": Question("What does a prompt tell after a minute of training?", "", ""),
 }  # fmt: skip
