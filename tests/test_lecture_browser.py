@@ -32,6 +32,7 @@ CELLS = [
          f"from classroom.demos import masking_demo\nmasking_demo(text={TEXT!r})"),
     MARKDOWN("## Last slide"),
     CODE("import ipywidgets\nipywidgets.Text('typed here')"),
+    CODE("# what installs labkit", metadata={"tags": ["install"]}),
 ]  # fmt: skip
 
 pytestmark = pytest.mark.browser
@@ -170,6 +171,16 @@ def test_slides_begin_at_headings_and_keys_turn_them(lecture: Lecture) -> None:
     assert turn(lecture, "Home", "Space") == "2 / 4"
     lecture.page.get_by_role("button", name="previous slide").click()
     assert turn(lecture) == "1 / 4"
+
+
+def test_the_cell_that_installs_is_on_no_slide(lecture: Lecture) -> None:
+    turn(lecture, "End")
+    [cell] = lecture.page.locator(".celltag_install").all()
+    assert cell.bounding_box() is None, "also when the code of all cells is shown"
+    lecture.page.evaluate("document.body.toggleAttribute('data-code')")
+    assert "import ipywidgets" in shown(lecture)
+    assert "what installs labkit" not in shown(lecture)
+    lecture.page.evaluate("document.body.toggleAttribute('data-code')")
 
 
 def test_formulas_are_drawn_without_a_script(lecture: Lecture) -> None:
