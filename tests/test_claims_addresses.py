@@ -1,0 +1,67 @@
+"""The experiments on real text: their arms, what they ask, and what happens without the text."""
+
+import numpy as np
+import pytest
+import torch
+
+from classroom import eras, realtext
+from classroom.claims import addresses as claims
+from classroom.realtext import Address
+from labkit.blocks import LanguageModel
+from labkit.heads import NextWord
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+
+FEW = [Address(number, year, "", text) for number, year, text in (
+    (5, 1800, "the senate met and the house met " * 40), (1, 1801, "peace with all nations " * 60),
+    (15, 1900, "the gold in the bank of the union " * 40), (11, 1901, "trade with the east " * 60),
+)]  # fmt: skip
+
+
+def test_the_experiments_have_the_arms_of_their_contrasts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr(realtext, "addresses", lambda: FEW)
+    monkeypatch.setitem(claims.SIZES, "smoke", claims.Size((100, 1_000), 2, 32, 2_000, 3))
+    monkeypatch.setattr(claims, "ROW", 64)
+    monkeypatch.setattr(eras, "right", lambda arm, size, seed: [1.0, 0.0])
+    for claim in claims.CLAIMS:
+        found = claim.experiment("smoke", 0)
+        assert found is not None
+        assert {name for one in claim.contrasts for name in one.weights} <= set(found.arms)
+        assert len({len(items) for items in found.arms.values()}) == 1
+        assert np.isfinite(list(found.arms.values())).all()
+        assert "no floor" in found.note
+
+
+def test_without_the_text_nothing_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(realtext, "addresses", list)
+    assert [claim.experiment("smoke", 0) for claim in claims.CLAIMS] == [None] * len(claims.CLAIMS)
+
+
+def test_both_sides_know_more_than_one_where_one_says_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After "a" comes each of six words as often; the word behind it tells which."""
+    pairs = [f"a {word} {word.upper()} ." for word in ("be", "ce", "de", "ef", "gi", "ha")]
+    whole = " ".join(pairs[i % 6] for i in np.random.default_rng(0).permutation(1_200))
+    monkeypatch.setattr(realtext, "addresses", lambda: [Address(5, 1, "", whole[:900]),
+                                                        Address(1, 2, "", whole)])  # fmt: skip
+    found = claims.real_both_sides("laptop", 0)
+    assert found is not None
+    assert np.mean(found.arms["left side"]) > np.mean(found.arms["both sides"]) + 0.2
+
+
+def test_a_memory_changes_nothing_in_the_first_segment_and_is_read_after_it() -> None:
+    torch.manual_seed(0)
+    body = TransformerXL(TransformerXLConfig(30, 16, 2, 2, 32, 64, inner=32, dropout=0.0))
+    model = LanguageModel(body, NextWord(body.token)).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(5)
+    tokens = torch.randint(30, (3, 2 * claims.SEGMENT + 1))
+    without = claims.losses(model, tokens, 0)
+    alone = claims.losses(model, torch.cat([tokens[:, : claims.SEGMENT], tokens[:, 32:]], 1), 0)
+    assert without.shape == (3,)
+    assert torch.allclose(without, alone, atol=1e-5)
+    assert not torch.allclose(without, claims.losses(model, tokens, 64), atol=1e-3)
