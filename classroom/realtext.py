@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from labkit.blocks import LanguageModel
+from labkit.blocks import LanguageModel, evaluating
 from labkit.text.tokenizers import Tokenizer
 from labkit.writing.filling import one_by_one
 
@@ -119,7 +119,8 @@ def nats_per_byte(
         new = min(start + window, last) - counted
         if not new:
             break
-        logits = model(row[:, :-1])[0, -new:]
+        with evaluating(model):
+            logits = model(row[:, :-1])[0, -new:]
         total += float(F.cross_entropy(logits, row[0, -new:], reduction="sum"))
         counted += new
     return total / len(text.encode())

@@ -22,7 +22,7 @@ from classroom.claims import village
 from classroom.recipes import CourseText, course_text, plan, untrained_elmo
 from labkit.alignment import Reinforce, Rollouts, ceiling, gold, policies, reference_of
 from labkit.alignment import measured as exactly
-from labkit.blocks import LanguageModel, Model
+from labkit.blocks import LanguageModel, Model, evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch, Batches, Streams, Windows, from_documents, tokenize
 from labkit.heads import MaskedWord, NextWord
@@ -183,7 +183,9 @@ def carry_out(
     folder.mkdir(parents=True, exist_ok=True)
     save(run.model.half(), folder)
     run.tokenizer.save(folder / "tokenizer.json")
-    found = known.measure(run.model.float(), run.tokenizer)
+    # Not every measure asks for eval mode, and dropout would be measured with the model.
+    with evaluating(run.model):
+        found = known.measure(run.model.float(), run.tokenizer)
     described = {
         "name": name,
         "command": command,

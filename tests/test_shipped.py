@@ -265,6 +265,14 @@ def test_the_share_of_repeated_words_is_that_of_their_paragraphs(
     assert realtext.repeated.__wrapped__() == 8 / 14
 
 
+def test_a_model_is_measured_without_its_dropout() -> None:
+    model, tokenizer = trained("gpt-addresses")
+    assert model.backbone.config.dropout > 0
+    text = "The Congress of the United States meets in December."
+    asked = realtext.nats_per_byte(model.eval(), tokenizer, text)
+    assert realtext.nats_per_byte(model.train(), tokenizer, text) == asked
+
+
 def test_gpt_predicts_each_address_better_than_a_5_gram() -> None:
     about = card("gpt-addresses")
     five = about["others"]["Kneser-Ney 5-gram"]
