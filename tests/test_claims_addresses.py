@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from classroom import eras, realtext
+from classroom import realtext
 from classroom.claims import addresses as claims
+from classroom.claims import eras
 from classroom.realtext import Address
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
@@ -22,10 +23,11 @@ def test_the_experiments_have_the_arms_of_their_contrasts(
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setattr(realtext, "addresses", lambda: FEW)
-    monkeypatch.setitem(claims.SIZES, "smoke", claims.Size((100, 1_000), 2, 32, 2_000, 3))
+    monkeypatch.setitem(claims.SIZES, "smoke", claims.Size(2, 32, 2_000, 3))
     monkeypatch.setattr(claims, "ROW", 64)
+    monkeypatch.setattr(realtext, "paragraphs", lambda *size, **choices: [1])
     monkeypatch.setattr(eras, "right", lambda arm, size, seed: [1.0, 0.0])
-    for claim in claims.CLAIMS:
+    for claim in (*claims.CLAIMS, *eras.CLAIMS):
         found = claim.experiment("smoke", 0)
         assert found is not None
         assert {name for one in claim.contrasts for name in one.weights} <= set(found.arms)
@@ -36,7 +38,8 @@ def test_the_experiments_have_the_arms_of_their_contrasts(
 
 def test_without_the_text_nothing_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(realtext, "addresses", list)
-    assert [claim.experiment("smoke", 0) for claim in claims.CLAIMS] == [None] * len(claims.CLAIMS)
+    every = (*claims.CLAIMS, *eras.CLAIMS)
+    assert [claim.experiment("smoke", 0) for claim in every] == [None] * len(every)
 
 
 def test_both_sides_know_more_than_one_where_one_says_little(

