@@ -142,6 +142,7 @@ KINDS = {
         "Expect the direction at a larger size; how much it matters depends on the text.",
         "static-vectors characters characters-right order-matters speed-of-encoders "
         "half-precision posterior-in-states contamination nucleus both-sides both-at-once "
+        "real-both-sides real-memory "
         "subwords long-memory relative-positions new-york attention-bottleneck context-decides "
         "written-step over-optimisation same-frontier",
     ),
@@ -152,7 +153,7 @@ KINDS = {
         "auxiliary-objective auxiliary-faster shots-or-tuning eighty-ten-ten mask-mixes "
         "fifteen-percent next-sentence dynamic-masks larger-batches longer-rows albert "
         "factorised-embeddings distillation permutation experts curated-text beam-search "
-        "tied-embeddings pretrained-encoder second-language alignment-tax",
+        "tied-embeddings pretrained-encoder second-language alignment-tax real-labels",
     ),
     "About size itself": (
         "Models this small can show a trend at most. Look at the sizes of the original.",
