@@ -59,23 +59,8 @@ def labelled(
             f"{size} examples do not give one to each of {len(labels)} labels: ask for more"
         )
     random = np.random.default_rng([seed, 3])
-    found: dict[str, list[Candidate]] = {label: [] for label in labels}
-    missing, passed = len(labels), 0
-    for candidate in _candidates(language, task, seed, split, random):
-        rows = found.get(candidate.label)
-        passed += 1
-        if passed > TRIES:
-            rare = min(found, key=lambda label: len(found[label]))
-            raise ValueError(
-                f"none of {TRIES:,} examples is one of those that are missing of {rare!r} in "
-                f"{split}: ask for fewer, or for another task"
-            )
-        if rows is not None and len(rows) < share and example_split(candidate) == split:
-            passed = 0
-            rows.append(candidate)
-            missing -= len(rows) == share
-            if not missing:
-                break
+    candidates = _candidates(language, task, seed, split, random)
+    found = _as_many_of_each(candidates, labels, share, split)
     chosen = [row for rows in found.values() for row in rows]
     chosen = [chosen[i] for i in random.permutation(len(chosen))]
     chances = _chances(language, task, chosen)
@@ -91,6 +76,30 @@ class Candidate(NamedTuple):
     second: list[str] | None
     position: int | None
     label: str
+
+
+def _as_many_of_each(
+    candidates: Iterator[Candidate], labels: list[str], share: int, split: str
+) -> dict[str, list[Candidate]]:
+    """The first examples of each label that belong to the split."""
+    found: dict[str, list[Candidate]] = {label: [] for label in labels}
+    missing, passed = len(labels), 0
+    for candidate in candidates:
+        rows = found.get(candidate.label)
+        passed += 1
+        if passed > TRIES:
+            rare = min(found, key=lambda label: len(found[label]))
+            raise ValueError(
+                f"none of {TRIES:,} examples is one of those that are missing of {rare!r} in "
+                f"{split}: ask for fewer, or for another task"
+            )
+        if rows is not None and len(rows) < share and example_split(candidate) == split:
+            passed = 0
+            rows.append(candidate)
+            missing -= len(rows) == share
+            if not missing:
+                break
+    return found
 
 
 def example_split(example: "Candidate | Example") -> str:
