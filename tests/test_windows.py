@@ -23,9 +23,9 @@ import os, signal, sys
 for name in ("fcntl", "resource", "pwd", "grp", "termios"):
     sys.modules[name] = None
 for name in ("fork", "sched_getaffinity", "geteuid", "getuid", "killpg", "getpgid", "setsid"):
-    delattr(os, name)
+    vars(os).pop(name, None)
 for name in ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGALRM"):
-    delattr(signal, name)
+    vars(signal).pop(name, None)
 """
 # These know real Windows by other means, and would miss what is taken away here.
 BEFORE = """
