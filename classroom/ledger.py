@@ -346,11 +346,21 @@ def records(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_items(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:
-    """Write the figure of every test item: for each arm an array [seeds, items]."""
-    arms = {name: np.array([run["arms"][name] for run in runs]) for name in runs[0]["arms"]}
+    """Write the figure of every test item: for each arm an array [seeds, items].
+
+    Where a seed has fewer items than another, its row ends with NaN.
+    """
+    arms = {name: _in_rows([run["arms"][name] for run in runs]) for name in runs[0]["arms"]}
     with replacing(path) as unfinished, unfinished.open("wb") as file:
         short = {name: figures.round(4).astype(np.float32) for name, figures in arms.items()}
         np.savez_compressed(file, allow_pickle=False, **short)
+
+
+def _in_rows(figures: Sequence[Sequence[float]]) -> np.ndarray:
+    rows_SI = np.full((len(figures), max(map(len, figures))), np.nan)
+    for row_I, found in zip(rows_SI, figures, strict=True):
+        row_I[: len(found)] = found
+    return rows_SI
 
 
 def plain(finding: Finding) -> dict[str, Any]:
