@@ -26,7 +26,7 @@ import numpy as np
 from classroom import cache
 from classroom.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
-from labkit.keeping.files import replacing
+from labkit.keeping.files import read_json, replacing
 from labkit.keeping.fingerprints import fingerprint
 from labkit.paths import data_path
 
@@ -280,7 +280,7 @@ def expected(claim: str, profile: str) -> dict[str, list[float]]:
     folder = _folder()
     if folder is None or not (folder / "expected.json").is_file():
         return {}
-    known = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    known = read_json(folder / "expected.json")
     found: dict[str, list[float]] = known.get(claim, {}).get(profile, {})
     return found
 
@@ -339,10 +339,7 @@ def records(folder: Path) -> dict[str, dict[str, Any]]:
     It stands apart from the findings, which are the same when they are measured again.
     """
     path = folder / "runs.json"
-    found: dict[str, dict[str, Any]] = (
-        json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    )
-    return found
+    return read_json(path) if path.is_file() else {}
 
 
 def write_items(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:

@@ -26,6 +26,7 @@ from labkit.blocks import LanguageModel, Model, evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch, Batches, Streams, Windows, from_documents, tokenize
 from labkit.heads import MaskedWord, NextWord
+from labkit.keeping.files import read_json
 from labkit.keeping.reports import Report
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
@@ -118,8 +119,7 @@ def trained(name: str | Path) -> tuple[Any, Tokenizer]:
 
 def card(name: str | Path) -> dict[str, Any]:
     """What is known of a model that ships: how it was trained and what it was measured at."""
-    found: dict[str, Any] = json.loads((_folder(name) / CARD).read_text(encoding="utf-8"))
-    return found
+    return read_json(_folder(name) / CARD)
 
 
 def names() -> list[str]:

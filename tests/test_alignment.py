@@ -1,6 +1,7 @@
 """Methods of alignment against sums over all answers and formulas of the papers."""
 
 import copy
+import inspect
 import itertools
 import json
 import math
@@ -565,3 +566,10 @@ def test_two_processes_learn_what_one_does() -> None:
     assert two["rewards"] == pytest.approx(one["rewards"], abs=1e-5)
     assert two["weights"] == pytest.approx(one["weights"], abs=1e-5)
     assert len(set(one["rewards"])) > 1
+
+
+def test_each_method_fits_on_a_slide() -> None:
+    methods = (Reinforce, PPO, GRPO, DPO, BradleyTerry, AnswerTokens,
+               alignment.best_of, alignment.rejection_sample)  # fmt: skip
+    for method in methods:
+        assert len(inspect.getsourcelines(method)[0]) <= 41, method  # a decorator, and 40 lines

@@ -265,6 +265,13 @@ def test_the_share_of_repeated_words_is_that_of_their_paragraphs(
     assert realtext.repeated.__wrapped__() == 8 / 14
 
 
+@pytest.mark.parametrize("text", ["", "[1, 2]", '{"name": ', "[" * 50_000, " " * 2_000_000])
+def test_a_damaged_card_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "card.json").write_text(text)
+    with pytest.raises(ValueError, match=r"card\.json (is not|holds|has) "):
+        card(tmp_path)
+
+
 def test_a_model_is_measured_without_its_dropout() -> None:
     model, tokenizer = trained("gpt-addresses")
     assert model.backbone.config.dropout > 0

@@ -24,6 +24,7 @@ from classroom.shipped import card, trained
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import NextWord, Pooled
+from labkit.keeping.files import read_json
 from labkit.models.gpt import GPT
 from labkit.objectives import Labels
 from labkit.paths import data_path
@@ -98,8 +99,7 @@ def counted(
 
 def stored() -> dict[str, Any]:
     """What was measured: by task, arm and size the accuracy of each seed."""
-    found: dict[str, Any] = json.loads(data_path("eras.json").read_text(encoding="utf-8"))
-    return found
+    return read_json(data_path("eras.json"))
 
 
 def gain(by_arm: dict[str, dict[str, list[float]]], over: str, size: int) -> Estimate:

@@ -15,7 +15,7 @@ from classroom.cli.notebooks import PROFILES
 from classroom.cli.parser import Parser, fail, unknown
 from classroom.running import cores, versions
 from classroom.versions import code_version
-from labkit.keeping.files import write_text
+from labkit.keeping.files import read_json, write_text
 
 
 def command(parser: Parser, words: Sequence[str]) -> int:
@@ -148,7 +148,7 @@ def expect(finding: Any, folder: Path) -> None:
     from classroom import ledger
 
     path = folder / "expected.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    known = read_json(path) if path.is_file() else {}
     known.setdefault(finding.id, {})[finding.profile] = ledger.intervals(finding)
     text = json.dumps(known, indent=1, ensure_ascii=False, sort_keys=True)
     write_text(path, text + "\n")

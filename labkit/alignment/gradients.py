@@ -155,15 +155,12 @@ class PPO(PolicyGradient):
         gained_BT = clipped_objective(ratio_BT, advantage_BT, self.clip) * answer_BT
         value_BT = model.value(hidden_BTD)[..., 0] * answer_BT
         outside_BT = ((ratio_BT - 1).abs() > self.clip) & answer_BT
-        count, tokens = targets.counts["policy"], int(answer_BT.sum())
-        return Outcome(
-            {
-                "policy": Term(-gained_BT.sum(), count),
-                "value": Term((value_BT - return_BT).square().sum(), count, self.value),
-                "clipped": Term(outside_BT.sum(), tokens, 0.0),
-                **self.metrics(batch),
-            }
-        )
+        terms = {
+            "policy": Term(-gained_BT.sum(), targets.counts["policy"]),
+            "value": Term((value_BT - return_BT).square().sum(), len(batch), self.value),
+            "clipped": Term(outside_BT.sum(), targets.counts["clipped"], 0.0),
+        }
+        return Outcome(terms | self.metrics(batch))
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """One prediction for each answer, and one for each of its tokens."""

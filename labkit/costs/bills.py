@@ -4,7 +4,6 @@ bill("gpt-3-175b", machine("h100"), count=1024, mfu=0.4)
 afford(1000, machine("h100"))
 """
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -16,7 +15,7 @@ from labkit.costs import formulas
 from labkit.costs import tables as cost_tables
 from labkit.costs import training as costs
 from labkit.costs.formulas import Shape
-from labkit.keeping.files import read_text
+from labkit.keeping.files import read_json
 
 
 @dataclass(frozen=True)
@@ -114,20 +113,14 @@ def ready() -> list[str]:
     return [row["name"] for row in cost_tables.read("sizes") if _plain(row["name"]) in known]
 
 
-LARGEST_FILE = 1_000_000
-"""Bytes of a file with the sizes of a model."""
-
-
 def read_shape(path: Path) -> Shape:
     """A shape from a JSON file such as {"layers": 12, "width": 768, "vocabulary": 50257, ...}."""
     try:
-        given = json.loads(read_text(path, LARGEST_FILE))
+        given = read_json(path)
     except FileNotFoundError as error:
         raise ValueError(str(error)) from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
     allowed = list(Shape.__dataclass_fields__)
-    if not isinstance(given, dict) or not set(given) <= set(allowed):
+    if not set(given) <= set(allowed):
         raise ValueError(f"{path}: give an object with some of {', '.join(allowed)}")
     missing = [size for size in ("layers", "width", "vocabulary", "context") if size not in given]
     kinds = {"causal": bool}

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import sys
@@ -9,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -124,6 +125,17 @@ def read_text(path: Path, most: int) -> str:
         raise ValueError(
             f"{path} is not UTF-8 text (byte {error.start + 1}): save it as UTF-8"
         ) from None
+
+
+def read_json(path: Path, most: int = 10**6) -> dict[str, Any]:
+    """Return the object in a JSON file of at most so many bytes; an error names the file."""
+    try:
+        found = json.loads(read_text(path, most))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds a {type(found).__name__} in JSON: give an object, {{…}}")
+    return found
 
 
 def write_text(path: Path, text: str) -> None:

@@ -117,6 +117,20 @@ def check_apart(model: nn.Module, reference: nn.Module) -> None:
         )
 
 
+def check_pairs(batch: Batch) -> None:
+    """Refuse rows that are no pairs of answers, and labels that are no chances."""
+    answered(batch)
+    if len(batch) % 2:
+        raise ValueError(
+            f"{len(batch)} rows are no pairs: give the rejected answer after each chosen one"
+        )
+    labels = batch.labels
+    if labels is not None and not bool(((labels >= 0) & (labels <= 1)).all()):
+        raise ValueError(
+            "a label is not between 0 and 1: give the chance that the first is preferred"
+        )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DPO(Objective):
     """Direct preference optimisation: the policy itself is the reward model.
@@ -140,16 +154,7 @@ class DPO(Objective):
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """One prediction for each pair: which of the two is preferred."""
-        answered(batch)
-        if len(batch) % 2:
-            raise ValueError(
-                f"{len(batch)} rows are no pairs: give the rejected answer after each chosen one"
-            )
-        labels = batch.labels
-        if labels is not None and not bool(((labels >= 0) & (labels <= 1)).all()):
-            raise ValueError(
-                "a label is not between 0 and 1: give the chance that the first is preferred"
-            )
+        check_pairs(batch)
         return Targets.of(batch, {}, {"preference": len(batch) // 2, "right": len(batch) // 2})
 
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
@@ -162,10 +167,6 @@ class DPO(Objective):
         margin_P = reward_B[0::2] - reward_B[1::2]
         chance_P = torch.ones_like(margin_P) if batch.labels is None else batch.labels[0::2]
         losses_P = chance_P * F.logsigmoid(margin_P) + (1 - chance_P) * F.logsigmoid(-margin_P)
-        right = (margin_P > 0).to(margin_P.dtype).sum()
-        return Outcome(
-            {
-                "preference": Term(-losses_P.sum(), targets.counts["preference"]),
-                "right": Term(right, targets.counts["right"], 0.0),
-            }
-        )
+        preference = Term(-losses_P.sum(), targets.counts["preference"])
+        right = Term((margin_P > 0).to(margin_P.dtype).sum(), targets.counts["right"], 0.0)
+        return Outcome({"preference": preference, "right": right})

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
 from labkit.checks import shown
-from labkit.keeping.files import read_text
+from labkit.keeping.files import read_json, read_text
 
 LARGEST_FILE = 100_000_000  # bytes
 LONGEST_TOKEN = 100_000  # characters
@@ -42,7 +42,7 @@ def load_library(path: Path, lowercase: bool | None = None) -> Library:
         raise FileNotFoundError(f"{path} does not exist: give a tokenizer's file or its folder")
     if path.suffix == ".txt":
         return _word_pieces(path, lowercase)
-    content = _json(path)
+    content = read_json(path, LARGEST_FILE)
     if "model" not in content:
         return _byte_level_bpe(path, content)
     _check_model(path, content)
@@ -89,7 +89,7 @@ def _word_pieces(path: Path, lowercase: bool | None) -> Library:
     pieces = _lines(path)
     config = path.with_name("tokenizer_config.json")
     if lowercase is None and config.is_file():
-        lowercase = _json(config).get("do_lower_case")
+        lowercase = read_json(config, LARGEST_FILE).get("do_lower_case")
         if not isinstance(lowercase, bool | None):
             raise ValueError(f"{config} says do_lower_case={shown(lowercase)}: give true or false")
     if lowercase is None:
@@ -132,16 +132,6 @@ def _lines(path: Path) -> list[str]:
     """The lines of a file; only a line feed ends one, since tokens may hold other separators."""
     lines = read_text(path, LARGEST_FILE).split("\n")
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(read_text(path, LARGEST_FILE))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds a {type(content).__name__}, not a tokenizer or vocabulary")
-    return content
 
 
 def _check_model(path: Path, content: Mapping[str, Any]) -> None:
