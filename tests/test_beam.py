@@ -63,7 +63,7 @@ def test_a_beam_refuses_what_sampling_refuses():
         with pytest.raises(ValueError, match=f"beam of {beams}"):
             beam(model, [1], GREEDY, beams=beams)
     for penalty in (math.nan, math.inf, 11, "1"):
-        with pytest.raises(ValueError, match=f"length_penalty is {penalty}"):
+        with pytest.raises(ValueError, match=f"length_penalty is {penalty!r}"):
             beam(model, [1], GREEDY, length_penalty=penalty)
     with pytest.raises(ValueError, match="prompt 0 is empty"):
         beam(model, [], GREEDY)

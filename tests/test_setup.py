@@ -200,7 +200,7 @@ def test_the_second_call_starts_nothing(checkout: Path, monkeypatch: pytest.Monk
     own = environment.venv_python(checkout)
     assert own is not None
     own.parent.mkdir(parents=True)
-    own.touch()
+    own.touch(mode=0o755)
     monkeypatch.setattr(environment, "create", lambda *_: None)
     monkeypatch.setattr(environment, "install", start)
     assert environment.prepare(checkout) == own
@@ -224,7 +224,7 @@ def test_a_setup_that_was_broken_off_starts_again(
     own = environment.venv_python(checkout)
     assert own is not None
     own.parent.mkdir(parents=True)
-    own.touch()
+    own.touch(mode=0o755)
     monkeypatch.setattr(environment, "create", lambda *_: None)
     monkeypatch.setattr(environment, "install", lambda *_: None)
     environment.prepare(checkout)
