@@ -23,7 +23,7 @@ from labkit.weights.tensors import (
     checksum,
     checksum_on_disk,
     list_tensors,
-    read_json,
+    read_description,
     write_json,
     write_tensors,
 )
@@ -82,7 +82,7 @@ def _hash(value: Any) -> str:
 def plan(folder: Path) -> Plan:
     """What a folder of our own holds."""
     path = folder / DESCRIPTION
-    whole = read_json(path)
+    whole = read_description(path)
     if whole.get("format") != FORMAT:
         raise WeightsError(
             f"{path} has the format {shown(whole.get('format'))}, this labkit reads {FORMAT}: "
@@ -101,7 +101,7 @@ def plan(folder: Path) -> Plan:
 
 def check_numbers(folder: Path, entries: Mapping[str, Entry]) -> None:
     """Compare the numbers on disk with their checksums."""
-    sums = read_json(folder / DESCRIPTION).get("checksums")
+    sums = read_description(folder / DESCRIPTION).get("checksums")
     for name, entry in entries.items():
         if not isinstance(sums, dict) or checksum_on_disk(entry) != sums.get(name):
             raise WeightsError(

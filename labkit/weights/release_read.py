@@ -21,7 +21,7 @@ from labkit.weights.tensors import (
     WeightsError,
     checksum_on_disk,
     list_tensors,
-    read_json,
+    read_description,
 )
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -31,7 +31,7 @@ def plan(folder: Path) -> Plan:
     """What the folder of a release holds."""
     if not (folder / CONFIG).is_file():
         raise WeightsError(f"{folder} holds no model: neither labkit.json nor {CONFIG} is there")
-    values = read_json(folder / CONFIG)
+    values = read_description(folder / CONFIG)
     kind = kind_of(values, folder / CONFIG)
     entries = tidy(kind, files_of(folder))
     shapes = {name: entry.shape for name, entry in entries.items()}
@@ -64,7 +64,7 @@ def files_of(folder: Path) -> dict[str, Entry]:
 
 def _shards(folder: Path) -> dict[str, Entry]:
     """The tensors of a release in several files: each where the index says, and nowhere else."""
-    where = read_json(folder / INDEX).get("weight_map")
+    where = read_description(folder / INDEX).get("weight_map")
     if not isinstance(where, dict) or not where:
         raise WeightsError(f"{folder / INDEX} has no weight_map")
     files = sorted({str(name) for name in where.values()})

@@ -19,7 +19,7 @@ from labkit.weights.release_model import (
 )
 from labkit.weights.release_names import RELEASES
 from labkit.weights.release_read import INDEX, WEIGHTS
-from labkit.weights.tensors import WeightsError, read_json, write_json, write_tensors
+from labkit.weights.tensors import WeightsError, read_description, write_json, write_tensors
 
 
 def save(model: Any, folder: Path) -> None:
@@ -104,6 +104,6 @@ def _facts(description: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 def _check_place(folder: Path, values: dict[str, Any]) -> None:
     """Refuse to write into a folder of another model, which would be neither for a moment."""
-    other = (folder / CONFIG).exists() and read_json(folder / CONFIG) != values
+    other = (folder / CONFIG).exists() and read_description(folder / CONFIG) != values
     if other or (folder / INDEX).exists() or (folder / DESCRIPTION).exists():
         raise WeightsError(f"{folder} holds another model: choose another folder")

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from labkit.keeping.files import digest, replacing, save_tensors, write_text
+from labkit.keeping.files import digest, read_json, replacing, save_tensors, write_text
 
 LARGEST_JSON = 50_000_000  # bytes
 
@@ -161,18 +161,9 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The table in a JSON file."""
+def read_description(path: Path) -> dict[str, Any]:
+    """The table in a JSON file of a model's folder."""
     try:
-        if path.stat().st_size > LARGEST_JSON:
-            raise WeightsError(f"{path} has more than {LARGEST_JSON:,} bytes: it is no description")
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise WeightsError(f"there is no {path}") from None
-    except WeightsError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{path} is damaged: {error}") from None
-    if not isinstance(value, dict):
-        raise WeightsError(f"{path} is damaged: it holds no table of names and values")
-    return value
+        return read_json(path, LARGEST_JSON)
+    except (FileNotFoundError, ValueError) as error:
+        raise WeightsError(str(error)) from None
