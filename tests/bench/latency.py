@@ -48,6 +48,16 @@ writer = LanguageModel(gpt, NextWord(gpt.token)).eval()""",
     "four = sampling_demo(writer, tokenizer, short, world=world)\n"
     "four.add_class('case-write'); four",
     "five = costs_demo(); five.add_class('case-costs'); five",
+    """from classroom import instructions
+from classroom.demos import alignment_demo
+from classroom.demos.alignment import Asked
+from classroom.shipped import trained
+from labkit.alignment import policies
+asked = instructions.questions()[:1]
+[[before], [after]] = [policies(trained(n)[0], asked) for n in ("gpt-tuned", "gpt-rewarded")]
+answers = [instructions.spoken(one) for one in asked[0].answers]
+about = Asked(answers, asked[0].rewards, before, {"rewarded": after})
+six = alignment_demo({"a question": about}); six.add_class("case-policies"); six""",
 )
 WATCH = """place => {
     window.unwatch?.();
@@ -126,6 +136,7 @@ CASES = (
     Case("sampling, step", "write", click("step")),
     Case("costs, devices", "costs", slide("devices")),
     Case("costs, share of peak", "costs", slide("mfu")),
+    Case("policies, beta", "policies", slide("beta")),
 )
 
 
