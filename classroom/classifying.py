@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from labkit.blocks import evaluating
 from labkit.chance import Chance
@@ -73,3 +75,28 @@ def right(model: Any, objective: Labels, batches: Iterable[Batch]) -> list[float
             labels = targets.predicted[objective.name].targets_N[:: objective.choices]
             found += (scores.argmax(dim=-1) == labels).float().tolist()
     return found
+
+
+def regression(
+    x_ND: Tensor, labels: Tensor, classes: int, penalty: float, steps: int = 100
+) -> nn.Linear:
+    """A logistic regression with a penalty on the squares of its weights.
+
+    It learns from labels [N], or from the chances of each label [N, C].
+    """
+    linear = nn.Linear(x_ND.shape[1], classes)
+    nn.init.zeros_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    optimizer = torch.optim.LBFGS(
+        linear.parameters(), max_iter=steps, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        squares = penalty / (2 * len(x_ND)) * linear.weight.square().sum()
+        value = F.cross_entropy(linear(x_ND), labels) + squares
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    return linear

@@ -317,13 +317,13 @@ def rows(files: Iterable[Path] | None = None) -> list[Finding]:
 def read(path: Path) -> Finding:
     """Read one row of the ledger."""
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = read_json(path)
         kept = {name: kept[name] for name in Finding.__dataclass_fields__ if name in kept}
         kept["arms"] = {name: Arm(**arm) for name, arm in kept["arms"].items()}
         kept["contrasts"] = [Seen(**seen) for seen in kept["contrasts"]]
         seconds = records(path.parent).get(kept["id"], {}).get("seconds", 0.0)
         found = Finding(**{"seconds": seconds, **kept})
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path} is no finding of the ledger ({type(error).__name__}: {error}): "
             "restore the file, or measure the claim again"

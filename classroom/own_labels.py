@@ -26,11 +26,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from classroom.classifying import regression
 from classroom.recipes import Shuffled, plan
-from classroom.shipped import trained, write_card
+from classroom.shipped import CARD, trained
 from labkit.blocks import Classifier, LanguageModel, evaluating
 from labkit.corpus import Batch, Windows, from_documents, from_table, pad_rows, tokenize
 from labkit.heads import Pooled, pool
+from labkit.keeping.files import write_json
 from labkit.masking import real_keys
 from labkit.models.bert import BERT
 from labkit.objectives import Labels, NextToken
@@ -147,24 +149,6 @@ def vectors(encoder: Any, rows: Batch) -> Tensor:
             states = encoder(part.tokens, mask=mask).hidden
             found.append(F.normalize(pool(states, part.real, "mean"), dim=-1))
     return torch.cat(found)
-
-
-def regression(x_ND: Tensor, labels_N: Tensor, classes: int, penalty: float) -> nn.Linear:
-    """A logistic regression with a penalty on the squares of its weights."""
-    linear = nn.Linear(x_ND.shape[1], classes)
-    nn.init.zeros_(linear.weight)
-    nn.init.zeros_(linear.bias)
-    optimizer = torch.optim.LBFGS(linear.parameters(), max_iter=100, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        squares = penalty / (2 * len(x_ND)) * linear.weight.square().sum()
-        value = F.cross_entropy(linear(x_ND), labels_N) + squares
-        value.backward()
-        return value
-
-    optimizer.step(loss)
-    return linear
 
 
 def built(encoder: Any, linear: nn.Linear, rows: Batch, choice: Depth, way: str) -> Classifier:
@@ -325,5 +309,5 @@ def train_classifier(
     said = report(task, found)
     card = {"name": folder.as_posix(), "way": best.way, "classes": task.classes,
             "held_out": round(best.right, 4), "unit": "share right", "report": said}  # fmt: skip
-    write_card(folder, card)
+    write_json(folder / CARD, card)
     return said

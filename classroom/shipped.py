@@ -8,9 +8,8 @@ A model is a folder of `data/models`: the weights in 16 bits, its tokenizer, and
 says which command trained it, on what, for how long, and what it was measured at.
 """
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -26,7 +25,7 @@ from labkit.blocks import LanguageModel, Model, evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch, Batches, Streams, Windows, from_documents, tokenize
 from labkit.heads import MaskedWord, NextWord
-from labkit.keeping.files import read_json
+from labkit.keeping.files import read_json, write_json
 from labkit.keeping.reports import Report
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
@@ -196,14 +195,8 @@ def carry_out(
         "tolerance": TOLERANCE,
         "others": known.others(run.tokenizer) if known.others else {},
     }
-    write_card(folder, described)
+    write_json(folder / CARD, described)
     return described
-
-
-def write_card(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write what is known of a model beside its weights."""
-    text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
-    (folder / CARD).write_text(text, encoding="utf-8")
 
 
 def measured(name: str) -> Measured:
@@ -386,12 +379,8 @@ def _measure_xlnet_journey(model: LanguageModel, tokenizer: Tokenizer) -> Measur
     return Measured("nats per predicted word", found, -sum(logs) / sum(map(len, asked)))
 
 
-def _addresses(held_out: bool) -> list[realtext.Address]:
-    return [one for one in realtext.addresses() if one.held_out == held_out]
-
-
 def _gpt_addresses(recipe: Recipe) -> Run:
-    texts = [one.text for one in _addresses(held_out=False)]
+    texts = realtext.texts(held_out=False)
     tokenizer = Tokenizer.bpe(texts, 4_000)
     batches = windows_of(recipe, texts, tokenizer)
     return Run(gpt_of(recipe, 4_000), tokenizer, NextToken(), batches)
@@ -401,7 +390,7 @@ MEASURED_ADDRESSES = (5, 55, 105, 155, 205, 235)
 
 
 def _measure_gpt_addresses(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
-    tests = [one for one in _addresses(held_out=True) if one.number in MEASURED_ADDRESSES]
+    tests = [one for one in realtext.addresses() if one.number in MEASURED_ADDRESSES]
     window = model.backbone.config.context - 1
     found = {
         str(one.number): realtext.nats_per_byte(model, tokenizer, one.text, window=window)
@@ -414,8 +403,8 @@ def _measure_gpt_addresses(model: LanguageModel, tokenizer: Tokenizer) -> Measur
 
 def _others_of_addresses(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
     """What else can predict the held-out addresses: five pieces at a time, and a compressor."""
-    known = [one.text for one in _addresses(held_out=False)]
-    tests = [one for one in _addresses(held_out=True) if one.number in MEASURED_ADDRESSES]
+    known = realtext.texts(held_out=False)
+    tests = [one for one in realtext.addresses() if one.number in MEASURED_ADDRESSES]
     five = realtext.KneserNey([tokenizer.encode(text) for text in known], len(tokenizer))
     sizes = {one.number: len(one.text.encode()) for one in tests}
     logs = {one.number: five.log_probabilities(tokenizer.encode(one.text)).sum() for one in tests}
@@ -427,7 +416,7 @@ def _others_of_addresses(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
 
 
 def _bert_addresses(recipe: Recipe) -> Run:
-    texts = [one.text for one in _addresses(held_out=False)]
+    texts = realtext.texts(held_out=False)
     tokenizer = Tokenizer.word_pieces(texts, 6_000)
     model = bert_of(recipe, 6_000)
     village.larger_weights(model, 0.06)
@@ -440,7 +429,7 @@ BLANKS = 60
 
 
 def _blanks(tokenizer: Tokenizer) -> dict[str, list[realtext.Blank]]:
-    tests = [one for one in _addresses(held_out=True) if one.number in MEASURED_ADDRESSES]
+    tests = [one for one in realtext.addresses() if one.number in MEASURED_ADDRESSES]
     return {str(one.number): realtext.blanks(tokenizer, one.text, BLANKS) for one in tests}
 
 
@@ -458,7 +447,7 @@ def _measure_bert_addresses(model: LanguageModel, tokenizer: Tokenizer) -> Measu
 
 def _others_of_blanks(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
     """A 5-gram that sees four pieces on the left, and one that sees four on both sides."""
-    known = [tokenizer.encode(one.text) for one in _addresses(held_out=False)]
+    known = [tokenizer.encode(text) for text in realtext.texts(held_out=False)]
     five = realtext.KneserNey(known, len(tokenizer))
     found: dict[str, dict[str, float]] = {"5-gram, left side": {}, "5-gram, both sides": {}}
     for number, asked in _blanks(tokenizer).items():

@@ -37,10 +37,10 @@ def data_path(*parts: str) -> Path:
 def instead_of_home() -> Path:
     """Return a folder for a user without a home folder, which nobody else can have filled."""
     me = os.getuid() if hasattr(os, "getuid") else "user"
-    place = Path(tempfile.gettempdir(), f"labkit-{me}")
+    folder = Path(tempfile.gettempdir(), f"labkit-{me}")
     try:
-        place.mkdir(mode=0o700, exist_ok=True)
-        ours = not place.is_symlink() and place.stat().st_uid == me
+        folder.mkdir(mode=0o700, exist_ok=True)
+        ours = not folder.is_symlink() and folder.stat().st_uid == me
     except OSError:
         ours = False
-    return place if ours else Path(tempfile.mkdtemp(prefix="labkit-"))
+    return folder if ours else Path(tempfile.mkdtemp(prefix="labkit-"))

@@ -132,8 +132,8 @@ class Stages:
 
 # ---- plans ------------------------------------------------------------------------------------
 
-# What may differ when a run goes on: where and how it is computed, not what.
 DEVICES = "give auto, cpu, cuda or cuda:1"
+# What may differ when a run goes on: where and how it is computed, not what.
 FREE = frozenset({"accumulate", "compile", "checkpointing", "save_every", "keep", "processes"})
 
 

@@ -6,7 +6,7 @@ import torch
 
 from classroom import realtext
 from classroom.claims import addresses as claims
-from classroom.claims import eras
+from classroom.claims import eras, transformer_xl
 from classroom.realtext import Address
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
@@ -63,8 +63,11 @@ def test_a_memory_changes_nothing_in_the_first_segment_and_is_read_after_it() ->
         for weight in model.parameters():
             weight.mul_(5)
     tokens = torch.randint(30, (3, 2 * claims.SEGMENT + 1))
-    without = claims.losses(model, tokens, 0)
-    alone = claims.losses(model, torch.cat([tokens[:, : claims.SEGMENT], tokens[:, 32:]], 1), 0)
-    assert without.shape == (3,)
+    halves = (tokens[:, : claims.SEGMENT + 1], tokens[:, claims.SEGMENT :])
+    alone = torch.cat([transformer_xl.losses(model, half, 0, claims.SEGMENT) for half in halves], 1)
+    without, kept = (transformer_xl.losses(model, tokens, n, claims.SEGMENT) for n in (0, 64))
+    assert without.shape == (3, 2 * claims.SEGMENT)
     assert torch.allclose(without, alone, atol=1e-5)
-    assert not torch.allclose(without, claims.losses(model, tokens, 64), atol=1e-3)
+    first = slice(None), slice(claims.SEGMENT)
+    assert torch.allclose(without[first], kept[first], atol=1e-5)
+    assert not torch.allclose(without, kept, atol=1e-3)

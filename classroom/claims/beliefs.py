@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from classroom import recipes
+from classroom.classifying import regression
 from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText, course_text
 from labkit.world import World
@@ -101,18 +102,7 @@ def told(known: Tensor, truth: Tensor, asked: Tensor, right: Tensor) -> list[flo
     """
     mean, spread = known.mean(dim=0), known.std(dim=0) + 1e-3
     known, asked = (known - mean) / spread, (asked - mean) / spread
-    probe = nn.Linear(known.shape[1], truth.shape[1])
-    nn.init.zeros_(probe.weight)
-    nn.init.zeros_(probe.bias)
-    optimizer = torch.optim.LBFGS(probe.parameters(), max_iter=200, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        value = F.cross_entropy(probe(known), truth) + PENALTY * probe.weight.square().sum()
-        value.backward()
-        return value
-
-    optimizer.step(loss)
+    probe = regression(known, truth, truth.shape[1], 2 * len(known) * PENALTY, steps=200)
     with torch.no_grad():
         own_N = torch.special.entr(right).sum(dim=1)
         apart_N = F.cross_entropy(probe(asked), right, reduction="none") - own_N

@@ -151,12 +151,12 @@ def probe(train: Meant, tests: Meant, senses: int, *, seed: int = 0) -> Probed:
     return Probed((guesses_N == tests.senses_N).float().tolist(), mix.shares.tolist())
 
 
-DRAWS = 8
-"""How often the few examples are drawn anew for one trained model."""
+SHOTS, DRAWS = 1, 8
+"""Examples of each sense, and how often they are drawn anew for one trained model."""
 SENSES: dict[str, dict[str, int]] = {
-    "smoke": {"words": 50_000, "steps": 150, "tests": 400, "shots": 1},
-    "laptop": {"words": 300_000, "steps": 800, "tests": 4_000, "shots": 1},
-    "gpu": {"words": 2_000_000, "steps": 4_000, "tests": 8_000, "shots": 1},
+    "smoke": {"words": 50_000, "steps": 150, "tests": 400},
+    "laptop": {"words": 300_000, "steps": 800, "tests": 4_000},
+    "gpu": {"words": 2_000_000, "steps": 4_000, "tests": 8_000},
 }
 """On the village: there a small model learns what tells the senses, and an untrained one does not
 know it. On the course's language it takes far more text. One example of each sense: with four, all
@@ -172,13 +172,13 @@ def senses(profile: str, seed: int) -> Measured:
 
 def _senses(profile: str, seed: int) -> dict[str, Any]:
     sizes = SENSES[profile]
-    few = sizes["shots"]
     text = recipes.course_text("village", words=sizes["words"], held_out=1_000, seed=seed)
     assert text.world is not None
     tests = text.world.labelled("sense", sizes["tests"], seed=seed, split="held_out")
     kinds = len(tests.labels)
     drawn = [
-        text.world.labelled("sense", kinds * few, seed=1_000 * draw + seed) for draw in range(DRAWS)
+        text.world.labelled("sense", kinds * SHOTS, seed=1_000 * draw + seed)
+        for draw in range(DRAWS)
     ]
     width = {"width": SIZES[profile]["width"]}
     vectors = recipes.word_vectors(text, sizes["steps"], seed=seed, reach=3)[0].backbone
@@ -207,7 +207,7 @@ def _senses(profile: str, seed: int) -> dict[str, Any]:
     static = len({label.split("~")[0] for label in tests.labels}) / kinds
     best = dict.fromkeys(arms, tests.best_accuracy)
     best |= dict.fromkeys(("word vectors", "layer 0: characters"), static)
-    note = f"{kinds} senses, {few} example of each to learn from, drawn {DRAWS} times"
+    note = f"{kinds} senses, {SHOTS} example of each to learn from, drawn {DRAWS} times"
     return {"arms": arms, "best": best, "note": note, "shared": False}
 
 

@@ -7,7 +7,6 @@ layers learn from the start, at one rate, for random layers must not stay as the
 What stands there already is not measured again, unless `gpt-addresses` has been trained anew.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from classroom.shipped import card, trained
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import NextWord, Pooled
-from labkit.keeping.files import read_json
+from labkit.keeping.files import read_json, write_json
 from labkit.models.gpt import GPT
 from labkit.objectives import Labels
 from labkit.paths import data_path
@@ -127,7 +126,7 @@ def main() -> None:
                 for seed in SEEDS[len(by_seed) :]:
                     hits = right(arm, size, seed, task)
                     by_seed.append(round(sum(hits) / len(hits), 3))
-                    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+                    write_json(path, found)
                 print(task, size, arm, by_seed, flush=True)
 
 
@@ -136,7 +135,7 @@ def worth_of_labels(profile: str, seed: int) -> Measured | None:
     if not realtext.paragraphs(1, held_out=True, seed=seed):
         return None
     arms = {f"{size} labels, {arm}": right(arm, size, seed) for size in SIZES for arm in ARMS}
-    return Measured(arms, note="real text: no floor is known", shared=False)
+    return Measured(arms, note=realtext.NO_FLOOR, shared=False)
 
 
 REAL_LABELS = claim("real-labels", worth_of_labels)

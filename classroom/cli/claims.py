@@ -1,7 +1,6 @@
 """`labkit claims`: measure what the lectures claim."""
 
 import datetime
-import json
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from classroom.cli.notebooks import PROFILES
 from classroom.cli.parser import Parser, fail, unknown
 from classroom.running import cores, versions
 from classroom.versions import code_version
-from labkit.keeping.files import read_json, write_text
+from labkit.keeping.files import read_json, write_json
 
 
 def command(parser: Parser, words: Sequence[str]) -> int:
@@ -138,9 +137,9 @@ def store(finding: Any, runs: Sequence[Any], folder: Path, words: Sequence[str])
         "machine": f"{platform.machine()}, {cores()} cores",
         "seconds": round(finding.seconds),
     }
-    write_text(folder / "runs.json", json.dumps(known, indent=1, sort_keys=True) + "\n")
+    write_json(folder / "runs.json", known, sort_keys=True)
     ledger.write_items(folder / "items" / f"{finding.id}.npz", runs)
-    write_text(folder / f"{finding.id}.json", json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    write_json(folder / f"{finding.id}.json", kept)
 
 
 def expect(finding: Any, folder: Path) -> None:
@@ -150,8 +149,7 @@ def expect(finding: Any, folder: Path) -> None:
     path = folder / "expected.json"
     known = read_json(path) if path.is_file() else {}
     known.setdefault(finding.id, {})[finding.profile] = ledger.intervals(finding)
-    text = json.dumps(known, indent=1, ensure_ascii=False, sort_keys=True)
-    write_text(path, text + "\n")
+    write_json(path, known, sort_keys=True)
 
 
 def _folder() -> Path:

@@ -83,7 +83,7 @@ def prepare(root: Path, folder: str = ".venv") -> Path:
     """Return the checkout's own Python, after installing what is missing or out of date."""
     python, mark = venv_python(root, folder), root / folder / "labkit-stamp.txt"
     assert python is not None
-    # A Python that this user may not run is none.
+    # A Python that this user may not run does not count.
     if os.access(python, os.X_OK) and mark.is_file() and mark.read_text() == stamp(root):
         return python
     if not os.access(root, os.W_OK):

@@ -144,6 +144,12 @@ def write_text(path: Path, text: str) -> None:
         draft.write_text(text, encoding="utf-8", newline="\n")
 
 
+def write_json(path: Path, value: Any, *, sort_keys: bool = False) -> None:
+    """Write a value as indented JSON, whole or not at all."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, sort_keys=sort_keys)
+    write_text(path, text + "\n")
+
+
 def save_tensors(
     path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None
 ) -> None:

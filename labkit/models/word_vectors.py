@@ -148,7 +148,7 @@ def neighbours(
 ) -> Near:
     """The words whose vectors have the largest cosine similarity to the query."""
     check_whole("count", count, 1)
-    _check_words(vectors_VD, *leave_out)
+    _check_numbers(vectors_VD, *leave_out)
     cosines_V = F.cosine_similarity(vectors_VD, query_D[None], dim=-1)
     out = torch.tensor(sorted(set(leave_out)), dtype=torch.long, device=cosines_V.device)
     cosines, words = cosines_V.index_fill(0, out, -torch.inf).sort(descending=True, stable=True)
@@ -158,12 +158,12 @@ def neighbours(
 
 def analogy(vectors_VD: Tensor, a: int, b: int, c: int, count: int = 10) -> Near:
     """a is to b as c is to …: the words nearest to b - a + c, these three left out."""
-    _check_words(vectors_VD, a, b, c)
+    _check_numbers(vectors_VD, a, b, c)
     unit_VD = F.normalize(vectors_VD, dim=-1)
     return neighbours(unit_VD, unit_VD[b] - unit_VD[a] + unit_VD[c], count, leave_out=(a, b, c))
 
 
-def _check_words(vectors_VD: Tensor, *words: int) -> None:
+def _check_numbers(vectors_VD: Tensor, *words: int) -> None:
     """Refuse what is no number of a word; -1 would be the last one."""
     for word in words:
         check_whole("a word", word, most=len(vectors_VD) - 1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.checks import shown
-from labkit.keeping.files import digest
+from labkit.keeping.files import digest, write_json
 from labkit.weights.description import build, describe
 from labkit.weights.tensors import (
     Entry,
@@ -24,7 +24,6 @@ from labkit.weights.tensors import (
     checksum_on_disk,
     list_tensors,
     read_description,
-    write_json,
     write_tensors,
 )
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from labkit.blocks import backbone_of
 from labkit.heads import Label, Span
+from labkit.keeping.files import write_json
 from labkit.weights.description import describe
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.release_config import CONFIG, kind_for, write_config
@@ -19,7 +20,7 @@ from labkit.weights.release_model import (
 )
 from labkit.weights.release_names import RELEASES
 from labkit.weights.release_read import INDEX, WEIGHTS
-from labkit.weights.tensors import WeightsError, read_description, write_json, write_tensors
+from labkit.weights.tensors import WeightsError, read_description, write_tensors
 
 
 def save(model: Any, folder: Path) -> None:

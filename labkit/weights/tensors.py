@@ -6,7 +6,6 @@ what the model needs, so everything is checked before any memory of the model's 
 """
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from labkit.keeping.files import digest, read_json, replacing, save_tensors, write_text
+from labkit.keeping.files import digest, read_json, replacing, save_tensors
 
 LARGEST_JSON = 50_000_000  # bytes
 
@@ -154,11 +153,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as draft:
         save_tensors(draft, whole, metadata={"format": "pt"})
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file that a person can read, whole or not at all."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_description(path: Path) -> dict[str, Any]:
