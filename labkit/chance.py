@@ -111,7 +111,7 @@ def _outputs(rows: Numbers, counts: Numbers, key: int | Numbers) -> Numbers:
 
 
 def scaled(bits: Numbers, high: int | Numbers) -> Numbers:
-    """Whole numbers from 0 to high - 1, one for each 32 random bits, in the place of those."""
+    """Whole numbers from 0 to high - 1, one for each 32 random bits, which they overwrite."""
     # The high half of a product: no share of the numbers is off by more than high / 2^32.
     bits += 2**31
     bits *= high

@@ -1,6 +1,6 @@
 """Mistakes in text, corpus, weights and files, made on purpose, and the checks that find them.
 
-They join the table of `mutants.py`; their checks are tests of the same places.
+They join the table of `mutants.py`; their checks are tests of the same files.
 """
 
 import contextlib
@@ -182,7 +182,7 @@ MUTANTS = [
     ),
     Mutant("two words share a number", OURS, put(rows.unmark, the_row_begins_a_document)),
     Mutant(
-        "the place where two texts meet is cut",
+        "a pair is cut where its two texts meet",
         "HF truncation: longest first",
         put(rows._cut, the_first_loses_its_end),
     ),
@@ -191,7 +191,7 @@ MUTANTS = [
         "the original BERT",
         instead(pairs.Pairs, "_same", never_the_same_words),
     ),
-    Mutant("a file is written in its place", OURS, put(files.replacing, written_in_place)),
+    Mutant("a file is overwritten, not replaced", OURS, put(files.replacing, written_in_place)),
     Mutant(
         "a file has its name before it is on the disk",
         "os.replace without fsync",

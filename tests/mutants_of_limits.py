@@ -63,7 +63,7 @@ MUTANTS = [
     Mutant("a segment that the model does not have is looked for", OURS,
            put(masking.check_segments, no_check)),
     Mutant("the word -1 is the last one", "Python's indices",
-           put(word_vectors._check_words, no_check)),
+           put(word_vectors._check_numbers, no_check)),
     Mutant("a text that was not split is a list of its letters", "any sequence of texts",
            put(checks.check_words, no_check)),
     Mutant("the same position is hidden twice", OURS,

@@ -101,7 +101,7 @@ MUTANTS = [
         edited(hiding, "choose_in_contexts", "round(n / share)", "round(1 / share)"),
     ),
     Mutant(
-        "special tokens have no place in the release's order",
+        "special tokens have no rank in the release's order",
         OURS,
         edited(Permutation, "_order", "| (part_BT & ~candidates)", ""),
     ),
@@ -297,7 +297,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "rules: contexts by hand": test_rules.check_contexts_by_hand,
     "rules: spans of XLNet": test_rules.check_spans_of_xlnet,
     "rules: masks of XLNet's release": test_rules.check_masks_of_the_release,
-    "rules: places of special tokens": test_rules.check_special_tokens_stand_anywhere,
+    "rules: positions of special tokens": test_rules.check_special_tokens_stand_anywhere,
     "rules: the part that is reused": test_rules.check_reuse,
     "rules: memory of that part": test_rules.check_memory_of_the_reused_part,
     "rules: rows that overlap": test_rules.check_rows_overlap,

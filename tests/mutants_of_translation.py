@@ -27,7 +27,7 @@ MUTANTS = [
     ),
     Mutant(
         "the decoder begins with the last answer",
-        "torch.roll in place of a shift",
+        "torch.roll instead of a shift",
         put(transformer.teacher_forced, rolled),
     ),
     Mutant(
@@ -87,7 +87,7 @@ MUTANTS = [
     ),
     Mutant(
         "BLEU is given one reference for each character",
-        "sacrebleu with references in place of [references]",
+        "sacrebleu with references instead of [references]",
         edited(translating, "bleu", '[" ".join(words) for', '["".join(words) for'),
     ),
     Mutant(

@@ -53,7 +53,7 @@ def grid(profile: str, seed: int) -> list[Point]:
 
 
 def scaling_law(profile: str, seed: int) -> Measured:
-    """How far two laws are off for runs that they have not seen."""
+    """How far a power law and an exponential are off for runs that they were not fitted to."""
     runs = [point.run for point in grid(profile, seed)]
     found = scaling.fit(runs, resamples=2)
     arms = {

@@ -23,7 +23,7 @@ course's version.
 
 A lecturer adds an exercise in the module of its notebook, `classroom/exercises/gpt.py` for 05: a
 `Function` with the course's version, a generator of random inputs, and at least three mistakes with
-what to say to each; or a `Number`, which stands there as a hash. The tests ask for two right
+what to say to each. Or it is a `Number`, which stands there as a hash. The tests ask for two right
 answers of their own.
 
 This page is written by `python -m classroom.exercises.labs`.

@@ -113,7 +113,7 @@ def composed(found: Mapping[str, Printed]) -> str:
         "",
         "Written by `python -m labkit bench --page`, which runs all; `bench NAME` prints one.",
         "What a ratio compares was measured in turn in one process. The folds say what was",
-        "measured when. Everything comes from:",
+        "measured when. Everything was measured on these machines.",
         "",
         *dict.fromkeys(f"* {where.partition(': ')[2]}" for where in machines),
         "",

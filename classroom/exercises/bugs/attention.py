@@ -46,7 +46,7 @@ def _key_by_key(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 
 def _filled(value: float) -> Attend:
-    """An attention that puts a number in the place of hidden scores."""
+    """An attention that sets hidden scores to a number."""
     return lambda q, k, v, mask: _scores(q, k).masked_fill(~mask, value).softmax(-1) @ v
 
 
