@@ -23,7 +23,7 @@ from mutants import OURS, Mutant, instead, put
 from labkit import checks
 from labkit.chance import shuffled
 from labkit.corpus import batches, documents, pairs, rows, tokens
-from labkit.keeping import files
+from labkit.keeping import files, token_files
 from labkit.text import tokenizer_files, tokenizers
 from labkit.weights import release_names, tensors
 
@@ -172,7 +172,7 @@ MUTANTS = [
         put(documents._number, by_the_whole_pair),
     ),
     Mutant("label 10 comes before label 2", OURS, put(documents.ordered, labels_by_the_alphabet)),
-    Mutant("a cache of tokens is not verified", OURS, put(tokens.damage, no_check)),
+    Mutant("a cache of tokens is not verified", OURS, put(token_files.damage, no_check)),
     Mutant("tokens out of range are taken", OURS, instead(tokens.Tokens, "_check", no_check)),
     Mutant("all epochs have one order", OURS, put(batches.shuffled, one_order_for_ever)),
     Mutant(

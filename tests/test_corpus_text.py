@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.corpus import Document, documents, from_documents, from_files, from_hub, from_table
+from labkit.corpus import Document, from_documents, from_files, from_hub, from_table
 from labkit.corpus.documents import sentences
+from labkit.text import files
 
 
 def texts(source):
@@ -48,7 +49,7 @@ def test_a_name_with_brackets_is_a_file(tmp_path):
 
 
 def test_long_documents_are_cut_at_line_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "LONGEST_DOCUMENT", 10)
+    monkeypatch.setattr(files, "LONGEST_DOCUMENT", 10)
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\nfour\n\nfive\n")
     for ends, last in (("blank line", ["four", "five"]), ("file", ["four\n\nfive"])):
         assert texts(from_files(tmp_path / "a.txt", ends)) == ["one\ntwo\nthree", *last]
@@ -183,7 +184,7 @@ def test_without_the_library_of_the_hub(monkeypatch):
     ],
 )
 def test_bad_files(tmp_path, monkeypatch, content, message):
-    monkeypatch.setattr(documents, "LONGEST_LINE", 100)
+    monkeypatch.setattr(files, "LONGEST_LINE", 100)
     (tmp_path / "bad.txt").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         list(from_files(tmp_path / "*.txt"))

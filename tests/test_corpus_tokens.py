@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.corpus import Document, Documents, from_documents, from_files, tokenize, tokens
+from labkit.keeping import token_files
+from labkit.text import encoding
 from labkit.text.tokenizers import Tokenizer
 
 TEXTS = ["The dog bit. The man's hat!\nAgain,  and again.", "One.", "Two words. Three of them."]
@@ -57,7 +59,7 @@ some_documents = st.lists(st.builds(Document, parts, st.none() | st.integers(0, 
 @settings(deadline=None)
 @given(some_documents, st.booleans(), st.sampled_from([1, 100, 10**6]))
 def test_tokens_are_those_of_each_sentence(documents, end, chunk):
-    before, tokens.CHUNK = tokens.CHUNK, chunk
+    before, encoding.CHUNK = encoding.CHUNK, chunk
     try:
         expected = by_hand(documents, BPE, end)
         if not expected[0]:
@@ -66,7 +68,7 @@ def test_tokens_are_those_of_each_sentence(documents, end, chunk):
         else:
             assert plain(tokenize(from_documents(documents), BPE, end=end)) == expected
     finally:
-        tokens.CHUNK = before
+        encoding.CHUNK = before
 
 
 @settings(deadline=None)
@@ -96,7 +98,7 @@ def test_the_cache_gives_the_same_tokens(tmp_path):
 
 
 def test_a_file_stays_out_of_memory_and_reads_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(tokens, "TOUCHED", 1)
+    monkeypatch.setattr(token_files, "TOUCHED", 1)
     documents = from_documents(TEXTS * 500)
     in_memory, mapped = tokenize(documents, BPE), tokenize(documents, BPE, cache=tmp_path)
     places = np.arange(len(in_memory)).reshape(4, -1)
@@ -143,9 +145,10 @@ def test_an_error_leaves_nothing_behind(tmp_path):
 
 KILLED = """
 import sys, time
-from labkit.corpus import Document, Documents, tokenize, tokens
+from labkit.corpus import Document, Documents, tokenize
+from labkit.text import encoding
 from labkit.text.tokenizers import Tokenizer
-tokens.CHUNK = 1
+encoding.CHUNK = 1
 def read():
     for n in range(10**6):
         yield Document((f"line {n}",))
@@ -186,13 +189,13 @@ def test_two_runs_at_once(tmp_path):
     folder = tmp_path / "corpus"
 
     def slow():
-        yield from tokens.encode(documents, BPE, BPE.vocabulary.sep)
+        yield from encoding.encode(documents, BPE, BPE.vocabulary.sep)
         # Another run is faster.
-        tokens.write_arrays(folder, tokens.encode(documents, BPE, BPE.vocabulary.sep))
+        token_files.write_arrays(folder, encoding.encode(documents, BPE, BPE.vocabulary.sep))
 
-    tokens.write_arrays(folder, slow())
+    token_files.write_arrays(folder, slow())
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
-    assert tokens.damage(folder) is None
+    assert token_files.damage(folder) is None
 
 
 def test_errors_say_what_to_do(tmp_path):
@@ -213,12 +216,12 @@ def test_documents_are_read_as_they_are_needed():
             read.append(n)
             yield Document((f"document {n} and its text",))
 
-    encoded = tokens.encode(endless(), BPE, None)
+    encoded = encoding.encode(endless(), BPE, None)
     for _ in range(3):
         before = len(read)
         next(encoded)
         # Two chunks at most: one that is tokenized and one that is collected.
-        assert len(read) - before < 2 * tokens.CHUNK / 50
+        assert len(read) - before < 2 * encoding.CHUNK / 50
 
 
 MEMORY = """
@@ -226,6 +229,7 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from labkit.corpus import Tokens, Windows, tokens
+from labkit.keeping import token_files
 from labkit.text.vocabulary import Vocabulary
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -234,9 +238,9 @@ def corpus(size):
     piece = np.arange(250_000, dtype=np.uint32)
     one, ends = np.array([0]), np.array([1])
     parts = (tokens.Arrays(piece, one + 250_000 * (n + 1), ends + n, one) for n in range(size))
-    tokens.write_arrays(folder, parts)
-    arrays, mapped = tokens._map(folder)
-    return Tokens(arrays, Vocabulary(250_000), (), False, mapped)
+    token_files.write_arrays(folder, parts)
+    arrays, pages = token_files.map_arrays(folder)
+    return Tokens(arrays, Vocabulary(250_000), (), False, pages)
 for size in (4, 160):
     before = peak()
     batches = Windows(corpus(size), 512, batch=64)

@@ -6,20 +6,18 @@
     batches = Windows(tokens, batch=32, length=128)         # or Streams, Examples, Pairs
     batches.at(step)
 
-Read `documents`, `tokens`, `rows`, `batches`, `padded` and `pairs` in this order.
+Read `documents`, `tokens`, `rows`, `batches`, `padded` and `pairs` in this order; `labkit.text` has the
+functions that read files and tokenize.
 """
 
 from labkit.corpus.batch import Batch, Batches, pad_rows, sent
 from labkit.corpus.batches import Epochs, Streams, Windows
-from labkit.corpus.documents import (
-    Document,
-    Documents,
-    from_documents,
-    from_files,
-)
+from labkit.corpus.documents import Document, Documents, from_documents
 from labkit.corpus.padded import Examples
 from labkit.corpus.pairs import Pairs
-from labkit.corpus.tokens import Tokens, tokenize
+from labkit.corpus.tokens import Tokens
+from labkit.text.encoding import tokenize
+from labkit.text.files import from_files
 from labkit.text.tables import from_hub, from_table
 
 __all__ = [

@@ -1,22 +1,17 @@
-"""Where text comes from: your files or a list; labelled tables and the hub are in `tables`.
+"""Documents, and lists of them; `labkit.text` reads them from files, tables and the hub.
 
 A source is read from its beginning each time, one document after the other, so a corpus may be
 larger than the memory. Whether a document is held out is decided by its own text alone: equal
 documents cannot end up on both sides. Read `Documents` first.
 """
 
-import glob
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from labkit.keeping.files import digest, file_digest
-
-LONGEST_LINE = 10_000_000  # bytes
-LONGEST_DOCUMENT = 1_000_000  # characters
+from labkit.keeping.files import digest
 
 # Where a sentence may end: after its sign, or at the end of a line.
 # A run of signs is matched whole, whatever follows it, so that a long one is looked at once. The
@@ -115,9 +110,6 @@ def ordered(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-# ---- lists
-
-
 def from_documents(documents: Iterable[Any], labels: Sequence[Any] | None = None) -> Documents:
     """Texts, `Document`s, or anything that has a `.text`, kept in memory; with a label for each."""
     known = [_document(one) for one in documents]
@@ -145,87 +137,3 @@ def _document(one: Any) -> Document:
     if not isinstance(text, str):
         raise TypeError(f"a document is a {type(one).__name__}: give text or an object with .text")
     return Document(sentences(text))
-
-
-# ---- files of text
-
-
-def from_files(
-    pattern: str | Path, ends: Literal["blank line", "line", "file"] = "blank line"
-) -> Documents:
-    """Text files, read line by line; a document ends at a blank line, each line or the file's end.
-
-    Longer ones are cut at the first line end after a million characters.
-    """
-    if ends not in ("blank line", "line", "file"):
-        raise ValueError(
-            f"ends={ends!r}: a document ends at a 'blank line', a 'line' or the 'file'"
-        )
-    paths = find_files(pattern)
-
-    def read() -> Iterator[Document]:
-        for path in paths:
-            for text in _texts_of(path, ends):
-                yield Document(sentences(text))
-
-    return Documents(read, fingerprint=lambda: f"{content(paths)} {ends}")
-
-
-def _texts_of(path: Path, ends: str) -> Iterator[str]:
-    lines: list[str] = []
-    size = 0
-    for line in read_lines(path):
-        empty = ends == "blank line" and not line.strip()
-        if not empty:
-            lines.append(line)
-            size += len(line) + 1
-        if empty or ends == "line" or size >= LONGEST_DOCUMENT:
-            yield from _joined(lines)
-            lines, size = [], 0
-    yield from _joined(lines)
-
-
-def _joined(lines: list[str]) -> Iterator[str]:
-    text = "\n".join(lines)
-    if text.strip():
-        yield text
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file without their ends; an error names the file and the line."""
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(LONGEST_LINE + 1):
-            number += 1
-            if len(line) > LONGEST_LINE:
-                raise ValueError(
-                    f"{path}, line {number}: more than {LONGEST_LINE:,} bytes without a line end; "
-                    "break the text into lines, or check that it is text"
-                )
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path}, line {number}, byte {error.start + 1}: this is not UTF-8 "
-                    f"({error.reason}); save the file as UTF-8"
-                ) from error
-            yield text.rstrip("\r\n")
-
-
-def find_files(pattern: str | Path) -> list[Path]:
-    """The files that match a pattern; refuse a pattern without files, and empty files."""
-    names = glob.glob(str(pattern), recursive=True)
-    paths = [Path(pattern)] if Path(pattern).exists() else [Path(name) for name in sorted(names)]
-    if not paths:
-        raise FileNotFoundError(f"no file matches {str(pattern)!r} (from {Path.cwd()})")
-    for path in paths:
-        if not path.is_file():
-            raise ValueError(f"{path} is no file: give a pattern such as {path}/*.txt")
-        if path.stat().st_size == 0:
-            raise ValueError(f"{path} is empty: remove it or leave it out of the pattern")
-    return paths
-
-
-def content(paths: Iterable[Path]) -> str:
-    """A name for all that stands in these files."""
-    return digest(*(file_digest(path).encode() for path in paths))

@@ -7,16 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.checks import shown
-from labkit.corpus.documents import (
-    LONGEST_LINE,
-    Document,
-    Documents,
-    content,
-    find_files,
-    ordered,
-    read_lines,
-    sentences,
-)
+from labkit.corpus.documents import Document, Documents, ordered, sentences
+from labkit.text.files import LONGEST_LINE, content, find_files, read_lines
 
 UNKNOWN = ("", "None")
 """What stands for a label that is not known."""
