@@ -6,8 +6,8 @@
     batches = Windows(tokens, batch=32, length=128)         # or Streams, Examples, Pairs
     batches.at(step)
 
-Read `documents`, `tokens`, `rows`, `batches`, `padded` and `pairs` in this order. Functions that read
-files, and `tokenize`, are in `labkit.text`.
+Read `documents`, `tokens`, `rows`, `batches`, `padded` and `pairs` in this order. `tokenize` and
+the functions that read files are in `labkit.text`.
 """
 
 from labkit.corpus.batch import Batch, Batches, pad_rows, sent
