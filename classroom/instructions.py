@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from labkit.alignment import Question, gold
+from labkit.alignment.preferences import answer_rows
 from labkit.chance import shuffled
 from labkit.corpus import Batch
 from labkit.corpus.batches import in_turn
-from labkit.objectives.preferences import answer_rows
 from labkit.sampling import Sampling, sample
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World, load_world

@@ -21,6 +21,7 @@ from classroom.claims import village
 from classroom.recipes import CourseText, course_text, plan, untrained_elmo
 from labkit.alignment import Reinforce, Rollouts, ceiling, gold, policies, reference_of
 from labkit.alignment import measured as exactly
+from labkit.alignment.preferences import AnswerTokens
 from labkit.blocks import LanguageModel, Model, evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch, Batches, Streams, Windows, from_documents, tokenize
@@ -40,7 +41,6 @@ from labkit.objectives import (
     Permutation,
     Translation,
 )
-from labkit.objectives.preferences import AnswerTokens
 from labkit.paths import data_path
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer, evaluate

@@ -11,10 +11,9 @@ from mutants import Mutant
 from mutants_of_writing import put
 from torch import Tensor
 
-from labkit.alignment import GRPO, PPO, Reinforce, Rollout, gradients, rollouts
-from labkit.objectives import preferences
+from labkit.alignment import GRPO, PPO, Reinforce, Rollout, gradients, preferences, rollouts
+from labkit.alignment.preferences import DPO, AnswerTokens
 from labkit.objectives.base import Outcome, Targets, Term
-from labkit.objectives.preferences import DPO, AnswerTokens
 from labkit.objectives.words import NextToken
 
 # ---- what is measured ------------------------------------------------------------------------

@@ -19,21 +19,29 @@ from crash import aligned
 from torch import Tensor
 
 from labkit import alignment
-from labkit.alignment import GRPO, PPO, Question, Reinforce, Rollout, Rollouts, gradients
+from labkit.alignment import (
+    GRPO,
+    PPO,
+    Question,
+    Reinforce,
+    Rollout,
+    Rollouts,
+    gradients,
+    preferences,
+)
 from labkit.alignment.exact import best_policies
-from labkit.blocks import LanguageModel
-from labkit.chance import Chance
-from labkit.corpus import Batch
-from labkit.heads import Label, NextWord
-from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import preferences
-from labkit.objectives.preferences import (
+from labkit.alignment.preferences import (
     DPO,
     AnswerTokens,
     BradleyTerry,
     answer_log_probs,
     answer_rows,
 )
+from labkit.blocks import LanguageModel
+from labkit.chance import Chance
+from labkit.corpus import Batch
+from labkit.heads import Label, NextWord
+from labkit.models.gpt import GPT, GPTConfig
 from labkit.plan import Plan
 from labkit.sampling import Sampling, sample
 from labkit.trainer import Trainer

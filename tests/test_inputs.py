@@ -13,6 +13,7 @@ from pairings import V as WORDS
 from torch import Tensor, nn
 
 from labkit import fast, masking, trainer
+from labkit.alignment.preferences import DPO, answer_rows
 from labkit.attention import Attention, RelativeAttention, attend, distances, sinusoids
 from labkit.blocks import Backbone, LanguageModel
 from labkit.chance import Chance
@@ -35,7 +36,6 @@ from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import MaskedToken, NextToken, Permutation
-from labkit.objectives.preferences import DPO, answer_rows
 from labkit.text.tokenizers import Vocabulary
 
 V = 12

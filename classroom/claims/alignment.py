@@ -15,12 +15,7 @@ from classroom import instructions as village
 from classroom.ledger import Measured, claim
 from labkit import alignment
 from labkit.alignment import Question, Reinforce, Rollouts
-from labkit.blocks import LanguageModel
-from labkit.corpus import Batch
-from labkit.heads import Label, NextWord
-from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import Objective
-from labkit.objectives.preferences import (
+from labkit.alignment.preferences import (
     DPO,
     AnswerTokens,
     BradleyTerry,
@@ -28,6 +23,11 @@ from labkit.objectives.preferences import (
     answer_rows,
     learned_rewards,
 )
+from labkit.blocks import LanguageModel
+from labkit.corpus import Batch
+from labkit.heads import Label, NextWord
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import Objective
 from labkit.paths import data_path
 from labkit.plan import Batches, Plan
 from labkit.sampling import sample

@@ -18,12 +18,12 @@ from torch import nn
 from classroom import recipes
 from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText
+from labkit.alignment.preferences import AnswerTokens, answer_rows
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Examples, Tokens, from_documents, tokenize
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
-from labkit.objectives.preferences import AnswerTokens, answer_rows
 from labkit.sampling import Sampling, sample
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import END, World, load_world

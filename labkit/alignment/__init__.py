@@ -1,9 +1,9 @@
 """From a model that predicts text to one that answers: rollouts, policy gradients, exact measures.
 
-Read `rollouts.py` first: a policy writes answers, and a reward says how good each one is. Then
-`gradients.py`: REINFORCE, RLOO, PPO and GRPO, objectives for the same `Trainer`. `choosing.py`
-needs no training. `exact.py` measures any policy by a list of all answers (`labkit.world.optimal`).
-Fine-tuning on answers, reward models and DPO are in `labkit.objectives.preferences`.
+Read `preferences.py` first: fine-tuning on answers, reward models and DPO. Then `rollouts.py`: a
+policy writes answers, and a reward says how good each one is; and `gradients.py`: REINFORCE, RLOO,
+PPO and GRPO, objectives for the same `Trainer`. `choosing.py` needs no training. `exact.py`
+measures any policy by a list of all answers (`labkit.world.optimal`).
 """
 
 from labkit.alignment.choosing import best_of, rejection_sample

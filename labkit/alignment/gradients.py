@@ -11,13 +11,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from labkit.alignment.preferences import answer_log_probs
 from labkit.alignment.rollouts import Rollout
 from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch
 from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.memory import Memory
-from labkit.objectives.preferences import answer_log_probs
 
 
 def in_groups(numbers_B: Tensor, group: int) -> Tensor:

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit.alignment.preferences import answer_log_probs, answer_rows, answered, check_apart
 from labkit.blocks import evaluating
 from labkit.chance import key_of, shuffled
 from labkit.corpus import Batch
 from labkit.corpus.batches import in_turn
-from labkit.objectives.preferences import answer_log_probs, answer_rows, answered, check_apart
 from labkit.sampling import Sampling, sample
 
 Tokens = Sequence[int]
