@@ -4,14 +4,11 @@ The same plan, model, objective and batches give the same weights, bit for bit, 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from types import NoneType
-from typing import Any, Literal, get_args, get_type_hints
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-import torch
-
-from labkit.corpus import Batch, Batches
+from labkit.keeping.plan_checks import check_plan
 
 # ---- schedules -----------------------------------------------------------------------------------
 #
@@ -105,36 +102,7 @@ def non_monotone(losses: Sequence[float], interval: int = 5) -> bool:
     return len(before) > interval and losses[-1] > min(before[: len(before) - interval])
 
 
-@dataclass(frozen=True)
-class Stages:
-    """Batches that change on the way: longer texts or larger batches later on.
-
-    `Stages((0, short), (9000, long))` takes step 9000 from the first batch of `long`.
-    BERT and RoBERTa learn from short texts first since a long text costs more than twice a short.
-    """
-
-    stages: tuple[tuple[int, Batches], ...]
-
-    def __init__(self, *stages: tuple[int, Batches]) -> None:
-        starts = [start for start, _ in stages]
-        if not starts or starts[0] != 0 or sorted(set(starts)) != starts:
-            raise ValueError(
-                f"the stages begin at steps {starts}: give one that begins at 0, "
-                "then others that begin later and later"
-            )
-        object.__setattr__(self, "stages", stages)
-
-    def at(self, step: int) -> Batch:
-        """The batch of this step, from the stage that it falls into."""
-        start, batches = [stage for stage in self.stages if stage[0] <= step][-1]
-        return batches.at(step - start)
-
-
 # ---- plans ------------------------------------------------------------------------------------
-
-DEVICES = "give auto, cpu, cuda or cuda:1"
-# What may differ when a run goes on: where and how it is computed, not what.
-FREE = frozenset({"accumulate", "compile", "checkpointing", "save_every", "keep", "processes"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,9 +166,7 @@ class Plan:
     """How many steps in a row may have a loss or a gradient that is not finite."""
 
     def __post_init__(self) -> None:
-        self._check_kinds()
-        self._check_sizes()
-        self._check_together()
+        check_plan(self)
 
     @property
     def shape(self) -> Schedule:
@@ -211,105 +177,3 @@ class Plan:
         """The share of the rate that a step takes; steps are counted from 0."""
         risen = self.decay_from == "start" and step >= (self.warmup or 0)
         return self.shape(step, self.steps, None if risen else self.warmup)
-
-    def _check_kinds(self) -> None:
-        for name, hint in get_type_hints(type(self)).items():
-            given, kinds = getattr(self, name), set(get_args(hint)) or {hint}
-            if name == "betas" or (given is None and NoneType in kinds):
-                continue
-            if all(isinstance(kind, str) for kind in kinds):
-                if given not in get_args(hint):
-                    choices = ", ".join(get_args(hint))
-                    raise ValueError(f"{name} is {given!r}: choose one of {choices}")
-            elif str in kinds:
-                self._check(name, isinstance(given, str), "its name")
-            elif bool in kinds:
-                self._check(name, isinstance(given, bool), "True or False")
-            elif int in kinds:
-                self._check(name, _whole(given), "a whole number")
-            elif kinds <= {float, NoneType}:
-                self._check(name, _number(given), "a number")
-
-    def _check(self, name: str, right: bool, wanted: str) -> None:
-        if not right:
-            raise ValueError(f"{name} is {getattr(self, name)!r}: give {wanted}")
-
-    def _check_sizes(self) -> None:
-        for name in ("steps", "accumulate", "save_every", "keep", "patience"):
-            self._check(name, getattr(self, name) >= 1, "a whole number of at least 1")
-        for name in ("rate", "eps", "clip", "loss_scale"):
-            given = getattr(self, name)
-            self._check(name, given is None or 0 < given < float("inf"), "a number above 0")
-        for name, top in (("momentum", 1.0), ("ema_decay", 1.0), ("decay", float("inf"))):
-            self._check(name, 0 <= getattr(self, name) < top, f"0 to below {top}")
-        try:
-            kind = torch.device("cpu" if self.device == "auto" else self.device).type
-        except RuntimeError as problem:
-            raise ValueError(f"device is {self.device!r}: {DEVICES}") from problem
-        if kind == "mps":
-            raise ValueError(
-                f"device is {self.device!r}, which has no 64-bit numbers for exact sums: {DEVICES}"
-            )
-        if kind not in ("cpu", "cuda"):
-            raise ValueError(f"device is {self.device!r}, which labkit does not know: {DEVICES}")
-        pair = self.betas if isinstance(self.betas, tuple | list) else ()
-        if len(pair) != 2 or not all(_number(beta) and 0 <= beta < 1 for beta in pair):
-            raise ValueError(f"betas are {self.betas!r}: give two numbers from 0 to below 1")
-
-    def _check_together(self) -> None:
-        """Fields that make no sense side by side."""
-        if self.warmup is not None and not 0 <= self.warmup < self.steps:
-            raise ValueError(
-                f"a warm-up of {self.warmup} steps does not fit a run of {self.steps}: "
-                "give fewer steps of warm-up or more steps"
-            )
-        if self.decay_from == "start" and self.schedule not in ("linear", "cosine"):
-            raise ValueError(
-                f"decay_from is 'start' with the schedule {self.schedule}: "
-                "choose linear or cosine, or leave decay_from out"
-            )
-        if self.average_from is not None and self.average == "none":
-            raise ValueError(
-                f"average_from is {self.average_from} but average is 'none': nothing would be "
-                "averaged; choose average='mean' or 'ema', or leave average_from out"
-            )
-        if self.average_from is not None and not 0 <= self.average_from < self.steps:
-            raise ValueError(
-                f"average_from is {self.average_from} in a run of {self.steps} steps: "
-                f"give 0 to {self.steps - 1}"
-            )
-        if self.momentum and self.optimizer != "sgd":
-            raise ValueError(
-                f"momentum is {self.momentum} but the optimizer is {self.optimizer!r}, whose "
-                "momentum is betas[0]: leave momentum out or choose optimizer='sgd'"
-            )
-        if self.optimizer == "muon" and self.processes == "fsdp":
-            raise ValueError(
-                "Muon needs whole matrices, and processes='fsdp' shards them: "
-                "choose processes='ddp' or optimizer='adamw'"
-            )
-
-
-def _whole(given: Any) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool)
-
-
-def _number(given: Any) -> bool:
-    return _whole(given) or isinstance(given, float)
-
-
-def differences(
-    saved: Mapping[str, Any], given: Mapping[str, Any], changed: Iterable[str] = ()
-) -> list[str]:
-    """Where a saved description of a run and this one differ, but for what may differ."""
-    allowed = FREE | set(changed)
-    return [
-        f"{name} was {saved.get(name)!r} and is {given.get(name)!r}"
-        for name in sorted(saved.keys() | given.keys())
-        if saved.get(name) != given.get(name) and name not in allowed
-    ]
-
-
-def described(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON knows it."""
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(plan).items()}

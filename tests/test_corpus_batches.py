@@ -14,13 +14,13 @@ from labkit.corpus import (
     Document,
     Examples,
     Pairs,
+    Stages,
     Streams,
     Windows,
     from_documents,
     pad_rows,
     tokenize,
 )
-from labkit.plan import Stages
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import load_world
 

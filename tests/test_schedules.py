@@ -8,10 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.corpus import Batch
+from labkit.corpus import Batch, Stages
 from labkit.plan import (
     SCHEDULES,
-    Stages,
     cosine,
     inverse_root,
     linear,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
-from labkit.corpus import Batch, Windows, from_documents, tokenize
+from labkit.corpus import Batch, Stages, Windows, from_documents, tokenize
 from labkit.costs.counting import counted_flop
 from labkit.heads import NextWord
 from labkit.keeping import checkpoints
@@ -39,7 +39,7 @@ from labkit.objectives import (
     total,
 )
 from labkit.optim import decays, matrices
-from labkit.plan import Plan, Stages, non_monotone
+from labkit.plan import Plan, non_monotone
 from labkit.text.tokenizers import Tokenizer
 from labkit.text.vocabulary import Vocabulary
 from labkit.trainer import Report, Trainer, evaluate

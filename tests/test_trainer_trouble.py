@@ -14,7 +14,7 @@ from torch import nn
 
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
-from labkit.corpus import Batch
+from labkit.corpus import Batch, Stages
 from labkit.heads import NextWord
 from labkit.keeping import computing, distributed, running
 from labkit.keeping.checkpoints import Saver, Snapshot, copied, listed, newest
@@ -38,7 +38,7 @@ from labkit.objectives import (
 )
 from labkit.objectives.base import Term
 from labkit.optim import decays, matrices
-from labkit.plan import Plan, Stages, non_monotone
+from labkit.plan import Plan, non_monotone
 from labkit.trainer import Trainer, evaluate
 
 

@@ -24,12 +24,12 @@ from labkit.alignment.preferences import (
     learned_rewards,
 )
 from labkit.blocks import LanguageModel
-from labkit.corpus import Batch
+from labkit.corpus import Batch, Batches
 from labkit.heads import Label, NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import Objective
 from labkit.paths import data_path
-from labkit.plan import Batches, Plan
+from labkit.plan import Plan
 from labkit.sampling import sample
 from labkit.trainer import Trainer
 from labkit.weights import load

@@ -11,7 +11,7 @@ the functions that read files are in `labkit.text`.
 """
 
 from labkit.corpus.batch import Batch, Batches, pad_rows, sent
-from labkit.corpus.batches import Epochs, Streams, Windows
+from labkit.corpus.batches import Epochs, Stages, Streams, Windows
 from labkit.corpus.documents import Document, Documents, from_documents
 from labkit.corpus.padded import Examples
 from labkit.corpus.pairs import Pairs
@@ -28,6 +28,7 @@ __all__ = [
     "Epochs",
     "Examples",
     "Pairs",
+    "Stages",
     "Streams",
     "Tokens",
     "Windows",

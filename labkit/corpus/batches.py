@@ -15,7 +15,7 @@ from torch import Tensor
 
 from labkit.chance import Chance, shuffled
 from labkit.checks import check_whole
-from labkit.corpus.batch import Batch
+from labkit.corpus.batch import Batch, Batches
 from labkit.corpus.rows import frame, unmark
 from labkit.corpus.tokens import Tokens
 
@@ -86,7 +86,7 @@ class Windows(Epochs):
 
     With `framed` a row is [CLS] text [SEP], as for RoBERTa; with `apart` the batch says which
     documents its tokens come from, for a mask that keeps them apart. For rows that become longer,
-    as BERT's do, see `labkit.plan.Stages`.
+    as BERT's do, see `Stages`.
     """
 
     tokens: Tokens
@@ -172,3 +172,28 @@ class Streams(Epochs):
         marked_BT = torch.from_numpy(self.tokens.take(positions_BT.numpy()))
         batch = unmark(marked_BT, examples)
         return replace(batch, fresh=torch.full_like(batch.fresh, step == 0))
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Batches that change on the way: longer texts or larger batches later on.
+
+    `Stages((0, short), (9000, long))` takes step 9000 from the first batch of `long`.
+    BERT and RoBERTa learn from short texts first since a long text costs more than twice a short.
+    """
+
+    stages: tuple[tuple[int, Batches], ...]
+
+    def __init__(self, *stages: tuple[int, Batches]) -> None:
+        starts = [start for start, _ in stages]
+        if not starts or starts[0] != 0 or sorted(set(starts)) != starts:
+            raise ValueError(
+                f"the stages begin at steps {starts}: give one that begins at 0, "
+                "then others that begin later and later"
+            )
+        object.__setattr__(self, "stages", stages)
+
+    def at(self, step: int) -> Batch:
+        """The batch of this step, from the stage that it falls into."""
+        start, batches = [stage for stage in self.stages if stage[0] <= step][-1]
+        return batches.at(step - start)

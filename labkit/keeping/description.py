@@ -11,11 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from labkit.blocks import Backbone, Model, backbone_of
-from labkit.corpus import Batches
+from labkit.corpus import Batches, Stages
 from labkit.keeping.checkpoints import Snapshot
 from labkit.keeping.files import digest
 from labkit.objectives.base import Objective
-from labkit.plan import Stages, differences
+from labkit.plan import Plan
+
+# What may differ when a run goes on: where and how it is computed, not what.
+FREE = frozenset({"accumulate", "compile", "checkpointing", "save_every", "keep", "processes"})
 
 
 def plain(facts: dict[str, Any]) -> dict[str, Any]:
@@ -96,6 +99,23 @@ SOUND: dict[str, Callable[[Any], bool]] = {
     "learning": lambda given: isinstance(given, list),
 }
 """What `Trainer.state` gives, and which values make sense."""
+
+
+def fields_of(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON knows it."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(plan).items()}
+
+
+def differences(
+    saved: Mapping[str, Any], given: Mapping[str, Any], changed: Iterable[str] = ()
+) -> list[str]:
+    """Where a saved description of a run and this one differ, but for what may differ."""
+    allowed = FREE | set(changed)
+    return [
+        f"{name} was {saved.get(name)!r} and is {given.get(name)!r}"
+        for name in sorted(saved.keys() | given.keys())
+        if saved.get(name) != given.get(name) and name not in allowed
+    ]
 
 
 def check_same(

@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from labkit.corpus import Batches, sent
 from labkit.keeping.checkpoints import Found, Saver, Snapshot, advice, newest, read, sweep
 from labkit.keeping.computing import Computing, measured_peak, memory_explained, smaller
-from labkit.keeping.description import check_same, check_sound, plain
+from labkit.keeping.description import check_same, check_sound, fields_of, plain
 from labkit.keeping.health import Later
 from labkit.keeping.locks import hold
 from labkit.keeping.processes import Processes, gathered
 from labkit.keeping.reports import Bar, Report
 from labkit.keeping.signals import Stop
 from labkit.objectives.base import Objective
-from labkit.plan import Plan, described
+from labkit.plan import Plan
 
 LOCK = ".lock"
 RETRIES = 10
@@ -148,7 +148,7 @@ class Run:
 
     def _known(self) -> dict[str, Any]:
         """What tells this run from another."""
-        return {"about": self.trainer.about, "plan": described(self.plan)}
+        return {"about": self.trainer.about, "plan": fields_of(self.plan)}
 
     # ---- taking up ---------------------------------------------------------------------------
 
