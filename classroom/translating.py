@@ -24,13 +24,14 @@ from labkit.heads import Label, NextWord
 from labkit.masking import real_keys
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.rnn import Bag, BagConfig, Recurrent, RecurrentConfig
-from labkit.models.transformer import Conditional, Transformer, TransformerConfig, teacher_forced
+from labkit.models.transformer import Transformer, TransformerConfig, teacher_forced
 from labkit.objectives import Targets, Translation
 from labkit.recurrence import blank, lengths_of, run_layer
 from labkit.sampling import Sampling
 from labkit.text.tokenizers import Tokenizer
 from labkit.world.translation import Pair, Translator, load_translator
 from labkit.writing.beam import beam
+from labkit.writing.translator import Conditional
 
 KNOWN = 5_000
 """Pairs whose words make the vocabulary: every word of both languages is among them."""

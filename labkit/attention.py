@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from labkit import masking
 from labkit.layers import drop, replaceable
+from labkit.tensor_checks import check_mask
 
 
 @replaceable
@@ -40,7 +41,7 @@ def attend(
 
 def check_scores(q_BHQE: Tensor, k_BHKE: Tensor, mask: Tensor | None) -> None:
     """Refuse a mask that does not broadcast to [B, 1, Q, K]: it is the same for all heads."""
-    masking.check_mask(mask, len(q_BHQE), 1, q_BHQE.shape[2], k_BHKE.shape[2])
+    check_mask(mask, len(q_BHQE), 1, q_BHQE.shape[2], k_BHKE.shape[2])
 
 
 def attention_weights(

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from labkit.attention import Attention, KeysValues
 from labkit.checks import check_config
 from labkit.layers import Dropout
-from labkit.masking import check_mask, check_tokens
+from labkit.tensor_checks import check_mask, check_tokens
 
 
 class States(NamedTuple):
@@ -323,21 +322,3 @@ def scale_residuals(blocks: nn.ModuleList) -> None:
             module.out.weight.mul_(scale)
         if isinstance(module, FeedForward):
             module.down.weight.mul_(scale)
-
-
-class WithoutInitialisation(TorchFunctionMode):
-    """Builds models without drawing their weights, for models that are then loaded from a file.
-
-    with WithoutInitialisation():
-        model = GPT(config)
-    """
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Call the function of torch, unless it draws random numbers into a tensor."""
-        kwargs = kwargs or {}
-        # torch's own normal_ and uniform_, and what torch.nn.init makes of them.
-        if getattr(function, "__name__", "").endswith(("normal_", "uniform_")):
-            return args[0] if args else kwargs["tensor"]
-        return function(*args, **kwargs)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from labkit.blocks import ACTIVATIONS, initialise
 from labkit.layers import Dropout, replaceable
-from labkit.masking import check_tokens
+from labkit.tensor_checks import check_tokens
 
 
 def exact(scores: Tensor) -> Tensor:

@@ -33,10 +33,10 @@ from labkit.keeping.processes import join, shard_like
 from labkit.keeping.reports import Evaluation, Report, with_progress
 from labkit.keeping.running import Run
 from labkit.keeping.speed import Operations
-from labkit.masking import check_tokens
 from labkit.objectives import Memory, Objective, Targets, combine, total
 from labkit.optim import Average, Group, Optimizers, named_groups
 from labkit.plan import Plan
+from labkit.tensor_checks import check_tokens
 
 __all__ = ["Evaluation", "Plan", "Report", "Trainer", "evaluate"]
 

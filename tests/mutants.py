@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from _pytest import outcomes
 from parity import training
 
-from labkit import attention, blocks, heads, masking
+from labkit import attention, blocks, heads, masking, tensor_checks
 from labkit.chance import Chance
 from labkit.models import elmo, transformer, word_vectors
 from labkit.models.bert import BERT as BERT_
@@ -558,7 +558,7 @@ MUTANTS = [
     Mutant(
         "a mask of 0 and 1 is added to the scores",
         "torch's attn_mask, additive when it is a float",
-        edited(masking, "check_mask", "mask.dtype != torch.bool or", ""),
+        edited(tensor_checks, "check_mask", "mask.dtype != torch.bool or", ""),
     ),
     Mutant(
         "a mask [B, Q, K] is taken for one of heads",
@@ -568,12 +568,12 @@ MUTANTS = [
     Mutant(
         "token -1 is the last word",
         "Python's indices",
-        edited(masking, "check_range", "low < 0 or", ""),
+        edited(tensor_checks, "check_range", "low < 0 or", ""),
     ),
     Mutant(
         "a word behind the vocabulary is nothing",
         OURS,
-        edited(masking, "check_range", "or 0 < known <= high", ""),
+        edited(tensor_checks, "check_range", "or 0 < known <= high", ""),
     ),
     # What a model is before training.
     Mutant(

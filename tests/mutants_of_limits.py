@@ -24,7 +24,7 @@ from mutants_of_files import within
 from test_world_exact import test_what_a_language_cannot_answer_is_refused_in_one_line as refused
 
 from classroom import cache, recording
-from labkit import checks, masking
+from labkit import checks, tensor_checks
 from labkit.corpus import batch
 from labkit.keeping import description, files
 from labkit.models import word_vectors
@@ -58,10 +58,10 @@ MUTANTS = [
     Mutant("a token of 1.7 is the token 1", "torch.tensor(…, dtype=torch.long)",
            put(batch._whole, cuts_fractions_off)),
     Mutant("an answer that the head does not know is looked for", "ignore_index=-100",
-           put(masking.check_answers, no_check)),
+           put(tensor_checks.check_answers, no_check)),
     Mutant("labels may be any numbers", OURS, put(base.check_labels, labels_of_any_kind)),
     Mutant("a segment that the model does not have is looked for", OURS,
-           put(masking.check_segments, no_check)),
+           put(tensor_checks.check_segments, no_check)),
     Mutant("the word -1 is the last one", "Python's indices",
            put(word_vectors._check_numbers, no_check)),
     Mutant("a text that was not split is a list of its letters", "any sequence of texts",

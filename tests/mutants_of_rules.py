@@ -11,7 +11,7 @@ import test_world_language
 from mutants import OURS, Mutant, edited, instead
 from mutants_of_writing import faster, put
 
-from labkit import masking, sampling, trainer
+from labkit import sampling, tensor_checks, trainer
 from labkit.chance import Chance
 from labkit.corpus import Pairs, Streams
 from labkit.fast import decoding
@@ -269,12 +269,12 @@ MUTANTS = [
     Mutant(
         "a GPU takes any token below zero",
         "torch's indices",
-        edited(masking, "check_without_waiting", "(numbers >= 0) &", ""),
+        edited(tensor_checks, "check_without_waiting", "(numbers >= 0) &", ""),
     ),
     Mutant(
         "a GPU takes the word behind the vocabulary",
         OURS,
-        edited(masking, "check_without_waiting", "< known)", "<= known)"),
+        edited(tensor_checks, "check_without_waiting", "< known)", "<= known)"),
     ),
     Mutant(
         "all parts of a sum are read as wide as the first",

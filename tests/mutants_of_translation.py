@@ -11,6 +11,7 @@ from classroom import translating
 from labkit.models import transformer
 from labkit.models.transformer import DecoderBlock, Transformer
 from labkit.objectives import Translation
+from labkit.writing import translator
 
 
 def unshifted(answers_BT: Any, begin: int) -> Any:
@@ -58,7 +59,7 @@ MUTANTS = [
     Mutant(
         "a search goes on with no memory of what is written",
         OURS,
-        edited(transformer._WithSource, "forward", "memory=memory)", "memory=())"),
+        edited(translator._WithSource, "forward", "memory=memory)", "memory=())"),
     ),
     Mutant(
         "sentences of the test are trained on",

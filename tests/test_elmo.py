@@ -12,7 +12,8 @@ from torch import Tensor
 from labkit.blocks import Classifier, halves
 from labkit.heads import Label
 from labkit.masking import causal, real_keys
-from labkit.models.elmo import ELMo, ELMoConfig, Mixed, WeightedSum, spell
+from labkit.models.elmo import ELMo, ELMoConfig, WeightedSum, spell
+from labkit.transfer.mixed import Mixed
 
 # pytest shows all warnings, even those that the module keeps from its readers.
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")

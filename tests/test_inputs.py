@@ -12,7 +12,7 @@ from pairings import PAIRINGS, Pairing
 from pairings import V as WORDS
 from torch import Tensor, nn
 
-from labkit import fast, masking, trainer
+from labkit import fast, tensor_checks, trainer
 from labkit.alignment.preferences import DPO, answer_rows
 from labkit.attention import Attention, RelativeAttention, attend, distances, sinusoids
 from labkit.blocks import Backbone, LanguageModel
@@ -21,7 +21,7 @@ from labkit.corpus import Batch
 from labkit.heads import AdaptiveEmbedding
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
-from labkit.models.elmo import ELMo, ELMoConfig, Mixed, WeightedSum
+from labkit.models.elmo import ELMo, ELMoConfig, WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.rnn import (
     Bag,
@@ -37,6 +37,7 @@ from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import MaskedToken, NextToken, Permutation
 from labkit.text.tokenizers import Vocabulary
+from labkit.transfer.mixed import Mixed
 
 V = 12
 SIZES: dict[str, Any] = {"width": 8, "layers": 2, "heads": 2, "dropout": 0.0}
@@ -251,11 +252,11 @@ def test_tokens_are_checked_before_they_are_sent_to_another_device() -> None:
 
 def test_a_gpu_stops_at_tokens_that_are_not_in_the_vocabulary() -> None:
     """On a CPU the assertion does not wait for anything, so that its answer comes at once."""
-    masking.check_without_waiting(torch.tensor([[0, V - 1]]), V)
-    masking.check_without_waiting(torch.tensor([[0, 10**9]]), 0)
+    tensor_checks.check_without_waiting(torch.tensor([[0, V - 1]]), V)
+    tensor_checks.check_without_waiting(torch.tensor([[0, 10**9]]), 0)
     for wrong, vocabulary in ((-1, V), (V, V), (-1, 0)):
         with pytest.raises(RuntimeError, match=f"not in the vocabulary of {vocabulary}"):
-            masking.check_without_waiting(torch.tensor([[wrong, 3]]), vocabulary)
+            tensor_checks.check_without_waiting(torch.tensor([[wrong, 3]]), vocabulary)
 
 
 def test_nothing_is_looked_at_in_a_compiled_graph() -> None:

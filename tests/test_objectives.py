@@ -32,7 +32,7 @@ from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, Streams, Windows, from_documents, tokenize
 from labkit.heads import Label, MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
-from labkit.models.elmo import Mixed, WeightedSum
+from labkit.models.elmo import WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.word_vectors import draw_noise, noise_distribution
 from labkit.objectives import (
@@ -57,6 +57,7 @@ from labkit.objectives import (
 )
 from labkit.objectives.hiding import ordinary
 from labkit.text.tokenizers import Tokenizer
+from labkit.transfer.mixed import Mixed
 
 every = pytest.mark.parametrize("pairing", PAIRINGS, ids=lambda pairing: pairing.name)
 

@@ -18,7 +18,7 @@ from labkit.fast import decoding
 from labkit.heads import NextWord
 from labkit.masking import real_keys
 from labkit.models.bert import BERT, BERTConfig
-from labkit.models.elmo import ELMo, ELMoConfig, Mixed, OneBiasLSTM, WeightedSum
+from labkit.models.elmo import ELMo, ELMoConfig, OneBiasLSTM, WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import BothDirections, MaskedToken, NextToken, Permutation, auxiliary, hiding
@@ -26,6 +26,7 @@ from labkit.plan import Plan
 from labkit.sampling import Sampling, nucleus, sample
 from labkit.text.tokenizers import Tokenizer
 from labkit.transfer import groups
+from labkit.transfer.mixed import Mixed
 from labkit.weights.release_config import read_config, write_config
 
 ROWS = 1500

@@ -14,7 +14,7 @@ from labkit.corpus import Batch
 from labkit.heads import MaskedWord, NextWord, Pooled
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
-from labkit.models.elmo import ELMo, ELMoConfig, Mixed
+from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
@@ -37,6 +37,7 @@ from labkit.transfer import (
     with_choices,
 )
 from labkit.transfer.finetuning import Tuning, fine_tune, quadrants, ulmfit
+from labkit.transfer.mixed import Mixed
 
 V = 20
 

@@ -16,10 +16,11 @@ from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.heads import NextWord
 from labkit.masking import real_keys
-from labkit.models.transformer import Conditional, Transformer, TransformerConfig, teacher_forced
+from labkit.models.transformer import Transformer, TransformerConfig, teacher_forced
 from labkit.objectives import Translation
 from labkit.sampling import Sampling
 from labkit.writing.beam import beam
+from labkit.writing.translator import Conditional
 
 WORLD = translating.translator()
 PAIRS = translating.pairs("held_out", 60)

@@ -24,7 +24,7 @@ from labkit.blocks import Classifier, LanguageModel
 from labkit.heads import AdaptiveWord, Label, MaskedWord, NextWord, Pooled, Span
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
-from labkit.models.elmo import ELMo, ELMoConfig, Mixed, WeightedSum
+from labkit.models.elmo import ELMo, ELMoConfig, WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.rnn import (
     Bag,
@@ -39,6 +39,7 @@ from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.text.tokenizers import Tokenizer
+from labkit.transfer.mixed import Mixed
 from labkit.weights import WeightsError, ours
 
 pytest.importorskip("transformers", reason="the reference implementation is not installed")

@@ -17,11 +17,11 @@ from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import exact
-from labkit.masking import check_answers
 from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.labels import Labels
 from labkit.objectives.memory import Memory
 from labkit.objectives.words import NextToken
+from labkit.tensor_checks import check_answers
 
 Tokens = Sequence[int]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.checks import shown
-from labkit.masking import check_tokens
+from labkit.tensor_checks import check_tokens
 
 
 def sent(tensor: Tensor, device: torch.device | str) -> Tensor:

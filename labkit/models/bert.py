@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from labkit.attention import Attention, LearnedPositions
 from labkit.blocks import Backbone, Block, FeedForward, States, initialise
 from labkit.layers import Dropout
-from labkit.masking import check_segments
+from labkit.tensor_checks import check_segments
 
 
 @dataclass(frozen=True)

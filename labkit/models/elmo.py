@@ -8,7 +8,7 @@ spelled in UTF-8 bytes, so there is no unseen word. Read `ELMo.forward` first.
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from labkit.blocks import Backbone, States
-from labkit.recurrence import BothWays, LayerState, blank, lengths_of, real_of
+from labkit.recurrence import BothWays, LayerState, blank, lengths_of
 
 # A reader of the course can do nothing about which kernel serves a projected state.
 warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")
@@ -312,44 +312,3 @@ def normalised_as_one(layer_BTD: Tensor, real_BT: Tensor | None = None) -> Tenso
     """(x - mean) / deviation, over all real positions and features of a batch."""
     x_ND = layer_BTD.flatten(0, 1) if real_BT is None else layer_BTD[real_BT]
     return (layer_BTD - x_ND.mean()) * (x_ND.var(correction=0) + 1e-12).rsqrt()
-
-
-class Mixed(Backbone):
-    """A backbone whose states are the weighted sum of its layers, to put a head on."""
-
-    def __init__(self, backbone: Backbone, mix: WeightedSum) -> None:
-        super().__init__(backbone.config, width=backbone.width)
-        self.backbone, self.mix = backbone, mix
-        self.context, self.segments = backbone.context, backbone.segments
-        self.causal, self.attends = backbone.causal, backbone.attends
-        self.remembers, self.memory_length = backbone.remembers, backbone.memory_length
-
-    @property
-    def token(self) -> nn.Embedding:  # type: ignore[override]
-        """The vectors of the words, before any layer."""
-        return self.backbone.token
-
-    @property
-    def blocks(self) -> nn.ModuleList:  # type: ignore[override]
-        """The layers that are mixed."""
-        return self.backbone.blocks
-
-    @property
-    def layers(self) -> int:
-        """How often states are computed from states."""
-        return self.backbone.layers
-
-    def band(self, layer: int) -> int | None:
-        """How many positions back a layer attends to."""
-        return self.backbone.band(layer)
-
-    def above(self) -> list[nn.Module]:
-        """The mix stands on the last layer."""
-        return [*self.backbone.above(), self.mix]
-
-    def forward(self, tokens_BT: Tensor, **inputs: Any) -> States:
-        """The layers of the backbone, and their mix on top."""
-        states = self.backbone(tokens_BT, **inputs)
-        as_one = self.mix.normalise == "batch"
-        real_BT = real_of(inputs.get("mask"), states.hidden) if as_one else None
-        return States((*states.layers, self.mix(states.layers, real_BT)), states.memory)

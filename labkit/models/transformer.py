@@ -6,7 +6,6 @@ encoder, BERT its encoder without the decoder. Read `DecoderBlock` first.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -142,30 +141,6 @@ class Transformer(Backbone):
         positions_T = torch.arange(start, start + tokens_BT.shape[1], device=tokens_BT.device)
         words_BTD = self.token(tokens_BT) * math.sqrt(width)
         return self.dropout(words_BTD + sinusoids(positions_T, width, words_BTD.dtype))
-
-
-class Conditional(nn.Module):
-    """A translator with one source: a language model that can be sampled and searched."""
-
-    def __init__(self, model: Any, source_1K: Tensor) -> None:
-        super().__init__()
-        self.backbone, self.head = _WithSource(model.backbone, source_1K), model.head
-
-
-class _WithSource(Backbone):
-    """A decoder and the states of one source, for any number of rows."""
-
-    causal, remembers = True, True
-
-    def __init__(self, backbone: Any, source_1K: Tensor) -> None:
-        super().__init__(backbone.config)
-        self.decoder, self.encoded_1KD = backbone, backbone.encode(source_1K).hidden
-
-    def forward(self, tokens_BT: Tensor, *, memory: Any = None) -> States:
-        """The decoder's states, given the source."""
-        encoded_BKD = self.encoded_1KD.expand(len(tokens_BT), -1, -1)
-        states: States = self.decoder(tokens_BT, encoded_BKD=encoded_BKD, memory=memory)
-        return states
 
 
 def teacher_forced(answers_BT: Tensor, begin: int) -> Tensor:

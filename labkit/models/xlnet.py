@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from labkit.attention import RelativeAttention, distances, sinusoids
 from labkit.blocks import Backbone, Block, FeedForward, States, initialise, remember
 from labkit.layers import Dropout
-from labkit.masking import check_mask, check_segments
+from labkit.tensor_checks import check_mask, check_segments
 
 
 @dataclass(frozen=True)

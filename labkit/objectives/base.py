@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from labkit.blocks import States, vocabulary_of
 from labkit.chance import Chance
 from labkit.corpus import Batch, sent
-from labkit.masking import causal, check_answers, real_keys, same_segment
+from labkit.masking import causal, real_keys, same_segment
 from labkit.objectives.hiding import Order
 from labkit.objectives.memory import Memory, memory_after, recall
+from labkit.tensor_checks import check_answers
 
 
 @dataclass(frozen=True, eq=False)

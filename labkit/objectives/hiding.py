@@ -19,7 +19,7 @@ from torch import Tensor
 
 from labkit.chance import Chance, scaled
 from labkit.checks import check_share, check_whole, shown
-from labkit.masking import check_tokens
+from labkit.tensor_checks import check_tokens
 from labkit.text.vocabulary import Vocabulary
 
 LONGEST_SPAN = 512  # as long as the texts of BERT

@@ -14,8 +14,8 @@ from torch import Tensor
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.masking import check_answers
 from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels
+from labkit.tensor_checks import check_answers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,10 +10,11 @@ from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch
-from labkit.masking import check_answers, real_keys
+from labkit.masking import real_keys
 from labkit.models.transformer import teacher_forced
 from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels
 from labkit.objectives.memory import Memory
+from labkit.tensor_checks import check_answers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,7 +14,7 @@ from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.checks import check_not_negative, check_whole
 from labkit.corpus import Batch
-from labkit.masking import check_tokens, real_keys
+from labkit.masking import real_keys
 from labkit.models.word_vectors import (
     Contexts,
     close_gaps,
@@ -26,6 +26,7 @@ from labkit.models.word_vectors import (
 )
 from labkit.objectives.base import Objective, Predicted, Targets, Term
 from labkit.objectives.memory import Memory
+from labkit.tensor_checks import check_tokens
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

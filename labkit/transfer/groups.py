@@ -17,8 +17,9 @@ from labkit.blocks import Classifier, LanguageModel, backbone_of
 from labkit.heads import Label, Pooled, Span
 from labkit.models.awd_lstm import AWDLSTM
 from labkit.models.bert import BERT
-from labkit.models.elmo import ELMo, Mixed, WeightedSum
+from labkit.models.elmo import ELMo, WeightedSum
 from labkit.objectives import Labels
+from labkit.transfer.mixed import Mixed
 
 # ---- layers ------------------------------------------------------------------------------------
 

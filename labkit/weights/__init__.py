@@ -18,12 +18,18 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from labkit.blocks import WithoutInitialisation
 from labkit.text.tokenizers import Tokenizer
 from labkit.weights import ours, release_read, release_write
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.sources import find, real_encoder
-from labkit.weights.tensors import Entry, Plan, WeightsError, check, read_tensors
+from labkit.weights.tensors import (
+    Entry,
+    Plan,
+    WeightsError,
+    WithoutInitialisation,
+    check,
+    read_tensors,
+)
 
 __all__ = ["WeightsError", "load", "load_tokenizer", "real_encoder", "save", "save_release"]
 

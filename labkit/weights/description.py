@@ -18,7 +18,8 @@ from labkit import models
 from labkit.blocks import ACTIVATIONS, Backbone, Classifier, LanguageModel, Model
 from labkit.heads import AdaptiveWord, Label, MaskedWord, NextWord, Pooled, Span, tied
 from labkit.models.bert import BERT
-from labkit.models.elmo import Mixed, WeightedSum
+from labkit.models.elmo import WeightedSum
+from labkit.transfer.mixed import Mixed
 from labkit.weights.tensors import WeightsError
 
 WHOLES: dict[str, type[Model]] = {"LanguageModel": LanguageModel, "Classifier": Classifier}

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from labkit.blocks import Backbone, WithoutInitialisation
+from labkit.blocks import Backbone
 from labkit.costs import counting
 from labkit.costs.formulas import Shape, short
 from labkit.models.awd_lstm import AWDLSTMConfig
@@ -32,6 +32,7 @@ from labkit.models.transformer_xl import TransformerXLConfig
 from labkit.models.xlnet import XLNetConfig
 from labkit.paths import data_path
 from labkit.weights.description import from_config
+from labkit.weights.tensors import WithoutInitialisation
 
 
 @dataclass(frozen=True)

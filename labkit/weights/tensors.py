@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from labkit.keeping.files import digest, read_json, replacing, save_tensors
 
@@ -161,3 +162,21 @@ def read_description(path: Path) -> dict[str, Any]:
         return read_json(path, LARGEST_JSON)
     except (FileNotFoundError, ValueError) as error:
         raise WeightsError(str(error)) from None
+
+
+class WithoutInitialisation(TorchFunctionMode):
+    """Builds models without drawing their weights, for models that are then loaded from a file.
+
+    with WithoutInitialisation():
+        model = GPT(config)
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Call the function of torch, unless it draws random numbers into a tensor."""
+        kwargs = kwargs or {}
+        # torch's own normal_ and uniform_, and what torch.nn.init makes of them.
+        if getattr(function, "__name__", "").endswith(("normal_", "uniform_")):
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)

@@ -17,21 +17,19 @@ from unittest.mock import patch
 
 import torch
 
-from labkit import masking
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.heads import MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.objectives import MaskedToken, NextToken, base
+from labkit.objectives import MaskedToken, NextToken
+from labkit.objectives.base import check_labels
 from labkit.plan import Plan
+from labkit.tensor_checks import check_answers, check_mask, check_segments, check_tokens
 from labkit.text.vocabulary import Vocabulary
 from labkit.trainer import Trainer
 
-CHECKS = (
-    masking.check_tokens, masking.check_mask, masking.check_segments, masking.check_answers,
-    base.check_labels,
-)  # fmt: skip
+CHECKS = (check_tokens, check_mask, check_segments, check_answers, check_labels)
 WORDS = 1000
 SPECIAL = Vocabulary(WORDS, pad=0, unk=1, cls=2, sep=3, mask=4)
 

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 from labkit.blocks import halves
 from labkit.heads import NextWord
 from labkit.masking import real_keys
-from labkit.models.elmo import ELMo, ELMoConfig, Mixed, WeightedSum, spell
+from labkit.models.elmo import ELMo, ELMoConfig, WeightedSum, spell
+from labkit.transfer.mixed import Mixed
 
 from . import Case, Differences, largest, loops, merge
 

@@ -1,0 +1,83 @@
+"""Checks of the tensors that a model is given: tokens, segments, targets and masks.
+
+Each message says in one line what was given and what is allowed.
+"""
+
+import torch
+from torch import Tensor
+
+
+def check_tokens(tokens_BT: Tensor, vocabulary: int) -> None:
+    """Refuse what is no table of the numbers of words; 0: a vocabulary of any size."""
+    if not isinstance(tokens_BT, Tensor):
+        raise ValueError(f"the tokens are a {type(tokens_BT).__name__}: give a tensor [B, T]")
+    whole = tokens_BT.dtype in (torch.int64, torch.int32)
+    if tokens_BT.dim() != 2 or not tokens_BT.numel() or not whole:
+        raise ValueError(
+            f"the tokens are {str(tokens_BT.dtype).removeprefix('torch.')} of shape "
+            f"{tuple(tokens_BT.shape)}: give whole numbers [B, T], at least one row of one token"
+        )
+    advice = "use the tokenizer that the model was trained with"
+    check_range(tokens_BT, vocabulary, "token", "in the vocabulary", advice)
+
+
+def check_answers(targets_N: Tensor, known: int) -> None:
+    """Refuse right answers that the head does not know; 0: it may know any number of them.
+
+    torch would leave out the answer -100 in silence.
+    """
+    if len(targets_N) and not torch.compiler.is_compiling():
+        advice = "give its labels, or words of the tokenizer that it was trained with"
+        check_range(targets_N, known, "answer", "among those of the head", advice)
+
+
+def check_segments(segments_BT: Tensor | None, tokens_BT: Tensor, known: int) -> None:
+    """Refuse segments that are not numbered like the tokens; 0: there may be any number of them."""
+    if segments_BT is None or torch.compiler.is_compiling():
+        return
+    if segments_BT.shape != tokens_BT.shape or segments_BT.dtype not in (torch.int64, torch.int32):
+        raise ValueError(
+            f"segments are {str(segments_BT.dtype).removeprefix('torch.')} of shape "
+            f"{tuple(segments_BT.shape)}: give a whole number for each token, "
+            f"{tuple(tokens_BT.shape)}"
+        )
+    check_range(segments_BT, known, "segment", "in the model", "number them from 0 on")
+
+
+def check_range(numbers: Tensor, known: int, name: str, where: str, advice: str) -> None:
+    """Refuse numbers below 0, or from `known` on unless that is 0."""
+    if numbers.device.type == "cuda":
+        check_without_waiting(numbers, known, name)
+    if numbers.device.type != "cpu":
+        return
+    low, high = map(int, numbers.aminmax())
+    if low < 0 or 0 < known <= high:
+        has = f"it has 0 to {known - 1}" if known else "numbers begin at 0"
+        raise ValueError(f"{name} {low if low < 0 else high} is not {where}: {has}; {advice}")
+
+
+def check_without_waiting(numbers: Tensor, known: int, name: str = "token") -> None:
+    """Let a GPU stop at a number that is not known, when it comes to it.
+
+    The CPU would have to wait for the answer, so it does not say which number it is.
+    """
+    fine = (numbers >= 0) & ((numbers < known) | (known == 0))
+    torch._assert_async(fine.all(), f"a {name} is not in the vocabulary of {known}")
+
+
+def check_mask(mask: Tensor | None, *shape: int | None, name: str = "the mask") -> None:
+    """Refuse a mask that is not boolean, or does not broadcast to the shape; None: any size."""
+    if mask is None:
+        return
+    if not isinstance(mask, Tensor):
+        raise ValueError(f"{name} is a {type(mask).__name__}: give a boolean tensor")
+    fits = mask.dim() <= len(shape) and all(
+        size in (1, wanted) or wanted is None
+        for size, wanted in zip(reversed(mask.shape), reversed(shape), strict=False)
+    )
+    if mask.dtype != torch.bool or not fits:
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        raise ValueError(
+            f"{name} is {str(mask.dtype).removeprefix('torch.')} of shape {tuple(mask.shape)}: "
+            f"give a boolean one that broadcasts to ({wanted}); True takes part"
+        )
