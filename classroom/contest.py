@@ -16,14 +16,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from classroom.sandbox import MB, Child, Limits, Stopped, fingerprint, refusals
-from classroom.style import Chart, chart
 from labkit.keeping.files import read_text
 from labkit.paths import PACKAGE, data_path
 from labkit.world import World, load_world
+
+if TYPE_CHECKING:
+    from classroom.style import Chart
 
 ROW = 64
 """Words of a document that are predicted."""
@@ -250,8 +253,10 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def picture(results: Sequence[Result]) -> Chart:
+def picture(results: Sequence[Result]) -> "Chart":
     """The board as bars, the best at the top, nanoGPT's recipe in another colour."""
+    from classroom.style import chart
+
     shown = [one for one in reversed(results) if not one.refused]
     figure, axes = chart(7, 1.2 + 0.35 * len(shown), says="Nats above the floor: " + "; ".join(
         f"{one.name} {one.above:.3f}" for one in reversed(shown)))  # fmt: skip

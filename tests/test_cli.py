@@ -520,19 +520,23 @@ def answer(address: str) -> int:
 @pytest.mark.parametrize(
     "words",
     [["--help"], ["run", "00", "--list"], ["costs", "gpt3-175b"], ["costs", "--tables"], ["cache"],
-     ["costs", "--budget", "1000"], *([name, "--help"] for name in COMMANDS)],
+     ["costs", "--budget", "1000"], ["claims", "--kept"], ["claims", "--cost"], ["students"],
+     ["copy", "own"], *([name, "--help"] for name in COMMANDS)],
     ids=" ".join,
 )  # fmt: skip
-def test_commands_that_need_no_model_do_not_wait_for_torch(words: list[str]) -> None:
+def test_commands_that_need_no_model_do_not_wait_for_torch(
+    words: list[str], tmp_path: Path
+) -> None:
     code = f"""
 import sys
 from classroom.cli import main
 try:
     main({words})
 finally:
-    slow = {{"torch", "papermill", "nbformat", "matplotlib", "IPython"}} & set(sys.modules)
+    slow = {{"torch", "scipy", "papermill", "nbformat", "matplotlib", "IPython"}} & set(sys.modules)
     print("imported:", *sorted(slow), file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+                          cwd=tmp_path)  # fmt: skip
     assert done.stdout
     assert done.stderr.strip() == "imported:"

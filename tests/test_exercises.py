@@ -1,9 +1,9 @@
 """A check names the likely mistake; the student's version has no solution, and fails."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
 from classroom.cli import main
@@ -101,7 +101,9 @@ def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "exercises" in capsys.readouterr().out
     [written] = tmp_path.glob("*.ipynb")
     assert "SOLUTION" not in written.read_text(encoding="utf-8")
-    assert json.loads(written.read_text(encoding="utf-8"))["nbformat"] == 4
+    text = written.read_text(encoding="utf-8")
+    # Byte for byte as Jupyter writes it, so that nothing differs once a student has saved it.
+    assert nbformat.writes(nbformat.reads(text, as_version=4)) + "\n" == text
     with pytest.raises(SystemExit):
         main(["students", "00", "--output", "notebooks"])
     assert "give another folder" in capsys.readouterr().err

@@ -56,7 +56,6 @@ NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "sweep": ("lab", ("papermill", "ipykernel")),
     "course": ("lab", ("papermill", "ipykernel")),
     "notebooks": ("lab", ("nbformat", "nbclient", "ipykernel")),
-    "students": ("lab", ("nbformat",)),
     "lecture": ("lecture", ("voila", "latex2mathml")),
     "site": ("lecture", ("nbconvert", "latex2mathml", "nh3")),
 }

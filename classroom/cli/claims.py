@@ -33,19 +33,19 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add("--cost", action="store_true", help="measure nothing: print what the ledger's run cost")
     args = parser.parse_args(words)
     from classroom import ledger
+
+    # To read what is kept needs no experiments, which take seconds to import.
+    for name in args.names:
+        if name not in ledger.bounds():
+            fail(f"labkit claims: {unknown('claim', name, ledger.bounds())}")
+    if args.kept or args.cost:
+        kept = [one for one in ledger.rows() if one.id in args.names or not args.names]
+        print(ledger.table(kept) if args.kept else ledger.cost(kept))
+        return 0
     from classroom.claims import claims
 
     known = claims()
-    for name in args.names:
-        if name not in known:
-            fail(f"labkit claims: {unknown('claim', name, known)}")
     chosen = {name: known[name] for name in args.names or known}
-    if args.kept:
-        print(ledger.table([finding for finding in ledger.rows() if finding.id in chosen]))
-        return 0
-    if args.cost:
-        print(ledger.cost([finding for finding in ledger.rows() if finding.id in chosen]))
-        return 0
     usual = ledger.SEEDS[args.profile]
     counts = {
         name: args.seeds if args.seeds is not None

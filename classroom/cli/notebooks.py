@@ -20,7 +20,7 @@ from classroom.cli.results import index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
 from classroom.recording import KEY, STORE
 from classroom.running import THREADS, Run, cores, encrypted, execute
-from labkit.keeping.files import write_text
+from labkit.keeping.files import write_json, write_text
 from labkit.paths import checkout
 
 PROFILES = ("smoke", "laptop", "gpu")
@@ -167,7 +167,7 @@ def to_prove(notebook: Path, folder: Path) -> Path:
     """Write a copy of a notebook in which each exercise is tried unsolved first."""
     (folder / "unsolved").mkdir(parents=True, exist_ok=True)
     copied = folder / "unsolved" / notebook.name
-    write_text(copied, dumps(proving(json.loads(notebook.read_text(encoding="utf-8")))))
+    write_notebook(copied, proving(json.loads(notebook.read_text(encoding="utf-8"))))
     return copied
 
 
@@ -183,7 +183,7 @@ def students(parser: Parser, words: Sequence[str]) -> int:
         if args.output.resolve() == path.parent.resolve():
             fail(f"labkit students: {args.output} holds the notebooks with their solutions: "
                  "give another folder with --output")  # fmt: skip
-        write_text(args.output / path.name, dumps(students_version(solved)))
+        write_notebook(args.output / path.name, students_version(solved))
         print(f"{args.output / path.name}: {len(solved_cells(solved))} exercises", flush=True)
     return 0
 
@@ -291,8 +291,16 @@ def joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return whole
 
 
+def write_notebook(path: Path, notebook: dict[str, Any]) -> None:
+    """Write what was read of a notebook's file, as nbformat does, without waiting for nbformat."""
+    for cell in notebook["cells"]:
+        if isinstance(cell["source"], str):
+            cell["source"] = cell["source"].splitlines(keepends=True)
+    write_json(path, notebook, sort_keys=True)
+
+
 def dumps(notebook: Any) -> str:
-    """Return the notebook as the text of its file."""
+    """Return an executed notebook as the text of its file."""
     import nbformat
 
     return nbformat.writes(nbformat.from_dict(notebook), version=4).rstrip("\n") + "\n"

@@ -1,18 +1,21 @@
-"""A name for anything that a result depends on: it differs when the thing differs."""
+"""A name for anything that a result depends on: it differs when the thing differs.
+
+torch takes a second to import: it is imported only where it may be needed, which a text does not.
+"""
 
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence, Set
-from functools import partial
+from functools import cache, partial
 from pathlib import PurePath
 from types import CodeType, EllipsisType, FunctionType, MethodType, NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-OF_ANY_MODULE = frozenset(vars(nn.Module()))
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
 PART = 2**20
 """So many numbers are looked at at a time: a text in a file may be larger than the memory."""
 NUMBER_OR_TEXT = (int, float, complex, str, bytes, PurePath, EllipsisType, NoneType)
@@ -29,6 +32,11 @@ def fingerprint(*things: object) -> str:
 
 def _parts(thing: Any) -> Iterator[bytes]:
     """Everything that tells a thing from another of its kind."""
+    if isinstance(thing, NUMBER_OR_TEXT):
+        yield f"{type(thing).__name__} {thing!r}".encode()
+        return
+    from torch import Tensor, nn
+
     if isinstance(thing, Tensor) or (isinstance(thing, np.ndarray) and thing.dtype != object):
         yield from _numbers(thing)
     elif isinstance(thing, nn.Module):
@@ -42,8 +50,6 @@ def _parts(thing: Any) -> Iterator[bytes]:
             yield from _parts((field.name, getattr(thing, field.name)))
     elif isinstance(thing, Mapping):
         yield from _parts([[key, thing[key]] for key in thing])
-    elif isinstance(thing, NUMBER_OR_TEXT):
-        yield f"{type(thing).__name__} {thing!r}".encode()
     elif isinstance(thing, Sequence):
         yield f"{len(thing)} things".encode()
         for one in thing:
@@ -76,25 +82,32 @@ def _other_parts(thing: Any) -> Iterator[bytes]:
         )
 
 
-def _numbers(thing: Any) -> Iterator[bytes]:
+def _numbers(thing: "Tensor | np.ndarray") -> Iterator[bytes]:
     """The type, the shape and the numbers of a tensor or an array."""
-    if isinstance(thing, Tensor):
-        thing = thing.detach().cpu().contiguous()
-        yield f"{thing.dtype} {tuple(thing.shape)}".encode()
-        yield thing.flatten().view(torch.uint8).numpy().tobytes()
-    else:
-        yield f"{thing.dtype} {thing.shape}".encode()
+    import torch
+
+    yield f"{thing.dtype} {tuple(thing.shape)}".encode()
+    if isinstance(thing, np.ndarray):
         for part in np.array_split(thing.reshape(-1), 1 + thing.size // PART):
             yield part.tobytes()
+    else:
+        yield thing.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
 
 
-def _attributes(module: nn.Module) -> dict[str, Any]:
+def _attributes(module: "nn.Module") -> dict[str, Any]:
     """The settings of a module that neither its weights nor its name show."""
     return {
         key: value
         for key, value in vars(module).items()
-        if key[0] != "_" and key not in OF_ANY_MODULE
+        if key[0] != "_" and key not in _of_any_module()
     }
+
+
+@cache
+def _of_any_module() -> frozenset[str]:
+    from torch import nn
+
+    return frozenset(vars(nn.Module()))
 
 
 def _behaviour(function: FunctionType) -> list[Any]:
