@@ -36,7 +36,7 @@ from labkit.models.transformer import Transformer, TransformerConfig, teacher_fo
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.weights.release_names import RELEASES
 
-SIZES = ((128, 2_000), (256, 8_000), (256, 30_522), (64, 2_000), (96, 2_000))
+SIZES = ((64, 2_000), (96, 2_000), (128, 2_000), (256, 8_000), (256, 30_522))
 """Width and vocabulary."""
 BATCH, LENGTH, LAYERS, HEADS = 16, 128, 4, 4
 
@@ -307,7 +307,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     parser.add_argument(
-        "--sizes", nargs="*", type=int, default=[0, 1, 2], choices=range(len(SIZES))
+        "--sizes", nargs="*", type=int, default=range(len(SIZES)), choices=range(len(SIZES))
     )
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])

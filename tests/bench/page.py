@@ -37,7 +37,7 @@ QUESTIONS = {
     "models": Question(
         "Is a training step faster than the reference's?",
         "`transformers` on PyTorch, the same sizes and weights; above 1, ours is faster.",
-        r"\| 256 \| 8,000|^Geometric",
+        r"\| 256 \| 8,000|^ratio: ",
     ),
     "trainer": Question(
         "And than that of transformers' Trainer?",
