@@ -157,7 +157,7 @@ KINDS = {
     ),
     "About size itself": (
         "Models this small can show a trend at most. Look at the sizes of the original.",
-        "zero-shot-grows few-shot scaling-law instructions small-and-tuned",
+        "zero-shot-grows few-shot scaling-law instructions small-and-tuned real-scaling",
     ),
 }
 """What each claim is about, which decides how far a verdict on small models carries."""

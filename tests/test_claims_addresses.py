@@ -23,7 +23,7 @@ def test_the_experiments_have_the_arms_of_their_contrasts(
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setattr(realtext, "addresses", lambda: FEW)
-    monkeypatch.setitem(claims.SIZES, "smoke", claims.Size(2, 32, 2_000, 3))
+    monkeypatch.setitem(claims.SIZES, "smoke", claims.Size(2, 32, 2_000, 3, (8, 16), (400, 800)))
     monkeypatch.setattr(claims, "ROW", 64)
     monkeypatch.setattr(realtext, "paragraphs", lambda *size, **choices: [1])
     monkeypatch.setattr(eras, "right", lambda arm, size, seed: [1.0, 0.0])

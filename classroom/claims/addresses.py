@@ -1,9 +1,11 @@
 """Claims of the lectures on real text: addresses of presidents. No floor is known there.
 
-Both sides of a hidden word (08), memory across segments (10). `eras` asks what pre-training is
-worth in labels (03). The addresses come with the extra `text`; without it nothing is tested.
+Both sides of a hidden word (08), memory across segments (10), size and text (12). `eras` asks what
+pre-training is worth in labels (03). The addresses come with the extra `text`; without it nothing
+is tested.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +14,14 @@ import torch
 from classroom import realtext
 from classroom.claims.transformer_xl import losses
 from classroom.ledger import Measured, claim
-from classroom.recipes import plan, train_once
+from classroom.recipes import Shuffled, plan, train_once
+from classroom.scaling_runs import BATCH, LENGTH, document_losses, rate_of
 from classroom.shipped import trained
 from labkit.blocks import LanguageModel
-from labkit.corpus import Streams, from_documents, tokenize
+from labkit.corpus import Batch, Streams, from_documents, tokenize
+from labkit.costs.counting import parameters
 from labkit.heads import NextWord
+from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import NextToken
 from labkit.text.tokenizers import Tokenizer
@@ -32,12 +37,16 @@ class Size(NamedTuple):
     """Of each address that is read by it."""
     blanks: int
     """Hidden words of each held-out address."""
+    widths: tuple[int, ...]
+    """Of the models whose size is compared."""
+    pieces: tuple[int, ...]
+    """How much text they read."""
 
 
 SIZES = {
-    "smoke": Size(20, 32, 3_000, 5),
-    "laptop": Size(1_000, 96, 12_000, 40),
-    "gpu": Size(10_000, 256, 100_000, 200),
+    "smoke": Size(20, 32, 3_000, 5, (8, 16), (2_000, 4_000)),
+    "laptop": Size(1_000, 96, 12_000, 40, (16, 32, 64, 128), (40_000, 120_000, 400_000)),
+    "gpu": Size(10_000, 256, 100_000, 200, (64, 128, 256), (250_000, 750_000, 2_500_000)),
 }
 
 
@@ -100,4 +109,67 @@ def real_memory(profile: str, seed: int) -> Measured | None:
 
 REAL_MEMORY = claim("real-memory", real_memory)
 
-CLAIMS = (REAL_BOTH_SIDES, REAL_MEMORY)
+
+# ---- size and text
+
+
+def real_scaling(profile: str, seed: int) -> Measured | None:
+    """How fast the loss falls with the size of a GPT, and with how much it has read, once."""
+    size = SIZES[profile]
+    known, asked = (realtext.texts(held_out) for held_out in (False, True))
+    if not known:
+        return None
+    pieces = trained("gpt-addresses")[1]
+    order = np.random.default_rng(seed).permutation(len(known))
+    text = [token for i in order for token in pieces.encode(known[i])]
+    tests = [rows_of(pieces.encode(address)) for address in asked]
+    grid = [
+        [losses_after(text[:count], width, seed, len(pieces), tests) for count in size.pieces]
+        for width in size.widths
+    ]
+    logs_WCA = np.log(grid)
+    sizes = [parameters(small_gpt(width, 0, len(pieces))).total for width in size.widths]
+    arms = {
+        # The largest model tells what text is worth, the longest text what size is worth.
+        "exponent of the text": falls(size.pieces, logs_WCA[-1]),
+        "exponent of the size": falls(sizes, logs_WCA[:, -1]),
+    }
+    return Measured(arms, note=f"items are addresses; {realtext.NO_FLOOR}")
+
+
+def falls(sizes: Sequence[int], logs_KA: np.ndarray) -> list[float]:
+    """The exponent x of loss = constant / size^x, for each address, by least squares."""
+    found: list[float] = (-np.polyfit(np.log(sizes), logs_KA, 1)[0]).tolist()
+    return found
+
+
+def rows_of(tokens: Sequence[int]) -> Batch:
+    """The beginning of a text in rows of `LENGTH` pieces, each after the one before it."""
+    count = min(8, (len(tokens) - 1) // LENGTH)
+    starts = range(0, count * LENGTH, LENGTH)
+    return Batch.of(torch.tensor([tokens[start : start + LENGTH + 1] for start in starts]))
+
+
+def small_gpt(width: int, seed: int, vocabulary: int) -> LanguageModel:
+    """A GPT of one layer, not yet trained."""
+    torch.manual_seed(seed)
+    body = GPT(GPTConfig(vocabulary, width, 1, max(1, width // 32), LENGTH + 1, dropout=0.0))
+    return LanguageModel(body, NextWord(body.token))
+
+
+def losses_after(
+    text: Sequence[int], width: int, seed: int, vocabulary: int, tests: Sequence[Batch]
+) -> list[float]:
+    """The loss of each test after one reading of the text."""
+    model = small_gpt(width, seed, vocabulary)
+    whole = len(text) // (LENGTH + 1)
+    rows = torch.tensor(text[: whole * (LENGTH + 1)]).view(whole, LENGTH + 1)
+    steps = len(rows) // BATCH
+    how = plan(max(2, steps), seed=seed, rate=rate_of(width))
+    train_once(model, NextToken(), Shuffled(Batch.of(rows), BATCH, seed), how)
+    return [float(np.mean(document_losses(model, [one]))) for one in tests]
+
+
+REAL_SCALING = claim("real-scaling", real_scaling)
+
+CLAIMS = (REAL_BOTH_SIDES, REAL_MEMORY, REAL_SCALING)
