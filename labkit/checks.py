@@ -27,15 +27,32 @@ def clipped(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]} … ({len(text):,} characters)"
 
 
+def require(condition: bool, message: str) -> None:
+    """Refuse what does not meet a condition."""
+    if not condition:
+        raise ValueError(message)
+
+
+def is_whole(given: Any) -> bool:
+    """Whether this is a whole number, of Python or of numpy."""
+    return isinstance(given, Integral) and not isinstance(given, bool)
+
+
+def is_number(given: Any) -> bool:
+    """Whether this is a finite number, of Python or of numpy."""
+    is_real = isinstance(given, Real) and not isinstance(given, bool)
+    return is_real and bool(-math.inf < given < math.inf)
+
+
 def check_whole(name: str, given: Any, least: int = 0, most: int = LARGEST_SIZE) -> None:
     """Refuse what is no whole number from `least` to `most`."""
-    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+    if not is_whole(given) or not least <= given <= most:
         raise ValueError(f"{name} is {shown(given)}: give a whole number from {least} to {most:,}")
 
 
 def check_seed(seed: Any) -> None:
     """Refuse what is no seed of numpy's generators: a whole number from 0."""
-    if not isinstance(seed, Integral) or int(seed) < 0:
+    if not is_whole(seed) or seed < 0:
         raise ValueError(f"seed is {shown(seed)}: give a whole number from 0")
 
 
@@ -67,18 +84,16 @@ def check_config(config: Any) -> None:
         kinds = {hint} if get_origin(hint) is tuple else {hint, *get_args(hint)}
         if given is None and type(None) in kinds:
             continue
+        of_python = isinstance(given, int | float)
+        if isinstance(given, Real) and not of_python:
+            raise ValueError(f"{field.name} is a {type(given).__name__}: give a number of Python")
         if int in kinds:
             least = 1 if field.name in ("width", "heads") else 0
             most = MOST_LAYERS if field.name == "layers" else LARGEST_SIZE
             check_whole(field.name, given, least, most)
-        elif float in kinds and not _is_number(given):
+        elif float in kinds and not is_number(given):
             raise ValueError(f"{field.name} is {shown(given)}: give a number")
         elif float in kinds and field.name == "clip" and not given > 0:
             raise ValueError(f"clip is {shown(given)}: give a number above 0, or None")
         elif float in kinds and field.name != "clip" and not 0 <= given <= 1:
             raise ValueError(f"{field.name} is {shown(given)}: give a number from 0 to 1")
-
-
-def _is_number(given: Any) -> bool:
-    is_real = isinstance(given, int | float) and not isinstance(given, bool)
-    return is_real and math.isfinite(given)

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from labkit import fast
 from labkit.chance import Chance
-from labkit.checks import LARGEST_SIZE, shown
+from labkit.checks import check_share, check_whole, is_number, is_whole, require, shown
 from labkit.heads import exact
 from labkit.layers import replaceable
-from labkit.writing.reader import Reader, is_number, is_whole, require, rows_of
+from labkit.writing.reader import Reader, rows_of
 
 # ---- filters -------------------------------------------------------------------------------------
 #
@@ -44,9 +44,7 @@ def at_temperature(logits_BV: Tensor, temperature: float) -> Tensor:
 
 def top_k(logits_BV: Tensor, k: int) -> Tensor:
     """Only the k best words of each row, and those that equal the last (Fan et al. 2018)."""
-    known = logits_BV.shape[-1]
-    ok = is_whole(k) and 1 <= k <= known
-    require(ok, f"top_k is {shown(k)}, and the vocabulary has {known} words: give 1 to {known}")
+    check_whole("top_k", k, least=1, most=logits_BV.shape[-1])
     least_B1 = logits_BV.topk(int(k), dim=-1).values[..., -1:]
     return logits_BV.masked_fill(logits_BV < least_B1, NEVER)
 
@@ -55,10 +53,10 @@ def top_k(logits_BV: Tensor, k: int) -> Tensor:
 def nucleus(logits_BV: Tensor, p: float, *, within: bool = False) -> Tensor:
     """The fewest best words that hold p together, and those that equal the last of them.
 
-    `within`: the most best words that do not exceed p, at least one, as in GPT-2's release
-    (src/sample.py, top_p_logits).
+    Holtzman et al. 2020, section 3.1. `within`: the most best words that do not exceed p, at least
+    one, as in GPT-2's release (src/sample.py, top_p_logits).
     """
-    check_top_p(p)
+    check_share("top_p", p)
     share_BV = exact(logits_BV).softmax(dim=-1)
     best_BV = share_BV.sort(dim=-1, descending=True).values
     # What stands above the second word, the third and so on: they stay while that is less than p.
@@ -66,12 +64,6 @@ def nucleus(logits_BV: Tensor, p: float, *, within: bool = False) -> Tensor:
     fits_BV = sums_BV[..., 1:] <= p if within else sums_BV[..., :-1] < p
     last_B1 = (fits_BV | (p == 1)).sum(dim=-1, keepdim=True)
     return logits_BV.masked_fill(share_BV < best_BV.gather(-1, last_B1), NEVER)
-
-
-def check_top_p(p: float) -> None:
-    """Refuse what is no share of the probability (Holtzman et al. 2020, section 3.1)."""
-    ok = is_number(p) and 0 <= p <= 1
-    require(ok, f"top_p is {shown(p)}: it is a share of the probability, give 0 to 1")
 
 
 def repeat_less(logits_BV: Tensor, seen_BT: Tensor, penalty: float) -> Tensor:
@@ -110,21 +102,17 @@ class Sampling:
     as the paper has it, so that no word that is likelier than 1 - top_p is ever cut."""
 
     def __post_init__(self) -> None:
-        whole = all(is_whole(count) for count in (self.length, self.minimum))
-        require(
-            whole and 1 <= self.length <= LARGEST_SIZE and 0 <= self.minimum <= self.length,
-            f"length is {shown(self.length)} and minimum {shown(self.minimum)}: give whole "
-            "numbers of words, from 1 to ten million, and a minimum that is not above the length",
-        )
+        check_whole("length", self.length, least=1)
+        check_whole("minimum", self.minimum, most=self.length)
         words = isinstance(self.stop, tuple | list) and all(map(is_whole, self.stop))
         require(words, f"stop is {shown(self.stop)}: give the numbers of words, such as (2,)")
         require(
             not self.minimum or bool(self.stop),
             "minimum says how early a text may stop: give the words of `stop` too",
         )
-        ok = self.top_k is None or (is_whole(self.top_k) and self.top_k >= 1)
-        require(ok, f"top_k is {shown(self.top_k)}: give a whole number from 1, or None for all")
-        check_top_p(self.top_p)
+        if self.top_k is not None:
+            check_whole("top_k", self.top_k, least=1)
+        check_share("top_p", self.top_p)
         one_BV = torch.zeros(1, 1)
         at_temperature(one_BV, self.temperature)
         repeat_less(one_BV, one_BV.long(), self.repetition)
@@ -252,8 +240,7 @@ def sample(
     seed: int = 0,
 ) -> list[list[Sample]]:
     """For each prompt, `samples` texts that go on from it."""
-    ok = is_whole(samples) and samples >= 1
-    require(ok, f"{shown(samples)} samples were asked for: give a whole number from 1")
+    check_whole("samples", samples, least=1)
     many = [prompt for prompt in prompts for _ in range(samples)]
     written: list[list[int]] = [[] for _ in many]
     said, filtered = [0.0] * len(many), [0.0] * len(many)

@@ -60,7 +60,7 @@ def test_beams_equal_the_release(beams, tmp_path):
 def test_a_beam_refuses_what_sampling_refuses():
     model = gpt()
     for beams in (0, -1, 2.5):
-        with pytest.raises(ValueError, match=f"beam of {beams}"):
+        with pytest.raises(ValueError, match=f"beams is {beams}"):
             beam(model, [1], GREEDY, beams=beams)
     for penalty in (math.nan, math.inf, 11, "1"):
         with pytest.raises(ValueError, match=f"length_penalty is {penalty!r}"):

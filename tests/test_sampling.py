@@ -325,10 +325,10 @@ def test_going_on_twice_from_one_memory_leaves_it_as_it_is():
         ({"length": "9"}, "length is '9'"),
         ({"length": "a" * 2000}, r"length is 'a+ … \(2,002 characters\)"),
         ({"stop": ["a" * 2000]}, r"stop is \['a+ …"),
-        ({"length": 10**12}, "from 1 to ten million"),
-        ({"length": 3, "minimum": 4, "stop": (1,)}, "minimum 4"),
-        ({"length": 3, "minimum": 1.5, "stop": (1,)}, "minimum 1.5"),
-        ({"minimum": -1}, "minimum -1"),
+        ({"length": 10**12}, "from 1 to 10,000,000"),
+        ({"length": 3, "minimum": 4, "stop": (1,)}, "minimum is 4"),
+        ({"length": 3, "minimum": 1.5, "stop": (1,)}, "minimum is 1.5"),
+        ({"minimum": -1}, "minimum is -1"),
         ({"repetition": 0}, "penalty of repetition is 0"),
         ({"repetition": 1e-38}, "penalty of repetition is 1e-38"),
         ({"repetition": math.inf}, "penalty of repetition is inf"),
@@ -349,11 +349,11 @@ def test_prompts_and_sizes_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="positions for 64: shorten the prompt, or ask for at mo"):
         sample(model, [[1] * 60], GREEDY)
     for samples in (0, 1.5):
-        with pytest.raises(ValueError, match=f"{samples} samples"):
+        with pytest.raises(ValueError, match=f"samples is {samples}"):
             sample(model, [[1]], GREEDY, samples=samples)
     with pytest.raises(ValueError, match=r"prompt 0 has the token 1\.5"):
         sample(model, [[1.5]], GREEDY)
-    with pytest.raises(ValueError, match="top_k is 24, and the vocabulary has 23"):
+    with pytest.raises(ValueError, match="top_k is 24: give a whole number from 1 to 23"):
         sample(model, [[1]], Sampling(top_k=24))
     with pytest.raises(ValueError, match="token 23, the model knows 0 to 22"):
         sample(model, [[1, 23]], GREEDY)

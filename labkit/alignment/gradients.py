@@ -154,10 +154,11 @@ class PPO(PolicyGradient):
         ratio_BT = (log_p_BT - batch.old).exp()
         gained_BT = clipped_objective(ratio_BT, advantage_BT, self.clip) * answer_BT
         value_BT = model.value(hidden_BTD)[..., 0] * answer_BT
+        squares_BT = (value_BT - return_BT).square()
         outside_BT = ((ratio_BT - 1).abs() > self.clip) & answer_BT
         terms = {
             "policy": Term(-gained_BT.sum(), targets.counts["policy"]),
-            "value": Term((value_BT - return_BT).square().sum(), len(batch), self.value),
+            "value": Term(squares_BT.sum(), targets.counts["value"], self.value),
             "clipped": Term(outside_BT.sum(), targets.counts["clipped"], 0.0),
         }
         return Outcome(terms | self.metrics(batch))

@@ -50,6 +50,22 @@ def split(rows: int, parts: int, *, together: int = 1) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(edges)]
 
 
+def check_part(name: str, given: Tensor | None, shape: torch.Size) -> None:
+    """Refuse a part of a batch of another shape, or of another type than its name says."""
+    if given is None:
+        return
+    is_bool = given.dtype == torch.bool
+    if name in ("real", "fresh"):
+        kind, fits = "booleans", is_bool
+    else:
+        kind, fits = "whole numbers", not (is_bool or given.is_floating_point())
+    if given.shape != shape or not fits:
+        raise ValueError(
+            f"{name} is {str(given.dtype).removeprefix('torch.')} of shape "
+            f"{list(given.shape)}: give {kind} of the shape {list(shape)}"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Rows of raw text; an objective decides what is hidden from the model.
@@ -74,24 +90,11 @@ class Batch:
     labels: Tensor | None = None
 
     def __post_init__(self) -> None:
-        rows, table = self.tokens.shape[:1], self.tokens.shape
-        for name in ("real", "segments", "documents", "words", "rows", "examples", "fresh"):
-            given = getattr(self, name)
-            if given is None:
-                continue
-            shape = rows if name in ("rows", "examples", "fresh") else table
-            kind = "booleans" if name in ("real", "fresh") else "whole numbers"
-            is_kind = (
-                given.dtype == torch.bool
-                if kind == "booleans"
-                else not (given.is_floating_point() or given.dtype == torch.bool)
-            )
-            if given.shape != shape or not is_kind:
-                raise ValueError(
-                    f"{name} is {str(given.dtype).removeprefix('torch.')} of shape "
-                    f"{list(given.shape)}: give {kind} of the shape {list(shape)}"
-                )
-        if self.labels is not None and self.labels.shape[:1] != rows:
+        for name in ("real", "segments", "documents", "words"):
+            check_part(name, getattr(self, name), self.tokens.shape)
+        for name in ("rows", "examples", "fresh"):
+            check_part(name, getattr(self, name), self.tokens.shape[:1])
+        if self.labels is not None and len(self.labels) != len(self):
             raise ValueError(
                 f"labels have the shape {list(self.labels.shape)}: give those of each of the "
                 f"{len(self)} rows, [B] or [B, T]"

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from labkit import fast
-from labkit.checks import shown
+from labkit.checks import check_whole, is_number, require, shown
 from labkit.sampling import NEVER, Sample, Sampling
-from labkit.writing.reader import Reader, highest, is_number, is_whole, require, rows_of
+from labkit.writing.reader import Reader, highest, rows_of
 
 
 class Texts(NamedTuple):
@@ -95,8 +95,7 @@ def beam(
 
 def check_search(beams: int, length_penalty: float) -> None:
     """Refuse settings with which no search is possible."""
-    ok = is_whole(beams) and beams >= 1
-    require(ok, f"a beam of {shown(beams)} texts finds nothing: give a whole number from 1")
+    check_whole("beams", beams, least=1)
     ok = is_number(length_penalty) and math.fabs(length_penalty) <= 10
     require(
         ok, f"length_penalty is {shown(length_penalty)}: give -10 to 10; 0 compares sums, 1 means"

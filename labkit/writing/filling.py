@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.checks import shown
+from labkit.checks import check_whole, is_whole, require, shown
 from labkit.masking import real_keys, same_position
 from labkit.models.xlnet import XLNet
-from labkit.writing.reader import check_known, checked, highest, is_whole, require
+from labkit.writing.reader import check_known, checked, highest
 
 
 class Filling(NamedTuple):
@@ -75,13 +75,8 @@ def fill(
     best (all of them, which is exact, when None).  Otherwise the product of the distributions that
     each blank has by itself.
     """
-    counts = (keep, rows, 1 if width is None else width)
-    ok = all(is_whole(count) and count >= 1 for count in counts)
-    require(
-        ok,
-        f"keep is {shown(keep)}, width {shown(width)}, rows {shown(rows)}: give whole numbers "
-        "from 1",
-    )
+    for name, count in (("keep", keep), ("rows", rows), ("width", 1 if width is None else width)):
+        check_whole(name, count, least=1)
     text_1T = _checked(model, tokens, blanks, mask)
     alone = one_by_one(model, tokens, blanks, mask=mask)
     ways_BN, score_B = alone.new_zeros(1, 0, dtype=torch.long), alone.new_zeros(1)

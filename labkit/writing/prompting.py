@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.checks import shown
+from labkit.checks import check_whole, require
 from labkit.corpus.batch import pad_rows
-from labkit.writing.reader import checked, is_whole, require
+from labkit.writing.reader import checked
 
 Tokens = Sequence[int]
 
@@ -31,7 +31,7 @@ def log_likelihoods(
         require(len(texts) > 0, f"there is no {name}: the list is empty, give at least one")
         for i, text in enumerate(texts):
             checked(model, text, f"{name} {i}")
-    require(is_whole(rows) and rows >= 1, f"rows is {shown(rows)}: give a whole number from 1")
+    check_whole("rows", rows, least=1)
     pairs = [(prompt, answer) for prompt in prompts for answer in answers]
     if all(len(answer) == 1 for answer in answers):
         return score_words(model, prompts, [word for [word] in answers], rows)

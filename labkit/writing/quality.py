@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from labkit.checks import shown
+from labkit.checks import check_whole
 from labkit.sampling import Sampling, steps
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import END, World
 from labkit.world.floors import Floor, mean_of
-from labkit.writing.reader import is_whole, require
 
 Words = Sequence[str]
 NONE = Floor(float("nan"), float("nan"), [])
@@ -87,8 +86,7 @@ def judge_model(
 
     A text that has not ended within `settings.length` is not a sentence and counts as impossible.
     """
-    ok = is_whole(samples) and samples >= 1
-    require(ok, f"{shown(samples)} samples were asked for: give a whole number from 1")
+    check_whole("samples", samples, least=1)
     end, stop = tokenizer.vocabulary.sep, tokenizer.encode(".")
     if end is None or tokenizer.pieces(stop) != ["."]:
         raise ValueError(

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from numbers import Integral, Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from labkit.attention import KeysValues
-from labkit.checks import shown
+from labkit.checks import is_whole, require, shown
 from labkit.layers import replaceable
 
 
@@ -53,22 +52,6 @@ def highest(score_BV: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 # ---- checks ------------------------------------------------------------------------------------
-
-
-def require(condition: bool, message: str) -> None:
-    """Refuse what does not meet a condition."""
-    if not condition:
-        raise ValueError(message)
-
-
-def is_whole(value: object) -> bool:
-    """Whether this is a whole number, of Python or of numpy."""
-    return isinstance(value, Integral)
-
-
-def is_number(value: object) -> bool:
-    """Whether this is a real number, of Python or of numpy."""
-    return isinstance(value, Real)
 
 
 def check_known(model: Any, tokens: Any, name: str) -> None:
