@@ -568,7 +568,7 @@ def test_two_processes_learn_what_one_does() -> None:
                "2", "-m", "tests.crash.aligned"]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True,
-                          timeout=240, check=False)  # fmt: skip
+                          timeout=900, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     two, one = json.loads(done.stdout.splitlines()[-1]), aligned.train("single")
     assert two["rewards"] == pytest.approx(one["rewards"], abs=1e-5)

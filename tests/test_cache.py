@@ -335,7 +335,7 @@ def test_of_several_processes_one_works_and_the_others_wait(tmp_path: Path) -> N
         assert other.stderr is not None
         assert "computing the same thing: waiting for its result" in other.stderr.readline()
     (tmp_path / "go").touch()
-    said = [process.communicate(timeout=300) for process in (first, *others)]
+    said = [process.communicate(timeout=900) for process in (first, *others)]
     assert said == [("first\n", "")] * 3
     assert [path.name for path in tmp_path.glob("begun-*")] == ["begun-first"]
     assert not list(cache.folder().glob("*.lock"))
@@ -349,10 +349,10 @@ def test_if_the_first_one_ends_without_a_result_another_goes_on(tmp_path: Path, 
     assert second.stderr is not None
     assert "waiting" in second.stderr.readline()
     first.kill() if ends == "dies" else first.send_signal(signal.SIGINT)
-    first.communicate(timeout=300)
+    first.communicate(timeout=900)
     wait_for((tmp_path / "begun-second").exists)
     (tmp_path / "go").touch()
-    assert second.communicate(timeout=300) == ("second\n", "")
+    assert second.communicate(timeout=900) == ("second\n", "")
 
 
 def test_the_least_recently_used_goes_first(

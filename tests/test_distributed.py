@@ -26,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Everything that `tests.crash.several` measures, by one process and its children."""
     command = [sys.executable, "-m", "tests.crash.several", str(tmp_path_factory.mktemp("several"))]
     done = subprocess.run(
-        command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -83,7 +83,7 @@ def test_a_killed_worker_is_started_again_and_nothing_is_lost(
         kind, str(tmp_path), "5",
     ]  # fmt: skip
     done = subprocess.run(
-        command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=240
+        command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == 0, done.stderr
     assert "done after 1 deaths" in done.stdout

@@ -122,7 +122,7 @@ def test_notebooks_run_alone_side_by_side_and_twice(installed: Path, tmp_path: P
             for name, output in zip(names, outputs, strict=True)
         ]  # fmt: skip
         for process in running:
-            printed, _ = process.communicate(timeout=300)
+            printed, _ = process.communicate(timeout=900)
             assert process.returncode == 0, printed
         said.append([text_of(output) for output in outputs])
     assert said[0] == said[1]

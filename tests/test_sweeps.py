@@ -147,7 +147,7 @@ def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9(
     first = start()
     wait_for(lambda: len(results(out)) == 1 and begun(tmp_path, 1) and begun(tmp_path, 2), first)
     first.send_signal(signal.SIGINT)
-    _, said = first.communicate(timeout=300)
+    _, said = first.communicate(timeout=900)
     assert first.returncode == 130
     assert "stopped with 1 of 3 runs finished" in said
     assert "Traceback" not in said
