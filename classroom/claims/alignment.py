@@ -168,17 +168,16 @@ def guesses(model: Any, asked: Sequence[Question]) -> list[np.ndarray]:
     return [learned_rewards(model, batch).numpy() for batch in rows]
 
 
-def turning_point(
+def true_rewards(
     asked: Sequence[Question], reference: Sequence[np.ndarray], proxies: Sequence[Question]
-) -> float:
-    """The root of the divergence at which the best policy of a proxy earns most in truth."""
+) -> list[float]:
+    """What the best policies of a proxy earn in truth, from a cautious one to the boldest."""
     ways = [alignment.best_policies(reference, proxies, b) for b in np.geomspace(20, 0.02, 60)]
-    found = [alignment.measured(way, reference, asked, village.BETA) for way in ways]
-    return max(found, key=lambda one: one.reward).divergence ** 0.5
+    return [alignment.measured(way, reference, asked, village.BETA).reward for way in ways]
 
 
 def over_optimisation(profile: str, seed: int) -> Measured:
-    """How far the best policy of a learned reward goes before the true reward falls."""
+    """What a learned reward is worth when it is followed just far enough, and when too far."""
     tuned, asked = shipped("gpt-tuned"), village.questions()
     reference = alignment.policies(tuned, asked)
     answers = village.written(tuned, asked, SIZES[profile]["answers"], seed=seed)
@@ -187,7 +186,9 @@ def over_optimisation(profile: str, seed: int) -> Measured:
     for count in (100, 2_000):
         model = reward_model(tuned, judged.texts[:count], profile, seed)
         proxies = village.other_rewards(asked, guesses(model, asked))
-        arms[f"{count:,} pairs"] = [turning_point(asked, reference, proxies)]
+        earned = true_rewards(asked, reference, proxies)
+        arms[f"{count:,} pairs, at its best"] = [max(earned)]
+        arms[f"{count:,} pairs, followed furthest"] = [earned[-1]]
     return Measured(arms, shared=False)
 
 
