@@ -28,12 +28,18 @@ from labkit.writing.reader import Reader, rows_of
 NEVER = -math.inf
 
 
+@replaceable
+def best_word(logits_BV: Tensor) -> Tensor:
+    """The word with the highest score in each row; of several that are equal, the first."""
+    return logits_BV.argmax(dim=-1)
+
+
 def at_temperature(logits_BV: Tensor, temperature: float) -> Tensor:
     """softmax(scores / temperature): above 1 flatter, below 1 sharper, at 0 the best word only."""
     ok = is_number(temperature) and 0 <= temperature < 1e30
     require(ok, f"temperature is {shown(temperature)}: give 0 (always the best word) or more")
     if temperature == 0:
-        best_B1 = logits_BV.argmax(dim=-1, keepdim=True)
+        best_B1 = best_word(logits_BV)[..., None]
         return torch.full_like(logits_BV, NEVER).scatter(-1, best_B1, 0.0)
     if temperature < 1e-3:
         # A softmax does not change when all scores move: with the best at 0 none overflows.
@@ -218,15 +224,17 @@ def steps(
         with fast.enable():
             logits_BV = reader.next_word(unread_BT)
             stages = dict(settings.stages(logits_BV, text_BT[:, :position], position - lengths_B))
-        *_, last_BV = stages.values()
-        # At temperature 0 a single word is left, which needs no draw.
-        greedy = settings.temperature == 0
-        word_B = last_BV.argmax(dim=-1) if greedy else draw(last_BV, uniform_BT[:, position])
+            *_, last_BV = stages.values()
+            # At temperature 0 a single word is left, which needs no draw.
+            greedy = settings.temperature == 0
+            word_B = best_word(last_BV) if greedy else draw(last_BV, uniform_BT[:, position])
         tokens_B = torch.where(new_B, word_B, text_BT[:, position])
         text_BT[:, position] = tokens_B
         unread_BT = tokens_B[:, None]
         said_B = logits_BV.log_softmax(dim=-1).gather(-1, unread_BT)[:, 0]
-        drawn_B = last_BV.log_softmax(dim=-1).gather(-1, unread_BT)[:, 0]
+        # The scores of a single word, 0 and -inf, are its log probabilities as they are.
+        last_BV = last_BV if greedy else last_BV.log_softmax(dim=-1)
+        drawn_B = last_BV.gather(-1, unread_BT)[:, 0]
         after = {name: scores.softmax(dim=-1) for name, scores in stages.items() if explain}
         yield Step(after, tokens_B, said_B, drawn_B, new_B)
 

@@ -204,6 +204,10 @@ def writes_over_the_other_text(old, k_BHQE, v_BHQE):
     return keys_values.extended(old, k_BHQE, v_BHQE)
 
 
+def last_of_the_highest(logits_BV):
+    return logits_BV.shape[-1] - 1 - logits_BV.flip(-1).argmax(dim=-1)
+
+
 MUTANTS = [
     Mutant("top-k keeps k words where more are as good", OURS, put(sampling.top_k, exactly_k)),
     Mutant(
@@ -258,6 +262,11 @@ MUTANTS = [
         "fast dropout keeps what it should drop",
         OURS,
         faster("labkit.layers.drop", keeps_the_share),
+    ),
+    Mutant(
+        "the fast best word is the last of the highest",
+        OURS,
+        faster("labkit.sampling.best_word", last_of_the_highest),
     ),
     Mutant(
         "the fast nucleus never sorts all words",
@@ -342,6 +351,9 @@ CHECKS: dict[str, Callable[[], None]] = {
     ),
     "fast: share that is dropped": in_fast(
         test_attention.test_dropout_drops_its_share_and_keeps_the_mean
+    ),
+    "fast: best word": lambda: test_fast.test_the_best_word_is_the_first_of_the_highest(
+        torch.float32
     ),
     "fast: nucleus": lambda: test_fast.test_a_nucleus_keeps_the_same_words(
         0.9, 0.3, 700, torch.float32

@@ -347,6 +347,23 @@ def test_memory_is_kept_where_that_can_be_asked_for(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_best_word_is_the_first_of_the_highest(dtype) -> None:
+    scores = torch.randn(8, 3, 900, generator=torch.Generator().manual_seed(0)).to(dtype)
+    scores[0] = scores[0].round()  # many are equal
+    scores[1], scores[2, :, 7] = -torch.inf, torch.inf
+    scores[3, :, [5, 9]] = torch.nan
+    wanted = sampling.best_word(scores)
+    assert wanted[0, 0] == (scores[0, 0] == scores[0, 0].max()).nonzero()[0, 0]
+    with fast.enable():
+        for same in (scores, scores.clone().requires_grad_()):
+            assert torch.equal(sampling.best_word(same), wanted)
+        assert sampling.best_word(scores[:0]).shape == (0, 3)
+    assert (fast.versions()["labkit.sampling.best_word"](scores) is None) == (
+        dtype == torch.bfloat16
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("words", [3, nucleus.FEW, nucleus.FEW + 1, 700])
 @pytest.mark.parametrize("spread", [0.0, 0.3, 3.0, 30.0])
 @pytest.mark.parametrize("p", [0, 1e-9, 0.3, 0.5, 0.9, 0.999999, 1, 1.0])

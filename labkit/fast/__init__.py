@@ -30,6 +30,7 @@ def versions() -> dict[str, Callable[..., Any]]:
         "labkit.attention.KeysValues.extended": keys_values.extended,
         "labkit.layers.drop": dropout.drop,
         "labkit.heads.losses": softmax.losses,
+        "labkit.sampling.best_word": nucleus.best_word,
         "labkit.sampling.nucleus": nucleus.nucleus,
         "labkit.writing.reader.Reader.next_word": decoding.next_word,
         "labkit.writing.reader.select": decoding.select,

@@ -1,4 +1,7 @@
-"""The nucleus from a few of the best words, where they hold the share."""
+"""The best word, and the nucleus from a few of the best words, where they hold the share.
+
+numpy looks for both with the vector units of the processor, several times faster than torch.
+"""
 
 import numpy as np
 import torch
@@ -8,6 +11,8 @@ from labkit.heads import exact
 
 FEW = 256
 """So many of the best words are looked at before all are sorted."""
+NUMPYS = (torch.float32, torch.float64)
+"""Types that numpy knows, too."""
 
 
 def nucleus(logits_BV: Tensor, p: float, *, within: bool = False) -> Tensor | None:
@@ -25,6 +30,13 @@ def nucleus(logits_BV: Tensor, p: float, *, within: bool = False) -> Tensor | No
     return logits_BV.masked_fill(share_BV < least_B1, -torch.inf)
 
 
+def best_word(logits_BV: Tensor) -> Tensor | None:
+    """`labkit.sampling.best_word`: NaN counts as the highest score there as here."""
+    if logits_BV.device.type != "cpu" or logits_BV.requires_grad or logits_BV.dtype not in NUMPYS:
+        return None
+    return torch.from_numpy(logits_BV.numpy().argmax(axis=-1))
+
+
 def last_of(best_BK: Tensor, p: float) -> tuple[Tensor, Tensor]:
     """The smallest of the sorted shares that stays, and its number."""
     last_B1 = (best_BK.cumsum(dim=-1)[..., :-1] < p).sum(dim=-1, keepdim=True)
@@ -35,7 +47,6 @@ def best(share_BV: Tensor, count: int) -> Tensor:
     """The largest shares of each row, the largest first."""
     if share_BV.device.type != "cpu" or share_BV.requires_grad:
         return share_BV.topk(count, dim=-1).values
-    # numpy sorts with the vector units of the processor, several times faster than torch.
     some = share_BV.numpy()
     if count < some.shape[-1]:
         some = np.partition(some, -count, axis=-1)[..., -count:]

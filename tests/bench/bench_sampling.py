@@ -6,8 +6,9 @@ as trained ones are, and do not expect all words alike.
     python tests/bench/bench_sampling.py [--threads 2] [--rounds 5]
 
 Prints tokens a second of both, measured in turn in one process, and the median of their ratios;
-then what a word costs as the text grows; then beams.  The last column of the first table is the
-limit: the share of our time that the bare products with the weights take, nothing else being done.
+then what a word costs as the text grows; then beams.  The last columns of the first table say what
+is left to gain: the share of our time that the bare products take (those with the weights and those
+of attention, nothing else being done), and the limit, the ratio if they were all that we did.
 """
 
 import argparse
@@ -72,7 +73,7 @@ def writing(rounds: int) -> None:
     )
     print(
         f"{'model':>8} {'prompts':>8} {'words':>7} {'labkit tok/s':>13} {'transformers':>13} "
-        f"{'ratio':>6} {'bare products':>14}"
+        f"{'ratio':>6} {'bare products':>14} {'limit':>6}"
     )
     for width, layers in ((128, 4), (256, 8)):
         ours, theirs = pair(width, layers)
@@ -88,7 +89,7 @@ def writing(rounds: int) -> None:
                 size, many = f"{width} x {layers}", prompts * NEW
                 print(
                     f"{size:>8} {prompts:>8} {words:>7} {many / a:>13.0f} {many / b:>13.0f} "
-                    f"{ratio:>6.2f} {bare / a:>14.0%}"
+                    f"{ratio:>6.2f} {bare / a:>14.0%} {b / bare:>6.1f}"
                 )
 
 
@@ -103,14 +104,18 @@ def generate(model: GPT2LMHeadModel, tokens: torch.Tensor, *, drawn: bool) -> No
 
 @torch.inference_mode()
 def bare_products(model: torch.nn.Module, rows: int) -> float:
-    """Seconds that one word's products with all weights take, without anything between them."""
-    memory = model.backbone(torch.zeros(rows, 1, dtype=torch.long), memory=()).memory
-    decoder = Decoder(model, memory, 2)
-    x = torch.randn(rows, model.backbone.config.width)
+    """Seconds of all products for a word in the middle of the text, with nothing between them."""
+    begun = torch.zeros(rows, 8 + NEW // 2, dtype=torch.long)
+    decoder = Decoder(model, model.backbone(begun, memory=()).memory, 8 + NEW)
+    config = model.backbone.config
+    x = torch.randn(rows, config.width)
+    q = torch.randn(rows * config.heads, 1, config.width // config.heads)
 
     def multiply() -> None:
         for block in decoder.blocks:
             block.query_key_value(x), block.out(x), block.down(block.up(x))
+            k, v = (part.narrow(1, 0, decoder.filled) for part in (block.keys, block.values))
+            torch.bmm(torch.bmm(q, k.transpose(1, 2)), v)
         decoder.words(x)
 
     return statistics.median(seconds(multiply) for _ in range(100))

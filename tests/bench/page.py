@@ -47,11 +47,12 @@ QUESTIONS = {
     "quality": Question(
         "What is learned in a minute?",
         "Nats above the lowest possible loss, on the course's language and on the village.",
-        r"^(world|village): |^\| (labkit|nanoGPT's recipe) \|",
+        r"^(language|village): |^\| (labkit|nanoGPT's recipe) \|",
     ),
     "sampling": Question(
         "Is writing faster than `generate`?",
-        "Words a second with the same weights; above 1, ours is faster.",
+        "Words a second with the same weights; above 1, ours is faster. Nobody is faster than the "
+        "limit, the bare matrix products.",
         r"model  prompts| 256 x 8 +\d+ +(best|drawn)",
     ),
     "memory": Question(
