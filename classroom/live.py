@@ -141,12 +141,9 @@ def waiting(what: str, *, every: float = 1.0) -> Iterator[None]:
     """Say again and again how long something takes that cannot say so itself."""
     show, over, begun = _displayed(), threading.Event(), time.monotonic()
 
-    def said(state: str) -> dict[str, str]:
-        return {"text/plain": f"{what}: {time.monotonic() - begun:.0f} s{state}"}
-
     def tell() -> None:
         while not over.wait(every):
-            show(said(" so far"))
+            show({"text/plain": f"{what}: {time.monotonic() - begun:.0f} s so far"})
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
@@ -155,4 +152,5 @@ def waiting(what: str, *, every: float = 1.0) -> Iterator[None]:
     finally:
         over.set()
         teller.join()
-        show(said(""))
+        # No time: what is stored with the notebook should not change with the machine.
+        show({"text/plain": f"{what}: finished"})

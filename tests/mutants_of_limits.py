@@ -16,6 +16,7 @@ import test_corpus_batches
 import test_corpus_tokens
 import test_files
 import test_inputs
+import test_notes
 import test_trainer_faults
 import test_word_vectors
 import torch
@@ -24,6 +25,7 @@ from mutants_of_files import within
 from test_world_exact import test_what_a_language_cannot_answer_is_refused_in_one_line as refused
 
 from classroom import cache, recording
+from classroom.demos import alignment
 from labkit import checks, tensor_checks
 from labkit.corpus import batch
 from labkit.keeping import description, files
@@ -55,6 +57,8 @@ def a_damaged_one_is_thrown_away(path):
 
 
 MUTANTS = [
+    Mutant("a slider has another name than in the speaker's notes", OURS,
+           edited(alignment, "alignment_demo", 'slider("beta"', 'slider("strength"')),
     Mutant("a token of 1.7 is the token 1", "torch.tensor(…, dtype=torch.long)",
            put(batch._whole, cuts_fractions_off)),
     Mutant("an answer that the head does not know is looked for", "ignore_index=-100",
@@ -134,6 +138,9 @@ def states_fit_their_weights() -> None:
 
 
 CHECKS: dict[str, Callable[[], None]] = {
+    "notes: names of controls": lambda: test_notes.test_the_controls_that_notes_name_are_there(
+        test_notes.NOTEBOOKS[7]
+    ),
     "rows of whole numbers": lambda: (
         test_corpus_batches.test_rows_of_anything_but_whole_numbers_are_refused([1.7])
     ),

@@ -9,7 +9,7 @@ from stored import cells, numbers, said
 def test_the_base_model_asks_back_and_the_tuned_one_answers() -> None:
     texts = said("07", 'asked = f"where does {name} live ?"')
     assert re.search(r"live \? -> (what|who|where)", texts)
-    counts = said("07", "def counted(model, prompts)")
+    counts = said("07", 'print(f"{says:16} {counted')
     base, shots, tuned = (
         numbers(name, counts) for name in ("base, no shot", "base, two shots", "tuned, no shot")
     )
@@ -27,7 +27,7 @@ def test_the_step_helps_with_new_people() -> None:
 
 
 def test_more_pairs_make_a_better_reward_model() -> None:
-    found = said("07", "learned = {4_000")
+    found = said("07", "def agreement(guessed)")
     agrees = {n: numbers(f"{n} pairs", found)[0] for n in (100, 4000)}
     length, best = numbers("length alone", found)
     assert agrees[100] < agrees[4000] < best

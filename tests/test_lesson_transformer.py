@@ -62,7 +62,7 @@ def test_the_trained_models_make_few_mistakes_which_are_their_own() -> None:
 
 
 def test_one_vector_falls_faster_than_attention() -> None:
-    shown = said("04", 'curves = {"one vector"')
+    shown = said("04", 'f"Token accuracy of texts of 1, 2, 3')
     one, many = (
         [float(x) for x in re.search(rf"'{name}': \[([^\]]+)\]", shown)[1].split(",")]  # type: ignore[index]
         for name in ("one vector", "attention")
