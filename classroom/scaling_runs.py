@@ -23,7 +23,7 @@ from classroom.running import Row
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.costs import counting
-from labkit.costs.scaling import Run
+from labkit.costs.scaling import ScalingRun
 from labkit.paths import data_path
 from labkit.world import load_world
 
@@ -47,9 +47,9 @@ class Point(NamedTuple):
         return self.loss - self.floor
 
     @property
-    def run(self) -> Run:
+    def run(self) -> ScalingRun:
         """What the fit needs."""
-        return Run(self.parameters, self.tokens, self.excess)
+        return ScalingRun(self.parameters, self.tokens, self.excess)
 
 
 def rate_of(width: int) -> float:

@@ -19,7 +19,7 @@ from labkit.keeping.checkpoints import (
     copied,
     listed,
     newest,
-    read,
+    read_checkpoint,
     sweep,
     write,
 )
@@ -43,7 +43,7 @@ def same(a: Snapshot, b: Snapshot) -> bool:
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     for step in (0, 7, 123_456_789):
-        assert same(read(write(tmp_path, snapshot(step))), snapshot(step))
+        assert same(read_checkpoint(write(tmp_path, snapshot(step))), snapshot(step))
     found = newest(tmp_path)
     assert found.snapshot is not None
     assert found.snapshot.step == 123_456_789
@@ -180,14 +180,14 @@ def test_a_mutant_that_does_not_look_at_checksums_is_caught(
     raw[-1] ^= 1
     file.write_bytes(raw)
     with pytest.raises(BrokenCheckpointError, match="checksum"):
-        read(path)
+        read_checkpoint(path)
     monkeypatch.setattr(
         "labkit.keeping.checkpoints.digest",
         lambda data: digest(
             data if not data.endswith(raw[-8:]) else bytes([*raw[:-1], raw[-1] ^ 1])
         ),
     )
-    assert not same(read(path), snapshot(5))
+    assert not same(read_checkpoint(path), snapshot(5))
 
 
 def test_a_manifest_cannot_point_elsewhere(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_manifest_cannot_point_elsewhere(tmp_path: Path) -> None:
     content["files"]["../secret"] = content["files"].pop("weights.safetensors")
     (path / MANIFEST).write_bytes(_manifest(content))
     with pytest.raises(BrokenCheckpointError, match="not a file of this folder"):
-        read(path)
+        read_checkpoint(path)
 
 
 def test_the_last_good_ones_are_kept(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_the_share_of_attention_is_what_the_matrices_leave():
 
 
 def test_table_d1_follows_from_its_columns():
-    ratios = [costs.by_rule(row) / float(row["flop"]) for row in cost_tables.read("table_d1")]
+    ratios = [costs.by_rule(row) / float(row["flop"]) for row in cost_tables.read_table("table_d1")]
     assert len(ratios) == 17
     assert np.allclose(ratios, 1, atol=0.02)
 

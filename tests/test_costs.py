@@ -173,17 +173,17 @@ def test_each_derived_figure_lies_in_its_band(row):
 
 
 def test_every_row_has_a_source_and_every_price_a_date():
-    for row in cost_tables.read("cells"):
+    for row in cost_tables.read_table("cells"):
         assert row["source"], row
         assert "dollars" not in row["quantity"] or row["date"], row
-    for row in cost_tables.read("hardware"):
+    for row in cost_tables.read_table("hardware"):
         assert all((row["source"], row["price_source"], row["price_date"])), row
-    assert all(row["source"] for row in cost_tables.read("derived"))
+    assert all(row["source"] for row in cost_tables.read_table("derived"))
 
 
 def test_every_figure_says_where_it_was_checked():
     for name in ("cells", "hardware", "derived"):
-        for row in cost_tables.read(name):
+        for row in cost_tables.read_table(name):
             assert row["checked"] in cost_tables.CHECKED, (name, row)
             if row["source"].startswith("lectures/") and ";" not in row["source"]:
                 assert row["checked"] == "secondary", row
@@ -206,7 +206,7 @@ def test_table_d1_agrees_to_the_printed_digits():
 
 
 def test_the_tables_catch_a_planted_mistake(monkeypatch):
-    rows = cost_tables.read("table_d1")
+    rows = cost_tables.read_table("table_d1")
     rows[3]["flop"] = "9.10E+21"
     monkeypatch.setattr(cost_tables, "read", lambda name: rows)
     wrong = [row for row in cost_tables.table_d1() if row.column == "flop" and not row.agrees]
@@ -239,7 +239,7 @@ def test_the_figure_shows_every_model_in_the_order_of_the_lectures(tmp_path):
     rows = cost_tables.compute_by_model()
     assert [rows[0].model, rows[1].model, rows[-1].model] == ["GPT", "BERT-Base", "GPT-4 (rumour)"]
     assert len(rows) == 17 + 2
-    printed = {row["model"]: float(row["pf_days"]) for row in cost_tables.read("table_d1")}
+    printed = {row["model"]: float(row["pf_days"]) for row in cost_tables.read_table("table_d1")}
     for row in rows[1:-1]:
         assert row.petaflop_days == pytest.approx(printed[row.model], rel=0.005)
     axes = compute_by_model().axes[0]

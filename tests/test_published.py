@@ -308,7 +308,7 @@ def test_names_as_the_papers_write_them() -> None:
 
 def test_the_file_of_sizes_is_what_is_built() -> None:
     """`python -m labkit.weights.published --store` writes it."""
-    assert cost_tables.read("sizes") == published.sizes()
+    assert cost_tables.read_table("sizes") == published.sizes()
 
 
 def test_counts_in_short() -> None:

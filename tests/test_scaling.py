@@ -5,15 +5,15 @@ import pytest
 
 from labkit.costs import scaling
 from labkit.costs import tables as cost_tables
-from labkit.costs.scaling import Run
+from labkit.costs.scaling import ScalingRun
 
 SIZES, TEXTS = (2e4, 8e4, 3e5, 1e6), (2e5, 1e6, 4e6, 2e7)
 
 
-def runs(a=40.0, alpha=0.5, b=300.0, beta=0.4, noise=0.0, seed=0) -> list[Run]:
+def runs(a=40.0, alpha=0.5, b=300.0, beta=0.4, noise=0.0, seed=0) -> list[ScalingRun]:
     rng = np.random.default_rng(seed)
     return [
-        Run(n, d, (a * n**-alpha + b * d**-beta) * np.exp(noise * rng.normal()))
+        ScalingRun(n, d, (a * n**-alpha + b * d**-beta) * np.exp(noise * rng.normal()))
         for n in SIZES
         for d in TEXTS
     ]
@@ -64,7 +64,7 @@ def test_a_power_law_gives_its_exponent_back():
 
 def test_the_published_points_of_chinchilla_say_one_half():
     """Size and text grow alike with the operations: the finding of the paper, from its table."""
-    rows = cost_tables.read("chinchilla_table_3")
+    rows = cost_tables.read_table("chinchilla_table_3")
     flop, n, d = ([float(row[name]) for row in rows] for name in ("flop", "parameters", "tokens"))
     size, text = scaling.power(flop, n), scaling.power(flop, d)
     assert size.exponent == pytest.approx(0.5, abs=0.01)
@@ -77,7 +77,9 @@ def test_the_published_points_of_chinchilla_say_one_half():
 
 def test_a_run_left_out_is_predicted_by_the_law_that_made_the_runs():
     """A power law where there is one, an exponential where there is that: either can win."""
-    falling = [Run(n, d, 3 * np.exp(-n / 4e5) + 2 * np.exp(-d / 5e6)) for n in SIZES for d in TEXTS]
+    falling = [
+        ScalingRun(n, d, 3 * np.exp(-n / 4e5) + 2 * np.exp(-d / 5e6)) for n in SIZES for d in TEXTS
+    ]
     for made, right, wrong in ((runs(), "power", "exponential"), (falling, "exponential", "power")):
         assert max(scaling.held_out_errors(made, right)) < 1e-3
         assert np.mean(scaling.held_out_errors(made, wrong)) > 0.02

@@ -66,14 +66,14 @@ def test_the_right_sums_pass() -> None:
 
 def forget_what_was_drawn(patch: pytest.MonkeyPatch) -> None:
     """Every hero is as likely as not to be the same one again."""
-    chances = memory.Memory.log_chances
-    patch.setattr(memory.Memory, "log_chances", lambda self, words: 0 * chances(self, words))
+    chances = memory.GroupMemory.log_chances
+    patch.setattr(memory.GroupMemory, "log_chances", lambda self, words: 0 * chances(self, words))
 
 
 def draw_without_a_memory(patch: pytest.MonkeyPatch) -> None:
     """A hidden hero is drawn anew, whoever was named before."""
-    draws = memory.Memory.distributions
-    patch.setattr(memory.Memory, "distributions", lambda self, words: draws(self, words[:0]))
+    draws = memory.GroupMemory.distributions
+    patch.setattr(memory.GroupMemory, "distributions", lambda self, words: draws(self, words[:0]))
 
 
 def forget_the_styles(patch: pytest.MonkeyPatch) -> None:
@@ -84,23 +84,23 @@ def forget_the_styles(patch: pytest.MonkeyPatch) -> None:
 def one_style_for_every_word(patch: pytest.MonkeyPatch) -> None:
     """The style is drawn anew for every word."""
 
-    def log_chances(self: memory.Memory, words: np.ndarray) -> np.ndarray:
+    def log_chances(self: memory.GroupMemory, words: np.ndarray) -> np.ndarray:
         totals = [self.log_chance(words[:t]) for t in range(len(words) + 1)]
         alone = [self.log_chance(words[t : t + 1]) for t in range(len(words))]
         return totals[0] + np.concatenate([[totals[0] * 0], np.cumsum(alone, axis=0)])
 
-    patch.setattr(memory.Memory, "log_chances", log_chances)
+    patch.setattr(memory.GroupMemory, "log_chances", log_chances)
 
 
 def forget_the_new_weight(patch: pytest.MonkeyPatch) -> None:
     """An urn without alpha below the line."""
-    tabulate = memory.Memory._tabulate
+    tabulate = memory.GroupMemory._tabulate
 
-    def wrong(self: memory.Memory, most: int) -> None:
+    def wrong(self: memory.GroupMemory, most: int) -> None:
         tabulate(self, most)
         self._below[self.alpha > 0, 1:] -= np.log(self.alpha[self.alpha > 0, None])
 
-    patch.setattr(memory.Memory, "_tabulate", wrong)
+    patch.setattr(memory.GroupMemory, "_tabulate", wrong)
 
 
 def every_class_says_every_word(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from world_reference import Reference, all_paths
 from labkit.world import load_world
 from labkit.world.floors import choose
 from labkit.world.reading import read
-from labkit.world.sides import fit, pool, sides
+from labkit.world.sides import fit_exponents, sides, weighted_product
 from labkit.world.world import world_from_text
 
 
@@ -40,12 +40,12 @@ def test_the_fit_has_no_better_neighbour() -> None:
     random = np.random.default_rng(0)
     features = np.log(random.dirichlet(np.ones(5), size=(3, 200)))
     truth = np.array([0.8, 0.6, -0.3])
-    chances = np.exp(pool(features, truth))
+    chances = np.exp(weighted_product(features, truth))
     target = np.array([random.choice(5, p=p) for p in chances])
-    found = fit(features, target)
+    found = fit_exponents(features, target)
 
     def loss(exponents: np.ndarray) -> float:
-        return -pool(features, exponents)[np.arange(200), target].mean()
+        return -weighted_product(features, exponents)[np.arange(200), target].mean()
 
     for step in np.vstack([np.eye(3), -np.eye(3)]) * 1e-3:
         assert loss(found) < loss(found + step)

@@ -17,7 +17,7 @@ from classroom.classifying import regression
 from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText, course_text
 from labkit.world import World
-from labkit.world.sums import Row
+from labkit.world.sums import Symbols
 
 LENGTH, WORDS_BEFORE = 32, 4
 PENALTY = 5e-4
@@ -55,7 +55,7 @@ def prefixes(world: World, count: int, seed: int, split: str) -> list[np.ndarray
 
 def beliefs(world: World, texts: list[np.ndarray]) -> Tensor:
     """The exact posterior [N, S] over kinds of hidden states, after the last word of each text."""
-    rows, wanted = [Row(text) for text in texts], [[len(text) - 1] for text in texts]
+    rows, wanted = [Symbols(text) for text in texts], [[len(text) - 1] for text in texts]
     kinds = kinds_of(world)
     belief_NS = torch.zeros(len(texts), 1 + int(kinds.max()))
     for n, found in enumerate(world.states_at(rows, "document", wanted)):

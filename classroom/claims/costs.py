@@ -106,7 +106,7 @@ def attention_part(name: str, counted: float) -> float:
 def six_n_d(profile: str, seed: int) -> Measured:
     """The rule against the count for the models of Table D.1, and against its 17 printed rows."""
     both = {name: operations(name) for name in COUNTED}
-    rows = cost_tables.read("table_d1")
+    rows = cost_tables.read_table("table_d1")
     ratios = [by_rule(row) / float(row["flop"]) for row in rows]
     arms = {
         "6 N D / counted": [rule / counted for rule, counted in both.values()],

@@ -148,7 +148,7 @@ def agreement() -> list[str]:
     """How far 6 N D agrees with the count of every product, over size and context."""
     lines = ["6 N D as a share of all operations, attention included"]
     lines += [f"  {'row':26}" + "".join(f"{context:>9}" for context in CONTEXTS)]
-    for row in cost_tables.read("table_21"):
+    for row in cost_tables.read_table("table_21"):
         shares = []
         for context in CONTEXTS:
             shape = replace(cost_tables.shape(row), context=context)

@@ -47,7 +47,7 @@ def _known(flop: float | None) -> str:
 
 def costs_demo(model: str = "GPT-3 175B", device: str = "a100") -> Demo:
     """Choose a model and devices, and see days, dollars and kilowatt-hours."""
-    devices = [row["name"] for row in cost_tables.read("hardware")]
+    devices = [row["name"] for row in cost_tables.read_table("hardware")]
 
     def draw(model: str, device: str, devices: int, mfu: float) -> View:
         return costs_view(model, device, 2**devices, round(mfu, 2))

@@ -19,7 +19,7 @@ from labkit.keeping.files import read_json
 
 
 @dataclass(frozen=True)
-class Machine:
+class Device:
     """One device, as `data/costs/hardware.csv` describes it."""
 
     name: str
@@ -30,22 +30,22 @@ class Machine:
     """Where the price is from, and of when."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The question whether the known name nearest to a wrong one was meant, or nothing."""
     near = checks.nearest(name, known, cutoff=0.4)
     return f"did you mean {near}? " if near else ""
 
 
-def machine(name: str) -> Machine:
+def machine(name: str) -> Device:
     """The device of that name."""
-    rows = {row["name"]: row for row in cost_tables.read("hardware")}
+    rows = {row["name"]: row for row in cost_tables.read_table("hardware")}
     if name.lower() not in rows:
         raise ValueError(
-            f"there is no device {name!r}: {nearest(name.lower(), rows)}"
+            f"there is no device {name!r}: {did_you_mean(name.lower(), rows)}"
             f"There are {', '.join(rows)}; data/costs/hardware.csv takes a row more"
         )
     row = rows[name.lower()]
-    return Machine(
+    return Device(
         row["name"],
         float(row["peak_tflop_per_second"]) * 1e12,
         float(row["watts"]),
@@ -54,7 +54,7 @@ def machine(name: str) -> Machine:
     )
 
 
-class Model(NamedTuple):
+class ModelSize(NamedTuple):
     """What a bill needs to know of a model."""
 
     name: str
@@ -66,22 +66,22 @@ class Model(NamedTuple):
     """How many it was trained on, where that was printed."""
 
 
-def model(name: str) -> Model:
+def model(name: str) -> ModelSize:
     """A published model by its name, or a reader's own from a JSON file of a `Shape`."""
     if name.endswith(".json"):
         shape = read_shape(Path(name))
         idle = shape.matrices(shape.experts) - shape.matrices(shape.experts_used)
-        return Model(Path(name).stem, shape.parameters, shape.parameters - idle, shape, None)
-    rows = {_plain(row["name"]): row for row in cost_tables.read("sizes")}
+        return ModelSize(Path(name).stem, shape.parameters, shape.parameters - idle, shape, None)
+    rows = {_plain(row["name"]): row for row in cost_tables.read_table("sizes")}
     names = [row["name"] for row in rows.values()]
     if _plain(name) not in rows:
         raise ValueError(
-            f"no published model is called {name!r}: {nearest(name, names)}"
+            f"no published model is called {name!r}: {did_you_mean(name, names)}"
             f"There are {', '.join(names)}, or give the .json file of a model of your own"
         )
     row = rows[_plain(name)]
     count, active = int(row["parameters"]), int(row["active"])
-    return Model(row["name"], count, active, _shape(row), trained_on().get(_plain(name)))
+    return ModelSize(row["name"], count, active, _shape(row), trained_on().get(_plain(name)))
 
 
 def _shape(row: dict[str, str]) -> Shape | None:
@@ -103,14 +103,14 @@ def _plain(name: str) -> str:
 
 def trained_on() -> dict[str, float]:
     """Training tokens of the models of Table D.1 of Brown et al. 2020."""
-    rows = cost_tables.read("table_d1")
+    rows = cost_tables.read_table("table_d1")
     return {_plain(row["model"]): float(row["tokens_billion"]) * 1e9 for row in rows}
 
 
 def ready() -> list[str]:
     """The published models whose number of tokens is in the tables: `bill` need not be told it."""
     known = trained_on()
-    return [row["name"] for row in cost_tables.read("sizes") if _plain(row["name"]) in known]
+    return [row["name"] for row in cost_tables.read_table("sizes") if _plain(row["name"]) in known]
 
 
 def read_shape(path: Path) -> Shape:
@@ -158,7 +158,7 @@ class Bill(NamedTuple):
 
 def bill(
     name: str,
-    device: Machine,
+    device: Device,
     *,
     count: int = 1,
     mfu: float = 0.4,
@@ -196,7 +196,7 @@ def bill(
     )
 
 
-def _trained_on(what: Model) -> float:
+def _trained_on(what: ModelSize) -> float:
     """How many tokens a published model was trained on."""
     if what.tokens is None:
         raise ValueError(
@@ -229,7 +229,7 @@ SMALLEST = 1e6
 
 
 def afford(
-    dollars: float, device: Machine, *, mfu: float = 0.4, dollars_per_hour: float | None = None
+    dollars: float, device: Device, *, mfu: float = 0.4, dollars_per_hour: float | None = None
 ) -> list[Affordable]:
     """The largest sensible model for a budget, by both fits to the runs of Chinchilla."""
     price = device.dollars_per_hour if dollars_per_hour is None else dollars_per_hour

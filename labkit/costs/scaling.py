@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 
 
-class Run(NamedTuple):
+class ScalingRun(NamedTuple):
     """One trained model: its size, how much text it read, and how far above the floor it ended."""
 
     parameters: float
@@ -46,7 +46,7 @@ class Fit(NamedTuple):
         return self.beta / (self.alpha + self.beta)
 
 
-def fit(runs: Sequence[Run], *, resamples: int = 300, seed: int = 0) -> Fit:
+def fit(runs: Sequence[ScalingRun], *, resamples: int = 300, seed: int = 0) -> Fit:
     """Fit the scaling law to runs of at least three sizes and three amounts of text.
 
     Least squares of log(predicted / measured), by Levenberg's steps, from several starts.
@@ -77,7 +77,7 @@ def fit(runs: Sequence[Run], *, resamples: int = 300, seed: int = 0) -> Fit:
     return Fit(a, alpha, b, beta, intervals, error=float(errors[0]))
 
 
-def held_out_errors(runs: Sequence[Run], law: str = "power") -> list[float]:
+def held_out_errors(runs: Sequence[ScalingRun], law: str = "power") -> list[float]:
     """|log(predicted / measured)| of each run, by the power law fitted to all the others.
 
     "power" is that of `fit`; "exponential", a exp(-alpha N) + b exp(-beta D), has as many numbers.

@@ -30,7 +30,7 @@ Row = dict[str, str]
 Cells = dict[str, float]
 
 
-def read(name: str) -> list[Row]:
+def read_table(name: str) -> list[Row]:
     """The rows of one file of data/costs."""
     with open(data_path("costs", f"{name}.csv"), newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -38,8 +38,8 @@ def read(name: str) -> list[Row]:
 
 def cells() -> Cells:
     """Every published number as `name.quantity`, hardware included."""
-    found = {f"{row['name']}.{row['quantity']}": float(row["value"]) for row in read("cells")}
-    for row in read("hardware"):
+    found = {f"{row['name']}.{row['quantity']}": float(row["value"]) for row in read_table("cells")}
+    for row in read_table("hardware"):
         for quantity in ("peak_tflop_per_second", "memory_gb", "watts", "dollars_per_hour"):
             if row[quantity]:
                 found[f"{row['name']}.{quantity}"] = float(row[quantity])
@@ -113,7 +113,7 @@ class Derived(NamedTuple):
 def derived() -> Iterator[Derived]:
     """All rows of derived.csv, computed from the cells."""
     known = cells()
-    for row in read("derived"):
+    for row in read_table("derived"):
         yield Derived(
             row["name"],
             row["quantity"],
@@ -155,7 +155,7 @@ def _three_digits(number: Decimal) -> str:
 
 def table_d1() -> Iterator[Recomputed]:
     """Table D.1 of Brown et al. 2020: operations of each model from its own columns."""
-    for row in read("table_d1"):
+    for row in read_table("table_d1"):
         flop = Decimal(row["parameters_million"]) * Decimal(row["tokens_billion"])
         flop *= Decimal(row["flop_per_parameter_and_token"]) * 10**15
         yield _row(row["model"], "flop", row["flop"], _three_digits(flop), row["note"])
@@ -176,7 +176,7 @@ def shape(row: Row) -> Shape:
 
 def table_21() -> Iterator[Recomputed]:
     """Table 2.1 of Brown et al. 2020: parameters and widths from the shapes."""
-    for row in read("table_21"):
+    for row in read_table("table_21"):
         number, unit = row["printed_parameters"][:-1], row["printed_parameters"][-1]
         count = shape(row).parameters / {"M": 1e6, "B": 1e9}[unit]
         digits = len(number.partition(".")[2])
@@ -187,7 +187,7 @@ def table_21() -> Iterator[Recomputed]:
 
 def table_22(tokens_billion: float = 300) -> Iterator[Recomputed]:
     """Table 2.2 of Brown et al. 2020: epochs from weights and quantities."""
-    for row in read("table_22"):
+    for row in read_table("table_22"):
         epochs = tokens_billion * float(row["weight_percent"]) / 100 / float(row["tokens_billion"])
         digits = len(row["printed_epochs"].partition(".")[2])
         printed = row["printed_epochs"]
@@ -209,7 +209,7 @@ def compute_by_model() -> list[Compute]:
     """Training compute in the order of the lectures: GPT, BERT, RoBERTa, T5, GPT-3, GPT-4."""
     known = {f"{row.name}.{row.quantity}": row.estimate for row in derived()}
     paper = {family: list[Compute]() for family in ("BERT", "RoBERTa", "T5", "GPT-3")}
-    for row in read("table_d1"):
+    for row in read_table("table_d1"):
         flop = float(row["parameters_million"]) * float(row["tokens_billion"]) * 1e15
         days = petaflop_days(flop * float(row["flop_per_parameter_and_token"]))
         family = next(name for name in paper if row["model"].startswith(name))

@@ -80,7 +80,7 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
     return target
 
 
-def read(path: Path) -> Snapshot:
+def read_checkpoint(path: Path) -> Snapshot:
     """Read a checkpoint after a check of every byte; an error says what is wrong with it."""
     try:
         content = _checked_manifest((path / MANIFEST).read_bytes())
@@ -117,7 +117,7 @@ def newest(folder: Path) -> Found:
     skipped: list[str] = []
     for path in reversed(listed(folder)):
         try:
-            return Found(read(path), path, tuple(skipped))
+            return Found(read_checkpoint(path), path, tuple(skipped))
         except BrokenCheckpointError as problem:
             skipped.append(f"{path.name}: {problem}")
     return Found(None, None, tuple(skipped))

@@ -17,7 +17,15 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 from labkit.corpus import Batches, sent
-from labkit.keeping.checkpoints import Found, Saver, Snapshot, advice, newest, read, sweep
+from labkit.keeping.checkpoints import (
+    Found,
+    Saver,
+    Snapshot,
+    advice,
+    newest,
+    read_checkpoint,
+    sweep,
+)
 from labkit.keeping.computing import Computing, measured_peak, memory_explained, smaller
 from labkit.keeping.description import check_same, check_sound, fields_of, plain
 from labkit.keeping.health import Later
@@ -201,7 +209,7 @@ class Run:
         path, skipped = told
         for reason in skipped:
             self.say(f"passed over {reason}")
-        return found or Found(None if path is None else read(path), path, skipped)
+        return found or Found(None if path is None else read_checkpoint(path), path, skipped)
 
     # ---- after a step ------------------------------------------------------------------------
 

@@ -23,8 +23,8 @@ from labkit.weights import ours, release_read, release_write
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.sources import find, real_encoder
 from labkit.weights.tensors import (
+    Contents,
     Entry,
-    Plan,
     WeightsError,
     WithoutInitialisation,
     check,
@@ -49,22 +49,22 @@ def load(
     """
     folder = find(source)
     own = (folder / DESCRIPTION).is_file()
-    plan = ours.plan(folder) if own else release_read.plan(folder)
+    contents = ours.contents(folder) if own else release_read.release_contents(folder)
     with torch.device("meta"):
-        check(plan.entries, plan.names(plan.make()), folder)
+        check(contents.entries, contents.names(contents.make()), folder)
     if own:
-        ours.check_numbers(folder, plan.entries)
-    model = _build(plan, device, dtype)
-    parts = plan.names(model)
+        ours.check_numbers(folder, contents.entries)
+    model = _build(contents, device, dtype)
+    parts = contents.names(model)
     if own and dtype is None:
         # A model whose tensors are not all of one kind gets back each as it was.
-        for name, entry in plan.entries.items():
+        for name, entry in contents.entries.items():
             parts[name].data = parts[name].data.to(entry.dtype)
 
     @torch.no_grad()
     def put(name: str, tensor: Tensor) -> None:
         if not own and tensor.is_floating_point() and not sound(tensor):
-            entry = plan.entries[name]
+            entry = contents.entries[name]
             raise WeightsError(
                 f"the tensor {entry.name!r} in {entry.file} has numbers that are not finite, or "
                 f"beyond {LARGEST_WEIGHT:.0e}: "
@@ -72,7 +72,7 @@ def load(
             )
         parts[name].copy_(tensor)
 
-    read_tensors(plan.entries, put)
+    read_tensors(contents.entries, put)
     return model.eval()
 
 
@@ -85,13 +85,13 @@ def sound(weights: Tensor) -> bool:
     return low >= -LARGEST_WEIGHT and high <= LARGEST_WEIGHT
 
 
-def _build(plan: Plan, device: torch.device | str, dtype: torch.dtype | None) -> nn.Module:
+def _build(contents: Contents, device: torch.device | str, dtype: torch.dtype | None) -> nn.Module:
     """The model on its device, its weights not yet drawn, in the dtype that holds the file's."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype or _widest(plan.entries))
+    torch.set_default_dtype(dtype or _widest(contents.entries))
     try:
         with torch.device(device), WithoutInitialisation():
-            return plan.make()
+            return contents.make()
     finally:
         torch.set_default_dtype(before)
 
@@ -109,9 +109,9 @@ def load_tokenizer(source: Source) -> Tokenizer:
 
 def save(model: nn.Module, folder: Source) -> None:
     """Write a model in our own format; an older one there is replaced as a whole or not at all."""
-    ours.save(model, Path(folder))
+    ours.write_folder(model, Path(folder))
 
 
 def save_release(model: nn.Module, folder: Source) -> None:
     """Write a model in the format of its family's public releases."""
-    release_write.save(model, Path(folder))
+    release_write.write_release(model, Path(folder))

@@ -39,7 +39,7 @@ def _below(kind: type[Backbone]) -> list[type[Backbone]]:
 
 
 def describe(model: nn.Module) -> dict[str, Any]:
-    """What `build` needs to make a model of the same shape."""
+    """What `model_of` needs to make a model of the same shape."""
     if isinstance(model, LanguageModel | Classifier):
         heads = {
             name: _describe_head(head, model.backbone)
@@ -61,7 +61,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
     return {"class": name, "config": dataclasses.asdict(model.config)}
 
 
-def build(description: Any, where: Any) -> nn.Module:
+def model_of(description: Any, where: Any) -> nn.Module:
     """The model of a description; `where` is named when the description is wrong."""
     try:
         return _build(description)

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from labkit.checks import shown
 from labkit.keeping.files import digest, write_json
-from labkit.weights.description import build, describe
+from labkit.weights.description import describe, model_of
 from labkit.weights.tensors import (
+    Contents,
     Entry,
-    Plan,
     WeightsError,
     checksum,
     checksum_on_disk,
@@ -38,7 +38,7 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters()) | kept
 
 
-def save(model: nn.Module, folder: Path) -> None:
+def write_folder(model: nn.Module, folder: Path) -> None:
     """Write a folder, or replace the model that is in it."""
     description = describe(model)
     named = tensors(model)
@@ -63,7 +63,7 @@ def _is_ours(name: str) -> bool:
 def _check_rebuilds(description: dict[str, Any], named: Mapping[str, Tensor]) -> None:
     """Refuse at once what could not be loaded again, such as layers that a reader has replaced."""
     with torch.device("meta"):
-        again = tensors(build(description, "this model"))
+        again = tensors(model_of(description, "this model"))
     for name in named.keys() | again.keys():
         here, there = (list(t[name].shape) if name in t else None for t in (named, again))
         if here != there:
@@ -78,7 +78,7 @@ def _hash(value: Any) -> str:
     return digest(json.dumps(value, sort_keys=True).encode())
 
 
-def plan(folder: Path) -> Plan:
+def contents(folder: Path) -> Contents:
     """What a folder of our own holds."""
     path = folder / DESCRIPTION
     whole = read_description(path)
@@ -95,7 +95,9 @@ def plan(folder: Path) -> Plan:
         raise WeightsError(
             f"{path} names the file of weights {shown(file)}, which is not in {folder}"
         )
-    return Plan(lambda: build(whole.get("model"), path), tensors, list_tensors(folder / file))
+    return Contents(
+        lambda: model_of(whole.get("model"), path), tensors, list_tensors(folder / file)
+    )
 
 
 def check_numbers(folder: Path, entries: Mapping[str, Entry]) -> None:

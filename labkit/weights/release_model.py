@@ -32,7 +32,7 @@ SPAN = {"qa_outputs.weight": "ends.weight", "qa_outputs.bias": "ends.bias"}
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def build(kind: str, values: Mapping[str, Any], shapes: Shapes, where: Path) -> nn.Module:
+def build_release(kind: str, values: Mapping[str, Any], shapes: Shapes, where: Path) -> nn.Module:
     """The backbone, and the heads whose tensors are there."""
     config = read_config(kind, values, where / CONFIG)
     if isinstance(config, BERTConfig):

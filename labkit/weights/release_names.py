@@ -36,7 +36,7 @@ class Row(NamedTuple):
         return [LAYOUTS[self.layout](part, heads) for part in parts]
 
 
-def row(ours: str, *theirs: str, layout: str = "same") -> list[Row]:
+def rows(ours: str, *theirs: str, layout: str = "same") -> list[Row]:
     """The rows of one line of a table: two where the line stands for weight and bias."""
     kinds = ("weight", "bias") if "{t}" in ours else ("",)
     rows = []
@@ -103,27 +103,27 @@ NO_WEIGHTS = ("position_ids", "token_type_ids", "attn.bias", "attn.masked_bias")
 def _gpt(token: str, position: str) -> list[Row]:
     block, theirs = "blocks.{i}.", "h.{i}."
     return [
-        *row("token.weight", f"{token}.weight"),
-        *row("position.weight", f"{position}.weight"),
-        *row(f"{block}attention_norm.{{t}}", f"{theirs}ln_1.{{t}}"),
-        *row(
+        *rows("token.weight", f"{token}.weight"),
+        *rows("position.weight", f"{position}.weight"),
+        *rows(f"{block}attention_norm.{{t}}", f"{theirs}ln_1.{{t}}"),
+        *rows(
             f"{block}attention.query_key_value.{{t}}",
             f"{theirs}attn.c_attn.{{t}}",
             layout="transposed",
         ),
-        *row(f"{block}attention.out.{{t}}", f"{theirs}attn.c_proj.{{t}}", layout="transposed"),
-        *row(f"{block}mlp_norm.{{t}}", f"{theirs}ln_2.{{t}}"),
-        *row(f"{block}mlp.up.{{t}}", f"{theirs}mlp.c_fc.{{t}}", layout="transposed"),
-        *row(f"{block}mlp.down.{{t}}", f"{theirs}mlp.c_proj.{{t}}", layout="transposed"),
+        *rows(f"{block}attention.out.{{t}}", f"{theirs}attn.c_proj.{{t}}", layout="transposed"),
+        *rows(f"{block}mlp_norm.{{t}}", f"{theirs}ln_2.{{t}}"),
+        *rows(f"{block}mlp.up.{{t}}", f"{theirs}mlp.c_fc.{{t}}", layout="transposed"),
+        *rows(f"{block}mlp.down.{{t}}", f"{theirs}mlp.c_proj.{{t}}", layout="transposed"),
     ]
 
 
 def _embeddings(*, segments: bool = True) -> list[Row]:
     return [
-        *row("token.weight", "embeddings.word_embeddings.weight"),
-        *row("position.weight", "embeddings.position_embeddings.weight"),
-        *(row("segment.weight", "embeddings.token_type_embeddings.weight") if segments else []),
-        *row("norm.{t}", "embeddings.LayerNorm.{t}"),
+        *rows("token.weight", "embeddings.word_embeddings.weight"),
+        *rows("position.weight", "embeddings.position_embeddings.weight"),
+        *(rows("segment.weight", "embeddings.token_type_embeddings.weight") if segments else []),
+        *rows("norm.{t}", "embeddings.LayerNorm.{t}"),
     ]
 
 
@@ -133,12 +133,12 @@ def _encoder(
     """The block of BERT, ALBERT and DistilBERT, whose releases differ in names only."""
     stacked = [f"{layer}{name}.{{t}}" for name in projections]
     return [
-        *row("blocks.{i}.attention.query_key_value.{t}", *stacked),
-        *row("blocks.{i}.attention.out.{t}", f"{layer}{out}.{{t}}"),
-        *row("blocks.{i}.attention_norm.{t}", f"{layer}{norm}.{{t}}"),
-        *row("blocks.{i}.mlp.up.{t}", f"{layer}{mlp[0]}.{{t}}"),
-        *row("blocks.{i}.mlp.down.{t}", f"{layer}{mlp[1]}.{{t}}"),
-        *row("blocks.{i}.mlp_norm.{t}", f"{layer}{mlp[2]}.{{t}}"),
+        *rows("blocks.{i}.attention.query_key_value.{t}", *stacked),
+        *rows("blocks.{i}.attention.out.{t}", f"{layer}{out}.{{t}}"),
+        *rows("blocks.{i}.attention_norm.{t}", f"{layer}{norm}.{{t}}"),
+        *rows("blocks.{i}.mlp.up.{t}", f"{layer}{mlp[0]}.{{t}}"),
+        *rows("blocks.{i}.mlp.down.{t}", f"{layer}{mlp[1]}.{{t}}"),
+        *rows("blocks.{i}.mlp_norm.{t}", f"{layer}{mlp[2]}.{{t}}"),
     ]
 
 
@@ -150,28 +150,28 @@ _BERT_LAYERS = _encoder(
     ("intermediate.dense", "output.dense", "output.LayerNorm"),
 )
 
-_BERT_POOLER = row("pooler.{t}", "pooler.dense.{t}")
+_BERT_POOLER = rows("pooler.{t}", "pooler.dense.{t}")
 
 _XLNET = [
-    *row("token.weight", "word_embedding.weight"),
-    *row("guess_D", "mask_emb", layout="vector"),
-    *row("blocks.{i}.attention.query.weight", "layer.{i}.rel_attn.q", layout="into heads"),
-    *row(
+    *rows("token.weight", "word_embedding.weight"),
+    *rows("guess_D", "mask_emb", layout="vector"),
+    *rows("blocks.{i}.attention.query.weight", "layer.{i}.rel_attn.q", layout="into heads"),
+    *rows(
         "blocks.{i}.attention.key_value.weight",
         "layer.{i}.rel_attn.k",
         "layer.{i}.rel_attn.v",
         layout="into heads",
     ),
-    *row("blocks.{i}.attention.distance.weight", "layer.{i}.rel_attn.r", layout="into heads"),
-    *row("blocks.{i}.attention.out.weight", "layer.{i}.rel_attn.o", layout="out of heads"),
-    *row("blocks.{i}.attention.u_HE", "layer.{i}.rel_attn.r_w_bias"),
-    *row("blocks.{i}.attention.v_HE", "layer.{i}.rel_attn.r_r_bias"),
-    *row("blocks.{i}.attention.s_HE", "layer.{i}.rel_attn.r_s_bias"),
-    *row("blocks.{i}.attention.segment", "layer.{i}.rel_attn.seg_embed"),
-    *row("blocks.{i}.attention_norm.{t}", "layer.{i}.rel_attn.layer_norm.{t}"),
-    *row("blocks.{i}.mlp.up.{t}", "layer.{i}.ff.layer_1.{t}"),
-    *row("blocks.{i}.mlp.down.{t}", "layer.{i}.ff.layer_2.{t}"),
-    *row("blocks.{i}.mlp_norm.{t}", "layer.{i}.ff.layer_norm.{t}"),
+    *rows("blocks.{i}.attention.distance.weight", "layer.{i}.rel_attn.r", layout="into heads"),
+    *rows("blocks.{i}.attention.out.weight", "layer.{i}.rel_attn.o", layout="out of heads"),
+    *rows("blocks.{i}.attention.u_HE", "layer.{i}.rel_attn.r_w_bias"),
+    *rows("blocks.{i}.attention.v_HE", "layer.{i}.rel_attn.r_r_bias"),
+    *rows("blocks.{i}.attention.s_HE", "layer.{i}.rel_attn.r_s_bias"),
+    *rows("blocks.{i}.attention.segment", "layer.{i}.rel_attn.seg_embed"),
+    *rows("blocks.{i}.attention_norm.{t}", "layer.{i}.rel_attn.layer_norm.{t}"),
+    *rows("blocks.{i}.mlp.up.{t}", "layer.{i}.ff.layer_1.{t}"),
+    *rows("blocks.{i}.mlp.down.{t}", "layer.{i}.ff.layer_2.{t}"),
+    *rows("blocks.{i}.mlp_norm.{t}", "layer.{i}.ff.layer_norm.{t}"),
 ]
 
 _GPT_SIZES = {
@@ -236,7 +236,7 @@ RELEASES: dict[str, Release] = {
     ),
     "gpt2": Release(
         prefix="transformer.",
-        backbone=[*_gpt("wte", "wpe"), *row("norm.{t}", "ln_f.{t}")],
+        backbone=[*_gpt("wte", "wpe"), *rows("norm.{t}", "ln_f.{t}")],
         words=[],
         label=[],
         sizes={**_GPT_SIZES, "inner": "n_inner", "activation": "activation_function"},
@@ -255,11 +255,11 @@ RELEASES: dict[str, Release] = {
         prefix="bert.",
         backbone=[*_embeddings(), *_BERT_LAYERS, *_BERT_POOLER],
         words=[
-            *row("dense.{t}", "cls.predictions.transform.dense.{t}"),
-            *row("norm.{t}", "cls.predictions.transform.LayerNorm.{t}"),
-            *row("words.bias", "cls.predictions.bias"),
+            *rows("dense.{t}", "cls.predictions.transform.dense.{t}"),
+            *rows("norm.{t}", "cls.predictions.transform.LayerNorm.{t}"),
+            *rows("words.bias", "cls.predictions.bias"),
         ],
-        label=row("labels.{t}", "cls.seq_relationship.{t}"),
+        label=rows("labels.{t}", "cls.seq_relationship.{t}"),
         sizes=_BERT_SIZES,
         fixed={"pooler": True},
         architectures=_architectures("Bert", "label", "words and label", "span"),
@@ -272,13 +272,13 @@ RELEASES: dict[str, Release] = {
         prefix="roberta.",
         backbone=[*_embeddings(), *_BERT_LAYERS, *_BERT_POOLER],
         words=[
-            *row("dense.{t}", "lm_head.dense.{t}"),
-            *row("norm.{t}", "lm_head.layer_norm.{t}"),
-            *row("words.bias", "lm_head.bias"),
+            *rows("dense.{t}", "lm_head.dense.{t}"),
+            *rows("norm.{t}", "lm_head.layer_norm.{t}"),
+            *rows("words.bias", "lm_head.bias"),
         ],
         label=[
-            *row("pool.{t}", "classifier.dense.{t}"),
-            *row("labels.{t}", "classifier.out_proj.{t}"),
+            *rows("pool.{t}", "classifier.dense.{t}"),
+            *rows("labels.{t}", "classifier.out_proj.{t}"),
         ],
         sizes=_BERT_SIZES,
         fixed={"pooler": True, "unused_positions": 2},
@@ -292,7 +292,7 @@ RELEASES: dict[str, Release] = {
         prefix="albert.",
         backbone=[
             *_embeddings(),
-            *row("up.{t}", "encoder.embedding_hidden_mapping_in.{t}"),
+            *rows("up.{t}", "encoder.embedding_hidden_mapping_in.{t}"),
             *_encoder(
                 "encoder.albert_layer_groups.{i}.albert_layers.0.",
                 ("attention.query", "attention.key", "attention.value"),
@@ -300,14 +300,14 @@ RELEASES: dict[str, Release] = {
                 "attention.LayerNorm",
                 ("ffn", "ffn_output", "full_layer_layer_norm"),
             ),
-            *row("pooler.{t}", "pooler.{t}"),
+            *rows("pooler.{t}", "pooler.{t}"),
         ],
         words=[
-            *row("dense.{t}", "predictions.dense.{t}"),
-            *row("norm.{t}", "predictions.LayerNorm.{t}"),
-            *row("words.bias", "predictions.bias"),
+            *rows("dense.{t}", "predictions.dense.{t}"),
+            *rows("norm.{t}", "predictions.LayerNorm.{t}"),
+            *rows("words.bias", "predictions.bias"),
         ],
-        label=row("labels.{t}", "sop_classifier.classifier.{t}"),
+        label=rows("labels.{t}", "sop_classifier.classifier.{t}"),
         sizes={**_BERT_SIZES, "embedding": "embedding_size"},
         fixed={"pooler": True, "shared": True},
         architectures=_architectures("Albert", "label", "words and label", "span"),
@@ -329,11 +329,11 @@ RELEASES: dict[str, Release] = {
             ),
         ],
         words=[
-            *row("dense.{t}", "vocab_transform.{t}"),
-            *row("norm.{t}", "vocab_layer_norm.{t}"),
-            *row("words.bias", "vocab_projector.bias"),
+            *rows("dense.{t}", "vocab_transform.{t}"),
+            *rows("norm.{t}", "vocab_layer_norm.{t}"),
+            *rows("words.bias", "vocab_projector.bias"),
         ],
-        label=[*row("pool.{t}", "pre_classifier.{t}"), *row("labels.{t}", "classifier.{t}")],
+        label=[*rows("pool.{t}", "pre_classifier.{t}"), *rows("labels.{t}", "classifier.{t}")],
         sizes={
             "vocabulary": "vocab_size",
             "width": "dim",
@@ -353,10 +353,10 @@ RELEASES: dict[str, Release] = {
     "xlnet": Release(
         prefix="transformer.",
         backbone=_XLNET,
-        words=row("words.bias", "lm_loss.bias"),
+        words=rows("words.bias", "lm_loss.bias"),
         label=[
-            *row("pool.{t}", "sequence_summary.summary.{t}"),
-            *row("labels.{t}", "logits_proj.{t}"),
+            *rows("pool.{t}", "sequence_summary.summary.{t}"),
+            *rows("labels.{t}", "logits_proj.{t}"),
         ],
         sizes={
             "vocabulary": "vocab_size",

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from labkit.weights.release_config import CONFIG, kind_of
-from labkit.weights.release_model import build, loose, release_names
+from labkit.weights.release_model import build_release, loose, release_names
 from labkit.weights.release_names import NO_WEIGHTS, OLD_NAMES, RELEASES, Release
 from labkit.weights.tensors import (
+    Contents,
     Entry,
-    Plan,
     WeightsError,
     checksum_on_disk,
     list_tensors,
@@ -27,7 +27,7 @@ from labkit.weights.tensors import (
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-def plan(folder: Path) -> Plan:
+def release_contents(folder: Path) -> Contents:
     """What the folder of a release holds."""
     if not (folder / CONFIG).is_file():
         raise WeightsError(f"{folder} holds no model: neither labkit.json nor {CONFIG} is there")
@@ -38,7 +38,7 @@ def plan(folder: Path) -> Plan:
 
     def make() -> nn.Module:
         try:
-            return build(kind, values, shapes, folder)
+            return build_release(kind, values, shapes, folder)
         except WeightsError:
             raise
         except (TypeError, ValueError, RuntimeError, AttributeError) as error:
@@ -46,7 +46,7 @@ def plan(folder: Path) -> Plan:
 
     with torch.device("meta"):
         drop_copies(RELEASES[kind], make(), entries)
-    return Plan(make, functools.partial(release_names, kind), entries)
+    return Contents(make, functools.partial(release_names, kind), entries)
 
 
 def files_of(folder: Path) -> dict[str, Entry]:

@@ -13,7 +13,7 @@ from labkit.weights.description import describe
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.release_config import CONFIG, kind_for, write_config
 from labkit.weights.release_model import (
-    build,
+    build_release,
     heads_of,
     loose,
     release_names,
@@ -23,7 +23,7 @@ from labkit.weights.release_read import INDEX, WEIGHTS
 from labkit.weights.tensors import WeightsError, read_description, write_tensors
 
 
-def save(model: Any, folder: Path) -> None:
+def write_release(model: Any, folder: Path) -> None:
     """Write a release; an older one of the same model there is replaced as a whole."""
     backbone = backbone_of(model)
     kind, heads = kind_for(backbone), _heads(model)
@@ -79,7 +79,7 @@ def _check_says_all(
     """Refuse a model of which a release would be read as another."""
     with torch.device("meta"):
         shapes = {name: tuple(tensor.shape) for name, tensor in names.items()}
-        again = build(kind, values, shapes, Path())
+        again = build_release(kind, values, shapes, Path())
     said, read = _facts(describe(model)), _facts(describe(again))
     for name in said.keys() | read.keys():
         if said.get(name) != read.get(name):

@@ -54,7 +54,7 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Plan(NamedTuple):
+class Contents(NamedTuple):
     """What a folder holds, before any of its numbers are read."""
 
     make: Callable[[], nn.Module]

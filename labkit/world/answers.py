@@ -19,7 +19,7 @@ import numpy as np
 from labkit.checks import check_whole
 from labkit.world.exact import Language
 from labkit.world.machine import Machine
-from labkit.world.sums import Row, forward
+from labkit.world.sums import Symbols, forward
 
 # More answers than these are too many for a model to score in one pass.
 MOST = 20_000
@@ -75,7 +75,7 @@ def _alive(language: Language, prompt: Sequence[str]) -> Alive:
         raise ValueError("the prompt is empty: give at least one word")
     machine = language.machine
     begin = machine.enter(language.begin)
-    *_, last = forward(machine, [Row(language.numbers(list(prompt)))], machine.onward, begin)
+    *_, last = forward(machine, [Symbols(language.numbers(list(prompt)))], machine.onward, begin)
     if not len(last.states):
         raise ValueError(f'no document of this language begins with "{" ".join(prompt)}"')
     return frozenset(zip(last.states.tolist(), last.classes.tolist(), strict=True))

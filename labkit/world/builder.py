@@ -33,7 +33,7 @@ from labkit.world.grammar import (
 )
 from labkit.world.machine import END, Machine, list_entries, pack_emissions
 from labkit.world.memory import PREFERENCE, Family
-from labkit.world.plan import Plan
+from labkit.world.plan import SectionPlan
 
 Variables = tuple[tuple[str, int], ...]
 Nodes = dict[int, float]
@@ -61,7 +61,7 @@ class _Builder:
 
     def __init__(self, grammar: Grammar, new_forms: bool) -> None:
         self.grammar, self.new_forms = grammar, new_forms
-        self.plan = Plan(grammar)
+        self.plan = SectionPlan(grammar)
         self.classes = Classes(grammar)
         self.number: dict[str, int] = {END: 0}
         self.patterns: list[Location] = []

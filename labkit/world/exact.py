@@ -20,7 +20,7 @@ from labkit.world.hidden import Noisy, Request, distributions, hide, position_in
 from labkit.world.machine import Machine, Section
 from labkit.world.memory import Memories
 from labkit.world.sampling import SPLITS, Document, Sampler
-from labkit.world.sums import Posterior, Row, posteriors, prefix_masses, suffix_masses
+from labkit.world.sums import Posterior, Symbols, posteriors, prefix_masses, suffix_masses
 
 Text = Sequence[str] | np.ndarray | Document
 MEANINGS = ("topic", "stage", "feeling", "relation", "sense")
@@ -231,13 +231,13 @@ class Language:
         self, texts: list[np.ndarray], start: str, last: int | None = None
     ) -> list[np.ndarray]:
         """Log p of every prefix, or of the last ones."""
-        rows = [Row(text) for text in texts]
+        rows = [Symbols(text) for text in texts]
         masses = prefix_masses(self.machine, rows, self._start(start), last)
         return [self._join(*pair, last) for pair in zip(texts, masses, strict=True)]
 
     def _log_suffixes(self, texts: list[np.ndarray], last: int | None = None) -> list[np.ndarray]:
         """Log p of every suffix, from the first word on, or of the longest ones."""
-        rows = [Row(text) for text in texts]
+        rows = [Symbols(text) for text in texts]
         masses = suffix_masses(self.machine, rows, self.stationary, last)
         return [
             self._join(text[::-1], mass[::-1], last)[::-1]
@@ -292,8 +292,8 @@ class Language:
         # Either the words stand within a document, or the end mark comes before and a document
         # begins with them.
         before = np.insert(text, 0, self.machine.hidden)
-        within = self.log_totals([Row(before)], "anywhere")[0]
-        begins = self.log_totals([Row(text)], "document")[0] + math.log(
+        within = self.log_totals([Symbols(before)], "anywhere")[0]
+        begins = self.log_totals([Symbols(text)], "document")[0] + math.log(
             self.stationary[self.machine.ends].sum()
         )
         either = np.logaddexp(within, begins)
@@ -332,7 +332,7 @@ class Language:
         """`posterior` of many (words, position)."""
         if of not in MEANINGS:
             raise ValueError(f'cannot tell "{of}": choose one of {", ".join(MEANINGS)}')
-        rows = [Row(self.numbers(words)) for words, _ in texts]
+        rows = [Symbols(self.numbers(words)) for words, _ in texts]
         positions = [
             position_in(position, len(row.symbols))
             for row, (_, position) in zip(rows, texts, strict=True)
@@ -358,7 +358,7 @@ class Language:
         return out
 
     def states_at(
-        self, rows: list[Row], start: str, wanted: list[list[int]]
+        self, rows: list[Symbols], start: str, wanted: list[list[int]]
     ) -> list[dict[int, Posterior]]:
         """The weights of the states at the wanted positions, given all that a row shows (and
         nothing noisy).
@@ -395,8 +395,8 @@ class Language:
         """`joint` of many texts: log p(all words) - log p(seen words)."""
         if not all(len(text) for text, _ in texts):
             raise ValueError("a text has no words: leave it out")
-        rows = [Row(text) for text, _ in texts] + [
-            Row(hide(self.machine, text, hidden)) for text, hidden in texts
+        rows = [Symbols(text) for text, _ in texts] + [
+            Symbols(hide(self.machine, text, hidden)) for text, hidden in texts
         ]
         logs = self.log_totals(rows, start)
         if -math.inf in logs[len(texts) :]:
@@ -405,7 +405,7 @@ class Language:
             )
         return [whole - part for whole, part in zip(logs, logs[len(texts) :], strict=False)]
 
-    def log_totals(self, rows: list[Row], start: str) -> list[float]:
+    def log_totals(self, rows: list[Symbols], start: str) -> list[float]:
         """log p(the words that are seen), for rows with hidden words."""
         masses = prefix_masses(self.machine, rows, self._start(start), 1)
         return [

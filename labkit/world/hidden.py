@@ -7,7 +7,7 @@ import numpy as np
 
 from labkit.world.machine import Machine
 from labkit.world.memory import Memories
-from labkit.world.sums import Posterior, Row, posteriors
+from labkit.world.sums import Posterior, Symbols, posteriors
 
 # {position: (word shown, keep, noise)}: a state that says the word with probability p shows it with
 # keep * p + noise.  A remembered word is never shown by mistake: then the noise is 0.
@@ -65,14 +65,14 @@ def _shown(machine: Machine, request: Request) -> np.ndarray:
     return symbols
 
 
-def _row(memory: Memories, request: Request, shown: np.ndarray) -> Row:
+def _row(memory: Memories, request: Request, shown: np.ndarray) -> Symbols:
     """Certain, hidden and noisy words for the sums."""
     if not request.noisy:
-        return Row(shown)
+        return Symbols(shown)
     noise = np.stack([np.ones(len(shown)), np.zeros(len(shown))])
     for t, (word, keep, other) in request.noisy.items():
         noise[:, t] = keep, 0.0 if memory.remembered[word] else other
-    return Row(shown, noise)
+    return Symbols(shown, noise)
 
 
 def _distributions(

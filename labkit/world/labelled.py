@@ -28,7 +28,7 @@ from labkit.world.exact import Language, Text
 from labkit.world.examples import Example, LabelledSet
 from labkit.world.machine import END
 from labkit.world.sampling import SPLITS, Document, text_hash
-from labkit.world.sums import Row
+from labkit.world.sums import Symbols
 
 TASKS = ("feeling", "topic", "sense", "relation", "order", "passages", "next")
 PAIRED = ("order", "passages", "next")
@@ -239,8 +239,8 @@ Pairs = Sequence[tuple[Text, Text]]
 
 def order_odds(language: Language, pairs: Pairs) -> np.ndarray:
     """log p(first, second) - log p(second, first), as neighbours in a document."""
-    there = language.log_totals([Row(_joined(language, a, b)) for a, b in pairs], "sentence")
-    back = language.log_totals([Row(_joined(language, b, a)) for a, b in pairs], "sentence")
+    there = language.log_totals([Symbols(_joined(language, a, b)) for a, b in pairs], "sentence")
+    back = language.log_totals([Symbols(_joined(language, b, a)) for a, b in pairs], "sentence")
     both = zip(there, back, strict=True)
     return np.array([x - y if max(x, y) > -np.inf else 0.0 for x, y in both])
 
@@ -249,8 +249,8 @@ def next_odds(language: Language, pairs: Pairs) -> np.ndarray:
     """The log odds that the second follows the first, against a second of another document."""
     machine = language.machine
     goes_on = 1 - machine.leave[:, machine.ends].sum(axis=1)
-    together = language.log_totals([Row(_joined(language, a, b)) for a, b in pairs], "sentence")
-    firsts = [Row(language.numbers(a)) for a, _ in pairs]
+    together = language.log_totals([Symbols(_joined(language, a, b)) for a, b in pairs], "sentence")
+    firsts = [Symbols(language.numbers(a)) for a, _ in pairs]
     last = [[len(row.symbols) - 1] for row in firsts]
     first = []
     for row, found in zip(firsts, language.states_at(firsts, "sentence", last), strict=True):
@@ -258,7 +258,7 @@ def next_odds(language: Language, pairs: Pairs) -> np.ndarray:
         # The first of a pair is a sentence that another one follows.
         chance = float((weights * goes_on[states]).sum())
         first.append(math.log(chance) + log_scale if chance > 0 else -math.inf)
-    second = language.log_totals([Row(language.numbers(b)) for _, b in pairs], "second")
+    second = language.log_totals([Symbols(language.numbers(b)) for _, b in pairs], "second")
     alone = np.array(first) + np.array(second)
     if not (alone > -np.inf).all():
         raise ValueError("a sentence of a pair is none of this language: check with is_sentence")

@@ -39,7 +39,9 @@ class Memories:
         prior: np.ndarray,
         number: dict[str, int],
     ) -> None:
-        self.groups = [Memory([families[f] for f in group], prior, number) for group in members]
+        self.groups = [
+            GroupMemory([families[f] for f in group], prior, number) for group in members
+        ]
         self.remembered = np.any([m.value_of >= 0 for m in self.groups], axis=0)
 
     def log_chances(self, words: np.ndarray) -> np.ndarray:
@@ -51,7 +53,7 @@ class Memories:
         return np.stack([memory.log_chance(words) for memory in self.groups])
 
 
-class Memory:
+class GroupMemory:
     """The families of a group of topics by the numbers of their words."""
 
     def __init__(self, families: list[Family], prior: np.ndarray, number: dict[str, int]) -> None:

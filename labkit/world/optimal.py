@@ -20,7 +20,7 @@ import numpy as np
 
 from labkit.world.exact import Language
 from labkit.world.machine import Arcs
-from labkit.world.sums import Row, forward
+from labkit.world.sums import Symbols, forward
 
 
 class Point(NamedTuple):
@@ -205,7 +205,7 @@ def tilted(
     emits = entries.weight[said] * np.exp(of_word[word] / beta)
     source = np.repeat(np.arange(states), np.diff(arcs.start))
     [*_, last] = forward(
-        machine, [Row(language.numbers(list(prompt)))], arcs, machine.enter(language.begin)
+        machine, [Symbols(language.numbers(list(prompt)))], arcs, machine.enter(language.begin)
     )
     # What other texts could say has no part in it, and may grow for ever.
     emits = emits * _reached(arcs, source, last.states)[entries.state[said]]

@@ -12,7 +12,7 @@ from labkit.world.grammar import Grammar, Location, Topic, WorldError, expected
 from labkit.world.machine import Section
 
 
-class Plan:
+class SectionPlan:
     """The sections, and the chances to go from full stop to section."""
 
     def __init__(self, grammar: Grammar) -> None:

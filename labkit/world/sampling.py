@@ -15,7 +15,7 @@ import numpy as np
 
 from labkit.checks import check_seed
 from labkit.world.machine import END, Machine, Section
-from labkit.world.memory import Memory
+from labkit.world.memory import GroupMemory
 
 # One text of eight belongs to the held-out split.
 HELD_OUT_SHARE, SIDE_BY_SIDE = 8, 512
@@ -125,7 +125,7 @@ class Sampler:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.memory = Memory(machine.families, machine.prior, {})
+        self.memory = GroupMemory(machine.families, machine.prior, {})
         size, classes = machine.states, len(machine.prior)
         by_source = np.argsort(machine.arc_source, kind="stable")
         self.targets = machine.arc_target[by_source]

@@ -50,8 +50,8 @@ def sides(
     owner, target = np.array([i for i, _ in at]), np.array([texts[i][t] for i, t in at])
     features = np.log(np.maximum([left, right, np.broadcast_to(alone, left.shape)], SMALLEST))
     fitted, measured = owner % 2 == 0, owner % 2 == 1
-    exponents = fit(features[:, fitted], target[fitted])
-    pooled = np.exp(pool(features[:, measured], exponents))
+    exponents = fit_exponents(features[:, fitted], target[fitted])
+    pooled = np.exp(weighted_product(features[:, measured], exponents))
 
     def floor(chances: np.ndarray) -> Floor:
         losses = -np.log(chances[np.arange(len(chances)), target[measured]])
@@ -71,22 +71,22 @@ def _ask(language: Language, requests: list[Request], start: str) -> np.ndarray:
     return np.concatenate(language.distributions(requests, start))
 
 
-def pool(features: np.ndarray, exponents: np.ndarray) -> np.ndarray:
+def weighted_product(features: np.ndarray, exponents: np.ndarray) -> np.ndarray:
     """Log of the normalised product of powers: features are logs [feature, row, word]."""
     logits = np.tensordot(exponents, features, 1)
     return logits - np.logaddexp.reduce(logits, axis=1)[:, None]
 
 
-def fit(features: np.ndarray, target: np.ndarray, steps: int = 50) -> np.ndarray:
+def fit_exponents(features: np.ndarray, target: np.ndarray, steps: int = 50) -> np.ndarray:
     """The exponents with the least mean loss, by Newton's method with halved steps."""
     rows = np.arange(len(target))
     exponents = np.array([1.0, 1.0, -1.0])
 
     def loss(at: np.ndarray) -> float:
-        return float(-pool(features, at)[rows, target].mean())
+        return float(-weighted_product(features, at)[rows, target].mean())
 
     for _ in range(steps):
-        chances = np.exp(pool(features, exponents))
+        chances = np.exp(weighted_product(features, exponents))
         mean = np.einsum("fnw,nw->fn", features, chances)
         slope = (mean - features[:, rows, target]).mean(axis=1)
         square = np.einsum("fnw,gnw,nw->fg", features, features, chances) / len(rows)

@@ -26,7 +26,7 @@ ROWS, NOISY_ROWS = 256, 8
 SMALLEST = 1e-13
 
 
-class Row(NamedTuple):
+class Symbols(NamedTuple):
     """A text for the sums: one symbol a position (`machine.hidden` where nothing is seen).
 
     With `noise`, keep and noise of every position: [2, T].
@@ -44,7 +44,7 @@ class Shown(NamedTuple):
     noise: np.ndarray
 
 
-def _shown(rows: list[Row], t: int) -> Shown:
+def _shown(rows: list[Symbols], t: int) -> Shown:
     here = [row for row in rows if len(row.symbols) > t]
     keep, noise = np.ones(len(here)), np.zeros(len(here))
     for n, row in enumerate(here):
@@ -53,7 +53,7 @@ def _shown(rows: list[Row], t: int) -> Shown:
     return Shown(np.array([row.symbols[t] for row in here]), keep, noise)
 
 
-class Step(NamedTuple):
+class ForwardStep(NamedTuple):
     """What is alive at one position: of which row, in which state and classes, with what weight.
 
     `source`, `target` and `weight` are the arcs by which the states were entered: from number
@@ -70,7 +70,9 @@ class Step(NamedTuple):
     weight: np.ndarray
 
 
-def forward(machine: Machine, rows: list[Row], arcs: Arcs, begin: np.ndarray) -> Iterator[Step]:
+def forward(
+    machine: Machine, rows: list[Symbols], arcs: Arcs, begin: np.ndarray
+) -> Iterator[ForwardStep]:
     """Go over rows, the longest first; `begin` weighs every state before the first word."""
     step = _enter(machine, _shown(rows, 0), begin)
     yield step
@@ -79,7 +81,7 @@ def forward(machine: Machine, rows: list[Row], arcs: Arcs, begin: np.ndarray) ->
         yield step
 
 
-def _enter(machine: Machine, shown: Shown, begin: np.ndarray) -> Step:
+def _enter(machine: Machine, shown: Shown, begin: np.ndarray) -> ForwardStep:
     """Begin in the states that say the first symbol; with noise, in all."""
     symbols = np.where(shown.noise > 0, machine.hidden, shown.symbols)
     first, past = machine.entries.start[symbols], machine.entries.start[symbols + 1]
@@ -126,7 +128,7 @@ def _emit(
     return _Said(*(column[kept] for column in said))
 
 
-def _advance(machine: Machine, step: Step, shown: Shown, arcs: Arcs) -> Step:
+def _advance(machine: Machine, step: ForwardStep, shown: Shown, arcs: Arcs) -> ForwardStep:
     """Send every weight over its arcs, to the states that say the next symbol of its row."""
     # Rows that have ended are the last ones.
     going = int(np.searchsorted(step.owner, len(shown.symbols)))
@@ -156,7 +158,7 @@ def _scaled(
     target: np.ndarray,
     weight: np.ndarray,
     shown: Shown,
-) -> Step:
+) -> ForwardStep:
     total = np.bincount(owner, value, minlength=len(scale))
     with np.errstate(divide="ignore"):
         log_scale = scale + np.log(total)
@@ -167,16 +169,18 @@ def _scaled(
         if len(target):
             arcs = kept[target]
             source, target, weight = source[arcs], number[target[arcs]], weight[arcs]
-    return Step(states, owner, classes, value / total[owner], log_scale, source, target, weight)
+    return ForwardStep(
+        states, owner, classes, value / total[owner], log_scale, source, target, weight
+    )
 
 
 def backward(
-    machine: Machine, rows: list[Row], steps: list[Step]
+    machine: Machine, rows: list[Symbols], steps: list[ForwardStep]
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Go back over a forward pass: the position, the weights [alive, class], their log scale."""
     lengths = np.array([len(row.symbols) for row in rows])
     scale = np.zeros(len(rows))
-    after: Step | None = None
+    after: ForwardStep | None = None
     beta: np.ndarray = np.zeros((0, 0))
     for t in reversed(range(len(steps))):
         step = steps[t]
@@ -199,7 +203,7 @@ def backward(
 
 
 def prefix_masses(
-    machine: Machine, rows: list[Row], start: np.ndarray, last: int | None = None
+    machine: Machine, rows: list[Symbols], start: np.ndarray, last: int | None = None
 ) -> list[np.ndarray]:
     """Log of the weight of every prefix (or of the last ones): [T, group, class]."""
     begin = machine.enter(start)
@@ -207,13 +211,13 @@ def prefix_masses(
 
 
 def suffix_masses(
-    machine: Machine, rows: list[Row], prior: np.ndarray, last: int | None = None
+    machine: Machine, rows: list[Symbols], prior: np.ndarray, last: int | None = None
 ) -> list[np.ndarray]:
     """The same for suffixes; `prior` is the distribution of the state at their first word.
 
     The sums run from right to left: over the arcs turned round, from any state at the end.
     """
-    turned = [Row(row.symbols[::-1]) for row in rows]
+    turned = [Symbols(row.symbols[::-1]) for row in rows]
     every = np.ones(machine.states)
     found = _masses(machine, turned, machine.turned, every, prior, last)
     return [mass[::-1] for mass in found]
@@ -221,7 +225,7 @@ def suffix_masses(
 
 def _masses(
     machine: Machine,
-    rows: list[Row],
+    rows: list[Symbols],
     arcs: Arcs,
     begin: np.ndarray,
     prior: np.ndarray,
@@ -241,7 +245,7 @@ def _masses(
     return out
 
 
-def _by_class(machine: Machine, step: Step, prior: np.ndarray) -> np.ndarray:
+def _by_class(machine: Machine, step: ForwardStep, prior: np.ndarray) -> np.ndarray:
     """Log of the weight of each row: [row, group, class]."""
     value, groups = step.alpha * prior[step.states], len(machine.members)
     rows, each = len(step.log_scale), len(machine.prior)
@@ -264,7 +268,7 @@ class Posterior(NamedTuple):
 
 
 def posteriors(
-    machine: Machine, rows: list[Row], start: np.ndarray, wanted: list[list[int]]
+    machine: Machine, rows: list[Symbols], start: np.ndarray, wanted: list[list[int]]
 ) -> list[dict[int, Posterior]]:
     """For every row, the weights of the states at the wanted positions, given all that is seen.
 
@@ -289,7 +293,7 @@ def posteriors(
     return out
 
 
-def _shares(machine: Machine, row: Row, t: int, step: Step, span: slice) -> np.ndarray:
+def _shares(machine: Machine, row: Symbols, t: int, step: ForwardStep, span: slice) -> np.ndarray:
     """By how much the states alive were weighed for what a noisy position shows; else 1."""
     states, classes = step.states[span], step.classes[span]
     if row.noise is None or not row.noise[1, t]:
@@ -299,7 +303,7 @@ def _shares(machine: Machine, row: Row, t: int, step: Step, span: slice) -> np.n
     return keep * says * ((classes & mine) > 0) + noise
 
 
-def _chunks(rows: list[Row]) -> Iterator[list[int]]:
+def _chunks(rows: list[Symbols]) -> Iterator[list[int]]:
     """Rows of like length together, the longest first; empty rows are left out."""
     filled = [i for i in range(len(rows)) if len(rows[i].symbols)]
     order = sorted(filled, key=lambda i: -len(rows[i].symbols))

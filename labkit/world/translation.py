@@ -49,7 +49,7 @@ class Way(NamedTuple):
     chance: float
 
 
-class Filler(NamedTuple):
+class TranslatedFiller(NamedTuple):
     """A word or a name of the source language, its sense, and how it is translated."""
 
     words: Words
@@ -61,7 +61,7 @@ class Said(NamedTuple):
     """A filler or a fixed word of a sentence, and where it stands there."""
 
     name: str
-    filler: Filler | None
+    filler: TranslatedFiller | None
     start: int
     end: int
 
@@ -93,7 +93,7 @@ class Pair(NamedTuple):
 class Lexicon:
     """What the file says: lists of fillers, endings by gender, pairs of patterns, letters."""
 
-    lists: dict[str, list[Filler]] = field(default_factory=dict)
+    lists: dict[str, list[TranslatedFiller]] = field(default_factory=dict)
     parts: dict[str, str] = field(default_factory=dict)
     endings: dict[str, tuple[str, str]] = field(default_factory=dict)
     patterns: list[tuple[float, tuple[Item, ...], tuple[Item, ...]]] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Translator:
     def __init__(self, lexicon: Lexicon) -> None:
         self.lexicon = lexicon
         self.total = sum(weight for weight, _, _ in lexicon.patterns)
-        self.starting: dict[str, dict[str, list[Filler]]] = {}
+        self.starting: dict[str, dict[str, list[TranslatedFiller]]] = {}
         for name, fillers in lexicon.lists.items():
             self.starting[name] = defaultdict(list)
             for filler in fillers:
@@ -424,7 +424,7 @@ def _letters(line: Line) -> Iterator[tuple[str, str]]:
         yield here, there
 
 
-def _filler(entry: str, location: Location, gendered: bool) -> Filler:
+def _filler(entry: str, location: Location, gendered: bool) -> TranslatedFiller:
     """Read `bank~money = kontor m 0.7 / bank f 0.3`."""
     here, equals, there = entry.partition("=")
     if not equals or not here.strip() or not there.strip():
@@ -444,7 +444,7 @@ def _filler(entry: str, location: Location, gendered: bool) -> Filler:
     if abs(sum(way.chance for way in ways) - 1) > 1e-9:
         raise WorldError(location, f'the chances of "{here.strip()}" do not add up to 1')
     word, _, sense = here.strip().partition("~")
-    return Filler(tuple(word.split()), sense, tuple(ways))
+    return TranslatedFiller(tuple(word.split()), sense, tuple(ways))
 
 
 def _patterns(lexicon: Lexicon, body: list[Line]) -> None:
