@@ -933,6 +933,25 @@ def test_orders_are_turned_round_and_drawn() -> None:
     assert len(orders) > 3
 
 
+def test_without_words_to_drag_as_in_ipywidgets_7_the_buttons_move_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("ipywidgets.TagsInput")
+    demo = orders_demo("New York is", order="2 1 3")
+    demo.chosen.index = 0
+    demo.buttons["later"].click()
+    assert demo.values["order"] == "2 3 1"
+    follows(demo)
+
+
+def test_every_other_widget_is_one_of_ipywidgets_7() -> None:
+    known = {"Box", "Button", "Dropdown", "FloatSlider", "HTML", "IntSlider", "Layout", "Textarea",
+             "ToggleButtons", "VBox", "Widget"}  # fmt: skip
+    root = Path(__file__).resolve().parent.parent
+    code = "".join(path.read_text(encoding="utf-8") for path in root.glob("classroom/**/*.py"))
+    assert set(re.findall(r"\bwidgets\.([A-Z]\w+)", code)) == known | {"TagsInput"}
+
+
 def test_with_ipywidgets_7_the_picture_is_stored_too() -> None:
     """Version 7 displays itself, has no `_repr_mimebundle_`, and names the tooltip otherwise."""
     code = """

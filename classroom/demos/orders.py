@@ -92,6 +92,15 @@ def drawn(count: int, draw: int) -> str:
     return spelled([at + 1 for at in torch.randperm(count, generator=random).tolist()])
 
 
+def words_to_drag() -> Any:
+    """An empty row of words to drag; None with ipywidgets 7, as on Colab, which has no such row."""
+    if not hasattr(widgets, "TagsInput"):
+        return None
+    row = widgets.TagsInput(allow_duplicates=False, layout={"width": "98%"})
+    row.add_class("labkit-drag")
+    return row
+
+
 class OrdersDemo(Demo):
     """The order as a text, as words to drag, and with buttons that a keyboard reaches as well."""
 
@@ -105,8 +114,7 @@ class OrdersDemo(Demo):
             "earlier": lambda: self.move(-1),
             "later": lambda: self.move(1),
         }
-        self.dragged = widgets.TagsInput(allow_duplicates=False, layout={"width": "98%"})
-        self.dragged.add_class("labkit-drag")
+        self.dragged = words_to_drag()
         self.chosen = widgets.Dropdown(description="word to move", style=WIDE, **{TOOLTIP: "word"})
         self.chosen.add_class("labkit-chosen")
         count = len(words_in(text)[:LONGEST])
@@ -116,12 +124,11 @@ class OrdersDemo(Demo):
         bar = self.bar
         moved = [self.chosen, self.buttons["earlier"], self.buttons["later"]]
         others = [child for child in bar.children if child not in moved]
-        hint = widgets.HTML(
-            "the order: drag a word, or move one with the buttons", layout={"width": "98%"}
-        )
-        rows = [*others, hint, self.dragged, *moved]
-        bar.children = rows
-        self.dragged.observe(self._dragged, names="value")
+        how = "drag a word, or move one" if self.dragged else "move a word"
+        hint = widgets.HTML(f"the order: {how} with the buttons", layout={"width": "98%"})
+        bar.children = [*others, hint, *([self.dragged] if self.dragged else []), *moved]
+        if self.dragged:
+            self.dragged.observe(self._dragged, names="value")
 
     @property
     def names(self) -> list[str]:
@@ -144,8 +151,9 @@ class OrdersDemo(Demo):
         names, positions = self.names, self.positions
         quiet, self._quiet = self._quiet, True
         try:
-            self.dragged.allowed_tags = names
-            self.dragged.value = [names[position - 1] for position in positions]
+            if self.dragged:
+                self.dragged.allowed_tags = names
+                self.dragged.value = [names[position - 1] for position in positions]
             if list(self.chosen.options) != names:
                 # In one message: a list without its choice would be shown as empty.
                 with self.chosen.hold_sync():
