@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from classroom.claims import bert, village
 from classroom.ledger import Claim, one_seed
-from classroom.recipes import course_text
 from labkit.blocks import Backbone, LanguageModel, States
-from labkit.chance import Chance
 from labkit.models.word_vectors import WordVectorsConfig
 
 
@@ -114,16 +112,6 @@ def test_pairs_of_both_questions_have_their_labels() -> None:
         features, labels = bert.pair_features(model, question, "train", 40)
         assert features.shape == (40, 128)
         assert labels.sum() == 20
-
-
-def test_rows_of_sentences_are_the_sentences_of_the_text() -> None:
-    text = course_text("village", words=2_000, held_out=4_000)
-    rows = village.sentence_rows(text.train)
-    known = village.sentences("train", 2_000)
-    assert rows.size == len(known)
-    batch = rows.rows_of(torch.arange(5), Chance(0, 0, torch.arange(5)))
-    for row in range(5):
-        assert text.tokenizer.decode(batch.tokens[row].tolist()) == " ".join(known[row])
 
 
 def test_mails_are_half_spam_and_those_of_a_test_are_others() -> None:

@@ -143,25 +143,6 @@ def test_company_is_the_mean_of_the_sentence(text: CourseText) -> None:
         torch.testing.assert_close(row, torch.cat([each[example.position], each.mean(dim=0)]))
 
 
-def test_occurrences_are_sentences_that_tell_the_sense() -> None:
-    texts, senses = claims.occurrences("stick", 2, seed=0)
-    assert senses == ["music", "music", "sport", "sport"]
-    for words, sense in zip(texts, senses, strict=True):
-        place = words.index("stick")
-        chances = load_world().posterior(words, "sense", position=place, start="sentence")
-        assert chances[sense] > 0.9
-
-
-def test_layer_0_is_one_vector_and_the_others_are_not(
-    text: CourseText, model: LanguageModel
-) -> None:
-    texts, _ = claims.occurrences("stick", 2, seed=0)
-    letters, first, second = claims.cosines(model.backbone, texts, "stick", text.tokenizer)
-    torch.testing.assert_close(letters, torch.ones(4, 4))
-    assert first.min() < 0.999
-    assert second.min() < 0.999
-
-
 def test_neighbours_in_spelling_are_words_of_the_training_text(
     text: CourseText, model: LanguageModel
 ) -> None:

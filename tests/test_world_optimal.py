@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from tilted import tilted
 
 from labkit.world import World, load_world, optimal
 from labkit.world.answers import Answers, list_answers
@@ -92,7 +93,7 @@ def test_brute_force_on_a_tiny_case() -> None:
 def test_messages_agree_with_the_list(
     world: World, listed: Answers, reward: np.ndarray, beta: float
 ) -> None:
-    found = optimal.tilted(world, listed.prompt, WORDS, beta)
+    found = tilted(world, listed.prompt, WORDS, beta)
     [point] = optimal.frontier(listed.chances, reward, [beta])
     assert found.log_partition == pytest.approx(point.value / beta, abs=1e-9)
     assert found.reward == pytest.approx(point.reward, abs=1e-9)
@@ -112,15 +113,15 @@ stage only again 0.5
 def test_messages_go_where_no_list_ends() -> None:
     """After one sentence, k more follow with 2^-k-1: a geometric series that can be summed."""
     loop = world_from_text({"a.txt": LOOP})
-    found = optimal.tilted(loop, ["good", "."], {"good": 1.0}, 2.0)
+    found = tilted(loop, ["good", "."], {"good": 1.0}, 2.0)
     each = 0.75 * math.exp(0.5) + 0.25
     assert found.log_partition == pytest.approx(math.log(0.5 / (1 - 0.5 * each)), abs=1e-9)
     slope = 0.5 * 0.75 * math.exp(0.5) / (1 - 0.5 * each)
     assert found.reward == pytest.approx(slope, abs=1e-8)
     with pytest.raises(ValueError, match="larger beta"):
-        optimal.tilted(loop, ["good", "."], {"good": 1.0}, 0.5)
+        tilted(loop, ["good", "."], {"good": 1.0}, 0.5)
     with pytest.raises(ValueError, match="remember"):
-        optimal.tilted(load_world("village"), ["anna"], {}, 1.0)
+        tilted(load_world("village"), ["anna"], {}, 1.0)
 
 
 def test_nothing_lies_above_the_frontier(listed: Answers, reward: np.ndarray) -> None:

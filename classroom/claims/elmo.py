@@ -4,7 +4,7 @@ Peters et al. 2018, "Deep contextualized word representations", sections 3.1 to 
 Read `senses` first, then `forms`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -214,50 +214,6 @@ def _senses(profile: str, seed: int) -> dict[str, Any]:
 def untrained_reader(text: CourseText, profile: str, seed: int) -> Any:
     """The same ELMo before it has read anything."""
     return recipes.untrained_elmo(text, seed=seed, width=SIZES[profile]["width"]).backbone
-
-
-def occurrences(
-    word: str, each: int, seed: int, split: str = "held_out"
-) -> tuple[list[list[str]], list[str]]:
-    """Sentences with an ambiguous word, some for each of its senses, one sense after the other."""
-    world = load_world()
-    found: dict[str, list[list[str]]] = {}
-    for document in world.documents(seed=seed, split=split):
-        if word not in document.words:
-            continue
-        for place, one, sense in document.annotations.senses:
-            if one != word:
-                continue
-            start, end = next(span for span in document.sentences if place < span[1])
-            words, kept = document.words[start:end], found.setdefault(sense, [])
-            if words.count(word) != 1 or len(kept) == each:
-                continue
-            # Of "she talked about the stick" nobody can tell which one it is.
-            chances = world.posterior(words, "sense", position=place - start, start="sentence")
-            if chances[sense] > 0.9:
-                kept.append(words)
-        if len(found) > 1 and all(len(kept) == each for kept in found.values()):
-            break
-    senses = sorted(found)
-    texts = [words for sense in senses for words in found[sense]]
-    return texts, [sense for sense in senses for _ in range(each)]
-
-
-def cosines(
-    backbone: Any, texts: Sequence[list[str]], word: str, tokenizer: Tokenizer
-) -> list[Tensor]:
-    """For each layer, how nearly the word's vectors in all texts point the same way."""
-    layers = vectors_of(backbone, texts, [words.index(word) for words in texts], tokenizer)
-    return [F.cosine_similarity(x_ND[:, None], x_ND[None], dim=-1) for x_ND in layers]
-
-
-def _asking(mix: WeightedSum, answer: nn.Linear) -> Callable[[Tensor], Tensor]:
-    @torch.no_grad()
-    def scores(x: Tensor) -> Tensor:
-        said: Tensor = answer(mix([x]))
-        return said
-
-    return scores
 
 
 # ---- features into a small classifier

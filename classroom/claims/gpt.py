@@ -14,8 +14,7 @@ from classroom.classifying import right, rows_of
 from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText, course_text, gpt, plan, untrained_gpt
 from labkit.blocks import Classifier, LanguageModel, States
-from labkit.chance import Chance
-from labkit.corpus import Batch, Examples
+from labkit.corpus import Examples
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken, Objective, Targets, Term, auxiliary
@@ -194,17 +193,6 @@ def half_precision(profile: str, seed: int) -> Measured:
 
 
 HALF_PRECISION = claim("half-precision", half_precision)
-
-
-def gradient_sizes(model: LanguageModel, batch: Batch) -> torch.Tensor:
-    """The sizes of all gradients of one batch, one number for each weight."""
-    model.zero_grad()
-    NextToken()(model, batch, Chance(0, 0, batch.rows)).loss.backward()
-    found = [
-        weight.grad.flatten().abs() for weight in model.parameters() if weight.grad is not None
-    ]
-    model.zero_grad()
-    return torch.cat(found)
 
 
 # ---- what half precision saves, and what a restart costs --------------------------------------

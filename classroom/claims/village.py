@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from classroom.recipes import random_words
 from labkit.blocks import LanguageModel, initialise
-from labkit.corpus import Batch, Document, Examples, Tokens, from_documents, tokenize
-from labkit.corpus.tokens import Arrays
+from labkit.corpus import Batch, Document, Examples, from_documents, tokenize
 from labkit.heads import MaskedWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.objectives import MaskedToken
@@ -81,15 +80,6 @@ def masked(**choices: Any) -> MaskedToken:
     """BERT's objective on this language."""
     frequencies = random_words(village(), tokenizer())
     return MaskedToken(vocabulary=tokenizer().vocabulary, frequencies=frequencies, **choices)
-
-
-def sentence_rows(tokens: Tokens, *, batch: int = 64, seed: int = 0) -> Examples:
-    """[CLS] sentence [SEP], a row for each sentence of a text that is tokens already."""
-    ends = tokens.arrays.sentence_ends
-    count = len(ends)
-    arrays = Arrays(tokens.arrays.marked, ends, np.arange(1, count + 1), np.full(count, -1))
-    alone = Tokens(arrays, tokens.vocabulary, (), end=False)
-    return Examples(alone, batch=batch, length=LONGEST, seed=seed)
 
 
 def sentence_floor(texts: Sequence[Sequence[str]]) -> float:
