@@ -1,6 +1,7 @@
 """The comparison of stored outputs sees a wrong number, and lets pass what differs by machine."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import nbformat
 import pytest
 
 from classroom.cli.notebooks import normalised
+from classroom.cli.suite import MORE
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = """\
@@ -38,6 +40,12 @@ TRAINED = normalised({"metadata": {}, "nbformat": 4, "nbformat_minor": 5, "cells
 ]})  # fmt: skip
 
 
+# Each cell works for half a second, which is too long here for one that shows nothing.
+WORK = "start = time.process_time()\nwhile time.process_time() < start + 0.5:\n    {}"
+CELLS = ["import time\nget_ipython().most_silent = 0.3", WORK.format("pass"),
+         WORK.format("print('at work', flush=True)")]  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Compare a notebook for each row of the table, in one run."""
@@ -49,10 +57,12 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> str:
             "display_name": "Python 3", "language": "python", "name": "python3"}})  # fmt: skip
         nbformat.write(book, folder / f"book{number}.ipynb")
     (folder / "trained.ipynb").write_text(json.dumps(TRAINED), encoding="utf-8")
+    cells = [nbformat.v4.new_code_cell(f"# NBVAL_IGNORE_OUTPUT\n{source}") for source in CELLS]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "silent.ipynb")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--nbval", str(folder), "--nbval-current-env", "-q",
          f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval.cfg'}", "-rA", "-p", "no:cacheprovider"],
-        cwd=ROOT, capture_output=True, text=True,
+        cwd=ROOT, capture_output=True, text=True, env={**os.environ, **MORE["outputs"]},
     )  # fmt: skip
     return done.stdout
 
@@ -68,3 +78,9 @@ def test_what_is_learned_in_view_is_not_compared(said: str) -> None:
     lines = [line for line in said.splitlines() if "trained.ipynb::Cell" in line]
     assert any(line.startswith("PASSED") and "Cell 0" in line for line in lines), said
     assert any(line.startswith("FAILED") and "Cell 1" in line for line in lines), said
+
+
+def test_a_cell_that_shows_nothing_for_long_fails(said: str) -> None:
+    lines = [line for line in said.splitlines() if "silent.ipynb::Cell" in line]
+    assert any(line.startswith("FAILED") and "Cell 1" in line for line in lines), said
+    assert any(line.startswith("PASSED") and "Cell 2" in line for line in lines), said

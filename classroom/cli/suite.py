@@ -42,7 +42,9 @@ ON_REQUEST: dict[str, tuple[str, ...]] = {
 VERSIONS = ("3.13", "3.12", "3.11")
 
 # Stored outputs of cells that train in view are not compared, so these cells only have to run.
-MORE = {"outputs": {"LABKIT_SHORT": "1"}}
+# IPython runs the file in each kernel: a cell that is silent for too long fails.
+SILENCE = Path(__file__).parents[2] / "tests" / "silence.py"
+MORE = {"outputs": {"LABKIT_SHORT": "1", "PYTHONSTARTUP": str(SILENCE)}}
 
 
 class Part(NamedTuple):
