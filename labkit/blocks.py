@@ -190,7 +190,7 @@ class Experts(nn.Module):
 
     y = sum over the `used` likeliest experts e of p_e FeedForward_e(x), with p = softmax(router(x))
     scaled to sum to one over those. More experts mean more parameters, but not more operations.
-    Shazeer et al. 2017, section 2. The loss `balance`, below, keeps all of them in use.
+    Shazeer et al. 2017, section 2. `labkit.objectives.Balanced` keeps all of them in use.
     """
 
     def __init__(
@@ -218,37 +218,6 @@ class Experts(nn.Module):
         weighed = outputs * weights[order].unsqueeze(-1)
         y_ND = torch.zeros_like(x_ND, dtype=weighed.dtype).index_add(0, order // self.used, weighed)
         return y_ND.view_as(x)
-
-
-@contextmanager
-def routed(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Within this, each call of the model's Experts adds the scores of its router to the list."""
-    scores: list[Tensor] = []
-
-    def note(router: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        scores.append(output)
-
-    experts = [module for module in model.modules() if isinstance(module, Experts)]
-    hooks = [module.router.register_forward_hook(note) for module in experts]
-    try:
-        yield scores
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def balance(scores: Tensor, used: int) -> Tensor:
-    """How unevenly a router [N, experts] uses the experts: 1 when even, experts / used at worst.
-
-    experts * sum_e (share of the choices that fell on e) * (mean probability of e), the first of
-    which has no gradient, so that the mean probability of experts chosen too often falls.
-    Fedus, Zoph and Shazeer 2021, section 2.2. Give the scores of the positions that count.
-    """
-    likely = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
-    chosen = likely.topk(used, dim=-1).indices
-    counts = chosen.flatten().bincount(minlength=scores.shape[-1])
-    shares = counts.to(likely.dtype) / chosen.numel()
-    return scores.shape[-1] * (shares * likely.mean(dim=0)).sum()
 
 
 class Block(nn.Module):

@@ -5,7 +5,6 @@ the loss of each target, so that a head may compute it without a full softmax.
 """
 
 import math
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 
 from labkit.blocks import ACTIVATIONS, initialise
 from labkit.layers import Dropout, replaceable
-from labkit.tensor_checks import check_tokens
 
 
 def exact(scores: Tensor) -> Tensor:
@@ -88,108 +86,6 @@ class MaskedWord(WordHead):
     def _transform(self, hidden_ND: Tensor) -> Tensor:
         """The layer before the words: norm(activation(dense(h)))"""
         return self.norm(self.activation(self.dense(hidden_ND)))
-
-
-class AdaptiveEmbedding(nn.Module):
-    """Rare words get narrower vectors, projected up by a matrix (Baevski and Auli 2019, section 3).
-
-    The vocabulary is sorted from frequent to rare and cut into pieces at the `cutoffs`; vectors of
-    each further piece are `shrink` times narrower.
-    """
-
-    def __init__(
-        self, vocabulary: int, width: int, cutoffs: tuple[int, ...], *, shrink: int = 1
-    ) -> None:
-        super().__init__()
-        self.edges, self.width = (0, *cutoffs, vocabulary), width
-        if list(self.edges) != sorted(set(self.edges)):
-            raise ValueError(
-                f"cutoffs {cutoffs} do not cut a vocabulary of {vocabulary} words: "
-                f"give increasing numbers between 1 and {vocabulary - 1}"
-            )
-        sizes = [last - first for first, last in pairwise(self.edges)]
-        widths = [width // shrink**i for i in range(len(sizes))]
-        self.pieces = nn.ModuleList(nn.Embedding(*each) for each in zip(sizes, widths, strict=True))
-        self.up = nn.ModuleList(
-            nn.Linear(narrow, width, bias=False) if shrink > 1 else nn.Identity()
-            for narrow in widths
-        )
-
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        """The vector of each word, from the piece of the vocabulary that holds it: [B, T, D]."""
-        if not torch.compiler.is_compiling():
-            check_tokens(tokens_BT, self.edges[-1])
-        pieces = zip(pairwise(self.edges), self.pieces, self.up, strict=True)
-        x_BTD: Tensor | None = None
-        for (first, last), piece, up in pieces:
-            here = (first <= tokens_BT) & (tokens_BT < last)
-            vectors_ND = up(piece(tokens_BT[here] - first))
-            if x_BTD is None:
-                x_BTD = vectors_ND.new_zeros(*tokens_BT.shape, self.width)
-            x_BTD = x_BTD.index_put(here.nonzero(as_tuple=True), vectors_ND)
-        assert x_BTD is not None
-        return x_BTD
-
-
-class AdaptiveWord(WordHead):
-    """Adaptive softmax (Grave et al. 2017): first the piece of the vocabulary, then the word.
-
-    Frequent words and the pieces of the rare ones share one small softmax, so that most targets
-    need no softmax over rare words.  The word vectors are those of the embedding.
-    """
-
-    def __init__(self, embedding: AdaptiveEmbedding) -> None:
-        super().__init__()
-        self.edges = embedding.edges
-        self.vectors = nn.ParameterList(piece.weight for piece in embedding.pieces)
-        self.biases = nn.ParameterList(torch.zeros(len(vectors)) for vectors in self.vectors)
-        narrow = [vectors.shape[1] for vectors in self.vectors]
-        # The first piece has a matrix of its own; the others use the embedding's, transposed.
-        self.down = nn.ParameterList(
-            torch.empty(narrow[0], embedding.width).normal_(std=0.02) if i == 0 else up.weight
-            for i, up in enumerate(embedding.up)
-            if isinstance(up, nn.Linear)
-        )
-        self.rare = nn.Linear(narrow[0], len(self.vectors) - 1)
-
-    def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
-        """-log p(piece of the target) - log p(target | piece)"""
-        first_NV = exact(self._first(hidden_ND)).log_softmax(-1)
-        common = self.edges[1]
-        piece_N = torch.bucketize(
-            targets_N.contiguous(), torch.tensor(self.edges[1:-1]).to(targets_N), right=True
-        )
-        column_N = torch.where(piece_N == 0, targets_N, common + piece_N - 1)
-        loss_N = -first_NV.gather(1, column_N[:, None])[:, 0]
-        for i in range(1, len(self.vectors)):
-            here = (piece_N == i).nonzero()[:, 0]
-            within = exact(self._rest(hidden_ND[here], i))
-            loss = F.cross_entropy(within, targets_N[here] - self.edges[i], reduction="none")
-            loss_N = loss_N.index_add(0, here, loss)
-        return loss_N
-
-    def forward(self, hidden_ND: Tensor) -> Tensor:
-        """The log-probabilities of all words [N, V]."""
-        common = self.edges[1]
-        first_NV = exact(self._first(hidden_ND)).log_softmax(-1)
-        pieces = [first_NV[..., :common]]
-        for i in range(1, len(self.vectors)):
-            rest = exact(self._rest(hidden_ND, i)).log_softmax(-1)
-            pieces.append(rest + first_NV[..., common + i - 1, None])
-        return torch.cat(pieces, dim=-1)
-
-    def _first(self, hidden_ND: Tensor) -> Tensor:
-        """Scores of the frequent words, then of the other pieces."""
-        if self.down:
-            hidden_ND = F.linear(hidden_ND, self.down[0])
-        words = F.linear(hidden_ND, self.vectors[0], self.biases[0])
-        return torch.cat([words, self.rare(hidden_ND)], dim=-1)
-
-    def _rest(self, hidden_ND: Tensor, piece: int) -> Tensor:
-        """Scores of the words of one of the other pieces."""
-        if self.down:
-            hidden_ND = hidden_ND @ self.down[piece]
-        return F.linear(hidden_ND, self.vectors[piece], self.biases[piece])
 
 
 class Label(nn.Module):

@@ -21,7 +21,7 @@ def check_tokens(tokens_BT: Tensor, vocabulary: int) -> None:
     check_range(tokens_BT, vocabulary, "token", "in the vocabulary", advice)
 
 
-def check_answers(targets_N: Tensor, known: int) -> None:
+def check_targets(targets_N: Tensor, known: int) -> None:
     """Refuse right answers that the head does not know; 0: it may know any number of them.
 
     torch would leave out the answer -100 in silence.

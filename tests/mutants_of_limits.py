@@ -62,7 +62,7 @@ MUTANTS = [
     Mutant("a token of 1.7 is the token 1", "torch.tensor(…, dtype=torch.long)",
            put(batch._whole, cuts_fractions_off)),
     Mutant("an answer that the head does not know is looked for", "ignore_index=-100",
-           put(tensor_checks.check_answers, no_check)),
+           put(tensor_checks.check_targets, no_check)),
     Mutant("labels may be any numbers", OURS, put(base.check_labels, labels_of_any_kind)),
     Mutant("a segment that the model does not have is looked for", OURS,
            put(tensor_checks.check_segments, no_check)),

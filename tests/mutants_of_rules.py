@@ -17,8 +17,9 @@ from labkit.corpus import Pairs, Streams
 from labkit.fast import decoding
 from labkit.fast import nucleus as fast_nucleus
 from labkit.models import elmo
-from labkit.objectives import hiding, sums
-from labkit.objectives.words import MaskedToken, NextToken, Permutation
+from labkit.objectives import experts, hiding
+from labkit.objectives.permutation import Permutation
+from labkit.objectives.words import MaskedToken, NextToken
 from labkit.plan import Plan
 from labkit.transfer import groups
 from labkit.weights import release_names
@@ -279,7 +280,7 @@ MUTANTS = [
     Mutant(
         "all parts of a sum are read as wide as the first",
         OURS,
-        edited(sums, "real_by_size", "for part in targets.parts", "for part in ()"),
+        edited(experts, "real_by_size", "for part in targets.parts", "for part in ()"),
     ),
     Mutant(
         "the frequencies of labels are not taken out of their chances",

@@ -22,7 +22,7 @@ from labkit.keeping import checkpoints
 from labkit.keeping.checkpoints import Saver
 from labkit.keeping.health import Health
 from labkit.keeping.processes import Processes
-from labkit.objectives import Balanced, Labels, Memory, base, sums
+from labkit.objectives import Balanced, Labels, Memory, base, experts
 from labkit.optim import Average, Optimizers
 from labkit.plan import Plan
 from labkit.trainer import Trainer
@@ -437,7 +437,7 @@ MUTANTS = [
     mutant(
         "the balance of experts counts padding", instead(Balanced, "loss", balance_over_padding)
     ),
-    mutant("rows of padding weigh in the balance", put(sums._texts, every_row_has_a_balance)),
+    mutant("rows of padding weigh in the balance", put(experts._texts, every_row_has_a_balance)),
     mutant(
         "choices of unlike questions compete",
         instead(Labels, "targets", choices_of_unlike_questions),

@@ -7,11 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from labkit.blocks import States
-from labkit.heads import AdaptiveEmbedding, AdaptiveWord, Label, MaskedWord, NextWord
+from labkit.heads import Label, MaskedWord, NextWord
 from labkit.masking import before, causal, real_keys, up_to
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.transformer_xl import (
+    AdaptiveEmbedding,
+    AdaptiveWord,
+    TransformerXL,
+    TransformerXLConfig,
+)
 from labkit.models.xlnet import XLNet, XLNetConfig
 
 V, CONTEXT = 29, 9
@@ -196,7 +201,7 @@ def test_a_band_sees_so_many_back_in_every_other_layer() -> None:
     y[:, 1] += torch.randn(16)
     reached = []
     for layer, block in enumerate(model.blocks):
-        mask, fast = model._rule(layer, 9, 0, None, tokens)
+        mask, fast = model._mask_of(layer, 9, 0, None, tokens)
         found = [block(states, mask=mask, causal=fast)[0] for states in (x, y)]
         reached.append((found[0] != found[1]).any(-1)[0].tolist())
     assert reached == [[False] + [True] * 8, [False] + [True] * 3 + [False] * 5]

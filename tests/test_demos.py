@@ -1168,7 +1168,7 @@ def test_a_leak_is_shown(tokenizer: Tokenizer) -> None:
     class Looking(GPT):
         """It sees the whole text."""
 
-        def _rule(self, *given: object) -> tuple[None, bool]:
+        def _mask_of(self, *given: object) -> tuple[None, bool]:
             return None, False
 
     text = "The cat sat on"

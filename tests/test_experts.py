@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from labkit.blocks import Classifier, Experts, FeedForward, LanguageModel, balance, routed
+from labkit.blocks import Classifier, Experts, FeedForward, LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.heads import Label, NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import Balanced, Labels, NextToken, Sum
+from labkit.objectives.experts import balance, routed
 
 
 def test_one_expert_is_a_feed_forward() -> None:

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from labkit.blocks import Backbone
-from labkit.heads import AdaptiveEmbedding, MaskedWord
+from labkit.heads import MaskedWord
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.rnn import Recurrent, RecurrentConfig
 from labkit.models.transformer import Transformer, TransformerConfig
-from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.transformer_xl import AdaptiveEmbedding, TransformerXL, TransformerXLConfig
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 

@@ -18,7 +18,6 @@ from labkit.attention import Attention, RelativeAttention, attend, distances, si
 from labkit.blocks import Backbone, LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.heads import AdaptiveEmbedding
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig, WeightedSum
@@ -32,7 +31,7 @@ from labkit.models.rnn import (
     RecurrentConfig,
 )
 from labkit.models.transformer import Transformer, TransformerConfig
-from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.transformer_xl import AdaptiveEmbedding, TransformerXL, TransformerXLConfig
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import MaskedToken, NextToken, Permutation

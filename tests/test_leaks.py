@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from labkit.corpus import Batch
 from labkit.leaks import Dependence, trace
 from labkit.models.gpt import GPT
-from labkit.objectives import MaskedToken, NextToken, Objective, Sum, base, memory, words
+from labkit.objectives import (
+    MaskedToken,
+    NextToken,
+    Objective,
+    Sum,
+    base,
+    memory,
+    permutation,
+    words,
+)
 
 
 def segments(given: Batch, objective: Objective) -> list[Batch]:
@@ -151,18 +160,18 @@ def queries_that_know_their_word(model: nn.Module) -> None:
 
 
 recall_of, choose_of = memory.recall, MaskedToken.choose
-up_to = words.up_to
+up_to = permutation.up_to
 
 PLANTED = {
     "attention without its mask": (
         "GPT, next word",
         None,
-        lambda: patch.object(GPT, "_rule", lambda *_: (None, False)),
+        lambda: patch.object(GPT, "_mask_of", lambda *_: (None, False)),
     ),
     "queries that see their own word": (
         "XLNet, permuted",
         None,
-        lambda: patch.object(words, "before", lambda order, past=0: up_to(order, past)),
+        lambda: patch.object(permutation, "before", lambda order, past=0: up_to(order, past)),
     ),
     "queries that start from their own word": (
         "XLNet, permuted",
@@ -173,7 +182,7 @@ PLANTED = {
         "XLNet, all permuted",
         None,
         lambda: patch.object(
-            words, "up_to", lambda order, past=0: torch.ones_like(up_to(order, past))
+            permutation, "up_to", lambda order, past=0: torch.ones_like(up_to(order, past))
         ),
     ),
     "padding that is seen": (

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from labkit.costs import tables as cost_tables
-from labkit.heads import AdaptiveWord, Label, MaskedWord
-from labkit.models.transformer_xl import TransformerXL
+from labkit.heads import Label, MaskedWord
+from labkit.models.transformer_xl import AdaptiveWord, TransformerXL
 from labkit.weights import published
 from labkit.weights.release_config import read_config
 

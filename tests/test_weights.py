@@ -21,7 +21,7 @@ from torch import nn
 
 import labkit.weights as weights
 from labkit.blocks import Classifier, LanguageModel
-from labkit.heads import AdaptiveWord, Label, MaskedWord, NextWord, Pooled, Span
+from labkit.heads import Label, MaskedWord, NextWord, Pooled, Span
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig, WeightedSum
@@ -35,7 +35,7 @@ from labkit.models.rnn import (
     RecurrentConfig,
 )
 from labkit.models.transformer import Transformer, TransformerConfig
-from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.transformer_xl import AdaptiveWord, TransformerXL, TransformerXLConfig
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.text.tokenizers import Tokenizer

@@ -21,7 +21,7 @@ from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.labels import Labels
 from labkit.objectives.memory import Memory
 from labkit.objectives.words import NextToken
-from labkit.tensor_checks import check_answers
+from labkit.tensor_checks import check_targets
 
 Tokens = Sequence[int]
 
@@ -61,7 +61,7 @@ def answer_log_probs(
     states_BTD = model.backbone(batch.tokens[:, :-1]).hidden if hidden is None else hidden
     logits_NV = exact(model.head(states_BTD[where])) / temperature
     targets_N1 = batch.tokens[:, 1:][where][:, None]
-    check_answers(targets_N1, logits_NV.shape[-1])
+    check_targets(targets_N1, logits_NV.shape[-1])
     log_p_N = logits_NV.log_softmax(dim=-1).gather(-1, targets_N1)[:, 0]
     return log_p_N.new_zeros(where.shape).index_put(where.nonzero(as_tuple=True), log_p_N)
 

@@ -96,19 +96,19 @@ class GPT(Backbone):
         x_BTD = self.dropout(self.token(tokens_BT) + self.position(length, start=past))
         layers, kept = [x_BTD], []
         for i, block in enumerate(self.blocks):
-            seen, fast = self._rule(i, length, past, mask, tokens_BT)
+            own_mask, is_causal = self._mask_of(i, length, past, mask, tokens_BT)
             before = memory[i] if memory else None
-            x_BTD, known = block(x_BTD, memory=before, mask=seen, causal=fast)
+            x_BTD, known = block(x_BTD, memory=before, mask=own_mask, causal=is_causal)
             layers.append(x_BTD)
             kept.append(known)
         if self.norm is not None:
             layers[-1] = self.norm(x_BTD)
         return States(tuple(layers), None if memory is None else tuple(kept))
 
-    def _rule(
+    def _mask_of(
         self, layer: int, length: int, past: int, mask: Tensor | None, tokens_BT: Tensor
     ) -> tuple[Tensor | None, bool]:
-        """The mask of this layer, or None; and whether it is causal by the faster path."""
+        """The mask of this layer, or None; and whether attention is causal without a mask."""
         keys, where = past + length, tokens_BT.device
         band = self.band(layer)
         if mask is None and band is None and (past == 0 or length == 1):

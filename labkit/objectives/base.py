@@ -15,7 +15,7 @@ from labkit.corpus import Batch, sent
 from labkit.masking import causal, real_keys, same_segment
 from labkit.objectives.hiding import Order
 from labkit.objectives.memory import Memory, memory_after, recall
-from labkit.tensor_checks import check_answers
+from labkit.tensor_checks import check_targets
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +259,7 @@ class Objective:
         vocabulary = vocabulary_of(model)
         for name, hidden_ND in self.hidden(states, targets).items():
             asked = targets.predicted[name]
-            check_answers(asked.targets_N, vocabulary)
+            check_targets(asked.targets_N, vocabulary)
             losses_N = head.losses_N(hidden_ND, asked.targets_N)
             terms[name] = Term(self.summed(losses_N, asked), targets.counts[name])
         return terms

@@ -15,7 +15,7 @@ from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels
-from labkit.tensor_checks import check_answers
+from labkit.tensor_checks import check_targets
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,7 +90,7 @@ class Labels(Objective):
         """Minus the log-probability of the right labels, and how often they are the best."""
         scores = self.scores(model, states, targets)[self.name]
         targets_N = targets.predicted[self.name].targets_N[:: self.choices]
-        check_answers(targets_N, scores.shape[-1])
+        check_targets(targets_N, scores.shape[-1])
         loss = F.cross_entropy(scores, targets_N, reduction="sum")
         right = (scores.argmax(dim=-1) == targets_N).sum().to(scores.dtype)
         count = targets.counts[self.name]

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.blocks import Experts, States, balance, routed
+from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch
@@ -218,64 +218,3 @@ def soft_loss(teacher_NV: Tensor, student_NV: Tensor, temperature: float) -> Ten
     student_NV = (student_NV / temperature).log_softmax(dim=-1)
     divergence = F.kl_div(student_NV, teacher_NV, reduction="sum", log_target=True)
     return divergence * temperature**2
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Balanced(Objective):
-    """An objective for a mixture of experts: its own loss, and weight * (balance of the routers).
-
-    Without it a router soon sends everything to the experts that happened to learn first (Fedus et
-    al. 2021, section 2.2). The balance is that of each part of a step, weighed by its rows: shares
-    of choices cannot be added up, so it is the one term that depends on how a batch is split.
-    """
-
-    objective: Objective
-    weight: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_not_negative(weight=self.weight)
-
-    @property
-    def together(self) -> int:
-        """As the objective says."""
-        return self.objective.together
-
-    def targets(self, batch: Batch, chance: Chance) -> Targets:
-        """The targets of the objective."""
-        targets = self.objective.targets(batch, chance)
-        return replace(targets, counts={**targets.counts, "balance": _texts(targets)})
-
-    def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
-        """The loss of the objective, and the balance of the routers at the real positions."""
-        with routed(model) as scores:
-            outcome = self.objective.loss(model, targets, memory)
-        if not scores:
-            raise ValueError(
-                "the model has no experts to balance: use the objective alone, or build the model "
-                "with experts=4"
-            )
-        real = real_by_size(targets)
-        used = next(m.used for m in model.modules() if isinstance(m, Experts))
-        rows = targets.counts["balance"]
-        each = [
-            balance(router[real[len(router)]], used) if rows else 0 * router.sum()
-            for router in scores
-        ]
-        term = Term(torch.stack(each).mean() * rows, rows, self.weight)
-        return Outcome({**outcome.terms, "balance": term}, outcome.memory)
-
-
-def real_by_size(targets: Targets) -> dict[int, Tensor]:
-    """Which positions are real, by the number of positions that a forward pass reads.
-
-    The parts of a Sum read rows of unlike widths, of one batch.
-    """
-    found = {targets.inputs.real.numel(): targets.inputs.real.flatten()}
-    for part in targets.parts:
-        found |= real_by_size(part)
-    return found
-
-
-def _texts(targets: Targets) -> int:
-    """How many rows are not padding alone."""
-    return int(targets.inputs.real.any(dim=1).sum())

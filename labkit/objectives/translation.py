@@ -14,7 +14,7 @@ from labkit.masking import real_keys
 from labkit.models.transformer import teacher_forced
 from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels
 from labkit.objectives.memory import Memory
-from labkit.tensor_checks import check_answers
+from labkit.tensor_checks import check_targets
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +63,7 @@ class Translation(Objective):
         """Minus the log-probability of the right words, and of all words alike."""
         [scores_NV] = self.scores(model, states, targets).values()
         answers_N, count = targets.predicted[self.name].targets_N, targets.counts[self.name]
-        check_answers(answers_N, scores_NV.shape[-1])
+        check_targets(answers_N, scores_NV.shape[-1])
         log_NV = scores_NV.log_softmax(dim=-1)
         right = (scores_NV.argmax(dim=-1) == answers_N).sum().to(log_NV.dtype)
         loss = -log_NV.gather(1, answers_N[:, None]).sum()

@@ -1,23 +1,19 @@
-"""Objectives that predict words: the next one, masked ones, or all in a random order.
+"""Objectives that predict words: the next one, or masked ones.
 
 Next word: Bengio et al. 2003; in both directions: Peters et al. 2018, section 3.1; AR and TAR:
-Merity et al. 2018, section 4.6. Masked words: Devlin et al. 2019, section 3.1. Permutations: Yang
-et al. 2019, section 2.
+Merity et al. 2018, section 4.6. Masked words: Devlin et al. 2019, section 3.1.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
-from labkit import blocks
 from labkit.blocks import States, halves
 from labkit.chance import Chance
 from labkit.checks import check_not_negative, check_share, check_whole
 from labkit.corpus import Batch
-from labkit.masking import before, real_keys, same_segment, up_to
 from labkit.objectives import hiding
 from labkit.objectives.base import (
     Continuing,
@@ -26,9 +22,7 @@ from labkit.objectives.base import (
     Targets,
     Term,
     at,
-    segments_of,
 )
-from labkit.objectives.memory import Memory, recall
 from labkit.recurrence import activation, temporal_activation
 from labkit.text.vocabulary import Vocabulary
 
@@ -216,107 +210,3 @@ def words_of(batch: Batch) -> Tensor:
             "of one word: give Batch.words, or unit='token'"
         )
     return batch.words
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Permutation(Continuing):
-    """XLNet: -mean log p(x_(z_t) | x_(z_1) ... x_(z_(t-1))) for a random order z of each row.
-
-    Special tokens are not predicted, and every position attends to them.
-    """
-
-    vocabulary: Vocabulary
-    share: float = 1 / 6
-    """The last so many of the order are predicted: partial prediction, 1/K in the paper."""
-    spans: bool = False
-    """Predict spans of 1 to 5 tokens, as the release does, and not single ones."""
-    rule: Literal["paper", "release"] = "paper"
-    """Which words attend to which. paper: a word attends to those that are not later in the order,
-    so that the loss is the chain rule of its formula. release: words that are not predicted attend
-    to each other and nothing else; special tokens are ordered among the predicted words, which
-    attend to those that are earlier (data_utils.py, _local_perm)."""
-    reuse: int | None = None
-    """The first so many positions of a row do not attend to the others, have their own order and
-    share, and are all that is remembered (reuse_len of the release); None: no such part."""
-
-    def __post_init__(self) -> None:
-        check_share("share", self.share)
-        if self.rule not in ("paper", "release"):
-            raise ValueError(f"rule is {self.rule!r}: choose paper or release")
-        if self.reuse is not None:
-            check_whole("reuse", self.reuse, least=1)
-
-    def order(self, batch: Batch, chance: Chance) -> hiding.Order:
-        """What is predicted, and the order, which the masks follow."""
-        if self.reuse is None:
-            return self._order(batch, chance, batch.real)
-        first_BT = hiding.own_words(batch.tokens) < self.reuse
-        one, other = (self._order(batch, chance, batch.real & p) for p in (first_BT, ~first_BT))
-        # All of the first part is earlier than what is earliest in the second.
-        rank_BT = torch.where(first_BT, one.rank, other.rank + self.reuse + 1)
-        return hiding.Order(rank_BT, one.predicted | other.predicted)
-
-    def _order(self, batch: Batch, chance: Chance, part_BT: Tensor) -> hiding.Order:
-        """The order of a part of each row."""
-        candidates = hiding.ordinary(batch.tokens, part_BT, self.vocabulary)
-        order = hiding.order(candidates, chance, self.share, spans=self.spans, words_BT=batch.words)
-        if self.rule == "paper":
-            return order
-        # The numbers that chose the words would put these behind the special tokens.
-        placed = order.predicted | (part_BT & ~candidates)
-        return hiding.Order(hiding.ranks(placed, chance, purpose="place"), order.predicted)
-
-    def targets(self, batch: Batch, chance: Chance) -> Targets:
-        """The last words of the order; the query stream has states at their positions only."""
-        self._check(batch)
-        order = self.order(batch, chance)
-        predicted = order.predicted
-        rows_N, positions_N = predicted.nonzero(as_tuple=True)
-        # The n-th predicted word of its row: its column among the queries.
-        columns_N = (predicted.cumsum(dim=1) - 1)[rows_N, positions_N]
-        widest = int(columns_N.max()) + 1 if len(columns_N) else 1
-        queries = torch.zeros(len(batch), widest, dtype=torch.long, device=rows_N.device)
-        queries[rows_N, columns_N] = positions_N
-        words = Predicted(rows_N, columns_N, batch.tokens[rows_N, positions_N])
-        return Targets.of(batch, {"word": words}, order=order, queries=queries)
-
-    def forward(
-        self, model: Any, targets: Targets, memory: Memory | None = None
-    ) -> tuple[States, Memory | None]:
-        """The query stream's states, one for each position that is predicted."""
-        backbone, inputs = model.backbone, targets.inputs
-        assert targets.order is not None
-        past = recall(memory if self.carry else None, targets.fresh)
-        mask, query_mask = self.masks(targets, past.known)
-        content, query = backbone.two_streams(
-            inputs.tokens,
-            targets.queries,
-            mask=mask,
-            query_mask=query_mask,
-            memory=past.layers,
-            **segments_of(backbone, targets),
-        )
-        return query, self.keep(content, past, targets) if self.carry else None
-
-    def masks(self, targets: Targets, known: Tensor) -> tuple[Tensor, Tensor]:
-        """The masks of the content stream and of the query stream."""
-        inputs, order = targets.inputs, targets.order
-        assert order is not None
-        allowed = real_keys(torch.cat([known.to(inputs.real.device), inputs.real], dim=1))
-        if inputs.documents is not None:
-            allowed = allowed & same_segment(inputs.documents)
-        past = known.shape[1]
-        return up_to(order.rank, past) & allowed, before(order.rank, past) & allowed
-
-    def keep(self, states: States, past: Memory, targets: Targets) -> Memory | None:
-        """What the next segment may attend to: all of the row, or its part that is reused."""
-        if self.reuse is None or states.memory is None:
-            return super().keep(states, past, targets)
-        given = [layer[:, : self.reuse] for layer in states.layers[:-1]]
-        old = past.layers or [layer[:, :0] for layer in given]
-        pairs = zip(old, given, strict=True)
-        # A memory that is full holds as many positions as the model keeps.
-        length = states.memory[0].shape[1]
-        memory = tuple(blocks.remember(torch.cat(pair, dim=1), length) for pair in pairs)
-        part = replace(targets, inputs=first(targets.inputs, self.reuse))
-        return super().keep(States(states.layers, memory), past, part)

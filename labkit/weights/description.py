@@ -16,9 +16,10 @@ from torch import nn
 
 from labkit import models
 from labkit.blocks import ACTIVATIONS, Backbone, Classifier, LanguageModel, Model
-from labkit.heads import AdaptiveWord, Label, MaskedWord, NextWord, Pooled, Span, tied
+from labkit.heads import Label, MaskedWord, NextWord, Pooled, Span, tied
 from labkit.models.bert import BERT
 from labkit.models.elmo import WeightedSum
+from labkit.models.transformer_xl import AdaptiveWord
 from labkit.transfer.mixed import Mixed
 from labkit.weights.tensors import WeightsError
 

@@ -25,11 +25,11 @@ from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import MaskedToken, NextToken
 from labkit.objectives.base import check_labels
 from labkit.plan import Plan
-from labkit.tensor_checks import check_answers, check_mask, check_segments, check_tokens
+from labkit.tensor_checks import check_mask, check_segments, check_targets, check_tokens
 from labkit.text.vocabulary import Vocabulary
 from labkit.trainer import Trainer
 
-CHECKS = (check_tokens, check_mask, check_segments, check_answers, check_labels)
+CHECKS = (check_tokens, check_mask, check_segments, check_targets, check_labels)
 WORDS = 1000
 SPECIAL = Vocabulary(WORDS, pad=0, unk=1, cls=2, sep=3, mask=4)
 

@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from labkit.blocks import Experts, balance, routed
+from labkit.blocks import Experts
+from labkit.objectives.experts import balance, routed
 
 from . import Case, Differences, largest, loops, merge
 

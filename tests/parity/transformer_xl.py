@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from labkit.heads import AdaptiveWord, NextWord
+from labkit.heads import NextWord
 from labkit.masking import causal
-from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.transformer_xl import AdaptiveWord, TransformerXL, TransformerXLConfig
 
 from . import Case, Differences, largest, loops, merge
 from .releases import tiny
