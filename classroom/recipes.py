@@ -1,7 +1,7 @@
 """What the notebooks train with: one text, one recipe, and models that are trained only once.
 
 The recipe is the best that was found for a minute on two cores at width 128
-(`python -m labkit bench trainer quality` compares it): one layer, Muon for the matrices of the
+(`python -m labkit bench minute` compares it): one layer, Muon for the matrices of the
 blocks, and a rate three times as high as is usual, for all weights.
 """
 

@@ -230,12 +230,12 @@ def test_no_letter_ends_a_command() -> None:
 def test_words_after_one_benchmark_are_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Sequence[str]] = []
     monkeypatch.setattr(subprocess, "call", lambda command, **_: called.append(command[1:]) or 0)
-    main(["bench", "trainer", "quality", "--seconds", "3"])
+    main(["bench", "minute", "village", "--seconds", "3"])
     main(["bench", "corpus", "language"])
     assert [Path(script).stem for script, *_ in called] == [
-        "bench_trainer", "bench_corpus", "bench_language"
+        "bench_minute", "bench_corpus", "bench_language"
     ]  # fmt: skip
-    assert called[0][1:] == ["quality", "--seconds", "3"]
+    assert called[0][1:] == ["village", "--seconds", "3"]
     assert called[1][1:] == called[2][1:] == []
 
 

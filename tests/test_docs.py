@@ -100,11 +100,11 @@ def test_the_page_of_benchmarks_is_what_its_command_writes() -> None:
     shown = [line for line in page.FOLD.sub("", text).splitlines() if line.strip()]
     assert len(shown) <= 90, "two screens"
     for name, question in page.QUESTIONS.items():
-        if question.rows and page.PRINTED_BY.get(name, name) in found:
+        if question.rows and name in found:
             assert f"**{question.asks}** {question.means}" in text, name
     scripts = {path.stem.removeprefix("bench_") for path in page.PAGE.parents[1].glob(
         "tests/bench/bench_*.py")}  # fmt: skip
-    assert {page.PRINTED_BY.get(name, name) for name in page.QUESTIONS} == scripts
+    assert set(page.QUESTIONS) == scripts
     assert all(
         re.match(r"\d{4}-\d\d-\d\d: .+, torch .+, Python ", one.where) for one in found.values()
     )

@@ -144,7 +144,7 @@ def bench(parser: Parser, words: Sequence[str]) -> int:
         "names",
         nargs="*",
         help="which ones, such as awd_lstm [all]; after the "
-        "name of a single one, words for it: trainer quality --seconds 60",
+        "name of a single one, words for it: minute village --seconds 60",
     )
     parser.add_argument("--page", action="store_true", help="run them and write docs/benchmarks.md")
     root = checkout_of("labkit bench: benchmarks belong")

@@ -1,8 +1,8 @@
-"""How fast training is, against a bare loop and transformers, and how good in a minute.
+"""How fast training is, against a bare loop and transformers' Trainer.
 
     python -m labkit bench trainer
     python tests/bench/bench_trainer.py [overhead] [transformers] [parts] [precision] [attention]
-        [quality] [gpu] [--seconds 60] [--picture docs/minute.png]
+        [gpu] [--seconds 60]
 
 Each figure is a ratio of two runs that take turns on the same machine, so that what else the
 machine does falls on both. Tables name the machine; the section `gpu` runs where there is one.
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -241,7 +241,7 @@ def attending(shape: tuple[int, int, int, int], dtype: torch.dtype, formula: boo
         yield torch.autograd.grad(y, (q, k, v), y.detach())
 
 
-# ---- quality in a minute ---------------------------------------------------------------------
+# ---- the course's language ---------------------------------------------------------------------
 
 
 class Language(NamedTuple):
@@ -284,145 +284,6 @@ def language(name: str, context: int, words: int = 3_000_000) -> Language:
     real = torch.arange(padded.shape[1]) < torch.tensor([[len(row)] for row in rows])
     whole = Batch.of(padded, real).micro(8)
     return Language(torch.from_numpy(text).long(), whole, exact, near, len(world.vocabulary))
-
-
-def steps_in(seconds: float, start: Callable[[Plan], Steps], plan: Plan) -> int:
-    """How many steps of a recipe fit into the time, measured on some of them."""
-    run = start(replace(plan, steps=10**6))
-    for _ in range(5):
-        next(run)
-    begun, done = time.perf_counter(), 0
-    while time.perf_counter() - begun < max(3.0, seconds / 20):
-        next(run)
-        done += 1
-    return max(50, int(seconds * done / (time.perf_counter() - begun)))
-
-
-class Minute(NamedTuple):
-    """A recipe that had its time."""
-
-    name: str
-    size: Size
-    model: nn.Module
-    times: list[float]
-    losses: list[float]
-    loss: float
-    """On held-out documents."""
-
-
-def minute(name: str, ours: bool, size: Size, known: Language, seconds: float) -> Minute:
-    """Train by a recipe for so long, the notebooks' or nanoGPT's, and test."""
-    text = Windows(known.text, size.batch, size.context)
-    start = trained if ours else bare_loop
-    how = recipes.plan(50) if ours else Plan(steps=50, **NANOGPT)
-    how = replace(how, device="cpu", warmup=0)
-    steps = steps_in(seconds, lambda plan: start(size.model(), text, plan), how)
-    model = size.model()
-    run = start(model, text, replace(how, steps=steps, warmup=steps // 20))
-    begun, times, losses = time.perf_counter(), [], []
-    for found in run:
-        times.append(time.perf_counter() - begun)
-        losses.append(float((found.loss if ours else found).detach()))
-    return Minute(
-        name, size, model, times, losses, evaluate(model, NextToken(), known.held_out).loss
-    )
-
-
-NANOGPT: dict[str, Any] = {
-    "rate": 3e-3, "schedule": "cosine", "betas": (0.9, 0.95), "decay": 0.1, "clip": 1.0,
-}  # fmt: skip
-
-
-def quality(seconds: float, picture: str | None = None) -> Iterator[str]:
-    """The gap to the exact floor after a minute: the notebooks' recipe, and nanoGPT's in a loop."""
-    found = []
-    for name in ("language", "village"):
-        known = language(name, recipes.LENGTH)
-        sizes = (
-            (recipes.LAYERS, recipes.WIDTH // 32, recipes.WIDTH, recipes.LENGTH, recipes.BATCH),
-            (3, 4, 128, 128, 16),
-        )
-        ours, theirs = (Size(*each, known.vocabulary) for each in sizes)
-        floor = f"floor {known.floor:.4f} nats"
-        yield f"{name}: {known.vocabulary} words, {floor}, {seconds:.0f} s each"
-        yield ""
-        yield "| recipe | model | steps | seconds | held-out loss | above the floor |"
-        yield "|---|---|---|---|---|---|"
-        runs = [
-            minute("labkit", True, ours, known, seconds),
-            minute("nanoGPT's recipe", False, theirs, known, seconds),
-        ]
-        for run in runs:
-            yield (
-                f"| {run.name} | {run.size} | {len(run.times):,} | {run.times[-1]:.0f} "
-                f"| {run.loss:.4f} | {run.loss - known.floor:.4f} |"
-            )
-        yield ""
-        yield from what_remains(runs, known)
-        yield ""
-        found.append((name, runs, known.floor))
-    if picture is not None:
-        draw(found, picture)
-        yield f"drawn: {picture}"
-
-
-@torch.no_grad()
-def losses_of(model: nn.Module, known: Language) -> Tensor:
-    """What a model loses on each word of the held-out documents."""
-    model.eval()
-    found = []
-    for batch in known.held_out:
-        hidden_BTD = model.backbone(batch.tokens[:, :-1]).hidden
-        losses_N = model.head.losses_N(hidden_BTD.flatten(0, 1), batch.tokens[:, 1:].flatten())
-        found.append(losses_N.view(len(batch), -1)[batch.real[:, 1:]])
-    return torch.cat(found).double()
-
-
-def what_remains(runs: Sequence[Minute], known: Language) -> Iterator[str]:
-    """Which words the gap is made of: what is left to learn after a minute."""
-    far = known.near - known.losses > 0.5
-    likely, rare = known.losses < math.log(2), known.losses > math.log(50)
-    classes = {
-        f"told by words more than {NEAR} back": far,
-        "else, likely (1/2 or more)": ~far & likely,
-        "else, one of several": ~far & ~likely & ~rare,
-        "else, rare (less than 1/50)": ~far & rare,
-        "all": torch.ones_like(far),
-    }
-    names = " | ".join(f"{run.name}: above the floor, share of the gap" for run in runs)
-    yield f"| words | share of the words | floor | {names} |"
-    yield "|---|---|---|" + "---|" * len(runs)
-    gaps = [losses_of(run.model, known) - known.losses for run in runs]
-    for name, these in classes.items():
-        cells = [f"{gap[these].mean():.3f}, {gap[these].sum() / gap.sum():.0%}" for gap in gaps]
-        floor = known.losses[these].mean()
-        yield f"| {name} | {these.double().mean():.1%} | {floor:.3f} | {' | '.join(cells)} |"
-
-
-def draw(found: Sequence[tuple[str, Sequence[Minute], float]], path: str) -> None:
-    """For each language the losses on the way, at the end those on held-out text, and the floor."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, columns = pyplot.subplots(1, len(found), figsize=(9, 3.6), dpi=120, sharey=True)
-    for axes, (name, runs, floor) in zip(columns, found, strict=True):
-        for run, color in zip(runs, ("#0b5394", "#777777"), strict=True):
-            each = max(1, len(run.losses) // 100)
-            ends = range(each, len(run.losses) + 1, each)
-            means = [statistics.mean(run.losses[end - each : end]) for end in ends]
-            label = f"{run.name}: {run.loss:.2f}"
-            axes.plot([run.times[end - 1] for end in ends], means, color=color, label=label)
-            axes.plot([run.times[-1]], [run.loss], "o", color=color)
-        axes.axhline(floor, color="#990000", linestyle="--", label=f"floor: {floor:.2f}")
-        axes.set(title=f"the {name}", xlabel="seconds", ylim=(0, 4))
-        axes.legend(frameon=False, title="on held-out text", loc="upper right")
-        axes.spines[["top", "right"]].set_visible(False)
-    columns[0].set_ylabel("loss (nats a word)")
-    figure.tight_layout()
-    figure.savefig(path)
-    pyplot.close(figure)
 
 
 # ---- against transformers ---------------------------------------------------------------------
@@ -689,7 +550,6 @@ SECTIONS: dict[str, Callable[..., Iterator[str]]] = {
     "parts": parts,
     "precision": precision,
     "attention": attention,
-    "quality": quality,
     "gpu": gpu,
 }
 
@@ -716,10 +576,9 @@ def _processor() -> str:
 
 def main(words: Sequence[str]) -> int:
     """Print the tables of the chosen sections."""
-    parser = argparse.ArgumentParser(description="How fast training is, and how good in a minute.")
+    parser = argparse.ArgumentParser(description="How fast training is.")
     parser.add_argument("sections", nargs="*", help=f"which of: {', '.join(SECTIONS)} [all]")
     parser.add_argument("--seconds", type=float, default=60.0, help="time for each row [60]")
-    parser.add_argument("--picture", help="a file for the curves of the section quality")
     parser.add_argument("--rival", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     if arguments.rival:
@@ -731,8 +590,7 @@ def main(words: Sequence[str]) -> int:
     print(machine())
     for name in arguments.sections or SECTIONS:
         print(f"\n{name}: {(SECTIONS[name].__doc__ or '').strip()}\n", flush=True)
-        more = {"picture": arguments.picture} if name == "quality" else {}
-        for line in SECTIONS[name](arguments.seconds, **more):
+        for line in SECTIONS[name](arguments.seconds):
             print(line, flush=True)
     return 0
 
