@@ -22,13 +22,13 @@ def check_tokens(tokens_BT: Tensor, vocabulary: int) -> None:
 
 
 def check_targets(targets_N: Tensor, known: int) -> None:
-    """Refuse right answers that the head does not know; 0: it may know any number of them.
+    """Refuse targets that the head does not know; 0: it may know any number of them.
 
-    torch would leave out the answer -100 in silence.
+    torch's cross entropy would ignore the target -100 without a word.
     """
     if len(targets_N) and not torch.compiler.is_compiling():
         advice = "give its labels, or words of the tokenizer that it was trained with"
-        check_range(targets_N, known, "answer", "among those of the head", advice)
+        check_range(targets_N, known, "target", "among those of the head", advice)
 
 
 def check_segments(segments_BT: Tensor | None, tokens_BT: Tensor, known: int) -> None:

@@ -174,7 +174,7 @@ def other_segment(segments_BT: Tensor | None, memory: int) -> Tensor | None:
 
 
 def queried_rows(mask: Tensor, asked_BN: Tensor) -> Tensor:
-    """The rows of a mask [B, 1, T, K] that belong to the asked positions: [B, 1, N, K]."""
+    """The rows of a mask [B, 1, T, K] that belong to the predicted positions: [B, 1, N, K]."""
     batch, keys = len(asked_BN), mask.shape[-1]
     whole = mask.expand(batch, 1, -1, keys)
     return whole.gather(2, asked_BN[:, None, :, None].expand(-1, -1, -1, keys))

@@ -76,7 +76,7 @@ def combine(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 class Predicted(NamedTuple):
-    """N predictions: the rows and positions of the states that predict, and the right answers."""
+    """N predictions: the rows and positions of the states that predict, and their targets."""
 
     rows_N: Tensor
     positions_N: Tensor
@@ -258,10 +258,10 @@ class Objective:
         head, terms = getattr(model, self.head), {}
         vocabulary = vocabulary_of(model)
         for name, hidden_ND in self.hidden(states, targets).items():
-            asked = targets.predicted[name]
-            check_targets(asked.targets_N, vocabulary)
-            losses_N = head.losses_N(hidden_ND, asked.targets_N)
-            terms[name] = Term(self.summed(losses_N, asked), targets.counts[name])
+            predicted = targets.predicted[name]
+            check_targets(predicted.targets_N, vocabulary)
+            losses_N = head.losses_N(hidden_ND, predicted.targets_N)
+            terms[name] = Term(self.summed(losses_N, predicted), targets.counts[name])
         return terms
 
     def summed(self, losses_N: Tensor, predicted: Predicted) -> Tensor:
