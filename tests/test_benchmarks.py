@@ -1,0 +1,51 @@
+"""Benchmarks that take minutes run end to end at tiny sizes, and their figures agree."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from classroom import recipes
+from labkit.plan import Plan
+
+
+def test_the_minute_tunes_the_peer_and_gives_it_as_many_operations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
+    import bench_minute
+
+    known = bench_minute.language("village", 16, words=20_000)
+    monkeypatch.setattr(bench_minute, "language", lambda *_: known)
+    monkeypatch.setattr(recipes, "LENGTH", 16)
+    size = bench_minute.Size
+    monkeypatch.setattr(
+        bench_minute, "Size", lambda layers, *rest: size(layers, 2, 32, 16, 2, rest[-1])
+    )
+    monkeypatch.setattr(bench_minute, "steps_in", lambda *_: 40)
+    lines = list(bench_minute.minute(["village"], 60.0))
+    assert lines[0] == f"village: 201 words, floor {known.floor:.4f} nats, 20 s each"
+    rows = [line.strip("| ").split("|") for line in lines if line.startswith(("| lab", "| nano"))]
+    assert len(rows) == 2 + len(bench_minute.RATES)
+    ours, *tuned, same = (float(row[-1]) for row in rows)
+    best = min(tuned)
+    # The rate of the best run is used again, for as many operations as ours: three layers for one.
+    assert rows[-1][0] == rows[1 + tuned.index(best)][0]
+    steps = [int(row[3]) for row in rows]
+    assert steps[:-1] == [40] * 4
+    flop = [bench_minute.recipes_for(201)[0].flop, bench_minute.recipes_for(201)[1][0].flop]
+    assert abs(steps[-1] * flop[1] - 40 * flop[0]) <= flop[1] / 2
+    [said] = [line for line in lines if line.startswith("gap of labkit")]
+    ratios = [float(figure) for figure in re.findall(r"(\d\.\d\d) after", said)]
+    assert ratios == pytest.approx([ours / best, ours / same], abs=0.01)
+
+
+def test_operations_of_a_step_are_those_of_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
+    import bench_minute
+
+    size = bench_minute.Size(layers=2, heads=2, width=32, context=16, batch=3, vocabulary=50)
+    recipe = bench_minute.Recipe("", size, bench_minute.bare_loop, Plan(steps=1))
+    weights, keys = 2 * 12 * 32 * 32 + 50 * 32, 2 * 2 * 16 * 32
+    # Forward once and backward twice; a product is a multiplication and an addition.
+    assert recipe.flop == 3 * 2 * (weights + keys) * 3 * 16
