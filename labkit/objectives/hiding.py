@@ -5,7 +5,8 @@ and dynamic), Joshi et al. 2020, section 3.1 (spans), Yang et al. 2019, section 
 which only the end is predicted).
 
 Every choice is a function of (seed, step, row, position). A chance made by `Chance.of_examples`
-gives static masks, any other dynamic ones. Read `choose_tokens` and `corrupt` first.
+gives static masks, any other dynamic ones. Read `choose_tokens` and `corrupt` first; the rules of
+the authors' code, where it differs from the papers, are in `labkit.objectives.authors`.
 """
 
 from collections.abc import Sequence
