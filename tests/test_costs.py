@@ -208,7 +208,7 @@ def test_table_d1_agrees_to_the_printed_digits():
 def test_the_tables_catch_a_planted_mistake(monkeypatch):
     rows = cost_tables.read_table("table_d1")
     rows[3]["flop"] = "9.10E+21"
-    monkeypatch.setattr(cost_tables, "read", lambda name: rows)
+    monkeypatch.setattr(cost_tables, "read_table", lambda name: rows)
     wrong = [row for row in cost_tables.table_d1() if row.column == "flop" and not row.agrees]
     assert [row.row for row in wrong] == ["T5-3B"]
 

@@ -229,6 +229,7 @@ def test_a_command_without_its_extra_names_it(command: str, tmp_path: Path) -> N
         "copy": [str(tmp_path)],
         "costs": ["gpt3-175b"],
         "claims": ["--kept"],
+        "students": ["00", "--output", str(tmp_path)],
     }
     here = ["--here"] if command == "lab" else ["00"]
     code = (

@@ -153,12 +153,11 @@ class PPO(PolicyGradient):
         log_p_BT = answer_log_probs(model, batch, temperature=self.temperature, hidden=hidden_BTD)
         ratio_BT = (log_p_BT - batch.old).exp()
         gained_BT = clipped_objective(ratio_BT, advantage_BT, self.clip) * answer_BT
-        value_BT = model.value(hidden_BTD)[..., 0] * answer_BT
-        squares_BT = (value_BT - return_BT).square()
+        error_BT = model.value(hidden_BTD)[..., 0] * answer_BT - return_BT
         outside_BT = ((ratio_BT - 1).abs() > self.clip) & answer_BT
         terms = {
             "policy": Term(-gained_BT.sum(), targets.counts["policy"]),
-            "value": Term(squares_BT.sum(), targets.counts["value"], self.value),
+            "value": Term(error_BT.square().sum(), targets.counts["value"], self.value),
             "clipped": Term(outside_BT.sum(), targets.counts["clipped"], 0.0),
         }
         return Outcome(terms | self.metrics(batch))
