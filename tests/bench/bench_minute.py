@@ -221,7 +221,7 @@ def draw(found: Sequence[tuple[str, Sequence[Minute], float]], path: str) -> Non
             axes.plot([run.times[-1]], [run.loss], "o", color=color)
         axes.axhline(floor, color="#990000", linestyle="--", label=f"floor: {floor:.2f}")
         axes.set(title=f"the {name}", xlabel="seconds", ylim=(0, 4))
-        axes.legend(frameon=False, title="on held-out text", loc="upper right")
+        axes.legend(frameon=True, title="on held-out text", loc="upper right")
         axes.spines[["top", "right"]].set_visible(False)
     columns[0, 0].set_ylabel("loss (nats a word)")
     figure.tight_layout()
