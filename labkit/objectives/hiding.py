@@ -43,7 +43,8 @@ def check_shares(shares: Sequence[float], vocabulary: Vocabulary) -> None:
 def ordinary(tokens_BT: Tensor, real_BT: Tensor, vocabulary: Vocabulary) -> Tensor:
     """True where a real token is a word and no special token: all that may be hidden."""
     check_tokens(tokens_BT, vocabulary.size)
-    return _ordinary_words(vocabulary, tokens_BT.device)[tokens_BT] & real_BT
+    known_V = _ordinary_words(vocabulary, tokens_BT.device)
+    return known_V.index_select(0, tokens_BT.flatten()).view_as(real_BT) & real_BT
 
 
 def _ordinary_words(vocabulary: Vocabulary, device: torch.device) -> Tensor:
@@ -144,9 +145,9 @@ def corrupt(
         seen[position_N[fate_N < masked]] = vocabulary.mask
     if swapped:
         swap = position_N[(fate_N >= masked) & (fate_N < masked + swapped)]
-        known = torch.ones(vocabulary.size, dtype=torch.bool, device=swap.device)
-        known = known if special else _ordinary_words(vocabulary, swap.device)
-        seen[swap] = _words(known, frequencies, chance, length, swap)
+        known_V = _ordinary_words(vocabulary, swap.device)
+        known_V = torch.ones_like(known_V) if special else known_V
+        seen[swap] = _words(known_V, frequencies, chance, length, swap)
     return seen_BT
 
 

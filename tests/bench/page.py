@@ -55,6 +55,11 @@ QUESTIONS = {
         "limit, the bare matrix products.",
         r"model  prompts| 256 x 8 +\d+ +(best|drawn)",
     ),
+    "before": Question(
+        "Is labkit as fast as before it was rebuilt?",
+        "The last commit of the first edition against this one, in turn; below 1, it is faster now.",
+        r"^\| (a step|\d+ words|hiding|orders) ",
+    ),
     "memory": Question(
         "What does a memory of segments save?",
         "Words a second: a window is computed anew for each word, a memory is not.",
