@@ -55,11 +55,6 @@ QUESTIONS = {
         "limit, the bare matrix products.",
         r"model  prompts| 256 x 8 +\d+ +(best|drawn)",
     ),
-    "before": Question(
-        "Is labkit as fast as before it was rebuilt?",
-        "The last commit of the first edition against this one, in turn; below 1, it is faster now.",
-        r"^\| (a step|\d+ words|hiding|orders) ",
-    ),
     "memory": Question(
         "What does a memory of segments save?",
         "Words a second: a window is computed anew for each word, a memory is not.",
@@ -86,6 +81,7 @@ QUESTIONS = {
         r"^\| 10 |^each further|^(first|whole):",
     ),
     "awd_lstm": Question("What does AWD-LSTM cost beside a bare `nn.LSTM`?", "", ""),
+    "before": Question("Is labkit as fast as before it was rebuilt?", "", ""),
     "masking": Question("How fast are words hidden, ordered and paired?", "", ""),
     "corpus": Question("How fast does text become batches?", "", ""),
     "language": Question("What is in the course's language?", "", ""),
