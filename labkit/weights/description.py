@@ -86,13 +86,8 @@ def _build_backbone(description: dict[str, Any]) -> Backbone:
     name = description["class"]
     if name == "Mixed":
         return Mixed(_build_backbone(description["backbone"]), WeightedSum(**description["mix"]))
-    known = families()
-    if name not in known:
-        raise ValueError(
-            f"there is no model {name!r}: the classes are {', '.join([*known, *WHOLES])}; a class "
-            "of your own must be defined before its folder is loaded"
-        )
-    return known[name](config(config_class(known[name]), description["config"]))
+    config = config_of(name, description["config"])
+    return families()[name](config)
 
 
 def from_config(config: Any) -> Backbone:
@@ -111,14 +106,21 @@ def config_class(kind: type[Backbone]) -> type:
     return get_type_hints(kind)["config"]
 
 
-def config(kind: type, values: dict[str, Any]) -> Any:
-    """A config from what JSON made of it: lists become tuples again."""
-    known = {field.name for field in dataclasses.fields(kind)}
-    if unknown := set(values) - known:
+def config_of(name: str, values: dict[str, Any]) -> Any:
+    """The config of a class of backbone, from what JSON made of it: lists become tuples again."""
+    known = families()
+    if name not in known:
         raise ValueError(
-            f"{kind.__name__} has no field {min(unknown)!r}: it has {', '.join(known)}"
+            f"there is no model {name!r}: the classes are {', '.join([*known, *WHOLES])}; a class "
+            "of your own must be defined before its folder is loaded"
         )
-    return kind(**{name: _tuples(value) for name, value in values.items()})
+    kind = config_class(known[name])
+    names = {field.name for field in dataclasses.fields(kind)}
+    if unknown := set(values) - names:
+        raise ValueError(
+            f"{kind.__name__} has no field {min(unknown)!r}: it has {', '.join(names)}"
+        )
+    return kind(**{field: _tuples(value) for field, value in values.items()})
 
 
 def _tuples(value: Any) -> Any:
