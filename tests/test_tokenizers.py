@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as Library
-from tokenizers import models, trainers
 
 from labkit.text import tokenizers
-from labkit.text.subwords import training_steps
+from labkit.text.subwords import split_steps
 from labkit.text.tokenizers import SPECIAL, Tokenizer
 
 TEXTS = [
@@ -102,49 +100,27 @@ def test_words_keep_their_apostrophes():
 
 @settings(deadline=None)
 @given(st.text("abcdefghilnorstwü☃", min_size=1, max_size=30))
-def test_the_last_step_watched_is_the_encoding(word):
-    for kind in ("bpe", "word pieces"):
-        tokenizer = TRAINED[kind]
-        parts = tokenizer.library.pre_tokenizer.pre_tokenize_str(word)
-        if len(parts) > 1:
-            continue
-        steps = tokenizer.watch(word)
-        assert steps[-1] == tokenizer.pieces(tokenizer.encode(word))
-        # Each step of BPE has fewer pieces, each of WordPiece one more, until it gives up.
-        sizes = [len(step) for step in steps]
-        falling = sizes == sorted(set(sizes), reverse=True)
-        rising = sizes == [*range(1, len(sizes) + 1)]
-        gave_up = steps == [[steps[0][0]], ["[UNK]"]]
-        assert falling if kind == "bpe" else rising or gave_up
+def test_the_last_step_of_wordpiece_is_the_encoding(word):
+    tokenizer = TRAINED["word pieces"]
+    library = tokenizer.library
+    word = library.normalizer.normalize_str(word)
+    if len(library.pre_tokenizer.pre_tokenize_str(word)) > 1:
+        return
+    steps = split_steps(word, library.get_vocab(), "##")
+    found = tokenizer.pieces(tokenizer.encode(word))
+    if steps is None:
+        assert found == ["[UNK]"]
+    else:
+        assert steps[-1] == found
+        assert [len(step) for step in steps] == [*range(1, len(steps) + 1)]
 
 
-def test_watch_wordpiece_by_hand():
-    pieces = Library(models.WordPiece({"[UNK]": 0, "play": 1, "##ing": 2, "##s": 3, "pl": 4}))
-    library = json.loads(pieces.to_str())
-    library["model"]["unk_token"] = "[UNK]"
-    tokenizer = Tokenizer(Library.from_str(json.dumps(library)))
-    assert tokenizer.watch("playings") == [
-        ["playings"],
-        ["play", "##ings"],
-        ["play", "##ing", "##s"],
-    ]
-    assert tokenizer.watch("play") == [["play"]]
-    assert tokenizer.watch("plq") == [["plq"], ["[UNK]"]]
-    assert tokenizer.watch("play" + "s" * 100) == [["play" + "s" * 100], ["[UNK]"]]
-    assert tokenizer.pieces(tokenizer.encode("play" + "s" * 100)) == ["[UNK]"]
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.dictionaries(st.text("abcde", min_size=1, max_size=6), st.integers(1, 9), min_size=1))
-def test_training_steps_learn_what_the_library_learns(counts):
-    library = Library(models.BPE())
-    trainer = trainers.BpeTrainer(vocab_size=40, show_progress=False, special_tokens=[])
-    library.train_from_iterator((word for word, n in counts.items() for _ in range(n)), trainer)
-    merges = [tuple(merge) for merge in json.loads(library.to_str())["model"]["merges"]]
-    steps = training_steps(counts, 40)
-    assert [step.pair for step in steps][: len(merges)] == merges
-    for step in steps:
-        assert {"".join(word): n for word, n in step.words.items()} == counts
+def test_wordpiece_by_hand():
+    pieces = {"play", "##ing", "##s", "pl"}
+    steps = [["playings"], ["play", "##ings"], ["play", "##ing", "##s"]]
+    assert split_steps("playings", pieces, "##") == steps
+    assert split_steps("play", pieces, "##") == [["play"]]
+    assert split_steps("plq", pieces, "##") is None
 
 
 def test_same_tokens_as_the_releases_code(tmp_path):
@@ -194,7 +170,7 @@ def test_the_vocabulary_of_a_release():
     for tokenizer in (from_json, from_list):
         assert tokenizer.encode(text) == theirs.encode(text, add_special_tokens=False)
         assert tokenizer.encode("a [MASK]", special=True)[-1] == 103
-        assert tokenizer.watch("unaffable")[-1] == ["una", "##ffa", "##ble"]
+        assert tokenizer.pieces(tokenizer.encode("unaffable")) == ["una", "##ffa", "##ble"]
 
 
 def test_capitals_of_a_word_list_decide(tmp_path):
@@ -225,10 +201,6 @@ def test_errors_say_what_to_do(tmp_path):
         Tokenizer.bpe(TEXTS, 100)
     with pytest.raises(ValueError, match=r"has no \[UNK\]"):
         Tokenizer.words(TEXTS, special=["[PAD]"])
-    with pytest.raises(ValueError, match="no steps to watch"):
-        TRAINED["words"].watch("dog")
-    with pytest.raises(ValueError, match="2 words"):
-        TRAINED["bpe"].watch("two words")
     with pytest.raises(KeyError, match="vocabulary of"):
         TRAINED["words"]["qqq"]
 
@@ -389,10 +361,3 @@ def test_long_words_are_cut_to_learn_from():
     assert max(map(len, pieces)) <= tokenizers.LONGEST_WORD
     assert "".join(pieces) == "a" * 10_000 + "b c" + "x" + " " * 10_000
     assert "b c" in pieces
-
-
-def test_a_long_word_is_not_watched():
-    for kind in ("bpe", "word pieces"):
-        with pytest.raises(ValueError, match="8000 characters: give at most 200"):
-            TRAINED[kind].watch("a" * 8000)
-    assert TRAINED["word pieces"].watch("a" * 150) == [["a" * 150], ["[UNK]"]]

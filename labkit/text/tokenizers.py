@@ -1,7 +1,7 @@
 """From text to tokens and back: characters, words, byte-level BPE and WordPiece.
 
 The work is done by the `tokenizers` library, and files are in its own JSON. This module trains the
-four kinds and reads a release's files; `labkit.text.subwords` shows how BPE and WordPiece work.
+four kinds and reads a release's files; `labkit.text.subwords` shows how WordPiece works.
 
 BPE: Sennrich, Haddow and Birch, "Neural machine translation of rare words with subword units",
 2016, on bytes as in GPT-2 (Radford et al., 2019, section 2.2). WordPiece: Wu et al., "Google's
@@ -9,7 +9,6 @@ neural machine translation system", 2016, as BERT uses it (Devlin et al., 2019, 
 Read `Tokenizer` first.
 """
 
-import json
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +20,6 @@ from tokenizers import Tokenizer as Library
 
 from labkit.checks import shown
 from labkit.keeping.files import digest, write_text
-from labkit.text.subwords import merge_steps, split_steps
 from labkit.text.tokenizer_files import (
     ROLES,
     bert,
@@ -36,7 +34,6 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 LONGEST_WORD = 1000  # characters of a word that is learned from
 LONG_SPACE = re.compile(rf"\s{{{LONGEST_WORD}}}")
-LONGEST_WATCHED = 200  # characters of a word that is watched
 
 # A word with its apostrophes and hyphens, or one sign.
 WORD = r"\w+(?:['’-]\w+)*|[^\w\s]"
@@ -183,14 +180,16 @@ class Tokenizer:
 
     def _known(self, tokens: Iterable[int]) -> list[int]:
         """The tokens as integers; one that the vocabulary does not have is an error."""
-        return [self._known_one(token) for token in tokens]
-
-    def _known_one(self, token: Any) -> int:
-        # Numbers of numpy and torch are whole numbers too.
-        number = operator.index(token) if hasattr(token, "__index__") else -1
-        if not 0 <= number < len(self):
-            raise ValueError(f"{shown(token)} is no token: the vocabulary has 0 to {len(self) - 1}")
-        return number
+        numbers = []
+        for token in tokens:
+            # Numbers of numpy and torch are whole numbers too.
+            number = operator.index(token) if hasattr(token, "__index__") else -1
+            if not 0 <= number < len(self):
+                raise ValueError(
+                    f"{shown(token)} is no token: the vocabulary has 0 to {len(self) - 1}"
+                )
+            numbers.append(number)
+        return numbers
 
     def __getitem__(self, piece: str) -> int:
         """The number of one token of the vocabulary, given as the vocabulary spells it."""
@@ -198,32 +197,6 @@ class Tokenizer:
         if number is None:
             raise KeyError(f"{piece!r} is not in the vocabulary of {len(self)} tokens")
         return int(number)
-
-    def watch(self, word: str) -> list[list[str]]:
-        """How a word falls into tokens: what stands there before each step, and at the end.
-
-        BPE begins with characters and joins the pair that was learned first; WordPiece begins
-        with the whole word and cuts off the longest piece that it knows.
-        """
-        if len(word) > LONGEST_WATCHED:
-            raise ValueError(f"the word has {len(word)} characters: give at most {LONGEST_WATCHED}")
-        model = json.loads(self.library.to_str())["model"]
-        if self.library.pre_tokenizer is not None and model["type"] == "BPE":
-            parts = [part for part, _ in self.library.pre_tokenizer.pre_tokenize_str(word)]
-            if len(parts) != 1:
-                raise ValueError(f"{word!r} is {len(parts)} words to this tokenizer: give one")
-            merges = [tuple(merge) for merge in model["merges"]]
-            return merge_steps(parts[0], merges)
-        if model["type"] == "WordPiece":
-            if self.library.normalizer is not None:
-                word = self.library.normalizer.normalize_str(word)
-            steps = None
-            if len(word) <= model["max_input_chars_per_word"]:
-                steps = split_steps(word, model["vocab"], model["continuing_subword_prefix"])
-            return [[word], [model["unk_token"]]] if steps is None else steps
-        raise ValueError(
-            f"a {model['type']} tokenizer has no steps to watch: take BPE or WordPiece"
-        )
 
 
 def _learnable(texts: Iterable[str]) -> Iterator[str]:
