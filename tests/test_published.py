@@ -12,7 +12,7 @@ from labkit.costs import tables as cost_tables
 from labkit.heads import Label, MaskedWord
 from labkit.models.transformer_xl import AdaptiveWord, TransformerXL
 from labkit.weights import published
-from labkit.weights.release_config import read_config
+from labkit.weights.release_model import read_config
 
 NAMES = [
     "elmo",

@@ -35,7 +35,7 @@ from labkit.sampling import Sampling, nucleus, sample
 from labkit.text.tokenizers import Tokenizer
 from labkit.transfer import groups
 from labkit.transfer.mixed import Mixed
-from labkit.weights.release_config import read_config, write_config
+from labkit.weights.release_model import read_config, write_config
 
 ROWS = 1500
 

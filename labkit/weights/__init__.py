@@ -12,16 +12,15 @@ shape by shape, before any memory of the model's size is taken.  Read `load` fir
 """
 
 import functools
-import os
-from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from labkit.text.tokenizers import Tokenizer
-from labkit.weights import ours, release_read, release_write
-from labkit.weights.ours import DESCRIPTION
-from labkit.weights.sources import find, real_encoder
+from labkit.weights import ours, release_read
+from labkit.weights.ours import DESCRIPTION, save
+from labkit.weights.release_write import save_release
+from labkit.weights.sources import Source, find, real_encoder
 from labkit.weights.tensors import (
     Contents,
     Entry,
@@ -32,10 +31,6 @@ from labkit.weights.tensors import (
 )
 
 __all__ = ["WeightsError", "load", "load_tokenizer", "real_encoder", "save", "save_release"]
-
-Source = str | os.PathLike[str]
-LARGEST_WEIGHT = 1e15
-"""No model has larger ones; what a flipped bit makes of a weight mostly is."""
 
 
 def load(
@@ -52,8 +47,6 @@ def load(
     contents = ours.contents(folder) if own else release_read.release_contents(folder)
     with torch.device("meta"):
         check(contents.entries, contents.names(contents.make()), folder)
-    if own:
-        ours.check_numbers(folder, contents.entries)
     model = _build(contents, device, dtype)
     parts = contents.names(model)
     if own and dtype is None:
@@ -61,28 +54,11 @@ def load(
         for name, entry in contents.entries.items():
             parts[name].data = parts[name].data.to(entry.dtype)
 
-    @torch.no_grad()
-    def put(name: str, tensor: Tensor) -> None:
-        if not own and tensor.is_floating_point() and not sound(tensor):
-            entry = contents.entries[name]
-            raise WeightsError(
-                f"the tensor {entry.name!r} in {entry.file} has numbers that are not finite, or "
-                f"beyond {LARGEST_WEIGHT:.0e}: "
-                "fetch or save it again"
-            )
-        parts[name].copy_(tensor)
-
-    read_tensors(contents.entries, put)
+    with torch.no_grad():
+        for name, tensor in read_tensors(contents.entries):
+            contents.check_numbers(contents.entries[name], tensor)
+            parts[name].copy_(tensor)
     return model.eval()
-
-
-def sound(weights: Tensor) -> bool:
-    """Whether all weights are numbers that a model can compute with."""
-    if not weights.numel():
-        return True
-    low, high = map(float, weights.aminmax())
-    # NaN spreads through both, and is neither above nor below anything.
-    return low >= -LARGEST_WEIGHT and high <= LARGEST_WEIGHT
 
 
 def _build(contents: Contents, device: torch.device | str, dtype: torch.dtype | None) -> nn.Module:
@@ -105,13 +81,3 @@ def _widest(entries: dict[str, Entry]) -> torch.dtype:
 def load_tokenizer(source: Source) -> Tokenizer:
     """The tokenizer beside the weights."""
     return Tokenizer.load(find(source))
-
-
-def save(model: nn.Module, folder: Source) -> None:
-    """Write a model in our own format; an older one there is replaced as a whole or not at all."""
-    ours.write_folder(model, Path(folder))
-
-
-def save_release(model: nn.Module, folder: Source) -> None:
-    """Write a model in the format of its family's public releases."""
-    release_write.write_release(model, Path(folder))

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from labkit.checks import shown
 from labkit.keeping.files import digest, write_json
 from labkit.weights.description import describe, model_of
+from labkit.weights.sources import Source
 from labkit.weights.tensors import (
     Contents,
     Entry,
     WeightsError,
     checksum,
-    checksum_on_disk,
     list_tensors,
     read_description,
     write_tensors,
@@ -38,9 +38,9 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters()) | kept
 
 
-def write_folder(model: nn.Module, folder: Path) -> None:
-    """Write a folder, or replace the model that is in it."""
-    description = describe(model)
+def save(model: nn.Module, folder: Source) -> None:
+    """Write a model in our own format; an older one there is replaced as a whole or not at all."""
+    folder, description = Path(folder), describe(model)
     named = tensors(model)
     _check_rebuilds(description, named)
     sums = {name: checksum(tensor) for name, tensor in named.items()}
@@ -95,17 +95,15 @@ def contents(folder: Path) -> Contents:
         raise WeightsError(
             f"{path} names the file of weights {shown(file)}, which is not in {folder}"
         )
-    return Contents(
-        lambda: model_of(whole.get("model"), path), tensors, list_tensors(folder / file)
-    )
+    sums = whole.get("checksums")
 
-
-def check_numbers(folder: Path, entries: Mapping[str, Entry]) -> None:
-    """Compare the numbers on disk with their checksums."""
-    sums = read_description(folder / DESCRIPTION).get("checksums")
-    for name, entry in entries.items():
-        if not isinstance(sums, dict) or checksum_on_disk(entry) != sums.get(name):
+    def check_checksum(entry: Entry, tensor: Tensor) -> None:
+        """Refuse numbers that are not those that were saved."""
+        if not isinstance(sums, dict) or checksum(tensor) != sums.get(entry.name):
             raise WeightsError(
-                f"the tensor {name!r} in {entry.file} is damaged: its numbers are not those that "
-                "were saved; save the model again, or copy the folder again"
+                f"the tensor {entry.name!r} in {entry.file} is damaged: its numbers are not those "
+                "that were saved; save the model again, or copy the folder again"
             )
+
+    entries = list_tensors(folder / file)
+    return Contents(lambda: model_of(whole.get("model"), path), tensors, entries, check_checksum)

@@ -1,7 +1,8 @@
-"""The model that a release's config.json and its tensors' names tell of, and those names again.
+"""A model from a release's config.json and the names of its tensors, and both from a model.
 
-Which heads a release has shows in the tensors that are there: the names of the backbone stand in
-`labkit.weights.release_names`, and so do those of the heads.
+A release can say things that our models do not do, and our models can be what no release can say:
+both are refused by name.  Which heads a release has shows in the tensors that are there.  All names
+stand in `labkit.weights.release_names`.
 """
 
 import dataclasses
@@ -12,11 +13,106 @@ from typing import Any
 from torch import Tensor, nn
 
 from labkit.blocks import Backbone, Classifier, LanguageModel, Model, backbone_of
+from labkit.checks import shown
 from labkit.heads import Label, MaskedWord, NextWord, Span, tied
 from labkit.models.bert import BERTConfig
-from labkit.weights.release_config import CONFIG, MODELS, read_config
-from labkit.weights.release_names import RELEASES, Row
+from labkit.models.gpt import GPTConfig
+from labkit.models.xlnet import XLNetConfig
+from labkit.weights.description import from_config
+from labkit.weights.release_names import ACTIVATION_NAMES, RELEASES, SPAN, Row
 from labkit.weights.tensors import WeightsError
+
+CONFIG = "config.json"
+
+CONFIGS: dict[str, type] = {
+    "openai-gpt": GPTConfig,
+    "gpt2": GPTConfig,
+    "bert": BERTConfig,
+    "roberta": BERTConfig,
+    "albert": BERTConfig,
+    "distilbert": BERTConfig,
+    "xlnet": XLNetConfig,
+}
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+# ---- config.json -------------------------------------------------------------------------------
+
+
+def kind_of(values: Mapping[str, Any], where: Any) -> str:
+    """The family that a release's config.json names."""
+    kind = values.get("model_type")
+    if str(kind) not in RELEASES:
+        raise WeightsError(
+            f"{where} describes a model of type {shown(kind)}; labkit reads releases of "
+            f"{', '.join(RELEASES)}, and folders that labkit.weights.save wrote"
+        )
+    return str(kind)
+
+
+def read_config(kind: str, values: Mapping[str, Any], where: Any) -> Any:
+    """Our config from a release's config.json."""
+    for name, allowed in RELEASES[kind].only.items():
+        if name in values and values[name] not in allowed:
+            raise WeightsError(
+                f"{where} says {name}={shown(values[name])}, labkit's {kind} has "
+                f"{' or '.join(map(repr, allowed))} only"
+            )
+    fields = RELEASES[kind].config(values)
+    if kind == "xlnet":
+        fields["memory"] = values.get("mem_len") or 0
+    for name in ("vocabulary", "width", "layers", "heads"):
+        if type(fields.get(name)) is not int or not 0 < fields[name] < 10**7:
+            theirs = RELEASES[kind].sizes[name]
+            raise WeightsError(f"{where} gives no sound {theirs}: {fields.get(name)!r}")
+    return CONFIGS[kind](**fields)
+
+
+def kind_for(backbone: nn.Module) -> str:
+    """The family whose releases look like this backbone."""
+    match backbone.config:
+        case GPTConfig(norm_first=norm_first):
+            return "gpt2" if norm_first else "openai-gpt"
+        case XLNetConfig():
+            return "xlnet"
+        case BERTConfig(shared=True):
+            return "albert"
+        case BERTConfig(segments=0):
+            return "distilbert"
+        case BERTConfig(unused_positions=unused):
+            return "roberta" if unused else "bert"
+    raise WeightsError(
+        f"there is no public release of the kind of {type(backbone).__name__}: "
+        "save it with labkit.weights.save"
+    )
+
+
+def write_config(kind: str, config: Any) -> dict[str, Any]:
+    """A release's config.json from our config; whether it says all of it is checked later."""
+    release = RELEASES[kind]
+    values = {name: allowed[0] for name, allowed in release.only.items()}
+    values |= {theirs: getattr(config, ours) for ours, theirs in release.sizes.items()}
+    values |= dict.fromkeys(release.dropouts, config.dropout)
+    if "inner" in release.sizes:
+        values[release.sizes["inner"]] = config.inner or 4 * config.width
+    if "activation" in release.sizes:
+        names = {ours: theirs for theirs, ours in reversed(ACTIVATION_NAMES.items())}
+        values[release.sizes["activation"]] = names.get(config.activation, config.activation)
+    if "context" in release.sizes:
+        unused = config.unused_positions if isinstance(config, BERTConfig) else 0
+        values[release.sizes["context"]] += unused
+    if kind == "xlnet":
+        values["mem_len"] = config.memory
+    for ours, theirs in release.sizes.items():
+        if values[theirs] is None:
+            raise WeightsError(
+                f"a release of the {kind} family cannot say {ours}=None: "
+                "save the model with labkit.weights.save"
+            )
+    return {"model_type": kind, **values}
+
+
+# ---- the model and its tensors -----------------------------------------------------------------
 
 
 def loose(model: Any) -> bool:
@@ -24,12 +120,6 @@ def loose(model: Any) -> bool:
     if not isinstance(model, Model) or not isinstance(model.head, NextWord):
         return False
     return not tied(model.head, model.backbone.token)
-
-
-SPAN = {"qa_outputs.weight": "ends.weight", "qa_outputs.bias": "ends.bias"}
-"""The head that says where an answer starts and ends, in all of BERT's family: theirs -> ours."""
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 def build_release(kind: str, values: Mapping[str, Any], shapes: Shapes, where: Path) -> nn.Module:
@@ -42,7 +132,7 @@ def build_release(kind: str, values: Mapping[str, Any], shapes: Shapes, where: P
         raise WeightsError(
             f"{where / CONFIG} says {config.layers} layers, the folder has {len(shapes)} tensors"
         )
-    backbone = MODELS[kind][0](config)
+    backbone = from_config(config)
     words = _word_head(kind, backbone, values, shapes)
     label = _label_head(kind, backbone, shapes, where)
     if words is not None:
@@ -96,9 +186,7 @@ def release_names(kind: str, model: Any) -> dict[str, Tensor]:
     for row in release.rows(len(backbone.blocks)):
         names |= _parts(row, backbone)
     for head in heads_of(model):
-        span = [Row(ours, (theirs,)) for theirs, ours in SPAN.items()]
-        kinds = {Label: release.label, Span: span}
-        for row in kinds.get(type(head), release.words):
+        for row in {Label: release.label, Span: SPAN}.get(type(head), release.words):
             names |= _parts(row, head)
     if loose(model):
         names[release.copies[0]] = model.head.words.weight

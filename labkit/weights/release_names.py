@@ -152,6 +152,9 @@ _BERT_LAYERS = _encoder(
 
 _BERT_POOLER = rows("pooler.{t}", "pooler.dense.{t}")
 
+SPAN = rows("ends.{t}", "qa_outputs.{t}")
+"""The head that says where an answer starts and ends, in all of BERT's family."""
+
 _XLNET = [
     *rows("token.weight", "word_embedding.weight"),
     *rows("guess_D", "mask_emb", layout="vector"),

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from labkit.weights.release_config import CONFIG, kind_of
-from labkit.weights.release_model import build_release, loose, release_names
+from labkit.weights.release_model import CONFIG, build_release, kind_of, loose, release_names
 from labkit.weights.release_names import NO_WEIGHTS, OLD_NAMES, RELEASES, Release
 from labkit.weights.tensors import (
     Contents,
@@ -25,6 +24,8 @@ from labkit.weights.tensors import (
 )
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+LARGEST_WEIGHT = 1e15
+"""No model has larger ones; what a flipped bit makes of a weight mostly is."""
 
 
 def release_contents(folder: Path) -> Contents:
@@ -46,7 +47,20 @@ def release_contents(folder: Path) -> Contents:
 
     with torch.device("meta"):
         drop_copies(RELEASES[kind], make(), entries)
-    return Contents(make, functools.partial(release_names, kind), entries)
+    return Contents(make, functools.partial(release_names, kind), entries, check_finite)
+
+
+def check_finite(entry: Entry, tensor: Tensor) -> None:
+    """Refuse numbers that no model can compute with: a release has no checksums."""
+    if not tensor.numel() or not tensor.is_floating_point():
+        return
+    low, high = map(float, tensor.aminmax())
+    # NaN spreads through both, and is neither above nor below anything.
+    if not (low >= -LARGEST_WEIGHT and high <= LARGEST_WEIGHT):
+        raise WeightsError(
+            f"the tensor {entry.name!r} in {entry.file} has numbers that are not finite, or "
+            f"beyond {LARGEST_WEIGHT:.0e}: fetch or save it again"
+        )
 
 
 def files_of(folder: Path) -> dict[str, Entry]:

@@ -11,21 +11,27 @@ from labkit.heads import Label, Span
 from labkit.keeping.files import write_json
 from labkit.weights.description import describe
 from labkit.weights.ours import DESCRIPTION
-from labkit.weights.release_config import CONFIG, kind_for, write_config
 from labkit.weights.release_model import (
+    CONFIG,
     build_release,
     heads_of,
+    kind_for,
     loose,
     release_names,
+    write_config,
 )
 from labkit.weights.release_names import RELEASES
 from labkit.weights.release_read import INDEX, WEIGHTS
+from labkit.weights.sources import Source
 from labkit.weights.tensors import WeightsError, read_description, write_tensors
 
 
-def write_release(model: Any, folder: Path) -> None:
-    """Write a release; an older one of the same model there is replaced as a whole."""
-    backbone = backbone_of(model)
+def save_release(model: nn.Module, folder: Source) -> None:
+    """Write a model in the format of its family's public releases.
+
+    An older one of the same model there is replaced as a whole.
+    """
+    folder, backbone = Path(folder), backbone_of(model)
     kind, heads = kind_for(backbone), _heads(model)
     if heads not in RELEASES[kind].architectures:
         raise WeightsError(

