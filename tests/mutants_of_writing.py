@@ -20,7 +20,8 @@ from mutants import OURS, Mutant, instead
 from torch import Tensor
 
 from labkit import fast, sampling
-from labkit.fast import decoding, dropout, keys_values, softmax
+from labkit.fast import attention as fast_attention
+from labkit.fast import decoding, dropout, softmax
 from labkit.fast import nucleus as fast_nucleus
 from labkit.sampling import NEVER, Sampling
 from labkit.writing import beam as beams
@@ -199,9 +200,9 @@ def all_losses_count_alike(ctx, upstream_N):
 
 
 def writes_over_the_other_text(old, k_BHQE, v_BHQE):
-    if isinstance(old, keys_values.Growing):
+    if isinstance(old, fast_attention.Growing):
         old.buffer.filled = old.k_BHKE.shape[2]
-    return keys_values.extended(old, k_BHQE, v_BHQE)
+    return fast_attention.extended(old, k_BHQE, v_BHQE)
 
 
 def last_of_the_highest(logits_BV):

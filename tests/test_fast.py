@@ -19,8 +19,7 @@ from labkit import attention, fast, heads, layers, sampling
 from labkit.attention import KeysValues
 from labkit.blocks import LanguageModel
 from labkit.fast import attention as fast_attention
-from labkit.fast import nucleus
-from labkit.fast.heap import keep_memory
+from labkit.fast import keep_memory, nucleus
 from labkit.heads import NextWord
 from labkit.layers import replacements
 from labkit.models.gpt import GPT, GPTConfig

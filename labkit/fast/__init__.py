@@ -8,9 +8,10 @@ off. Each version has a test that it equals the plain one (`tests/test_fast.py`)
 `python -m labkit bench fast`.
 """
 
+import contextlib
+import ctypes
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -18,16 +19,17 @@ from typing import Any
 from labkit.layers import replacements
 
 _lock, _uses = Lock(), 0
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's names for them, in malloc.h
 
 
 @cache
 def versions() -> dict[str, Callable[..., Any]]:
     """Every faster version, by the full name of the function that it replaces."""
-    from labkit.fast import attention, decoding, dropout, keys_values, nucleus, softmax
+    from labkit.fast import attention, decoding, dropout, nucleus, softmax
 
     return {
         "labkit.attention.attend": attention.attend,
-        "labkit.attention.KeysValues.extended": keys_values.extended,
+        "labkit.attention.KeysValues.extended": attention.extended,
         "labkit.layers.drop": dropout.drop,
         "labkit.heads.losses": softmax.losses,
         "labkit.sampling.best_word": nucleus.best_word,
@@ -37,25 +39,33 @@ def versions() -> dict[str, Callable[..., Any]]:
     }
 
 
-@cache
-def _prepare() -> None:
-    """What is done once for the whole process."""
-    from labkit.fast.heap import keep_memory
+def keep_memory() -> None:
+    """Let this process keep what a step has freed for the next one, where it can be told to.
 
-    keep_memory()
+    Linux's C library gives large tensors back to the system, and the next step gets pages that the
+    system has to find and to fill with zeros first: ten thousand of them in a step of a small GPT.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # other systems, other libraries
+        mallopt = ctypes.CDLL(None).mallopt
+        # Older ones refuse more than 32 MiB.
+        if mallopt(M_MMAP_THRESHOLD, 2**30) or mallopt(M_MMAP_THRESHOLD, 2**25):
+            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-@contextmanager
+_keep_memory_once = cache(keep_memory)
+
+
+@contextlib.contextmanager
 def enable() -> Iterator[None]:
     """Use the faster versions inside of this, in all threads: a backward pass may have its own."""
     global _uses
     if os.environ.get("LABKIT_FAST", "1") == "0":
         yield
         return
-    _prepare()
     with _lock:
         _uses += 1
         if _uses == 1:
+            _keep_memory_once()
             replacements.update(versions())
     try:
         yield

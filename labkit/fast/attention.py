@@ -1,4 +1,4 @@
-"""Attention by the library's kernel, or by the formula where that is faster."""
+"""Attention by the library's kernel, or by the formula where that is faster; and its memory."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labkit import masking
-from labkit.attention import attention_weights, check_scores
+from labkit.attention import KeysValues, attention_weights, check_scores
 from labkit.layers import drop
 
 LONG = 512
@@ -68,3 +68,49 @@ def formula_is_faster(q_BHQE: Tensor, k_BHKE: Tensor, dropout: float) -> bool:
 def dtype_of_products(x: Tensor) -> torch.dtype:
     """The type in which matrix products of x are computed on a CPU."""
     return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+
+
+# ---- keys and values that grow in spare room --------------------------------------------------
+
+
+class Buffer:
+    """Space for keys and for values, [B, H, space, E] each; the first `filled` are written."""
+
+    def __init__(self, old: KeysValues, space: int) -> None:
+        batch, heads, _, each = old.k_BHKE.shape
+        self.keys, self.values = (old.k_BHKE.new_empty(batch, heads, space, each) for _ in range(2))
+        self.filled = 0
+        self.put(*old)
+
+    def put(self, k_BHKE: Tensor, v_BHKE: Tensor) -> None:
+        """Write behind what is there."""
+        count = k_BHKE.shape[2]
+        self.keys.narrow(2, self.filled, count).copy_(k_BHKE)
+        self.values.narrow(2, self.filled, count).copy_(v_BHKE)
+        self.filled += count
+
+
+class Growing(KeysValues):
+    """Keys and values at the beginning of a buffer."""
+
+    buffer: Buffer
+
+
+def extended(old: KeysValues, k_BHQE: Tensor, v_BHQE: Tensor) -> KeysValues | None:
+    """`KeysValues.extended` without gradients: new ones are written behind the old.
+
+    So no token copies all the old ones. No older value looks at that part of the buffer, so each
+    stays as it is.
+    """
+    if torch.is_grad_enabled():
+        return None
+    before, new = old.k_BHKE.shape[2], k_BHQE.shape[2]
+    buffer = old.buffer if isinstance(old, Growing) else None
+    # Another text may have gone on from the same value and written there already.
+    if buffer is None or buffer.filled != before or before + new > buffer.keys.shape[2]:
+        buffer = Buffer(old, max(2 * (before + new), 64))
+    buffer.put(k_BHQE, v_BHQE)
+    keys, values = (part.narrow(2, 0, buffer.filled) for part in (buffer.keys, buffer.values))
+    grown = Growing(keys, values)
+    grown.buffer = buffer
+    return grown

@@ -33,8 +33,6 @@ from labkit.keeping.files import (
 
 MANIFEST = "manifest.json"
 NAME = re.compile(r"step-(\d{8,})")
-
-
 FORMAT = 2
 """Of what is written here; the first edition wrote 1, and did not say so."""
 
@@ -256,22 +254,6 @@ def _check_format(path: Path, content: dict[str, Any]) -> None:
             f"{path} was written in format {found}, and this version of labkit reads format "
             f"{FORMAT}: choose another folder, or go on with the version that wrote it"
         )
-    sound = _whole(content.get("step")) and isinstance(content.get("facts"), dict)
-    files = content.get("files")
-    if (
-        not sound
-        or not isinstance(files, dict)
-        or not all(_is_seal(seal) for seal in files.values())
-    ):
-        raise BrokenCheckpointError(f"{MANIFEST} lacks step, facts or files")
-
-
-def _whole(number: Any) -> bool:
-    return type(number) is int and number >= 0
-
-
-def _is_seal(seal: Any) -> bool:
-    return isinstance(seal, dict) and _whole(seal.get("bytes")) and "sha256" in seal
 
 
 def _checked_manifest(raw: bytes) -> dict[str, Any]:

@@ -127,9 +127,7 @@ as much as it saves."""
 def precision_of(plan: Plan, device: torch.device, width: int = WIDE) -> torch.dtype:
     """The precision of matrix products, for a model of that width."""
     if plan.precision != "auto":
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[
-            plan.precision
-        ]
+        return getattr(torch, plan.precision)
     fast = (device.type == "cuda" or width >= WIDE) and fast_precision(device)[0] == torch.bfloat16
     return torch.bfloat16 if fast else torch.float32
 

@@ -15,7 +15,6 @@ from labkit.corpus import Batches, Stages
 from labkit.keeping.checkpoints import Snapshot
 from labkit.keeping.files import digest
 from labkit.objectives.base import Objective
-from labkit.plan import Plan
 
 # What may differ when a run goes on: where and how it is computed, not what.
 FREE = frozenset({"accumulate", "compile", "checkpointing", "save_every", "keep", "processes"})
@@ -99,11 +98,6 @@ SOUND: dict[str, Callable[[Any], bool]] = {
     "learning": lambda given: isinstance(given, list),
 }
 """What `Trainer.state` gives, and which values make sense."""
-
-
-def fields_of(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON knows it."""
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(plan).items()}
 
 
 def differences(

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,25 +165,13 @@ def save_tensors(
 
 def digest(*parts: bytes | memoryview) -> str:
     """Return the SHA-256 of some bytes, one part after the other."""
-    return _sha256(parts)
-
-
-def file_digest(path: Path, start: int = 0, end: int | None = None) -> str:
-    """Return the SHA-256 of a file, or of its bytes from `start` to `end`, a megabyte at a time."""
-
-    def pieces() -> Iterator[bytes]:
-        left = (path.stat().st_size if end is None else end) - start
-        with path.open("rb") as file:
-            file.seek(start)
-            while left > 0 and (piece := file.read(min(2**20, left))):
-                left -= len(piece)
-                yield piece
-
-    return _sha256(pieces())
-
-
-def _sha256(parts: Iterable[bytes | memoryview]) -> str:
     sha = hashlib.sha256()
     for part in parts:
         sha.update(part)
     return sha.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

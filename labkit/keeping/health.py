@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
+from labkit.keeping.checkpoints import copied
 from labkit.keeping.processes import whole
 from labkit.plan import Plan
 
@@ -114,11 +115,9 @@ class Later:
     """Numbers on their way from the device, read a step later, when nobody has to wait for them."""
 
     def __init__(self, value: Tensor) -> None:
+        self._value = copied(value)
         self._event: torch.cuda.Event | None = None
-        self._value = value
         if value.device.type == "cuda":
-            self._value = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
-            self._value.copy_(value, non_blocking=True)
             self._event = torch.cuda.Event()
             self._event.record()
 

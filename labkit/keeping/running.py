@@ -7,7 +7,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ from labkit.keeping.checkpoints import (
     sweep,
 )
 from labkit.keeping.computing import Computing, measured_peak, memory_explained, smaller
-from labkit.keeping.description import check_same, check_sound, fields_of, plain
+from labkit.keeping.description import check_same, check_sound, plain
 from labkit.keeping.health import Later
 from labkit.keeping.locks import hold
 from labkit.keeping.processes import Processes, gathered
@@ -156,7 +156,7 @@ class Run:
 
     def _known(self) -> dict[str, Any]:
         """What tells this run from another."""
-        return {"about": self.trainer.about, "plan": fields_of(self.plan)}
+        return plain({"about": self.trainer.about, "plan": asdict(self.plan)})
 
     # ---- taking up ---------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from classroom import recipes
 from labkit.attention import attention_weights
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
-from labkit.fast.heap import keep_memory
+from labkit.fast import keep_memory
 from labkit.heads import MaskedWord, NextWord
 from labkit.keeping.computing import measured_peak, precision_of
 from labkit.models.bert import BERT, BERTConfig
