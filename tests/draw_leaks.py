@@ -6,6 +6,7 @@ python tests/draw_leaks.py
 from pathlib import Path
 
 from pairings import Pairing, named
+from picture_of_leaks import picture
 from test_leaks import PLANTED, segments, traced
 
 FOLDER = Path(__file__).parents[1] / "docs"
@@ -55,12 +56,12 @@ def pages() -> dict[Path, str]:
     for name, (pairing, text) in PICTURES.items():
         found = traced(named(pairing))
         assert not found.leaks
-        pictures[name] = text, found.picture(0, names(named(pairing)))
+        pictures[name] = text, picture(found, names(named(pairing)))
     pairing, _, put = PLANTED["queries that see their own word"]
     with put():
         found = traced(named(pairing))
     text = f"An XLNet whose queries see their own word: {len(found.leaks)} leaks are found."
-    pictures["xlnet_leaking"] = text, found.picture(0, names(named(pairing)))
+    pictures["xlnet_leaking"] = text, picture(found, names(named(pairing)))
     for name, (text, _) in pictures.items():
         lines += ["", text, "", f"![{name}](leaks/{name}.svg)"]
     # A file on its own has no page to take its colours from.

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 from pairings import PAIRINGS, Pairing, V, batch, named
+from picture_of_leaks import picture
 from torch import Tensor, nn
 
 from labkit.corpus import Batch
@@ -276,7 +277,7 @@ def test_the_picture_shows_each_prediction_and_each_word():
     given = batch()
     names = [f"<{word}>" for word in given.tokens[0].tolist()]
     found = traced(named("BERT, masked"))
-    svg = ElementTree.fromstring(found.picture(0, names))
+    svg = ElementTree.fromstring(picture(found, names))
     count = sum(row == 0 for _, row, _ in found.predictions)
     squares = [e.get("fill") for e in svg.iter("{http://www.w3.org/2000/svg}rect")]
     assert len(squares) == count * 9 + 4
@@ -284,7 +285,7 @@ def test_the_picture_shows_each_prediction_and_each_word():
     texts = [e.text for e in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert texts[:9] == names
     with patch.object(words.hiding, "corrupt", lambda tokens, *_, **__: tokens.clone()):
-        leaking = traced(named("BERT, masked")).picture(0)
+        leaking = picture(traced(named("BERT, masked")))
     # Nothing was hidden: each of the words that are predicted, and not kept, is read by all.
     hidden = (~found.words_allowed[0, 0]).sum()
     assert leaking.count("#d62728") == 1 + count * hidden
@@ -299,7 +300,7 @@ def test_a_leak_is_red_in_the_picture():
         for leak in found.leaks
         if leak.row == leak.from_row == 0
     }
-    assert found.picture(0).count("#d62728") == 1 + len(in_row)
+    assert picture(found).count("#d62728") == 1 + len(in_row)
 
 
 def test_the_pictures_of_the_documentation_are_up_to_date():

@@ -7,7 +7,6 @@ a position sees what those see that it looks at. Outside of that, both must be z
 
     found = trace(model, objective, batch)
     found.leaks                     # [] when nothing leaks
-    display(HTML(found.picture()))
 
 Give several batches to trace memory: the predictions are those of the last one. Read `trace` first.
 """

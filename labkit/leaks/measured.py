@@ -13,7 +13,6 @@ from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.leaks.allowed import allow, choices_of, readable
-from labkit.leaks.picture import draw_dependence
 from labkit.objectives import (
     CBOW,
     Both,
@@ -87,11 +86,6 @@ class Dependence:
             column -= self.widths[segment]
             segment += 1
         return segment, column
-
-    def picture(self, row: int = 0, words: Sequence[str] | None = None) -> str:
-        """An SVG of one row of the batch: predictions downwards, the words of the row across."""
-        text = words or [str(column + 1) for column in range(sum(self.widths))]
-        return draw_dependence(self, row, text)
 
 
 def trace(

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
+
+from labkit.leaks import Dependence
 
 SIDE, MARGIN = 22, 96
 WORD, POSITION, ALLOWED, LEAK, NONE = "#2f6fb3", "#8fb8e0", "#8a919940", "#d62728", "none"
@@ -14,9 +15,10 @@ LEGEND = (
 )
 
 
-def draw_dependence(found: Any, row: int, words: Sequence[str]) -> str:
-    """Row `row` of a `Dependence` as SVG: predictions downwards, the words of the row across."""
-    lines = [n for n, (_, of, _) in enumerate(found.predictions) if of == row]
+def picture(found: Dependence, words: Sequence[str] | None = None) -> str:
+    """The first row of a batch as SVG: predictions downwards, the words of the row across."""
+    words = words or [str(column + 1) for column in range(sum(found.widths))]
+    lines = [n for n, (_, row, _) in enumerate(found.predictions) if row == 0]
     columns = sum(found.widths)
     start = columns - found.widths[-1]
     parts = [_label(MARGIN + (c + 0.5) * SIDE, MARGIN - 6, words[c], -45) for c in range(columns)]
@@ -25,7 +27,7 @@ def draw_dependence(found: Any, row: int, words: Sequence[str]) -> str:
         y = MARGIN + i * SIDE
         parts.append(_label(MARGIN - 6, y + 15, f"{term} at {words[start + position]}", 0, "end"))
         for c in range(columns):
-            colour = _colour(found, n, row, c)
+            colour = _colour(found, n, c)
             parts.append(_square(MARGIN + c * SIDE, y, colour))
     edge = MARGIN
     for width in found.widths[:-1]:
@@ -49,9 +51,9 @@ def draw_dependence(found: Any, row: int, words: Sequence[str]) -> str:
     )
 
 
-def _colour(found: Any, prediction: int, row: int, column: int) -> str:
+def _colour(found: Dependence, prediction: int, column: int) -> str:
     """What one square says."""
-    at = prediction, row, column
+    at = prediction, 0, column
     by_word, by_position = bool(found.by_word[at]), bool(found.by_gradient[at])
     word_allowed, position_allowed = found.words_allowed[at], found.positions_allowed[at]
     if (by_word and not word_allowed) or (by_position and not position_allowed):
