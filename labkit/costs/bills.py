@@ -167,7 +167,12 @@ def bill(
 ) -> Bill:
     """What it takes to train a model, published or your own, on `count` devices."""
     what = model(name)
-    tokens = _trained_on(what) if tokens is None else tokens
+    tokens = what.tokens if tokens is None else tokens
+    if tokens is None:
+        raise ValueError(
+            f"how many tokens {what.name} was trained on is not in the tables: give --tokens, "
+            "such as 300e9"
+        )
     flop = formulas.rule_flop(what.active, tokens)
     days = costs.training_days(
         flop, peak_flop_per_second=device.peak_flop_per_second, mfu=mfu, count=count
@@ -194,16 +199,6 @@ def bill(
         co2_kg=costs.co2_kg(kwh),
         price=device.price if dollars_per_hour is None else "the price as given",
     )
-
-
-def _trained_on(what: ModelSize) -> float:
-    """How many tokens a published model was trained on."""
-    if what.tokens is None:
-        raise ValueError(
-            f"how many tokens {what.name} was trained on is not in the tables: give --tokens, "
-            "such as 300e9"
-        )
-    return what.tokens
 
 
 def _formula_flop(shape: Shape | None, tokens: float, *, masked: bool) -> float | None:

@@ -127,9 +127,9 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
 
 
-def _describe_head(head: nn.Module, backbone: nn.Module) -> dict[str, Any]:
+def _describe_head(head: nn.Module, backbone: Backbone) -> dict[str, Any]:
     """The class of a head and what it was built with."""
-    describers: dict[type, Callable[[Any, nn.Module], dict[str, Any]]] = {
+    describers: dict[type, Callable[[Any, Backbone], dict[str, Any]]] = {
         NextWord: _next_word,
         MaskedWord: _masked_word,
         AdaptiveWord: lambda head, backbone: {},
@@ -145,21 +145,21 @@ def _describe_head(head: nn.Module, backbone: nn.Module) -> dict[str, Any]:
     return {"class": type(head).__name__, **describers[type(head)](head, backbone)}
 
 
-def _next_word(head: NextWord, backbone: nn.Module) -> dict[str, Any]:
+def _next_word(head: NextWord, backbone: Backbone) -> dict[str, Any]:
     return {
-        "tied": isinstance(words(backbone), nn.Embedding) and tied(head, words(backbone)),
+        "tied": isinstance(backbone.token, nn.Embedding) and tied(head, backbone.token),
         "bias": head.words.bias is not None,
         "vocabulary": head.words.out_features,
         "width": head.words.in_features,
     }
 
 
-def _masked_word(head: MaskedWord, backbone: nn.Module) -> dict[str, Any]:
+def _masked_word(head: MaskedWord, backbone: Backbone) -> dict[str, Any]:
     activation = _activation(head.activation)
     return {"width": head.dense.in_features, "activation": activation, "eps": head.norm.eps}
 
 
-def _label(head: Label, backbone: nn.Module) -> dict[str, Any]:
+def _label(head: Label, backbone: Backbone) -> dict[str, Any]:
     return {
         "width": head.labels.in_features,
         "labels": head.labels.out_features,
@@ -170,7 +170,7 @@ def _label(head: Label, backbone: nn.Module) -> dict[str, Any]:
     }
 
 
-def _pooled(head: Pooled, backbone: nn.Module) -> dict[str, Any]:
+def _pooled(head: Pooled, backbone: Backbone) -> dict[str, Any]:
     return {
         "width": (head.inner or head.labels).in_features // len(head.parts),
         "labels": head.labels.out_features,
@@ -181,15 +181,15 @@ def _pooled(head: Pooled, backbone: nn.Module) -> dict[str, Any]:
     }
 
 
-def _build_head(description: dict[str, Any], backbone: nn.Module) -> nn.Module:
+def _build_head(description: dict[str, Any], backbone: Backbone) -> nn.Module:
     """The head of a description; word heads use the embedding of the backbone."""
     given = {name: value for name, value in description.items() if name != "class"}
     match description["class"]:
         case "NextWord":
             shape = given.pop("vocabulary"), given.pop("width")
-            return NextWord(words(backbone) if given["tied"] else nn.Embedding(*shape), **given)
+            return NextWord(backbone.token if given["tied"] else nn.Embedding(*shape), **given)
         case "MaskedWord":
-            return MaskedWord(words(backbone), **given)
+            return MaskedWord(backbone.token, **given)
         case "Label":
             pool = _pooler(backbone) if given.pop("shared") else None
             return Label(**given, pool=pool)
@@ -203,12 +203,7 @@ def _build_head(description: dict[str, Any], backbone: nn.Module) -> nn.Module:
             raise ValueError(f"there is no head {name!r}")
 
 
-def words(backbone: nn.Module) -> nn.Embedding:
-    """The embedding of the words, which word heads share."""
-    return backbone.token  # type: ignore[return-value]
-
-
-def _pooler(backbone: nn.Module) -> nn.Linear | None:
+def _pooler(backbone: Backbone) -> nn.Linear | None:
     """The layer of BERT's backbone that heads for labels share."""
     return backbone.pooler if isinstance(backbone, BERT) else None
 
