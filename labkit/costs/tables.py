@@ -8,6 +8,7 @@ from their own columns.
 
 import ast
 import csv
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator
@@ -162,9 +163,7 @@ def table_d1() -> Iterator[Recomputed]:
         days = _three_digits(flop / Decimal(PETAFLOP_PER_SECOND * SECONDS_PER_DAY))
         yield _row(row["model"], "PF-days", row["pf_days"], days, row["note"])
         parts = ("backward_multiplier", "forward_flop_per_active_parameter", "active_share")
-        product = 1.0
-        for part in parts:
-            product *= float(row[part])
+        product = math.prod(float(row[part]) for part in parts)
         printed = row["flop_per_parameter_and_token"]
         yield _row(row["model"], "flop per parameter", printed, f"{product:g}", row["note"])
 

@@ -143,10 +143,8 @@ class OneWord:
         # 1 / sqrt(E) is in the weights of the queries, and costs no call of its own.
         for part in query_key_value.parameters():
             part[: self.heads * each] /= math.sqrt(each)
-        self.query_key_value, self.out = (
-            product(query_key_value, rows),
-            product(attention.out, rows),
-        )
+        self.query_key_value = product(query_key_value, rows)
+        self.out = product(attention.out, rows)
         self.up, self.down = product(mlp.up, rows, gelu=True), product(mlp.down, rows)
 
     def __call__(self, x_BD: Tensor, first: int, position: int) -> Tensor:

@@ -7,13 +7,12 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from labkit.blocks import Backbone, Model, backbone_of
 from labkit.corpus import Batches, Stages
 from labkit.keeping.checkpoints import Snapshot
-from labkit.keeping.files import digest
+from labkit.keeping.files import digest, tensor_bytes
 from labkit.objectives.base import Objective
 
 # What may differ when a run goes on: where and how it is computed, not what.
@@ -47,8 +46,8 @@ def _first(batches: Batches) -> str:
     """The first batch of each stage."""
     if isinstance(batches, Stages):
         return "; ".join(f"from {start}: {_first(stage)}" for start, stage in batches.stages)
-    tokens = batches.at(0).tokens.cpu()
-    checksum = digest(tokens.numpy().tobytes())[:16]
+    tokens = batches.at(0).tokens
+    checksum = digest(tensor_bytes(tokens))[:16]
     return f"{list(tokens.shape)} tokens with checksum {checksum}"
 
 
@@ -155,8 +154,7 @@ def named(part: Any) -> str:
     A tensor is told by a checksum; a module, such as a teacher, by its class alone.
     """
     if isinstance(part, Tensor):
-        data = part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-        return f"tensor {list(part.shape)} {digest(data)[:8]}"
+        return f"tensor {list(part.shape)} {digest(tensor_bytes(part))[:8]}"
     if isinstance(part, nn.Module):
         return type(part).__name__
     if isinstance(part, list | tuple) and type(part) in (list, tuple):

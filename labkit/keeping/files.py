@@ -163,6 +163,13 @@ def save_tensors(
         raise OSError(str(error)) from error
 
 
+def tensor_bytes(tensor: "Tensor") -> memoryview:
+    """Return the numbers of a tensor as they stand in a file."""
+    import torch
+
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
 def digest(*parts: bytes | memoryview) -> str:
     """Return the SHA-256 of some bytes, one part after the other."""
     sha = hashlib.sha256()

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from labkit.keeping.files import tensor_bytes
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -84,14 +86,12 @@ def _other_parts(thing: Any) -> Iterator[bytes]:
 
 def _numbers(thing: "Tensor | np.ndarray") -> Iterator[bytes]:
     """The type, the shape and the numbers of a tensor or an array."""
-    import torch
-
     yield f"{thing.dtype} {tuple(thing.shape)}".encode()
     if isinstance(thing, np.ndarray):
         for part in np.array_split(thing.reshape(-1), 1 + thing.size // PART):
             yield part.tobytes()
     else:
-        yield thing.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        yield tensor_bytes(thing).tobytes()
 
 
 def _attributes(module: "nn.Module") -> dict[str, Any]:

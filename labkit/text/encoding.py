@@ -106,10 +106,7 @@ def _ahead(
         before = None
         for some in chunks:
             parts = [part for document in some for part in document.parts]
-            begun = (
-                some,
-                pool.submit(tokenizer.encode_all, parts),
-            )
+            begun = some, pool.submit(tokenizer.encode_all, parts)
             if before is not None:
                 yield before[0], before[1].result()
             before = begun

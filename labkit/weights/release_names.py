@@ -39,11 +39,11 @@ class Row(NamedTuple):
 def rows(ours: str, *theirs: str, layout: str = "same") -> list[Row]:
     """The rows of one line of a table: two where the line stands for weight and bias."""
     kinds = ("weight", "bias") if "{t}" in ours else ("",)
-    rows = []
+    found = []
     for kind in kinds:
         names = [name.replace("{t}", kind) for name in (ours, *theirs)]
-        rows.append(Row(names[0], tuple(names[1:]), "same" if kind == "bias" else layout))
-    return rows
+        found.append(Row(names[0], tuple(names[1:]), "same" if kind == "bias" else layout))
+    return found
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from labkit.keeping.files import digest, read_json, replacing, save_tensors
+from labkit.keeping.files import digest, read_json, replacing, save_tensors, tensor_bytes
 
 LARGEST_JSON = 50_000_000  # bytes
 
@@ -141,8 +141,7 @@ def read_tensors(entries: Mapping[str, Entry]) -> Iterator[tuple[str, Tensor]]:
 
 def checksum(tensor: Tensor) -> str:
     """SHA-256 of the numbers of a tensor, as they stand in a file."""
-    numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return digest(numbers.numpy().data)
+    return digest(tensor_bytes(tensor))
 
 
 def checksum_on_disk(entry: Entry) -> str:
