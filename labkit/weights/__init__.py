@@ -47,6 +47,8 @@ def load(
     contents = ours.contents(folder) if own else release_read.release_contents(folder)
     with torch.device("meta"):
         check(contents.entries, contents.names(contents.make()), folder)
+    for name, tensor in read_tensors(contents.entries):
+        contents.check_numbers(contents.entries[name], tensor)
     model = _build(contents, device, dtype)
     parts = contents.names(model)
     if own and dtype is None:
@@ -56,7 +58,6 @@ def load(
 
     with torch.no_grad():
         for name, tensor in read_tensors(contents.entries):
-            contents.check_numbers(contents.entries[name], tensor)
             parts[name].copy_(tensor)
     return model.eval()
 
