@@ -40,11 +40,11 @@ def cores() -> int:
 
 def quota() -> float:
     """Return the cores' worth of time that a container may use; infinite where nothing says so."""
-    for used, period in ((CGROUP / "cpu.max", None),
-                         (CGROUP / "cpu" / "cpu.cfs_quota_us",
-                          CGROUP / "cpu" / "cpu.cfs_period_us")):  # fmt: skip
+    one_file = [CGROUP / "cpu.max"]
+    two_files = [CGROUP / "cpu" / f"cpu.cfs_{what}_us" for what in ("quota", "period")]
+    for files in (one_file, two_files):
         with contextlib.suppress(OSError, ValueError, IndexError, ZeroDivisionError):
-            words = used.read_text().split() + (period.read_text().split() if period else [])
+            words = " ".join(file.read_text() for file in files).split()
             share = float(words[0]) / float(words[1])
             if share > 0:  # -1 is no quota; "max" is no number
                 return share
