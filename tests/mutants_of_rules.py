@@ -17,7 +17,7 @@ from labkit.corpus import Pairs, Streams
 from labkit.fast import decoding
 from labkit.fast import nucleus as fast_nucleus
 from labkit.models import elmo
-from labkit.objectives import authors, experts, hiding
+from labkit.objectives import experts, hiding
 from labkit.objectives.permutation import Permutation
 from labkit.objectives.words import MaskedToken, NextToken
 from labkit.plan import Plan
@@ -62,38 +62,38 @@ MUTANTS = [
     Mutant(
         "an n-gram covers what another has taken",
         "a loop of ALBERT's release that goes on with itself",
-        edited(authors, "choose_exactly", "taken.isdisjoint(gram)", "True"),
+        edited(hiding, "choose_exactly", "taken.isdisjoint(gram)", "True"),
     ),
     Mutant(
         "an n-gram exceeds the count",
         OURS,
-        edited(authors, "choose_exactly", "len(taken) + len(gram) + len(word)", "len(taken)"),
+        edited(hiding, "choose_exactly", "len(taken) + len(gram) + len(word)", "len(taken)"),
     ),
     Mutant(
         "n-grams of all sizes are as frequent",
         OURS,
-        edited(authors, "_sizes", "1 / n for", "1.0 for"),
+        edited(hiding, "_sizes", "1 / n for", "1.0 for"),
     ),
     Mutant(
         "the shares of an n-gram's sizes are not up to 1",
         OURS,
-        edited(authors, "_sizes", " / weights.sum()", ""),
+        edited(hiding, "_sizes", " / weights.sum()", ""),
     ),
     Mutant(
         "spans begin within a word",
         OURS,
-        edited(authors, "choose_in_contexts", "i == 0 or word[i] != word[i - 1]", "True"),
+        edited(hiding, "choose_in_contexts", "i == 0 or word[i] != word[i - 1]", "True"),
     ),
     Mutant(
         "single tokens do not make up what is missing",
         OURS,
-        edited(authors, "choose_in_contexts", "[*taken, *rest[: left - len(taken)]]", "[*taken]"),
+        edited(hiding, "choose_in_contexts", "[*taken, *rest[: left - len(taken)]]", "[*taken]"),
     ),
     Mutant(
         "a span stands at the beginning of its context",
         OURS,
         edited(
-            authors,
+            hiding,
             "choose_in_contexts",
             "int(before[row][position] * context)",
             "int(0 * context)",
@@ -102,7 +102,7 @@ MUTANTS = [
     Mutant(
         "a context does not depend on the length of its span",
         OURS,
-        edited(authors, "choose_in_contexts", "round(n / share)", "round(1 / share)"),
+        edited(hiding, "choose_in_contexts", "round(n / share)", "round(1 / share)"),
     ),
     Mutant(
         "special tokens have no rank in the release's order",

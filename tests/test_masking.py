@@ -11,7 +11,7 @@ from torch import Tensor
 
 from labkit import checks, masking
 from labkit.chance import Chance
-from labkit.objectives import MaskedToken, Permutation, authors, hiding
+from labkit.objectives import MaskedToken, Permutation, hiding
 from labkit.text.vocabulary import Vocabulary
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -360,7 +360,7 @@ NUMBERS = torch.arange(4)[None]
         lambda share: hiding.choose_tokens(EVERY, chance(1), share),
         lambda share: hiding.choose_words(EVERY, NUMBERS, chance(1), share),
         lambda share: hiding.choose_spans(EVERY, chance(1), share),
-        lambda share: authors.choose_in_contexts(EVERY, NUMBERS, chance(1), share),
+        lambda share: hiding.choose_in_contexts(EVERY, NUMBERS, chance(1), share),
         lambda share: hiding.order(EVERY, chance(1), share),
         lambda share: hiding.choose_spans(EVERY, chance(1), 0.1, stop=share),
         lambda share: MaskedToken(vocabulary=VOCABULARY, rate=share),
@@ -379,4 +379,4 @@ def test_spans_have_a_limit(longest):
     with pytest.raises(ValueError, match="give a whole number from 1 to 512"):
         hiding.choose_spans(EVERY, chance(1), 0.1, longest=longest)
     with pytest.raises(ValueError, match="give a whole number from 1 to 512"):
-        authors.choose_in_contexts(EVERY, NUMBERS, chance(1), 0.1, longest=longest)
+        hiding.choose_in_contexts(EVERY, NUMBERS, chance(1), 0.1, longest=longest)

@@ -26,7 +26,6 @@ from labkit.objectives import (
     MaskedToken,
     NextToken,
     Permutation,
-    authors,
     auxiliary,
     hiding,
 )
@@ -146,15 +145,15 @@ def check_ngrams_by_hand() -> None:
     everywhere = torch.ones(1, 7, dtype=torch.bool)
     numbers = given(hide=[40, 20, 0, 50, 10, 0, 30], size=[0.1, 0.6, 0.9, 0.1, 0.9, 0.1, 0.1])
     for count, places in ((5, [1, 2, 4, 5, 6]), (4, [0, 4, 5, 6]), (2, [4, 5]), (1, [6])):
-        found = authors.choose_exactly(everywhere, words, numbers, torch.tensor([count]), longest=3)
+        found = hiding.choose_exactly(everywhere, words, numbers, torch.tensor([count]), longest=3)
         assert found[0].nonzero()[:, 0].tolist() == places, count
     # Word 3 draws one word, word 2 three of which the second is taken: it is left out as a whole.
     numbers = given(hide=[40, 20, 0, 15, 10, 0, 30], size=[0.1, 0.1, 0.1, 0.9, 0.1, 0.1, 0.1])
-    found = authors.choose_exactly(everywhere, words, numbers, torch.tensor([5]), longest=3)
+    found = hiding.choose_exactly(everywhere, words, numbers, torch.tensor([5]), longest=3)
     assert found[0].nonzero()[:, 0].tolist() == [1, 2, 4, 5, 6]
     # Single words, in the order of the keys: 3 (two tokens), 1 (two), 4 (one).
     numbers = given(hide=[40, 20, 0, 50, 10, 0, 30], size=[0.9] * 7)
-    single = authors.choose_exactly(everywhere, words, numbers, torch.tensor([5]))
+    single = hiding.choose_exactly(everywhere, words, numbers, torch.tensor([5]))
     assert single[0].nonzero()[:, 0].tolist() == [1, 2, 4, 5, 6]
 
 
@@ -168,7 +167,7 @@ def check_ngram_sizes() -> None:
     everywhere = torch.ones(ROWS, length, dtype=torch.bool)
     words = hiding.own_words(everywhere)
     count_B = torch.full((ROWS,), 3)
-    found = authors.choose_exactly(everywhere, words, numbers, count_B, longest=3)
+    found = hiding.choose_exactly(everywhere, words, numbers, count_B, longest=3)
     begin_B = numbers.bits("hide", length).argmin(dim=1)
     inside = begin_B < length - 3
     one, two, three = (found[inside].gather(1, begin_B[inside, None] + i)[:, 0] for i in range(3))
@@ -204,7 +203,7 @@ def check_contexts_by_hand() -> None:
     size, before, hide = [0.0] * 20, [0.0] * 20, [100.0] * 20
     size[0], before[0], size[16], before[16] = 0.7, 0.3, 0.99, 0.5
     hide[5], hide[11], hide[2] = 1, 2, 3
-    found = authors.choose_in_contexts(
+    found = hiding.choose_in_contexts(
         everywhere, (torch.arange(20) // 2)[None], given(size=size, before=before, hide=hide), 0.25
     )
     assert found[0].nonzero()[:, 0].tolist() == [2, 4, 5, 6, 11]
@@ -220,7 +219,7 @@ def check_spans_of_xlnet() -> None:
     everywhere = torch.ones(ROWS, length, dtype=torch.bool)
     words = (torch.arange(length) // 2).expand(ROWS, length)
     # Five tokens and their contexts always fit, so that no single tokens are needed.
-    found = authors.choose_in_contexts(everywhere, words, draws(ROWS), 5.49 / length)
+    found = hiding.choose_in_contexts(everywhere, words, draws(ROWS), 5.49 / length)
     assert found.sum(dim=1).tolist() == [5] * ROWS
     edges = F.pad(found, (1, 1)).int().diff(dim=1)
     begins, ends = edges.eq(1), edges.eq(-1)

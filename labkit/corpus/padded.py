@@ -12,7 +12,6 @@ from itertools import accumulate
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from labkit.chance import Chance, shuffled
@@ -20,7 +19,7 @@ from labkit.checks import check_whole
 from labkit.corpus.batch import Batch
 from labkit.corpus.batches import Epochs
 from labkit.corpus.rows import Bounds, Rows, lay_out
-from labkit.corpus.tokens import Tokens
+from labkit.corpus.tokens import Integers, Tokens
 
 # Labelled examples are sorted by length among those of so many batches.
 BUCKETS = 64
@@ -71,12 +70,9 @@ class LaidOut(Epochs):
         """The rows of some steps, and where those of each step begin and end."""
         steps = range(block * self._together, (block + 1) * self._together)
         examples = [self._examples(step) for step in steps]
-        # Of small batches there are many: what they have in common is made once.
-        all_rows = torch.arange(self.batch)
-        sizes = [some.shape[0] for some in examples]
+        sizes, rows = [len(some) for some in examples], torch.arange(self.batch)
         chances = [
-            Chance(self.seed, step, all_rows if size == self.batch else all_rows[:size])
-            for step, size in zip(steps, sizes, strict=True)
+            Chance(self.seed, step, rows[:size]) for step, size in zip(steps, sizes, strict=True)
         ]
         return self.lay_out(torch.cat(examples), chances), [0, *accumulate(sizes)]
 
@@ -112,7 +108,7 @@ class Examples(LaidOut):
         ends = self.tokens.arrays.document_ends
         return bool(self.framed and self.tokens.classes and (np.diff(ends, prepend=0) == 2).all())
 
-    def _spans(self, documents: NDArray[np.int64]) -> "tuple[Bounds, Bounds | None]":
+    def _spans(self, documents: Integers) -> tuple[Bounds, Bounds | None]:
         """The whole text of each document; or its two texts, where all have two labelled ones."""
         tokens = self.tokens
         first, last = tokens.document_starts(documents), tokens.arrays.document_ends[documents]

@@ -18,7 +18,7 @@ from labkit.chance import Chance, first_bits, scaled
 from labkit.checks import check_share
 from labkit.corpus.padded import LaidOut
 from labkit.corpus.rows import Bounds, Rows, lay_out
-from labkit.corpus.tokens import NUMBER
+from labkit.corpus.tokens import NUMBER, Integers
 
 # How often another sentence is drawn when one has the very words of the true next one.
 DRAWS = 64
@@ -60,7 +60,7 @@ class Pairs(LaidOut):
         return len(self.tokens.arrays.sentence_ends) - self.tokens.documents
 
     @cached_property
-    def _pairs_before(self) -> NDArray[np.int64]:
+    def _pairs_before(self) -> Integers:
         """How many examples there are up to the end of each document."""
         return self.tokens.arrays.document_ends - np.arange(1, self.tokens.documents + 1)
 
@@ -83,20 +83,14 @@ class Pairs(LaidOut):
         known = {"examples": examples.numpy(), "labels": no.astype(np.int64)}
         return lay_out(self.tokens, a, b, self.length, known)
 
-    def _room(self, chances: Sequence[Chance]) -> NDArray[np.int64]:
+    def _room(self, chances: Sequence[Chance]) -> Integers:
         """How many tokens each row takes beside [CLS] and both [SEP]."""
         most = self.length - 3
         short, size = first_bits(chances, "short", "size")
         is_short = (short + 2**31) < self.short * 2**32
         return np.where(is_short, 2 + scaled(size, most - 1), most)
 
-    def _until(
-        self,
-        first: NDArray[np.int64],
-        document: NDArray[np.int64],
-        room: NDArray[np.int64] | int,
-        least: int,
-    ) -> NDArray[np.int64]:
+    def _until(self, first: Integers, document: Integers, room: Integers, least: int) -> Integers:
         """Up to which sentence the text from the first one fits, within its document."""
         if not self.fill:
             return first + least
@@ -105,19 +99,17 @@ class Pairs(LaidOut):
         most = self.tokens.arrays.document_ends[document]
         return np.minimum(np.maximum(fits, first + least), most)
 
-    def _span(
-        self, first: NDArray[np.int64], until: NDArray[np.int64], document: NDArray[np.int64]
-    ) -> Bounds:
+    def _span(self, first: Integers, until: Integers, document: Integers) -> Bounds:
         """The tokens of these sentences, without the separator of their document."""
         end = self.tokens.arrays.sentence_ends[until - 1]
         if self.tokens.end:
             end = end - (self.tokens.arrays.document_ends[document] == until)
         return Bounds(self.tokens.sentence_starts(first), end)
 
-    def _document(self, sentence: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _document(self, sentence: Integers) -> Integers:
         return self.tokens.arrays.document_ends.searchsorted(sentence, "right")
 
-    def _from(self, sentence: NDArray[np.int64], room: NDArray[np.int64]) -> Bounds:
+    def _from(self, sentence: Integers, room: Integers) -> Bounds:
         """As much text as there is room for, and at least this sentence."""
         document = self._document(sentence)
         until = self._until(sentence, document, np.maximum(1, room), least=1)
@@ -125,12 +117,12 @@ class Pairs(LaidOut):
 
     def _others(
         self,
-        document: NDArray[np.int64],
-        following: NDArray[np.int64],
+        document: Integers,
+        following: Integers,
         needed: NDArray[np.bool_],
-        drawn: NDArray[np.int64],
+        drawn: Integers,
         chances: Sequence[Chance],
-    ) -> NDArray[np.int64]:
+    ) -> Integers:
         """Sentences of other documents that have not the words of the true next ones."""
         begin = self.tokens.document_starts(document)
         own = self.tokens.arrays.document_ends[document] - begin
@@ -151,9 +143,7 @@ class Pairs(LaidOut):
             "the corpus repeats itself too much for this question"
         )
 
-    def _same(
-        self, one: NDArray[np.int64], other: NDArray[np.int64], document: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
+    def _same(self, one: Integers, other: Integers, document: Integers) -> NDArray[np.bool_]:
         """Whether two sentences, the second of the given document, have the same words."""
         a = self._span(one, one + 1, self._document(one))
         b = self._span(other, other + 1, document)

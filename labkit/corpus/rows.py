@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labkit.corpus.batch import Batch
-from labkit.corpus.tokens import DOCUMENT, NUMBER, WORD, Tokens
+from labkit.corpus.tokens import DOCUMENT, NUMBER, WORD, Integers, Tokens
 
 
 def frame(marked_BT: Tensor, tokens: Tokens) -> Tensor:
@@ -55,11 +55,11 @@ def unmark(marked_BT: Tensor, examples: Tensor, apart: bool = False) -> Batch:
 class Bounds:
     """From where to where each row's text goes, in tokens of the corpus."""
 
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    start: Integers
+    end: Integers
 
     @property
-    def size(self) -> NDArray[np.int64]:
+    def size(self) -> Integers:
         """How many tokens each text has."""
         return self.end - self.start
 
@@ -72,7 +72,7 @@ class Rows:
     """What is known of each position: [B, T]."""
     by_row: dict[str, NDArray[Any]]
     """What is known of each row: [B]."""
-    ends: NDArray[np.int64]
+    ends: Integers
 
     def batch(self, start: int, end: int) -> Batch:
         """The rows from start to end, as wide as the longest of them."""
@@ -90,7 +90,7 @@ def lay_out(
     a: Bounds,
     b: Bounds | None,
     length: int,
-    by_row: dict[str, NDArray[np.int64]],
+    by_row: dict[str, Integers],
     *,
     framed: bool = True,
 ) -> Rows:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from labkit.keeping.fingerprints import fingerprint
 from labkit.text.vocabulary import Vocabulary
 
+Integers = NDArray[np.int64]
 NUMBER = (1 << 30) - 1
 WORD = 1 << 30
 DOCUMENT = 1 << 31
@@ -23,9 +24,9 @@ class Arrays(NamedTuple):
     """A corpus in numbers: its tokens, where each sentence and each document ends, the labels."""
 
     marked: NDArray[np.uint32]
-    sentence_ends: NDArray[np.int64]  # in tokens
-    document_ends: NDArray[np.int64]  # in sentences
-    labels: NDArray[np.int64]  # -1: none
+    sentence_ends: Integers  # in tokens
+    document_ends: Integers  # in sentences
+    labels: Integers  # -1: none
 
 
 class Tokens:
@@ -72,7 +73,7 @@ class Tokens:
         """A name that differs when any token, end or label does."""
         return fingerprint(self.arrays, self.vocabulary, self.classes, self.end)
 
-    def take(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def take(self, positions: Integers) -> Integers:
         """The marked tokens at these positions."""
         taken = self.arrays.marked[positions].astype(np.int64)
         self._note(len(positions), positions.size)
@@ -82,11 +83,11 @@ class Tokens:
         if self._on_read is not None:
             self._on_read(stretches, tokens)
 
-    def sentence_starts(self, sentences: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sentence_starts(self, sentences: Integers) -> Integers:
         """At which token each sentence begins."""
         return self.arrays.sentence_ends[sentences - 1] * (sentences > 0)
 
-    def document_starts(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+    def document_starts(self, documents: Integers) -> Integers:
         """At which sentence each document begins."""
         return self.arrays.document_ends[documents - 1] * (documents > 0)
 

@@ -24,17 +24,16 @@ the same rows is given, and None forgets. `Memory.tensors` and `Memory.load` are
 
 Read base.py first, then one file for each kind of target: words.py (next, masked),
 permutation.py (in a random order), vectors.py (skip-gram, CBOW), labels.py (classes, tags, pairs,
-choices), tasks.py (similarity, spans), translation.py (one text from another), sums.py (several at
-once), experts.py (a mixture that is balanced).
+choices, spans), translation.py (one text from another), sums.py (several at once), experts.py (a
+mixture that is balanced).
 """
 
 from labkit.objectives.base import Objective, Outcome, Predicted, Targets, Term, combine, total
 from labkit.objectives.experts import Balanced
-from labkit.objectives.labels import Labels, NextSentence, SentenceOrder
+from labkit.objectives.labels import Labels, NextSentence, SentenceOrder, Similarity, SpanEnds
 from labkit.objectives.memory import Memory
 from labkit.objectives.permutation import Permutation
 from labkit.objectives.sums import Both, Distillation, Sum, auxiliary
-from labkit.objectives.tasks import Similarity, SpanEnds
 from labkit.objectives.translation import Translation
 from labkit.objectives.vectors import CBOW, SkipGram
 from labkit.objectives.words import BothDirections, MaskedToken, NextToken

@@ -15,15 +15,7 @@ from labkit.chance import Chance
 from labkit.checks import check_not_negative, check_share, check_whole
 from labkit.corpus import Batch
 from labkit.objectives import hiding
-from labkit.objectives.authors import choose_exactly
-from labkit.objectives.base import (
-    Continuing,
-    Objective,
-    Predicted,
-    Targets,
-    Term,
-    at,
-)
+from labkit.objectives.base import Continuing, Objective, Predicted, Targets, Term, at
 from labkit.recurrence import activation, temporal_activation
 from labkit.text.vocabulary import Vocabulary
 
@@ -178,7 +170,7 @@ class MaskedToken(Objective):
             count_B = (batch.real.sum(dim=1).double() * self.rate).round().long()
             count_B = count_B.clamp(min=1 if self.rate else 0, max=self.most)
             longest = 3 if self.unit == "ngram" else 1
-            return choose_exactly(candidates, words, chance, count_B, longest=longest)
+            return hiding.choose_exactly(candidates, words, chance, count_B, longest=longest)
         if self.unit == "span":
             return hiding.choose_spans(candidates, chance, self.rate)
         if self.unit == "token":
