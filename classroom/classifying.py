@@ -18,8 +18,7 @@ from labkit.corpus import Batch, Document, Examples, from_documents, tokenize
 from labkit.objectives import Labels
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
-from labkit.world.examples import Example, LabelledSet
-from labkit.world.labelled import priors
+from labkit.world.labelled import Example, LabelledSet, priors
 
 
 def rows_of(

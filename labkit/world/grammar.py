@@ -67,7 +67,6 @@ class Choice(NamedTuple):
 
     options: tuple[tuple["Item", ...], ...]
     weights: tuple[float, ...]
-    location: Location
 
 
 class Tied(NamedTuple):
@@ -80,7 +79,6 @@ class Tied(NamedTuple):
     options: tuple[tuple["Item", ...], ...]
     variables: tuple[str, ...]
     sure: float
-    location: Location
 
 
 class Draw(NamedTuple):
@@ -88,7 +86,6 @@ class Draw(NamedTuple):
 
     variable: str
     weights: tuple[float, ...]
-    location: Location
 
 
 class Let(NamedTuple):
@@ -112,11 +109,10 @@ def walk(items: Iterable[Item]) -> Iterator[Item]:
 
 
 class Pattern(NamedTuple):
-    """A way to build a sentence; `sides` is the number of sides of its `<a|b>`, or 1."""
+    """A way to build a sentence."""
 
     items: tuple[Item, ...]
     weight: float
-    sides: int
     location: Location
 
 
@@ -196,7 +192,6 @@ class Relation:
 class Kind(NamedTuple):
     """A kind of documents and the topics it may begin with (`relations` for prompts)."""
 
-    name: str
     weight: float
     begins: dict[str, tuple[float, Location]]
     location: Location

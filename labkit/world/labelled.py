@@ -19,13 +19,13 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from labkit.checks import check_whole
 from labkit.world.exact import Language, Text
-from labkit.world.examples import Example, LabelledSet
 from labkit.world.machine import END
 from labkit.world.sampling import SPLITS, Document, text_hash
 from labkit.world.sums import Symbols
@@ -36,6 +36,51 @@ PASSAGE = 6
 """Sentences of a passage."""
 TRIES = 200_000
 """Examples in a row that may bring nothing before a label is said to have too few."""
+
+
+class Example(NamedTuple):
+    """A text, a second one for pairs, its label, and the exact chances of all labels.
+
+    The chances are empty until the example is one of a set.
+    """
+
+    words: list[str]
+    second: list[str] | None
+    position: int | None
+    label: str
+    chances: dict[str, float]
+
+
+@dataclass(frozen=True)
+class LabelledSet(Sequence[Example]):
+    """Examples, in random order, with as many of every label."""
+
+    task: str
+    labels: list[str]
+    examples: list[Example]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        """One example, or a list of them for a slice."""
+        return self.examples[index]
+
+    @property
+    def best_accuracy(self) -> float:
+        """The accuracy that the best classifier is expected to have on these texts."""
+        return float(np.mean([max(e.chances.values()) for e in self.examples]))
+
+    @property
+    def best_loss(self) -> float:
+        """The mean of −log p(label | text), in nats: no classifier has less but by luck."""
+        return float(-np.mean([math.log(e.chances[e.label]) for e in self.examples]))
+
+    @property
+    def standard_error(self) -> float:
+        """How far the measured accuracy of the best classifier strays from `best_accuracy`."""
+        best = np.array([max(e.chances.values()) for e in self.examples])
+        return float(np.sqrt((best * (1 - best)).sum()) / len(best))
 
 
 def labelled(
@@ -49,7 +94,8 @@ def labelled(
         raise ValueError(f'the task is "{task}": choose one of {", ".join(TASKS)}')
     if split not in SPLITS:
         raise ValueError(f'the split is "{split}": choose one of {", ".join(SPLITS)}')
-    labels = _labels(language, task)
+    before = priors(language, task)
+    labels = list(before)
     if len(labels) < 2:
         raise ValueError(f'this language has no labels for "{task}"')
     check_whole("size", size)
@@ -63,26 +109,16 @@ def labelled(
     found = _as_many_of_each(candidates, labels, share, split)
     chosen = [row for rows in found.values() for row in rows]
     chosen = [chosen[i] for i in random.permutation(len(chosen))]
-    chances = _chances(language, task, chosen)
-    return LabelledSet(
-        task, labels, [Example(*row, chance) for row, chance in zip(chosen, chances, strict=True)]
-    )
-
-
-class Candidate(NamedTuple):
-    """An example without its chances."""
-
-    words: list[str]
-    second: list[str] | None
-    position: int | None
-    label: str
+    chances = _chances(language, task, chosen, before)
+    pairs = zip(chosen, chances, strict=True)
+    return LabelledSet(task, labels, [row._replace(chances=chance) for row, chance in pairs])
 
 
 def _as_many_of_each(
-    candidates: Iterator[Candidate], labels: list[str], share: int, split: str
-) -> dict[str, list[Candidate]]:
+    candidates: Iterator[Example], labels: list[str], share: int, split: str
+) -> dict[str, list[Example]]:
     """The first examples of each label that belong to the split."""
-    found: dict[str, list[Candidate]] = {label: [] for label in labels}
+    found: dict[str, list[Example]] = {label: [] for label in labels}
     missing, passed = len(labels), 0
     for candidate in candidates:
         rows = found.get(candidate.label)
@@ -102,7 +138,7 @@ def _as_many_of_each(
     return found
 
 
-def example_split(example: "Candidate | Example") -> str:
+def example_split(example: Example) -> str:
     """The only split that this text may belong to: half of all texts each, whatever their label."""
     texts = sorted([" ".join(example.words), " ".join(example.second or ())])
     return SPLITS[text_hash(f"{example.position} | {' | '.join(texts)}") % 2]
@@ -110,7 +146,7 @@ def example_split(example: "Candidate | Example") -> str:
 
 def _candidates(
     language: Language, task: str, seed: int, split: str, random: np.random.Generator
-) -> Iterator[Candidate]:
+) -> Iterator[Example]:
     """Go through documents of the split without end, and cut examples from them."""
     documents = language.documents(
         seed=seed, split=split, having=task if task in ("feeling", "relation") else None
@@ -120,20 +156,18 @@ def _candidates(
     for document in documents:
         section = document.machine.sections[document.machine.section[document.states[0]]]
         if task in ("feeling", "relation"):
-            yield Candidate(document.words[:-1], None, None, getattr(section, task))
+            yield Example(document.words[:-1], None, None, getattr(section, task), {})
         elif not section.relation:
             notes = document.annotations
             if task == "topic":
                 for topic, (a, z) in zip(notes.topics, document.sentences, strict=True):
-                    yield Candidate(document.words[a:z], None, None, topic)
+                    yield Example(document.words[a:z], None, None, topic, {})
             for t, word, sense in notes.senses if task == "sense" else ():
                 a, z = next((a, z) for a, z in document.sentences if a <= t < z)
-                yield Candidate(document.words[a:z], None, t - a, f"{word}~{sense}")
+                yield Example(document.words[a:z], None, t - a, f"{word}~{sense}", {})
 
 
-def _pairs(
-    task: str, documents: list[Document], random: np.random.Generator
-) -> Iterator[Candidate]:
+def _pairs(task: str, documents: list[Document], random: np.random.Generator) -> Iterator[Example]:
     """Neighbouring texts, half of them swapped, or with the second from another document."""
     pairs = [
         (number, document.words[a:b], document.words[b:c])
@@ -145,19 +179,16 @@ def _pairs(
         raise ValueError(f'the documents of this language are too short for "{task}"')
     for number, first, second in pairs:
         change = random.random() < 0.5
-        if task != "next":
-            yield Candidate(
-                *((second, first) if change else (first, second)),
-                None,
-                "swapped" if change else "right",
-            )
-        elif change:
+        if not change:
+            label = "next" if task == "next" else "right"
+            yield Example(first, second, None, label, {})
+        elif task != "next":
+            yield Example(second, first, None, "swapped", {})
+        else:
             other = number
             while other == number:
                 other, _, second = pairs[int(random.integers(len(pairs)))]
-            yield Candidate(first, second, None, "random")
-        else:
-            yield Candidate(first, second, None, "next")
+            yield Example(first, second, None, "random", {})
 
 
 def _neighbours(document: Document, count: int) -> Iterator[tuple[int, int, int]]:
@@ -165,11 +196,6 @@ def _neighbours(document: Document, count: int) -> Iterator[tuple[int, int, int]
     begins = [a for a, _ in document.sentences] + [document.sentences[-1][1]]
     for first in range(0, len(document.sentences) - 2 * count + 1, count):
         yield begins[first], begins[first + count], begins[first + 2 * count]
-
-
-def _labels(language: Language, task: str) -> list[str]:
-    """The labels of a task in this language."""
-    return list(priors(language, task))
 
 
 def priors(language: Language, task: str) -> dict[str, float]:
@@ -202,13 +228,15 @@ def priors(language: Language, task: str) -> dict[str, float]:
     return dict(sorted(found.items()))
 
 
-def _chances(language: Language, task: str, rows: list[Candidate]) -> list[dict[str, float]]:
+def _chances(
+    language: Language, task: str, rows: list[Example], before: dict[str, float]
+) -> list[dict[str, float]]:
     """The exact chances of the labels, when all labels are as likely."""
     if task in PAIRED:
         odds = (next_odds if task == "next" else order_odds)(
             language, [(r.words, r.second or []) for r in rows]
         )
-        yes, no = _labels(language, task)
+        yes, no = before
         return [
             {yes: 1 / (1 + math.exp(-x)), no: 1 / (1 + math.exp(x))}
             for x in np.clip(odds, -700, 700)
@@ -222,7 +250,6 @@ def _chances(language: Language, task: str, rows: list[Candidate]) -> list[dict[
         for row in rows
     ]
     posteriors = language.posteriors(texts, task, start="document" if whole else "sentence")
-    before = priors(language, task)
     out = []
     for row, posterior in zip(rows, posteriors, strict=True):
         if task == "sense":

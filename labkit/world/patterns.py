@@ -95,12 +95,12 @@ def read_pattern(text: str, weight: float, location: Location, whole: bool = Tru
     if whole and not items:
         raise WorldError(location, "expected words before the full stop")
     tied = (item for item in walk(items) if isinstance(item, Tied))
-    sides = {len(item.options) for item in tied if item.variables == ("",)} or {1}
+    sides = {len(item.options) for item in tied if item.variables == ("",)}
     if len(sides) > 1:
         raise WorldError(
             location, f"all <a|b> of a sentence have equally many sides, not {sorted(sides)}"
         )
-    return Pattern(items, weight, sides.pop(), location)
+    return Pattern(items, weight, location)
 
 
 def _sequence(
@@ -148,10 +148,10 @@ def _options(
         weights.append(weight)
         end, *pieces = pieces
     if mark == "(":
-        return Choice(tuple(options), tuple(weights), location), pieces
+        return Choice(tuple(options), tuple(weights)), pieces
     names, _, sure = mark[1:-1].partition("~") if mark.endswith(":") else ("", "", "")
     chance = read_number(sure or "1", location, "how sure a tied option is", most=1)
-    return Tied(tuple(options), tuple(names.split("+")), chance, location), pieces
+    return Tied(tuple(options), tuple(names.split("+")), chance), pieces
 
 
 def _variable(piece: str, location: Location) -> Draw | Let:
@@ -163,7 +163,7 @@ def _variable(piece: str, location: Location) -> Draw | Let:
     weights = tuple(read_number(text, location, what, zero=True) for text in said.split(","))
     if not sum(weights):
         raise WorldError(location, f'one of the weights of "{name}" must be more than 0')
-    return Draw(name, weights, location)
+    return Draw(name, weights)
 
 
 def _verb(piece: str, location: Location) -> Verb:

@@ -77,23 +77,18 @@ class SectionPlan:
     ) -> None:
         """Spread `share` over the beginnings of the topics in the table; a feeling lasts."""
         total = sum(weight for weight, _ in table.values())
-        for name, (weight, location) in table.items():
+        for name, (weight, _) in table.items():
             part = share * weight / total
             if name == "end" and stop not in self.ends:
                 self.leave[stop, self.end_of[self.groups[self.sections[stop].topic]]] += part
             elif name == "relations" and self.grammar.relations and stop in self.ends:
-                weights = np.array(
-                    [relation.weight for relation in self.grammar.relations.values()]
-                )
+                weights = np.array([each.weight for each in self.grammar.relations.values()])
                 self.leave[stop, self.relations] += part * weights / weights.sum()
-            elif name in self.grammar.topics:
+            else:
                 there = max(1, len(self.grammar.topics[name].feelings))
                 chosen = [side] if there == sides > 1 else list(range(there))
                 for other in chosen:
                     self.leave[stop, self.first[name, other]] += part / len(chosen)
-            else:
-                known = [*self.grammar.topics, "relations" if stop in self.ends else "end"]
-                raise WorldError(location, expected("a topic", name, known))
 
 
 def leads_to(grammar: Grammar, topic: Topic) -> dict[str, tuple[float, Location]]:
@@ -114,7 +109,7 @@ def groups(grammar: Grammar) -> dict[str, str]:
     if not grammar.kinds:
         location = Location("the language", 0)
         raise WorldError(location, "no `documents` block says which kinds of documents there are")
-    known = [*grammar.topics, "relations"]
+    known = [*grammar.topics, *["relations"] * bool(grammar.relations)]
     for kind in grammar.kinds.values():
         for name, (_, location) in kind.begins.items():
             if name not in known:

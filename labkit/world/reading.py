@@ -81,13 +81,13 @@ def _weighted(text: str, location: Location) -> tuple[str, float]:
     """Split `ice cream 3` into the words and the weight, 1 unless given."""
     words = text.split()
     if len(words) > 1 and re.fullmatch(r"[-+]?[\d.]+([eE]-?\d+)?", words[-1]):
-        return " ".join(words[:-1]), read_number(
-            words[-1], location, f'the weight of "{" ".join(words[:-1])}"'
-        )
+        name = " ".join(words[:-1])
+        return name, read_number(words[-1], location, f'the weight of "{name}"')
     return " ".join(words), 1.0
 
 
 def _entries(body: list[Line]) -> Iterable[tuple[str, Location]]:
+    """The parts of all lines, which commas separate, each with its location."""
     for line in body:
         for part in line.text.rstrip(",").split(","):
             if not part.strip():
@@ -97,12 +97,8 @@ def _entries(body: list[Line]) -> Iterable[tuple[str, Location]]:
 
 def _table(text: str, location: Location) -> dict[str, tuple[float, Location]]:
     """Read `garden 2, sea` into {garden: 2, sea: 1}, each with its location."""
-    return {
-        name: (weight, location)
-        for name, weight in (
-            _weighted(part, location) for part, location in _entries([Line(text, location)])
-        )
-    }
+    pairs = [_weighted(part, location) for part, _ in _entries([Line(text, location)])]
+    return {name: (weight, location) for name, weight in pairs}
 
 
 def _options(arguments: list[str], names: set[str], location: Location) -> dict[str, str]:
@@ -251,9 +247,7 @@ def _relation(grammar: Grammar, header: Line, arguments: list[str], body: list[L
 
 
 def _documents(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
-    """`documents`: lines such as `story 6 begins with opening`; a later block replaces an earlier
-    one.
-    """
+    """`documents`: lines such as `story 6 begins with opening`; the last block counts."""
     grammar.kinds.clear()
     for line in body:
         match = re.fullmatch(r"([a-z_]+)\s+(\S+)\s+begins with\s+(.+)", line.text)
@@ -262,7 +256,7 @@ def _documents(grammar: Grammar, header: Line, arguments: list[str], body: list[
                 line.location, f'expected `KIND WEIGHT begins with TOPIC, …`, not "{line.text}"'
             )
         weight = read_number(match[2], line.location, f'the weight of "{match[1]}"')
-        kind = Kind(match[1], weight, _table(match[3], line.location), line.location)
+        kind = Kind(weight, _table(match[3], line.location), line.location)
         grammar.add(grammar.kinds, match[1], kind, line.location)
 
 
@@ -294,16 +288,14 @@ def _topic(grammar: Grammar, header: Line, arguments: list[str], body: list[Line
             topic.comes_after.update(_table(line.text[len("comes after") :], line.location))
         elif len(words) == 5 and words[0] == "feelings" and words[3] == "agree":
             topic.feelings = tuple(words[1:3])
-            topic.agree = read_number(
-                words[-1], line.location, "how often a sentence agrees", most=1
-            )
+            what = "how often a sentence agrees"
+            topic.agree = read_number(words[-1], line.location, what, most=1)
         else:
             allowed = (
                 "`leads to TOPIC, …`, `comes after TOPIC, …` or `feelings ONE TWO agree SHARE`"
             )
-            raise WorldError(
-                line.location, f'expected {allowed}, not "{line.text}"; sentences stand in a stage'
-            )
+            message = f'expected {allowed}, not "{line.text}"; sentences stand in a stage'
+            raise WorldError(line.location, message)
     grammar.add(grammar.topics, topic.name, topic, header.location)
     return topic
 

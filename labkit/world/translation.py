@@ -32,8 +32,18 @@ import numpy as np
 from labkit.checks import check_seed, check_whole, check_words
 from labkit.keeping.files import read_text
 from labkit.paths import data_path
-from labkit.world.grammar import Choice, Item, Line, Location, Slot, Tied, Token, WorldError
-from labkit.world.grammar import expected as expected_one_of
+from labkit.world.grammar import (
+    Choice,
+    Item,
+    Line,
+    Location,
+    Slot,
+    Tied,
+    Token,
+    WorldError,
+    expected,
+    walk,
+)
 from labkit.world.patterns import read_number, read_pattern, read_weighted
 from labkit.world.reading import read_blocks
 
@@ -196,9 +206,8 @@ class Translator:
 
     def in_letters(self, words: Sequence[str]) -> list[str]:
         """The words in the letters of the target language."""
-        return [
-            word.translate({ord(a): b for a, b in self.lexicon.letters.items()}) for word in words
-        ]
+        letters = str.maketrans(self.lexicon.letters)
+        return [word.translate(letters) for word in words]
 
     # ── derivations of a source sentence ─────────────────────────────────────────────────────────
 
@@ -283,7 +292,7 @@ class Translator:
         if isinstance(item, Token):
             return [_fixed([item], said, 1.0)]
         if isinstance(item, Tied):
-            [option] = (item.options[GENDERS.index(_gender(item.variables[0], said, ways))],)
+            option = item.options[GENDERS.index(_gender(item.variables[0], said, ways))]
             return [_fixed(option, said, 1.0)]
         if isinstance(item, Choice):
             total = sum(item.weights)
@@ -412,7 +421,7 @@ def read_lexicon(name: str, text: str) -> Lexicon:
             _patterns(lexicon, body)
         else:
             known = ["endings", "letters", "words LIST PART", "patterns"]
-            raise WorldError(header.location, expected_one_of("a block", header.text, known))
+            raise WorldError(header.location, expected("a block", header.text, known))
     return lexicon
 
 
@@ -454,26 +463,15 @@ def _patterns(lexicon: Lexicon, body: list[Line]) -> None:
             raise WorldError(line.location, "a sentence needs a line `= …` below it")
         source = read_weighted(line, whole=False)
         target = read_pattern(below.text[2:], 1.0, below.location, whole=False)
-        names = {_name(item) for item in _slots(source.items)}
+        names = {item.name for item in walk(source.items) if isinstance(item, Slot)}
         for slot in names:
             if list_of(slot) not in lexicon.lists:
-                known = lexicon.lists
-                raise WorldError(line.location, expected_one_of("a list", slot, known))
+                raise WorldError(line.location, expected("a list", slot, lexicon.lists))
         for item in target.items:
-            used = [part for part in _name(item).split("^") if part]
-            for slot in used:
-                if slot not in names:
-                    raise WorldError(below.location, expected_one_of("a slot", slot, names))
+            for slot in _name(item).split("^"):
+                if slot and slot not in names:
+                    raise WorldError(below.location, expected("a slot", slot, names))
         lexicon.patterns.append((source.weight, source.items, target.items))
-
-
-def _slots(items: tuple[Item, ...]) -> Iterator[Slot]:
-    for item in items:
-        if isinstance(item, Slot):
-            yield item
-        elif isinstance(item, Choice):
-            for option in item.options:
-                yield from _slots(option)
 
 
 def _name(item: Item) -> str:
