@@ -183,9 +183,7 @@ def forget_a_scale(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         sums,
         "_scaled",
-        lambda states, owner, classes, value, scale, *rest: scaled(
-            states, owner, classes, value, 0 * scale, *rest
-        ),
+        lambda step, shown: scaled(step._replace(log_scale=0 * step.log_scale), shown),
     )
 
 

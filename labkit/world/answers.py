@@ -59,9 +59,8 @@ def _long_words(words: list[str]) -> list[str]:
 def list_answers(language: Language, prompt: Sequence[str], most: int = MOST) -> Answers:
     """List all that may follow a prompt up to the end of its document, the end mark left out."""
     check_whole("most", most, 1)
-    machine = language.machine
-    texts = _continuations(machine, language.numbers(list(prompt)), _alive(language, prompt), most)
-    start = language.numbers(list(prompt))
+    machine, start = language.machine, language.numbers(list(prompt))
+    texts = _continuations(machine, start, _alive(language, prompt), most)
     whole = language.log_probabilities([np.concatenate([start, text]) for text in texts])
     logs = np.array([found[len(start) :].sum() for found in whole])
     order = [int(i) for i in np.argsort(-logs, kind="stable") if logs[i] > -np.inf]

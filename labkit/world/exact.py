@@ -1,5 +1,4 @@
-"""Exact probabilities of a language: of texts, of the next word, of hidden and noisy words, of what
-is meant.
+"""Exact probabilities of a language: of texts, of hidden and noisy words, of what is meant.
 
 Read `Language.log_probability` first.  Everything is in nats.  A text is a list of words; one that
 ends with the end mark is a whole document, any other is cut off there.  `start` says where a text
@@ -58,9 +57,7 @@ class Language:
         seed: int = 0,
         split: str | None = "train",
     ) -> list[Document]:
-        """Draw documents, so many or with so many words at least; `split=None` draws from both
-        splits.
-        """
+        """Draw documents, so many or with so many words at least; `split=None`: of both splits."""
         if (documents is None) == (words is None):
             raise ValueError(
                 "say how much to draw: documents=100 or words=1_000_000, one of the two"
@@ -68,21 +65,18 @@ class Language:
         name, much = ("words", words) if documents is None else ("documents", documents)
         check_whole(name, much, most=MOST)
         out: list[Document] = []
-        total = 0
-        for document in self.documents(seed=seed, split=split):
-            if (documents is not None and len(out) >= documents) or (
-                words is not None and total >= words
-            ):
-                return out
-            out.append(document)
-            total += len(document)
+        drawn, size = self.documents(seed=seed, split=split), 0
+        while size < much:
+            out.append(next(drawn))
+            size += 1 if words is None else len(out[-1])
         return out
 
     def documents(
         self, *, seed: int = 0, split: str | None = "train", having: str | None = None
     ) -> Iterator[Document]:
-        """The same documents one by one, without end; `having` "feeling" or "relation": reviews or
-        prompts alone.
+        """The same documents one by one, without end.
+
+        `having` "feeling" or "relation": reviews or prompts alone.
         """
         if split is not None and split not in SPLITS:
             raise ValueError(
@@ -97,9 +91,7 @@ class Language:
 
     @cached_property
     def replacements(self) -> np.ndarray:
-        """The words that a masked one may be replaced by: [vocabulary], True for all that no
-        document remembers.
-        """
+        """True [vocabulary] where a word may replace a masked one: no document remembers it."""
         free = ~self.memory.remembered[: len(self.vocabulary)]
         return free & (np.arange(len(free)) > 0)
 
@@ -107,9 +99,7 @@ class Language:
 
     @cached_property
     def visits(self) -> np.ndarray:
-        """How often a document is expected to pass each node; the states' sum is its expected
-        length.
-        """
+        """How often a document is expected to pass each node; over all states, its length."""
         machine = self.machine
         follow = machine.closing @ machine.leave
         inner = np.ones(len(machine.sections), bool)
@@ -218,13 +208,10 @@ class Language:
         if reach is not None:
             check_whole("reach", reach)
             return self._within_reach(numbers, direction, reach, start)
-        logs = (
-            self._log_prefixes(numbers, start)
-            if direction == "forward"
-            else self._log_suffixes(numbers)
-        )
         if direction == "forward":
+            logs = self._log_prefixes(numbers, start)
             return [_ratios(log, np.append(0.0, log[:-1])) for log in logs]
+        logs = self._log_suffixes(numbers)
         return [_ratios(log, np.append(log[1:], 0.0)) for log in logs]
 
     def _log_prefixes(
@@ -299,9 +286,8 @@ class Language:
         either = np.logaddexp(within, begins)
         distribution = np.zeros(len(self.vocabulary))
         if within > -math.inf:
-            distribution = (
-                math.exp(within - either) * self.conditional(before, [0], start="anywhere")[0]
-            )
+            distribution = self.conditional(before, [0], start="anywhere")[0]
+            distribution *= math.exp(within - either)
         distribution[0] = math.exp(begins - either)
         return distribution
 
@@ -321,9 +307,7 @@ class Language:
     def posterior(
         self, words: Text, of: str, *, position: int = -1, start: str = "document"
     ) -> dict[str, float]:
-        """The chances of every topic, stage, feeling, relation or sense at a position, given all
-        words.
-        """
+        """Chances of each topic, stage, feeling, relation or sense at a position, given all words."""
         return self.posteriors([(words, position)], of, start=start)[0]
 
     def posteriors(
@@ -348,9 +332,8 @@ class Language:
                     f'the language cannot say "{" ".join(said[n] for n in row.symbols)}"'
                 )
             labels: dict[str, float] = {}
-            for state, weight in zip(
-                numbers.tolist(), (weights / weights.sum()).tolist(), strict=True
-            ):
+            shares = (weights / weights.sum()).tolist()
+            for state, weight in zip(numbers.tolist(), shares, strict=True):
                 label = self._meaning(state, int(row.symbols[position]), of)
                 if label is not None and weight > 0:
                     labels[label] = labels.get(label, 0.0) + weight
@@ -360,8 +343,9 @@ class Language:
     def states_at(
         self, rows: list[Symbols], start: str, wanted: list[list[int]]
     ) -> list[dict[int, Posterior]]:
-        """The weights of the states at the wanted positions, given all that a row shows (and
-        nothing noisy).
+        """The weights of the states at the wanted positions, given all that a row shows.
+
+        Nothing in these rows is noisy.
         """
         found = posteriors(self.machine, rows, self._start(start), wanted)
         out = []
@@ -420,9 +404,8 @@ class Language:
         (Yang et al. 2019, XLNet, section 2.5).
         """
         distributions = self.conditional(words, hidden, start=start)
-        alone = np.log(
-            distributions[np.arange(len(hidden)), self.numbers(words)[list(hidden)]]
-        ).sum()
+        said = self.numbers(words)[list(hidden)]
+        alone = np.log(distributions[np.arange(len(hidden)), said]).sum()
         return self.joint(words, hidden, start=start) - float(alone)
 
     def distributions(

@@ -52,10 +52,8 @@ class Floor:
 
 def mean_of(losses: list[np.ndarray]) -> Floor:
     """The mean over all predictions, with its standard error over documents."""
-    sums, counts = (
-        np.array([loss.sum() for loss in losses]),
-        np.array([len(loss) for loss in losses]),
-    )
+    sums = np.array([loss.sum() for loss in losses])
+    counts = np.array([len(loss) for loss in losses])
     mean = float(sums.sum() / counts.sum())
     documents = len(losses)
     spread = ((sums - mean * counts) ** 2).sum() * documents / max(documents - 1, 1)
@@ -83,20 +81,12 @@ def floor(
     if not all(map(len, texts)):
         raise ValueError("a document has no words: leave it out")
     if objective in ("next", "previous", "both"):
-        forward = (
-            language.log_probabilities(texts, reach=reach, start=start)
-            if objective != "previous"
-            else []
-        )
-        back = []
+        sides = []
+        if objective != "previous":
+            sides.append(language.log_probabilities(texts, reach=reach, start=start))
         if objective != "next":
-            back = language.log_probabilities(texts, direction="backward", reach=reach)
-        pairs = (
-            zip(forward, back, strict=True)
-            if objective == "both"
-            else ((log,) for log in forward or back)
-        )
-        return _possible([-np.concatenate(pair) for pair in pairs])
+            sides.append(language.log_probabilities(texts, direction="backward", reach=reach))
+        return _possible([-np.concatenate(logs) for logs in zip(*sides, strict=True)])
     if reach is not None and objective != "cloze":
         raise ValueError(
             f'the floor of "{objective}" takes no reach: give shorter texts with start="anywhere"'
@@ -111,9 +101,8 @@ def floor(
     joints = language.joints(list(zip(texts, chosen, strict=True)), start=start)
     # Only the sum does not depend on the order in which the words are predicted: it is spread
     # evenly.
-    return _possible(
-        [np.full(len(h), -log / len(h)) for log, h in zip(joints, chosen, strict=True)]
-    )
+    pairs = zip(joints, chosen, strict=True)
+    return _possible([np.full(len(h), -log / len(h)) for log, h in pairs])
 
 
 def _possible(losses: list[np.ndarray]) -> Floor:
@@ -150,10 +139,9 @@ def cloze(
     start: str,
 ) -> list[np.ndarray]:
     """−log p(word | the words around it), for every chosen word alone."""
-    positions = [(i, t) for i, hidden in enumerate(chosen) for t in hidden]
     losses: list[list[float]] = [[] for _ in texts]
     requests: dict[str, list] = {}
-    for i, t in positions:
+    for i, t in [(i, t) for i, hidden in enumerate(chosen) for t in hidden]:
         a = 0 if reach is None else max(0, t - reach)
         z = len(texts[i]) if reach is None else t + reach + 1
         begins = start if reach is None or t - reach <= 0 else "anywhere"

@@ -1,5 +1,4 @@
-"""Zero-, one- and few-shot prompts, "france : paris ; japan : tokyo ; italy :", with the best
-possible answers.
+"""Zero-, one- and few-shot prompts, "france : paris ; japan : tokyo ; italy :", and their answers.
 
 A prompt hides one relation.  Every pair in it makes some relations likelier, so the chances of the
 answers are a mixture over the relations, each weighed by how well it explains the pairs and the
@@ -18,17 +17,17 @@ from labkit.world.labelled import Example, LabelledSet
 
 
 def few_shot(language: Language, shots: int, size: int, *, seed: int = 0) -> LabelledSet:
-    """Draw prompts with so many solved pairs and an open question that is none of theirs; the label
-    is the answer.
+    """Draw prompts: so many solved pairs and an open question, whose answer is the label.
+
+    No question comes twice in a prompt.
     """
     relations = list(language.grammar.relations.values())
     if not relations:
         raise ValueError("this language has no relations: load the language that has")
     tables = [_table(relation) for relation in relations]
     # As many questions as the relation has that has fewest; one of them stays open.
-    check_whole(
-        "shots", shots, most=min(len({asked for asked, _ in table}) for table in tables) - 1
-    )
+    fewest = min(len({asked for asked, _ in table}) for table in tables)
+    check_whole("shots", shots, most=fewest - 1)
     check_whole("size", size)
     random = np.random.default_rng([seed, 4])
     weights = np.array([relation.weight for relation in relations])
@@ -37,12 +36,10 @@ def few_shot(language: Language, shots: int, size: int, *, seed: int = 0) -> Lab
     while len(examples) < size:
         chosen = int(random.choice(len(relations), p=weights))
         pairs = list(tables[chosen])
-        picks = random.choice(
-            len(pairs), size=shots + 1, p=[tables[chosen][pair] for pair in pairs]
-        )
+        chances = [tables[chosen][pair] for pair in pairs]
+        picks = random.choice(len(pairs), size=shots + 1, p=chances)
         drawn = [pairs[i] for i in picks]
-        # What is thrown away depends on the questions alone, so the chances of the answers stay as
-        # they are.
+        # This depends on the questions alone, so it does not change the chances of the answers.
         if len({question for question, _ in drawn}) == len(drawn):
             examples.append(_example(drawn, tables, weights))
     labels = sorted({answer for table in tables for _, answer in table})

@@ -82,14 +82,10 @@ class Document:
 
     @cached_property
     def annotations(self) -> Annotations:
-        """Topic, stage and pattern of each sentence; feeling, relation, facts and senses of the
-        document.
-        """
+        """What is hidden in this document."""
         machine = self.machine
-        sections: list[Section] = [
-            machine.sections[machine.section[self.states[a]]] for a, _ in self.sentences
-        ]
         firsts = [self.states[a] for a, _ in self.sentences]
+        sections: list[Section] = [machine.sections[machine.section[s]] for s in firsts]
         senses = [
             Sense(i, word, machine.senses[emission, number])
             for i, (word, number, emission) in enumerate(
@@ -184,29 +180,22 @@ class Sampler:
         order = np.argsort(keys)
         self.said_keys, self.said_words = keys[order], emissions.word[said[row[order]]]
 
-    def drawn_by(self, node: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """A value of each node, which is a family in a class and a style."""
-        return self.drawn[self.first_draw.spin(node, random)]
-
     def _key(self, emission: np.ndarray, value: np.ndarray, of_class: np.ndarray) -> np.ndarray:
         values, classes = len(self.memory.family_of), len(self.machine.prior)
         return (emission * values + value) * classes + of_class
 
-    def documents(
-        self, seed: int, split: str | None, begin: np.ndarray | None = None
-    ) -> Iterator[Document]:
+    def documents(self, seed: int, split: str | None, begin: np.ndarray) -> Iterator[Document]:
         """All documents of a seed and a split (None: both), without end.
 
-        `begin` is the distribution of the first section.
+        `begin` weighs the first sections.
         """
         check_seed(seed)
-        chances = self.machine.leave[self.machine.ends[0]] if begin is None else begin
-        if not chances.sum():
+        if not begin.sum():
             raise ValueError("no document of this language begins like that: ask for others")
         drawn = 0
         for chunk in itertools.count():
             random = np.random.default_rng([seed, chunk])
-            for document in self._chunk(random, chances / chances.sum()):
+            for document in self._chunk(random, begin / begin.sum()):
                 if split is None or split_of(document.text) == split:
                     drawn += 1
                     yield document
@@ -276,7 +265,7 @@ class _Urns:
         which = np.minimum(chosen.astype(int), np.maximum(n - 1, 0))
         node = self.of_class[document] * memory.styles + self.style[document]
         node = node * len(memory.alpha) + family
-        first = self.sampler.drawn_by(node, self.random)
+        first = self.sampler.drawn[self.sampler.first_draw.spin(node, self.random)]
         value = np.where(again, self.history[document, family, which], first)
         self.history[document, family, n] = value
         self.count[document, family] += 1
@@ -284,9 +273,7 @@ class _Urns:
 
 
 class _Wheel:
-    """Draws one arc of each given node: the arcs of node n lie between n and n + 1 on one long
-    line.
-    """
+    """Draws one arc of each given node: those of node n lie between n and n + 1 on a long line."""
 
     def __init__(self, node: np.ndarray, weight: np.ndarray, nodes: int) -> None:
         total = np.bincount(node, weight, minlength=nodes)

@@ -91,8 +91,11 @@ def _enter(machine: Machine, shown: Shown, begin: np.ndarray) -> ForwardStep:
     said = _emit(machine, shown, owner, states, every, begin[states])
     order = np.argsort(said.owner, kind="stable")
     said = _Said(*(column[order] for column in said))
-    at, none = (said.states, said.owner, said.classes), np.zeros(0, int)
-    return _scaled(*at, said.value, np.zeros(len(symbols)), none, none, np.zeros(0), shown)
+    scale, none = np.zeros(len(symbols)), np.zeros(0, int)
+    entered = ForwardStep(
+        said.states, said.owner, said.classes, said.value, scale, none, none, np.zeros(0)
+    )
+    return _scaled(entered, shown)
 
 
 class _Said(NamedTuple):
@@ -145,33 +148,29 @@ def _advance(machine: Machine, step: ForwardStep, shown: Shown, arcs: Arcs) -> F
     rest, states = np.divmod(alive, machine.states)
     owner, left = np.divmod(rest, sets)
     scale = step.log_scale[: len(shown.symbols)]
-    return _scaled(states, owner, left, value, scale, source, target, said.value, shown)
-
-
-def _scaled(
-    states: np.ndarray,
-    owner: np.ndarray,
-    classes: np.ndarray,
-    value: np.ndarray,
-    scale: np.ndarray,
-    source: np.ndarray,
-    target: np.ndarray,
-    weight: np.ndarray,
-    shown: Shown,
-) -> ForwardStep:
-    total = np.bincount(owner, value, minlength=len(scale))
-    with np.errstate(divide="ignore"):
-        log_scale = scale + np.log(total)
-    kept = (value > SMALLEST * total[owner]) | (shown.noise[owner] == 0)
-    if not kept.all():
-        number = np.cumsum(kept) - 1
-        states, owner, classes, value = states[kept], owner[kept], classes[kept], value[kept]
-        if len(target):
-            arcs = kept[target]
-            source, target, weight = source[arcs], number[target[arcs]], weight[arcs]
-    return ForwardStep(
-        states, owner, classes, value / total[owner], log_scale, source, target, weight
+    return _scaled(
+        ForwardStep(states, owner, left, value, scale, source, target, said.value), shown
     )
+
+
+def _scaled(step: ForwardStep, shown: Shown) -> ForwardStep:
+    """Make the weights of each row add up to 1; with noise, drop the smallest."""
+    total = np.bincount(step.owner, step.alpha, minlength=len(step.log_scale))
+    with np.errstate(divide="ignore"):
+        log_scale = step.log_scale + np.log(total)
+    kept = (step.alpha > SMALLEST * total[step.owner]) | (shown.noise[step.owner] == 0)
+    if not kept.all():
+        arcs, number = kept[step.target], np.cumsum(kept) - 1
+        step = step._replace(
+            states=step.states[kept],
+            owner=step.owner[kept],
+            classes=step.classes[kept],
+            alpha=step.alpha[kept],
+            source=step.source[arcs],
+            target=number[step.target[arcs]],
+            weight=step.weight[arcs],
+        )
+    return step._replace(alpha=step.alpha / total[step.owner], log_scale=log_scale)
 
 
 def backward(
