@@ -17,7 +17,7 @@ from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import exact
-from labkit.objectives.base import Objective, Outcome, Targets, Term
+from labkit.objectives.base import Objective, Outcome, Predicted, Targets, Term
 from labkit.objectives.labels import Labels
 from labkit.objectives.memory import Memory
 from labkit.objectives.words import NextToken
@@ -77,7 +77,7 @@ class AnswerTokens(NextToken):
         kept = where[words.rows_N, words.positions_N]
         if not bool(kept.any()):
             raise ValueError("no token of this batch belongs to an answer: nothing can be learned")
-        predicted = type(words)(*(part[kept] for part in words))
+        predicted = Predicted(*(part[kept] for part in words))
         counts = targets.counts | {"word": len(predicted.targets_N)}
         return replace(targets, predicted={"word": predicted}, counts=counts)
 

@@ -8,6 +8,7 @@ mention; behind that, the copies flow together again.  Read `_Builder._items` fi
 import itertools
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ Variables = tuple[tuple[str, int], ...]
 Nodes = dict[int, float]
 Frontier = dict[Variables, Nodes]
 Row = tuple[Token, float, int]  # a word, its weight, the classes that say it
+Said = list[tuple[tuple[Token, ...], int]]  # the ways to say a value: words, and in which classes
 
 
 class Group(NamedTuple):
@@ -73,7 +75,6 @@ class _Builder:
         self.families: list[Family] = []
         self.family_of: dict[tuple[str, bool], int] = {}
         self.groups: dict[tuple[str, bool], list[Group]] = {}
-        self.seen_lists: set[str] = set()
         self.phrase_sizes: dict[str, dict[str, int]] = {}
         self.opened: list[str] = []  # the phrases that are being put in
         self.copies = itertools.count()
@@ -114,9 +115,8 @@ class _Builder:
         shares = [1 / sides] * sides
         if topic.feelings and sides > 1:
             if sides != len(topic.feelings):
-                raise WorldError(
-                    pattern.location, f"expected one side for each of {topic.feelings} in <…|…>"
-                )
+                message = f"expected one side for each of {topic.feelings} in <…|…>"
+                raise WorldError(pattern.location, message)
             shares = [topic.agree if i == side else 1 - topic.agree for i in range(sides)]
         frontier: Frontier = {
             (("", i),) if sides > 1 else (): {-1 - k: share * chance}
@@ -139,9 +139,8 @@ class _Builder:
         for nodes in frontier.values():
             for source, weight in nodes.items():
                 if source < 0:
-                    raise WorldError(
-                        self.patterns[self.where[1]], "all words of this sentence may be left out"
-                    )
+                    where = self.patterns[self.where[1]]
+                    raise WorldError(where, "all words of this sentence may be left out")
                 self.arcs += [(source, stop, weight * share) for stop, share in stops if share]
 
     def _items(
@@ -265,9 +264,7 @@ class _Builder:
         prefix = f"{next(self.copies)}."
         patterns = self.grammar.phrases[slot.name]
         options = [(p.weight, tuple(_renamed(i, prefix) for i in p.items)) for p in patterns]
-        sizes: dict[str, int] = {}
-        for _, items in options:
-            sizes |= {name: max(n, sizes.get(name, 0)) for name, n in self._sizes(items).items()}
+        sizes = _largest(self._sizes(items) for _, items in options)
         own = frozenset(name for name in sizes if name.startswith(prefix))
         self.arity |= {name: sizes[name] for name in own}
         out = self._either(options, frontier, own)
@@ -317,17 +314,17 @@ class _Builder:
             facts = [name + field for name, f in self.grammar.facts.items() for field in f.fields]
             known = [*self.grammar.lists, *facts, *self.grammar.phrases, *self.grammar.tables]
             raise WorldError(slot.location, expected("a list or a fact", slot.name, known))
-        self._number_all(slot.name)
+        # Held-out words have numbers, too.
+        for row in self.grammar.lists[slot.name]:
+            for token in row.tokens:
+                self.number.setdefault(token.word, len(self.number))
         every = self.classes.every
         said = [[(row.tokens, every)] for row in self.grammar.lists[slot.name]]
         return self._fillers(slot.name, name, slot.article, said, slot.location)
 
     def _verb(self, verb: Verb) -> list[Group]:
         """A verb in the tense of the document."""
-        bits = (
-            self.classes.bits("tense", lambda tense: tense == ("present",)),
-            self.classes.bits("tense", lambda tense: tense == ("past",)),
-        )
+        bits = self.classes.saying("tense", 0, "present"), self.classes.saying("tense", 0, "past")
         if verb.listed:
             return self._listed_verb(verb, bits)
         present, presents, past, pasts = tenses(verb.name)
@@ -344,7 +341,7 @@ class _Builder:
             if verb.name + ".ed" not in lists:
                 known = [name for name in lists if name + ".ed" in lists]
                 raise WorldError(verb.location, expected("a list of verbs", verb.name, known))
-            said: list[list[tuple[tuple[Token, ...], int]]] = []
+            said: list[Said] = []
             present = lists[verb.name if verb.plural else verb.name + ".s"]
             for now, then in zip(present, lists[verb.name + ".ed"], strict=True):
                 if len(now.tokens) > 1:
@@ -355,26 +352,14 @@ class _Builder:
         return self.groups[key, False]
 
     def _fillers(
-        self,
-        key: str,
-        name: str,
-        article: bool,
-        said: list[list[tuple[tuple[Token, ...], int]]],
-        location: Location,
+        self, key: str, name: str, article: bool, said: list[Said], location: Location
     ) -> list[Group]:
-        """Group the values of a list: one emission for all single words, a chain for a long name.
-
-        `said` holds for every value what says it, and in which classes.
-        """
+        """Group the values of a list: an emission for all single words, a chain for a long name."""
         rows, urn = self.grammar.lists[name], self.grammar.urns.get(name)
-        kept = [
-            i for i, row in enumerate(rows) if self.new_forms or not self._is_new(said[i][0][0])
-        ]
+        kept = [i for i in range(len(rows)) if self.new_forms or not self._is_new(said[i])]
         if not kept:
-            raise WorldError(
-                rows[0].location,
-                f'all of "{key}" is held out: leave some of it in the training text',
-            )
+            message = f'all of "{key}" is held out: leave some of it in the training text'
+            raise WorldError(rows[0].location, message)
         total = sum(rows[i].weight for i in kept)
         groups: dict[bool, list[int]] = defaultdict(list)
         for i in kept:
@@ -402,14 +387,6 @@ class _Builder:
                     out.append(Group(before, rows[i].weight / total, None, -1, said[i][0][0]))
         return out
 
-    def _number_all(self, name: str) -> None:
-        """Give every word of a list its number, held-out ones too."""
-        if name not in self.seen_lists:
-            self.seen_lists.add(name)
-            for row in self.grammar.lists[name]:
-                for token in row.tokens:
-                    self.number.setdefault(token.word, len(self.number))
-
     def _say(self, emission: int, frontier: Frontier, family: int = -1) -> Frontier:
         """Add a state for all values of the variables."""
         out: Frontier = {}
@@ -422,7 +399,7 @@ class _Builder:
 
     def _sizes(self, items: tuple[Item, ...]) -> dict[str, int]:
         """The variables that these items mention, and how many values each has."""
-        found: dict[str, int] = {}
+        parts: list[dict[str, int]] = []
         for item in items:
             more: dict[str, int] = {}
             match item:
@@ -437,21 +414,17 @@ class _Builder:
                 case Slot() if item.name in self.grammar.phrases:
                     more = self._phrase_sizes(item)
             inside = item.options if isinstance(item, Choice | Tied) else ()
-            for part in [more, *(self._sizes(option) for option in inside)]:
-                for name, n in part.items():
-                    found[name] = max(found.get(name, 0), n)
-        return found
+            parts += [more, *map(self._sizes, inside)]
+        return _largest(parts)
 
     def _phrase_sizes(self, slot: Slot) -> dict[str, int]:
         """The variables that a phrase shares with what it stands in."""
         if slot.name not in self.phrase_sizes:
             self.phrase_sizes[slot.name] = {}  # a phrase in itself is refused later
-            sizes: dict[str, int] = {}
-            for pattern in self.grammar.phrases[slot.name]:
-                for name, n in self._sizes(pattern.items).items():
-                    if _shared(name) or name in self.grammar.tables:
-                        sizes[name] = max(sizes.get(name, 0), n)
-            self.phrase_sizes[slot.name] = sizes
+            sizes = _largest(self._sizes(p.items) for p in self.grammar.phrases[slot.name])
+            self.phrase_sizes[slot.name] = {
+                name: n for name, n in sizes.items() if _shared(name) or name in self.grammar.tables
+            }
         return self.phrase_sizes[slot.name]
 
     # ── emissions and families ───────────────────────────────────────────────────────────────────
@@ -467,10 +440,8 @@ class _Builder:
             for token, weight, classes in rows:
                 number = self.number.setdefault(token.word, len(self.number))
                 merged[number, classes] = merged.get((number, classes), 0.0) + weight
-                if (
-                    token.sense
-                    and self.senses.setdefault((emission, number), token.sense) != token.sense
-                ):
+                sense = token.sense
+                if sense and self.senses.setdefault((emission, number), sense) != sense:
                     message = f'the list "{key[1]}" holds "{token.word}" in two senses'
                     raise WorldError(self.patterns[self.where[1]], f"{message}: use two lists")
             self.emission_rows.append([(n, w, bits) for (n, bits), w in merged.items()])
@@ -508,13 +479,12 @@ class _Builder:
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────
 
-    def _is_new(self, tokens: tuple[Token, ...]) -> bool:
-        return any(token.word in self.grammar.held_out for token in tokens)
+    def _is_new(self, said: Said) -> bool:
+        return any(token.word in self.grammar.held_out for token in said[0][0])
 
     def _check_held_out(self) -> None:
-        listed = {
-            t.word for rows in self.grammar.lists.values() for row in rows for t in row.tokens
-        }
+        rows = itertools.chain(*self.grammar.lists.values())
+        listed = {token.word for row in rows for token in row.tokens}
         for word, location in self.grammar.held_out.items():
             if word not in listed:
                 raise WorldError(location, expected("a word of some list", word, listed))
@@ -616,6 +586,15 @@ def _table_of(slot: Slot) -> str:
     return re.split("[.!]", slot.name)[0]
 
 
+def _largest(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Unite the sizes of variables; of two sizes of one variable the larger one counts."""
+    found: dict[str, int] = {}
+    for part in parts:
+        for name, n in part.items():
+            found[name] = max(found.get(name, 0), n)
+    return found
+
+
 def _shared(name: str) -> bool:
     """Whether a variable of a phrase is that of the sentence: capital letters, and its side."""
     return name == "" or name.isupper()
@@ -641,7 +620,7 @@ def _renamed(item: Item, prefix: str) -> Item:
     return item
 
 
-def _vowel(said: list[tuple[tuple[Token, ...], int]]) -> bool:
+def _vowel(said: Said) -> bool:
     return takes_an(said[0][0][0].word)
 
 

@@ -6,7 +6,6 @@ combination of all of them; a set of classes is the bits of a number.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
 
 import numpy as np
 
@@ -21,10 +20,9 @@ class Classes:
     def __init__(self, grammar: Grammar) -> None:
         axes: dict[str, dict[tuple[str, ...], float]] = {}
         stages = [stage for topic in grammar.topics.values() for stage in topic.stages]
-        patterns = [
-            p for part in [*grammar.phrases.values(), *(s.patterns for s in stages)] for p in part
-        ]
-        if any(isinstance(item, Verb) for p in patterns for item in walk(p.items)):
+        patterns = [*grammar.phrases.values(), *(stage.patterns for stage in stages)]
+        items = (item for some in patterns for pattern in some for item in walk(pattern.items))
+        if any(isinstance(item, Verb) for item in items):
             axes["tense"] = {("past",): 0.5, ("present",): 0.5}
         for fact in grammar.facts.values():
             if len(fact.fields) > 1:
@@ -42,20 +40,17 @@ class Classes:
         self.prior = np.array(chances) / sum(chances)
         self.every = (1 << len(self.values)) - 1
 
-    def bits(self, name: str, test: Callable[[tuple[str, ...]], bool]) -> int:
-        """The classes whose value of this name passes the test."""
+    def saying(self, name: str, at: int, word: str) -> int:
+        """The classes whose value of this name has this word at position `at`."""
         axis = self.names.index(name)
-        return sum(1 << c for c, values in enumerate(self.values) if test(values[axis]))
+        return sum(1 << c for c, values in enumerate(self.values) if values[axis][at] == word)
 
     def words(self, fact: str, field: str) -> list[tuple[str, int]]:
         """The words of a fact's field, each with the classes that say it."""
         at = self.facts[fact].fields.index("." + field) - 1
         axis = self.names.index(fact)
         words = dict.fromkeys(values[axis][at] for values in self.values)
-        return [(word, self._saying(fact, at, word)) for word in words]
-
-    def _saying(self, fact: str, at: int, word: str) -> int:
-        return self.bits(fact, lambda values: values[at] == word)
+        return [(word, self.saying(fact, at, word)) for word in words]
 
     def fits(self, fact: str, value: Filler) -> np.ndarray:
         """In which classes a fact may have this value: [class]."""

@@ -64,6 +64,7 @@ class Language:
             )
         name, much = ("words", words) if documents is None else ("documents", documents)
         check_whole(name, much, most=MOST)
+        assert much is not None
         out: list[Document] = []
         drawn, size = self.documents(seed=seed, split=split), 0
         while size < much:
@@ -307,7 +308,7 @@ class Language:
     def posterior(
         self, words: Text, of: str, *, position: int = -1, start: str = "document"
     ) -> dict[str, float]:
-        """Chances of each topic, stage, feeling, relation or sense at a position, given all words."""
+        """Chances of every topic, stage, feeling, relation or sense at a position of a text."""
         return self.posteriors([(words, position)], of, start=start)[0]
 
     def posteriors(

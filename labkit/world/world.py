@@ -7,7 +7,6 @@ from pathlib import Path
 from labkit.keeping.files import read_text
 from labkit.paths import data_path
 from labkit.world.exact import Language
-from labkit.world.floors import Floor
 from labkit.world.floors import floor as floor_of
 from labkit.world.foreign import foreign_text
 from labkit.world.labelled import labelled as labelled_of
@@ -24,10 +23,6 @@ class World(Language):
     def new_forms(self) -> "World":
         """The same language with the inflections that its training text never shows."""
         return World(self.grammar, new_forms=True)
-
-    def entropy_rate(self, *, words: int = 100_000, seed: int = 0) -> Floor:
-        """Nats a word of an endless stream, estimated from a sample."""
-        return self.floor("next", self.sample(words=words, seed=seed, split=None))
 
     # Each is a function of a language in a file of its own.
     floor = floor_of

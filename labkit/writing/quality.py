@@ -11,7 +11,7 @@ Temperature and nucleus trade sense for variety (Holtzman et al. 2020, section 5
 any texts, `judge_model` lets a model write some.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -106,20 +106,17 @@ def judge_model(
 
 def _written(
     model: Any, prompts: Sequence[Sequence[int]], how: Sampling, seed: int
-) -> Iterator[tuple[list[int], list[float]]]:
+) -> list[tuple[list[int], list[float]]]:
     """What is written after each prompt, and the entropy of each word's distribution."""
     rows: list[tuple[list[int], list[float]]] = [([], []) for _ in prompts]
     for step in steps(model, prompts, how, seed=seed):
         share_BV = list(step.stages.values())[-1]
         entropy_B = -torch.special.xlogy(share_BV, share_BV).sum(dim=-1)
-        ended = True
-        for row, token, entropy in zip(
-            rows, step.tokens_B.tolist(), entropy_B.tolist(), strict=True
-        ):
-            if not row[0] or row[0][-1] not in how.stop:
-                row[0].append(token)
-                row[1].append(entropy)
-            ended = ended and row[0][-1] in how.stop
-        if ended:
+        drawn = zip(step.tokens_B.tolist(), entropy_B.tolist(), strict=True)
+        for (tokens, entropies), (token, entropy) in zip(rows, drawn, strict=True):
+            if not tokens or tokens[-1] not in how.stop:
+                tokens.append(token)
+                entropies.append(entropy)
+        if all(tokens[-1] in how.stop for tokens, _ in rows):
             break
-    yield from rows
+    return rows
