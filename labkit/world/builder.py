@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labkit.world.classes import Classes
 from labkit.world.forms import takes_an, tenses
 from labkit.world.grammar import (
     Choice,
@@ -34,7 +33,7 @@ from labkit.world.grammar import (
 )
 from labkit.world.machine import END, Machine, list_entries, pack_emissions
 from labkit.world.memory import PREFERENCE, Family
-from labkit.world.plan import SectionPlan
+from labkit.world.plan import Classes, SectionPlan
 
 Variables = tuple[tuple[str, int], ...]
 Nodes = dict[int, float]
