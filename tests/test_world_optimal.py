@@ -9,7 +9,7 @@ from tilted import tilted
 
 from labkit.world import World, load_world, optimal
 from labkit.world.answers import Answers, list_answers
-from labkit.world.optimal import best_policy, divergence, value
+from labkit.world.optimal import best_policy, divergence
 from labkit.world.world import world_from_text
 
 WORDS = {"welcome": 1.0, "well": -0.4, "away": -1.0, "lives": 0.25}
@@ -28,6 +28,11 @@ def listed(world: World) -> Answers:
 @pytest.fixture(scope="module")
 def reward(listed: Answers) -> np.ndarray:
     return np.array([sum(WORDS.get(word, 0) for word in words) for words in listed.texts])
+
+
+def value(policy: np.ndarray, p: np.ndarray, reward: np.ndarray, beta: float) -> float:
+    """J = E[reward] - beta * KL(policy | reference)."""
+    return float(policy @ reward) - beta * divergence(policy, p)
 
 
 def test_the_best_policy_has_no_better_neighbour(listed: Answers, reward: np.ndarray) -> None:

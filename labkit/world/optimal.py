@@ -60,11 +60,6 @@ def divergence(policy: np.ndarray, reference: np.ndarray) -> float:
         return float(policy[some] @ (np.log(policy[some]) - np.log(reference[some])))
 
 
-def value(policy: np.ndarray, p: np.ndarray, reward: np.ndarray, beta: float) -> float:
-    """J = E[reward] - beta * KL(policy | reference)."""
-    return float(policy @ reward) - beta * divergence(policy, p)
-
-
 def frontier(p: np.ndarray, reward: np.ndarray, betas: Iterable[float]) -> list[Point]:
     """The best policies for these betas. No policy has more reward at the same divergence."""
     return [_point(p, reward, beta) for beta in betas]
