@@ -169,14 +169,11 @@ class SpanEnds(Objective):
         """Minus the log-probability of both ends, and how often both are the best."""
         ends = getattr(model, self.head)(states.hidden)
         ends = ends.masked_fill(~targets.inputs.real[:, :, None], -math.inf)
-        terms, right = {}, None
+        terms, right = {}, []
         for i, (name, each) in enumerate(targets.predicted.items()):
             scores = ends[each.rows_N, :, i]
             loss = F.cross_entropy(scores, each.targets_N, reduction="sum")
             terms[name] = Term(loss, targets.counts[name], 0.5)
-            best = scores.argmax(dim=-1) == each.targets_N
-            right = best if right is None else right & best
-        assert right is not None
-        named = f"{self.name} right"
-        terms[named] = Term(right.sum().to(ends.dtype), targets.counts[named], 0.0)
-        return terms
+            right.append(scores.argmax(dim=-1) == each.targets_N)
+        named, both = f"{self.name} right", (right[0] & right[1]).sum().to(ends.dtype)
+        return terms | {named: Term(both, targets.counts[named], 0.0)}

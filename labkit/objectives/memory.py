@@ -66,7 +66,6 @@ def recall(memory: Memory | None, fresh: Tensor) -> Memory:
             f"the memory is of {len(memory.known)} rows, the batch has {len(fresh)}: give each "
             "part of a step the memory of the same part of the step before"
         )
-
     if not bool(fresh.any()):
         return memory
 

@@ -22,7 +22,7 @@ entropy.  Read `Translator.log_probability` first.
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -189,9 +189,8 @@ class Translator:
 
     def parts(self, source: Sequence[str]) -> list[dict[str, float]]:
         """Chances of the part of speech of every source word, given the sentence."""
-        return self._labels(
-            source, lambda said: self.lexicon.parts.get(list_of(said.name), "other")
-        )
+        parts = self.lexicon.parts
+        return self._labels(source, lambda said: parts.get(list_of(said.name), "other"))
 
     def senses(self, source: Sequence[str]) -> list[dict[str, float]]:
         """Chances of the sense of every source word that has one, given the sentence."""
@@ -260,7 +259,9 @@ class Translator:
         chances = np.exp(logs - np.logaddexp.reduce(logs))
         return list(zip(found, chances.tolist(), strict=True))
 
-    def _labels(self, source, label) -> list[dict[str, float]]:  # type: ignore[no-untyped-def]
+    def _labels(
+        self, source: Sequence[str], label: Callable[[Said], str]
+    ) -> list[dict[str, float]]:
         out: list[dict[str, float]] = [defaultdict(float) for _ in source]
         for derivation, chance in self._chances(source):
             for said in derivation.said:
