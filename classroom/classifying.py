@@ -18,7 +18,8 @@ from labkit.corpus import Batch, Document, Examples, from_documents, tokenize
 from labkit.objectives import Labels
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
-from labkit.world.labelled import Example, LabelledSet, priors
+from labkit.world.examples import Example, LabelledSet
+from labkit.world.labelled import priors
 
 
 def rows_of(

@@ -30,7 +30,7 @@ from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import evaluate
 from labkit.transfer import labels_of
 from labkit.world import Document, World, load_world
-from labkit.world.labelled import LabelledSet
+from labkit.world.examples import LabelledSet
 
 SIZES: dict[str, dict[str, int]] = {
     "smoke": {"words": 100_000, "steps": 200, "width": 32, "tests": 570,

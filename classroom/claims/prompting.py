@@ -27,7 +27,7 @@ from labkit.objectives import NextToken
 from labkit.sampling import Sampling, sample
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import END, World, load_world
-from labkit.world.labelled import Example, LabelledSet
+from labkit.world.examples import Example, LabelledSet
 from labkit.writing.prompting import log_likelihoods
 
 Words = Sequence[str]

@@ -23,7 +23,7 @@ from labkit.models.bert import BERT, BERTConfig
 from labkit.objectives import MaskedToken
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World, load_world
-from labkit.world.labelled import Example
+from labkit.world.examples import Example
 from labkit.world.sampling import Document as Sampled
 from labkit.writing.filling import one_by_one
 

@@ -20,7 +20,7 @@ from labkit.text.tokenizers import Tokenizer
 from labkit.transfer import labels_of
 from labkit.transfer.finetuning import Way, one_way
 from labkit.world import World, load_world
-from labkit.world.labelled import LabelledSet
+from labkit.world.examples import LabelledSet
 
 TASKS = {"similar": "topic", "different": "feeling"}
 """Words of one topic stand near each other, so vectors tell topics. *Lovely* and *awful* stand in

@@ -19,13 +19,12 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from labkit.checks import check_whole
 from labkit.world.exact import Language, Text
+from labkit.world.examples import Example, LabelledSet
 from labkit.world.machine import END
 from labkit.world.sampling import SPLITS, Document, text_hash
 from labkit.world.sums import Symbols
@@ -36,51 +35,6 @@ PASSAGE = 6
 """Sentences of a passage."""
 TRIES = 200_000
 """Examples in a row that may bring nothing before a label is said to have too few."""
-
-
-class Example(NamedTuple):
-    """A text, a second one for pairs, its label, and the exact chances of all labels.
-
-    The chances are empty until the example is one of a set.
-    """
-
-    words: list[str]
-    second: list[str] | None
-    position: int | None
-    label: str
-    chances: dict[str, float]
-
-
-@dataclass(frozen=True)
-class LabelledSet(Sequence[Example]):
-    """Examples, in random order, with as many of every label."""
-
-    task: str
-    labels: list[str]
-    examples: list[Example]
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        """One example, or a list of them for a slice."""
-        return self.examples[index]
-
-    @property
-    def best_accuracy(self) -> float:
-        """The accuracy that the best classifier is expected to have on these texts."""
-        return float(np.mean([max(e.chances.values()) for e in self.examples]))
-
-    @property
-    def best_loss(self) -> float:
-        """The mean of −log p(label | text), in nats: no classifier has less but by luck."""
-        return float(-np.mean([math.log(e.chances[e.label]) for e in self.examples]))
-
-    @property
-    def standard_error(self) -> float:
-        """How far the measured accuracy of the best classifier strays from `best_accuracy`."""
-        best = np.array([max(e.chances.values()) for e in self.examples])
-        return float(np.sqrt((best * (1 - best)).sum()) / len(best))
 
 
 def labelled(

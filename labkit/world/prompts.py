@@ -12,8 +12,8 @@ import numpy as np
 
 from labkit.checks import check_whole
 from labkit.world.exact import Language
+from labkit.world.examples import Example, LabelledSet
 from labkit.world.grammar import Relation
-from labkit.world.labelled import Example, LabelledSet
 
 
 def few_shot(language: Language, shots: int, size: int, *, seed: int = 0) -> LabelledSet:

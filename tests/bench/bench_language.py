@@ -24,8 +24,9 @@ from labkit.models.gpt import GPT
 from labkit.objectives import Labels
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import END, World, load_world
+from labkit.world.examples import Example, LabelledSet
 from labkit.world.floors import BERT
-from labkit.world.labelled import TASKS, Example, LabelledSet
+from labkit.world.labelled import TASKS
 from labkit.world.sides import sides
 
 WORDS = 20_000

@@ -31,7 +31,7 @@ from labkit.sampling import Sampling, sample
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer
 from labkit.world import World, load_world
-from labkit.world.labelled import LabelledSet
+from labkit.world.examples import LabelledSet
 from labkit.writing.prompting import choose_answers
 
 SHOTS, LENGTH, ROWS = (0, 1, 2, 3, 4), 40, 32
