@@ -21,13 +21,15 @@ from labkit.world import World
 from labkit.world.examples import Example, LabelledSet
 from labkit.world.labelled import priors
 
+LENGTH = 160
+"""Tokens of a row; longer examples are cut."""
+
 
 def rows_of(
     labelled: LabelledSet,
     tokenizer: Tokenizer,
     *,
     batch: int = 32,
-    length: int = 160,
     seed: int = 0,
     bucketed: bool = True,
 ) -> Examples:
@@ -39,7 +41,7 @@ def rows_of(
             parts = (*parts, f" {' '.join(example.second)}")
         documents.append(Document(parts, labelled.labels.index(example.label)))
     tokens = tokenize(from_documents(documents), tokenizer)
-    return Examples(tokens, batch=batch, length=length, seed=seed, bucketed=bucketed)
+    return Examples(tokens, batch=batch, length=LENGTH, seed=seed, bucketed=bucketed)
 
 
 def openings(world: World, labelled: LabelledSet, pairs: int = 2) -> LabelledSet:

@@ -255,12 +255,12 @@ def table(results: Sequence[Result]) -> str:
 
 def picture(results: Sequence[Result]) -> "Chart":
     """The board as bars, the best at the top, nanoGPT's recipe in another colour."""
-    from classroom.style import chart
+    from classroom.style import INK, SERIES, chart
 
     shown = [one for one in reversed(results) if not one.refused]
     figure, axes = chart(7, 1.2 + 0.35 * len(shown), says="Nats above the floor: " + "; ".join(
         f"{one.name} {one.above:.3f}" for one in reversed(shown)))  # fmt: skip
-    colours = ["#767676" if one.name.startswith("nanoGPT") else "#1b87c9" for one in shown]
+    colours = [INK if one.name.startswith("nanoGPT") else SERIES[0] for one in shown]
     axes.barh([one.name for one in shown], [one.above for one in shown],
               xerr=[one.error for one in shown], color=colours)  # fmt: skip
     axes.set_xlabel("nats per word above the lowest possible loss")

@@ -1,7 +1,7 @@
 """Charts of the bill and of scaling, and how a figure is written."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,24 +46,11 @@ def compute_by_model() -> "Chart":
     return figure
 
 
-class Run(Protocol):
-    """A point of a scaling law: a model of some size that has read so many tokens."""
+def scaling_law(points: Sequence[Any], law: "Fit") -> "Chart":
+    """Loss above the floor over the text that was read, a line of the law for each size.
 
-    @property
-    def parameters(self) -> float:
-        """The size of the model."""
-
-    @property
-    def tokens(self) -> float:
-        """How much text it read."""
-
-    @property
-    def excess(self) -> float:
-        """Its loss above the floor."""
-
-
-def scaling_law(points: Sequence[Run], law: "Fit") -> "Chart":
-    """Loss above the floor over the text that was read, a line of the law for each size."""
+    A point has `parameters`, `tokens` and `excess`, as those of `classroom.scaling_runs` have.
+    """
     from classroom.style import INK, MARKERS, SERIES, chart
 
     sizes = sorted({point.parameters for point in points})

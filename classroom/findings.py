@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
+from classroom import ledger
 from classroom.figures import figure_of, unit_of
 from classroom.ledger import Arm, Finding, bounds, text_of
-from classroom.style import Chart, chart
+from classroom.style import SERIES, Chart, chart
 from labkit.keeping.processor import give_back
 
 PLAIN = {
@@ -50,16 +51,12 @@ def show_finding(claim: str, *, measured: tuple[str, int] | None = None) -> None
 
 def unmeasured() -> set[str]:
     """Claims whose bounds are written down and that no row of the ledger is about."""
-    from classroom.ledger import rows
-
-    return set(bounds()) - {row.id for row in rows()}
+    return set(bounds()) - {row.id for row in ledger.rows()}
 
 
 def kept(claim: str) -> Finding:
     """The row of the ledger of that claim."""
-    from classroom.ledger import rows
-
-    found = {row.id: row for row in rows()}
+    found = {row.id: row for row in ledger.rows()}
     if claim not in found:
         raise ValueError(f"the ledger has no claim {claim!r}: choose {', '.join(sorted(found))}")
     return found[claim]
@@ -67,12 +64,11 @@ def kept(claim: str) -> Finding:
 
 def _now(claim: str, profile: str, seed: int) -> Finding:
     from classroom.claims import claims
-    from classroom.ledger import measure
     from classroom.live import waiting
     from classroom.sweeps import record
 
     with waiting(f"measuring {claim}"):
-        finding = measure(claims()[claim], profile, seed)
+        finding = ledger.measure(claims()[claim], profile, seed)
     record(**{claim.replace("-", "_"): finding.verdict})
     return finding
 
@@ -102,10 +98,10 @@ def _chart(unit: str, found: dict[str, Arm]) -> Chart:
     for y, arm in enumerate(found.values()):
         axes.annotate(figure_of(arm.mean), (arm.mean, y), (0, 6), textcoords="offset points",
                       ha="center", fontsize=8)  # fmt: skip
-        axes.plot([arm.low, arm.high], [y, y], color="#1b87c9", linewidth=2.5, marker="")
-        axes.plot(arm.mean, y, "o", color="#1b87c9")
+        axes.plot([arm.low, arm.high], [y, y], color=SERIES[0], linewidth=2.5, marker="")
+        axes.plot(arm.mean, y, "o", color=SERIES[0])
         if arm.best is not None:
-            axes.plot(arm.best, y, "|", color="#d55e00", markersize=16, markeredgewidth=2)
+            axes.plot(arm.best, y, "|", color=SERIES[1], markersize=16, markeredgewidth=2)
     best = any(arm.best is not None for arm in found.values())
     axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.7))
     axes.set_xlabel(unit + (" (| is the best possible)" if best else ""))
@@ -185,9 +181,7 @@ class Told(NamedTuple):
 
 def told() -> list[Told]:
     """Every claim whose bounds are written down, in the order of the notebooks."""
-    from classroom.ledger import rows
-
-    found = {row.id: row for row in rows()}
+    found = {row.id: row for row in ledger.rows()}
     every = [Told(id, about["says"], about["where"], about["notebook"], found.get(id))
              for id, about in bounds().items()]  # fmt: skip
     return sorted(every, key=lambda one: one.notebook)

@@ -135,12 +135,6 @@ def asking(name: str, what: str) -> list[str]:
 
 
 @cache
-def texts_of(name: str, what: str) -> tuple[tuple[str, ...], ...]:
-    """All answers to a question, the likeliest first."""
-    return tuple(tuple(words) for words in list_answers(world(), asking(name, what)).texts)
-
-
-@cache
 def question(name: str, what: str) -> Question:
     """A question with all of its answers and their rewards."""
     found = list_answers(world(), asking(name, what))

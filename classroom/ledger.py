@@ -32,7 +32,7 @@ from labkit.paths import data_path
 
 SEEDS = {"smoke": 1, "laptop": 3, "gpu": 5}
 # What has no say in what an experiment gives.
-NOT_MEASURING = ("cli", "demos", "exercises.py", "figures.py", "judging.py", "ledger.py", "pages",
+NOT_MEASURING = ("cli", "demos", "exercises", "figures.py", "judging.py", "ledger.py", "pages",
                  "running.py", "sweeps.py")  # fmt: skip
 
 
@@ -268,19 +268,9 @@ def _interval(one: Estimate) -> tuple[float, float] | tuple[None, None]:
 # ---- what is expected, and what is kept
 
 
-def _folder() -> Path | None:
-    try:
-        return data_path("claims")
-    except FileNotFoundError:
-        return None
-
-
 def expected(claim: str, profile: str) -> dict[str, list[float]]:
     """Between which figures each arm of a claim must lie, whatever the seed and the machine."""
-    folder = _folder()
-    if folder is None or not (folder / "expected.json").is_file():
-        return {}
-    known = read_json(folder / "expected.json")
+    known = read_json(data_path("claims", "expected.json"))
     found: dict[str, list[float]] = known.get(claim, {}).get(profile, {})
     return found
 
@@ -308,9 +298,8 @@ def interval(figures: Sequence[float], unit: str = "") -> list[float]:
 
 def rows(files: Iterable[Path] | None = None) -> list[Finding]:
     """Read the committed ledger: one finding for each claim that was measured."""
-    folder = _folder()
     if files is None:
-        files = sorted(folder.glob("*.json")) if folder else ()
+        files = sorted(data_path("claims").glob("*.json"))
     return [read(path) for path in files if path.name not in ("expected.json", "runs.json")]
 
 

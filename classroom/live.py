@@ -72,9 +72,9 @@ class LiveCurve:
         for step in range(self.steps):
             yield step
             now = time.monotonic()
-            if now - drawn > self.every or step == self.steps - 1:
+            last = step == self.steps - 1
+            if now - drawn > self.every or last:
                 left = (now - begun) / (step + 1) * (self.steps - step - 1)
-                last = step == self.steps - 1
                 show(
                     self.view(step + 1, left)._repr_mimebundle_(),
                     metadata=recording.metadata(self.recorded) if last else {},
@@ -91,12 +91,11 @@ class LiveCurve:
         says = f"step {step} of {self.steps}"
         if left >= 1:
             says += f", {left:.0f} s left"
-        smooth = self._smooth()
-        if smooth:
-            says += f": loss {smooth[-1]:.3f}"
+        points = self._smooth()
+        if points:
+            says += f": loss {points[-1][1]:.3f}"
         figure, axes = chart(7, 2.6, says=says)
-        first = len(self.losses) - len(smooth) + 1
-        axes.plot(range(first, len(self.losses) + 1), smooth, color=SERIES[0], marker="")
+        axes.plot(*zip(*points, strict=True), color=SERIES[0], marker="")
         axes.set(xlabel="step", ylabel=f"loss, {self.unit}", xlim=(0, self.steps), title=says)
         axes.set_ylim(0, None)
         if self.floor is not None:
@@ -106,20 +105,19 @@ class LiveCurve:
 
     def recorded(self) -> dict[str, Any]:
         """The curve in some of its points, so that a page can play it again."""
-        smooth = self._smooth()
-        first = len(self.losses) - len(smooth) + 1
-        points = [[first + n, round(loss, 4)] for n, loss in enumerate(smooth)]
+        points = [[step, round(loss, 4)] for step, loss in self._smooth()]
         some = points[:: -(-len(points) // RECORDED)] if points else []
         # The last one is what everybody looks for.
         some += [points[-1]] if some and some[-1] != points[-1] else []
         return {"name": "training", "points": some, "floor": self.floor, "unit": self.unit}
 
-    def _smooth(self) -> Sequence[float]:
+    def _smooth(self) -> list[tuple[int, float]]:
+        """Steps, counted from 1, with the mean loss of the ten steps that end there."""
         window = min(10, len(self.losses))
         if not window:
             return []
-        means: list[float] = torch.tensor(self.losses).unfold(0, window, 1).mean(-1).tolist()
-        return means
+        means = torch.tensor(self.losses).unfold(0, window, 1).mean(-1).tolist()
+        return list(enumerate(means, start=window))
 
 
 def progress(items: Sequence[Item], what: str, *, every: float = 0.5) -> Iterator[Item]:

@@ -31,15 +31,13 @@ from labkit.corpus import (
     tokenize,
 )
 from labkit.corpus.tokens import NUMBER
-from labkit.heads import MaskedWord, NextWord
+from labkit.heads import NextWord
 from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.processor import set_threads
-from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
-from labkit.objectives import CBOW, BothDirections, MaskedToken, NextToken, Objective, SkipGram
-from labkit.optim import Group, named_groups
+from labkit.objectives import BothDirections, NextToken, Objective, SkipGram
 from labkit.plan import Plan
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer
@@ -60,7 +58,7 @@ RECIPE: dict[str, Any] = {
 # In a minute, one layer comes nearer to the floor than two.
 LAYERS, WIDTH, LENGTH, BATCH = 1, 128, 128, 8
 # What has no say in how a model turns out.
-NOT_TRAINING = ("cli", "demos", "claims", "leaks", "figures.py", "ledger.py", "exercises.py",
+NOT_TRAINING = ("cli", "demos", "claims", "leaks", "figures.py", "ledger.py", "exercises",
                 "running.py", "sweeps.py")  # fmt: skip
 
 
@@ -196,17 +194,15 @@ def train_once(
     batches: Batches,
     how: Plan,
     *,
-    groups: Sequence[Group] | None = None,
     points: int = 200,
 ) -> Curve:
     """Train a model in place, or give it the weights that the same run once ended with.
 
     What is averaged as the plan says ends as the average. The model is left in `eval()` mode.
     """
-    groups = None if groups is None else [(list(weights), rate) for weights, rate in groups]
 
     def make() -> Curve:
-        trainer = Trainer(model, objective, batches, how, groups=groups)
+        trainer = Trainer(model, objective, batches, how)
         curve = _run(trainer, max(1, how.steps // points))
         if how.average != "none" and trainer.average.count:
             trainer.average.swap()
@@ -231,8 +227,8 @@ def train_once(
     # The text itself, and some of what is made of it, in case that takes code of the reader's own.
     seen = [batches, *(batches.at(int(step)) for step in np.linspace(0, how.steps - 1, 8))]
     learning = [name for name, weight in model.named_parameters() if weight.requires_grad]
-    rates, versions = named_groups(model, groups), cache.versions(NOT_TRAINING)
-    key = fingerprint(versions, model, objective, seen, how, rates, learning, points)
+    versions = cache.versions(NOT_TRAINING)
+    key = fingerprint(versions, model, objective, seen, how, learning, points)
     curve = cache.kept(key, ".safetensors", make, write, read)
     model.eval()
     return curve
@@ -254,11 +250,8 @@ def word_vectors(
     text: CourseText,
     steps: int,
     *,
-    kind: type[SkipGram] | type[CBOW] = SkipGram,
     seed: int = 0,
     width: int = 64,
-    length: int = 64,
-    batch: int = 16,
     reach: int = 5,
     **changes: Any,
 ) -> tuple[LanguageModel, Curve]:
@@ -266,8 +259,8 @@ def word_vectors(
     torch.manual_seed(seed)
     # There is no head: the vectors themselves answer.
     model = LanguageModel(WordVectors(WordVectorsConfig(text.vocabulary, width)), nn.Identity())
-    objective = kind(counts=counts(text), reach=reach)
-    batches = text.windows(batch, length, seed=seed, apart=True)
+    objective = SkipGram(counts=counts(text), reach=reach)
+    batches = text.windows(16, 64, seed=seed, apart=True)
     # A word is met in few steps only, so its vector must move far in each, and never shrink.
     changes = {"optimizer": "adamw", "rate": 3e-2, "decay": 0.0, **changes}
     return model, train_once(model, objective, batches, plan(steps, seed=seed, **changes))
@@ -362,30 +355,3 @@ def untrained_gpt(
     sizes = GPTConfig(text.vocabulary, width, layers, max(1, width // 32), length + 1, dropout=0.0)
     backbone = GPT(sizes)
     return LanguageModel(backbone, NextWord(backbone.token))
-
-
-def bert(
-    text: CourseText,
-    steps: int,
-    *,
-    seed: int = 0,
-    width: int = 128,
-    layers: int = 2,
-    length: int = 64,
-    batch: int = 16,
-    objective: Objective | None = None,
-    **changes: Any,
-) -> tuple[LanguageModel, Curve]:
-    """A small BERT that has filled in the hidden words of a text, and how that went."""
-    torch.manual_seed(seed)
-    sizes = BERTConfig(
-        text.vocabulary, width, layers, max(1, width // 32), context=length, dropout=0.0
-    )
-    backbone = BERT(sizes)
-    model = LanguageModel(backbone, MaskedWord(backbone.token))
-    batches = text.windows(batch, length, seed=seed, framed=True)
-    asked = objective or MaskedToken(
-        vocabulary=text.tokenizer.vocabulary,
-        frequencies=random_words(text.world, text.tokenizer),
-    )
-    return model, train_once(model, asked, batches, plan(steps, seed=seed, **changes))

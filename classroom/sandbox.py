@@ -143,17 +143,8 @@ def readable(hidden: Sequence[Path] = ()) -> list[Path]:
     own = [PACKAGE, root / "classroom", root / "data", Path(sys.prefix), Path(sys.base_prefix)]
     own += [Path(entry) for entry in sys.path if "site-packages" in entry]
     # A virtual environment in the checkout is readable, and the checkout is not.
-    system = (
-        "usr",
-        "lib",
-        "lib64",
-        "bin",
-        "etc",
-        "sys",
-        "proc/cpuinfo",
-        "proc/meminfo",
-        "proc/stat",
-    )
+    system = ["usr", "lib", "lib64", "bin", "etc", "sys"]
+    system += ["proc/cpuinfo", "proc/meminfo", "proc/stat"]
     return [path for path in (*own, *(Path("/", name) for name in system)) if path not in hidden]
 
 

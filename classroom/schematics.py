@@ -3,7 +3,7 @@
     picture = Schematic(640, 300, "GPT reads from below: words, blocks, the next word.")
     picture.box(20, 240, 120, 34, "the", kind="word")
     picture.arrow(80, 240, 80, 200)
-    picture.drawn()
+    picture.figure
 
 A box has a colour for its kind of thing, the same in every picture of the course. Whatever a colour
 says is also said by a word or a shape, and every picture has a sentence that describes it.
@@ -37,10 +37,6 @@ class Schematic:
         self.axes.set_position((0, 0, 1, 1))
         self.axes.set(xlim=(0, width), ylim=(height, 0))
         self.axes.set_axis_off()
-
-    def drawn(self) -> Chart:
-        """The picture."""
-        return self.figure
 
     def box(
         self,
@@ -115,7 +111,7 @@ def two_word_models() -> Chart:
         picture.arrow(580 + 10 * (i - 1.5), 134, x + 37, 104)
         picture.box(x, 60, 76, 42, f"{word}?  yes\nnoise?  no", kind="new", size=12)
     picture.text(380, 286, "… was hit by a  red  bus in town", size=13)
-    return picture.drawn()
+    return picture.figure
 
 
 def encoder_decoder() -> Chart:
@@ -162,7 +158,7 @@ def encoder_decoder() -> Chart:
         "teacher forcing: in training the decoder reads the right words, one position later",
         size=12,
     )
-    return picture.drawn()
+    return picture.figure
 
 
 def both_directions() -> Chart:
@@ -201,7 +197,7 @@ def both_directions() -> Chart:
     picture.box(706, 186, 46, 42, "mix", kind="new", size=12)
     picture.text(14, 379, "orange: learned by the task; layer 0 is the same in every sentence",
                  anchor="left", size=12)  # fmt: skip
-    return picture.drawn()
+    return picture.figure
 
 
 def three_stages() -> Chart:
@@ -234,7 +230,7 @@ def three_stages() -> Chart:
             picture.arrow(x + 105, low, x + 105, high)
         if stage < 3:
             picture.arrow(x + 212, 180, x + 248, 180)
-    return picture.drawn()
+    return picture.figure
 
 
 def decoder_to_gpt() -> Chart:
@@ -282,7 +278,7 @@ def decoder_to_gpt() -> Chart:
     picture.text(732, 206, "× N", anchor="left", size=12)
     picture.box(400, 98, 322, 28, "softmax over the vocabulary", kind="state")
     picture.text(561, 42, "what each position is asked for: the next word", size=12)
-    return picture.drawn()
+    return picture.figure
 
 
 def block_costs() -> Chart:
@@ -317,7 +313,7 @@ def block_costs() -> Chart:
     picture.text(190, 256, "the head, a row for each of V words")
     picture.text(440, 256, "V D")
     picture.text(560, 256, "2 V D")
-    return picture.drawn()
+    return picture.figure
 
 
 def mixture_of_experts() -> Chart:
@@ -345,7 +341,7 @@ def mixture_of_experts() -> Chart:
     picture.box(364, 34, 32, 32, "+", kind="state", size=16)
     picture.text(410, 54, "the answer of the layer", anchor="left", size=12)
     picture.text(560, 232, "dashed: not computed for this token", size=12)
-    return picture.drawn()
+    return picture.figure
 
 
 def four_inputs() -> Chart:
@@ -399,7 +395,7 @@ def four_inputs() -> Chart:
         anchor="left",
         size=12,
     )
-    return picture.drawn()
+    return picture.figure
 
 
 def family_tree() -> Chart:
@@ -432,7 +428,7 @@ def family_tree() -> Chart:
     picture.arrow(655, 155, 659, 214)
     picture.text(14, 316, "orange: this notebook; dashed: a later one", anchor="left",
                  size=12)  # fmt: skip
-    return picture.drawn()
+    return picture.figure
 
 
 def instructions_and_rewards() -> Chart:
@@ -470,7 +466,7 @@ def instructions_and_rewards() -> Chart:
     picture.axes.plot([110, 110, 620], [252, 274, 274], linestyle="dashed", **line)
     picture.arrow(620, 274, 620, 252, dashed=True)
     picture.text(360, 292, "reference: a frozen copy", size=12)
-    return picture.drawn()
+    return picture.figure
 
 
 def memory_of_segments() -> Chart:
@@ -506,7 +502,7 @@ def memory_of_segments() -> Chart:
     picture.text(right + step + wide / 2, 36, "this segment: trained", bold=True)
     picture.text(14, 316, "dashed arrows: looked at, but no gradient flows back", anchor="left",
                  size=12)  # fmt: skip
-    return picture.drawn()
+    return picture.figure
 
 
 def two_streams() -> Chart:
@@ -536,4 +532,4 @@ def two_streams() -> Chart:
             picture.arrow(x0 + 236, 179, x0 + 217, 156)
     told = "order 3, 2, 4, 1; dashed: not seen; g4 begins as one learned vector, whatever the word"
     picture.text(14, 316, told, anchor="left", size=12)
-    return picture.drawn()
+    return picture.figure

@@ -390,21 +390,29 @@ MEASURED_ADDRESSES = (5, 55, 105, 155, 205, 235)
 
 
 def _measure_gpt_addresses(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
-    tests = [one for one in realtext.addresses() if one.number in MEASURED_ADDRESSES]
     window = model.backbone.config.context - 1
     found = {
         str(one.number): realtext.nats_per_byte(model, tokenizer, one.text, window=window)
-        for one in tests
+        for one in _measured_addresses()
     }
+    return _by_text("nats per byte", found)
+
+
+def _measured_addresses() -> list[realtext.Address]:
+    return [one for one in realtext.addresses() if one.number in MEASURED_ADDRESSES]
+
+
+def _by_text(unit: str, found: dict[str, float]) -> Measured:
+    """The mean loss on the addresses, which weigh alike, and the loss on each."""
     mean = sum(found.values()) / len(found)
     by_text = {number: round(loss, 3) for number, loss in found.items()}
-    return Measured("nats per byte", mean, None, by_text, realtext.repeated())
+    return Measured(unit, mean, None, by_text, realtext.repeated())
 
 
 def _others_of_addresses(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
     """What else can predict the held-out addresses: five pieces at a time, and a compressor."""
     known = realtext.texts(held_out=False)
-    tests = [one for one in realtext.addresses() if one.number in MEASURED_ADDRESSES]
+    tests = _measured_addresses()
     five = realtext.KneserNey([tokenizer.encode(text) for text in known], len(tokenizer))
     sizes = {one.number: len(one.text.encode()) for one in tests}
     logs = {one.number: five.log_probabilities(tokenizer.encode(one.text)).sum() for one in tests}
@@ -429,8 +437,10 @@ BLANKS = 60
 
 
 def _blanks(tokenizer: Tokenizer) -> dict[str, list[realtext.Blank]]:
-    tests = [one for one in realtext.addresses() if one.number in MEASURED_ADDRESSES]
-    return {str(one.number): realtext.blanks(tokenizer, one.text, BLANKS) for one in tests}
+    return {
+        str(one.number): realtext.blanks(tokenizer, one.text, BLANKS)
+        for one in _measured_addresses()
+    }
 
 
 def _measure_bert_addresses(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
@@ -439,10 +449,7 @@ def _measure_bert_addresses(model: LanguageModel, tokenizer: Tokenizer) -> Measu
         number: sum(realtext.blank_losses(model, tokenizer, asked, length=length)) / BLANKS
         for number, asked in _blanks(tokenizer).items()
     }
-    mean = sum(found.values()) / len(found)
-    by_text = {number: round(loss, 3) for number, loss in found.items()}
-    unit = "nats per hidden piece, one at a time"
-    return Measured(unit, mean, None, by_text, realtext.repeated())
+    return _by_text("nats per hidden piece, one at a time", found)
 
 
 def _others_of_blanks(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
