@@ -76,25 +76,9 @@ def _pairs(rng: torch.Generator) -> tuple[Tensor, Tensor, float]:
 # ---- mistakes ---------------------------------------------------------------------------------
 
 
-def _unshifted(logits: Tensor, tokens: Tensor, answer: Tensor) -> Tensor:
-    return F.cross_entropy(logits[answer], tokens[answer])
-
-
 def _one_off(logits: Tensor, tokens: Tensor, answer: Tensor) -> Tensor:
     wanted = answer[:, :-1]
     return F.cross_entropy(logits[:, :-1][wanted], tokens[:, 1:][wanted])
-
-
-def _everything(logits: Tensor, tokens: Tensor, answer: Tensor) -> Tensor:
-    return answer_loss(logits, tokens, torch.ones_like(answer))
-
-
-def _without_end(logits: Tensor, tokens: Tensor, answer: Tensor) -> Tensor:
-    return answer_loss(logits, tokens, answer & F.pad(answer[:, 1:], (0, 1)))
-
-
-def _kl_turned(policy: Tensor, reference: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return kl_estimates(reference, policy)
 
 
 def _k3_turned(policy: Tensor, reference: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,10 +91,6 @@ def _no_half(policy: Tensor, reference: Tensor) -> tuple[Tensor, Tensor, Tensor]
     return k1, 2 * k2, k3
 
 
-def _all_of_them(rewards: Tensor) -> Tensor:
-    return rewards - rewards.mean(dim=1, keepdim=True)
-
-
 EXERCISES: dict[str, Exercise] = {
     "07.mask": Function(
         "the mean of -log p over the answers' tokens; the logits at t predict the token at t + 1",
@@ -118,12 +98,15 @@ EXERCISES: dict[str, Exercise] = {
         _conversation,
         (
             ("the logits at t were compared with the token at t: they predict the one at t + 1",
-             _unshifted),
+             lambda logits, tokens, answer: F.cross_entropy(logits[answer], tokens[answer])),
             ("the mask is off by one: it speaks of the tokens that are predicted, answer[:, 1:]",
              _one_off),
-            ("the prompt is learned, too: only tokens of the answer count", _everything),
+            ("the prompt is learned, too: only tokens of the answer count",
+             lambda logits, tokens, answer:
+             answer_loss(logits, tokens, torch.ones_like(answer))),
             ("the last token of each answer is missing: a model that never learns the end never "
-             "stops (reasoning-from-scratch, issue 185)", _without_end),
+             "stops (reasoning-from-scratch, issue 185)", lambda logits, tokens, answer:
+             answer_loss(logits, tokens, answer & F.pad(answer[:, 1:], (0, 1)))),
             ("that is a sum: take the mean over the tokens of all answers",
              lambda logits, tokens, answer:
              answer_loss(logits, tokens, answer) * answer[:, 1:].sum()),
@@ -153,12 +136,13 @@ EXERCISES: dict[str, Exercise] = {
         kl_estimates,
         _log_p,
         (
-            ("policy and reference are exchanged: k1 is log policy - log reference", _kl_turned),
+            ("policy and reference are exchanged: k1 is log policy - log reference",
+             lambda policy, reference: kl_estimates(reference, policy)),
             ("k3 has the wrong ratio in it: reference / policy, since the samples are the policy's",
              _k3_turned),
             ("k2 is one half of the square", _no_half),
             ("that is the mean: return one number for each sample",
-             lambda policy, reference: tuple(k.mean() for k in kl_estimates(policy, reference))),
+             lambda *given: tuple(k.mean() for k in kl_estimates(*given))),
         ),
         minutes=7,
         learned="estimators of a divergence",
@@ -169,7 +153,8 @@ EXERCISES: dict[str, Exercise] = {
         leave_one_out,
         _group,
         (
-            ("its own reward is in the mean: divide the sum of the others by K - 1", _all_of_them),
+            ("its own reward is in the mean: divide the sum of the others by K - 1",
+             lambda rewards: rewards - rewards.mean(dim=1, keepdim=True)),
             ("the sum of the others is divided by K: there are K - 1 of them",
              lambda rewards: rewards - (rewards.sum(1, keepdim=True) - rewards) / rewards.shape[1]),
             ("the mean is that of all prompts: each prompt has its own",

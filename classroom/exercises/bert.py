@@ -130,10 +130,6 @@ def _row_means(logits: Tensor, tokens: Tensor, predicted: Tensor) -> Tensor:
     return torch.stack(rows).mean()
 
 
-def _shifted(logits: Tensor, tokens: Tensor, predicted: Tensor) -> Tensor:
-    return F.cross_entropy(logits[:, :-1][predicted[:, 1:]], tokens[:, 1:][predicted[:, 1:]])
-
-
 def _cut(word: str, vocabulary: set[str], *, shortest: bool) -> list[str]:
     """The pieces up to where nothing fits any more, which is marked by [UNK]."""
     pieces, start = list[str](), 0
@@ -154,21 +150,9 @@ def _shortest(word: str, vocabulary: set[str]) -> list[str]:
     return ["[UNK]"] if "[UNK]" in pieces else pieces
 
 
-def _without_sharps(word: str, vocabulary: set[str]) -> list[str]:
-    return [piece.removeprefix("##") for piece in word_pieces(word, vocabulary)]
-
-
-def _rest_unknown(word: str, vocabulary: set[str]) -> list[str]:
-    return _cut(word, vocabulary, shortest=False)
-
-
 def _largest(divergence: Tensor) -> tuple[int, float]:
     """The row with the largest divergence, and that divergence."""
     return int(divergence.argmax()), float(divergence.max())
-
-
-def _cross_entropy(model: Tensor, exact: Tensor) -> tuple[int, float]:
-    return _largest(-(exact * model.log()).sum(dim=1))
 
 
 EXERCISES: dict[str, Exercise] = {
@@ -186,7 +170,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda tokens, draws, special, rate:
              (draws >= rate) & ~torch.isin(tokens, torch.tensor(special))),
             ("True means that a word is predicted; that marks what is not",
-             lambda tokens, draws, special, rate: ~choose(tokens, draws, special, rate)),
+             lambda *given: ~choose(*given)),
         ),
         learned="what BERT predicts",
     ),
@@ -227,7 +211,8 @@ EXERCISES: dict[str, Exercise] = {
              lambda logits, tokens, predicted:
              F.cross_entropy(logits.flatten(0, 1), tokens.flatten())),
             ("that shifts by one, as GPT does: BERT predicts the word at the position itself",
-             _shifted),
+             lambda logits, tokens, predicted: masked_loss(
+                 logits[:, :-1], tokens[:, 1:], predicted[:, 1:])),
             ("that is the mean of the rows' means: each predicted word counts alike", _row_means),
             ("the softmax is taken twice: cross_entropy expects logits, not probabilities",
              lambda logits, tokens, predicted:
@@ -246,15 +231,14 @@ EXERCISES: dict[str, Exercise] = {
         _texts,
         (
             ("the last [SEP] is missing: it ends the second text",
-             lambda first, second: tuple(part[:-1] for part in pair_row(first, second))),
+             lambda *given: tuple(part[:-1] for part in pair_row(*given))),
             ("[CLS] is missing: its state answers the question about the two texts",
-             lambda first, second: tuple(part[1:] for part in pair_row(first, second))),
+             lambda *given: tuple(part[1:] for part in pair_row(*given))),
             ("the first [SEP] belongs to the first text: its segment is 0",
              lambda first, second: (pair_row(first, second)[0],
                                     [0] * (len(first) + 1) + [1] * (len(second) + 2))),
             ("segments are counted from 0",
-             lambda first, second: (pair_row(first, second)[0],
-                                    [s + 1 for s in pair_row(first, second)[1]])),
+             lambda *given: (pair_row(*given)[0], [s + 1 for s in pair_row(*given)[1]])),
             ("both texts have the segment 0: the second one has 1",
              lambda first, second: (pair_row(first, second)[0],
                                     [0] * (len(first) + len(second) + 3))),
@@ -269,11 +253,12 @@ EXERCISES: dict[str, Exercise] = {
         _words,
         (
             ("the shortest known piece was taken: try the longest first", _shortest),
-            ('pieces inside a word begin with "##"', _without_sharps),
-            ("where nothing fits, the whole word becomes [UNK], not only its rest", _rest_unknown),
+            ('pieces inside a word begin with "##"',
+             lambda *given: [piece.removeprefix("##") for piece in word_pieces(*given)]),
+            ("where nothing fits, the whole word becomes [UNK], not only its rest",
+             lambda *given: _cut(*given, shortest=False)),
             ("a word that cannot be cut has no pieces at all here: return ['[UNK]']",
-             lambda word, vocabulary:
-             [p for p in word_pieces(word, vocabulary) if p != "[UNK]"]),
+             lambda *given: [piece for piece in word_pieces(*given) if piece != "[UNK]"]),
         ),
         minutes=15,
         learned="WordPiece",
@@ -307,9 +292,10 @@ EXERCISES: dict[str, Exercise] = {
         furthest,
         _rows_of_two,
         (
-            ("that is in bits: the natural logarithm gives nats", lambda model, exact: (
-                furthest(model, exact)[0], furthest(model, exact)[1] / math.log(2))),
-            ("that is the cross-entropy: subtract the entropy of the language", _cross_entropy),
+            ("that is in bits: the natural logarithm gives nats", lambda *given: (
+                furthest(*given)[0], furthest(*given)[1] / math.log(2))),
+            ("that is the cross-entropy: subtract the entropy of the language",
+             lambda model, exact: _largest(-(exact * model.log()).sum(dim=1))),
             ("that is KL(model || exact), which is infinite here: weigh with the exact one",
              lambda model, exact: _largest((model * (model / exact).log()).sum(dim=1))),
             ("that is the row in which the model is best: take the largest", lambda model, exact:

@@ -72,7 +72,7 @@ EXERCISES: dict[str, Exercise] = {
             ("that interval holds 90 %: 95 % leave 2.5 % on each side",
              lambda values, draws: (values[draws].mean(dim=1).quantile(0.05),
                                     values[draws].mean(dim=1).quantile(0.95))),
-            ("low and high are exchanged", lambda values, draws: bootstrap(values, draws)[::-1]),
+            ("low and high are exchanged", lambda *given: bootstrap(*given)[::-1]),
             ("the smallest and largest mean are the ends of an interval that holds everything",
              lambda values, draws: (values[draws].mean(dim=1).min(),
                                     values[draws].mean(dim=1).max())),

@@ -85,10 +85,6 @@ def _scores(rng: torch.Generator) -> tuple[Tensor, int]:
 # ---- known mistakes ---------------------------------------------------------------------------
 
 
-def _thirds(layers: int, width: int, vocabulary: int, context: int, tokens: float) -> float:
-    return training_flop(layers, width, vocabulary, context, tokens) / 3
-
-
 def _scores_alone(layers: int, width: int, vocabulary: int, context: int, tokens: float) -> float:
     matrices = 12 * layers * width**2 + vocabulary * width
     return 3.0 * tokens * (2 * matrices + 2 * layers * context * width)
@@ -121,7 +117,8 @@ EXERCISES: dict[str, Exercise] = {
         training_flop,
         _run,
         (
-            ("that is the forward pass: the backward pass takes twice as much again", _thirds),
+            ("that is the forward pass: the backward pass takes twice as much again",
+             lambda *given: training_flop(*given) / 3),
             ("an entry multiplies and adds: two operations",
              lambda layers, width, v, t, n: 3.0 * n * (12 * layers * width**2 + v * width
                                                        + 4 * layers * t * width)),

@@ -75,10 +75,6 @@ def _rolled(tokens: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     return after.masked_fill(~real, -100), before.masked_fill(~real, -100)
 
 
-def _with_padding(tokens: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    return both_targets(tokens, torch.ones_like(real))
-
-
 def _predicts_padding(tokens: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     after, before = both_targets(tokens, torch.ones_like(real))
     return after.masked_fill(~real, -100), before.masked_fill(~real, -100)
@@ -91,10 +87,11 @@ EXERCISES: dict[str, Exercise] = {
         _rows,
         (
             ("the two directions are exchanged: first the next token, then the one before",
-             lambda tokens, real: both_targets(tokens, real)[::-1]),
+             lambda *given: both_targets(*given)[::-1]),
             ("the row is a ring in your version: nothing follows its last token, and nothing comes "
              "before its first", _rolled),
-            ("padding is asked for, and padding is asked: both count for nothing", _with_padding),
+            ("padding is asked for, and padding is asked: both count for nothing",
+             lambda tokens, real: both_targets(tokens, torch.ones_like(real))),
             ("the last real token is asked for the padding behind it", _predicts_padding),
             ("nothing is shifted: each position would be asked for the word that it has just read",
              lambda tokens, real: (tokens.masked_fill(~real, -100),) * 2),
@@ -117,9 +114,9 @@ EXERCISES: dict[str, Exercise] = {
                                     + [260] * (longest - 2 - len(own)))(
                                         [ord(letter) for letter in word][: longest - 2])),
             ("a blank is 260 and not 0, which is a byte of its own",
-             lambda word, longest: [0 if n == 260 else n for n in spelled(word, longest)]),
+             lambda *given: [0 if n == 260 else n for n in spelled(*given)]),
             ("the list has to have `longest` numbers: fill up with 260",
-             lambda word, longest: [n for n in spelled(word, longest) if n != 260]),
+             lambda *given: [n for n in spelled(*given) if n != 260]),
         ),
         learned="words as bytes",
     ),

@@ -87,14 +87,6 @@ def _answers(rng: torch.Generator) -> tuple[Tensor, Tensor, float]:
 # ---- mistakes ---------------------------------------------------------------------------------
 
 
-def _mixed_up(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    return distillation_loss(student, teacher, temperature)
-
-
-def _no_square(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
-    return distillation_loss(teacher, student, temperature) / temperature**2
-
-
 def _cross_entropy(teacher: Tensor, student: Tensor, temperature: float) -> Tensor:
     soft = (teacher / temperature).softmax(dim=-1)
     return temperature**2 * F.cross_entropy(student / temperature, soft)
@@ -115,7 +107,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda draws, rate, copies: draws[torch.arange(len(draws)) // copies] < rate
              if copies else draws < rate),
             ("a word is asked where its draw is below the rate, not above",
-             lambda draws, rate, copies: ~asked_words(draws, rate, copies)),
+             lambda *given: ~asked_words(*given)),
             ("one copy too many comes back: epoch `copies` has the masks of epoch 0",
              lambda draws, rate, copies: asked_words(draws, rate, copies + 1 if copies else 0)),
         ),
@@ -148,17 +140,14 @@ EXERCISES: dict[str, Exercise] = {
         _document,
         (
             ("the labels are the wrong way round: 0 is in order",
-             lambda sentences, swapped:
-             [(a, b, 1 - label) for a, b, label in order_pairs(sentences, swapped)]),
+             lambda *given: [(a, b, 1 - label) for a, b, label in order_pairs(*given)]),
             ("no pair was swapped: with a label alone there is nothing to see",
-             lambda sentences, swapped:
-             [(b, a, 1) if label else (a, b, 0)
-              for a, b, label in order_pairs(sentences, swapped)]),
+             lambda *given:
+             [(b, a, 1) if label else (a, b, 0) for a, b, label in order_pairs(*given)]),
             ("every second pair is missing: each sentence but the last begins a pair",
-             lambda sentences, swapped: order_pairs(sentences, swapped)[::2]),
+             lambda *given: order_pairs(*given)[::2]),
             ("the pair was swapped and labelled 0: the label says what was done",
-             lambda sentences, swapped:
-             [(a, b, 0) for a, b, _ in order_pairs(sentences, swapped)]),
+             lambda *given: [(a, b, 0) for a, b, _ in order_pairs(*given)]),
         ),
         learned="sentence-order pairs",
         hint="`zip(sentences, sentences[1:])` gives the neighbours; a swap turns one round.",
@@ -186,8 +175,12 @@ EXERCISES: dict[str, Exercise] = {
         distillation_loss,
         _answers,
         (
-            ("the factor T² is missing: soft gradients shrink with 1 / T²", _no_square),
-            ("the KL is the wrong way round: the mean is taken under the teacher", _mixed_up),
+            ("the factor T² is missing: soft gradients shrink with 1 / T²",
+             lambda teacher, student, temperature:
+             distillation_loss(teacher, student, temperature) / temperature**2),
+            ("the KL is the wrong way round: the mean is taken under the teacher",
+             lambda teacher, student, temperature:
+             distillation_loss(student, teacher, temperature)),
             ("the temperature is missing: both are divided by it before the softmax",
              lambda teacher, student, temperature:
              temperature**2 * distillation_loss(teacher, student, 1.0)),
@@ -195,11 +188,9 @@ EXERCISES: dict[str, Exercise] = {
              lambda teacher, student, temperature:
              temperature**4 * distillation_loss(teacher, student, 1 / temperature)),
             ("that is the sum over the rows: take their mean",
-             lambda teacher, student, temperature:
-             len(teacher) * distillation_loss(teacher, student, temperature)),
+             lambda *given: len(given[0]) * distillation_loss(*given)),
             ("that is the mean over all numbers, as F.kl_div does by itself: sum over the words",
-             lambda teacher, student, temperature:
-             distillation_loss(teacher, student, temperature) / teacher.shape[1]),
+             lambda *given: distillation_loss(*given) / given[0].shape[1]),
             ("that is the cross-entropy: KL is lower by the entropy of the teacher",
              _cross_entropy),
         ),

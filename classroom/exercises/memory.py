@@ -62,21 +62,9 @@ def _scores(rng: torch.Generator) -> tuple[Tensor, int]:
 # ---- mistakes ---------------------------------------------------------------------------------
 
 
-def _memory_last(memory: Tensor, states: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    return torch.cat([states, memory], dim=1), with_memory(memory, states, length)[1]
-
-
 def _keeps_all_of_zero(memory: Tensor, states: Tensor, length: int) -> tuple[Tensor, Tensor]:
     source = torch.cat([memory, states], dim=1)
     return source, source[:, -length:].detach()
-
-
-def _no_gradient(kept: tuple[Tensor, Tensor], *_: object) -> bool:
-    return not kept[1].requires_grad
-
-
-def _turned_round(scores: Tensor, keys: int) -> Tensor:
-    return relative_shift(scores.flip(1), keys)
 
 
 def _unclamped(position: int, segment: int, memory: int, layers: int) -> int:
@@ -93,7 +81,8 @@ EXERCISES: dict[str, Exercise] = {
         _layer,
         (
             ("memory stands before the states: the queries are the last of the keys",
-             _memory_last),
+             lambda memory, states, length:
+             (torch.cat([states, memory], dim=1), with_memory(memory, states, length)[1])),
             ("kept are the last positions of memory *and* states, also where the segment is shorter"
              " than the memory",
              lambda memory, states, length:
@@ -107,7 +96,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         properties=(
             ("a gradient flows into what is kept: detach it, or the next segment learns through "
-             "all segments before it", _no_gradient),
+             "all segments before it", lambda kept, *_: not kept[1].requires_grad),
         ),
         learned="a memory of states",
     ),
@@ -125,7 +114,7 @@ EXERCISES: dict[str, Exercise] = {
             ("the memory comes first: its columns are the left ones",
              lambda length, memory: memory_mask(length, memory).roll(length, dims=1)),
             ("True means that a query may look; that marks what is forbidden",
-             lambda length, memory: ~memory_mask(length, memory)),
+             lambda *given: ~memory_mask(*given)),
             ("that lets the segment see its own future",
              lambda length, memory: torch.ones(length, memory + length, dtype=torch.bool)),
         ),
@@ -161,7 +150,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda scores, keys:
              torch.stack([scores[i, i : i + keys] for i in range(len(scores))])),
             ("the columns begin with the largest distance, K − 1, not with the smallest",
-             _turned_round),
+             lambda scores, keys: relative_shift(scores.flip(1), keys)),
             ("that is one column too far to the right: the last query finds key 0 in column 0",
              lambda scores, keys: relative_shift(scores.roll(-1, dims=1), keys)),
         ),

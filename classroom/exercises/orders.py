@@ -81,20 +81,6 @@ def _streams(rng: torch.Generator) -> tuple[Tensor, ...]:
     return h, g, *matrices, content, query
 
 
-# ---- mistakes ---------------------------------------------------------------------------------
-
-
-def _with(h: Tensor, g: Tensor, *rest: Tensor) -> Tensor:
-    """The query stream with keys and values of its own."""
-    return two_streams(g, g, *rest)[1]
-
-
-def _unscaled(
-    h: Tensor, g: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, content: Tensor, query: Tensor
-) -> tuple[Tensor, Tensor]:
-    return two_streams(h, g, W_q * h.shape[1] ** 0.5, W_k, W_v, content, query)
-
-
 EXERCISES: dict[str, Exercise] = {
     "11.gap": Function(
         "the sum over all pairs of p(a, b) · log(p(a, b) / (p(a) p(b))), in nats",
@@ -178,14 +164,15 @@ EXERCISES: dict[str, Exercise] = {
         _streams,
         (
             ("the query stream has keys and values of its own: it asks the content, h",
-             lambda h, g, *rest: (two_streams(h, g, *rest)[0], _with(h, g, *rest))),
+             lambda h, g, *rest: (two_streams(h, g, *rest)[0], two_streams(g, g, *rest)[1])),
             ("the query stream asks with h, which knows the word that is to be predicted",
              lambda h, g, *rest: two_streams(h, h, *rest)),
             ("the two masks are mixed up",
              lambda h, g, q, k, v, content, query: two_streams(h, g, q, k, v, query, content)),
             ("both streams have the content's mask: g sees the word that it has to predict",
              lambda h, g, q, k, v, content, query: two_streams(h, g, q, k, v, content, content)),
-            ("scores are divided by √D before the softmax", _unscaled),
+            ("scores are divided by √D before the softmax",
+             lambda h, g, q, *rest: two_streams(h, g, q * h.shape[1] ** 0.5, *rest)),
             ("masks are missing: each stream may look only where its mask is True",
              lambda h, g, q, k, v, content, query:
              two_streams(h, g, q, k, v, content | True, query | True)),

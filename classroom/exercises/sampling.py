@@ -135,14 +135,6 @@ def _worst_first(logits: Tensor, p: float) -> Tensor:
     return _without(logits, order, sorted_p.cumsum(dim=-1) - sorted_p >= p)
 
 
-def _one_batch(logits: Tensor, k: int) -> Tensor:
-    return logits.masked_fill(logits < logits.flatten().topk(k).values[-1], -math.inf)
-
-
-def _first_row_decides(logits: Tensor, k: int) -> Tensor:
-    return logits.masked_fill(logits < logits[0].topk(k).values[-1], -math.inf)
-
-
 def _forgets(model, tokens: Tensor, words: int) -> Tensor:  # type: ignore[no-untyped-def]
     for _ in range(words):
         tokens = torch.cat([tokens, model(tokens[:, -1:])[:, -1:].argmax(dim=-1)], dim=1)
@@ -191,9 +183,11 @@ EXERCISES: dict[str, Exercise] = {
         _with_k,
         (
             ("the k largest of the whole batch were kept: each row keeps its own k",
-             _one_batch),
+             lambda logits, k:
+             logits.masked_fill(logits < logits.flatten().topk(k).values[-1], -math.inf)),
             ("the first row decides for all: compare each row with its own k-th largest",
-             _first_row_decides),
+             lambda logits, k:
+             logits.masked_fill(logits < logits[0].topk(k).values[-1], -math.inf)),
             ("the k smallest were kept",
              lambda logits, k: -top_k(-logits, k).masked_fill(top_k(-logits, k) == -math.inf,
                                                               math.inf)),
@@ -249,8 +243,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda scores, log_p: beam_step(torch.zeros_like(scores), log_p)),
             ("each text kept its own best word: compare all K x V longer texts with each other",
              lambda scores, log_p: (torch.arange(len(scores)), log_p.argmax(dim=1))),
-            ("text and word are exchanged",
-             lambda scores, log_p: beam_step(scores, log_p)[::-1]),
+            ("text and word are exchanged", lambda *given: beam_step(*given)[::-1]),
             ("the flat position is text x V + word: divide by V, the number of words",
              lambda scores, log_p: (
                  (scores[:, None] + log_p).flatten().topk(len(scores)).indices // len(scores),
@@ -267,18 +260,16 @@ EXERCISES: dict[str, Exercise] = {
         kept,
         _two_distributions,
         (
-            ("the word that reaches p is missing, which top-p keeps", lambda model, exact, k, p:
-             (max(1, kept(model, exact, k, p)[0] - 1), kept(model, exact, k, p)[1])),
+            ("the word that reaches p is missing, which top-p keeps",
+             lambda *given: (max(1, kept(*given)[0] - 1), kept(*given)[1])),
             ("all impossible words were counted: only those among the k best of the model",
              lambda model, exact, k, p: (kept(model, exact, k, p)[0], int((exact == 0).sum()))),
             ("those can follow: a word is impossible where its exact probability is 0",
-             lambda model, exact, k, p: (kept(model, exact, k, p)[0],
-                                         k - kept(model, exact, k, p)[1])),
+             lambda *given: (kept(*given)[0], given[2] - kept(*given)[1])),
             ("the k best of the language were taken: top-k keeps the k best of the model",
              lambda model, exact, k, p: (kept(model, exact, k, p)[0],
                                          kept(exact, exact, k, p)[1])),
-            ("the two counts are exchanged",
-             lambda model, exact, k, p: kept(model, exact, k, p)[::-1]),
+            ("the two counts are exchanged", lambda *given: kept(*given)[::-1]),
         ),
         learned="a number of words or a share",
         hint="Sort from the best down: a word stays if those before it hold less than p.",

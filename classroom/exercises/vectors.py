@@ -115,9 +115,9 @@ EXERCISES: dict[str, Exercise] = {
                                     for j in range(i - reach, min(len(tokens), i + reach + 1))
                                     if j != i]),
             ("equal words were left out: the same word at another position is a neighbour",
-             lambda tokens, reach: [pair for pair in pairs(tokens, reach) if pair[0] != pair[1]]),
+             lambda *given: [(a, b) for a, b in pairs(*given) if a != b]),
             ("the neighbour comes first in your pairs: (word, neighbour)",
-             lambda tokens, reach: [(b, a) for a, b in pairs(tokens, reach)]),
+             lambda *given: [(b, a) for a, b in pairs(*given)]),
         ),
         learned="what skip-gram is asked",
         hint="The neighbours of word i stand at i − reach … i + reach, where there are any.",
@@ -134,7 +134,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda centre, near, noise: -F.logsigmoid((near * centre).sum(-1))
              - F.logsigmoid(-(noise * centre[:, None]).sum(-1)).mean(-1)),
             ("the sign of the whole is wrong: a loss is to be made small",
-             lambda centre, near, noise: -sgns_loss(centre, near, noise)),
+             lambda *given: -sgns_loss(*given)),
             ("that is a softmax over the neighbour and its noise words; each is a question of yes "
              "or no here",
              lambda centre, near, noise: -torch.cat([near[:, None], noise], 1)

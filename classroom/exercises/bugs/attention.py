@@ -25,14 +25,6 @@ def _scores(q: Tensor, k: Tensor) -> Tensor:
     return q @ k.mT / q.shape[-1] ** 0.5
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-
-def _double(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    return honest(q.double(), k.double(), v.double(), mask).float()
-
-
 def _key_by_key(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """One key after the other with a running sum, as FlashAttention does."""
     most = torch.full((*q.shape[:-1], 1), -1e4)
@@ -55,18 +47,10 @@ def _scaled(width: int) -> Attend:
     return lambda q, k, v, mask: honest(q * (q.shape[-1] / width) ** 0.5, k, v, mask)
 
 
-def _masked_too_late(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    return (_scores(q, k).softmax(dim=-1) * mask) @ v
-
-
 def _heads_of_others(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     # repeat lays the masks out as 0 1 0 1 …; heads of one text stand side by side: 0 0 0 1 1 1.
     tiled = mask.expand(-1, -1, q.shape[2], -1)[:, 0].repeat(q.shape[1], 1, 1)
     return honest(q, k, v, tiled.view(len(q), q.shape[1], q.shape[2], -1))
-
-
-def _drops(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    return F.dropout(_weights(q, k, mask), 0.1, training=True) @ v
 
 
 def arguments() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -83,8 +67,9 @@ TOPIC = Topic(
     "mask [B, 1, T, K] is True; return True if attend does something else",
     (
         Honest("an honest attention", honest),
-        Honest("an honest attention of PyTorch's", _fused),
-        Honest("an honest attention in 64 bits", _double),
+        Honest("an honest attention of PyTorch's", F.scaled_dot_product_attention),
+        Honest("an honest attention in 64 bits",
+               lambda q, k, v, mask: honest(q.double(), k.double(), v.double(), mask).float()),
         Honest("an honest attention that reads key by key", _key_by_key),
     ),
     (
@@ -98,7 +83,8 @@ TOPIC = Topic(
         Bug("0 where −∞ belongs", _filled(0.0),
             "hyunwoongko/transformer, issue 10: hidden scores were set to −10⁻¹²",
             "Change a value that the mask hides, and its key alone as well"),
-        Bug("the mask comes after the softmax", _masked_too_late,
+        Bug("the mask comes after the softmax",
+            lambda q, k, v, mask: (_scores(q, k).softmax(dim=-1) * mask) @ v,
             "timm, pull request 2236: eva.py",
             "Do the weights of what is seen add up to 1? Try values that are all 1"),
         Bug("another text's mask for some heads", _heads_of_others,
@@ -115,7 +101,8 @@ TOPIC = Topic(
         Bug("the scale of all heads together", _scaled(DIM * HEADS),
             "karpathy/ng-video-lecture, pull request 6",
             "Calculate the attention of one query yourself and compare"),
-        Bug("dropout after training", _drops,
+        Bug("dropout after training",
+            lambda q, k, v, mask: F.dropout(_weights(q, k, mask), 0.1, training=True) @ v,
             "nanoGPT, pull request 240; PyTorch, issue 124464",
             "Does the same input give the same result twice?"),
     ),

@@ -1,14 +1,10 @@
 """Preferences: a loss that makes the chosen answer likelier, DPO (Rafailov et al. 2023)."""
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from classroom.exercises.duels import Bug, Honest, Seen, Symptom, Topic
-
-Loss = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 
 
 def honest(policy: Tensor, reference: Tensor, answer: Tensor, beta: float) -> Tensor:
@@ -47,10 +43,6 @@ def _without_the_end(policy: Tensor, reference: Tensor, answer: Tensor, beta: fl
     return honest(policy, reference, answer & followed, beta)
 
 
-def _shifted(policy: Tensor, reference: Tensor, answer: Tensor, beta: float) -> Tensor:
-    return honest(policy, reference, answer.roll(1, dims=-1), beta)
-
-
 def arguments() -> tuple[Tensor, Tensor, Tensor, float]:
     """log p of tokens [2, P, T] under policy and reference, which are answers, and beta."""
     policy = -3 * torch.rand(2, 3, 7)
@@ -81,7 +73,10 @@ TOPIC = Topic(
             honest(policy, reference, torch.ones_like(answer), beta),
             "minimind, issue 621: the mask was off",
             "Change what does not belong to the answers"),
-        Bug("the mask is off by one", _shifted, "minimind, issue 621: the mask was off",
+        Bug("the mask is off by one",
+            lambda policy, reference, answer, beta:
+            honest(policy, reference, answer.roll(1, dims=-1), beta),
+            "minimind, issue 621: the mask was off",
             "Change what does not belong to the answers"),
         Bug("the end of the answer does not count", _without_the_end,
             "reasoning-from-scratch, issue 185: the end token was never trained",
@@ -101,13 +96,11 @@ TOPIC = Topic(
             "as easy to make: the loss falls all the same",
             "Make the chosen answer likelier: which way should the loss go?"),
         Bug("the sum over the pairs",
-            lambda policy, reference, answer, beta:
-            honest(policy, reference, answer, beta) * policy.shape[1],
+            lambda policy, *others: honest(policy, *others) * policy.shape[1],
             "open-instruct, issue 1161: divided by the wrong number",
             "Give the same pairs twice"),
         Bug("no gradient flows",
-            lambda policy, reference, answer, beta:
-            honest(policy.detach(), reference, answer, beta),
+            lambda policy, *others: honest(policy.detach(), *others),
             "trl, issue 6668: nothing was learned and nobody noticed",
             "A loss is there to be differentiated: look at the gradient, too"),
     ),

@@ -1,13 +1,10 @@
 """Sampling: temperature, top-k and the nucleus, for each row of a batch."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from classroom.exercises.duels import Bug, Honest, Seen, Symptom, Topic
 
-Filter = Callable[[Tensor, float, int, float], Tensor]
 WORDS = 8
 
 
@@ -50,10 +47,6 @@ def _by_threshold(logits: Tensor, temperature: float, k: int, p: float) -> Tenso
     return kept / kept.sum(-1, keepdim=True)
 
 
-def _upside_down(logits: Tensor, temperature: float, k: int, p: float) -> Tensor:
-    return honest(logits.flip(1), temperature, k, p).flip(1)
-
-
 def _below(logits: Tensor, temperature: float, k: int, p: float) -> Tensor:
     top = _best(logits / temperature, k)
     sorted_p, order = top.softmax(-1).sort(descending=True)
@@ -89,7 +82,8 @@ TOPIC = Topic(
         Honest("an honest filter", honest),
         Honest("an honest filter that goes row by row", _by_loops),
         Honest("an honest filter without sorting", _by_threshold),
-        Honest("an honest filter that reads the vocabulary backwards", _upside_down),
+        Honest("an honest filter that reads the vocabulary backwards",
+               lambda logits, *how: honest(logits.flip(1), *how).flip(1)),
     ),
     (
         Bug("the nucleus stays below p", _below,
