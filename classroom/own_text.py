@@ -35,7 +35,6 @@ from labkit.objectives import MaskedToken, NextToken
 from labkit.sampling import Sampling, sample
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer, evaluate
-from labkit.writing.filling import one_by_one
 
 LEAST = 10_000
 """Characters of text, below which nothing can be learned."""
@@ -127,12 +126,10 @@ def _written(folder: Path) -> list[str]:
 def _filled(folder: Path, held_out: Sequence[str]) -> list[str]:
     """Blanks of the held-out text, and the three pieces that the model likes best there."""
     model, tokenizer = trained(folder)
-    marks: Any = tokenizer.vocabulary
     said = []
     for blank in realtext.blanks(tokenizer, "\n".join(held_out), 5):
         window, place = blank.window(24)
-        tokens = [marks.cls, *window, marks.sep]
-        [log] = one_by_one(model, tokens, [1 + place], mask=marks.mask)
+        log = realtext.blank_log_p(model, tokenizer, blank, 24)
         best = tokenizer.pieces(log.topk(3).indices.tolist())
         [right] = tokenizer.pieces([window[place]])
         parts = (tokenizer.decode(window[:place]), tokenizer.decode(window[place + 1 :]))

@@ -198,14 +198,19 @@ def blank_losses(
     model: LanguageModel, tokenizer: Tokenizer, asked: Sequence[Blank], *, length: int
 ) -> list[float]:
     """-log p of each hidden token, after BERT has read the rest of a window around it."""
+    logs = [blank_log_p(model, tokenizer, blank, length - 2) for blank in asked]
+    rights = [blank.tokens[blank.position] for blank in asked]
+    return [-float(log[right]) for log, right in zip(logs, rights, strict=True)]
+
+
+def blank_log_p(
+    model: LanguageModel, tokenizer: Tokenizer, blank: Blank, size: int
+) -> torch.Tensor:
+    """BERT's log p of every token at the hidden position, from `size` tokens around it."""
     marks: Any = tokenizer.vocabulary
-    found = []
-    for blank in asked:
-        window, place = blank.window(length - 2)
-        tokens = [marks.cls, *window, marks.sep]
-        [log] = one_by_one(model, tokens, [1 + place], mask=marks.mask)
-        found.append(-float(log[window[place]]))
-    return found
+    window, place = blank.window(size)
+    [log] = one_by_one(model, [marks.cls, *window, marks.sep], [1 + place], mask=marks.mask)
+    return log
 
 
 def xz(known: Sequence[str], texts: Sequence[str]) -> list[float]:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -69,7 +69,7 @@ def execute(
     records.unlink(missing_ok=True)
     error = None
     start = time.perf_counter()
-    with peak_of_children() as peak, environment(RECORD, str(records)):
+    with peak_of_children() as peak, environment({RECORD: str(records)}):
         try:
             papermill.execute_notebook(
                 str(notebook), str(output), parameters=parameters, kernel_name="python3",
@@ -142,16 +142,16 @@ def first_line(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def environment(name: str, value: str) -> Iterator[None]:
-    """Set a variable of the environment, which a kernel inherits, and put it back."""
-    before = os.environ.get(name)
-    os.environ[name] = value
+def environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment, which a new process inherits, and put them back."""
+    before = {name: os.environ[name] for name in settings if name in os.environ}
+    os.environ.update(settings)
     try:
         yield
     finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
+        for name in settings:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, NoReturn
 
-from classroom.running import THREADS, held_by
+from classroom.running import THREADS, environment, held_by
 from labkit.paths import PACKAGE
 
 MB = 2**20
@@ -309,15 +309,10 @@ def _context() -> Any:
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
-    before = dict(os.environ)
-    os.environ.update(dict.fromkeys(THREADS, "1"))
-    try:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    with environment(dict.fromkeys(THREADS, "1")):
         ensure_running()
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
     return context
 
 

@@ -92,8 +92,7 @@ class Labelled(Epochs):
         width = int(real.sum(dim=1).max())
         long = max(1, int((labels >= 0).any(dim=0).sum()))
         kept = labels[:, : width if self.aligned else long]
-        found = Batch.of(self.source[examples, :width], real[:, :width], labels=kept)
-        return found
+        return Batch.of(self.source[examples, :width], real[:, :width], labels=kept)
 
     @cached_property
     def aligned(self) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from classroom import grading
 from classroom.cli.notebooks import every_notebook
-from classroom.cli.parser import Parser, fail, positive
+from classroom.cli.parser import Parser, fail, positive, say
 from classroom.exercises import asked
 from classroom.sandbox import MB, Limits
 from labkit.keeping.files import write_text
@@ -32,7 +32,7 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
     pages.mkdir(parents=True, exist_ok=True)
     hidden = [args.folder, args.csv, pages, *(book.parent for book in every_notebook()[:1])]
     limits = Limits(args.seconds, args.memory * MB, hidden, settings={SHORT: "1"})
-    rows = grading.grade(args.folder, args.csv, pages, released, limits, args.jobs, _say)
+    rows = grading.grade(args.folder, args.csv, pages, released, limits, args.jobs, say)
     print(f"{len(rows)} students: {args.csv}, and a page for each in {pages}")
     names = [name for name in dict.fromkeys(key for row in rows for key in row) if "." in name
              or name.startswith(("duel ", "diagnose "))]  # fmt: skip
@@ -57,7 +57,7 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit speedrun: {args.path} is no .py file and no folder of them: give one that "
              f"defines train(tokens, vocabulary, seconds), such as {contest.RECIPE}")  # fmt: skip
     task = contest.draw(args.language, args.words, held_out=8_000)
-    results = contest.race(paths, task, args.seconds, _say, args.threads)
+    results = contest.race(paths, task, args.seconds, say, args.threads)
     write_text(args.board, contest.table(results))
     args.board.with_suffix(".png").write_bytes(contest.picture(results).png())
     print(f"the board: {args.board} and {args.board.with_suffix('.png')}")
@@ -72,7 +72,3 @@ def released(number: str) -> list[str]:
             sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
             return list(dict.fromkeys(name for source in sources for name in asked(source)))
     raise ValueError(f"the course has no notebook {number}")
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)

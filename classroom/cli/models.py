@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from classroom.cli.parser import Parser, fail, nearest, unknown
+from classroom.cli.parser import Parser, fail, nearest, say, unknown
 
 
 def minutes(word: str) -> float:
@@ -44,14 +44,10 @@ def train(parser: Parser, words: Sequence[str]) -> int:
     if args.name not in shipped.RECIPES:
         fail(f"labkit train: {unknown('recipe', args.name, shipped.RECIPES)}")
     folder = args.output or data_path("models") / args.name
-    card = shipped.train(args.name, folder, _say, args.checkpoints)
+    card = shipped.train(args.name, folder, say, args.checkpoints)
     print(f"{folder}: {card['held_out']} {card['unit']} on held-out text, "
           f"lowest possible {card['floor']}, {card['minutes']} minutes")  # fmt: skip
     return 0
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 def _own(args: argparse.Namespace) -> int:
@@ -66,10 +62,10 @@ def _own(args: argparse.Namespace) -> int:
     try:
         if args.name == "classifier":
             labels = importlib.import_module("classroom.own_labels")
-            print(labels.train_classifier(args.text, args.column, args.label, folder, say=_say))
+            print(labels.train_classifier(args.text, args.column, args.label, folder, say=say))
         else:
             own = importlib.import_module("classroom.own_text")
-            card = own.train_on(args.name, args.text, args.minutes, folder, _say)
+            card = own.train_on(args.name, args.text, args.minutes, folder, say)
             print(f"{folder}: {card['held_out']} {card['unit']} on held-out text, "
                   f"{card['minutes']} minutes; see {folder / 'page.html'}")  # fmt: skip
     except ValueError as error:

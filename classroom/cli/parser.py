@@ -55,6 +55,11 @@ def whole(word: str, low: int, high: int) -> int:
     return number
 
 
+def say(line: str) -> None:
+    """Print a line at once, also into a file or a pipe."""
+    print(line, flush=True)
+
+
 def fail(message: str, code: int = 2) -> NoReturn:
     """Print one line on standard error and leave."""
     print(" ".join(message.split()), file=sys.stderr)

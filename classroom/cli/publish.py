@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from classroom.cli.environment import checkout_of
 from classroom.cli.parser import Parser, fail
 from labkit.keeping.files import write_text
-from labkit.paths import checkout
 
 HOST = "https://github.com/"
 NAMED = re.compile(r"(?:https://github\.com/)?([A-Za-z0-9][A-Za-z0-9-]*/[\w.-]+?)(?:\.git)?/?")
@@ -52,9 +52,7 @@ def publish(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("name", nargs="?", metavar="OWNER/NAME",
                         help="the repository on GitHub [where git's origin is]")  # fmt: skip
     name = parser.parse_args(words).name
-    root = checkout()
-    if root is None:
-        fail("labkit publish: an address belongs to a checkout, and this is an installed package")
+    root = checkout_of("labkit publish: an address belongs")
     named = NAMED.fullmatch(name or origin(root))
     if named is None:
         said = f"{name} is no repository" if name else "git's origin is no repository on GitHub"

@@ -174,9 +174,7 @@ def attention_demo(model: Any, tokenizer: Tokenizer, text: str, before: str = ""
 
     A model with a memory can have read a text `before`; XLNet shows either of its two streams.
     """
-    config, backbone = model.backbone.config, model.backbone
-
-    selected = [-1]
+    backbone, selected = model.backbone, [-1]
     demo: Demo
 
     def draw(text: str, layer: int, head: int, **others: Any) -> View:
@@ -194,8 +192,8 @@ def attention_demo(model: Any, tokenizer: Tokenizer, text: str, before: str = ""
     controls: dict[str, Any] = {"text": text_box("text", text)}
     if backbone.memory_length:
         controls["before"] = text_box("read before", before)
-    controls["layer"] = whole_slider("layer", 1, 1, config.layers)
-    controls["head"] = whole_slider("head (0: mean)", 1, 0, config.heads)
+    controls["layer"] = whole_slider("layer", 1, 1, backbone.config.layers)
+    controls["head"] = whole_slider("head (0: mean)", 1, 0, backbone.config.heads)
     if isinstance(backbone, XLNet):
         controls["stream"] = choice("stream", STREAMS)
         controls["draw"] = whole_slider("order drawn", 0, 0, 100)

@@ -182,43 +182,28 @@ TOOLTIP = "tooltip" if "tooltip" in widgets.FloatSlider.class_trait_names() else
 
 def text_box(label: str, value: str, rows: int = 2) -> widgets.Textarea:
     """A box to write in."""
-    return widgets.Textarea(
-        value=value,
-        description=label,
-        rows=rows,
-        style=WIDE,
-        layout=widgets.Layout(width="98%"),
-        **{TOOLTIP: label},
+    return _control(
+        widgets.Textarea, label, value=value, rows=rows, layout=widgets.Layout(width="98%")
     )
 
 
 def slider(label: str, value: float, low: float, high: float, step: float) -> widgets.FloatSlider:
     """A number to slide; what it stands at is written beside it."""
-    return widgets.FloatSlider(
-        value=value,
-        min=low,
-        max=high,
-        step=step,
-        description=label,
-        style=WIDE,
-        **{TOOLTIP: label},
-        readout_format=".2f",
-    )
+    numbers = {"value": value, "min": low, "max": high, "step": step}
+    return _control(widgets.FloatSlider, label, **numbers, readout_format=".2f")
 
 
 def whole_slider(label: str, value: int, low: int, high: int) -> widgets.IntSlider:
     """A whole number to slide."""
-    return widgets.IntSlider(
-        value=value, min=low, max=high, description=label, style=WIDE, **{TOOLTIP: label}
-    )
+    return _control(widgets.IntSlider, label, value=value, min=low, max=high)
 
 
 def choice(label: str, options: Sequence[str], value: str | None = None) -> widgets.Dropdown:
     """One of several names."""
-    return widgets.Dropdown(
-        options=list(options),
-        value=options[0] if value is None else value,
-        description=label,
-        style=WIDE,
-        **{TOOLTIP: label},
-    )
+    first = options[0] if value is None else value
+    return _control(widgets.Dropdown, label, options=list(options), value=first)
+
+
+def _control(kind: type[widgets.Widget], label: str, **settings: Any) -> Any:
+    """A control with its label, which is its tooltip as well."""
+    return kind(description=label, style=WIDE, **{TOOLTIP: label}, **settings)

@@ -10,15 +10,13 @@ from labkit.costs import tables as cost_tables
 
 
 @lru_cache(maxsize=64)
-def _bill(model: str, device: str, count: int, mfu: float, tokens: float | None) -> bills.Bill:
-    return bills.bill(model, bills.machine(device), count=count, mfu=mfu, tokens=tokens)
+def _bill(model: str, device: str, count: int, mfu: float) -> bills.Bill:
+    return bills.bill(model, bills.machine(device), count=count, mfu=mfu)
 
 
-def costs_view(
-    model: str, device: str, count: int = 1, mfu: float = 0.4, tokens: float | None = None
-) -> View:
+def costs_view(model: str, device: str, count: int = 1, mfu: float = 0.4) -> View:
     """What it takes to train a published model, or that of a .json file, on so many devices."""
-    bill = _bill(model, device, count, mfu, tokens)
+    bill = _bill(model, device, count, mfu)
     rows = (
         ("parameters", f"{bill.parameters:,}"),
         ("of these used for each token", f"{bill.active_parameters:,}"),

@@ -1,5 +1,7 @@
 """Floors, to play with: how surprising each word is to one who knows the language exactly."""
 
+from functools import partial
+
 import numpy as np
 
 from classroom.demos.base import Demo, text_box, whole_slider
@@ -44,15 +46,11 @@ def floors_view(text: str, reach: int, world: World, start: str = "sentence") ->
     )
 
 
-def floors_demo(world: World, text: str = "", *, reach: int = 2, start: str = "sentence") -> Demo:
+def floors_demo(world: World, text: str = "") -> Demo:
     """Write a text of the language and see what its words cost at least."""
     if not text:
         document = world.sample(documents=1, seed=1)[0]
         first, last = document.sentences[0]
         text = " ".join(document.words[first:last])
-
-    def draw(text: str, reach: int) -> View:
-        return floors_view(text, reach, world, start)
-
-    controls = {"text": text_box("text", text), "reach": whole_slider("reach", reach, 1, 12)}
-    return Demo("floors", draw, controls)
+    controls = {"text": text_box("text", text), "reach": whole_slider("reach", 2, 1, 12)}
+    return Demo("floors", partial(floors_view, world=world), controls)

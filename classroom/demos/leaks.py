@@ -1,5 +1,6 @@
 """Leaks, to look at: what each prediction of a model depends on, beside what it may."""
 
+from functools import partial
 from typing import Any
 
 from classroom.demos.base import Demo, text_box
@@ -62,8 +63,5 @@ def in_lines(found: Dependence, words: list[str]) -> list[str]:
 
 def leaks_demo(model: Any, objective: Objective, tokenizer: Tokenizer, text: str) -> Demo:
     """Trace the predictions of a model on a text of yours."""
-
-    def draw(text: str) -> View:
-        return leaks_view(text, model, objective, tokenizer)
-
+    draw = partial(leaks_view, model=model, objective=objective, tokenizer=tokenizer)
     return Demo("leaks", draw, {"text": text_box("text", text)})

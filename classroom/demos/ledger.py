@@ -4,6 +4,7 @@ Read `ledger_view`, the pure function; `classroom.ledger` measures and judges.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from classroom.demos.base import Demo, choice
 from classroom.demos.pieces import Heading, Interval, Intervals, Note, Piece, Problem, Table
@@ -103,17 +104,13 @@ def ledger_demo(findings: Sequence[Finding] | None = None) -> Demo:
     known = rows() if findings is None else list(findings)
     notebooks = sorted({one.notebook for one in known})
     verdicts = sorted({one.verdict for one in known})
-
-    def draw(notebook: str, verdict: str, claim: str) -> View:
-        return ledger_view(known, notebook, verdict, claim)
-
     controls = {
         "notebook": choice("notebook", [ALL, *notebooks]),
         "verdict": choice("verdict", [ALL, *verdicts]),
         "claim": choice("claim", ["", *(one.id for one in known)]),
     }
     # One of the two lists is enough to find a claim where all views are written down.
-    demo = Demo("ledger", draw, controls, kept={"notebook": [ALL]})
+    demo = Demo("ledger", partial(ledger_view, known), controls, kept={"notebook": [ALL]})
 
     def narrow(_: object) -> None:
         # Only claims of the table can be asked about.

@@ -19,6 +19,7 @@ from classroom.demos.reading import as_batch, in_vocabulary, label, labels, long
 from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 from classroom.demos.statistics import DRAWS, answers_no, statistics
+from classroom.recording import Options
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, from_documents, tokenize
 from labkit.masking import before, causal, up_to
@@ -320,9 +321,12 @@ def masking_demo(
     # Clicks are about one draw of one text.
     for name in ("text", "objective", "draw"):
         controls[name].observe(lambda _: clicked.clear(), names="value")
-    kept = {"rate": sorted({0.0, 0.15, 0.5, setting.rate}), "draw": [*range(3), setting.draw]}
-    kept |= {"mask": [setting.mask], "random": [setting.random]}
-    kept["draw"] = sorted({*kept["draw"]})
+    kept: Options = {
+        "rate": sorted({0.0, 0.15, 0.5, setting.rate}),
+        "mask": [setting.mask],
+        "random": [setting.random],
+        "draw": sorted({0, 1, 2, setting.draw}),
+    }
     demo = Masker("masking", draw, controls, buttons, act=click, forget=clicked.clear, kept=kept)
     demo.texts = known if model is not None and world is not None else []
     return demo

@@ -5,13 +5,14 @@ BERT's data were masked once, before training, in ten copies; RoBERTa hides othe
 """
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from classroom.demos.base import Demo, slider, text_box, whole_slider
 from classroom.demos.pieces import Beside, Heading, Note, Piece, Problem, Table
-from classroom.demos.reading import as_batch, labels
+from classroom.demos.reading import as_batch, labels, written
 from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 from labkit.chance import Chance
@@ -74,7 +75,7 @@ def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Toke
         ),
         Note("Expected share: 1 − (1 − rate) to the number of different draws.", "formula"),
     ]
-    if len(tokenizer.encode(text.encode("utf-8", "replace").decode())) > len(names):
+    if len(tokenizer.encode(written(text))) > len(names):
         pieces.insert(0, Note(f"The first {len(names)} tokens.", "cut"))
     return View.of("masks", *pieces)
 
@@ -88,14 +89,10 @@ def told(name: str, asked: Tensor, words: int, share: float) -> tuple[str, ...]:
 def masks_demo(text: str, tokenizer: Tokenizer | None = None, *, rate: float = 0.15) -> Demo:
     """Slide through epochs and copies; the two pictures differ in nothing but the chance."""
     tokenizer = Tokenizer.words([text]) if tokenizer is None else tokenizer
-
-    def draw(text: str, epochs: int, rate: float, copies: int) -> View:
-        return masks_view(text, epochs, rate, copies, tokenizer)
-
     controls = {
         "text": text_box("text", text),
         "epochs": whole_slider("epochs", 10, 1, 40),
         "rate": slider("share asked", rate, 0.0, 1.0, 0.05),
         "copies": whole_slider("static copies", 1, 1, 10),
     }
-    return Demo("masks", draw, controls)
+    return Demo("masks", partial(masks_view, tokenizer=tokenizer), controls)

@@ -157,11 +157,7 @@ def _beam(
     logs = translating.log_probabilities(model, pairs)
     shares = [exact.get(tuple(words), 0.0) if exact else None for words in found]
     rows = tuple(
-        (
-            " ".join(words),
-            Share(float(np.exp(log))),
-            Share(p),
-        )
+        (" ".join(words), Share(float(np.exp(log))), Share(p))
         for words, log, p in zip(found, logs, shares, strict=True)
     )
     return Table(("translation", "model", "exact"), rows, "beam")

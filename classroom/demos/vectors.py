@@ -1,12 +1,13 @@
 """Word vectors, to play with: who is near whom, and a is to b as c is to what."""
 
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from classroom.demos.base import Demo, text_box
 from classroom.demos.pieces import Heading, Piece, Problem, Share, Table
-from classroom.demos.reading import label
+from classroom.demos.reading import label, written
 from classroom.demos.rendering import View, short
 from labkit.models.word_vectors import Near, analogy, neighbours
 from labkit.text.tokenizers import Tokenizer
@@ -42,7 +43,7 @@ def vectors_view(word: str, question: str, vectors_VD: Tensor, tokenizer: Tokeni
 
 def token_of(word: str, tokenizer: Tokenizer) -> int | None:
     """The token of a word that is one token."""
-    tokens = tokenizer.encode(word.strip().encode("utf-8", "replace").decode())
+    tokens = tokenizer.encode(written(word.strip()))
     special = tokenizer.vocabulary.special
     return tokens[0] if len(tokens) == 1 and tokens[0] not in special else None
 
@@ -60,10 +61,7 @@ def near_table(found: Near, tokenizer: Tokenizer, name: str) -> Table:
 def vectors_demo(model: Any, tokenizer: Tokenizer, word: str, question: str = "") -> Demo:
     """Ask a table of word vectors: a tensor [V, D], or a model that has one."""
     vectors_VD = model if isinstance(model, Tensor) else model.backbone.token.weight.detach()
-
-    def draw(word: str, question: str) -> View:
-        return vectors_view(word, question, vectors_VD, tokenizer)
-
+    draw = partial(vectors_view, vectors_VD=vectors_VD, tokenizer=tokenizer)
     controls = {
         "word": text_box("word", word, rows=1),
         "question": text_box("a b c", question, rows=1),

@@ -13,11 +13,8 @@ from classroom.exercises.checking import Exercise, Function, between
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """softmax(q k' / sqrt(E)) v over the keys that the mask lets take part."""
-    return _scores(q, k).masked_fill(~mask, -math.inf).softmax(dim=-1) @ v
-
-
-def _scores(q: Tensor, k: Tensor) -> Tensor:
-    return q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    return scores.masked_fill(~mask, -math.inf).softmax(dim=-1) @ v
 
 
 def causal_mask(length: int) -> Tensor:
@@ -106,16 +103,20 @@ def _scaled(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tens
     return attention(q * math.sqrt(q.shape[-1]) / scale, k, v, mask)
 
 
+def _products(q: Tensor, k: Tensor) -> Tensor:
+    return q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+
+
 def _zeros_before(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    return (_scores(q, k) * mask).softmax(dim=-1) @ v
+    return (_products(q, k) * mask).softmax(dim=-1) @ v
 
 
 def _zeros_after(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    return (_scores(q, k).softmax(dim=-1) * mask) @ v
+    return (_products(q, k).softmax(dim=-1) * mask) @ v
 
 
 def _over_queries(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    return _scores(q, k).masked_fill(~mask, -math.inf).softmax(dim=-2) @ v
+    return _products(q, k).masked_fill(~mask, -math.inf).softmax(dim=-2) @ v
 
 
 def _waves(
