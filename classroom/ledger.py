@@ -157,9 +157,6 @@ class Finding:
     """Of the bounds under which it was judged."""
     expected: dict[str, list[float]] = field(default_factory=dict)
 
-    def __str__(self) -> str:
-        return text_of(self)
-
     def __repr__(self) -> str:
         return text_of(self)
 

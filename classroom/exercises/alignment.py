@@ -62,10 +62,6 @@ def _log_p(rng: torch.Generator) -> tuple[Tensor, Tensor]:
     return -2 * torch.rand(samples, generator=rng), -2 * torch.rand(samples, generator=rng)
 
 
-def _group(rng: torch.Generator) -> tuple[Tensor]:
-    return (torch.randn(between(1, 4, rng), between(3, 6, rng), generator=rng),)
-
-
 def _pairs(rng: torch.Generator) -> tuple[Tensor, Tensor, float]:
     pairs = between(2, 5, rng)
     policy = (-9 * torch.rand(pairs, 2, generator=rng)).requires_grad_()
@@ -151,7 +147,7 @@ EXERCISES: dict[str, Exercise] = {
     "07.leave_one_out": Function(
         "each reward [prompts, K] minus the mean of the others of its row",
         leave_one_out,
-        _group,
+        lambda rng: (torch.randn(between(1, 4, rng), between(3, 6, rng), generator=rng),),
         (
             ("its own reward is in the mean: divide the sum of the others by K - 1",
              lambda rewards: rewards - rewards.mean(dim=1, keepdim=True)),

@@ -53,10 +53,6 @@ def _interval(rng: torch.Generator) -> tuple[float, float, float]:
     return low, high, bound
 
 
-def _many(rng: torch.Generator) -> tuple[float, int]:
-    return (0.01, 0.05, 0.1)[between(0, 3, rng)], between(2, 60, rng)
-
-
 EXERCISES: dict[str, Exercise] = {
     "13.bootstrap": Function(
         "(low, high): the quantiles 0.025 and 0.975 of the means of values[row], for each row of "
@@ -117,7 +113,7 @@ EXERCISES: dict[str, Exercise] = {
     "13.each": Function(
         "the coverage that each of `tests` intervals needs, so that any misses at most so often",
         each_coverage,
-        _many,
+        lambda rng: ((0.01, 0.05, 0.1)[between(0, 3, rng)], between(2, 60, rng)),
         (
             ("that is how often each may miss: its coverage is the rest",
              lambda any_misses, tests: any_misses / tests),

@@ -115,7 +115,8 @@ def play(topic: Topic, *tests: Test) -> Verdict:
 def _picture(bugs: Sequence[Bug], said: dict[str, list[Said]]) -> list[tuple[str, ...]]:
     """Bugs by assertions: a row for each bug, and a column for each assertion that found one."""
     alarms = [one for bug in bugs for one in said[bug.name] if one.alarm]
-    columns = [by for by, _ in sorted({one.by: one.line for one in alarms}.items(), key=_second)]
+    lines = {one.by: one.line for one in alarms}
+    columns = sorted(lines, key=lines.__getitem__)
     rows = [("bug", *(columns or ["your test"]), "where it lived")]
     for bug in bugs:
         by = {one.by for one in said[bug.name] if one.alarm}
@@ -125,10 +126,6 @@ def _picture(bugs: Sequence[Bug], said: dict[str, list[Said]]) -> list[tuple[str
         else:  # the name of a bug that survives would be the answer
             rows.append(("a bug that survives", "→ missed", *[""] * (len(columns) - 1), "?"))
     return rows
-
-
-def _second(pair: tuple[str, int]) -> int:
-    return pair[1]
 
 
 def _false_alarm(player: Honest, said: Said) -> Verdict:

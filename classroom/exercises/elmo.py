@@ -48,10 +48,6 @@ def _rows(rng: torch.Generator) -> tuple[Tensor, Tensor]:
 WORDS = ("stick", "sticks", "a", "straße", "naïve", "東京", "unbelievable", "light")
 
 
-def _word(rng: torch.Generator) -> tuple[str, int]:
-    return WORDS[between(0, len(WORDS), rng)], between(5, 12, rng)
-
-
 def _letters(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     words, width, length = between(1, 4, rng), between(2, 4, rng), between(4, 8, rng)
     kernels, reach = between(2, 5, rng), between(2, 4, rng)
@@ -102,7 +98,7 @@ EXERCISES: dict[str, Exercise] = {
     "02.spell": Function(
         "a list of `longest` numbers: 258, the bytes of the word, 259, and 260 to fill up",
         spelled,
-        _word,
+        lambda rng: (WORDS[between(0, len(WORDS), rng)], between(5, 12, rng)),
         (
             ("the marks are missing: 258 begins a word and 259 ends it",
              lambda word, longest: (list(word.encode()) + [260] * longest)[:longest]),

@@ -45,10 +45,6 @@ def _layer(rng: torch.Generator) -> tuple[Tensor, Tensor, int]:
     return memory, states, between(0, 7, rng)
 
 
-def _lengths(rng: torch.Generator) -> tuple[int, int]:
-    return between(1, 6, rng), between(0, 5, rng)
-
-
 def _reach(rng: torch.Generator) -> tuple[int, int, int, int]:
     return between(0, 60, rng), between(1, 9, rng), between(0, 12, rng), between(1, 4, rng)
 
@@ -104,7 +100,7 @@ EXERCISES: dict[str, Exercise] = {
         "a boolean [T, M + T]: a query may look at all of the memory, and at its segment up to "
         "itself",
         memory_mask,
-        _lengths,
+        lambda rng: (between(1, 6, rng), between(0, 5, rng)),
         (
             ("the memory's columns shift the diagonal: tril(diagonal=memory)",
              lambda length, memory:

@@ -56,18 +56,10 @@ def _joint(rng: torch.Generator) -> tuple[Tensor]:
     return (joint / joint.sum(),)
 
 
-def _order(rng: torch.Generator) -> tuple[Tensor]:
-    return (torch.randperm(between(1, 8, rng), generator=rng),)
-
-
 def _rank(rng: torch.Generator) -> tuple[Tensor]:
     """Ranks of some words between two special tokens, which have the rank -1."""
     words = torch.randperm(between(1, 9, rng), generator=rng)
     return (torch.cat([torch.tensor([-1]), words, torch.tensor([-1])]),)
-
-
-def _partial(rng: torch.Generator) -> tuple[Tensor, int]:
-    return _rank(rng)[0], between(2, 7, rng)
 
 
 def _streams(rng: torch.Generator) -> tuple[Tensor, ...]:
@@ -106,7 +98,7 @@ EXERCISES: dict[str, Exercise] = {
     "11.rank": Function(
         "a tensor [T]: when each position is predicted, from 0 on",
         rank_of,
-        _order,
+        lambda rng: (torch.randperm(between(1, 8, rng), generator=rng),),
         (
             ("that is the order itself: the rank says for each position when its turn comes",
              lambda order: order.clone()),
@@ -140,7 +132,7 @@ EXERCISES: dict[str, Exercise] = {
     "11.partial": Function(
         "a boolean [T]: the last words // K of the order, at least one",
         to_predict,
-        _partial,
+        lambda rng: (*_rank(rng), between(2, 7, rng)),
         (
             ("those are the first of the order: they have the least to go on",
              lambda rank, K: (rank >= 0) & (rank < max(1, int((rank >= 0).sum()) // K))),

@@ -62,16 +62,8 @@ def _logits(rng: torch.Generator) -> Tensor:
     return 2 * torch.randn(between(1, 4, rng), between(4, 9, rng), generator=rng)
 
 
-def _with_temperature(rng: torch.Generator) -> tuple[Tensor, float]:
-    return _logits(rng), (0.3, 0.7, 1.5, 3.0)[between(0, 4, rng)]
-
-
 def _with_k(rng: torch.Generator) -> tuple[Tensor, int]:
     return torch.randn(between(2, 5, rng), between(5, 9, rng), generator=rng), between(2, 4, rng)
-
-
-def _with_p(rng: torch.Generator) -> tuple[Tensor, float]:
-    return _logits(rng), (0.35, 0.5, 0.8, 0.95)[between(0, 4, rng)]
 
 
 def _two_distributions(rng: torch.Generator) -> tuple[Tensor, Tensor, int, float]:
@@ -162,7 +154,7 @@ EXERCISES: dict[str, Exercise] = {
     "06.temperature": Function(
         "the probabilities [B, V] of a softmax over logits / temperature",
         at_temperature,
-        _with_temperature,
+        lambda rng: (_logits(rng), (0.3, 0.7, 1.5, 3.0)[between(0, 4, rng)]),
         (
             ("the temperature multiplies the logits: divide, so that a high one flattens",
              lambda logits, t: (logits * t).softmax(dim=-1)),
@@ -201,7 +193,7 @@ EXERCISES: dict[str, Exercise] = {
     "06.nucleus": Function(
         "the logits [B, V] with -inf outside the fewest best words that together hold the share p",
         nucleus,
-        _with_p,
+        lambda rng: (_logits(rng), (0.35, 0.5, 0.8, 0.95)[between(0, 4, rng)]),
         (
             ("the word that reaches p is missing: the set has to hold at least p (GPT-2's own code "
              "stayed below it)", _stays_below),

@@ -48,10 +48,6 @@ def _step(rng: torch.Generator) -> tuple[int, int]:
     return between(0, steps, rng), steps
 
 
-def _rates(rng: torch.Generator) -> tuple[int, float]:
-    return between(2, 7, rng), (0.01, 0.02, 0.1)[between(0, 3, rng)]
-
-
 def _unfreezing(rng: torch.Generator) -> tuple[int, int, int]:
     layers, every = between(2, 6, rng), between(2, 9, rng)
     return between(0, every * (layers + 2), rng), layers, every
@@ -119,7 +115,7 @@ EXERCISES: dict[str, Exercise] = {
     "03.rates": Function(
         "the rate of each layer from the lowest up; the top one has `rate`",
         layer_rates,
-        _rates,
+        lambda rng: (between(2, 7, rng), (0.01, 0.02, 0.1)[between(0, 3, rng)]),
         (
             ("the list begins with the top: the lowest layer comes first",
              lambda *given: layer_rates(*given)[::-1]),

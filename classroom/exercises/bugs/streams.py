@@ -67,10 +67,6 @@ def _with(change: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> 
     return lambda tokens, order: _streams(tokens, *change(*two_masks(order), order))
 
 
-def _sees_everything_first(content: Tensor, query: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    return content, query | ~query.any(dim=-1, keepdim=True)
-
-
 def _odd(content: Tensor, query: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
     last = (order == order.max()) & (len(order) % 2 == 1)
     return content, query | torch.diag(last)
@@ -114,7 +110,8 @@ TOPIC = Topic(
             lambda tokens, order: honest(tokens, order.argsort()),
             "transformers, pull request 8409 and issue 6812: which token the mask speaks of",
             "Compare with order[t], the rank of position t: not the position at rank t"),
-        Bug("the first one sees nothing, and then everything", _with(_sees_everything_first),
+        Bug("the first one sees nothing, and then everything",
+            _with(lambda c, q, order: (c, q | ~q.any(dim=-1, keepdim=True))),
             "XLNet's release: −1e30 in all of a row gives the mean of all words",
             "Look at the prediction that comes first: it may know no word"),
         Bug("the last one of an odd number sees itself", _with(_odd),
