@@ -41,13 +41,13 @@ class Estimate:
     error: float
     freedom: float
 
-    def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """Return the edges of the confidence interval, `level` outside on either side."""
+    def interval(self) -> tuple[float, float]:
+        """Return the edges of the confidence interval, `LEVEL` outside on either side."""
         if self.error == 0:
             return self.value, self.value
         from scipy.stats import t
 
-        reach = float(t.ppf(1 - level, self.freedom)) * self.error
+        reach = float(t.ppf(1 - LEVEL, self.freedom)) * self.error
         return self.value - reach, self.value + reach
 
     def p_below(self, bound: float) -> float:

@@ -35,11 +35,9 @@ def shortened(steps: int, profile: str, *, short: int = 30) -> int:
 
 def _displayed() -> Callable[..., None]:
     """An output of the cell that can be replaced; on a terminal, a line for each change."""
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-    except ModuleNotFoundError:
-        return lambda bundle, **_: print(bundle["text/plain"])
+    from IPython import get_ipython
+    from IPython.display import display
+
     if get_ipython() is None:
         return lambda bundle, **_: print(bundle["text/plain"])
     handle = display({"text/plain": "starting …"}, raw=True, display_id=True)

@@ -242,12 +242,10 @@ def run_way(way: str, task: Task) -> Outcome:
 
 def interval(right: float, count: int) -> tuple[float, float]:
     """The 95 % interval of a share by Wilson's method, which suits few texts."""
-    z = 1.96
-    middle = (right + z**2 / (2 * count)) / (1 + z**2 / count)
-    reach = z / (1 + z**2 / count) * math.sqrt(
-        right * (1 - right) / count + z**2 / (4 * count**2)
-    )  # fmt: skip
-    return middle - reach, middle + reach
+    from scipy.stats import binomtest
+
+    found = binomtest(round(right * count), count).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
 
 
 def confusion(task: Task, said: Sequence[int]) -> str:

@@ -155,7 +155,7 @@ def overlaps(known: Sequence[str], asked: Sequence[str], *, words: int = 5) -> l
 
 
 @cache
-def repeated(least: float = 0.5) -> float:
+def repeated() -> float:
     """The share of the held-out words in paragraphs that nearly stand in the other addresses.
 
     Addresses repeat formulas. Two paragraphs are nearly the same if they share half of all their
@@ -166,7 +166,7 @@ def repeated(least: float = 0.5) -> float:
         sides[one.held_out] += [text for text in one.text.split("\n") if text.strip()]
     found = overlaps(sides[False], sides[True])
     sizes = [len(text.split()) for text in sides[True]]
-    again = sum(size for size, same in zip(sizes, found, strict=True) if same >= least)
+    again = sum(size for size, same in zip(sizes, found, strict=True) if same >= 0.5)
     return again / sum(sizes)
 
 

@@ -7,14 +7,8 @@ import nbformat
 import pytest
 
 from classroom.cli import main
-from classroom.exercises import (
-    BEGIN,
-    NotYet,
-    check,
-    proving,
-    students_version,
-    unsolved,
-)
+from classroom.exercises import NotYet, check, proving, students_version
+from classroom.exercises.students import BEGIN, unsolved
 
 SOLVED = f"""\
 rate = 0.15

@@ -14,9 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classroom import exercises
 from classroom.cli.notebooks import every_notebook
-from classroom.exercises import NotYet, check, students_version
+from classroom.exercises import NotYet, check, students, students_version
 from classroom.exercises.checking import (
     NOTEBOOKS,
     Function,
@@ -322,16 +321,16 @@ def test_a_function_keeps_its_head_and_loses_its_body() -> None:
     source = (
         "def f(x):\n    ### BEGIN SOLUTION\n    y = x + 1\n    return y\n    ### END SOLUTION\n"
     )
-    assert exercises.unsolved(source) == "def f(x):\n    ...  # your turn\n"
-    begin, end = exercises.BEGIN, exercises.END
+    assert students.unsolved(source) == "def f(x):\n    ...  # your turn\n"
+    begin, end = students.BEGIN, students.END
     kept = f'def f(x):\n    """Doc."""\n\n    {begin}\n    return x\n    {end}\nf(1)'
-    assert exercises.unsolved(kept) == 'def f(x):\n    """Doc."""\n\n    ...  # your turn\nf(1)'
+    assert students.unsolved(kept) == 'def f(x):\n    """Doc."""\n\n    ...  # your turn\nf(1)'
     method = f"class A:\n    def f(self):\n        {begin}\n        return 1\n        {end}\n"
-    assert exercises.unsolved(method).endswith("def f(self):\n        ...  # your turn\n")
+    assert students.unsolved(method).endswith("def f(self):\n        ...  # your turn\n")
 
 
 def test_what_checks_an_answer_is_a_locked_cell_of_nbgraders() -> None:
-    solved = f'{exercises.BEGIN}\nx = 1\n{exercises.END}\n\n\nx = check("05.factor", x)\nprint(x)'
+    solved = f'{students.BEGIN}\nx = 1\n{students.END}\n\n\nx = check("05.factor", x)\nprint(x)'
     cell = {"cell_type": "code", "id": "a", "metadata": {"tags": ["exercise"]}, "outputs": [],
             "execution_count": 1, "source": solved}  # fmt: skip
     answer, check_cell = students_version({"cells": [cell], "metadata": {}})["cells"]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from classroom.cli.notebooks import PROFILES, dumps, normalised
-from classroom.exercises import solved_cells, unsolved
+from classroom.exercises import solved_cells
+from classroom.exercises.students import unsolved
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

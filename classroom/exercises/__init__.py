@@ -14,20 +14,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from classroom.exercises.students import (
-    BEGIN,
-    END,
-    asked,
-    proving,
-    solved_cells,
-    students_version,
-    unsolved,
-)
+from classroom.exercises.students import asked, proving, solved_cells, students_version
 from classroom.exercises.verdicts import NotYet
 
 __all__ = [
-    "BEGIN",
-    "END",
     "NotYet",
     "asked",
     "check",
@@ -36,7 +26,6 @@ __all__ = [
     "proving",
     "solved_cells",
     "students_version",
-    "unsolved",
 ]
 
 

@@ -24,7 +24,6 @@ FENCED = re.compile(
 )
 BODY = re.compile(r"^(def|class) [^\n]*(\n[ \t]+[^\n]*|\n[ \t]*)*\Z", re.MULTILINE)
 """The lines before a solution that stands in the body of a function."""
-POINTS = 1
 
 
 def unsolved(source: str) -> str:
@@ -106,7 +105,7 @@ def graded(source: str) -> dict[str, Any]:
     names = asked(source)
     return {
         "grade": True, "grade_id": re.sub(r"[^A-Za-z0-9]+", "-", "-".join(names)).strip("-"),
-        "locked": True, "points": POINTS * max(1, len(names)), "schema_version": 3,
+        "locked": True, "points": max(1, len(names)), "schema_version": 3,
         "solution": False, "task": False, "cell_type": "code",
     }  # fmt: skip
 

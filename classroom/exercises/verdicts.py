@@ -80,21 +80,14 @@ class Verdict:
         HEARD.append((name, self))
         if not self.right and os.environ.get(STRICT) == "1":
             raise NotYet(self.why)
-        if not _displayed({"text/html": self.html, "text/plain": str(self)}):
+        from IPython import get_ipython
+        from IPython.display import display
+
+        if get_ipython() is None:
             print(self)
+        else:
+            display({"text/html": self.html, "text/plain": str(self)}, raw=True)
 
 
 HEARD: list[tuple[str, Verdict]] = []
 """What was said in this process, and of which exercise: for marks."""
-
-
-def _displayed(bundle: dict[str, str]) -> bool:
-    try:
-        from IPython import get_ipython
-        from IPython.display import display
-    except ModuleNotFoundError:
-        return False
-    if get_ipython() is None:
-        return False
-    display(bundle, raw=True)
-    return True
