@@ -16,6 +16,7 @@ import psutil
 import pytest
 import torch
 
+from classroom.cache import code_version
 from classroom.cli import main
 from classroom.cli.parameters import ParameterError, checked_grid, listed
 from classroom.cli.sweeps import summary
@@ -33,7 +34,6 @@ from classroom.sweeps import (
     unfinished,
     varied,
 )
-from classroom.versions import code_version
 
 ROOT = Path(__file__).resolve().parent.parent
 PARAMETERS = """
