@@ -334,8 +334,12 @@ def grade(
     if done:
         say(f"{len(done)} of {len(todo)} were marked before")
     begun = time.monotonic()
+
+    def one_mark(item: tuple[str, Path]) -> Mark:
+        return mark(*item, released, limits)
+
     with ThreadPoolExecutor(jobs) as pool:
-        marks = pool.map(lambda item: mark(*item, released, limits), left.items())
+        marks = pool.map(one_mark, left.items())
         for number, one in enumerate(marks, start=1):
             rows.append(one.row)
             write_text(pages / f"{safe(one.student)}.html", page(one))
