@@ -150,7 +150,7 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         for name in settings:
-            del os.environ[name]
+            os.environ.pop(name, None)
         os.environ.update(before)
 
 
