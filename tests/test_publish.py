@@ -53,7 +53,7 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     students = tmp_path / publish.STUDENTS
     if address_of(ROOT):
         students.write_text(students.read_text().replace(address_of(ROOT), publish.PLACE))
-    monkeypatch.setattr(publish, "checkout", lambda: tmp_path)
+    monkeypatch.setattr("classroom.cli.environment.checkout", lambda: tmp_path)
     return tmp_path
 
 
