@@ -1389,8 +1389,7 @@ def test_static_masks_come_back_and_dynamic_ones_do_not(tokenizer: Tokenizer) ->
     assert float(rows["dynamic"][2]) == pytest.approx(1 - 0.8**20, abs=1e-3)
     assert float(rows["static"][2]) == pytest.approx(1 - 0.8**3, abs=1e-3)
     # In each epoch about as much is asked for either way, and over many it is the share.
-    many = asked_by_epoch(TEXT, 2000, 0.2, 0, tokenizer)
-    assert many is not None
+    many = asked_by_epoch(as_batch(TEXT, tokenizer), 2000, 0.2, 0, tokenizer)
     assert float(many[:, 1:-1].double().mean()) == pytest.approx(0.2, abs=0.01)
     demo = masks_demo(TEXT, tokenizer)
     follows(demo)

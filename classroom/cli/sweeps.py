@@ -22,11 +22,12 @@ NO_DASK = (
 )
 
 
-# The certificates of tls://, in the words of Dask's own commands.
+# The certificates of tls://, in the words of Dask's own commands: their names in
+# `distributed.security.Security`, and what they are.
 TLS = {
-    "ca-file": "certificates of who is trusted",
-    "cert": "the certificate of this machine",
-    "key": "its private key",
+    "ca-file": ("tls_ca_file", "certificates of who is trusted"),
+    "cert": ("tls_client_cert", "the certificate of this machine"),
+    "key": ("tls_client_key", "its private key"),
 }
 
 
@@ -43,7 +44,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add("--cluster", help="tls://HOST:PORT or tcp://HOST:PORT of a Dask scheduler, or local to "
         "start one here; whoever reaches an open tcp:// scheduler can run code on its "
         "workers")  # fmt: skip
-    for part, what in TLS.items():
+    for part, (_, what) in TLS.items():
         add(f"--tls-{part}", type=Path, metavar="FILE", help=f"{what}, as for `dask worker`")
     add("--out", type=Path, help="folder of the results [runs/sweep-NAME]")
     add("--plot", nargs=2, metavar=("X", "Y"), help="draw the recorded Y over the parameter X")
@@ -110,7 +111,7 @@ def check_options(args: Any, grid: Mapping[str, object]) -> None:
 
 
 def tls_of(args: Any) -> dict[str, str]:
-    """Return the certificates that are named, in the words of `distributed.security.Security`."""
+    """Return the certificates that are given, by their names in Dask."""
     given = {part: getattr(args, f"tls_{part.replace('-', '_')}") for part in TLS}
     named = {part: path for part, path in given.items() if path is not None}
     if not named:
@@ -121,8 +122,7 @@ def tls_of(args: Any) -> dict[str, str]:
     for part, path in named.items():
         if not path.is_file():
             fail(f"labkit sweep: --tls-{part}: there is no file {path}")
-    words = {"ca-file": "tls_ca_file", "cert": "tls_client_cert", "key": "tls_client_key"}
-    return {words[part]: str(path) for part, path in named.items()}
+    return {TLS[part][0]: str(path) for part, path in named.items()}
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from classroom.demos.reading import as_batch, labels, written
 from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 from labkit.chance import Chance
+from labkit.corpus import Batch
 from labkit.objectives import MaskedToken
 from labkit.objectives.hiding import ordinary
 from labkit.text.tokenizers import Tokenizer
@@ -24,13 +25,9 @@ LONGEST = 40
 
 
 def asked_by_epoch(
-    text: str, epochs: int, rate: float, copies: int, tokenizer: Tokenizer
-) -> Tensor | None:
+    batch: Batch, epochs: int, rate: float, copies: int, tokenizer: Tokenizer
+) -> Tensor:
     """True [epochs, T] where a word is asked; with 0 copies each epoch draws anew."""
-    batch = as_batch(text, tokenizer, LONGEST)
-    words = None if batch is None else ordinary(batch.tokens, batch.real, tokenizer.vocabulary)
-    if batch is None or words is None or not bool(words.any()):
-        return None
     objective = MaskedToken(vocabulary=tokenizer.vocabulary, rate=rate, static=copies > 0)
     rows = []
     for epoch in range(epochs):
@@ -46,14 +43,15 @@ def asked_by_epoch(
 
 def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Tokenizer) -> View:
     """Both ways side by side, and how many of the words have been asked for at least once."""
-    static = asked_by_epoch(text, epochs, rate, copies, tokenizer)
-    dynamic = asked_by_epoch(text, epochs, rate, 0, tokenizer)
-    if static is None or dynamic is None:
-        return View.of("masks", Problem("There is nothing to hide: write some words."))
     batch = as_batch(text, tokenizer, LONGEST)
-    assert batch is not None
+    words = 0
+    if batch is not None:
+        words = int(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).sum())
+    if batch is None or not words:
+        return View.of("masks", Problem("There is nothing to hide: write some words."))
+    static = asked_by_epoch(batch, epochs, rate, copies, tokenizer)
+    dynamic = asked_by_epoch(batch, epochs, rate, 0, tokenizer)
     names = labels(tokenizer, batch.tokens[0].tolist())
-    words = int(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).sum())
     down = [f"epoch {n + 1}" for n in range(epochs)]
     filled = "a filled square says that the word is asked for in this epoch"
     copied = f"Static, {copies} {'copy' if copies == 1 else 'copies'}"
