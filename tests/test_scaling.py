@@ -51,25 +51,16 @@ def test_too_few_runs_and_runs_below_the_floor_are_refused():
         scaling.fit(runs()[:8])
     with pytest.raises(ValueError, match="not above the floor"):
         scaling.fit([run._replace(excess=-0.1) for run in runs()])
-    with pytest.raises(ValueError, match="2 different points"):
-        scaling.power([1, 2], [1, 2])
-
-
-def test_a_power_law_gives_its_exponent_back():
-    x = np.logspace(1, 5, 9)
-    found = scaling.power(x, 3 * x**0.7)
-    assert found[:2] == pytest.approx((3, 0.7))
-    assert found.interval == pytest.approx((0.7, 0.7))
 
 
 def test_the_published_points_of_chinchilla_say_one_half():
     """Size and text grow alike with the operations: the finding of the paper, from its table."""
     rows = cost_tables.read_table("chinchilla_table_3")
     flop, n, d = ([float(row[name]) for row in rows] for name in ("flop", "parameters", "tokens"))
-    size, text = scaling.power(flop, n), scaling.power(flop, d)
-    assert size.exponent == pytest.approx(0.5, abs=0.01)
-    assert text.exponent == pytest.approx(0.5, abs=0.01)
-    assert size.exponent + text.exponent == pytest.approx(1, abs=0.01)
+    size, text = (np.polyfit(np.log(flop), np.log(column), 1)[0] for column in (n, d))
+    assert size == pytest.approx(0.5, abs=0.01)
+    assert text == pytest.approx(0.5, abs=0.01)
+    assert size + text == pytest.approx(1, abs=0.01)
     # Six operations for each parameter and token: the table agrees with itself.
     for c, size_, text_ in zip(flop, n, d, strict=True):
         assert 6 * size_ * text_ == pytest.approx(c, rel=0.06)

@@ -138,26 +138,3 @@ def _residuals(values: Array, x: Array, z: Array, log_y: Array) -> tuple[Array, 
     share = np.exp(size - predicted)
     slope = np.stack([share, -share * x, 1 - share, -(1 - share) * z], axis=-1)
     return predicted - log_y, slope
-
-
-class Power(NamedTuple):
-    """y = factor x^exponent, with the interval of the exponent."""
-
-    factor: float
-    exponent: float
-    interval: tuple[float, float]
-
-
-def power(x: ArrayLike, y: ArrayLike, *, resamples: int = 1000, seed: int = 0) -> Power:
-    """A straight line through logarithms."""
-    log_x, log_y = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
-    if len(np.unique(log_x)) < 3:
-        raise ValueError(f"{len(np.unique(log_x))} different points fix no line: give three")
-    slope, start = np.polyfit(log_x, log_y, 1)
-    rng, slopes = np.random.default_rng(seed), list[float]()
-    while len(slopes) < resamples:
-        picked = rng.integers(len(log_x), size=len(log_x))
-        if len(np.unique(log_x[picked])) > 1:
-            slopes.append(float(np.polyfit(log_x[picked], log_y[picked], 1)[0]))
-    low, high = np.percentile(slopes, [2.5, 97.5])
-    return Power(float(np.exp(start)), float(slope), (float(low), float(high)))
