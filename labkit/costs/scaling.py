@@ -109,12 +109,12 @@ def _least_squares(x: Array, z: Array, log_y: Array, weights: Array) -> tuple[Ar
 
 
 def _levenberg(
-    values: Array, x: Array, z: Array, log_y: Array, weights: Array, steps: int = 60
+    values: Array, x: Array, z: Array, log_y: Array, weights: Array
 ) -> tuple[Array, Array]:
     """Damped Gauss-Newton steps for all rows at once; a row's step counts if its cost falls."""
     damping = np.full(len(values), 1e-2)
     cost = (weights * _residuals(values, x, z, log_y)[0] ** 2).sum(axis=1)
-    for _ in range(steps):
+    for _ in range(60):
         residual, slope = _residuals(values, x, z, log_y)
         hessian = np.einsum("rn,rni,rnj->rij", weights, slope, slope)
         gradient = np.einsum("rn,rni,rn->ri", weights, slope, residual)

@@ -184,10 +184,10 @@ def table_21() -> Iterator[Recomputed]:
         yield _row(row["model"], "heads x head width", row["width"], width, row["note"])
 
 
-def table_22(tokens_billion: float = 300) -> Iterator[Recomputed]:
-    """Table 2.2 of Brown et al. 2020: epochs from weights and quantities."""
+def table_22() -> Iterator[Recomputed]:
+    """Table 2.2 of Brown et al. 2020: epochs of 300 billion tokens, from weights and quantities."""
     for row in read_table("table_22"):
-        epochs = tokens_billion * float(row["weight_percent"]) / 100 / float(row["tokens_billion"])
+        epochs = 300 * float(row["weight_percent"]) / 100 / float(row["tokens_billion"])
         digits = len(row["printed_epochs"].partition(".")[2])
         printed = row["printed_epochs"]
         yield _row(row["dataset"], "epochs", printed, f"{epochs:.{digits}f}", row["note"])
