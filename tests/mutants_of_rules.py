@@ -57,7 +57,7 @@ MUTANTS = [
     Mutant(
         "random words of the whole vocabulary are ordinary ones",
         OURS,
-        edited(hiding, "corrupt", "known if special else", "known if False else"),
+        edited(hiding, "corrupt", "if special else", "if False else"),
     ),
     Mutant(
         "an n-gram covers what another has taken",

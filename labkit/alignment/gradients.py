@@ -165,10 +165,9 @@ class PPO(PolicyGradient):
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """One prediction for each answer, and one for each of its tokens."""
         targets = super().targets(batch, chance)
-        answers: Any = targets.inputs
-        if answers.values is None:
+        if targets.inputs.values is None:  # type: ignore[attr-defined]
             raise ValueError("PPO needs values: model.value = Label(width, 1, pooled=False)")
-        targets.counts.update(value=len(batch), clipped=int(answers.answer.sum()))
+        targets.counts.update(value=len(batch), clipped=int(targets.inputs.answer.sum()))  # type: ignore[attr-defined]
         return targets
 
 
