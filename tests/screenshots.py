@@ -1,10 +1,11 @@
-"""The pictures of the README: demos in JupyterLab, and a slide with one of them.
+"""The pictures of the docs: demos in JupyterLab, a slide, and an output of each notebook.
 
-    python -m tests.screenshots
+    python -m tests.screenshots [demos] [slide] [gallery]
 
 Look at them before you commit them.
 """
 
+import argparse
 import os
 import re
 import signal
@@ -26,6 +27,7 @@ DOCS = TESTS.parent / "docs"
 from browser import FLAGS, jupyterlab, opened, run_all  # noqa: E402
 
 from classroom.cli.doctor import find_chromium  # noqa: E402
+from classroom.style import small  # noqa: E402
 
 SETUP = f"""import sys
 sys.path.insert(0, {str(TESTS.parent)!r})
@@ -67,6 +69,24 @@ SLIDE = (
     "\\tilde w_1 \\dots \\tilde w_T)$."
 )
 WIDE = {"width": 1180, "height": 760}
+GALLERY = {
+    "00_start_here": "e3d09584",
+    "01_word_vectors": "8a0e6179",
+    "02_elmo": "20a8e4f6",
+    "03_ulmfit": "80dc1f85",
+    "04_transformer": "transformer-71",
+    "05_gpt": "gpt-81",
+    "06_sampling_and_prompting": "a1f4d1e2",
+    "07_instructions": "8a509faa",
+    "08_bert": "6b694fb7",
+    "09_bert_family": "3f71d8bf",
+    "10_transformer_xl": "5c5a754f",
+    "11_xlnet": "1f899b3e",
+    "12_cost_tables": "d69f693a",
+    "13_claims": "cell-17",
+}
+"""The cell of each notebook whose output docs/gallery.md shows."""
+TALLEST = 480
 
 
 def notebook(path: Path, *cells: Any) -> None:
@@ -129,8 +149,34 @@ def slide(browser: Any, folder: Path) -> None:
         page.close()
 
 
+def gallery(browser: Any, folder: Path) -> None:
+    """An output of each notebook, as the pages of the site show it."""
+    written = folder / "site"
+    words = [sys.executable, "-m", "labkit", "site", "--out", str(written)]
+    subprocess.run(words, cwd=TESTS.parent, check=True, stdout=subprocess.DEVNULL)
+    (DOCS / "gallery").mkdir(exist_ok=True)
+    page = browser.new_page(viewport={"width": 820, "height": 900})
+    for name, cell in GALLERY.items():
+        page.goto((written / f"{name}.html").as_uri())
+        page.wait_for_timeout(500)
+        shown = page.locator(f"[id='cell-id={cell}'] .jp-Cell-outputWrapper .jp-OutputArea-output")
+        shown.first.scroll_into_view_if_needed()
+        page.add_style_tag(content=".jp-OutputPrompt { display: none }")
+        area = shown.first.bounding_box()
+        area["height"] = min(area["height"], TALLEST)
+        picture = page.screenshot(clip=area, full_page=False)
+        (DOCS / "gallery" / f"{name}.png").write_bytes(small(picture))
+    page.close()
+
+
+PICTURES = {"demos": demos, "slide": slide, "gallery": gallery}
+
+
 def main() -> None:
-    """Draw all pictures anew."""
+    """Draw the pictures that are named anew, or all."""
+    parser = argparse.ArgumentParser(description="Draw the pictures of the docs.")
+    parser.add_argument("which", nargs="*", choices=[*PICTURES, []], help="[all]")
+    asked = parser.parse_args().which or PICTURES
     path = find_chromium()
     assert path is not None, "no Chromium on the PATH"
     with (
@@ -138,12 +184,11 @@ def main() -> None:
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
-        demos(browser, Path(name))
-        slide(browser, Path(name))
+        for one in asked:
+            PICTURES[one](browser, Path(name))
         browser.close()
-    for picture in ("masking", "sampling", "lecture"):
-        size = (DOCS / f"{picture}.png").stat().st_size
-        print(f"docs/{picture}.png: {size / 1000:.0f} kB")
+    for picture in sorted(DOCS.rglob("*.png")):
+        print(f"{picture.relative_to(DOCS.parent)}: {picture.stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

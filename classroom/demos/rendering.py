@@ -388,7 +388,7 @@ def _curve(piece: Curve) -> str:
         inside += (
             f'<path data-floor="{value:.4f}" d="M{MARGIN} {y(value):.1f}H{right}" '
             f'stroke="currentColor" stroke-dasharray="5 4" fill="none"/>'
-        ) + _label(right, y(value) - 4, label)
+        ) + _label(MARGIN, y(value) + 13, label, "start")
     at = piece.mark or piece.points[-1]
     inside += (
         f'<circle cx="{x(at[0]):.1f}" cy="{y(at[1]):.1f}" r="5">'

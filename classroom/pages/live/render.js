@@ -167,7 +167,7 @@ const Render = (() => {
     let inside = `<path data-points="${p.points.length}" d="M${line}" stroke="${BAR}" stroke-width="2" fill="none"/>`;
     if (p.floor) {
       inside += `<path data-floor="${fixed(p.floor[0], 4)}" d="M${MARGIN} ${fixed(y(p.floor[0]), 1)}H${right}" ` +
-        'stroke="currentColor" stroke-dasharray="5 4" fill="none"/>' + label(right, y(p.floor[0]) - 4, p.floor[1]);
+        'stroke="currentColor" stroke-dasharray="5 4" fill="none"/>' + label(MARGIN, y(p.floor[0]) + 13, p.floor[1], "start");
     }
     const [step, value] = p.mark ?? p.points.at(-1);
     inside += `<circle cx="${fixed(x(step), 1)}" cy="${fixed(y(value), 1)}" r="5"><title>${safe(p.said)}</title></circle>`;
