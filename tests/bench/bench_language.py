@@ -25,7 +25,7 @@ from labkit.objectives import Labels
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import END, World, load_world
 from labkit.world.examples import Example, LabelledSet
-from labkit.world.floors import BERT
+from labkit.world.floors import BERT, mean_of
 from labkit.world.labelled import TASKS
 from labkit.world.sides import sides
 
@@ -89,8 +89,12 @@ def both_sides(world: World) -> None:
     error = f"± {found.both.standard_error:.3f} over {found.both.count:,} words"
     for name, value in (("left", left), ("side by side", pool), ("both", both)):
         say(name, value, error)
-    say("left - side by side", left - pool)
-    say("side by side - both", pool - both)
+    for name, one, other in (
+        ("left - side by side", found.left, found.side_by_side),
+        ("side by side - both", found.side_by_side, found.both),
+    ):
+        apart = mean_of([a - b for a, b in zip(one.losses, other.losses, strict=True)])
+        say(name, apart.mean, f"± {apart.standard_error:.3f}")
 
 
 def times(world: World) -> None:
