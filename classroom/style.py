@@ -82,7 +82,16 @@ def chart(width: float = 7, height: float = 2.8, *, says: str) -> tuple[Chart, A
 
 def lowest(axes: Axes, value: float, label: str = "lowest possible") -> None:
     """A dashed line at the best value that is possible, with its name."""
+    points = [float(y) for line in axes.lines for y in line.get_ydata()]
+    bottom, top = axes.get_ylim()
+    # Curves come down to a floor, so its name stands below, unless it would stand on the axis.
+    below = sum(y > value for y in points) > len(points) / 2 and value - bottom > (top - bottom) / 6
     axes.axhline(value, color=INK, linestyle="--", linewidth=1.2, marker="")
     axes.annotate(
-        f"{label}: {value:.3f}", (0.01, value), xycoords=("axes fraction", "data"), va="bottom"
+        f"{label}: {value:.3f}",
+        (0.01, value),
+        (0, -2 if below else 1),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="top" if below else "bottom",
     )
