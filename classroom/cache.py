@@ -31,7 +31,7 @@ from labkit.keeping.files import (
     replacing,
     set_aside,
 )
-from labkit.paths import PACKAGE, data_path, instead_of_home
+from labkit.keeping.paths import PACKAGE, data_path, instead_of_home
 
 Made = TypeVar("Made")
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from classroom.sandbox import MB, Child, Limits, Stopped, fingerprint, refusals
 from labkit.keeping.files import read_text
-from labkit.paths import PACKAGE, data_path
+from labkit.keeping.paths import PACKAGE, data_path
 from labkit.world import World, load_world
 
 if TYPE_CHECKING:

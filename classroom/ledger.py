@@ -28,7 +28,7 @@ from classroom.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
 from labkit.keeping.files import read_json, replacing
 from labkit.keeping.fingerprints import fingerprint
-from labkit.paths import data_path
+from labkit.keeping.paths import data_path
 
 SEEDS = {"smoke": 1, "laptop": 3, "gpu": 5}
 # What has no say in what an experiment gives.

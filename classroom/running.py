@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from classroom.cache import code_version
 from labkit.keeping.files import digest, write_text
+from labkit.keeping.paths import PACKAGE
 from labkit.keeping.processor import cores
-from labkit.paths import PACKAGE
 
 if TYPE_CHECKING:
     from psutil import Process

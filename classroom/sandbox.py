@@ -28,7 +28,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, NoReturn
 
 from classroom.running import THREADS, environment, held_by
-from labkit.paths import PACKAGE
+from labkit.keeping.paths import PACKAGE
 
 MB = 2**20
 LARGEST_FILE = 200 * MB

@@ -24,7 +24,7 @@ from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.costs import counting
 from labkit.costs.scaling import ScalingRun
-from labkit.paths import data_path
+from labkit.keeping.paths import data_path
 from labkit.world import load_world
 
 LENGTH, BATCH = 64, 4

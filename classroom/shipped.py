@@ -27,6 +27,7 @@ from labkit.chance import Chance
 from labkit.corpus import Batch, Batches, Streams, Windows, from_documents, tokenize
 from labkit.heads import MaskedWord, NextWord
 from labkit.keeping.files import read_json, write_json
+from labkit.keeping.paths import data_path
 from labkit.keeping.reports import Report
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
@@ -41,7 +42,6 @@ from labkit.objectives import (
     Permutation,
     Translation,
 )
-from labkit.paths import data_path
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer, evaluate
 from labkit.weights import load, load_tokenizer, save

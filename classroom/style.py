@@ -82,7 +82,7 @@ def chart(width: float = 7, height: float = 2.8, *, says: str) -> tuple[Chart, A
 
 def lowest(axes: Axes, value: float, label: str = "lowest possible") -> None:
     """A dashed line at the best value that is possible, with its name."""
-    points = [float(y) for line in axes.lines for y in line.get_ydata()]
+    points = [float(y) for line in axes.lines for _, y in line.get_xydata().tolist()]
     bottom, top = axes.get_ylim()
     # Curves come down to a floor, so its name stands below, unless it would stand on the axis.
     below = sum(y > value for y in points) > len(points) / 2 and value - bottom > (top - bottom) / 6

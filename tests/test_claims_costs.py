@@ -19,8 +19,8 @@ from classroom.scaling_runs import (
 )
 from labkit.costs import counting, formulas, scaling
 from labkit.costs import tables as cost_tables
+from labkit.keeping.paths import data_path
 from labkit.objectives import NextToken
-from labkit.paths import data_path
 from labkit.trainer import evaluate
 from labkit.weights import published
 

@@ -81,11 +81,11 @@ def test_a_public_name_has_one_meaning() -> None:
 
 def test_the_structure_is_computed_rightly() -> None:
     upward = ast.parse("from classroom.cli import main\ndef f():\n  import classroom.cli.lab")
-    assert edges("labkit.paths", upward) == {"classroom.cli", "classroom.cli.lab"}
+    assert edges("labkit.keeping.paths", upward) == {"classroom.cli", "classroom.cli.lab"}
     typing = ast.parse("if TYPE_CHECKING:\n  from labkit.trainer import Trainer\nimport torch")
     assert edges("labkit.x", typing) == {"labkit.trainer"}
     relative = ast.parse("from . import paths\nfrom .models import gpt")
-    assert edges("labkit.x", relative) == {"labkit.paths", "labkit.models.gpt"}
+    assert edges("labkit.x", relative) == {"labkit.keeping.paths", "labkit.models.gpt"}
     exported = ast.parse("from labkit.corpus import Batch")
     assert edges("labkit.x", exported) == {"labkit.corpus.batch"}
     circle = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}

@@ -7,7 +7,7 @@ import pytest
 
 from classroom.judging import LEVEL, Estimate, estimate, judge, overall, seeds_wanted
 from classroom.ledger import bounds
-from labkit.paths import data_path
+from labkit.keeping.paths import data_path
 
 INF = float("inf")
 SEEDS, ITEMS, LEDGERS = 8, 60, 2_000

@@ -16,7 +16,7 @@ from classroom.figures import unit_of
 from classroom.findings import charts
 from classroom.judging import estimate, overall
 from classroom.ledger import Claim, Contrast, Measured, measure, table, text_of
-from labkit.paths import data_path
+from labkit.keeping.paths import data_path
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ import pytest
 from classroom import grading
 from classroom.exercises import BEGIN, END, students_version
 from classroom.sandbox import MB, Limits
-from labkit.paths import PACKAGE
+from labkit.keeping.paths import PACKAGE
 
 NBGRADER = os.environ.get("LABKIT_NBGRADER") or shutil.which("nbgrader")
 CELLS = (

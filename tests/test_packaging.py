@@ -152,7 +152,10 @@ def test_the_templates_of_pages_travel_in_the_wheel(installed: Path, tmp_path: P
 
 
 def test_the_data_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
-    code = "from labkit.paths import data_path, checkout; print(data_path()); assert not checkout()"
+    code = (
+        "from labkit.keeping.paths import data_path, checkout\n"
+        "print(data_path()); assert not checkout()"
+    )
     folder = Path(run(installed, "-c", code, cwd=tmp_path).strip())
     assert not folder.is_relative_to(ROOT)
     names = [name for name in repository() if name.startswith("data/")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.paths import checkout, data_path
+from labkit.keeping.paths import checkout, data_path
 
 
 def test_the_folder_itself_is_found() -> None:

@@ -10,7 +10,7 @@ import torch
 from classroom import realtext, shipped
 from classroom.cli import main
 from classroom.shipped import Measured, Recipe, Run, Shipped, card, measured, trained
-from labkit.paths import data_path
+from labkit.keeping.paths import data_path
 
 NAMES = shipped.names()
 

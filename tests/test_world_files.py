@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.paths import data_path
+from labkit.keeping.paths import data_path
 from labkit.world import WorldError, load_world
 from labkit.world.forms import FORMS, tenses
 from labkit.world.world import world_from_text

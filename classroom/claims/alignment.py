@@ -26,9 +26,9 @@ from labkit.alignment.preferences import (
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Batches
 from labkit.heads import Label, NextWord
+from labkit.keeping.paths import data_path
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import Objective
-from labkit.paths import data_path
 from labkit.plan import Plan
 from labkit.sampling import sample
 from labkit.trainer import Trainer

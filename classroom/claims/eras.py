@@ -24,9 +24,9 @@ from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import NextWord, Pooled
 from labkit.keeping.files import read_json, write_json
+from labkit.keeping.paths import data_path
 from labkit.models.gpt import GPT
 from labkit.objectives import Labels
-from labkit.paths import data_path
 from labkit.plan import Plan
 from labkit.text.tokenizers import Tokenizer
 from labkit.transfer.finetuning import Tuning, fine_tune

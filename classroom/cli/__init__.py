@@ -17,7 +17,7 @@ from pathlib import Path
 from classroom.cli.environment import become, venv_python
 from classroom.cli.parser import Parser, fail, unknown
 from labkit import __version__
-from labkit.paths import instead_of_home
+from labkit.keeping.paths import instead_of_home
 
 # name: (module of this package, function, what it does).  `function(parser, words) -> exit code`
 COMMANDS: dict[str, tuple[str, str, str]] = {

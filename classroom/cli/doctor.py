@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from classroom.cli.parser import Parser
 from labkit import __version__
-from labkit.paths import checkout
+from labkit.keeping.paths import checkout
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 GIB = 2**30

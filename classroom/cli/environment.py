@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from classroom.cli.parser import Parser, fail
-from labkit.paths import checkout
+from labkit.keeping.paths import checkout
 
 EXTRAS = "lab,lecture,dev,hub,cluster,real,text,bleu"
 INPUTS = ("pyproject.toml", "setup.py", "constraints.txt")

@@ -9,7 +9,7 @@ from typing import Any
 
 from classroom.cli.environment import become, ready_python
 from classroom.cli.parser import Parser, fail, port
-from labkit.paths import checkout
+from labkit.keeping.paths import checkout
 
 NO_UPDATES = "jupyterlab.handlers.announcements.NeverCheckForUpdate"
 # Plugins of the page.

@@ -39,7 +39,7 @@ def train(parser: Parser, words: Sequence[str]) -> int:
     if args.text is not None:
         return _own(args)
     from classroom import shipped
-    from labkit.paths import data_path
+    from labkit.keeping.paths import data_path
 
     if args.name not in shipped.RECIPES:
         fail(f"labkit train: {unknown('recipe', args.name, shipped.RECIPES)}")

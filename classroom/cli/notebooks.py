@@ -21,7 +21,7 @@ from classroom.exercises import proving, solved_cells, students_version
 from classroom.recording import KEY, STORE
 from classroom.running import THREADS, Run, cores, encrypted, execute
 from labkit.keeping.files import write_json, write_text
-from labkit.paths import checkout
+from labkit.keeping.paths import checkout
 
 PROFILES = ("smoke", "laptop", "gpu")
 OPENED = "opened"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from classroom.running import Run
 from labkit.keeping.files import write_text
-from labkit.paths import checkout
+from labkit.keeping.paths import checkout
 
 START_MARK, END_MARK = "<!-- notebooks: begin -->", "<!-- notebooks: end -->"
 

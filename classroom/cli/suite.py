@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from classroom.cli.environment import REPEATABLE, checkout_of, ready_python
 from classroom.cli.parser import Parser, fail, unknown
-from labkit.paths import checkout
+from labkit.keeping.paths import checkout
 
 PYTEST = ("-m", "pytest", "-q")
 TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")

@@ -19,7 +19,7 @@ from classroom.exercises import students_version
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless_page
 from classroom.pages.live import parts
-from labkit.paths import checkout
+from labkit.keeping.paths import checkout
 
 TEMPLATES = Path(__file__).resolve().parent / "share" / "nbconvert" / "templates"
 TITLE = "Pre-training and transfer learning in NLP"

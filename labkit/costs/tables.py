@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from labkit.costs.formulas import Shape
 from labkit.costs.training import PETAFLOP_PER_SECOND, SECONDS_PER_DAY, petaflop_days
-from labkit.paths import data_path
+from labkit.keeping.paths import data_path
 
 CHECKED = {
     "primary": "read in the paper, data sheet or price list itself",

@@ -25,9 +25,9 @@ import torch
 from labkit.blocks import Backbone
 from labkit.costs import counting
 from labkit.costs.formulas import Shape, short
+from labkit.keeping.paths import data_path
 from labkit.models.gpt import GPTConfig
 from labkit.models.transformer_xl import TransformerXLConfig
-from labkit.paths import data_path
 from labkit.weights.description import config_of, from_config
 from labkit.weights.tensors import WithoutInitialisation
 

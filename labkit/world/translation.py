@@ -31,7 +31,7 @@ import numpy as np
 
 from labkit.checks import check_seed, check_whole, check_words
 from labkit.keeping.files import read_text
-from labkit.paths import data_path
+from labkit.keeping.paths import data_path
 from labkit.world.grammar import (
     Choice,
     Item,

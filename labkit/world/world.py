@@ -5,7 +5,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from labkit.keeping.files import read_text
-from labkit.paths import data_path
+from labkit.keeping.paths import data_path
 from labkit.world.exact import Language
 from labkit.world.floors import floor as floor_of
 from labkit.world.foreign import foreign_text

@@ -175,7 +175,7 @@ def world_files(rng: random.Random, folder: Path) -> None:
 
 def village() -> Path:
     """The files of the smallest language."""
-    from labkit.paths import data_path
+    from labkit.keeping.paths import data_path
 
     return data_path("village")
 
