@@ -84,8 +84,8 @@ def test_the_structure_is_computed_rightly() -> None:
     assert edges("labkit.keeping.paths", upward) == {"classroom.cli", "classroom.cli.lab"}
     typing = ast.parse("if TYPE_CHECKING:\n  from labkit.trainer import Trainer\nimport torch")
     assert edges("labkit.x", typing) == {"labkit.trainer"}
-    relative = ast.parse("from . import paths\nfrom .models import gpt")
-    assert edges("labkit.x", relative) == {"labkit.keeping.paths", "labkit.models.gpt"}
+    relative = ast.parse("from . import checks\nfrom .models import gpt")
+    assert edges("labkit.x", relative) == {"labkit.checks", "labkit.models.gpt"}
     exported = ast.parse("from labkit.corpus import Batch")
     assert edges("labkit.x", exported) == {"labkit.corpus.batch"}
     circle = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
