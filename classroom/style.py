@@ -13,6 +13,7 @@ import base64
 import io
 from typing import Any
 
+import numpy as np
 from cycler import cycler
 from matplotlib import rcParams
 from matplotlib.axes import Axes
@@ -82,7 +83,7 @@ def chart(width: float = 7, height: float = 2.8, *, says: str) -> tuple[Chart, A
 
 def lowest(axes: Axes, value: float, label: str = "lowest possible") -> None:
     """A dashed line at the best value that is possible, with its name."""
-    points = [float(y) for line in axes.lines for _, y in line.get_xydata().tolist()]
+    points = [y for line in axes.lines for y in np.asarray(line.get_ydata(), dtype=float)]
     bottom, top = axes.get_ylim()
     # Curves come down to a floor, so its name stands below, unless it would stand on the axis.
     below = sum(y > value for y in points) > len(points) / 2 and value - bottom > (top - bottom) / 6
