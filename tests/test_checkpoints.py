@@ -203,6 +203,25 @@ def test_a_manifest_cannot_point_elsewhere(tmp_path: Path) -> None:
         read_checkpoint(path)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("step", "5"), ("step", -1), ("facts", None), ("files", ["weights.safetensors"]),
+     ("files", {"weights.safetensors": {"bytes": "many", "sha256": "0"}})],
+)  # fmt: skip
+def test_a_manifest_that_somebody_wrote_by_hand_is_refused(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    import json
+
+    from labkit.keeping.checkpoints import _manifest
+
+    path = write(tmp_path, snapshot(5))
+    content = json.loads((path / MANIFEST).read_bytes())["content"]
+    (path / MANIFEST).write_bytes(_manifest({**content, field: value}))
+    with pytest.raises(BrokenCheckpointError, match="lacks step, facts or files"):
+        read_checkpoint(path)
+
+
 def test_the_last_good_ones_are_kept(tmp_path: Path) -> None:
     saver = Saver(tmp_path, keep=2)
     for step in (1, 2, 3, 4):

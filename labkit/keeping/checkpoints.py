@@ -254,6 +254,23 @@ def _check_format(path: Path, content: dict[str, Any]) -> None:
             f"{path} was written in format {found}, and this version of labkit reads format "
             f"{FORMAT}: choose another folder, or go on with the version that wrote it"
         )
+    files = content.get("files")
+    sound = (
+        _whole(content.get("step"))
+        and isinstance(content.get("facts"), dict)
+        and isinstance(files, dict)
+        and all(_is_seal(seal) for seal in files.values())
+    )
+    if not sound:
+        raise BrokenCheckpointError(f"{MANIFEST} lacks step, facts or files")
+
+
+def _whole(number: Any) -> bool:
+    return type(number) is int and number >= 0
+
+
+def _is_seal(seal: Any) -> bool:
+    return isinstance(seal, dict) and _whole(seal.get("bytes")) and "sha256" in seal
 
 
 def _checked_manifest(raw: bytes) -> dict[str, Any]:
