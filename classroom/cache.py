@@ -22,16 +22,9 @@ from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from labkit import __version__
-from labkit.keeping.files import (
-    UNFINISHED,
-    cache_folder,
-    digest,
-    file_digest,
-    replacing,
-    set_aside,
-)
-from labkit.keeping.paths import PACKAGE, data_path, instead_of_home
+from classroom.versions import code_version
+from labkit.keeping.files import UNFINISHED, cache_folder, file_digest, replacing, set_aside
+from labkit.keeping.paths import instead_of_home
 
 Made = TypeVar("Made")
 
@@ -80,25 +73,6 @@ def limit() -> int:
             f"LABKIT_CACHE_LIMIT is {os.environ['LABKIT_CACHE_LIMIT']!r}: give a number of bytes, "
             "such as 500M or 2G"
         ) from None
-
-
-def code_version(without: Collection[str] = ()) -> str:
-    """Return the version of the package and a hash of its code and data.
-
-    In a checkout both change while the version stays; old results are then not those of the new.
-    `without` names modules that do not matter. What was measured (`data/claims`) never does.
-    """
-    names = []
-    for root, pattern, left_out in (
-        (PACKAGE, "*.py", without),
-        (Path(__file__).resolve().parent, "*.py", without),
-        (data_path(), "*", ("claims",)),
-    ):
-        for path in sorted(root.rglob(pattern)):
-            parts = path.relative_to(root).parts
-            if path.is_file() and "__pycache__" not in parts and parts[0] not in left_out:
-                names.append(f"{path.relative_to(root).as_posix()} {file_digest(path)}")
-    return f"{__version__}+{digest(*map(str.encode, names))[:12]}"
 
 
 def versions(without: Collection[str] = ()) -> str:

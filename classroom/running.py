@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from classroom.cache import code_version
+from classroom.versions import code_version
 from labkit.keeping.files import digest, write_text
 from labkit.keeping.paths import PACKAGE
 from labkit.keeping.processor import cores

@@ -14,7 +14,6 @@ from concurrent.futures import CancelledError, Executor, Future, as_completed, w
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from classroom.cache import code_version
 from classroom.running import (
     RECORD,
     Point,
@@ -25,6 +24,7 @@ from classroom.running import (
     first_line,
     run_point,
 )
+from classroom.versions import code_version
 from labkit.keeping.files import write_text
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from classroom import grading
-from classroom.exercises import BEGIN, END, students_version
+from classroom.exercises.students import BEGIN, END, students_version
 from classroom.sandbox import MB, Limits
 from labkit.keeping.paths import PACKAGE
 

@@ -16,7 +16,6 @@ import psutil
 import pytest
 import torch
 
-from classroom.cache import code_version
 from classroom.cli import main
 from classroom.cli.parameters import ParameterError, checked_grid, listed
 from classroom.cli.sweeps import summary
@@ -34,6 +33,7 @@ from classroom.sweeps import (
     unfinished,
     varied,
 )
+from classroom.versions import code_version
 
 ROOT = Path(__file__).resolve().parent.parent
 PARAMETERS = """

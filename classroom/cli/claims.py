@@ -9,11 +9,11 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
-from classroom.cache import code_version
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.notebooks import PROFILES
 from classroom.cli.parser import Parser, fail, unknown
 from classroom.running import cores, versions
+from classroom.versions import code_version
 from labkit.keeping.files import read_json, write_json
 
 
