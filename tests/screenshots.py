@@ -6,6 +6,7 @@ Look at them before you commit them.
 """
 
 import argparse
+import io
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 TESTS = Path(__file__).resolve().parent
@@ -158,14 +160,13 @@ def gallery(browser: Any, folder: Path) -> None:
     page = browser.new_page(viewport={"width": 820, "height": 900})
     for name, cell in GALLERY.items():
         page.goto((written / f"{name}.html").as_uri())
+        page.add_style_tag(content=".jp-OutputPrompt { display: none }")
         page.wait_for_timeout(500)
         shown = page.locator(f"[id='cell-id={cell}'] .jp-Cell-outputWrapper .jp-OutputArea-output")
-        shown.first.scroll_into_view_if_needed()
-        page.add_style_tag(content=".jp-OutputPrompt { display: none }")
-        area = shown.first.bounding_box()
-        area["height"] = min(area["height"], TALLEST)
-        picture = page.screenshot(clip=area, full_page=False)
-        (DOCS / "gallery" / f"{name}.png").write_bytes(small(picture))
+        whole = Image.open(io.BytesIO(shown.first.screenshot()))
+        part, file = whole.crop((0, 0, whole.width, min(whole.height, TALLEST))), io.BytesIO()
+        part.save(file, "png")
+        (DOCS / "gallery" / f"{name}.png").write_bytes(small(file.getvalue()))
     page.close()
 
 
