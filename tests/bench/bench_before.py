@@ -5,7 +5,8 @@
 
 Two processes with the same work, one for each version, take turns on the same machine; each waits
 while the other works. A figure is the median over the rounds of new / old, so below 1 this checkout
-is faster. It needs the history of git.
+is faster. It needs the history of git. The cases stand here, and are not those of the other
+benchmarks, since they have to run in both versions.
 """
 
 import argparse
