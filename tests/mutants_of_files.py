@@ -205,7 +205,7 @@ MUTANTS = [
     Mutant(
         "weights are not compared with their checksums",
         OURS,
-        put(tensors.checksum_on_disk, all_checksums_are_equal),
+        put(tensors.checksum, all_checksums_are_equal),
     ),
     Mutant("shapes of weights are not compared", OURS, put(tensors.check, no_check)),
     Mutant(
