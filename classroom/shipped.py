@@ -66,6 +66,7 @@ class Recipe:
     seed: int = 0
     precision: Literal["float32", "bfloat16"] = "float32"
     dropout: float = 0.0
+    attention_dropout: float | None = None
 
 
 class Run(NamedTuple):
@@ -216,8 +217,9 @@ def gpt_of(recipe: Recipe, vocabulary: int) -> LanguageModel:
     torch.manual_seed(recipe.seed)
     heads, context = recipe.width // 32, recipe.length + 1
     sizes = GPTConfig(
-        vocabulary, recipe.width, recipe.layers, heads, context, dropout=recipe.dropout
-    )
+        vocabulary, recipe.width, recipe.layers, heads, context,
+        dropout=recipe.dropout, attention_dropout=recipe.attention_dropout,
+    )  # fmt: skip
     gpt = GPT(sizes)
     return LanguageModel(gpt, NextWord(gpt.token))
 
@@ -569,8 +571,8 @@ RECIPES = {
     "gpt-addresses": Shipped(
         Recipe(
             "213 of 237 addresses of presidents (the numbers 5, 15, … are held out), in 4,000 "
-            "pieces of bytes", steps=8_000, batch=8, length=512, width=256, layers=4, rate=5e-3,
-            dropout=0.15, precision="bfloat16",
+            "pieces of bytes", steps=12_000, batch=16, length=256, width=256, layers=4, rate=5e-3,
+            dropout=0.25, attention_dropout=0.0, precision="bfloat16",
         ),
         _gpt_addresses,
         _measure_gpt_addresses,

@@ -44,6 +44,8 @@ class GPTConfig:
     """The number of experts of a block; None: one feed-forward for all positions."""
     experts_used: int = 2
     dropout: float = 0.1
+    attention_dropout: float | None = None
+    """Dropout on the attention weights; the same as `dropout` when None."""
     eps: float = 1e-5
 
 
@@ -75,7 +77,8 @@ class GPT(Backbone):
 
     def _block(self) -> Block:
         c = self.config
-        attention = Attention(c.width, c.heads, dropout=c.dropout)
+        on_weights = c.dropout if c.attention_dropout is None else c.attention_dropout
+        attention = Attention(c.width, c.heads, dropout=on_weights)
         inner = c.inner or 4 * c.width
         mlp = (
             FeedForward(c.width, inner, activation=c.activation)

@@ -61,6 +61,9 @@ def read_config(kind: str, values: Mapping[str, Any], where: Any) -> Any:
     fields = RELEASES[kind].config(values)
     if kind == "xlnet":
         fields["memory"] = values.get("mem_len") or 0
+    if fields.get("attention_dropout") == fields.get("dropout"):
+        # One rate for both, as in our configs where nothing is said.
+        fields.pop("attention_dropout", None)
     for name in ("vocabulary", "width", "layers", "heads"):
         if type(fields.get(name)) is not int or not 0 < fields[name] < 10**7:
             theirs = RELEASES[kind].sizes[name]
@@ -95,6 +98,8 @@ def write_config(kind: str, config: Any) -> dict[str, Any]:
     values |= dict.fromkeys(release.dropouts, config.dropout)
     if "inner" in release.sizes:
         values[release.sizes["inner"]] = config.inner or 4 * config.width
+    if "attention_dropout" in release.sizes and config.attention_dropout is None:
+        values[release.sizes["attention_dropout"]] = config.dropout
     if "activation" in release.sizes:
         names = {ours: theirs for theirs, ours in reversed(ACTIVATION_NAMES.items())}
         values[release.sizes["activation"]] = names.get(config.activation, config.activation)

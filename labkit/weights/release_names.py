@@ -184,6 +184,7 @@ _GPT_SIZES = {
     "heads": "n_head",
     "context": "n_positions",
     "dropout": "resid_pdrop",
+    "attention_dropout": "attn_pdrop",
     "eps": "layer_norm_epsilon",
 }
 
@@ -234,7 +235,7 @@ RELEASES: dict[str, Release] = {
         architectures=_architectures("OpenAIGPT", words="LMHeadModel"),
         # What the first GPT's releases call gelu is the approximation by tanh.
         only={"afn": ("gelu", "gelu_new")},
-        dropouts=("embd_pdrop", "attn_pdrop"),
+        dropouts=("embd_pdrop",),
         copies=("lm_head.weight",),
     ),
     "gpt2": Release(
@@ -251,7 +252,7 @@ RELEASES: dict[str, Release] = {
             "scale_attn_by_inverse_layer_idx": (False,),
             "add_cross_attention": (False,),
         },
-        dropouts=("embd_pdrop", "attn_pdrop"),
+        dropouts=("embd_pdrop",),
         copies=("lm_head.weight",),
     ),
     "bert": Release(

@@ -104,6 +104,8 @@ def _facts(description: dict[str, Any], path: str = "") -> dict[str, Any]:
             facts |= _facts(value, f"{path}{name}.")
         elif name == "inner":
             facts[path + name] = value or 4 * width
+        elif name == "attention_dropout" and value is None:
+            facts[path + name] = description["dropout"]
         elif path + name not in {"head.dropout", "pair.dropout"}:
             facts[path + name] = value
     return facts
