@@ -103,6 +103,14 @@ def digest_of(id: str) -> str:
     return fingerprint(json.dumps(entry["contrasts"], sort_keys=True)) if entry else ""
 
 
+def texts_of(id: str) -> str:
+    """Return a digest of the languages that a claim is measured on, as their files are now."""
+    names = bounds().get(id, {}).get("texts", [])
+    folders = [data_path(name) for name in names if name != "addresses"]
+    files = sorted(path for folder in folders for path in folder.rglob("*.txt"))
+    return fingerprint([path.read_text(encoding="utf-8") for path in files])
+
+
 @dataclass(frozen=True)
 class Arm:
     """The mean of an arm, its interval, and the mean with each seed."""
@@ -155,6 +163,8 @@ class Finding:
     note: str = ""
     digest: str = ""
     """Of the bounds under which it was judged."""
+    outdated: bool = False
+    """Whether its texts have changed since it was measured."""
     expected: dict[str, list[float]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -227,7 +237,7 @@ def judged(
     return Finding(
         claim.id, claim.says, claim.where, claim.notebook, claim.unit, profile, list(seeds),
         overall([one.verdict for one in seen]), arms, seen, seconds, runs[0]["note"],
-        digest_of(claim.id), expected(claim.id, profile),
+        digest_of(claim.id), expected=expected(claim.id, profile),
     )  # fmt: skip
 
 
@@ -307,8 +317,9 @@ def read(path: Path) -> Finding:
         kept = {name: kept[name] for name in Finding.__dataclass_fields__ if name in kept}
         kept["arms"] = {name: Arm(**arm) for name, arm in kept["arms"].items()}
         kept["contrasts"] = [Seen(**seen) for seen in kept["contrasts"]]
-        seconds = records(path.parent).get(kept["id"], {}).get("seconds", 0.0)
-        found = Finding(**{"seconds": seconds, **kept})
+        record = records(path.parent).get(kept["id"], {})
+        outdated = record.get("texts") != texts_of(kept["id"])
+        found = Finding(**{**kept, "seconds": record.get("seconds", 0.0), "outdated": outdated})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path} is no finding of the ledger ({type(error).__name__}: {error}): "
@@ -410,9 +421,13 @@ def table(findings: Sequence[Finding]) -> str:
                 + (f"; about {seen.wanted:,} seeds would decide" if seen.wanted else "")
             )
         lines += [f"    {name}: at its ceiling" for name in at_ceiling(finding)]
+        if finding.outdated:
+            lines.append("    measured on an earlier version of its texts: measure it again")
     verdicts = [finding.verdict for finding in findings]
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in sorted(set(verdicts)))
-    return "\n".join([*lines, f"{len(findings)} claims: {counts or 'none'}"])
+    old = sum(finding.outdated for finding in findings)
+    earlier = f"; {old} on an earlier version of their texts" if old else ""
+    return "\n".join([*lines, f"{len(findings)} claims: {counts or 'none'}{earlier}"])
 
 
 def cost(findings: Sequence[Finding]) -> str:

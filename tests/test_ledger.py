@@ -17,6 +17,7 @@ from classroom.findings import charts
 from classroom.judging import estimate, overall
 from classroom.ledger import Claim, Contrast, Measured, measure, table, text_of
 from labkit.keeping.paths import data_path
+from labkit.world import LANGUAGES
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +115,7 @@ def test_a_finding_is_kept_and_read_again(tmp_path: Path) -> None:
     assert [seen.below for seen in kept.contrasts] == [None, 0.3]
     raw = json.loads((tmp_path / "coins.json").read_text())
     assert {"command", "versions"} < set(raw)
-    assert {"date", "machine", "seconds"} == set(ledger.records(tmp_path)["coins"])
+    assert {"date", "machine", "seconds", "texts"} == set(ledger.records(tmp_path)["coins"])
     assert "good beats poor" in table([kept])
     assert "1 claims: 1 holds" in table([kept])
     assert "min  all 1 claims, on one core" in ledger.cost([kept])
@@ -137,6 +138,31 @@ def test_changed_bounds_take_the_verdict_back(
     changed = {"six-n-d": {"contrasts": [{"says": "other", "weights": {}}]}}
     monkeypatch.setattr(ledger, "bounds", lambda: changed)
     assert ledger.read(tmp_path / "six-n-d.json").verdict == "bounds changed after measuring"
+
+
+def test_a_claim_that_was_measured_on_other_texts_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [finding] = [row for row in ledger.rows() if row.id == "albert"]
+    (tmp_path / "albert.json").write_text(json.dumps(ledger.plain(finding)))
+    records = {"albert": {"seconds": 5, "texts": ledger.texts_of("albert")}}
+    (tmp_path / "runs.json").write_text(json.dumps(records))
+    kept = ledger.read(tmp_path / "albert.json")
+    assert not kept.outdated
+    assert "earlier version" not in table([kept])
+    village = tmp_path / "data" / "village"
+    village.mkdir(parents=True)
+    (village / "village.txt").write_text(data_path("village", "village.txt").read_text() + "# \n")
+    monkeypatch.setattr(ledger, "data_path", lambda *names: tmp_path.joinpath("data", *names))
+    monkeypatch.setattr(ledger, "digest_of", lambda id: finding.digest)
+    kept = ledger.read(tmp_path / "albert.json")
+    assert kept.outdated
+    assert table([kept]).endswith("; 1 on an earlier version of their texts")
+
+
+def test_every_claim_names_what_its_models_read() -> None:
+    for name, about in ledger.bounds().items():
+        assert set(about["texts"]) <= {"addresses", "translation", *LANGUAGES}, name
 
 
 def test_every_claim_has_bounds_that_were_written_down_before() -> None:

@@ -129,13 +129,14 @@ def store(finding: Any, runs: Sequence[Any], folder: Path, words: Sequence[str])
         "versions": {"labkit": code_version(), **versions()},
     }
     kept = {**ledger.plain(finding), **about}
-    del kept["expected"], kept["seconds"]
+    del kept["expected"], kept["seconds"], kept["outdated"]
     (folder / "items").mkdir(parents=True, exist_ok=True)
     known = ledger.records(folder)
     known[finding.id] = {
         "date": datetime.date.today().isoformat(),
         "machine": f"{platform.machine()}, {cores()} cores",
         "seconds": round(finding.seconds),
+        "texts": ledger.texts_of(finding.id),
     }
     write_json(folder / "runs.json", known, sort_keys=True)
     ledger.write_items(folder / "items" / f"{finding.id}.npz", runs)
