@@ -67,6 +67,7 @@ class Recipe:
     precision: Literal["float32", "bfloat16"] = "float32"
     dropout: float = 0.0
     attention_dropout: float | None = None
+    decay: float = 0.05
 
 
 class Run(NamedTuple):
@@ -167,7 +168,7 @@ def carry_out(
     run = known.prepare(recipe)
     how = plan(
         recipe.steps, rate=recipe.rate, seed=recipe.seed, precision=recipe.precision,
-        device="cpu", save_every=200,
+        decay=recipe.decay, device="cpu", save_every=200,
     )  # fmt: skip
     trainer = Trainer(run.model, run.objective, run.batches, how, progress=False)
     last = said = time.monotonic()
@@ -571,8 +572,8 @@ RECIPES = {
     "gpt-addresses": Shipped(
         Recipe(
             "213 of 237 addresses of presidents (the numbers 5, 15, … are held out), in 4,000 "
-            "pieces of bytes", steps=12_000, batch=16, length=256, width=256, layers=4, rate=5e-3,
-            dropout=0.25, attention_dropout=0.0, precision="bfloat16",
+            "pieces of bytes", steps=8_000, batch=8, length=512, width=256, layers=4, rate=5e-3,
+            dropout=0.15, precision="bfloat16",
         ),
         _gpt_addresses,
         _measure_gpt_addresses,
