@@ -326,6 +326,22 @@ def test_a_folder_of_another_model_is_not_overwritten(tmp_path: Path) -> None:
         weights.save_release(model, tmp_path / "own")
 
 
+@pytest.mark.parametrize("on_weights", [None, 0.1, 0.3])
+def test_a_release_says_how_often_attention_weights_are_dropped(
+    tmp_path: Path, on_weights: float | None
+) -> None:
+    sizes = GPTConfig(20, 8, 1, 2, 6, dropout=0.1, attention_dropout=on_weights)
+    gpt = GPT(sizes)
+    [block] = gpt.blocks
+    assert (block.attention.dropout, gpt.dropout.p) == (on_weights or 0.1, 0.1)
+    weights.save_release(gpt, tmp_path)
+    said = json.loads((tmp_path / "config.json").read_text())
+    assert (said["attn_pdrop"], said["resid_pdrop"]) == (on_weights or 0.1, 0.1)
+    again = weights.load(tmp_path)
+    # Equal rates are one rate.
+    assert again.config.attention_dropout == (0.3 if on_weights == 0.3 else None)
+
+
 # Our own format
 
 
