@@ -108,7 +108,7 @@ def texts_of(id: str) -> str:
     names = bounds().get(id, {}).get("texts", [])
     folders = [data_path(name) for name in names if name != "addresses"]
     files = sorted(path for folder in folders for path in folder.rglob("*.txt"))
-    return fingerprint([path.read_text(encoding="utf-8") for path in files])
+    return fingerprint(*[path.read_text(encoding="utf-8") for path in files])
 
 
 @dataclass(frozen=True)
