@@ -103,7 +103,7 @@ def digest_of(id: str) -> str:
     return fingerprint(json.dumps(entry["contrasts"], sort_keys=True)) if entry else ""
 
 
-def texts_of(id: str) -> str:
+def digest_of_texts(id: str) -> str:
     """Return a digest of the languages that a claim is measured on, as their files are now."""
     names = bounds().get(id, {}).get("texts", [])
     folders = [data_path(name) for name in names if name != "addresses"]
@@ -318,7 +318,7 @@ def read(path: Path) -> Finding:
         kept["arms"] = {name: Arm(**arm) for name, arm in kept["arms"].items()}
         kept["contrasts"] = [Seen(**seen) for seen in kept["contrasts"]]
         record = records(path.parent).get(kept["id"], {})
-        outdated = record.get("texts") != texts_of(kept["id"])
+        outdated = record.get("texts") != digest_of_texts(kept["id"])
         found = Finding(**{**kept, "seconds": record.get("seconds", 0.0), "outdated": outdated})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(

@@ -18,7 +18,7 @@ import torch
 
 from classroom import instructions, realtext, translating
 from classroom.claims import village
-from classroom.recipes import CourseText, course_text, plan, train_once, untrained_elmo
+from classroom.recipes import RECIPE, CourseText, course_text, plan, train_once, untrained_elmo
 from labkit.alignment import Reinforce, Rollouts, ceiling, gold, policies, reference_of
 from labkit.alignment import measured as exactly
 from labkit.alignment.preferences import AnswerTokens
@@ -42,6 +42,7 @@ from labkit.objectives import (
     Permutation,
     Translation,
 )
+from labkit.plan import Plan
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer, evaluate
 from labkit.weights import load, load_tokenizer, save
@@ -67,7 +68,7 @@ class Recipe:
     precision: Literal["float32", "bfloat16"] = "float32"
     dropout: float = 0.0
     attention_dropout: float | None = None
-    decay: float = 0.05
+    decay: float = RECIPE["decay"]
 
 
 class Run(NamedTuple):
@@ -166,10 +167,7 @@ def carry_out(
     """Train a model, write its folder, and return its card; `watch` sees each report."""
     recipe = known.recipe
     run = known.prepare(recipe)
-    how = plan(
-        recipe.steps, rate=recipe.rate, seed=recipe.seed, precision=recipe.precision,
-        decay=recipe.decay, device="cpu", save_every=200,
-    )  # fmt: skip
+    how = _plan_of(recipe, recipe.steps, save_every=200)
     trainer = Trainer(run.model, run.objective, run.batches, how, progress=False)
     last = said = time.monotonic()
     for report in trainer.resume(checkpoints):
@@ -199,6 +197,14 @@ def carry_out(
     }
     write_json(folder / CARD, described)
     return described
+
+
+def _plan_of(recipe: Recipe, steps: int, **changes: Any) -> Plan:
+    """How a recipe trains for so many steps."""
+    return plan(
+        steps, rate=recipe.rate, seed=recipe.seed, precision=recipe.precision,
+        decay=recipe.decay, device="cpu", **changes,
+    )  # fmt: skip
 
 
 def measured(name: str) -> Measured:
@@ -445,7 +451,7 @@ def _read_short_first(
     model: LanguageModel, objective: Objective, recipe: Recipe, texts: list[str],
     tokenizer: Tokenizer,
 ) -> None:  # fmt: skip
-    """Train on short windows first, whose positions are then repeated for windows of twice that.
+    """Train on short windows first; their positions are repeated for windows twice as long.
 
     Among 16 words attention soon finds the neighbours that matter. Among 128 it stays close to a
     mean of all words for thousands of steps, and the loss at what their frequencies tell.
@@ -454,11 +460,7 @@ def _read_short_first(
     for length, steps in SHORTER:
         shorter = replace(recipe, length=length, batch=recipe.batch * recipe.length // length)
         batches = windows_of(shorter, texts, tokenizer)
-        how = plan(
-            steps, rate=recipe.rate, schedule="constant", precision=recipe.precision,
-            seed=recipe.seed, device="cpu",
-        )  # fmt: skip
-        train_once(model, objective, batches, how)
+        train_once(model, objective, batches, _plan_of(recipe, steps, schedule="constant"))
         with torch.no_grad():
             position.weight[length : 2 * length] = position.weight[:length]
 

@@ -145,7 +145,7 @@ def test_a_claim_that_was_measured_on_other_texts_says_so(
 ) -> None:
     [finding] = [row for row in ledger.rows() if row.id == "albert"]
     (tmp_path / "albert.json").write_text(json.dumps(ledger.plain(finding)))
-    records = {"albert": {"seconds": 5, "texts": ledger.texts_of("albert")}}
+    records = {"albert": {"seconds": 5, "texts": ledger.digest_of_texts("albert")}}
     (tmp_path / "runs.json").write_text(json.dumps(records))
     kept = ledger.read(tmp_path / "albert.json")
     assert not kept.outdated

@@ -136,7 +136,7 @@ def store(finding: Any, runs: Sequence[Any], folder: Path, words: Sequence[str])
         "date": datetime.date.today().isoformat(),
         "machine": f"{platform.machine()}, {cores()} cores",
         "seconds": round(finding.seconds),
-        "texts": ledger.texts_of(finding.id),
+        "texts": ledger.digest_of_texts(finding.id),
     }
     write_json(folder / "runs.json", known, sort_keys=True)
     ledger.write_items(folder / "items" / f"{finding.id}.npz", runs)

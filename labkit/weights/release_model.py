@@ -19,7 +19,7 @@ from labkit.models.bert import BERTConfig
 from labkit.models.gpt import GPTConfig
 from labkit.models.xlnet import XLNetConfig
 from labkit.weights.description import from_config
-from labkit.weights.release_names import ACTIVATION_NAMES, RELEASES, SPAN, Row
+from labkit.weights.release_names import ACTIVATION_NAMES, RELEASES, SPAN, Row, meant
 from labkit.weights.tensors import WeightsError
 
 CONFIG = "config.json"
@@ -94,12 +94,9 @@ def write_config(kind: str, config: Any) -> dict[str, Any]:
     """A release's config.json from our config; whether it says all of it is checked later."""
     release = RELEASES[kind]
     values = {name: allowed[0] for name, allowed in release.only.items()}
-    values |= {theirs: getattr(config, ours) for ours, theirs in release.sizes.items()}
+    fields = vars(config)
+    values |= {theirs: meant(fields, ours) for ours, theirs in release.sizes.items()}
     values |= dict.fromkeys(release.dropouts, config.dropout)
-    if "inner" in release.sizes:
-        values[release.sizes["inner"]] = config.inner or 4 * config.width
-    if "attention_dropout" in release.sizes and config.attention_dropout is None:
-        values[release.sizes["attention_dropout"]] = config.dropout
     if "activation" in release.sizes:
         names = {ours: theirs for theirs, ours in reversed(ACTIVATION_NAMES.items())}
         values[release.sizes["activation"]] = names.get(config.activation, config.activation)

@@ -188,6 +188,16 @@ _GPT_SIZES = {
     "eps": "layer_norm_epsilon",
 }
 
+
+def meant(fields: Mapping[str, Any], name: str) -> Any:
+    """The value of a field of a config; where None stands for another value, that value."""
+    if fields[name] is None and name == "inner":
+        return 4 * fields["width"]
+    if fields[name] is None and name == "attention_dropout":
+        return fields["dropout"]
+    return fields[name]
+
+
 _BERT_SIZES = {
     "vocabulary": "vocab_size",
     "width": "hidden_size",

@@ -20,7 +20,7 @@ from labkit.weights.release_model import (
     release_names,
     write_config,
 )
-from labkit.weights.release_names import RELEASES
+from labkit.weights.release_names import RELEASES, meant
 from labkit.weights.release_read import INDEX, WEIGHTS
 from labkit.weights.sources import Source
 from labkit.weights.tensors import WeightsError, read_description, write_tensors
@@ -98,16 +98,11 @@ def _check_says_all(
 def _facts(description: dict[str, Any], path: str = "") -> dict[str, Any]:
     """A description as one flat table, without what no release tells of."""
     facts: dict[str, Any] = {}
-    width = description.get("width", 0)
     for name, value in description.items():
         if isinstance(value, dict):
             facts |= _facts(value, f"{path}{name}.")
-        elif name == "inner":
-            facts[path + name] = value or 4 * width
-        elif name == "attention_dropout" and value is None:
-            facts[path + name] = description["dropout"]
         elif path + name not in {"head.dropout", "pair.dropout"}:
-            facts[path + name] = value
+            facts[path + name] = meant(description, name)
     return facts
 
 

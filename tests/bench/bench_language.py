@@ -31,7 +31,7 @@ from labkit.world.sides import sides
 
 WORDS = 20_000
 SAMPLES = range(3, 9)
-"""Seeds of the texts of the cloze: with fewer words chance is as large as what is looked for."""
+"""Seeds of the texts of the cloze: one text is too short to tell 0.05 nats from chance."""
 # What was asked for before it was measured: at least (">") or at most ("<").
 BOUNDS = {
     "entropy": (">", 1.2),
