@@ -11,24 +11,35 @@ says which command trained it, on what, for how long, and what it was measured a
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 
 from classroom import instructions, realtext, translating
 from classroom.claims import village
-from classroom.recipes import RECIPE, CourseText, course_text, plan, train_once, untrained_elmo
+from classroom.recipes import (
+    RECIPE,
+    CourseText,
+    course_text,
+    plan,
+    random_words,
+    train_once,
+    untrained_elmo,
+)
 from labkit.alignment import Reinforce, Rollouts, ceiling, gold, policies, reference_of
 from labkit.alignment import measured as exactly
 from labkit.alignment.preferences import AnswerTokens
 from labkit.blocks import LanguageModel, Model, evaluating
 from labkit.chance import Chance
-from labkit.corpus import Batch, Batches, Streams, Windows, from_documents, tokenize
+from labkit.corpus import Batch, Batches, Streams, Windows, from_documents, pad_rows, tokenize
 from labkit.heads import MaskedWord, NextWord
 from labkit.keeping.files import read_json, write_json
 from labkit.keeping.paths import data_path
 from labkit.keeping.reports import Report
+from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
@@ -69,6 +80,8 @@ class Recipe:
     dropout: float = 0.0
     attention_dropout: float | None = None
     decay: float = RECIPE["decay"]
+    shorter: tuple[tuple[int, int], ...] = ()
+    """Lengths of windows, and for how many steps they are read before those of `length`."""
 
 
 class Run(NamedTuple):
@@ -166,10 +179,10 @@ def carry_out(
 ) -> dict[str, Any]:
     """Train a model, write its folder, and return its card; `watch` sees each report."""
     recipe = known.recipe
+    last = said = time.monotonic()
     run = known.prepare(recipe)
     how = _plan_of(recipe, recipe.steps, save_every=200)
     trainer = Trainer(run.model, run.objective, run.batches, how, progress=False)
-    last = said = time.monotonic()
     for report in trainer.resume(checkpoints):
         now = time.monotonic()
         trainer.notes["seconds"] = trainer.notes.get("seconds", 0.0) + now - last
@@ -252,26 +265,46 @@ def windows_of(
     )  # fmt: skip
 
 
-def _village_text(words: int) -> CourseText:
-    return course_text("village", words=words, held_out=20_000, seed=0)
+def _read_short_first(
+    model: LanguageModel, objective: Objective, recipe: Recipe, windows: Callable[..., Windows]
+) -> None:
+    """Train on short windows first; their positions are repeated for windows twice as long.
+
+    Among 16 words attention soon finds those that matter. Among 128 it stays close to a mean of
+    all words for thousands of steps, and the loss of a BERT at what their frequencies tell.
+    """
+    position: Any = model.backbone.position
+    for length, steps in recipe.shorter:
+        batches = windows(recipe.batch * recipe.length // length, length, seed=recipe.seed)
+        train_once(model, objective, batches, _plan_of(recipe, steps, schedule="constant"))
+        with torch.no_grad():
+            position.weight[length : 2 * length] = position.weight[:length]
 
 
-def _gpt_village(recipe: Recipe) -> Run:
-    text = _village_text(4_000_000)
+def _text(language: str, words: int = 1_000) -> CourseText:
+    """So much to learn from, and always the same to be measured on."""
+    return course_text(language, words=words, held_out=20_000, seed=0)
+
+
+def _gpt(language: str, words: int, recipe: Recipe) -> Run:
+    text = _text(language, words)
+    model = gpt_of(recipe, text.vocabulary)
+    _read_short_first(model, NextToken(), recipe, text.windows)
     batches = text.windows(recipe.batch, recipe.length, seed=recipe.seed)
-    return Run(gpt_of(recipe, text.vocabulary), text.tokenizer, NextToken(), batches)
+    return Run(model, text.tokenizer, NextToken(), batches)
 
 
-def _measure_gpt_village(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
-    text = _village_text(1_000)
-    floor = text.floor("next", 128)
-    assert floor is not None
-    found = evaluate(model, NextToken(), text.tests(128))
-    return Measured("nats per word", found.loss, floor)
+def _measure_next(
+    language: str, length: int, model: LanguageModel, tokenizer: Tokenizer
+) -> Measured:
+    """The loss on the first words of held-out documents."""
+    text = _text(language)
+    found = evaluate(model, NextToken(), text.tests(length))
+    return Measured("nats per word", found.loss, text.floor("next", length))
 
 
 def _elmo_village(recipe: Recipe) -> Run:
-    model = untrained_elmo(_village_text(1_000), width=recipe.width, layers=recipe.layers)
+    model = untrained_elmo(_text("village"), width=recipe.width, layers=recipe.layers)
     texts = village.sentences("train", 2_000_000)
     batches = village.rows(texts, batch=recipe.batch, seed=recipe.seed)
     return Run(model, village.tokenizer(), BothDirections(), batches)
@@ -294,6 +327,88 @@ def _measure_bert_village(model: LanguageModel, tokenizer: Tokenizer) -> Measure
     asked = village.blanks(2_000)
     found = village.cloze(model, asked)
     return Measured("nats per hidden word", sum(found) / len(found), float(asked.both.mean()))
+
+
+# The course's language: windows of documents, since its sentences depend on those before.
+
+
+def _awd_course(recipe: Recipe) -> Run:
+    """Without dropout, for it reads each word only once."""
+    text = _text("language", 8_000_000)
+    torch.manual_seed(recipe.seed)
+    sizes = AWDLSTMConfig(
+        text.vocabulary, recipe.width, 2 * recipe.width, recipe.layers, dropout=0.0,
+        hidden_dropout=0.0, input_dropout=0.0, embedding_dropout=0.0, weight_dropout=0.0,
+    )  # fmt: skip
+    backbone = AWDLSTM(sizes)
+    batches = Streams(text.train, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    return Run(model, text.tokenizer, NextToken(carry=True), batches)
+
+
+def _elmo_course(recipe: Recipe) -> Run:
+    text = _text("language", 8_000_000)
+    model = untrained_elmo(text, width=recipe.width, layers=recipe.layers)
+    batches = text.windows(recipe.batch, recipe.length, seed=recipe.seed)
+    return Run(model, text.tokenizer, BothDirections(), batches)
+
+
+def _windows_within(text: CourseText, length: int) -> list[list[str]]:
+    """Windows of held-out documents that hold neither a beginning nor an end."""
+    return [words[start : start + length] for words in text.documents
+            for start in range(1, len(words) - length, length)]  # fmt: skip
+
+
+def _measure_elmo_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    """Both directions have the same floor: the first word of a window, or its last, is given."""
+    text = _text("language")
+    assert text.world is not None
+    windows = _windows_within(text, 64)
+    batch = Batch.of(*pad_rows([text.numbers(words) for words in windows]))
+    with torch.no_grad():
+        found = evaluate(model, BothDirections(), [batch])
+    ahead = text.world.log_probabilities(windows, start="anywhere")
+    back = text.world.log_probabilities(windows, direction="backward")
+    logs = [log[1:] for log in ahead] + [log[:-1] for log in back]
+    return Measured(
+        "nats per word, both directions", found.loss, -float(np.concatenate(logs).mean())
+    )
+
+
+def _bert_course(recipe: Recipe) -> Run:
+    text = _text("language", 8_000_000)
+    model = bert_of(recipe, text.vocabulary)
+    village.larger_weights(model, 0.08)
+    objective = MaskedToken(
+        vocabulary=text.tokenizer.vocabulary, frequencies=random_words(text.world, text.tokenizer)
+    )
+    _read_short_first(model, objective, recipe, text.windows)
+    batches = text.windows(recipe.batch, recipe.length, seed=recipe.seed, framed=True)
+    return Run(model, text.tokenizer, objective, batches)
+
+
+def _measure_bert_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    """One hidden word of each window at a time, at four places."""
+    text, marks = _text("language"), tokenizer.vocabulary
+    assert text.world is not None
+    length = model.backbone.config.context - 2
+    random = np.random.default_rng(0)
+    asked = [(words, int(place)) for words in _windows_within(text, length)
+             for place in random.integers(length, size=4)]  # fmt: skip
+    requests: Any = [(text.world.numbers(words), [place], {}) for words, place in asked]
+    best = text.world.distributions(requests, "anywhere")
+    lowest = [-np.log(one[0, words[place]])
+              for one, (words, [place], _) in zip(best, requests, strict=True)]  # fmt: skip
+    rows = torch.tensor([[marks.cls, *text.numbers(words), marks.sep] for words, _ in asked])
+    each, places = torch.arange(len(rows)), torch.tensor([place + 1 for _, place in asked])
+    targets = rows[each, places]
+    rows[each, places] = marks.mask or 0
+    head: Any = model.head
+    with torch.no_grad():
+        found = head.losses_N(model.backbone(rows).hidden[each, places], targets)
+    return Measured(
+        "nats per hidden word, one at a time", float(found.mean()), float(np.mean(lowest))
+    )
 
 
 PAIRS = 60_000
@@ -438,31 +553,13 @@ def _bert_addresses(recipe: Recipe) -> Run:
     model = bert_of(recipe, 4_000)
     village.larger_weights(model, 0.08)
     objective = MaskedToken(vocabulary=tokenizer.vocabulary)
-    _read_short_first(model, objective, recipe, texts, tokenizer)
+
+    def windows(batch: int, length: int, **choices: Any) -> Windows:
+        return windows_of(replace(recipe, batch=batch, length=length), texts, tokenizer)
+
+    _read_short_first(model, objective, recipe, windows)
     batches = windows_of(recipe, texts, tokenizer, framed=True)
     return Run(model, tokenizer, objective, batches)
-
-
-SHORTER = ((16, 900), (32, 300), (64, 300))
-"""Lengths of windows, and for how many steps a BERT reads them before those of its recipe."""
-
-
-def _read_short_first(
-    model: LanguageModel, objective: Objective, recipe: Recipe, texts: list[str],
-    tokenizer: Tokenizer,
-) -> None:  # fmt: skip
-    """Train on short windows first; their positions are repeated for windows twice as long.
-
-    Among 16 words attention soon finds the neighbours that matter. Among 128 it stays close to a
-    mean of all words for thousands of steps, and the loss at what their frequencies tell.
-    """
-    position: Any = model.backbone.position
-    for length, steps in SHORTER:
-        shorter = replace(recipe, length=length, batch=recipe.batch * recipe.length // length)
-        batches = windows_of(shorter, texts, tokenizer)
-        train_once(model, objective, batches, _plan_of(recipe, steps, schedule="constant"))
-        with torch.no_grad():
-            position.weight[length : 2 * length] = position.weight[:length]
 
 
 BLANKS = 60
@@ -548,8 +645,8 @@ RECIPES = {
             "4 million words of the village", steps=3_000, batch=16, length=128, width=128,
             layers=2, rate=1e-2,
         ),
-        _gpt_village,
-        _measure_gpt_village,
+        partial(_gpt, "village", 4_000_000),
+        partial(_measure_next, "village", 128),
     ),
     "elmo-village": Shipped(
         Recipe(
@@ -566,6 +663,40 @@ RECIPES = {
         ),
         _bert_village,
         _measure_bert_village,
+    ),
+    "gpt-course": Shipped(
+        Recipe(
+            "8 million words of the course's language", steps=8_000, batch=16, length=256,
+            width=128, layers=2, rate=1e-2, precision="bfloat16",
+            shorter=((32, 800), (64, 500), (128, 500)),
+        ),
+        partial(_gpt, "language", 8_000_000),
+        partial(_measure_next, "language", 256),
+    ),
+    "awd-course": Shipped(
+        Recipe(
+            "8 million words of the course's language, in segments that follow each other",
+            steps=4_000, batch=32, length=64, width=96, layers=2, rate=1e-2,
+        ),
+        _awd_course,
+        partial(_measure_next, "language", 256),
+    ),
+    "elmo-course": Shipped(
+        Recipe(
+            "8 million words of the course's language, in windows of 64", steps=4_000, batch=32,
+            length=64, width=64, layers=2, rate=1e-2,
+        ),
+        _elmo_course,
+        _measure_elmo_course,
+    ),
+    "bert-course": Shipped(
+        Recipe(
+            "8 million words of the course's language, in windows of 128", steps=8_000, batch=32,
+            length=128, width=96, layers=3, rate=5e-3, precision="bfloat16",
+            shorter=((16, 900), (32, 300), (64, 300)),
+        ),
+        _bert_course,
+        _measure_bert_course,
     ),
     "translation": Shipped(
         Recipe(
@@ -613,7 +744,7 @@ RECIPES = {
         Recipe(
             "213 of 237 addresses of presidents (the numbers 5, 15, … are held out), in 4,000 "
             "word pieces", steps=8_000, batch=16, length=128, width=128, layers=4, rate=4e-3,
-            precision="bfloat16",
+            precision="bfloat16", shorter=((16, 900), (32, 300), (64, 300)),
         ),
         _bert_addresses,
         _measure_bert_addresses,

@@ -49,8 +49,10 @@ def test_a_model_has_the_loss_of_its_card(name: str) -> None:
         return
     assert found.floor == pytest.approx(known["floor"], abs=1e-4)
     # At the floor, and never below it by more than chance explains. The journey needs words that
-    # are further back than a small model reaches, and many an order has little to go on.
-    assert -0.01 < found.held_out - found.floor < (0.1 if name.endswith("journey") else 0.02)
+    # are further back than a small model reaches, and many an order has little to go on; of the
+    # course's language much is told from far back, too.
+    far = name.endswith(("journey", "course"))
+    assert -0.01 < found.held_out - found.floor < (0.1 if far else 0.02)
 
 
 def test_an_unknown_model_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
