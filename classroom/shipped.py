@@ -691,8 +691,8 @@ RECIPES = {
     ),
     "bert-course": Shipped(
         Recipe(
-            "8 million words of the course's language, in windows of 128", steps=22_000, batch=32,
-            length=128, width=96, layers=3, rate=1e-2, precision="bfloat16",
+            "8 million words of the course's language, in windows of 128", steps=40_000, batch=32,
+            length=128, width=96, layers=3, rate=5e-3, precision="bfloat16",
             shorter=((16, 1_200), (32, 800), (64, 800)),
         ),
         _bert_course,
