@@ -82,6 +82,8 @@ class Recipe:
     decay: float = RECIPE["decay"]
     shorter: tuple[tuple[int, int], ...] = ()
     """Lengths of windows, and for how many steps they are read before those of `length`."""
+    moved: bool = False
+    """Whether the text is cut elsewhere each time that it is read."""
 
 
 class Run(NamedTuple):
@@ -261,7 +263,7 @@ def windows_of(
     """The texts in windows of the recipe's length."""
     return Windows(
         tokenize(from_documents(texts), tokenizer), batch=recipe.batch, length=recipe.length,
-        seed=recipe.seed, framed=framed,
+        seed=recipe.seed, framed=framed, moved=recipe.moved,
     )  # fmt: skip
 
 
@@ -733,8 +735,8 @@ RECIPES = {
     "gpt-addresses": Shipped(
         Recipe(
             "213 of 237 addresses of presidents (the numbers 5, 15, … are held out), in 4,000 "
-            "pieces of bytes", steps=8_000, batch=8, length=512, width=256, layers=4, rate=5e-3,
-            dropout=0.15, precision="bfloat16",
+            "pieces of bytes", steps=12_000, batch=16, length=256, width=256, layers=4, rate=5e-3,
+            dropout=0.25, attention_dropout=0.0, decay=0.4, precision="bfloat16", moved=True,
         ),
         _gpt_addresses,
         _measure_gpt_addresses,

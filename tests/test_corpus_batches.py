@@ -45,6 +45,7 @@ PAIRED = tokenize(TWO, WORDS)
 ALL = {
     "windows": Windows(CORPUS, 7, batch=4, seed=3),
     "framed windows": Windows(CORPUS, 7, batch=4, seed=3, framed=True, apart=True),
+    "moved windows": Windows(CORPUS, 7, batch=4, seed=3, moved=True),
     "streams": Streams(CORPUS, 5, batch=4, seed=3),
     "examples": Examples(LABELLED, 16, batch=4, seed=3),
     "pairs of texts": Examples(PAIRED, 16, batch=4, seed=3),
@@ -110,6 +111,20 @@ def test_windows_are_the_text(length):
     assert batch.real.all()
     assert batch.fresh.all()
     assert batch.documents is None
+
+
+def test_moved_windows_are_cut_elsewhere_in_each_epoch():
+    batches = Windows(CORPUS, 7, batch=4, seed=3, moved=True)
+    shifts = set()
+    for batch in map(batches.at, range(3 * batches.steps)):
+        for row, example in zip(batch.tokens.tolist(), batch.examples.tolist(), strict=True):
+            found = [n for n in range(7) if FLAT[7 * example + n : 7 * example + n + 7] == row]
+            # The last window has less room behind it than a window's length.
+            assert found
+            shifts.update(found)
+    assert shifts == {*range(7)}
+    still = dataclasses.replace(batches, moved=False)
+    assert all(map(same, batches.once(), still.once()))
 
 
 @pytest.mark.parametrize("framed", [False, True])

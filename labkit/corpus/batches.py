@@ -85,14 +85,16 @@ class Windows(Epochs):
     """Text of any documents, cut every `length` tokens: no padding, nothing left out but the end.
 
     With `framed` a row is [CLS] text [SEP], as for RoBERTa; with `apart` the batch says which
-    documents its tokens come from, for a mask that keeps them apart. For rows that become longer,
-    as BERT's do, see `Stages`.
+    documents its tokens come from, for a mask that keeps them apart. With `moved` each window
+    begins up to a window's length later, drawn anew in each epoch, so that a text that is read
+    many times is cut elsewhere each time. For rows that become longer, as BERT's do, see `Stages`.
     """
 
     tokens: Tokens
     length: int
     framed: bool = False
     apart: bool = False
+    moved: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,9 +115,17 @@ class Windows(Epochs):
         """How many windows there are."""
         return len(self.tokens) // self._text
 
+    def once(self) -> Iterator[Batch]:
+        """Every window once and in order, none of them moved."""
+        return Epochs.once(replace(self, moved=False))
+
     def rows_of(self, examples: Tensor, chance: Chance) -> Batch:
         """The windows with these numbers."""
-        positions_BT = examples.unsqueeze(1) * self._text + torch.arange(self._text)
+        starts_B1 = examples.unsqueeze(1) * self._text
+        if self.moved:
+            starts_B1 += chance.integers("moved", 1, self._text)
+            starts_B1.clamp_(max=len(self.tokens) - self._text)
+        positions_BT = starts_B1 + torch.arange(self._text)
         marked_BT = torch.from_numpy(self.tokens.take(positions_BT.numpy()))
         if self.framed:
             marked_BT = frame(marked_BT, self.tokens)
