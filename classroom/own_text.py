@@ -63,7 +63,8 @@ def run_of(kind: str, texts: Sequence[str], recipe: Recipe) -> Run:
     make = Tokenizer.bpe if kind == "gpt" else Tokenizer.word_pieces
     tokenizer = make(texts, size)
     model = (gpt_of if kind == "gpt" else bert_of)(recipe, len(tokenizer))
-    batches = windows_of(recipe, texts, tokenizer, framed=kind == "bert")
+    tokens = tokenize(from_documents(texts), tokenizer)
+    batches = windows_of(recipe, tokens, framed=kind == "bert")
     return Run(model, tokenizer, _objective(kind, tokenizer), batches)
 
 

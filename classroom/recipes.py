@@ -34,6 +34,7 @@ from labkit.corpus.tokens import NUMBER
 from labkit.heads import NextWord
 from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.processor import set_threads
+from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
@@ -323,6 +324,19 @@ def untrained_elmo(
     backbone = ELMo(sizes, text.tokenizer.pieces(range(text.vocabulary)))
     # Its words are spelled, so the head has vectors of its own.
     return LanguageModel(backbone, NextWord(nn.Embedding(text.vocabulary, width)))
+
+
+def untrained_awd_lstm(
+    vocabulary: int, width: int, *, inner: int | None = None, layers: int = 2, seed: int = 0
+) -> LanguageModel:
+    """A small AWD-LSTM that has read nothing; without dropout, for it reads each word only once."""
+    torch.manual_seed(seed)
+    sizes = AWDLSTMConfig(
+        vocabulary, width, inner or width, layers, dropout=0.0, hidden_dropout=0.0,
+        input_dropout=0.0, embedding_dropout=0.0, weight_dropout=0.0,
+    )  # fmt: skip
+    backbone = AWDLSTM(sizes)
+    return LanguageModel(backbone, NextWord(backbone.token))
 
 
 def gpt(

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from classroom import instructions, realtext, translating
 from classroom.claims import village
@@ -27,6 +28,7 @@ from classroom.recipes import (
     plan,
     random_words,
     train_once,
+    untrained_awd_lstm,
     untrained_elmo,
 )
 from labkit.alignment import Reinforce, Rollouts, ceiling, gold, policies, reference_of
@@ -34,12 +36,20 @@ from labkit.alignment import measured as exactly
 from labkit.alignment.preferences import AnswerTokens
 from labkit.blocks import LanguageModel, Model, evaluating
 from labkit.chance import Chance
-from labkit.corpus import Batch, Batches, Streams, Windows, from_documents, pad_rows, tokenize
+from labkit.corpus import (
+    Batch,
+    Batches,
+    Streams,
+    Tokens,
+    Windows,
+    from_documents,
+    pad_rows,
+    tokenize,
+)
 from labkit.heads import MaskedWord, NextWord
 from labkit.keeping.files import read_json, write_json
 from labkit.keeping.paths import data_path
 from labkit.keeping.reports import Report
-from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
@@ -257,18 +267,16 @@ def bert_of(recipe: Recipe, vocabulary: int) -> LanguageModel:
     return LanguageModel(bert, MaskedWord(bert.token, recipe.width))
 
 
-def windows_of(
-    recipe: Recipe, texts: Sequence[Any], tokenizer: Tokenizer, *, framed: bool = False
-) -> Windows:
-    """The texts in windows of the recipe's length."""
+def windows_of(recipe: Recipe, tokens: Tokens, *, framed: bool = False) -> Windows:
+    """The text in windows of the recipe's length."""
     return Windows(
-        tokenize(from_documents(texts), tokenizer), batch=recipe.batch, length=recipe.length,
-        seed=recipe.seed, framed=framed, moved=recipe.moved,
+        tokens, batch=recipe.batch, length=recipe.length, seed=recipe.seed, framed=framed,
+        moved=recipe.moved,
     )  # fmt: skip
 
 
 def _read_short_first(
-    model: LanguageModel, objective: Objective, recipe: Recipe, windows: Callable[..., Windows]
+    model: LanguageModel, objective: Objective, recipe: Recipe, tokens: Tokens
 ) -> None:
     """Train on short windows first; their positions are repeated for windows twice as long.
 
@@ -277,10 +285,27 @@ def _read_short_first(
     """
     position: Any = model.backbone.position
     for length, steps in recipe.shorter:
-        batches = windows(recipe.batch * recipe.length // length, length, seed=recipe.seed)
-        train_once(model, objective, batches, _plan_of(recipe, steps, schedule="constant"))
+        short = replace(recipe, batch=recipe.batch * recipe.length // length, length=length)
+        how = _plan_of(recipe, steps, schedule="constant")
+        train_once(model, objective, windows_of(short, tokens), how)
         with torch.no_grad():
             position.weight[length : 2 * length] = position.weight[:length]
+
+
+def _gpt(recipe: Recipe, tokens: Tokens, tokenizer: Tokenizer) -> Run:
+    model = gpt_of(recipe, len(tokenizer))
+    _read_short_first(model, NextToken(), recipe, tokens)
+    return Run(model, tokenizer, NextToken(), windows_of(recipe, tokens))
+
+
+def _bert(
+    recipe: Recipe, tokens: Tokens, tokenizer: Tokenizer, frequencies: Tensor | None = None
+) -> Run:
+    model = bert_of(recipe, len(tokenizer))
+    village.larger_weights(model, 0.08)
+    objective = MaskedToken(vocabulary=tokenizer.vocabulary, frequencies=frequencies)
+    _read_short_first(model, objective, recipe, tokens)
+    return Run(model, tokenizer, objective, windows_of(recipe, tokens, framed=True))
 
 
 def _text(language: str, words: int = 1_000) -> CourseText:
@@ -288,12 +313,9 @@ def _text(language: str, words: int = 1_000) -> CourseText:
     return course_text(language, words=words, held_out=20_000, seed=0)
 
 
-def _gpt(language: str, words: int, recipe: Recipe) -> Run:
+def _gpt_of_language(language: str, words: int, recipe: Recipe) -> Run:
     text = _text(language, words)
-    model = gpt_of(recipe, text.vocabulary)
-    _read_short_first(model, NextToken(), recipe, text.windows)
-    batches = text.windows(recipe.batch, recipe.length, seed=recipe.seed)
-    return Run(model, text.tokenizer, NextToken(), batches)
+    return _gpt(recipe, text.train, text.tokenizer)
 
 
 def _measure_next(
@@ -332,33 +354,35 @@ def _measure_bert_village(model: LanguageModel, tokenizer: Tokenizer) -> Measure
 
 
 # The course's language: windows of documents, since its sentences depend on those before.
+COURSE_WORDS = 8_000_000
 
 
 def _awd_course(recipe: Recipe) -> Run:
-    """Without dropout, for it reads each word only once."""
-    text = _text("language", 8_000_000)
-    torch.manual_seed(recipe.seed)
-    sizes = AWDLSTMConfig(
-        text.vocabulary, recipe.width, 2 * recipe.width, recipe.layers, dropout=0.0,
-        hidden_dropout=0.0, input_dropout=0.0, embedding_dropout=0.0, weight_dropout=0.0,
+    text = _text("language", COURSE_WORDS)
+    model = untrained_awd_lstm(
+        text.vocabulary, recipe.width, inner=2 * recipe.width, layers=recipe.layers,
+        seed=recipe.seed,
     )  # fmt: skip
-    backbone = AWDLSTM(sizes)
     batches = Streams(text.train, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
-    model = LanguageModel(backbone, NextWord(backbone.token))
     return Run(model, text.tokenizer, NextToken(carry=True), batches)
 
 
 def _elmo_course(recipe: Recipe) -> Run:
-    text = _text("language", 8_000_000)
-    model = untrained_elmo(text, width=recipe.width, layers=recipe.layers)
-    batches = text.windows(recipe.batch, recipe.length, seed=recipe.seed)
-    return Run(model, text.tokenizer, BothDirections(), batches)
+    text = _text("language", COURSE_WORDS)
+    model = untrained_elmo(text, seed=recipe.seed, width=recipe.width, layers=recipe.layers)
+    return Run(model, text.tokenizer, BothDirections(), windows_of(recipe, text.train))
 
 
 def _windows_within(text: CourseText, length: int) -> list[list[str]]:
     """Windows of held-out documents that hold neither a beginning nor an end."""
     return [words[start : start + length] for words in text.documents
             for start in range(1, len(words) - length, length)]  # fmt: skip
+
+
+def _framed(text: CourseText, windows: Sequence[Sequence[str]]) -> Tensor:
+    """Each window as a row of tokens, [CLS] before it and [SEP] after it."""
+    marks = text.tokenizer.vocabulary
+    return torch.tensor([[marks.cls, *text.numbers(words), marks.sep] for words in windows])
 
 
 def _measure_elmo_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
@@ -378,36 +402,31 @@ def _measure_elmo_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured
 
 
 def _bert_course(recipe: Recipe) -> Run:
-    text = _text("language", 8_000_000)
-    model = bert_of(recipe, text.vocabulary)
-    village.larger_weights(model, 0.08)
-    objective = MaskedToken(
-        vocabulary=text.tokenizer.vocabulary, frequencies=random_words(text.world, text.tokenizer)
-    )
-    _read_short_first(model, objective, recipe, text.windows)
-    batches = text.windows(recipe.batch, recipe.length, seed=recipe.seed, framed=True)
-    return Run(model, text.tokenizer, objective, batches)
+    text = _text("language", COURSE_WORDS)
+    frequencies = random_words(text.world, text.tokenizer)
+    return _bert(recipe, text.train, text.tokenizer, frequencies)
 
 
 def _measure_bert_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
-    """One hidden word of each window at a time, at four places."""
-    text, marks = _text("language"), tokenizer.vocabulary
+    """One hidden word of each window at a time, at four positions."""
+    text, mask = _text("language"), tokenizer.vocabulary.mask
     assert text.world is not None
+    assert mask is not None
     length = model.backbone.config.context - 2
     random = np.random.default_rng(0)
-    asked = [(words, int(place)) for words in _windows_within(text, length)
-             for place in random.integers(length, size=4)]  # fmt: skip
-    requests: Any = [(text.world.numbers(words), [place], {}) for words, place in asked]
+    asked = [(words, int(position)) for words in _windows_within(text, length)
+             for position in random.integers(length, size=4)]  # fmt: skip
+    requests: Any = [(text.world.numbers(words), [position], {}) for words, position in asked]
     best = text.world.distributions(requests, "anywhere")
-    lowest = [-np.log(one[0, words[place]])
-              for one, (words, [place], _) in zip(best, requests, strict=True)]  # fmt: skip
-    rows = torch.tensor([[marks.cls, *text.numbers(words), marks.sep] for words, _ in asked])
-    each, places = torch.arange(len(rows)), torch.tensor([place + 1 for _, place in asked])
-    targets = rows[each, places]
-    rows[each, places] = marks.mask or 0
+    lowest = [-np.log(one[0, words[position]])
+              for one, (words, [position], _) in zip(best, requests, strict=True)]  # fmt: skip
+    rows = _framed(text, [words for words, _ in asked])
+    each, positions = torch.arange(len(rows)), torch.tensor([1 + position for _, position in asked])
+    targets = rows[each, positions]
+    rows[each, positions] = mask
     head: Any = model.head
     with torch.no_grad():
-        found = head.losses_N(model.backbone(rows).hidden[each, places], targets)
+        found = head.losses_N(model.backbone(rows).hidden[each, positions], targets)
     return Measured(
         "nats per hidden word, one at a time", float(found.mean()), float(np.mean(lowest))
     )
@@ -480,21 +499,20 @@ def _xlnet_journey(recipe: Recipe) -> Run:
         text.vocabulary, recipe.width, recipe.layers, 4, inner=2 * recipe.width, dropout=0.0
     )
     backbone = XLNet(sizes)
-    batches = text.windows(recipe.batch, recipe.length, seed=recipe.seed, framed=True)
     model = LanguageModel(backbone, NextWord(backbone.token, bias=True))
-    return Run(model, text.tokenizer, Permutation(vocabulary=text.tokenizer.vocabulary), batches)
+    objective = Permutation(vocabulary=text.tokenizer.vocabulary)
+    return Run(model, text.tokenizer, objective, windows_of(recipe, text.train, framed=True))
 
 
 def _measure_xlnet_journey(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
     """On windows of held-out documents; the floor is exact for the words that are asked there."""
     text = _journey(1_000)
-    world, marks = text.world, tokenizer.vocabulary
+    world = text.world
     assert world is not None
-    windows = [words[start : start + 30] for words in text.documents
-               for start in range(1, len(words) - 30, 30)]  # fmt: skip
-    rows = [[marks.cls, *text.numbers(words), marks.sep] for words in windows]
-    batch = Batch.of(torch.tensor(rows), torch.ones(len(rows), 32, dtype=torch.bool))
-    objective = Permutation(vocabulary=marks)
+    windows = _windows_within(text, 30)
+    rows = _framed(text, windows)
+    batch = Batch.of(rows, torch.ones_like(rows, dtype=torch.bool))
+    objective = Permutation(vocabulary=tokenizer.vocabulary)
     targets = objective.targets(batch, Chance(0, 0, batch.rows))
     assert targets.order is not None
     asked = [row.nonzero()[:, 0].sub(1).tolist() for row in targets.order.predicted]
@@ -508,8 +526,7 @@ def _measure_xlnet_journey(model: LanguageModel, tokenizer: Tokenizer) -> Measur
 def _gpt_addresses(recipe: Recipe) -> Run:
     texts = realtext.texts(held_out=False)
     tokenizer = Tokenizer.bpe(texts, 4_000)
-    batches = windows_of(recipe, texts, tokenizer)
-    return Run(gpt_of(recipe, 4_000), tokenizer, NextToken(), batches)
+    return _gpt(recipe, tokenize(from_documents(texts), tokenizer), tokenizer)
 
 
 MEASURED_ADDRESSES = (5, 55, 105, 155, 205, 235)
@@ -552,16 +569,7 @@ def _others_of_addresses(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
 def _bert_addresses(recipe: Recipe) -> Run:
     texts = realtext.texts(held_out=False)
     tokenizer = Tokenizer.word_pieces(texts, 4_000)
-    model = bert_of(recipe, 4_000)
-    village.larger_weights(model, 0.08)
-    objective = MaskedToken(vocabulary=tokenizer.vocabulary)
-
-    def windows(batch: int, length: int, **choices: Any) -> Windows:
-        return windows_of(replace(recipe, batch=batch, length=length), texts, tokenizer)
-
-    _read_short_first(model, objective, recipe, windows)
-    batches = windows_of(recipe, texts, tokenizer, framed=True)
-    return Run(model, tokenizer, objective, batches)
+    return _bert(recipe, tokenize(from_documents(texts), tokenizer), tokenizer)
 
 
 BLANKS = 60
@@ -600,8 +608,7 @@ def _others_of_blanks(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
 
 def _base(recipe: Recipe) -> Run:
     words = instructions.tokenizer()
-    batches = windows_of(recipe, instructions.plain("train"), words)
-    return Run(gpt_of(recipe, len(words)), words, NextToken(), batches)
+    return _gpt(recipe, tokenize(from_documents(instructions.plain("train")), words), words)
 
 
 def _measure_base(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
@@ -647,7 +654,7 @@ RECIPES = {
             "4 million words of the village", steps=3_000, batch=16, length=128, width=128,
             layers=2, rate=1e-2,
         ),
-        partial(_gpt, "village", 4_000_000),
+        partial(_gpt_of_language, "village", 4_000_000),
         partial(_measure_next, "village", 128),
     ),
     "elmo-village": Shipped(
@@ -672,7 +679,7 @@ RECIPES = {
             width=128, layers=2, rate=1e-2, precision="bfloat16",
             shorter=((32, 800), (64, 500), (128, 500)),
         ),
-        partial(_gpt, "language", 8_000_000),
+        partial(_gpt_of_language, "language", COURSE_WORDS),
         partial(_measure_next, "language", 256),
     ),
     "awd-course": Shipped(
@@ -745,8 +752,8 @@ RECIPES = {
     "bert-addresses": Shipped(
         Recipe(
             "213 of 237 addresses of presidents (the numbers 5, 15, … are held out), in 4,000 "
-            "word pieces", steps=8_000, batch=16, length=128, width=128, layers=4, rate=4e-3,
-            precision="bfloat16", shorter=((16, 900), (32, 300), (64, 300)),
+            "word pieces", steps=32_000, batch=16, length=128, width=128, layers=4, rate=4e-3,
+            precision="bfloat16", shorter=((16, 900), (32, 300), (64, 300)), moved=True,
         ),
         _bert_addresses,
         _measure_bert_addresses,

@@ -12,11 +12,9 @@ import torch
 from classroom.claims.order import ORDER_MATTERS, SPEED_OF_ENCODERS
 from classroom.classifying import openings, right, rows_of
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText, course_text, plan, train_once
+from classroom.recipes import CourseText, course_text, plan, train_once, untrained_awd_lstm
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, Examples, Windows, from_documents, tokenize
-from labkit.heads import NextWord
-from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.objectives import NextToken
 from labkit.trainer import Trainer, evaluate
 from labkit.transfer import classifier, labels_of
@@ -62,21 +60,10 @@ SIZES = {
 # ---- three stages ------------------------------------------------------------------------------
 
 
-def fresh(vocabulary: int, width: int, *, seed: int = 0) -> LanguageModel:
-    """A small AWD-LSTM that has read nothing; without dropout, for it reads each word only once."""
-    torch.manual_seed(seed)
-    sizes = AWDLSTMConfig(
-        vocabulary, width, width, 2, dropout=0.0, hidden_dropout=0.0, input_dropout=0.0,
-        embedding_dropout=0.0, weight_dropout=0.0,
-    )  # fmt: skip
-    backbone = AWDLSTM(sizes)
-    return LanguageModel(backbone, NextWord(backbone.token))
-
-
 def general(text: CourseText, profile: str, seed: int) -> LanguageModel:
     """The first stage: a language model of general text."""
     size = SIZES[profile]
-    model = fresh(text.vocabulary, size.width, seed=seed)
+    model = untrained_awd_lstm(text.vocabulary, size.width, seed=seed)
     batches = text.windows(8, 32, seed=seed)
     train_once(model, NextToken(), batches, plan(size.general, rate=3e-2, seed=seed))
     return model
@@ -162,7 +149,7 @@ def hundred_labels(profile: str, seed: int) -> Measured:
     """The same classifier from pre-trained and from fresh weights, over numbers of labels."""
     size, given = SIZES[profile], task(profile, seed)
     before = adapted(given.text, profile, seed)
-    nothing = fresh(given.text.vocabulary, size.width, seed=seed)
+    nothing = untrained_awd_lstm(given.text.vocabulary, size.width, seed=seed)
     arms: dict[str, list[float]] = {}
     for count in size.counts:
         rows = given.rows(count, seed)
@@ -255,7 +242,7 @@ LAST_LAYERS = claim("last-layers", last_layers)
 def with_new_words(model: LanguageModel, vocabulary: int, *, seed: int = 0) -> LanguageModel:
     """The layers of a language model under new word vectors, for words that it has never seen."""
     old: Any = model.backbone
-    new = fresh(vocabulary, old.config.width, seed=seed)
+    new = untrained_awd_lstm(vocabulary, old.config.width, seed=seed)
     layers: Any = new.backbone.blocks
     layers.load_state_dict(old.blocks.state_dict())
     return new
@@ -277,7 +264,8 @@ def new_language(profile: str, seed: int) -> Measured:
     floor = second.world.floor("next", [words[:48] for words in second.documents])
     best = float(np.mean([losses.mean() for losses in floor.losses]))
     moved = with_new_words(general(first, profile, seed), second.vocabulary, seed=seed)
-    starts = {"from scratch": fresh(second.vocabulary, size.width, seed=seed), "transferred": moved}
+    scratch = untrained_awd_lstm(second.vocabulary, size.width, seed=seed)
+    starts = {"from scratch": scratch, "transferred": moved}
     batches = second.windows(8, 32, seed=seed)
     how = plan(max(size.second), rate=2e-2, schedule="constant", seed=seed)
     when = dict(zip(size.second, ("early", "late"), strict=True))
