@@ -742,8 +742,8 @@ RECIPES = {
     "gpt-addresses": Shipped(
         Recipe(
             "213 of 237 addresses of presidents (the numbers 5, 15, … are held out), in 4,000 "
-            "pieces of bytes", steps=12_000, batch=16, length=256, width=256, layers=4, rate=5e-3,
-            dropout=0.25, attention_dropout=0.0, decay=0.4, precision="bfloat16", moved=True,
+            "pieces of bytes", steps=8_000, batch=8, length=512, width=256, layers=4, rate=5e-3,
+            dropout=0.15, precision="bfloat16",
         ),
         _gpt_addresses,
         _measure_gpt_addresses,
