@@ -92,6 +92,8 @@ class Recipe:
     decay: float = RECIPE["decay"]
     shorter: tuple[tuple[int, int], ...] = ()
     """Lengths of windows, and for how many steps they are read before those of `length`."""
+    hidden: float = 0.15
+    """The share of the words that a BERT is asked for."""
     moved: bool = False
     """Whether the text is cut elsewhere each time that it is read."""
 
@@ -303,7 +305,9 @@ def _bert(
 ) -> Run:
     model = bert_of(recipe, len(tokenizer))
     village.larger_weights(model, 0.08)
-    objective = MaskedToken(vocabulary=tokenizer.vocabulary, frequencies=frequencies)
+    objective = MaskedToken(
+        vocabulary=tokenizer.vocabulary, rate=recipe.hidden, frequencies=frequencies
+    )
     _read_short_first(model, objective, recipe, tokens)
     return Run(model, tokenizer, objective, windows_of(recipe, tokens, framed=True))
 
@@ -700,8 +704,8 @@ RECIPES = {
     ),
     "bert-course": Shipped(
         Recipe(
-            "8 million words of the course's language, in windows of 128", steps=40_000, batch=32,
-            length=128, width=96, layers=3, rate=5e-3, precision="bfloat16",
+            "8 million words of the course's language, in windows of 128", steps=36_000, batch=32,
+            length=128, width=96, layers=3, rate=5e-3, precision="bfloat16", hidden=0.4,
             shorter=((16, 1_200), (32, 800), (64, 800)),
         ),
         _bert_course,
