@@ -55,6 +55,10 @@ def test_both_sides_know_more_than_one_where_one_says_little(
     assert np.mean(found.arms["left side"]) > np.mean(found.arms["both sides"]) + 0.2
 
 
+def test_five_words_of_the_largest_vocabulary_fit_into_one_number() -> None:
+    assert len(realtext.KneserNey([[1, 2]], claims.WORDS).orders) == 5
+
+
 def test_a_memory_changes_nothing_in_the_first_segment_and_is_read_after_it() -> None:
     torch.manual_seed(0)
     body = TransformerXL(TransformerXLConfig(30, 16, 2, 2, 32, 64, inner=32, dropout=0.0))

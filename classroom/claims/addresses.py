@@ -52,13 +52,16 @@ SIZES = {
 
 # ---- both sides
 
+WORDS = 6_000
+"""Of the 5-gram: five of its words fit into one whole number."""
+
 
 def real_both_sides(profile: str, seed: int) -> Measured | None:
     """Words of held-out addresses, guessed by a 5-gram from the left and from both sides."""
     known, asked = (realtext.texts(held_out) for held_out in (False, True))
     if not known:
         return None
-    words = Tokenizer.words(known, size=8_000)
+    words = Tokenizer.words(known, size=WORDS)
     five = realtext.KneserNey([words.encode(text) for text in known], len(words))
     random = np.random.default_rng(seed)
     arms: dict[str, list[float]] = {"left side": [], "both sides": []}
@@ -71,7 +74,7 @@ def real_both_sides(profile: str, seed: int) -> Measured | None:
         # An address is one item: its words say much about each other.
         arms["left side"].append(-float(left[hidden].mean()))
         arms["both sides"].append(float(np.mean(both)))
-    return Measured(arms, note=f"a 5-gram of 8,000 words; {realtext.NO_FLOOR}")
+    return Measured(arms, note=f"a 5-gram of {WORDS:,} words; {realtext.NO_FLOOR}")
 
 
 REAL_BOTH_SIDES = claim("real-both-sides", real_both_sides)
