@@ -412,14 +412,14 @@ def _bert_course(recipe: Recipe) -> Run:
 
 
 def _measure_bert_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
-    """One hidden word of each window at a time, at four positions."""
+    """One hidden word of each window at a time, at sixteen positions."""
     text, mask = _text("language"), tokenizer.vocabulary.mask
     assert text.world is not None
     assert mask is not None
     length = model.backbone.config.context - 2
     random = np.random.default_rng(0)
     asked = [(words, int(position)) for words in _windows_within(text, length)
-             for position in random.integers(length, size=4)]  # fmt: skip
+             for position in random.integers(length, size=16)]  # fmt: skip
     requests: Any = [(text.world.numbers(words), [position], {}) for words, position in asked]
     best = text.world.distributions(requests, "anywhere")
     lowest = [-np.log(one[0, words[position]])
