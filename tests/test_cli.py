@@ -509,12 +509,18 @@ def opener() -> urllib.request.OpenerDirector:
 
 
 def answer(address: str) -> int:
-    """Return the status of a request."""
-    try:
-        with opener().open(address, timeout=30) as response:
-            return int(response.status)
-    except urllib.error.HTTPError as error:
-        return error.code
+    """Return the status of a request; a slow machine prints the address before it listens."""
+    for _ in range(60):
+        try:
+            with opener().open(address, timeout=30) as response:
+                return int(response.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except urllib.error.URLError as error:
+            if not isinstance(error.reason, ConnectionRefusedError):
+                raise
+            time.sleep(0.5)
+    raise AssertionError(f"{address} never listened")
 
 
 @pytest.mark.parametrize(
