@@ -1,9 +1,23 @@
-"""What notebooks 09 to 11 say that one can see is on the screen: their stored outputs are read."""
+"""What notebooks 08 to 11 say that one can see is on the screen: their stored outputs are read."""
 
 import re
 
 import pytest
 from stored import number, said
+
+# ---- 08
+
+
+def test_the_bert_of_the_addresses_knows_what_presidents_say() -> None:
+    filled = said("08", 'speaker, pieces = trained("bert-addresses")')
+    for question, answer in (
+        ("the united [MASK] of america", "states"),
+        ("the senate and the house of [MASK]", "representatives"),
+        ("we are at peace with all [MASK].", "nations"),
+        ("the constitution of the united [MASK]", "states"),
+    ):
+        assert re.search(rf"{re.escape(question)} +{answer} ", filled)
+
 
 # ---- 09
 

