@@ -56,7 +56,8 @@ def test_a_model_has_the_loss_of_its_card(name: str) -> None:
 
 
 def test_an_unknown_model_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="'gpt-vilage' ships with the course: choose bert-addresses"):
+    named = "'gpt-vilage' ships with the course: choose bert-addresses"
+    with pytest.raises(ValueError, match=named):
         trained("gpt-vilage")
     with pytest.raises(SystemExit):
         main(["train", "gpt-vilage"])
