@@ -246,7 +246,10 @@ class KneserNey:
 
     def __init__(self, documents: Sequence[Sequence[int]], vocabulary: int, order: int = 5) -> None:
         if vocabulary**order > np.iinfo(np.int64).max:
-            raise ValueError(f"{order} tokens of {vocabulary} do not fit into 64 bits: lower order")
+            raise ValueError(
+                f"{order} tokens of {vocabulary} do not fit into 64 bits: give a smaller "
+                "vocabulary or a lower order"
+            )
         self.vocabulary, self.order = vocabulary, order
         codes = np.concatenate([self._codes(document, order) for document in documents])
         grams, counts = np.unique(codes, return_counts=True)

@@ -93,9 +93,9 @@ class Recipe:
     shorter: tuple[tuple[int, int], ...] = ()
     """Lengths of windows, and for how many steps they are read before those of `length`."""
     hidden: float = 0.15
-    """The share of the words that a BERT is asked for."""
+    """The share of the words that a BERT predicts."""
     moved: bool = False
-    """Whether the text is cut elsewhere each time that it is read."""
+    """Whether the text is cut into other windows in each epoch."""
 
 
 class Run(NamedTuple):
@@ -359,6 +359,7 @@ def _measure_bert_village(model: LanguageModel, tokenizer: Tokenizer) -> Measure
 
 # The course's language: windows of documents, since its sentences depend on those before.
 COURSE_WORDS = 8_000_000
+"""How many words each of these models can learn from."""
 
 
 def _awd_course(recipe: Recipe) -> Run:

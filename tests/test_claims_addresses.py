@@ -55,7 +55,7 @@ def test_both_sides_know_more_than_one_where_one_says_little(
     assert np.mean(found.arms["left side"]) > np.mean(found.arms["both sides"]) + 0.2
 
 
-def test_five_words_of_the_largest_vocabulary_fit_into_one_number() -> None:
+def test_five_words_of_the_vocabulary_fit_into_64_bits() -> None:
     assert len(realtext.KneserNey([[1, 2]], claims.WORDS).orders) == 5
 
 

@@ -6,7 +6,7 @@ import torch
 
 from classroom.claims import order, ulmfit
 from classroom.classifying import openings, right, rows_of
-from classroom.recipes import CourseText, course_text
+from classroom.recipes import CourseText, course_text, untrained_awd_lstm
 from labkit.blocks import LanguageModel
 from labkit.objectives import Labels
 from labkit.text.tokenizers import Tokenizer
@@ -81,7 +81,7 @@ def test_right_counts_what_the_labels_say(world, tokenizer):
 
 
 def test_a_new_language_gets_the_layers_and_not_the_words(text):
-    old = ulmfit.untrained_awd_lstm(text.vocabulary, 8, seed=1)
+    old = untrained_awd_lstm(text.vocabulary, 8, seed=1)
     new = ulmfit.with_new_words(old, 50, seed=2)
     for before, after in zip(
         old.backbone.blocks.parameters(), new.backbone.blocks.parameters(), strict=True
@@ -92,7 +92,7 @@ def test_a_new_language_gets_the_layers_and_not_the_words(text):
 
 
 def test_document_losses_are_means_of_documents(text):
-    model: LanguageModel = ulmfit.untrained_awd_lstm(text.vocabulary, 8)
+    model: LanguageModel = untrained_awd_lstm(text.vocabulary, 8)
     with torch.no_grad():
         model.backbone.token.weight.zero_()
     losses = ulmfit.document_losses(model, text.tests(8))

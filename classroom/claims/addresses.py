@@ -53,7 +53,7 @@ SIZES = {
 # ---- both sides
 
 WORDS = 6_000
-"""Of the 5-gram: five of its words fit into one whole number."""
+"""The vocabulary of the 5-gram: the numbers of five of its words fit into 64 bits."""
 
 
 def real_both_sides(profile: str, seed: int) -> Measured | None:

@@ -86,8 +86,9 @@ class Windows(Epochs):
 
     With `framed` a row is [CLS] text [SEP], as for RoBERTa; with `apart` the batch says which
     documents its tokens come from, for a mask that keeps them apart. With `moved` each window
-    begins up to a window's length later, drawn anew in each epoch, so that a text that is read
-    many times is cut elsewhere each time. For rows that become longer, as BERT's do, see `Stages`.
+    begins a random number of tokens later, less than its length and drawn anew in each epoch: a
+    model that reads a text many times then sees other windows each time. For rows that become
+    longer, as BERT's do, see `Stages`.
     """
 
     tokens: Tokens
