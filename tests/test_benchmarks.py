@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from classroom import recipes
 from labkit.plan import Plan
@@ -49,3 +50,18 @@ def test_operations_of_a_step_are_those_of_its_products(monkeypatch: pytest.Monk
     weights, keys = 2 * 12 * 32 * 32 + 50 * 32, 2 * 2 * 16 * 32
     # Forward once and backward twice; a product is a multiplication and an addition.
     assert recipe.flop == 3 * 2 * (weights + keys) * 3 * 16
+
+
+def test_attention_begins_by_copying() -> None:
+    """Words that were said are likelier than others before anything is learned."""
+    text = recipes.course_text("village", words=2_000, held_out=500)
+    said_BT, gaps = torch.arange(5, 37)[None], []
+    for copies in (False, True):
+        model = recipes.untrained_gpt(text, width=64, length=32)
+        if copies:
+            recipes.copying_start(model)
+        with torch.no_grad():
+            scores_V = model(said_BT)[0, -1]
+        gaps.append(float(scores_V[said_BT].mean() - scores_V[37:].mean()))
+    assert abs(gaps[0]) < 0.05
+    assert gaps[1] > 0.1

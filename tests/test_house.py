@@ -79,6 +79,24 @@ def test_a_public_name_has_one_meaning() -> None:
     assert twice == SHARED.keys()
 
 
+def given_twice(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a module gives to two things: the second would replace the first."""
+    seen = set()
+    for node in tree.body:
+        names = [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        for name in [*names, *(target.id for target in targets if isinstance(target, ast.Name))]:
+            if name in seen:
+                yield name
+            seen.add(name)
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_a_module_gives_each_name_once(module: str) -> None:
+    assert not list(given_twice(TREES[module]))
+
+
 def test_the_structure_is_computed_rightly() -> None:
     upward = ast.parse("from classroom.cli import main\ndef f():\n  import classroom.cli.lab")
     assert edges("labkit.keeping.paths", upward) == {"classroom.cli", "classroom.cli.lab"}
@@ -143,6 +161,8 @@ def test_the_rules_catch_what_they_are_for() -> None:
     assert not list(unsafe_loads(ast.parse("torch.load(f, weights_only=True); np.load(f)")))
     bare = ast.parse("def f(): ...\nclass C:\n  'x'\n  def g(self): ...\n  def _h(self): ...")
     assert list(undocumented(bare)) == ["f", "C.g"]
+    again = ast.parse("A = 1\nB: int = 2\ndef f(): A = 2\nA, B = 3, 4\nA = 5\ndef f(): ...")
+    assert list(given_twice(again)) == ["A", "f"]
 
 
 def tracked() -> list[Path]:

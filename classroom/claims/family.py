@@ -105,7 +105,7 @@ LARGER_BATCHES = claim("larger-batches", larger_batches)
 
 
 SHORT, LONG = 16, 48
-READINGS = 4
+LONGER = 4
 """As many times the steps of the other claims: in long rows more has to be learned."""
 
 
@@ -123,9 +123,7 @@ def longer_rows(profile: str, seed: int) -> Measured:
     for name, length in (("short rows", SHORT), ("long rows", LONG)):
         model = village.encoder(seed, vocabulary=text.vocabulary, context=LONG)
         rows = text.windows(size.batch * LONG // length, length, seed=seed, framed=True)
-        train_once(
-            model, objective, rows, plan(READINGS * size.steps, seed=seed, rate=village.RATE)
-        )
+        train_once(model, objective, rows, plan(LONGER * size.steps, seed=seed, rate=village.RATE))
         first = (LONG - length) // 2
         asked = [words[first : first + length - 2] for words in whole]
         place = (length - 2) // 2

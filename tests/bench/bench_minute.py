@@ -1,4 +1,4 @@
-"""What is learned in a minute: the notebooks' recipe beside nanoGPT's, tuned in the same run.
+"""What is learned in a minute: labkit's recipe beside nanoGPT's, tuned in the same run.
 
     python -m labkit bench minute [language] [village] [--seconds 60] [--picture docs/minute.png]
 
@@ -50,12 +50,21 @@ class Recipe(NamedTuple):
     size: Size
     start: Callable[[nn.Module, Windows, Plan], Steps]
     plan: Plan
+    copies: bool = False
+    """Whether attention begins by passing on what it attends to."""
+
+    def model(self) -> nn.Module:
+        """A fresh model."""
+        model = self.size.model()
+        if self.copies:
+            recipes.copying_start(model)
+        return model
 
     @property
     def flop(self) -> int:
         """Operations of one step: those of all matrix products, forward and backward."""
         tokens = torch.zeros(self.size.batch, self.size.context, dtype=torch.long)
-        return counted_flop(self.size.model(), tokens)
+        return counted_flop(self.model(), tokens)
 
 
 class Minute(NamedTuple):
@@ -77,7 +86,7 @@ class Minute(NamedTuple):
 
 
 def recipes_for(vocabulary: int) -> tuple[Recipe, list[Recipe]]:
-    """The notebooks' recipe, and nanoGPT's in a bare loop, with each of three rates."""
+    """Our recipe, and nanoGPT's in a bare loop, with each of three rates."""
     heads = recipes.WIDTH // 32
     ours = Size(recipes.LAYERS, heads, recipes.WIDTH, recipes.LENGTH, recipes.BATCH, vocabulary)
     theirs = Size(3, 4, 128, 128, 16, vocabulary)
@@ -85,12 +94,13 @@ def recipes_for(vocabulary: int) -> tuple[Recipe, list[Recipe]]:
         Recipe(f"nanoGPT's, rate {rate:g}", theirs, bare_loop, Plan(steps=50, rate=rate, **PEER))
         for rate in RATES
     ]
-    return Recipe("labkit", ours, trained, recipes.plan(50)), peers
+    plan = Plan(**recipes.MINUTE, steps=50)
+    return Recipe("labkit", ours, trained, plan, copies=True), peers
 
 
 def run(recipe: Recipe, equal: str, known: Language, steps: int) -> Minute:
     """Train by a recipe for so many steps, and test."""
-    model, plan = recipe.size.model(), on_this_processor(recipe.plan, steps)
+    model, plan = recipe.model(), on_this_processor(recipe.plan, steps)
     text = Windows(known.text, recipe.size.batch, recipe.size.context)
     begun, times, losses = time.perf_counter(), [], []
     for found in recipe.start(model, text, plan):
@@ -109,7 +119,7 @@ def on_this_processor(plan: Plan, steps: int) -> Plan:
 def steps_in(seconds: float, recipe: Recipe, known: Language) -> int:
     """How many steps of a recipe fit into the time, measured on some of them."""
     text = Windows(known.text, recipe.size.batch, recipe.size.context)
-    steps = recipe.start(recipe.size.model(), text, on_this_processor(recipe.plan, 10**6))
+    steps = recipe.start(recipe.model(), text, on_this_processor(recipe.plan, 10**6))
     for _ in range(5):
         next(steps)
     begun, done = time.perf_counter(), 0
