@@ -65,3 +65,16 @@ def test_attention_begins_by_copying() -> None:
         gaps.append(float(scores_V[said_BT].mean() - scores_V[37:].mean()))
     assert abs(gaps[0]) < 0.05
     assert gaps[1] > 0.1
+
+
+def test_every_other_row_begins_where_a_document_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
+    import bench_minute
+
+    text = torch.arange(1_000) % 7
+    rows = bench_minute.FromBeginnings(text, 6, 10)
+    plain = bench_minute.Windows(text, 6, 10)
+    seen = torch.cat([rows.tokens(step) for step in range(50)])
+    assert (seen[1::2, 0] == 0).all()
+    assert torch.equal(seen[::2], torch.cat([plain.tokens(step)[::2] for step in range(50)]))
+    assert (seen.diff() % 7 == 1).all()

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -43,6 +44,27 @@ SHARE = {"language": 1.0, "village": 1 / 3}
 """Which share of the seconds a language gets."""
 
 
+class FromBeginnings(Windows):
+    """Every other row begins where a document does, as the tests do.
+
+    At a random place of a text, many names were said before the row begins, and nobody could know
+    them. Beginnings alone would leave out the ends of long documents.
+    """
+
+    @cached_property
+    def separators(self) -> Tensor:
+        """The places before documents."""
+        return (self.text[: -self.length - 1] == 0).nonzero()[:, 0]
+
+    def tokens(self, step: int) -> Tensor:
+        """The tokens of one step [B, T + 1]: each but the last predicts the next."""
+        tokens = super().tokens(step)
+        chance = torch.Generator().manual_seed(step)
+        drawn = torch.randint(len(self.separators), (self.rows // 2, 1), generator=chance)
+        tokens[1::2] = self.text[self.separators[drawn] + torch.arange(self.length + 1)]
+        return tokens
+
+
 class Recipe(NamedTuple):
     """A model with its batches, and how it is trained."""
 
@@ -50,6 +72,7 @@ class Recipe(NamedTuple):
     size: Size
     start: Callable[[nn.Module, Windows, Plan], Steps]
     plan: Plan
+    windows: type[Windows] = Windows
     copies: bool = False
     """Whether attention begins by passing on what it attends to."""
 
@@ -65,6 +88,10 @@ class Recipe(NamedTuple):
         """Operations of one step: those of all matrix products, forward and backward."""
         tokens = torch.zeros(self.size.batch, self.size.context, dtype=torch.long)
         return counted_flop(self.model(), tokens)
+
+    def rows(self, known: Language) -> Windows:
+        """The batches of a text."""
+        return self.windows(known.text, self.size.batch, self.size.context)
 
 
 class Minute(NamedTuple):
@@ -95,13 +122,13 @@ def recipes_for(vocabulary: int) -> tuple[Recipe, list[Recipe]]:
         for rate in RATES
     ]
     plan = Plan(**recipes.MINUTE, steps=50)
-    return Recipe("labkit", ours, trained, plan, copies=True), peers
+    return Recipe("labkit", ours, trained, plan, FromBeginnings, copies=True), peers
 
 
 def run(recipe: Recipe, equal: str, known: Language, steps: int) -> Minute:
     """Train by a recipe for so many steps, and test."""
     model, plan = recipe.model(), on_this_processor(recipe.plan, steps)
-    text = Windows(known.text, recipe.size.batch, recipe.size.context)
+    text = recipe.rows(known)
     begun, times, losses = time.perf_counter(), [], []
     for found in recipe.start(model, text, plan):
         times.append(time.perf_counter() - begun)
@@ -118,7 +145,7 @@ def on_this_processor(plan: Plan, steps: int) -> Plan:
 
 def steps_in(seconds: float, recipe: Recipe, known: Language) -> int:
     """How many steps of a recipe fit into the time, measured on some of them."""
-    text = Windows(known.text, recipe.size.batch, recipe.size.context)
+    text = recipe.rows(known)
     steps = recipe.start(recipe.model(), text, on_this_processor(recipe.plan, 10**6))
     for _ in range(5):
         next(steps)
