@@ -196,7 +196,7 @@ def only_a_few_words(logits_BV, p, *, within=False):
 def all_losses_count_alike(ctx, upstream_N):
     *_, d_hidden, d_words, d_bias = ctx.saved_tensors
     ready = (d_hidden, d_words, d_bias)
-    return *(None if d is None else d * upstream_N.mean() for d in ready), None, None
+    return *(None if d is None else d * upstream_N.mean() for d in ready), None
 
 
 def writes_over_the_other_text(old, k_BHQE, v_BHQE):

@@ -298,11 +298,8 @@ def test_the_loss_of_a_head_is_in_pieces_only_where_that_serves() -> None:
         in_pieces = head.losses_N(x, targets)
         with torch.autocast("cpu", torch.bfloat16):
             rounded = head.losses_N(x, targets)
-        with torch.autocast("cpu", torch.float16):
-            coarse = head.losses_N(x, targets)
     assert type(in_pieces.grad_fn).__name__ == "InPiecesBackward"
-    assert type(rounded.grad_fn).__name__ == "InPiecesBackward"
-    assert type(coarse.grad_fn).__name__ != "InPiecesBackward"
+    assert type(rounded.grad_fn).__name__ != "InPiecesBackward"
     wanted = F.cross_entropy(head(x), targets, reduction="none")
     torch.testing.assert_close(in_pieces, wanted)
     torch.testing.assert_close(rounded, wanted, rtol=0.02, atol=0.02)

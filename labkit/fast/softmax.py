@@ -17,16 +17,14 @@ SCORES = 2**23
 def losses(
     hidden_ND: Tensor, words_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor
 ) -> Tensor | None:
-    """`labkit.heads.losses` on a CPU; None elsewhere."""
-    half = torch.is_autocast_enabled("cpu")
-    if half:
-        serves = torch.get_autocast_dtype("cpu") == torch.bfloat16
-        serves = serves and words_VD.dtype == torch.float32
-    else:
-        serves = hidden_ND.dtype in (torch.float32, torch.float64)
-    if not serves or hidden_ND.device.type != "cpu" or torch.compiler.is_compiling():
-        return None
-    return InPieces.apply(hidden_ND, words_VD, bias_V, targets_N, half)
+    """`labkit.heads.losses` on a CPU in float32 or float64; None elsewhere."""
+    whole = (
+        hidden_ND.device.type != "cpu"
+        or hidden_ND.dtype not in (torch.float32, torch.float64)
+        or torch.is_autocast_enabled("cpu")
+        or torch.compiler.is_compiling()
+    )
+    return None if whole else InPieces.apply(hidden_ND, words_VD, bias_V, targets_N)
 
 
 class InPieces(torch.autograd.Function):
@@ -34,19 +32,13 @@ class InPieces(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden_ND: Tensor,
-        words_VD: Tensor,
-        bias_V: Tensor | None,
-        targets_N: Tensor,
-        half: bool,
+        ctx: Any, hidden_ND: Tensor, words_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor
     ) -> Tensor:
         """The losses [N], and the gradients of their sum."""
         learns = any(ctx.needs_input_grad)
-        ones_N = torch.ones(len(hidden_ND)) if learns else None
-        losses_N, gradients = in_pieces(hidden_ND, words_VD, bias_V, targets_N, ones_N, half)
+        ones_N = hidden_ND.new_ones(len(hidden_ND)) if learns else None
+        losses_N, gradients = in_pieces(hidden_ND, words_VD, bias_V, targets_N, ones_N)
         if learns:
-            ctx.half = half
             ctx.save_for_backward(hidden_ND, words_VD, bias_V, targets_N, *gradients)
         return losses_N
 
@@ -57,39 +49,30 @@ class InPieces(torch.autograd.Function):
         hidden_ND, words_VD, bias_V, targets_N, d_hidden, d_words, d_bias = ctx.saved_tensors
         if len(upstream_N) and (upstream_N == upstream_N[0]).all():
             ready = (d_hidden, d_words, d_bias)
-            return *(None if d is None else d * upstream_N[0] for d in ready), None, None
-        given = (hidden_ND, words_VD, bias_V, targets_N, upstream_N, ctx.half)
-        return *in_pieces(*given)[1], None, None
+            return *(None if d is None else d * upstream_N[0] for d in ready), None
+        return *in_pieces(hidden_ND, words_VD, bias_V, targets_N, upstream_N)[1], None
 
 
-@torch.autocast("cpu", enabled=False)
 def in_pieces(
     hidden_ND: Tensor,
     words_VD: Tensor,
     bias_V: Tensor | None,
     targets_N: Tensor,
     upstream_N: Tensor | None,
-    half: bool,
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-    """The losses, and with `upstream`, how much each counts, the gradients of all inputs.
-
-    `half`: products in bfloat16, as autocast would have them; softmax and sums stay exact.
-    """
-    exact = words_VD.dtype
-    product = torch.bfloat16 if half else exact
-    given_ND, given_VD = hidden_ND.to(product), words_VD.to(product)
-    rows = min(max(1, SCORES // len(words_VD)), len(hidden_ND))
-    space = hidden_ND.new_empty(rows, len(words_VD), dtype=exact)
-    # Autocast's scores and their gradients are in bfloat16, too.
-    narrow = torch.empty_like(space, dtype=product) if half else space
-    losses_N = space.new_empty(len(hidden_ND))
-    d_hidden, d_words = torch.empty_like(given_ND), torch.zeros_like(words_VD)
+    """The losses, and with `upstream`, how much each counts, the gradients of all inputs."""
+    rows = max(1, SCORES // len(words_VD))
+    space = hidden_ND.new_empty(min(rows, len(hidden_ND)), len(words_VD))
+    losses_N = hidden_ND.new_empty(len(hidden_ND))
+    d_hidden, d_words = hidden_ND.new_empty(hidden_ND.shape), torch.zeros_like(words_VD)
     d_bias = None if bias_V is None else torch.zeros_like(bias_V)
-    for start in range(0, len(hidden_ND), max(1, rows)):
+    for start in range(0, len(hidden_ND), rows):
         piece = slice(start, start + rows)
-        some, targets = given_ND[piece], targets_N[piece, None]
-        scores, rounded = space[: len(some)], narrow[: len(some)]
-        fill(scores, rounded, some, given_VD, bias_V)
+        some, targets = hidden_ND[piece], targets_N[piece, None]
+        scores = torch.mm(some, words_VD.t(), out=space[: len(some)])
+        if bias_V is not None:
+            scores += bias_V
+        torch.log_softmax(scores, dim=-1, out=scores)
         losses_N[piece] = -scores.gather(1, targets)[:, 0]
         if upstream_N is None:
             continue
@@ -97,26 +80,9 @@ def in_pieces(
         # target.
         scores.exp_().scatter_add_(1, targets, scores.new_full(targets.shape, -1))
         scores *= upstream_N[piece, None]
-        if half:
-            rounded.copy_(scores)
-            d_words += torch.mm(rounded.t(), some)
-        else:
-            # Not addmm_, which torch's counter of operations does not know.
-            torch.addmm(d_words, rounded.t(), some, out=d_words)
-        torch.mm(rounded, given_VD, out=d_hidden[piece])
+        torch.mm(scores, words_VD, out=d_hidden[piece])
+        # Not addmm_, which torch's counter of operations does not know.
+        torch.addmm(d_words, scores.t(), some, out=d_words)
         if d_bias is not None:
             d_bias += scores.sum(dim=0)
-    return losses_N, (d_hidden.to(hidden_ND.dtype), d_words, d_bias)
-
-
-def fill(
-    log_p_NV: Tensor, scores_NV: Tensor, hidden_ND: Tensor, words_VD: Tensor, bias_V: Tensor | None
-) -> None:
-    """Write the scores of all words, and their log softmax, which may share memory with them."""
-    if bias_V is None:
-        torch.mm(hidden_ND, words_VD.t(), out=scores_NV)
-    else:
-        torch.addmm(bias_V.to(scores_NV.dtype), hidden_ND, words_VD.t(), out=scores_NV)
-    if log_p_NV.dtype != scores_NV.dtype:
-        log_p_NV.copy_(scores_NV)
-    torch.log_softmax(log_p_NV, dim=-1, out=log_p_NV)
+    return losses_N, (d_hidden, d_words, d_bias)
