@@ -1,8 +1,8 @@
 """What the notebooks train with: one text, one recipe, and models that are trained only once.
 
 The recipe was found for a minute on two cores at width 128: one layer, Muon for the matrices of
-the blocks, and a rate three times as high as is usual, for all weights. All claims of the ledger
-were measured with it. `MINUTE` comes lower still, in bfloat16, with a longer memory of squared
+the blocks, and a rate three times as high as is usual, for all weights. The claims of the ledger
+train with it. `MINUTE` comes lower still, in bfloat16, with a longer memory of squared
 gradients and a first attention that copies (`python -m labkit bench minute` compares it).
 """
 
