@@ -202,6 +202,7 @@ def one_seed(claim: Claim, profile: str, seed: int) -> dict[str, Any]:
     key = fingerprint(cache.versions(NOT_MEASURING), claim.id, profile, seed)
 
     def run() -> dict[str, Any]:
+        # The clock would count what else the machine does.
         begun = time.process_time()
         found = claim.experiment(profile, seed)
         if found is None:

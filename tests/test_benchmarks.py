@@ -1,8 +1,10 @@
 """Benchmarks that take minutes run end to end at tiny sizes, and their figures agree."""
 
+import importlib
 import math
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -11,12 +13,16 @@ from classroom import recipes
 from labkit.plan import Plan
 
 
-def test_the_minute_tunes_the_peer_and_gives_it_as_many_operations(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def bench_minute(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark, which stands outside of the packages."""
     monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
-    import bench_minute
+    return importlib.import_module("bench_minute")
 
+
+def test_the_minute_tunes_the_peer_and_gives_it_as_many_operations(
+    monkeypatch: pytest.MonkeyPatch, bench_minute: ModuleType
+) -> None:
     known = bench_minute.language("village", 16, words=20_000)
     monkeypatch.setattr(bench_minute, "language", lambda *_: known)
     monkeypatch.setattr(recipes, "LENGTH", 16)
@@ -43,10 +49,7 @@ def test_the_minute_tunes_the_peer_and_gives_it_as_many_operations(
     assert ratios == pytest.approx([ours / best, ours / same], abs=0.01)
 
 
-def test_operations_of_a_step_are_those_of_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
-    import bench_minute
-
+def test_operations_of_a_step_are_those_of_its_products(bench_minute: ModuleType) -> None:
     size = bench_minute.Size(layers=2, heads=2, width=32, context=16, batch=3, vocabulary=50)
     recipe = bench_minute.Recipe("", size, bench_minute.bare_loop, Plan(steps=1))
     weights, keys = 2 * 12 * 32 * 32 + 50 * 32, 2 * 2 * 16 * 32
@@ -54,8 +57,8 @@ def test_operations_of_a_step_are_those_of_its_products(monkeypatch: pytest.Monk
     assert recipe.flop == 3 * 2 * (weights + keys) * 3 * 16
 
 
-def test_attention_begins_by_copying() -> None:
-    """Words that were said are likelier than others before anything is learned."""
+def test_attention_starts_by_copying() -> None:
+    """Words of the context are more probable than others before anything is learned."""
     text = recipes.course_text("village", words=2_000, held_out=500)
     said_BT, gaps = torch.arange(5, 37)[None], []
     for copies in (False, True):
@@ -69,10 +72,7 @@ def test_attention_begins_by_copying() -> None:
     assert gaps[1] > 0.1
 
 
-def test_every_other_row_begins_where_a_document_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
-    import bench_minute
-
+def test_every_other_row_begins_where_a_document_does(bench_minute: ModuleType) -> None:
     text = torch.arange(1_000) % 7
     rows = bench_minute.FromBeginnings(text, 6, 10)
     plain = bench_minute.Windows(text, 6, 10)
@@ -82,15 +82,14 @@ def test_every_other_row_begins_where_a_document_does(monkeypatch: pytest.Monkey
     assert (seen.diff() % 7 == 1).all()
 
 
-def test_a_run_that_took_too_long_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
-    import bench_minute
-
+def test_a_run_that_took_too_long_is_run_again(
+    monkeypatch: pytest.MonkeyPatch, bench_minute: ModuleType
+) -> None:
     ran = []
 
     def run(recipe: object, equal: str, known: object, steps: int) -> object:
         ran.append(steps)
-        # A tenth of a second a step at first, then the half of it.
+        # A step takes a tenth of a second at first, then half as long.
         times = [0.1 * steps if len(ran) == 1 else 0.05 * steps] * steps
         return bench_minute.Minute(recipe, equal, torch.nn.Identity(), times, [], 0.0)
 

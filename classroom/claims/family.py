@@ -105,7 +105,7 @@ LARGER_BATCHES = claim("larger-batches", larger_batches)
 
 
 SHORT, LONG = 16, 48
-LONGER = 4
+MORE_STEPS = 4
 """As many times the steps of the other claims: in long rows more has to be learned."""
 
 
@@ -123,7 +123,9 @@ def longer_rows(profile: str, seed: int) -> Measured:
     for name, length in (("short rows", SHORT), ("long rows", LONG)):
         model = village.encoder(seed, vocabulary=text.vocabulary, context=LONG)
         rows = text.windows(size.batch * LONG // length, length, seed=seed, framed=True)
-        train_once(model, objective, rows, plan(LONGER * size.steps, seed=seed, rate=village.RATE))
+        train_once(
+            model, objective, rows, plan(MORE_STEPS * size.steps, seed=seed, rate=village.RATE)
+        )
         first = (LONG - length) // 2
         asked = [words[first : first + length - 2] for words in whole]
         place = (length - 2) // 2
@@ -141,7 +143,7 @@ def longer_rows(profile: str, seed: int) -> Measured:
     return Measured(arms, best, note, shared=False)
 
 
-LONGER_ROWS = claim("longer-rows", longer_rows)
+MORE_STEPS_ROWS = claim("longer-rows", longer_rows)
 
 
 # ---- byte-level BPE
@@ -321,7 +323,7 @@ DISTILLATION = claim("distillation", distillation)
 CLAIMS = (
     DYNAMIC_MASKS,
     LARGER_BATCHES,
-    LONGER_ROWS,
+    MORE_STEPS_ROWS,
     SUBWORDS_READ,
     ALBERT,
     FACTORISED,

@@ -47,15 +47,15 @@ TOLERANCE = 0.1
 
 
 class FromBeginnings(Windows):
-    """Every other row begins where a document does, as the tests do.
+    """Every other row begins at the start of a document, as the tests do.
 
-    At a random place of a text, many names were said before the row begins, and nobody could know
-    them. Beginnings alone would leave out the ends of long documents.
+    A row that begins at a random position has missed the names before it, which no model can guess.
+    If all rows began with a document, no model would read the ends of long ones.
     """
 
     @cached_property
     def separators(self) -> Tensor:
-        """The places before documents."""
+        """The position of the separator before each document."""
         return (self.text[: -self.length - 1] == 0).nonzero()[:, 0]
 
     def tokens(self, step: int) -> Tensor:
@@ -76,7 +76,7 @@ class Recipe(NamedTuple):
     plan: Plan
     windows: type[Windows] = Windows
     copies: bool = False
-    """Whether attention begins by passing on what it attends to."""
+    """Whether attention starts by copying."""
 
     def model(self) -> nn.Module:
         """A fresh model."""
@@ -159,7 +159,7 @@ def steps_in(seconds: float, recipe: Recipe, known: Language) -> int:
 
 
 def run_for(seconds: float, recipe: Recipe, equal: str, known: Language) -> Minute:
-    """Train for so many seconds; again, where the machine was faster or slower than it seemed."""
+    """Train for so many seconds; run again if the machine was faster or slower than measured."""
     found = run(recipe, equal, known, steps_in(seconds, recipe, known))
     for _ in range(2):
         if abs(found.times[-1] / seconds - 1) > TOLERANCE:
