@@ -1,5 +1,6 @@
 """Duels and diagnoses: good tests win, weak ones get a hint, false alarms end the round."""
 
+import itertools
 import math
 import random
 from typing import Any
@@ -10,7 +11,17 @@ from solutions_duels import GOOD, WEAK, looks_ahead, only_the_last
 from torch import Tensor
 
 from classroom.exercises import diagnose, duel
-from classroom.exercises.duels import TOPICS, Seen, drawn, play, symptom_of, topic_of
+from classroom.exercises.duels import (
+    TOPICS,
+    Bug,
+    Honest,
+    Seen,
+    Topic,
+    drawn,
+    play,
+    symptom_of,
+    topic_of,
+)
 
 ROUNDS = 6
 
@@ -118,6 +129,21 @@ def test_a_test_that_stops_or_never_ends_is_reported(monkeypatch: pytest.MonkeyP
     assert "write the test above" in play(topic, ...).why  # type: ignore[arg-type]
     assert "write the test above" in play(topic).why
     assert "return True or False" in play(topic, lambda m, t: torch.ones(2)).why
+
+
+def test_a_bug_that_some_inputs_hide_is_found_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = itertools.count()
+    one, other = (
+        Honest("x", lambda x: x),
+        Bug("sometimes x + 1", lambda x: x + (x % 3 == 2), "", ""),
+    )
+    topic = Topic("the same number", [one], [other], lambda: (next(given),))
+    assert play(topic, lambda player, x: player(x) != x).right
+    monkeypatch.setattr("classroom.exercises.duels.TRIES", 1)
+    said = {play(topic, lambda player, x: player(x) != x).right for _ in range(9)}
+    assert said == {True, False}
 
 
 def test_an_unknown_topic_names_the_known_ones() -> None:

@@ -25,6 +25,8 @@ TOPICS = (
 """The modules of `classroom.exercises.bugs`: each has a TOPIC for duels and a SYMPTOM."""
 SECONDS = 10.0
 """For one call of a student's test."""
+TRIES = 3
+"""Inputs that a test is given for each player: with some of them a bug cannot be seen."""
 
 Test = Callable[..., Any]
 
@@ -51,7 +53,7 @@ class Bug:
 
 @dataclass(frozen=True)
 class Topic:
-    """What is played: the students' test is called with a player and with some inputs."""
+    """What is played: the student's test is called with a player and with some inputs."""
 
     asks: str
     honest: Sequence[Honest]
@@ -96,7 +98,7 @@ def play(topic: Topic, *tests: Test) -> Verdict:
     players: list[Honest | Bug] = [*topic.honest, *topic.bugs]
     said: dict[str, list[Said]] = {}
     for player in random.sample(players, len(players)):
-        said[player.name] = [_ask(test, player, topic.arguments()) for test in tests]
+        said[player.name] = [_ask(test, player, topic.arguments) for test in tests]
         stopped = [one.stopped for one in said[player.name] if one.stopped]
         if stopped:
             return Verdict(False, f"your test stops with {stopped[0]}")
@@ -135,7 +137,16 @@ def _false_alarm(player: Honest, said: Said) -> Verdict:
     )  # fmt: skip
 
 
-def _ask(test: Test, player: Honest | Bug, arguments: tuple[Any, ...]) -> Said:
+def _ask(test: Test, player: Honest | Bug, arguments: Callable[[], tuple[Any, ...]]) -> Said:
+    """Ask a test about a player, with other inputs each time, until it says something."""
+    for _ in range(TRIES):
+        said = _ask_once(test, player, arguments())
+        if said.alarm or said.stopped:
+            break
+    return said
+
+
+def _ask_once(test: Test, player: Honest | Bug, arguments: tuple[Any, ...]) -> Said:
     """Ask a test: it finds a bug by returning something true, or by an assertion that fails."""
     outcome: Outcome = limited(lambda: test(player.player, *arguments), SECONDS)
     error = outcome.error
