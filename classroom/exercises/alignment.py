@@ -128,7 +128,7 @@ EXERCISES: dict[str, Exercise] = {
         hint="`torch.nn.functional.logsigmoid` stays exact where the sigmoid is nearly 0.",
     ),
     "07.kl": Function(
-        "(k1, k2, k3), each [B], for r = policy / reference: log r, (log r)^2 / 2, 1/r - 1 + log r",
+        "(k1, k2, k3), each [B], for ρ = policy / reference: log ρ, (log ρ)^2 / 2, 1/ρ - 1 + log ρ",
         kl_estimates,
         _log_p,
         (
@@ -142,7 +142,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=7,
         learned="estimators of a divergence",
-        hint="With log r = policy − reference, 1/r is exp(−log r).",
+        hint="With log ρ = policy − reference, 1/ρ is exp(−log ρ).",
     ),
     "07.leave_one_out": Function(
         "each reward [prompts, K] minus the mean of the others of its row",
