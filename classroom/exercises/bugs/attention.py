@@ -54,7 +54,7 @@ def _heads_of_others(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 
 def arguments() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Queries [B, H, T, D], keys and values [B, H, K, D], and which keys are seen [B, 1, T, K]."""
+    """Queries [B, H, T, E], keys and values [B, H, K, E], and which keys are seen [B, 1, T, K]."""
     q, k, v = (torch.randn(BATCH, HEADS, n, DIM) for n in (QUERIES, KEYS, KEYS))
     mask = torch.rand(BATCH, 1, QUERIES, KEYS) < 0.6
     mask[..., 0] = True
@@ -63,7 +63,7 @@ def arguments() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 TOPIC = Topic(
-    "attend(queries, keys, values, mask) returns softmax(q · k / √D) · v over the keys where the "
+    "attend(queries, keys, values, mask) returns softmax(q · k / √E) · v over the keys where the "
     "mask [B, 1, T, K] is True; return True if attend does something else",
     (
         Honest("an honest attention", honest),
