@@ -46,8 +46,9 @@ def browser() -> Iterator[object]:
 
 
 # The files that take longest, the longest first.
-HEAVY = ("packaging", "shipped", "distributed", "ledger", "mutants", "sweeps", "trainer", "weights",
-         "cli", "crash", "demos_browser", "browser", "lecture_browser")  # fmt: skip
+HEAVY = ("packaging", "shipped", "distributed", "ledger", "mutants", "sweeps", "pages", "trainer",
+         "parity", "weights", "cli", "alignment", "world_exact", "crash", "demos",
+         "demos_browser", "browser", "lecture_browser")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
