@@ -26,6 +26,7 @@ import numpy as np
 from classroom import cache
 from classroom.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
+from classroom.running import THREADS, environment
 from labkit.keeping.files import read_json, replacing
 from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.paths import data_path
@@ -186,15 +187,12 @@ def measure(claim: Claim, profile: str, seed: int = 0, *, seeds: int | None = No
         runs = [one_seed(claim, profile, chosen[0])]
     else:
         # A process for each core: small models do not fill two cores with one run.
-        with ProcessPoolExecutor(2, get_context("spawn"), _one_thread) as pool:
+        with (
+            environment(dict.fromkeys(THREADS, "1")),
+            ProcessPoolExecutor(2, get_context("spawn")) as pool,
+        ):
             runs = list(pool.map(one_seed, [claim] * len(chosen), [profile] * len(chosen), chosen))
     return judged(claim, profile, chosen, runs)
-
-
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)
 
 
 def one_seed(claim: Claim, profile: str, seed: int) -> dict[str, Any]:

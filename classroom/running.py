@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from classroom.light import light_jsonschema
 from classroom.versions import code_version
 from labkit.keeping.files import digest, write_text
 from labkit.keeping.paths import PACKAGE
@@ -62,6 +63,7 @@ def execute(
     progress: bool = False,
 ) -> Run:
     """Run a notebook, measuring time and memory; what it records goes beside the output."""
+    light_jsonschema()
     import papermill
 
     output.parent.mkdir(parents=True, exist_ok=True)

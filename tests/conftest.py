@@ -1,7 +1,8 @@
-"""What all tests share: one thread, repeatable examples, a browser, and a report of sizes."""
+"""What all tests share: one thread, examples, their order, a browser, and a report of sizes."""
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -11,6 +12,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import hypothesis
 import pytest
 import torch
+
+from classroom.light import light_jsonschema
+
+light_jsonschema()
 
 torch.set_num_threads(1)
 # A shell that runs the tests in the background has Ctrl-C ignored, also by what they start.
@@ -38,6 +43,19 @@ def browser() -> Iterator[object]:
         chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield chromium
         chromium.close()
+
+
+# The files that take longest, the longest first.
+HEAVY = ("packaging", "shipped", "distributed", "ledger", "mutants", "sweeps", "pages", "trainer",
+         "parity", "weights", "cli", "alignment", "world_exact", "crash", "demos",
+         "demos_browser", "browser", "lecture_browser")  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run heavy files first: of two workers, none is left with such a file at the end."""
+    place = {f"test_{name}.py": number for number, name in enumerate(HEAVY)}
+    counts = Counter(item.path for item in items)
+    items.sort(key=lambda item: (place.get(item.path.name, len(HEAVY)), -counts[item.path]))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

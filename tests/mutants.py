@@ -886,7 +886,7 @@ def table(killers: dict[str, str | None]) -> str:
         "# Mutants: known mistakes, and what finds them",
         "",
         "Each is made on purpose in masks, models, objectives, corpora, files, training, writing,",
-        "rules of the authors' code; the first of our checks that fails is named. Written by",
+        "rules of the authors' code; one of our checks that fails is named. Written by",
         "`python tests/mutants.py`.",
         "",
         "| mistake | where it was seen | found by |",

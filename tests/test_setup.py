@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -146,6 +147,14 @@ def test_every_command_needs_only_the_standard_library_to_speak(
 def test_the_parts_of_the_suite_need_only_the_standard_library(checkout: Path) -> None:
     said = bare(checkout, "test", "tets").stderr
     assert said.startswith("labkit test: there is no part tets; did you mean tests?")
+
+
+def test_the_part_of_the_browser_has_all_of_its_files() -> None:
+    mark = re.compile(r"pytest\.mark\.browser\b")
+    paths = sorted(Path(__file__).parent.rglob("test_*.py"))
+    marked = [path for path in paths if mark.search(path.read_text(encoding="utf-8"))]
+    assert [path.stem.removeprefix("test_") for path in marked] == list(suite.BROWSER)
+    assert {path.parent for path in marked} == {Path(__file__).parent}
 
 
 def test_a_second_python_is_another_version_that_works(

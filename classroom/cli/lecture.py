@@ -13,6 +13,7 @@ from pathlib import Path
 
 from classroom.cli.notebooks import find
 from classroom.cli.parser import Parser, fail, port
+from classroom.light import light_jsonschema
 
 SHARE = Path(__file__).resolve().parent.parent / "pages" / "share"
 EVERYWHERE = ("", "*", "0.0.0.0", "::")
@@ -64,6 +65,7 @@ def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
     """Run Voilà in this process, so that the token stands in no list of processes."""
     path = [str(SHARE), *filter(None, [os.environ.get("JUPYTER_PATH")])]
     os.environ["JUPYTER_PATH"] = os.pathsep.join(path)
+    light_jsonschema()
     from traitlets.config import Config
     from voila.app import Voila
     from voila.exporter import VoilaMarkdownRenderer

@@ -18,6 +18,7 @@ from classroom.cli.parameters import ParameterError, checked, declared, known
 from classroom.cli.parser import Parser, fail, positive, unknown
 from classroom.cli.results import index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
+from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
 from classroom.running import THREADS, Run, cores, encrypted, execute
 from labkit.keeping.files import write_json, write_text
@@ -140,6 +141,7 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
     if checkout() is None and not args.names:
         fail("labkit notebooks: the notebooks of an installed package stay as they are: "
              "`labkit copy FOLDER` first, and name the copies")  # fmt: skip
+    light_jsonschema()
     import nbformat
     from nbclient import NotebookClient
 
@@ -301,6 +303,7 @@ def write_notebook(path: Path, notebook: dict[str, Any]) -> None:
 
 def dumps(notebook: Any) -> str:
     """Return an executed notebook as the text of its file."""
+    light_jsonschema()
     import nbformat
 
     return nbformat.writes(nbformat.from_dict(notebook), version=4).rstrip("\n") + "\n"

@@ -16,18 +16,26 @@ from classroom.cli.parser import Parser, fail, unknown
 from labkit.keeping.paths import checkout
 
 PYTEST = ("-m", "pytest", "-q")
+# What compares stored outputs takes a second to import, also where nothing is compared.
+PLAIN = (*PYTEST, "-p", "no:nbval")
+# The files with tests of that mark: to import all others takes 20 s.
+BROWSER = ("accessibility", "browser", "demos_browser", "firefox_browser", "lecture_browser",
+           "live_pages_browser", "pages")  # fmt: skip
 TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
+# In the order of tests/conftest.py, the longest files first.
+IN_ORDER = (*TWO_AT_A_TIME, "--no-loadscope-reorder")
 PARTS: dict[str, tuple[str, ...]] = {
     "format": ("-m", "ruff", "format", "--check", "."),
     "lint": ("-m", "ruff", "check", "."),
     "types": ("-m", "mypy"),
-    "tests": (*PYTEST, "tests", "-m", "not browser and not bench", *TWO_AT_A_TIME),
+    "tests": (*PLAIN, "tests", "-m", "not browser and not bench", *IN_ORDER),
     "outputs": (*PYTEST, "--nbval", "notebooks", "--nbval-current-env", "--nbval-cell-timeout=600",
                 "--nbval-sanitize-with=tests/nbval.cfg", *TWO_AT_A_TIME),
     "parameters": ("-m", "labkit", "course", "--profile", "smoke", "-p", "seed", "1",
                    "--where-known", "corpus", "README.md", "--where-known", "mask_rate", "0.3",
                    "--unsolved", "--output", "runs/test", "--jobs", "2"),
-    "browser": (*PYTEST, "tests", "-m", "browser"),
+    "browser": (*PLAIN, *(f"tests/test_{name}.py" for name in BROWSER), "-m", "browser",
+                *IN_ORDER),
     # By another version of Python, in an environment of its own.
     "second": ("-m", "labkit", "test", "quick", "--venv"),
 }  # fmt: skip
@@ -35,8 +43,8 @@ PARTS: dict[str, tuple[str, ...]] = {
 QUICK = ("attention", "cache", "chance", "cli", "demos", "exercises", "ledger", "masking", "pages",
          "setup", "tokenizers", "world_files")  # fmt: skip
 ON_REQUEST: dict[str, tuple[str, ...]] = {
-    "quick": (*PYTEST, *(f"tests/test_{name}.py" for name in QUICK),
-              "-m", "not slow and not browser and not bench", *TWO_AT_A_TIME),
+    "quick": (*PLAIN, *(f"tests/test_{name}.py" for name in QUICK),
+              "-m", "not slow and not browser and not bench", *IN_ORDER),
 }  # fmt: skip
 # The versions that torch has wheels for, those that a second run prefers first.
 VERSIONS = ("3.13", "3.12", "3.11")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from classroom.exercises import students_version
+from classroom.light import light_jsonschema
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless_page
 from classroom.pages.live import parts
@@ -55,6 +56,7 @@ def build(
 
     `scripts_for` gives the scripts that make the pictures of a notebook live.
     """
+    light_jsonschema()
     import nbformat
 
     books = [nbformat.read(path, as_version=4) for path in notebooks]
@@ -113,6 +115,7 @@ def listed(pages: Sequence[Page]) -> str:
 
 def exporter() -> Any:
     """The exporter of one notebook to one page."""
+    light_jsonschema()
     from jinja2 import pass_context
     from nbconvert.exporters.html import HTMLExporter
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
