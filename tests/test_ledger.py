@@ -67,8 +67,11 @@ def test_a_single_seed_gives_figures_and_no_verdict() -> None:
     assert (seen.low, seen.high, seen.edges) == (None, None, "")
 
 
-def test_seeds_run_in_several_processes_and_give_the_same() -> None:
+def test_seeds_run_in_several_processes_and_give_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one_by_one = [ledger.one_seed(claim(BETTER), "laptop", seed) for seed in (4, 5, 6)]
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "another"))  # nothing is found there
     together = measure(claim(BETTER), "laptop", 4)
     assert together.seeds == [4, 5, 6]
     assert together.arms["good"].by_seed == [np.mean(run["arms"]["good"]) for run in one_by_one]
