@@ -31,9 +31,10 @@ def metadata(recorded: Callable[[], dict[str, Any]]) -> dict[str, str]:
 
 
 def packed(data: Any) -> str:
-    """Plain data as a short text."""
+    """Plain data as a short text; a reader's own text may hold half of a character."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    encoded = text.encode(errors="surrogatepass")
+    return base64.b64encode(gzip.compress(encoded, mtime=0)).decode()
 
 
 def unpacked(text: str) -> Any:

@@ -2,12 +2,16 @@
 
 import ast
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient.exceptions import CellExecutionError
 
+from classroom.cli import main
 from classroom.cli.notebooks import PROFILES, dumps, normalised
 from classroom.exercises import solved_cells
 from classroom.exercises.students import unsolved
@@ -69,6 +73,15 @@ def parameter_problems(code: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_committed_notebook_is_sound(path: Path) -> None:
     assert not problems(json.loads(path.read_text(encoding="utf-8")))
+
+
+def test_storing_leaves_the_environment_as_it_was(tmp_path: Path) -> None:
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")])
+    nbformat.write(book, tmp_path / "00_wrong.ipynb")
+    before = dict(os.environ)
+    with pytest.raises(CellExecutionError):
+        main(["notebooks", str(tmp_path / "00_wrong.ipynb")])
+    assert dict(os.environ) == before
 
 
 def test_there_are_notebooks() -> None:

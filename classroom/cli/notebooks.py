@@ -20,7 +20,7 @@ from classroom.cli.results import index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
 from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
-from classroom.running import THREADS, Run, cores, encrypted, execute
+from classroom.running import THREADS, Run, cores, encrypted, environment, execute
 from labkit.keeping.files import write_json, write_text
 from labkit.keeping.paths import checkout
 
@@ -145,16 +145,16 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
     import nbformat
     from nbclient import NotebookClient
 
-    os.environ.update({**REPEATABLE, STORE: "1"})
-    for path in [find(name) for name in args.names] or every_notebook():
-        notebook = nbformat.read(path, as_version=4)
-        folder = {"metadata": {"path": str(path.parent)}}
-        client = NotebookClient(
-            notebook, timeout=TIMEOUT["laptop"], resources=folder, config=encrypted()
-        )
-        client.execute()
-        write_text(path, dumps(normalised(notebook)))
-        print(f"{path.name}: stored", flush=True)
+    with environment({**REPEATABLE, STORE: "1"}):
+        for path in [find(name) for name in args.names] or every_notebook():
+            notebook = nbformat.read(path, as_version=4)
+            folder = {"metadata": {"path": str(path.parent)}}
+            client = NotebookClient(
+                notebook, timeout=TIMEOUT["laptop"], resources=folder, config=encrypted()
+            )
+            client.execute()
+            write_text(path, dumps(normalised(notebook)))
+            print(f"{path.name}: stored", flush=True)
     return 0
 
 
