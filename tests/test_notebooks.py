@@ -12,7 +12,7 @@ import pytest
 from nbclient.exceptions import CellExecutionError
 
 from classroom.cli import main
-from classroom.cli.notebooks import PROFILES, dumps, normalised
+from classroom.cli.notebooks import PROFILES, dumps, normalised, run_all
 from classroom.exercises import solved_cells
 from classroom.exercises.students import unsolved
 
@@ -81,6 +81,12 @@ def test_storing_leaves_the_environment_as_it_was(tmp_path: Path) -> None:
     before = dict(os.environ)
     with pytest.raises(CellExecutionError):
         main(["notebooks", str(tmp_path / "00_wrong.ipynb")])
+    assert dict(os.environ) == before
+
+
+def test_running_leaves_the_environment_as_it_was() -> None:
+    before = dict(os.environ)
+    assert run_all([], [], [], "smoke", 2, afresh=True) == []
     assert dict(os.environ) == before
 
 

@@ -88,12 +88,16 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     measured, outputs = dict[str, list[Run]](), list[Path]()
     for kind in kinds:
         profile = "laptop" if kind == OPENED else kind
+        settings: dict[str, str] = {}
         if kind == OPENED:
             from classroom.live import SHORT
 
-            os.environ[SHORT] = "1"
+            settings = {SHORT: "1"}
         named = [args.output / f"{book.stem}-{kind}.ipynb" for book in books]
-        measured[kind] = run_all(chosen, named, asked[kind], profile, args.jobs, afresh=args.table)
+        with environment(settings):
+            measured[kind] = run_all(
+                chosen, named, asked[kind], profile, args.jobs, afresh=args.table
+            )
         outputs += named
     runs = [run for some in measured.values() for run in some]
     failed = sum(run.error is not None for run in runs)
@@ -119,13 +123,16 @@ def run_all(
     empty = tempfile.TemporaryDirectory(prefix="labkit-cache-") if afresh else nullcontext()
     results = []
     with empty as cache:
-        if cache:  # what was trained before must not make the measured times shorter
-            os.environ["LABKIT_CACHE"] = cache
+        # What was trained before must not make the measured times shorter.
+        settings = {"LABKIT_CACHE": cache} if cache else {}
         if jobs > 1:  # threads that wait for a busy core make each other many times slower
-            for name in THREADS:
-                os.environ.setdefault(name, str(max(1, cores() // jobs)))
+            threads = str(max(1, cores() // jobs))
+            settings |= {name: os.environ.get(name, threads) for name in THREADS}
         # A process for each notebook, so that the memory that is measured is the notebook's own.
-        with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+        with (
+            environment(settings),
+            ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool,
+        ):
             for result in pool.map(one, books, outputs, parameters):
                 state = f"FAILED: {result.error}" if result.error else "ok"
                 print(f"{result.notebook:<28} {result.seconds:6.1f} s "
