@@ -1,8 +1,8 @@
-"""Jupyter's libraries without what only makes them slow to import.
+"""Import Jupyter's libraries without a slow dependency that they do not need.
 
-They check notebooks with jsonschema, which builds a grammar of international addresses as it is
-imported, if there is one to build: 1.3 s of a processor, in every process that reads a notebook,
-for a format that no schema of Jupyter's names.
+Jupyter validates notebooks with jsonschema. If rfc3987_syntax is installed, jsonschema imports it,
+and it builds a grammar of international addresses: 1.3 s of CPU time in every process that reads a
+notebook, for a format that no schema of Jupyter uses.
 """
 
 import importlib
@@ -13,7 +13,7 @@ GRAMMAR = "rfc3987_syntax"
 
 
 def light_jsonschema() -> None:
-    """Import jsonschema, if it is there and not yet imported, without its grammar of addresses."""
+    """Import jsonschema without its grammar of addresses, unless it is imported already."""
     if "jsonschema" in sys.modules or GRAMMAR in sys.modules:
         return
     sys.modules[GRAMMAR] = None  # type: ignore[assignment]

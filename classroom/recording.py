@@ -31,7 +31,7 @@ def metadata(recorded: Callable[[], dict[str, Any]]) -> dict[str, str]:
 
 
 def packed(data: Any) -> str:
-    """Plain data as a short text; a reader's own text may hold half of a character."""
+    """Plain data as a short text; a reader's text may hold a lone surrogate."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     encoded = text.encode(errors="surrogatepass")
     return base64.b64encode(gzip.compress(encoded, mtime=0)).decode()

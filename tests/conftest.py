@@ -52,7 +52,7 @@ HEAVY = ("packaging", "shipped", "distributed", "ledger", "mutants", "sweeps", "
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run heavy files first: of two workers, none is left with such a file at the end."""
+    """Run the heavy files first, so that neither worker is left alone with one at the end."""
     place = {f"test_{name}.py": number for number, name in enumerate(HEAVY)}
     counts = Counter(item.path for item in items)
     items.sort(key=lambda item: (place.get(item.path.name, len(HEAVY)), -counts[item.path]))

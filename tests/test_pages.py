@@ -248,7 +248,7 @@ def test_a_page_of_a_hostile_notebook_runs_nothing_in_a_browser(
         assert not [url for url in asked if url.startswith("http")]
         assert page.url.startswith("file:")
         # The policy alone stops all scripts, too; the page as it came shows that the tricks do run.
-        # No policy forbids a page to go elsewhere: an answer without content keeps it here.
+        # A policy cannot stop a page from navigating away: an empty answer (204) keeps it here.
         context.route(re.compile("^https?:"), lambda route: route.fulfill(status=204))
         monkeypatch.setattr("classroom.pages.site.harmless_page", lambda html: html)
         build([hostile(tmp_path)], tmp_path / "policy")

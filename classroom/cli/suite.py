@@ -16,13 +16,13 @@ from classroom.cli.parser import Parser, fail, unknown
 from labkit.keeping.paths import checkout
 
 PYTEST = ("-m", "pytest", "-q")
-# What compares stored outputs takes a second to import, also where nothing is compared.
+# nbval takes a second to import, even where no outputs are compared.
 PLAIN = (*PYTEST, "-p", "no:nbval")
-# The files with tests of that mark: to import all others takes 20 s.
+# The files that hold browser tests: importing all the others takes 20 s.
 BROWSER = ("accessibility", "browser", "demos_browser", "firefox_browser", "lecture_browser",
            "live_pages_browser", "pages")  # fmt: skip
 TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
-# In the order of tests/conftest.py, the longest files first.
+# In the order that tests/conftest.py sets: the longest files first.
 IN_ORDER = (*TWO_AT_A_TIME, "--no-loadscope-reorder")
 PARTS: dict[str, tuple[str, ...]] = {
     "format": ("-m", "ruff", "format", "--check", "."),

@@ -26,7 +26,7 @@ TOPICS = (
 SECONDS = 10.0
 """For one call of a student's test."""
 TRIES = 3
-"""Inputs that a test is given for each player: with some of them a bug cannot be seen."""
+"""How many inputs a test gets for each player: with a single one, a bug may not show."""
 
 Test = Callable[..., Any]
 
