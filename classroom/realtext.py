@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from labkit.blocks import LanguageModel, evaluating
 from labkit.text.tokenizers import Tokenizer
@@ -120,14 +119,15 @@ def nats_per_byte(
     tokens = torch.tensor([[tokenizer.vocabulary.sep or 0, *tokenizer.encode(text)]])
     last = tokens.shape[1] - 1
     total, counted = 0.0, 0
+    head: Any = model.head
     for start in range(0, last, max(1, window // 2)):
         row = tokens[:, start : start + window + 1]
         new = min(start + window, last) - counted
         if not new:
             break
-        with evaluating(model):
-            logits = model(row[:, :-1])[0, -new:]
-        total += float(F.cross_entropy(logits, row[0, -new:], reduction="sum"))
+        with evaluating(model), torch.no_grad():
+            hidden = model.backbone(row[:, :-1]).hidden[0, -new:]
+            total += float(head.losses_N(hidden, row[0, -new:]).sum())
         counted += new
     return total / len(text.encode())
 

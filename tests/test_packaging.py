@@ -116,7 +116,8 @@ def test_notebooks_run_alone_side_by_side_and_twice(installed: Path, tmp_path: P
         outputs = [tmp_path / f"{name}-{turn}.ipynb" for name in names]
         running = [
             subprocess.Popen(
-                [installed, "-m", "papermill", f"{name}.ipynb", output, "--log-level", "ERROR"],
+                [installed, "-m", "papermill", f"{name}.ipynb", output, "-p", "profile", "smoke",
+                 "--log-level", "ERROR"],
                 cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )
             for name, output in zip(names, outputs, strict=True)
