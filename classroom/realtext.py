@@ -108,6 +108,7 @@ def paragraphs(size: int, *, held_out: bool, seed: int, task: str = "era") -> li
 
 
 @torch.no_grad()
+@torch.no_grad()
 def nats_per_byte(
     model: LanguageModel, tokenizer: Tokenizer, text: str, *, window: int = 256
 ) -> float:
@@ -125,7 +126,7 @@ def nats_per_byte(
         new = min(start + window, last) - counted
         if not new:
             break
-        with evaluating(model), torch.no_grad():
+        with evaluating(model):
             hidden = model.backbone(row[:, :-1]).hidden[0, -new:]
             total += float(head.losses_N(hidden, row[0, -new:]).sum())
         counted += new

@@ -156,7 +156,7 @@ def test_kneser_ney_sums_to_one() -> None:
 
 
 class Recording(torch.nn.Module):
-    """A model that gives all tokens the same probability and keeps what it was shown."""
+    """A model that keeps what it was shown; all tokens are equally probable to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,21 +164,21 @@ class Recording(torch.nn.Module):
 
     @property
     def backbone(self) -> "Recording":
-        """It is its own backbone."""
+        """The part that reads."""
         return self
 
     @property
     def head(self) -> "Recording":
-        """And its own head."""
+        """The part that predicts."""
         return self
 
     def forward(self, tokens_BT: torch.Tensor) -> States:
-        """A state of nothing for each token."""
+        """A state of zeros for each token [B, T, 1]."""
         self.seen.append(tokens_BT[0].tolist())
         return States((torch.zeros(*tokens_BT.shape, 1),))
 
     def losses_N(self, hidden_ND: torch.Tensor, targets_N: torch.Tensor) -> torch.Tensor:
-        """Each of eight tokens is as probable as the others."""
+        """-log p of each target, with eight tokens that are equally probable."""
         assert len(hidden_ND) == len(targets_N)
         return torch.full((len(targets_N),), 8.0).log()
 
