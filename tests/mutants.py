@@ -885,8 +885,9 @@ def table(killers: dict[str, str | None]) -> str:
     lines = [
         "# Mutants: known mistakes, and what finds them",
         "",
-        "Each is made on purpose in masks, models, objectives, corpora, files, training, writing,",
-        "rules of the authors' code; one of our checks that fails is named. Written by",
+        "Each is made on purpose in masks, models, objectives, corpora, files, limits, training,",
+        "writing, translation, alignment, notes and the rules of the authors' code; one of our",
+        "checks that fails is named. “As easy to make” means: not seen in a project. Written by",
         "`python tests/mutants.py`.",
         "",
         "| mistake | where it was seen | found by |",

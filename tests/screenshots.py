@@ -1,6 +1,6 @@
 """The pictures of the docs: demos in JupyterLab, a slide, and an output of each notebook.
 
-    python -m tests.screenshots [demos] [slide] [gallery]
+    python -m tests.screenshots [start] [demos] [slide] [gallery]
 
 Look at them before you commit them.
 """
@@ -9,6 +9,7 @@ import argparse
 import io
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,6 +99,23 @@ def notebook(path: Path, *cells: Any) -> None:
     nbformat.write(book, path)
 
 
+def start(browser: Any, folder: Path) -> None:
+    """The first notebook in JupyterLab, at its first picture."""
+    (folder / "course").mkdir()
+    book = "00_start_here.ipynb"
+    shutil.copy(TESTS.parent / "notebooks" / book, folder / "course")
+    cells = nbformat.read(folder / "course" / book, as_version=4).cells
+    place = next(i for i, cell in enumerate(cells) if "axes.semilogx(sizes, losses" in cell.source)
+    with jupyterlab(folder / "course", folder) as server:
+        page = opened(browser, server, book)
+        page.set_viewport_size({"width": 1100, "height": 800})
+        page.evaluate("i => jupyterapp.shell.currentWidget.content.scrollToItem(i, 'end')", place)
+        page.add_style_tag(content=".Toastify { display: none }")  # it asks about news of Jupyter
+        page.wait_for_timeout(2500)
+        page.screenshot(path=DOCS / "start.png")
+        page.close()
+
+
 def demos(browser: Any, folder: Path) -> None:
     """Two demos in JupyterLab, the second one in the dark."""
     (folder / "books").mkdir()
@@ -170,7 +188,7 @@ def gallery(browser: Any, folder: Path) -> None:
     page.close()
 
 
-PICTURES = {"demos": demos, "slide": slide, "gallery": gallery}
+PICTURES = {"start": start, "demos": demos, "slide": slide, "gallery": gallery}
 
 
 def main() -> None:

@@ -286,7 +286,7 @@ def numbers(version: str) -> list[int]:
 
 def test_environment_yml_equals_pyproject() -> None:
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    assert conda[-2:] == ["pip", {"pip": ["-e ."]}]
+    assert conda[-2:] == ["pip", {"pip": ["-e .[text]"]}]
     extras = PROJECT["optional-dependencies"]
     expected = bounds(PROJECT["dependencies"] + extras["lab"] + extras["lecture"])
     expected = {CONDA_NAMES.get(name, name): bound for name, bound in expected.items()}

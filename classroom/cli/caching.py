@@ -1,4 +1,4 @@
-"""`labkit cache`: what was computed is kept; `warm` computes it beforehand, for a whole class."""
+"""`labkit cache`: what was measured is kept; `warm` measures it beforehand, for a whole class."""
 
 import os
 import tempfile
@@ -38,7 +38,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
 
 
 def warm(names: Sequence[str], profile: str | None) -> int:
-    """Run notebooks one after another, so that all they train is kept for others to read."""
+    """Measure the claims of notebooks, one after another, so that others read what is kept."""
     from classroom import cache
     from classroom.cli.notebooks import TIMEOUT, every_notebook, find
     from classroom.cli.parameters import known
@@ -47,9 +47,8 @@ def warm(names: Sequence[str], profile: str | None) -> int:
     place, failed = cache.folder(), 0
     place.mkdir(parents=True, exist_ok=True)
     for book in [find(name) for name in names] or every_notebook():
-        given: dict[str, object] = {}
-        if profile and "profile" in known(book, {}):
-            given["profile"] = profile
+        wanted: dict[str, object] = {"measure": True} | ({"profile": profile} if profile else {})
+        given = {name: wanted[name] for name in known(book, {}) if name in wanted}
         with tempfile.TemporaryDirectory(prefix="labkit-warm-") as folder:
             run = execute(book, Path(folder, book.name), given, TIMEOUT[profile or "laptop"])
         failed += run.error is not None

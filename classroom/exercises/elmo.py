@@ -86,7 +86,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda *given: both_targets(*given)[::-1]),
             ("the row is a ring in your version: nothing follows its last token, and nothing comes "
              "before its first", _rolled),
-            ("padding is asked for, and padding is asked: both count for nothing",
+            ("padding is a target, and padding has to predict: neither may count",
              lambda tokens, real: both_targets(tokens, torch.ones_like(real))),
             ("the last real token is asked for the padding behind it", _predicts_padding),
             ("nothing is shifted: each position would be asked for the word that it has just read",

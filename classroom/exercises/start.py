@@ -138,7 +138,7 @@ EXERCISES: dict[str, Exercise] = {
         smoothed,
         _counts,
         (
-            ("a row of zeros has no probabilities: as if each pair had been seen once more",
+            ("a row of zeros has no probabilities: count each pair once more than it was seen",
              lambda counts: counts / counts.sum(dim=1, keepdim=True)),
             ("the rows do not add up to 1: with V pairs seen once more, the sum grows by V",
              lambda counts: (counts + 1) / (counts.sum(dim=1, keepdim=True) + 1)),

@@ -161,7 +161,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda weight, draws, rate: weight * (draws >= rate) / rate),
             ("whole rows were dropped: DropConnect draws for each weight",
              lambda weight, draws, rate: weight * (draws[:, :1] >= rate) / (1 - rate)),
-            ("multiply by 1 - rate is what is done in use, where nothing is dropped; here divide",
+            ("1 - rate is a factor for use, where nothing is dropped; in training, divide by it",
              lambda weight, draws, rate: weight * (draws >= rate) * (1 - rate)),
         ),
         learned="AWD-LSTM's weight drop",
