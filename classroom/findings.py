@@ -11,6 +11,7 @@ Nothing is typed in by hand, so a notebook cannot contradict the ledger.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
+from textwrap import fill
 from typing import NamedTuple
 
 from classroom import ledger
@@ -22,7 +23,7 @@ from labkit.keeping.processor import give_back
 PLAIN = {
     "holds": "holds here",
     "does not hold here": "does not hold here",
-    "not significant": "is not settled: chance could have made the difference",
+    "not significant": "is not settled: the interval reaches across a bound",
     "not tested at this size": "was not tested at this size",
     "not judged": "was not judged: that takes more seeds",
     "bounds changed after measuring": "was judged by other bounds: measure it anew",
@@ -104,7 +105,7 @@ def _chart(unit: str, found: dict[str, Arm]) -> Chart:
             axes.plot(arm.best, y, "|", color=SERIES[1], markersize=16, markeredgewidth=2)
     best = any(arm.best is not None for arm in found.values())
     axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.7))
-    axes.set_xlabel(unit + (" (| is the best possible)" if best else ""))
+    axes.set_xlabel(fill(unit + (" (| is the best possible)" if best else ""), 66))
     return figure
 
 
@@ -130,21 +131,23 @@ TITLES = {
 }  # fmt: skip
 KINDS = {
     "Counted": (
-        "Arithmetic on the built models, as true for the largest model as for the smallest.",
+        "Counted, or compared number by number, on built models: chance has hardly any part. The "
+        "same can be done for a model of any size, and the result may depend on it.",
         "six-n-d restart half-memory",
     ),
     "How it is built": (
         "What a model cannot see, remember or express it cannot learn, however large it is. "
         "Expect the direction at a larger size; how much it matters depends on the text.",
-        "static-vectors characters characters-right order-matters speed-of-encoders "
+        "static-vectors characters characters-right "
         "half-precision posterior-in-states contamination nucleus both-sides both-at-once "
         "real-both-sides real-memory "
         "subwords long-memory relative-positions new-york attention-bottleneck context-decides "
-        "written-step over-optimisation same-frontier",
+        "written-step",
     ),
     "A matter of degree": (
         "A rate, a schedule, a mix of data, a choice between two good ways. The best choice "
         "depends on model, data and budget: expect the question at a larger size, not the answer.",
+        "order-matters speed-of-encoders over-optimisation same-frontier "
         "four-quadrants mixed-layers hundred-labels three-tricks last-layers new-language "
         "auxiliary-objective auxiliary-faster shots-or-tuning eighty-ten-ten mask-mixes "
         "fifteen-percent next-sentence dynamic-masks larger-batches longer-rows albert "

@@ -336,11 +336,12 @@ def mixture_of_experts() -> Chart:
             picture.arrow(380, 246, x + 38, 160)
             picture.arrow(x + 38, 124, 380, 66)
             picture.text(x + 38 + (20 if x < 380 else -20), 104, f"× {used[i]}", size=13)
-    picture.arrow(170, 200, 240, 162, dashed=True)
+    picture.arrow(170, 200, 240, 162)
+    picture.arrow(172, 212, 505, 160)
     picture.text(40, 246, "chooses two, weighs them", anchor="left", size=12)
     picture.box(364, 34, 32, 32, "+", kind="state", size=16)
     picture.text(410, 54, "the answer of the layer", anchor="left", size=12)
-    picture.text(560, 232, "dashed: not computed for this token", size=12)
+    picture.text(560, 232, "dashed boxes: not computed for this token", size=12)
     return picture.figure
 
 
@@ -500,8 +501,8 @@ def memory_of_segments() -> Chart:
         picture.arrow(left + step + wide / 2, y, right + 12, y - 58, dashed=True)
     picture.text(left + step + wide / 2, 36, "segment before: memory", bold=True)
     picture.text(right + step + wide / 2, 36, "this segment: trained", bold=True)
-    picture.text(14, 316, "dashed arrows: looked at, but no gradient flows back", anchor="left",
-                 size=12)  # fmt: skip
+    picture.text(14, 316, "dashed arrows (only some are drawn): looked at, but no gradient flows "
+                 "back; the words' vectors are kept, too", anchor="left", size=12)  # fmt: skip
     return picture.figure
 
 

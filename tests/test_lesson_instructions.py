@@ -7,7 +7,7 @@ from stored import cells, numbers, said
 
 
 def test_the_base_model_asks_back_and_the_tuned_one_answers() -> None:
-    texts = said("07", 'asked = f"where does {name} live ?"')
+    texts = said("07", 'bare = f"where does {name} live ?"')
     assert re.search(r"live \? -> (what|who|where)", texts)
     counts = said("07", 'print(f"{says:16} {counted')
     base, shots, tuned = (

@@ -95,7 +95,7 @@ def last_words(texts: list[np.ndarray], vocabulary: int, count: int) -> Tensor:
 
 
 def told(known: Tensor, truth: Tensor, asked: Tensor, right: Tensor) -> list[float]:
-    """The share of each belief that a probe tells: 1 - KL(right || probe) / KL(right || mean).
+    """The share of each belief that a probe recovers: 1 - KL(right || probe) / KL(right || mean).
 
     The probe is a softmax regression with a small penalty, learned from `known`. `mean` is the mean
     of the known beliefs; its KL is that of all asked ones together.

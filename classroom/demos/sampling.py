@@ -207,10 +207,11 @@ def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
             )
         else:
             kept = after > 0
+            words = "1 word holds" if kept.sum() == 1 else f"{int(kept.sum())} words hold"
             rule = {"top-k": f"the {settings.top_k} best words",
                     "nucleus": f"the best words until they hold {settings.top_p:g}"}  # fmt: skip
             lines.append(
-                f"{name}: {rule.get(name, 'some words')}: {int(kept.sum())} words hold "
+                f"{name}: {rule.get(name, 'some words')}: {words} "
                 f"{float(before[kept].sum()):.4f}, so p = {p:.4f} / {float(before[kept].sum()):.4f}"
                 f" = {q:.4f}"
             )
