@@ -131,7 +131,8 @@ const Views = (() => {
         return `temperature: ${shown} = ${fixed(before[best] ** power, 4)} / ${fixed(whole, 4)} = ${q}`;
       }
       const kept = [...after.keys()].filter((token) => after[token] > 0), hold = fixed(sum(kept.map((t) => before[t])), 4);
-      return `${name}: ${rules[name]}: ${kept.length} words hold ${hold}, so p = ${fixed(before[best], 4)} / ${hold} = ${q}`;
+      const words = kept.length === 1 ? "1 word holds" : `${kept.length} words hold`;
+      return `${name}: ${rules[name]}: ${words} ${hold}, so p = ${fixed(before[best], 4)} / ${hold} = ${q}`;
     });
   }
 
