@@ -108,7 +108,6 @@ def paragraphs(size: int, *, held_out: bool, seed: int, task: str = "era") -> li
 
 
 @torch.no_grad()
-@torch.no_grad()
 def nats_per_byte(
     model: LanguageModel, tokenizer: Tokenizer, text: str, *, window: int = 256
 ) -> float:

@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "cache": (
         "caching",
         "command",
-        "what is kept of trained models; clear it; train beforehand for a class",
+        "what is kept of measured claims; clear it; measure beforehand for a class",
     ),
     "costs": ("costs", "costs", "what it costs to train a model, or what money buys"),
     "publish": (

@@ -46,9 +46,9 @@ def warm(names: Sequence[str], profile: str | None) -> int:
 
     place, failed = cache.folder(), 0
     place.mkdir(parents=True, exist_ok=True)
+    wanted: dict[str, object] = {"measure": True, "profile": profile}
     for book in [find(name) for name in names] or every_notebook():
-        wanted: dict[str, object] = {"measure": True} | ({"profile": profile} if profile else {})
-        given = {name: wanted[name] for name in known(book, {}) if name in wanted}
+        given = {name: wanted[name] for name in known(book, {}) if wanted.get(name)}
         with tempfile.TemporaryDirectory(prefix="labkit-warm-") as folder:
             run = execute(book, Path(folder, book.name), given, TIMEOUT[profile or "laptop"])
         failed += run.error is not None
