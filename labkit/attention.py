@@ -96,10 +96,19 @@ class KeysValues(NamedTuple):
 class Attention(nn.Module):
     """Multi-head attention: split into heads, attend, merge, project."""
 
-    def __init__(self, width: int, heads: int, *, dropout: float = 0.0, bias: bool = True) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        dropout: float = 0.0,
+        bias: bool = True,
+        rotary: bool = False,
+    ) -> None:
+        """`rotary`: self-attention knows positions, by `rotate`."""
         super().__init__()
         check_heads(width, heads)
-        self.width, self.heads, self.dropout = width, heads, dropout
+        self.width, self.heads, self.dropout, self.rotary = width, heads, dropout, rotary
         # One matrix for query, key and value: one large product is faster than three small ones.
         self.query_key_value = nn.Linear(width, 3 * width, bias=bias)
         self.out = nn.Linear(width, width, bias=bias)
@@ -117,6 +126,9 @@ class Attention(nn.Module):
         if source_BKD is None:
             parts = split_heads(self.query_key_value(x_BQD), 3 * self.heads)
             q_BHQE, k_BHKE, v_BHKE = parts.chunk(3, dim=1)
+            if self.rotary:
+                past = 0 if memory is None else memory.k_BHKE.shape[2]
+                q_BHQE, k_BHKE = rotate(q_BHQE, past), rotate(k_BHKE, past)
         else:
             q_BHQE = split_heads(self._project(x_BQD, 0, 1), self.heads)
             both = split_heads(self._project(source_BKD, 1, 3), 2 * self.heads)
@@ -223,8 +235,9 @@ class RelativeAttention(nn.Module):
 
 # ---- positions -----------------------------------------------------------------------------------
 #
-# Learned positions (GPT, BERT), sinusoids (Vaswani et al. 2017, section 3.5), and sinusoids of a
-# distance (Dai et al. 2019, section 3.3), which know no absolute position.
+# Learned positions (GPT, BERT), sinusoids (Vaswani et al. 2017, section 3.5), and two that know
+# distances alone: sinusoids of a distance (Dai et al. 2019, section 3.3), and queries and keys that
+# are turned by their positions (Su et al. 2021, section 3.2).
 
 
 def check_length(length: int, context: int) -> None:
@@ -246,6 +259,20 @@ def sinusoids(positions_T: Tensor, width: int, dtype: torch.dtype = torch.float3
     frequencies = 1 / torch.pow(10_000, steps / width)
     angles = positions_T.to(exact)[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=-1).to(dtype)
+
+
+def rotate(x_BHTE: Tensor, start: int = 0) -> Tensor:
+    """Turn queries or keys by their positions start .. start + T.
+
+    Dimensions e and e + E/2 are a point in a plane, and the angle of the turn grows with the
+    position. The product of a query and a key then depends on how far apart they are, and not on
+    where they stand.
+    """
+    length, width = x_BHTE.shape[-2:]
+    positions_T = torch.arange(start, start + length, device=x_BHTE.device)
+    sin, cos = sinusoids(positions_T, width, x_BHTE.dtype).chunk(2, dim=-1)
+    x, y = x_BHTE.chunk(2, dim=-1)
+    return torch.cat([x * cos - y * sin, y * cos + x * sin], dim=-1)
 
 
 def distances(queries: int, keys: int, *, device: torch.device | str | None = None) -> Tensor:

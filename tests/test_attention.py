@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -16,8 +17,10 @@ from labkit.attention import (
     attention_weights,
     by_distance,
     distances,
+    rotate,
     sinusoids,
 )
+from labkit.blocks import initialise
 from labkit.layers import Dropout, drop
 from labkit.masking import causal, real_keys
 from labkit.models import gpt, transformer_xl, xlnet
@@ -183,6 +186,17 @@ def test_sinusoids_have_the_wave_lengths_of_the_paper() -> None:
     assert sinusoids(torch.tensor([301]), 4, torch.bfloat16).dtype == torch.bfloat16
 
 
+def test_turned_queries_and_keys_know_their_distance_alone() -> None:
+    q, k = torch.randn(2, 1, 6, dtype=torch.float64)
+    scores = [[float(rotate(q, i) @ rotate(k, j).T) for j in range(9)] for i in range(9)]
+    for i, row in enumerate(scores):
+        assert row[i] == pytest.approx(float(q @ k.T))
+        assert row[1:] == pytest.approx(scores[i - 1][:-1]) or i == 0
+    assert len({round(score, 6) for score in scores[8]}) == 9
+    both = torch.cat([q, k])
+    assert torch.equal(rotate(both, 4)[1:], rotate(k, 5))
+
+
 def test_learned_positions_start_after_the_unused_rows() -> None:
     table = LearnedPositions(5, 4, unused=2)
     assert table.weight.shape == (7, 4)
@@ -215,13 +229,14 @@ RECURRENT = {
 }
 
 
-def check_keys_and_values() -> None:
+def check_keys_and_values(*, rotary: bool = False) -> None:
     """GPT with memory reads a text in pieces as it reads it whole."""
     torch.manual_seed(0)
-    model = gpt.GPT(gpt.GPTConfig(**SIZES, context=9)).eval()
+    model = gpt.GPT(gpt.GPTConfig(**SIZES, context=9, rotary=rotary)).eval()
+    initialise(model, std=0.4)  # weights large enough for attention to matter
     whole, _ = segments(model, [9])
     pieces, _ = segments(model, [4, 1, 4], memory=())
-    torch.testing.assert_close(pieces, whole, rtol=0, atol=1e-6)
+    torch.testing.assert_close(pieces, whole, rtol=0, atol=1e-5)
 
 
 def check_memory_is_the_last_positions() -> None:
@@ -262,9 +277,14 @@ def check_nothing_leaks_from_hidden_rows() -> None:
 
 def test_memory() -> None:
     check_keys_and_values()
+    check_keys_and_values(rotary=True)
     check_memory_is_the_last_positions()
     check_memory_is_not_changed()
     check_nothing_leaks_from_hidden_rows()
+
+
+def _from_zero_again(x_BHTE: Tensor, start: int = 0) -> Tensor:
+    return rotate(x_BHTE)
 
 
 def _large_number(q, k, v, *, mask=None, bias_BHQK=None, causal=False, dropout=0.0):
@@ -302,6 +322,7 @@ READERS = (blocks, transformer_xl, xlnet)
 MUTANTS = [
     (check_nothing_leaks_from_hidden_rows, "attend", _large_number, (attention,)),
     (check_keys_and_values, "attend", _causal_with_memory, (attention,)),
+    (partial(check_keys_and_values, rotary=True), "rotate", _from_zero_again, (attention,)),
     (check_memory_is_the_last_positions, "remember", _lengths_swapped, READERS),
     (check_memory_is_the_last_positions, "remember", _gradient_kept, READERS),
     (check_memory_is_the_last_positions, "remember", _nothing_from_zero, READERS),

@@ -26,6 +26,7 @@ BUILD = {
     "GPT-2": lambda **more: GPT(GPTConfig(**SIZES, **more)),
     "GPT-3": lambda **more: GPT(GPTConfig(**SIZES, band=3, **more)),
     "GPT, experts": lambda **more: GPT(GPTConfig(**SIZES, experts=3, **more)),
+    "GPT, rotary": lambda **more: GPT(GPTConfig(**SIZES, rotary=True, **more)),
     "BERT": lambda **more: BERT(BERTConfig(**SIZES, **more)),
     "RoBERTa": lambda **more: BERT(BERTConfig(**SIZES, segments=1, unused_positions=2, **more)),
     "ALBERT": lambda **more: BERT(
@@ -36,7 +37,7 @@ BUILD = {
     "XLNet": lambda **more: XLNet(XLNetConfig(**SIZES, memory=4, **more)),
 }
 LIMITED = [name for name in BUILD if name not in ("Transformer-XL", "XLNet")]
-CAUSAL = ["GPT", "GPT-2", "GPT-3", "GPT, experts", "Transformer-XL"]
+CAUSAL = ["GPT", "GPT-2", "GPT-3", "GPT, experts", "GPT, rotary", "Transformer-XL"]
 MODELS = pytest.mark.parametrize("name", BUILD)
 
 

@@ -38,6 +38,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "DistilBERT": lambda: BERT(BERTConfig(V, width=8, layers=2, heads=2, context=16, segments=0)),
     "GPT": lambda: GPT(GPTConfig(V, width=8, layers=2, heads=2, context=16, norm_first=False)),
     "GPT-3": lambda: GPT(GPTConfig(V, width=8, layers=2, heads=2, context=16, band=3)),
+    "rotary": lambda: GPT(GPTConfig(V, width=8, layers=2, heads=2, context=16, rotary=True)),
     "experts": lambda: GPT(GPTConfig(V, width=8, layers=1, heads=2, context=16, experts=3)),
     "word vectors": lambda: WordVectors(WordVectorsConfig(V, width=8)),
     "bag of words": lambda: Bag(BagConfig(V, width=8)),

@@ -14,6 +14,7 @@ SHAPES = {
     "GPT-2": {},
     "GPT": {"norm_first": False},
     "GPT-3": {"band": 3},
+    "rotary": {"rotary": True},
     "wide": {"width": 64, "inner": 192},
     "narrow inside": {"inner": 8},
 }

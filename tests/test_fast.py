@@ -391,7 +391,7 @@ def test_a_nucleus_refuses_the_same(wrong) -> None:
         sampling.nucleus(torch.zeros(1, 99), wrong)
 
 
-@pytest.mark.parametrize("changed", [{}, {"experts": 3}, {"band": 3}])
+@pytest.mark.parametrize("changed", [{}, {"experts": 3}, {"band": 3}, {"rotary": True}])
 def test_texts_are_the_same(monkeypatch, changed) -> None:
     """Drawn ones, of prompts of several lengths and of equal ones; and those of a beam."""
     torch.manual_seed(0)

@@ -40,6 +40,7 @@ BACKBONES: dict[str, nn.Module] = {
     "GPT": GPT(GPTConfig(**ATTENTION, context=11)),
     "GPT, narrow": GPT(GPTConfig(**ATTENTION, context=11, band=3)),
     "GPT, experts": GPT(GPTConfig(**ATTENTION, context=11, experts=5)),
+    "GPT, rotary": GPT(GPTConfig(**ATTENTION, context=11, rotary=True)),
     "BERT": BERT(BERTConfig(**ATTENTION, context=11)),
     "ALBERT": BERT(BERTConfig(**ATTENTION, context=11, embedding=5, shared=True)),
     "Transformer": Transformer(TransformerConfig(**ATTENTION)),

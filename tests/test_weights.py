@@ -258,6 +258,7 @@ def test_what_a_release_cannot_say_is_refused(tmp_path: Path) -> None:
     cases: list[tuple[nn.Module, str]] = [
         (GPT(GPTConfig(61, 16, 2, 4, 40, band=3)), "band=3"),
         (GPT(GPTConfig(61, 16, 2, 4, 40, experts=4)), "experts=4"),
+        (GPT(GPTConfig(61, 16, 2, 4, 40, rotary=True)), "rotary=True"),
         (GPT(GPTConfig(61, 16, 2, 4, 40, inner=24, norm_first=False)), "inner=24"),
         (BERT(BERTConfig(61, 16, 2, 4, 40, shared=True)), "embedding=None"),
         (Bag(BagConfig(61)), "Bag"),

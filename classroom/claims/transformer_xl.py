@@ -183,6 +183,7 @@ def gpt(text: CourseText, profile: str, seed: int, waves: bool) -> LanguageModel
     torch.manual_seed(seed)
     backbone = GPT(GPTConfig(text.vocabulary, size.width, 2, 4, 4 * SEGMENT, dropout=0.0))
     if waves:
+        assert backbone.position is not None
         table = sinusoids(torch.arange(4 * SEGMENT), size.width)
         # As long as the vectors of words are; what is given is not learned.
         backbone.position.weight.data.copy_(0.02 * table / table.std())

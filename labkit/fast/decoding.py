@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.attention import Attention, KeysValues
+from labkit.attention import Attention, KeysValues, rotate
 from labkit.blocks import Block, FeedForward, LanguageModel, backbone_of, gelu_tanh
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT
@@ -98,7 +98,7 @@ class Decoder:
         """Read one word of each row, and score the one that comes next [B, V]."""
         position = self.filled
         self.tokens_BT.select(1, position).copy_(tokens_B)
-        x_BD = self.backbone.token(tokens_B) + self.backbone.position(1, start=position)
+        x_BD = self.backbone.embed(tokens_B[:, None], start=position)[:, 0]
         for i, block in enumerate(self.blocks):
             band = self.bands[i]
             first = 0 if band is None else max(0, position + 1 - band)
@@ -136,6 +136,7 @@ class OneWord:
         attention, mlp = cast(Attention, block.attention), cast(FeedForward, block.mlp)
         rows, self.heads, each = buffer.shape[1], buffer.shape[2], buffer.shape[4]
         self.buffer, self.norm_first = buffer, block.norm_first
+        self.rotary = attention.rotary
         # The heads of all rows are one batch of products.
         self.keys, self.values = buffer.flatten(1, 2)
         self.attention_norm, self.mlp_norm = norm(block.attention_norm), norm(block.mlp_norm)
@@ -158,6 +159,8 @@ class OneWord:
     def _attend(self, x_BD: Tensor, first: int, position: int) -> Tensor:
         """softmax(q k' / sqrt(E)) v, of the one query of each head."""
         all_three = self.query_key_value(x_BD).view(len(x_BD), 3, self.heads, -1).transpose(0, 1)
+        if self.rotary:
+            all_three[:2] = rotate(all_three[:2].unsqueeze(-2), position).squeeze(-2)
         self.buffer.select(3, position).copy_(all_three[1:])
         count = position + 1 - first
         k, v = self.keys.narrow(1, first, count), self.values.narrow(1, first, count)

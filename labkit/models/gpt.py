@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from labkit.attention import Attention, KeysValues, LearnedPositions
+from labkit.attention import Attention, KeysValues, LearnedPositions, check_length
 from labkit.blocks import (
     Backbone,
     Block,
@@ -40,6 +40,8 @@ class GPTConfig:
     """False for the first GPT."""
     band: int | None = None
     """GPT-3: every other layer attends to only so many positions."""
+    rotary: bool = False
+    """Queries and keys are turned by their positions (Su et al. 2021); none are learned."""
     experts: int | None = None
     """The number of experts of a block; None: one feed-forward for all positions."""
     experts_used: int = 2
@@ -59,7 +61,7 @@ class GPT(Backbone):
         super().__init__(config)
         self.context = config.context
         self.token = nn.Embedding(config.vocabulary, config.width)
-        self.position = LearnedPositions(config.context, config.width)
+        self.position = None if config.rotary else LearnedPositions(config.context, config.width)
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.eps) if config.norm_first else None
@@ -78,7 +80,7 @@ class GPT(Backbone):
     def _block(self) -> Block:
         c = self.config
         on_weights = c.dropout if c.attention_dropout is None else c.attention_dropout
-        attention = Attention(c.width, c.heads, dropout=on_weights)
+        attention = Attention(c.width, c.heads, dropout=on_weights, rotary=c.rotary)
         inner = c.inner or 4 * c.width
         mlp = (
             FeedForward(c.width, inner, activation=c.activation)
@@ -86,6 +88,14 @@ class GPT(Backbone):
             else Experts(c.width, inner, c.experts, used=c.experts_used, activation=c.activation)
         )
         return Block(attention, mlp, c.width, norm_first=c.norm_first, dropout=c.dropout, eps=c.eps)
+
+    def embed(self, tokens_BT: Tensor, *, start: int = 0) -> Tensor:
+        """W_e tokens + W_p, for tokens that stand at the positions from `start` on."""
+        length = tokens_BT.shape[1]
+        if self.position is not None:
+            return self.token(tokens_BT) + self.position(length, start=start)
+        check_length(start + length, self.config.context)
+        return self.token(tokens_BT)
 
     def forward(
         self,
@@ -96,7 +106,7 @@ class GPT(Backbone):
     ) -> States:
         """The states of all layers.  memory=() starts to remember keys and values, None forgets."""
         length, past = tokens_BT.shape[1], remembered(memory)
-        x_BTD = self.dropout(self.token(tokens_BT) + self.position(length, start=past))
+        x_BTD = self.dropout(self.embed(tokens_BT, start=past))
         layers, kept = [x_BTD], []
         for i, block in enumerate(self.blocks):
             own_mask, is_causal = self._mask_of(i, length, past, mask, tokens_BT)

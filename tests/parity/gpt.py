@@ -1,10 +1,19 @@
-"""GPT, GPT-2 and GPT-3 against the implementation of the releases."""
+"""GPT, GPT-2 and GPT-3, and rotary positions, against the implementation of the releases."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
+from torch import Tensor, nn
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    OpenAIGPTConfig,
+    OpenAIGPTLMHeadModel,
+)
 
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
@@ -104,6 +113,84 @@ def _banded(dtype: torch.dtype) -> Differences:
     }
 
 
+def _rotary(dtype: torch.dtype) -> Differences:
+    """GPT-NeoX with its layers in GPT-2's order is a GPT-2 whose positions are rotary."""
+    heads = 4
+    sizes = {"vocab_size": 37, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3,
+             "num_attention_heads": heads, "max_position_embeddings": 13}  # fmt: skip
+    choices = GPTNeoXConfig(
+        **sizes, rotary_pct=1.0, use_parallel_residual=False, hidden_act="gelu_new",
+        hidden_dropout=0.1, attention_dropout=0.1, tie_word_embeddings=True, bos_token_id=0,
+        eos_token_id=0,
+    )  # fmt: skip
+    reference = tiny(GPTNeoXForCausalLM(choices).to(dtype))
+    if dtype == torch.float64:
+        # The reference computes its angles in 32 bits, whatever its weights are.
+        reference.gpt_neox.rotary_emb.forward = _angles
+    backbone = GPT(GPTConfig(37, 32, 3, heads, 13, inner=64, rotary=True)).to(dtype).eval()
+    pairs = list(_pairs_of_neox(reference, backbone))
+    assert len({id(mine) for mine, _ in pairs}) == len(list(backbone.parameters()))
+    with torch.no_grad():
+        for mine, theirs in pairs:
+            mine.copy_(_unmixed(theirs, mine, heads))
+    tokens = torch.randint(0, 37, (2, 14), generator=torch.Generator().manual_seed(2))
+    theirs = reference(tokens[:, :-1], output_hidden_states=True)
+    ours, targets = backbone(tokens[:, :-1]), tokens[:, 1:].flatten()
+    expected = F.cross_entropy(theirs.logits.flatten(0, 1), targets)
+    loss = NextWord(backbone.token).losses_N(ours.hidden.flatten(0, 1), targets).mean()
+    loss.backward()
+    expected.backward()
+    pieces, memory = [], ()
+    for piece in tokens[:, :-1].split([4, 1, 8], dim=1):
+        states = backbone(piece, memory=memory)
+        memory = states.memory
+        pieces.append(states.hidden)
+    return {
+        "layers": largest(
+            [*ours.layers, torch.cat(pieces, dim=1)],
+            [*theirs.hidden_states, theirs.hidden_states[-1]],
+        ),
+        "loss": largest([loss], [expected]),
+        "gradients": largest(
+            (mine.grad for mine, _ in pairs),
+            (_unmixed(theirs.grad, mine, heads) for mine, theirs in pairs),
+        ),
+    }
+
+
+def _angles(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin of position / 10,000^(2e / E), for a width E of a head of 8."""
+    frequencies = torch.tensor([1, 10, 100, 1_000]).to(x.dtype)
+    angles = (position_ids[..., None] / frequencies).repeat(1, 1, 2)
+    return angles.cos(), angles.sin()
+
+
+def _pairs_of_neox(reference: nn.Module, backbone: GPT) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each of our weights with that of the reference."""
+    body = reference.gpt_neox
+    yield backbone.token.weight, body.embed_in.weight
+    layers = [(backbone.norm, body.final_layer_norm)]
+    for ours, theirs in zip(backbone.blocks, body.layers, strict=True):
+        layers += [
+            (ours.attention.query_key_value, theirs.attention.query_key_value),
+            (ours.attention.out, theirs.attention.dense),
+            (ours.mlp.up, theirs.mlp.dense_h_to_4h),
+            (ours.mlp.down, theirs.mlp.dense_4h_to_h),
+            (ours.attention_norm, theirs.input_layernorm),
+            (ours.mlp_norm, theirs.post_attention_layernorm),
+        ]
+    for mine, its in layers:
+        yield mine.weight, its.weight
+        yield mine.bias, its.bias
+
+
+def _unmixed(theirs: Tensor, mine: Tensor, heads: int) -> Tensor:
+    """Query, key and value of a head stand together in the reference, and of all heads in ours."""
+    if len(theirs) != 96:
+        return theirs
+    return theirs.unflatten(0, (heads, 3, -1)).transpose(0, 1).reshape(mine.shape)
+
+
 def _case(model: str, family: str, padded: bool) -> Case:
     what = "padding" if padded else "next word"
     return Case(model, what, "transformers", lambda dtype: _compare(family, padded, dtype))
@@ -115,5 +202,6 @@ CASES = [
     _case("GPT-2", "gpt2", False),
     _case("GPT-2", "gpt2", True),
     Case("GPT-2", "memory over three segments", "transformers", _remembering),
+    Case("GPT-2, rotary", "memory over three segments", "transformers (GPT-NeoX)", _rotary),
     Case("GPT-3", "bands, memory over three segments", "transformers, masked", _banded),
 ]
