@@ -77,8 +77,12 @@ def _now(claim: str, profile: str, seed: int) -> Finding:
 def sentence(finding: Finding) -> str:
     """The claim and what came of it, in plain words."""
     parts = [f"- {one.says}: **{PLAIN[one.verdict]}**." for one in finding.contrasts]
-    all_alike = len({one.verdict for one in finding.contrasts}) < 2
-    came = f"The claim {PLAIN[finding.verdict]}" if all_alike else "Not all of the claim holds here"
+    if len({one.verdict for one in finding.contrasts}) < 2:
+        came = f"The claim {PLAIN[finding.verdict]}"
+    elif finding.verdict == "not significant":
+        came = "Part of the claim holds here, and part of it is not settled"
+    else:
+        came = "Not all of the claim holds here"
     head = f"> *{finding.says}* ({finding.where})\n\n**{came}.**"
     return "\n".join([head, "", *parts]) if len(parts) > 1 else head
 

@@ -3,7 +3,8 @@
 The recipe was found for a minute on two cores at width 128: one layer, Muon for the matrices of
 the blocks, and a rate three times as high as is usual, for all weights. The experiments of the
 ledger train with it. `MINUTE` reaches a lower loss: it uses bfloat16, a slower average of squared
-gradients, and attention that starts by copying (`python -m labkit bench minute` measures it).
+gradients, and a GPT of eight heads with rotary positions, whose attention starts by copying
+(`python -m labkit bench minute` measures it).
 """
 
 import json
@@ -61,7 +62,7 @@ RECIPE: dict[str, Any] = {
 # Most words are rare in a small batch. AdamW takes too large a step for them if its average of
 # squared gradients forgets them before they come again.
 MINUTE: dict[str, Any] = {**RECIPE, "rate": 6e-3, "betas": (0.9, 0.999), "precision": "auto"}
-"""For a GPT after `copying_start`."""
+"""For a GPT with eight heads and rotary positions, after `copying_start`."""
 # In a minute, one layer comes nearer to the floor than two.
 LAYERS, WIDTH, LENGTH, BATCH = 1, 128, 128, 8
 # What has no say in how a model turns out.

@@ -314,6 +314,7 @@ def test_stored_items_are_those_of_their_findings() -> None:
     """A damaged file of items would not open, or not give the figures of the ledger."""
     files = sorted(data_path("claims", "items").glob("*.npz"))
     assert files
+    assert sum(path.stat().st_size for path in files) < 3e6
     for path in files:
         finding = ledger.read(data_path("claims", f"{path.stem}.json"))
         with np.load(path) as items:

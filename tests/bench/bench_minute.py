@@ -116,8 +116,11 @@ class Minute(NamedTuple):
 
 def recipes_for(vocabulary: int) -> tuple[Recipe, list[Recipe]]:
     """Our recipe, and nanoGPT's in a bare loop, with each of three rates."""
-    heads = recipes.WIDTH // 32
-    ours = Size(recipes.LAYERS, heads, recipes.WIDTH, recipes.LENGTH, recipes.BATCH, vocabulary)
+    # In one layer each head can look for one thing, and with rotary positions it soon finds it.
+    ours = Size(
+        recipes.LAYERS, recipes.WIDTH // 16, recipes.WIDTH, recipes.LENGTH, recipes.BATCH,
+        vocabulary, rotary=True,
+    )  # fmt: skip
     theirs = Size(3, 4, 128, 128, 16, vocabulary)
     peers = [
         Recipe(f"nanoGPT's, rate {rate:g}", theirs, bare_loop, Plan(steps=50, rate=rate, **PEER))

@@ -53,6 +53,7 @@ class Size(NamedTuple):
     context: int
     batch: int
     vocabulary: int = 65
+    rotary: bool = False
 
     def __str__(self) -> str:
         return f"{self.layers} × {self.width}, batch {self.batch} × {self.context}"
@@ -61,8 +62,9 @@ class Size(NamedTuple):
         """A fresh model."""
         torch.manual_seed(0)
         sizes = GPTConfig(
-            self.vocabulary, self.width, self.layers, self.heads, self.context + 1, dropout=0.0
-        )
+            self.vocabulary, self.width, self.layers, self.heads, self.context + 1,
+            rotary=self.rotary, dropout=0.0,
+        )  # fmt: skip
         backbone = GPT(sizes)
         return LanguageModel(backbone, NextWord(backbone.token))
 
