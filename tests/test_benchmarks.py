@@ -28,7 +28,9 @@ def test_the_minute_tunes_the_peer_and_gives_it_as_many_operations(
     monkeypatch.setattr(recipes, "LENGTH", 16)
     size = bench_minute.Size
     monkeypatch.setattr(
-        bench_minute, "Size", lambda layers, *rest: size(layers, 2, 32, 16, 2, rest[-1])
+        bench_minute,
+        "Size",
+        lambda layers, *rest, **more: size(layers, 2, 32, 16, 2, rest[-1], **more),
     )
     monkeypatch.setattr(bench_minute, "steps_in", lambda *_: 40)
     monkeypatch.setattr(bench_minute, "TOLERANCE", math.inf)
