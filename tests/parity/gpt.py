@@ -83,15 +83,10 @@ def _remembering(dtype: torch.dtype) -> Differences:
     return {"layers": largest(ours, theirs)}
 
 
-def _banded(dtype: torch.dtype) -> Differences:
-    """GPT-3: the reference of GPT-2, told in every other layer to look three positions back."""
-    reference, plain = pair("gpt2", 4, dtype)
-    backbone = GPT(replace(plain.backbone.config, band=3)).to(dtype).eval()
-    backbone.load_state_dict(plain.backbone.state_dict())
-    band = torch.tensor([[0 <= i - j < 3 for j in range(11)] for i in range(11)])[None, None]
-    for block in reference.transformer.h[1::2]:
-        block.register_forward_pre_hook(lambda _, given: (*given[:2], band, *given[3:]))
-    tokens = torch.randint(0, 37, (2, 12), generator=torch.Generator().manual_seed(2))
+def _learned_and_in_pieces(reference: nn.Module, backbone: GPT, lengths: list[int]) -> Differences:
+    """The layers of a text, read whole and in pieces, and its loss; both models have gradients."""
+    draw = torch.Generator().manual_seed(2)
+    tokens = torch.randint(0, 37, (2, sum(lengths) + 1), generator=draw)
     theirs = reference(tokens[:, :-1], output_hidden_states=True)
     ours, targets = backbone(tokens[:, :-1]), tokens[:, 1:].flatten()
     expected = F.cross_entropy(theirs.logits.flatten(0, 1), targets)
@@ -99,7 +94,7 @@ def _banded(dtype: torch.dtype) -> Differences:
     loss.backward()
     expected.backward()
     pieces, memory = [], ()
-    for piece in tokens[:, :-1].split([4, 1, 6], dim=1):
+    for piece in tokens[:, :-1].split(lengths, dim=1):
         states = backbone(piece, memory=memory)
         memory = states.memory
         pieces.append(states.hidden)
@@ -109,8 +104,19 @@ def _banded(dtype: torch.dtype) -> Differences:
             [*theirs.hidden_states, theirs.hidden_states[-1]],
         ),
         "loss": largest([loss], [expected]),
-        "gradients": gradients("gpt2", reference, backbone),
     }
+
+
+def _banded(dtype: torch.dtype) -> Differences:
+    """GPT-3: the reference of GPT-2, told in every other layer to look three positions back."""
+    reference, plain = pair("gpt2", 4, dtype)
+    backbone = GPT(replace(plain.backbone.config, band=3)).to(dtype).eval()
+    backbone.load_state_dict(plain.backbone.state_dict())
+    band = torch.tensor([[0 <= i - j < 3 for j in range(11)] for i in range(11)])[None, None]
+    for block in reference.transformer.h[1::2]:
+        block.register_forward_pre_hook(lambda _, given: (*given[:2], band, *given[3:]))
+    found = _learned_and_in_pieces(reference, backbone, [4, 1, 6])
+    return {**found, "gradients": gradients("gpt2", reference, backbone)}
 
 
 def _rotary(dtype: torch.dtype) -> Differences:
@@ -133,29 +139,9 @@ def _rotary(dtype: torch.dtype) -> Differences:
     with torch.no_grad():
         for mine, theirs in pairs:
             mine.copy_(_unmixed(theirs, mine, heads))
-    tokens = torch.randint(0, 37, (2, 14), generator=torch.Generator().manual_seed(2))
-    theirs = reference(tokens[:, :-1], output_hidden_states=True)
-    ours, targets = backbone(tokens[:, :-1]), tokens[:, 1:].flatten()
-    expected = F.cross_entropy(theirs.logits.flatten(0, 1), targets)
-    loss = NextWord(backbone.token).losses_N(ours.hidden.flatten(0, 1), targets).mean()
-    loss.backward()
-    expected.backward()
-    pieces, memory = [], ()
-    for piece in tokens[:, :-1].split([4, 1, 8], dim=1):
-        states = backbone(piece, memory=memory)
-        memory = states.memory
-        pieces.append(states.hidden)
-    return {
-        "layers": largest(
-            [*ours.layers, torch.cat(pieces, dim=1)],
-            [*theirs.hidden_states, theirs.hidden_states[-1]],
-        ),
-        "loss": largest([loss], [expected]),
-        "gradients": largest(
-            (mine.grad for mine, _ in pairs),
-            (_unmixed(theirs.grad, mine, heads) for mine, theirs in pairs),
-        ),
-    }
+    found = _learned_and_in_pieces(reference, backbone, [4, 1, 8])
+    grads = (_unmixed(theirs.grad, mine, heads) for mine, theirs in pairs)
+    return {**found, "gradients": largest((mine.grad for mine, _ in pairs), grads)}
 
 
 def _angles(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -186,7 +172,7 @@ def _pairs_of_neox(reference: nn.Module, backbone: GPT) -> Iterator[tuple[Tensor
 
 def _unmixed(theirs: Tensor, mine: Tensor, heads: int) -> Tensor:
     """Query, key and value of a head stand together in the reference, and of all heads in ours."""
-    if len(theirs) != 96:
+    if len(theirs) != 3 * 32:  # of the weights, only those three together have so many rows
         return theirs
     return theirs.unflatten(0, (heads, 3, -1)).transpose(0, 1).reshape(mine.shape)
 
