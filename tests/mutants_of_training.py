@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 import test_checkpoints
 import test_trainer
 import test_trainer_faults
@@ -65,7 +66,7 @@ def leaves_gradients(self):
     pass
 
 
-step_of = Optimizers.step
+step_of, orthogonal = Optimizers.step, optim.orthogonal
 
 
 def one_rate_for_all_groups(self, rate, divisor, bad):
@@ -77,6 +78,15 @@ def one_rate_for_all_groups(self, rate, divisor, bad):
 
 def everything_decays(name, parameter):
     return True
+
+
+def sixteen_bits_everywhere(matrix, coefficients):
+    with patch.object(optim, "has_bfloat16", lambda device: True):
+        return orthogonal(matrix, coefficients)
+
+
+def update_of_qr(matrix, coefficients):
+    return torch.linalg.qr(matrix).Q if matrix.shape[0] >= matrix.shape[1] else matrix
 
 
 def matrices_with_tables(model):
@@ -288,6 +298,12 @@ def memory_parts() -> None:
         test_trainer_faults.test_a_part_gets_the_memory_of_its_own_rows(*case)
 
 
+def steps_of_muon() -> None:
+    for precise in (True, False):
+        with pytest.MonkeyPatch.context() as patches:
+            test_trainer.test_muon_is_torchs_in_a_precision_that_the_processor_has(precise, patches)
+
+
 def bad_steps() -> None:
     for optimizer in ("adamw", "sgd"):
         test_trainer.test_a_step_that_is_no_number_is_skipped_counted_and_reported(
@@ -342,6 +358,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "rates of groups": test_trainer.test_groups_learn_at_their_own_rate,
     "what decays": test_trainer.test_only_matrices_decay,
     "what Muon takes": test_trainer.test_muon_takes_the_matrices_between_hidden_states,
+    "steps of Muon": steps_of_muon,
     "dropout moves": test_trainer.test_dropout_differs_from_step_to_step_and_from_part_to_part,
     "a step in parts": lambda: test_trainer.test_a_run_does_not_depend_on_how_its_batches_are_cut(
         "gpt"
@@ -404,6 +421,12 @@ MUTANTS = [
     mutant("all groups learn alike", instead(Optimizers, "step", one_rate_for_all_groups)),
     mutant("biases and norms decay", put(optim.decays, everything_decays)),
     mutant("Muon takes embeddings", put(optim.matrices, matrices_with_tables)),
+    mutant(
+        "Muon multiplies in 16 bits on every processor",
+        put(optim.orthogonal, sixteen_bits_everywhere),
+        "torch.optim.Muon",
+    ),
+    mutant("Muon's update is not of its iteration", put(optim.orthogonal, update_of_qr)),
     mutant("the rate is that of the next step", instead(Plan, "share", rate_of_the_next_step)),
     mutant("the same dropout in every step", put(chance.key_of, one_dropout_for_all_steps)),
     mutant("the same dropout in every part", put(chance.key_of, one_dropout_for_all_parts)),

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from crash.tiny import WORDS, Case, Failing, Text, alike, awd_lstm, bert, cases, gpt, masked
 from torch import Tensor, nn
 
+from labkit import optim
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch, Stages, Windows, from_documents, tokenize
@@ -161,6 +162,41 @@ def test_muon_takes_the_matrices_between_hidden_states() -> None:
     assert sum(len(group["params"]) for group in muon.param_groups) == len(hidden)
     both = sum(len(g["params"]) for o in (adam, muon) for g in o.param_groups)
     assert both == len(list(model.parameters())), "each parameter has one optimizer"
+
+
+@pytest.mark.parametrize("has_bfloat16", [True, False])
+def test_muon_is_torchs_in_a_precision_that_the_processor_has(
+    has_bfloat16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optim, "has_bfloat16", lambda device: has_bfloat16)
+    shapes = [(24, 8), (8, 8), (8, 32)]
+    torch.manual_seed(0)
+    ours = [nn.Parameter(torch.randn(*shape)) for shape in shapes]
+    theirs = copy.deepcopy(ours)
+    group = {"lr": 0.02, "weight_decay": 0.1}
+    steps = [
+        optim.Muon([{"params": ours, **group}]),
+        torch.optim.Muon([{"params": theirs, **group}], adjust_lr_fn="match_rms_adamw"),
+    ]
+    for _ in range(3):
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn_like(mine)
+            other.grad = mine.grad.clone()
+        for optimizer in steps:
+            optimizer.step()
+    for mine, other in zip(ours, theirs, strict=True):
+        assert torch.equal(mine, other) == has_bfloat16
+        torch.testing.assert_close(mine, other, atol=3e-3, rtol=0)
+    assert steps[0].state_dict()["state"].keys() == steps[1].state_dict()["state"].keys()
+
+
+def test_muons_update_is_nearly_orthogonal_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optim, "has_bfloat16", lambda device: False)
+    torch.manual_seed(0)
+    found = optim.orthogonal(torch.randn(6, 16), (3.4445, -4.7750, 2.0315))
+    assert found.dtype == torch.float32
+    lengths = torch.linalg.svdvals(found)
+    assert 0.6 < lengths.min() <= lengths.max() < 1.3
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])

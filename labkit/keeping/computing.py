@@ -134,11 +134,10 @@ def precision_of(plan: Plan, device: torch.device, width: int = WIDE) -> torch.d
 
 def fast_precision(device: torch.device) -> tuple[torch.dtype, str]:
     """The faster precision of large matrix products on a device, and why it is thought so."""
-    if device.type == "cuda":
-        fast = torch.cuda.is_bf16_supported(including_emulation=False)
-        why = f"the GPU {'has' if fast else 'lacks'} products of 16-bit numbers"
-    elif device.type != "cpu" or not _cpu_has_bfloat16():
-        fast, why = False, f"the {device.type} lacks products of 16-bit numbers"
+    fast = has_bfloat16(device)
+    if device.type != "cpu" or not fast:
+        name = {"cuda": "GPU"}.get(device.type, device.type)
+        why = f"the {name} {'has' if fast else 'lacks'} products of 16-bit numbers"
     else:
         fast = bfloat16_pays()
         told = [f"{name}={os.environ[name]}" for name in TOLD if os.environ.get(name)]
@@ -165,8 +164,14 @@ def width_of(model: nn.Module) -> int:
     return max((m.in_features for m in model.modules() if isinstance(m, nn.Linear)), default=0)
 
 
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether a device multiplies 16-bit numbers by itself; torch may not let a CPU do so."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and _cpu_has_bfloat16()
+
+
 def _cpu_has_bfloat16() -> bool:
-    """Whether the processor multiplies 16-bit numbers by itself; torch may not let it do so."""
     # torch has had these questions under such names only, and in some releases not at all.
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(getattr(torch.cpu, name, lambda: False)() for name in names)
