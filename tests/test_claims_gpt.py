@@ -65,8 +65,15 @@ def test_a_restarted_run_ends_like_one_that_was_never_stopped():
 
 
 def test_half_precision_keeps_less_for_the_backward_pass():
-    [share] = claims.half_the_memory("smoke", 0).arms["memory, bfloat16 / float32"]
+    found = claims.half_the_memory("smoke", 0)
+    assert found is not None
+    [share] = found.arms["memory, bfloat16 / float32"]
     assert 0.3 < share < 0.8
+
+
+def test_half_precision_is_not_timed_where_it_is_emulated(monkeypatch):
+    monkeypatch.setattr(claims, "has_bfloat16", lambda device: False)
+    assert claims.half_the_memory("laptop", 100) is None
 
 
 def test_float16_loses_what_scaling_keeps():

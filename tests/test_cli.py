@@ -16,9 +16,11 @@ from typing import Any
 
 import nbformat
 import pytest
+import torch
 from browser import wait_for
 
 from classroom.cli import COMMANDS, main, suite
+from classroom.cli.doctor import machine
 from classroom.cli.notebooks import (
     execute,
     find,
@@ -256,6 +258,17 @@ def test_doctor_says_what_it_found() -> None:
     speed = re.search(r"([\d,]+) GFLOP/s", found["float32"])
     assert speed
     assert 0.1 < float(speed[1].replace(",", "")) < 1e6
+
+
+def test_doctor_does_not_time_what_is_only_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    from labkit.keeping import computing
+
+    timed: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(computing, "has_bfloat16", lambda device: False)
+    monkeypatch.setattr(computing, "measured_peak", lambda *given: (timed.append(given), 1e9)[1])
+    said = dict(machine())
+    assert timed == [("cpu", torch.float32)]
+    assert "only emulates such products" in said["bfloat16"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -156,6 +157,19 @@ def test_without_a_compiler_nothing_is_compiled_and_this_is_said(monkeypatch, tm
             trainer = Trainer(model, NextToken(), batches, how)
         losses.append([float(report.loss) for report in trainer.run()])
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_a_precision_that_is_only_emulated_brings_a_warning(monkeypatch, has):
+    monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: has)
+    body, cpu = GPT(GPTConfig(20, width=16, layers=1, heads=2, context=8)), torch.device("cpu")
+    model = LanguageModel(body, NextWord(body.token))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        computing.check_precision(model, torch.float32, cpu)
+        assert not said
+        computing.check_precision(model, torch.bfloat16, cpu)
+    assert ["only emulates" in str(one.message) for one in said] == ([] if has else [True])
 
 
 def test_products_are_timed():

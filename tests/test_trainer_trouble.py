@@ -368,6 +368,14 @@ def test_float16_is_refused_where_torch_has_none() -> None:
         trainer(awd_lstm(), precision="float16")
 
 
+def test_bfloat16_is_refused_where_torchs_recurrent_networks_lack_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(computing, "has_bfloat16", lambda device: False)
+    with pytest.raises(ValueError, match="networks do not know on this CPU: choose 'float32'"):
+        trainer(awd_lstm(), precision="bfloat16")
+
+
 @pytest.mark.parametrize(
     ("field", "said"),
     [

@@ -47,7 +47,7 @@ def machine() -> Iterator[tuple[str, str]]:
     import psutil
     import torch
 
-    from labkit.keeping.computing import fast_precision, measured_peak
+    from labkit.keeping.computing import fast_precision, has_bfloat16, measured_peak
     from labkit.keeping.processor import threads
 
     yield "torch", torch.__version__
@@ -65,10 +65,13 @@ def machine() -> Iterator[tuple[str, str]]:
         yield "GPU", "none; everything in the course also runs without one"
     precision, why = fast_precision(torch.device(device))
     yield "precision", f"{precision}, unless a plan says otherwise: {why}".removeprefix("torch.")
-    for dtype in (torch.float32, torch.bfloat16):
-        speed = measured_peak(device, dtype) / 1e9
-        name = f"{dtype}".removeprefix("torch.")
-        yield name, f"{speed:,.0f} GFLOP/s in a product of matrices on the {device}"
+    emulated = not has_bfloat16(torch.device(device))
+    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        if dtype == torch.bfloat16 and emulated:
+            yield name, f"the {device} only emulates such products, many times as slow as float32"
+        else:
+            speed = measured_peak(device, dtype) / 1e9
+            yield name, f"{speed:,.0f} GFLOP/s in a product of matrices on the {device}"
 
 
 def find_chromium() -> str | None:

@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
@@ -147,12 +148,24 @@ def fast_precision(device: torch.device) -> tuple[torch.dtype, str]:
 
 
 def check_precision(model: nn.Module, precision: torch.dtype, device: torch.device) -> None:
-    """Refuse what torch cannot compute."""
+    """Refuse what torch cannot compute, and warn of what it only emulates."""
+    emulated = precision == torch.bfloat16 and not has_bfloat16(device)
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
-    if precision == torch.float16 and device.type == "cpu" and recurrent:
+    if device.type == "cpu" and recurrent and (emulated or precision == torch.float16):
+        name, where, others = (
+            ("bfloat16", "this CPU", "'float32' or 'auto'")
+            if emulated
+            else ("float16", "a CPU", "'bfloat16' or 'float32'")
+        )
         raise ValueError(
-            "precision is 'float16', which torch's recurrent networks do not know on a CPU: "
-            "choose 'bfloat16' or 'float32'"
+            f"precision is {name!r}, which torch's recurrent networks do not know on {where}: "
+            f"choose {others}"
+        )
+    if emulated:
+        warnings.warn(
+            f"precision is 'bfloat16', and this {device.type} only emulates products of such "
+            "numbers, which takes many times as long: choose 'auto' or 'float32'",
+            stacklevel=4,
         )
 
 
