@@ -82,6 +82,7 @@ QUESTIONS = {
     ),
     "awd_lstm": Question("What does AWD-LSTM cost beside a bare `nn.LSTM`?", "", ""),
     "before": Question("Is labkit as fast as before it was rebuilt?", "", ""),
+    "muon": Question("What does Muon cost where products in bfloat16 are emulated?", "", ""),
     "masking": Question("How fast are words hidden, ordered and paired?", "", ""),
     "corpus": Question("How fast does text become batches?", "", ""),
     "language": Question("What is in the course's language?", "", ""),
