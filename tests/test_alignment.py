@@ -29,7 +29,7 @@ from labkit.alignment import (
     gradients,
     preferences,
 )
-from labkit.alignment.exact import best_policies
+from labkit.alignment.exact import best_policies, log_likelihoods_of_tree
 from labkit.alignment.preferences import (
     DPO,
     AnswerTokens,
@@ -46,6 +46,7 @@ from labkit.plan import Plan
 from labkit.sampling import Sampling, sample
 from labkit.trainer import Trainer
 from labkit.world import optimal
+from labkit.writing.prompting import log_likelihoods
 
 END, WORDS, LONGEST = 0, (0, 1, 2, 3), 3
 PROMPT = [3, 2]
@@ -506,6 +507,20 @@ def test_a_resumed_run_is_the_same_bit_for_bit(objective: Any, epochs: int, tmp_
 
 def question(reward: Tensor = REWARDS) -> Question:
     return Question(PROMPT, ANSWERS, np.append(reward.numpy(), -3.0))
+
+
+def test_beginnings_that_answers_share_are_read_once() -> None:
+    """The same likelihoods as of each answer by itself, from one row for each beginning."""
+    model = tiny(0, double=False)
+    answers = [[1, 2, 3, 0], [1, 2, 0], [1, 2, 3, 3, 0], [2, 2, 0], [1, 2, 0], [3]]
+    rows: list[int] = []
+    reading = model.backbone.register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
+    found = log_likelihoods_of_tree(model, PROMPT, answers)
+    reading.remove()
+    # The prompt; 1 and 2; 12 and 22; 123; 1233.
+    assert rows == [1, 2, 2, 1, 1]
+    each = [log_likelihoods(model, [PROMPT], [answer])[0, 0] for answer in answers]
+    torch.testing.assert_close(found, torch.stack(each), atol=1e-5, rtol=1e-5)
 
 
 def test_choosing_draws_what_theory_says(reference: Any) -> None:

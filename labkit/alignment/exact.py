@@ -11,14 +11,17 @@ probability. The divergence within it is not counted, so a policy looks better, 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from labkit.alignment.rollouts import Reward, Tokens
-from labkit.blocks import evaluating
+from labkit.attention import KeysValues
+from labkit.blocks import LanguageModel, evaluating
+from labkit.corpus import pad_rows
 from labkit.world import optimal
-from labkit.writing.prompting import log_likelihoods
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,44 @@ class Measured(NamedTuple):
     outside: float
 
 
-def policies(model: Any, questions: Sequence[Question], *, rows: int = 256) -> list[np.ndarray]:
-    """The probability of each listed answer under a model, and that of all others as the last."""
+def policies(model: LanguageModel, questions: Sequence[Question]) -> list[np.ndarray]:
+    """The probability of each listed answer under a GPT, and that of all others as the last."""
     found = []
     with evaluating(model):
         for question in questions:
-            logs = log_likelihoods(model, [question.prompt], question.answers, rows=rows)[0]
-            found.append(optimal.with_rest(np.exp(logs.double().numpy())))
+            logs_A = log_likelihoods_of_tree(model, question.prompt, question.answers)
+            found.append(optimal.with_rest(np.exp(logs_A.double().numpy())))
     return found
+
+
+@torch.no_grad()
+def log_likelihoods_of_tree(
+    model: LanguageModel, prompt: Tokens, answers: Sequence[Tokens]
+) -> Tensor:
+    """log p(answer | prompt) under a GPT. Beginnings that answers share are read only once.
+
+    All beginnings of one length are the rows of a pass.
+    """
+    where = next(model.parameters()).device
+    tokens_AT, real_AT = (part.to(where) for part in pad_rows(answers))
+    length_A, logs_A = real_AT.sum(dim=1), torch.zeros(len(answers), device=where)
+    # The answers that go on, and the row that has read what stands before their next token.
+    answer_N, row_N = torch.arange(len(answers), device=where), torch.zeros_like(length_A)
+    text_RT, memory = torch.tensor([list(prompt)], device=where), tuple[KeysValues, ...]()
+    for position in range(tokens_AT.shape[1]):
+        states = model.backbone(text_RT, memory=memory)
+        assert states.memory is not None
+        logs_RV = model.head(states.hidden[:, -1]).float().log_softmax(dim=-1)
+        logs_A[answer_N] += logs_RV[row_N, tokens_AT[answer_N, position]]
+        goes_on_N = length_A[answer_N] > position + 1
+        answer_N, row_N = answer_N[goes_on_N], row_N[goes_on_N]
+        # Answers that had one row and go on with one token share the next row, too.
+        words = logs_RV.shape[1]
+        next_N = row_N * words + tokens_AT[answer_N, position]
+        next_R, row_N = next_N.unique(return_inverse=True)
+        text_RT, parent_R = (next_R % words)[:, None], next_R // words
+        memory = tuple(KeysValues(*(part[parent_R] for part in known)) for known in states.memory)
+    return logs_A.cpu()
 
 
 def measured(
