@@ -37,6 +37,8 @@ def write_table(books: Sequence[Path], measured: Mapping[str, Sequence[Run]], jo
     import psutil
     import torch
 
+    from labkit.keeping.computing import processor
+
     root = checkout()
     assert root is not None
     today = datetime.date.today().isoformat()
@@ -45,7 +47,7 @@ def write_table(books: Sequence[Path], measured: Mapping[str, Sequence[Run]], jo
     head = "".join(f" {profile} | memory |" for profile in measured)
     lines = [
         f"Measured by `python -m labkit course{named} --jobs {jobs} --table` on {today}, with "
-        f"nothing in the cache: {os.cpu_count()} cores, {memory:.0f} GB, "
+        f"nothing in the cache: {processor()}, {os.cpu_count()} cores, {memory:.0f} GB, "
         f"Python {platform.python_version()}, torch {torch.__version__}.",
         *(
             ["*opened*: the laptop profile with the models that ship, without what trains in view."]

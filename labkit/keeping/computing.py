@@ -17,7 +17,7 @@ from labkit.blocks import Backbone, Model, backbone_of
 from labkit.chance import key_of
 from labkit.corpus import Batch
 from labkit.heads import WordHead
-from labkit.keeping.processor import TOLD, bfloat16_pays, has_compiler
+from labkit.keeping.processor import TOLD, bfloat16_pays, has_compiler, processor_name
 from labkit.plan import Plan
 
 
@@ -182,6 +182,11 @@ def has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == "cpu" and _cpu_has_bfloat16()
+
+
+def processor() -> str:
+    """The name of the processor, and whether it lacks products of 16-bit numbers."""
+    return processor_name() + ("" if has_bfloat16(torch.device("cpu")) else " without bfloat16")
 
 
 def _cpu_has_bfloat16() -> bool:

@@ -158,12 +158,13 @@ def here() -> str:
     import psutil
     import torch
 
-    from labkit.keeping.processor import cores, processor_name
+    from labkit.keeping.computing import processor
+    from labkit.keeping.processor import cores
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     memory = psutil.virtual_memory().total / 2**30
     return (
-        f"{datetime.date.today()}: {processor_name()}, {cores()} cores, {memory:.0f} GB, {gpu}, "
+        f"{datetime.date.today()}: {processor()}, {cores()} cores, {memory:.0f} GB, {gpu}, "
         f"torch {torch.__version__}, Python {platform.python_version()}"
     )
 
