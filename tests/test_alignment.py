@@ -42,6 +42,7 @@ from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.heads import Label, NextWord
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.plan import Plan
 from labkit.sampling import Sampling, sample
 from labkit.trainer import Trainer
@@ -521,6 +522,15 @@ def test_beginnings_that_answers_share_are_read_once() -> None:
     assert rows == [1, 2, 2, 1, 1]
     each = [log_likelihoods(model, [PROMPT], [answer])[0, 0] for answer in answers]
     torch.testing.assert_close(found, torch.stack(each), atol=1e-5, rtol=1e-5)
+
+
+def test_a_model_with_another_memory_has_a_policy_too() -> None:
+    torch.manual_seed(0)
+    backbone = TransformerXL(TransformerXLConfig(len(WORDS), 8, 1, 1, 4, 4, dropout=0.0))
+    model = LanguageModel(backbone, NextWord(backbone.token))
+    [found] = alignment.policies(model, [question()])
+    logs = log_likelihoods(model, [PROMPT], ANSWERS)[0]
+    assert found[:-1] == pytest.approx(logs.double().exp().numpy())
 
 
 def test_choosing_draws_what_theory_says(reference: Any) -> None:

@@ -21,7 +21,9 @@ from labkit.alignment.rollouts import Reward, Tokens
 from labkit.attention import KeysValues
 from labkit.blocks import LanguageModel, evaluating
 from labkit.corpus import pad_rows
+from labkit.models.gpt import GPT
 from labkit.world import optimal
+from labkit.writing.prompting import log_likelihoods
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,14 @@ class Measured(NamedTuple):
 
 
 def policies(model: LanguageModel, questions: Sequence[Question]) -> list[np.ndarray]:
-    """The probability of each listed answer under a GPT, and that of all others as the last."""
+    """The probability of each listed answer under a model, and that of all others as the last."""
     found = []
     with evaluating(model):
         for question in questions:
-            logs_A = log_likelihoods_of_tree(model, question.prompt, question.answers)
+            if isinstance(model.backbone, GPT):
+                logs_A = log_likelihoods_of_tree(model, question.prompt, question.answers)
+            else:
+                logs_A = log_likelihoods(model, [question.prompt], question.answers)[0]
             found.append(optimal.with_rest(np.exp(logs_A.double().numpy())))
     return found
 

@@ -152,14 +152,10 @@ def check_precision(model: nn.Module, precision: torch.dtype, device: torch.devi
     emulated = precision == torch.bfloat16 and not has_bfloat16(device)
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
     if device.type == "cpu" and recurrent and (emulated or precision == torch.float16):
-        name, where, others = (
-            ("bfloat16", "this CPU", "'float32' or 'auto'")
-            if emulated
-            else ("float16", "a CPU", "'bfloat16' or 'float32'")
-        )
+        name, where = f"{precision}".removeprefix("torch."), "this CPU" if emulated else "a CPU"
         raise ValueError(
             f"precision is {name!r}, which torch's recurrent networks do not know on {where}: "
-            f"choose {others}"
+            "choose 'float32' or 'auto'"
         )
     if emulated:
         warnings.warn(
