@@ -29,7 +29,7 @@ from labkit.objectives import Targets, Translation
 from labkit.recurrence import blank, lengths_of, run_layer
 from labkit.sampling import Sampling
 from labkit.text.tokenizers import Tokenizer
-from labkit.world.translation import Pair, Translator, load_translator
+from labkit.world.translation import Pair, Translator, choice, load_translator
 from labkit.writing.beam import beam
 from labkit.writing.translator import Conditional
 
@@ -112,12 +112,21 @@ def held_out(source: Sequence[str]) -> bool:
     return zlib.crc32(" ".join(source).encode()) % 10 == 0
 
 
+@cache
+def drawn(seed: int) -> list[Pair]:
+    """So many pairs at a time; a notebook asks for the same ones again and again."""
+    return translator().pairs(2_000, seed=seed)
+
+
 def pairs(split: str, count: int, *, seed: int = 0) -> list[Pair]:
     """Sentences with a drawn translation; no sentence is in both splits."""
     found: list[Pair] = []
     for turn in itertools.count():
-        drawn = translator().pairs(2_000, seed=1_000 * seed + turn)
-        found += [pair for pair in drawn if held_out(pair.source) == (split != "train")]
+        found += [
+            pair
+            for pair in drawn(1_000 * seed + turn)
+            if held_out(pair.source) != (split == "train")
+        ]
         if len(found) >= count:
             return found[:count]
     raise AssertionError
@@ -502,9 +511,7 @@ def tagged(sentences: Sequence[Sequence[str]], *, batch: int = 64, seed: int = 0
     for words in sentences:
         rows.append(numbers(words)[:-1])
         chances = [list(one.items()) for one in tag_chances(words)]
-        labels.append(
-            [number[one[rng.choice(len(one), p=[p for _, p in one])][0]] for one in chances]
-        )
+        labels.append([number[one[choice(rng, [p for _, p in one])][0]] for one in chances])
     tokens, real = pad_rows(rows)
     labels_BT, _ = pad_rows(labels, -1)
     return Labelled(tokens, real, labels_BT, batch=batch, seed=seed)
