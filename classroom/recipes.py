@@ -8,7 +8,7 @@ gradients, and a GPT of eight heads with rotary positions, whose attention start
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ from labkit.corpus.tokens import NUMBER
 from labkit.heads import NextWord
 from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.processor import set_threads
+from labkit.keeping.reports import Report
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
@@ -203,15 +204,17 @@ def train_once(
     how: Plan,
     *,
     points: int = 200,
+    watch: Callable[[Report], None] = lambda report: None,
 ) -> Curve:
     """Train a model in place, or give it the weights that the same run once ended with.
 
     What is averaged as the plan says ends as the average. The model is left in `eval()` mode.
+    `watch` sees each report.
     """
 
     def make() -> Curve:
         trainer = Trainer(model, objective, batches, how)
-        curve = _run(trainer, max(1, how.steps // points))
+        curve = _run(trainer, max(1, how.steps // points), watch)
         if how.average != "none" and trainer.average.count:
             trainer.average.swap()
         model.cpu()
@@ -242,10 +245,11 @@ def train_once(
     return curve
 
 
-def _run(trainer: Trainer, every: int) -> Curve:
+def _run(trainer: Trainer, every: int, watch: Callable[[Report], None]) -> Curve:
     """Train to the end; each point of the curve is the mean since the one before it."""
     curve, since = Curve([], []), []
     for report in trainer.run():
+        watch(report)
         since.append(report.loss.detach())
         if report.step % every == 0 or report.step == report.steps:
             curve.steps.append(report.step)

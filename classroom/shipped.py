@@ -8,6 +8,7 @@ A model is a folder of `data/models`: the weights in 16 bits, its tokenizer, and
 says which command trained it, on what, for how long, and what it was measured at.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from classroom import instructions, realtext, translating
 from classroom.claims import village
@@ -96,6 +97,10 @@ class Recipe:
     """The share of the words that a BERT predicts."""
     moved: bool = False
     """Whether the text is cut into other windows in each epoch."""
+    rotary: bool = False
+    """Whether a GPT turns its queries and keys by their positions."""
+    grain: int | None = None
+    """How many steps of a rounded matrix make its standard deviation; None: it is not rounded."""
 
 
 class Run(NamedTuple):
@@ -193,8 +198,9 @@ def carry_out(
 ) -> dict[str, Any]:
     """Train a model, write its folder, and return its card; `watch` sees each report."""
     recipe = known.recipe
-    last = said = time.monotonic()
+    last = time.monotonic()  # the minutes of the card begin before what is prepared
     run = known.prepare(recipe)
+    say_it = now_and_then(say)
     how = _plan_of(recipe, recipe.steps, save_every=200)
     trainer = Trainer(run.model, run.objective, run.batches, how, progress=False)
     for report in trainer.resume(checkpoints):
@@ -202,11 +208,11 @@ def carry_out(
         trainer.notes["seconds"] = trainer.notes.get("seconds", 0.0) + now - last
         last = now
         watch(report)
-        if now - said > 5:
-            said = now
-            say(str(report))
+        say_it(report)
     seconds = trainer.notes["seconds"]
     folder.mkdir(parents=True, exist_ok=True)
+    if recipe.grain is not None:
+        round_matrices(run.model, recipe.grain)
     save(run.model.half(), folder)
     run.tokenizer.save(folder / "tokenizer.json")
     # Not every measure asks for eval mode, and dropout would be measured with the model.
@@ -224,6 +230,32 @@ def carry_out(
     }
     write_json(folder / CARD, described)
     return described
+
+
+def now_and_then(say: Callable[[str], None], seconds: float = 5) -> Callable[[Report], None]:
+    """What says a report if it has said none for some seconds."""
+    said = time.monotonic()
+
+    def watch(report: Report) -> None:
+        nonlocal said
+        if time.monotonic() - said > seconds:
+            said = time.monotonic()
+            say(str(report))
+
+    return watch
+
+
+@torch.no_grad()
+def round_matrices(model: nn.Module, grain: int) -> None:
+    """Round each matrix to multiples of a power of two: few different numbers compress well.
+
+    `grain` such steps make about the standard deviation of the matrix, so the rounding changes a
+    weight by less than a tenth of it for a grain of 8.
+    """
+    for matrix in model.parameters():
+        if matrix.ndim > 1:
+            step = 2.0 ** round(math.log2(float(matrix.std()) / grain))
+            matrix.copy_((matrix / step).round() * step)
 
 
 def _plan_of(recipe: Recipe, steps: int, **changes: Any) -> Plan:
@@ -252,7 +284,7 @@ def gpt_of(recipe: Recipe, vocabulary: int) -> LanguageModel:
     heads, context = recipe.width // 32, recipe.length + 1
     sizes = GPTConfig(
         vocabulary, recipe.width, recipe.layers, heads, context,
-        dropout=recipe.dropout, attention_dropout=recipe.attention_dropout,
+        dropout=recipe.dropout, attention_dropout=recipe.attention_dropout, rotary=recipe.rotary,
     )  # fmt: skip
     gpt = GPT(sizes)
     return LanguageModel(gpt, NextWord(gpt.token))
@@ -280,18 +312,20 @@ def windows_of(recipe: Recipe, tokens: Tokens, *, framed: bool = False) -> Windo
 def _read_short_first(
     model: LanguageModel, objective: Objective, recipe: Recipe, tokens: Tokens
 ) -> None:
-    """Train on short windows first; their positions are repeated for windows twice as long.
+    """Train on short windows first; learned positions are repeated for windows twice as long.
 
     Among 16 words attention soon finds those that matter. Among 128 it stays close to a mean of
     all words for thousands of steps, and the loss of a BERT at what their frequencies tell.
     """
     position: Any = model.backbone.position
     for length, steps in recipe.shorter:
+        print(f"{steps:,} steps on windows of {length} tokens")
         short = replace(recipe, batch=recipe.batch * recipe.length // length, length=length)
         how = _plan_of(recipe, steps, schedule="constant")
-        train_once(model, objective, windows_of(short, tokens), how)
-        with torch.no_grad():
-            position.weight[length : 2 * length] = position.weight[:length]
+        train_once(model, objective, windows_of(short, tokens), how, watch=now_and_then(print))
+        if position is not None:
+            with torch.no_grad():
+                position.weight[length : 2 * length] = position.weight[:length]
 
 
 def _gpt(recipe: Recipe, tokens: Tokens, tokenizer: Tokenizer) -> Run:
@@ -747,8 +781,9 @@ RECIPES = {
     "gpt-addresses": Shipped(
         Recipe(
             "213 of 237 addresses of presidents (the numbers 5, 15, … are held out), in 4,000 "
-            "pieces of bytes", steps=8_000, batch=8, length=512, width=256, layers=4, rate=5e-3,
-            dropout=0.15, precision="bfloat16",
+            "pieces of bytes", steps=1_500, batch=8, length=512, width=256, layers=4, rate=5e-3,
+            dropout=0.15, attention_dropout=0.0, shorter=((256, 3_000),), moved=True, rotary=True,
+            grain=8,
         ),
         _gpt_addresses,
         _measure_gpt_addresses,
