@@ -93,7 +93,7 @@ def main() -> None:
                 [*map(str, command), "--labels", str(given.labels)],
                 stdout=subprocess.PIPE, text=True, check=True,
             )  # fmt: skip
-            said = "; ".join(done.stdout.strip().splitlines()[-2:])
+            said = next(one for one in done.stdout.splitlines() if one.startswith(backbone))
             print(f"| {backbone} | {said} | {time.perf_counter() - start:.0f} s |", flush=True)
 
 
