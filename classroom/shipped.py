@@ -100,7 +100,7 @@ class Recipe:
     rotary: bool = False
     """Whether a GPT turns its queries and keys by their positions."""
     grain: int | None = None
-    """How many steps of a rounded matrix make its standard deviation; None: it is not rounded."""
+    """About how many rounding steps make one standard deviation of a matrix; None: no rounding."""
 
 
 class Run(NamedTuple):
@@ -198,9 +198,9 @@ def carry_out(
 ) -> dict[str, Any]:
     """Train a model, write its folder, and return its card; `watch` sees each report."""
     recipe = known.recipe
-    last = time.monotonic()  # the minutes of the card begin before what is prepared
+    last = time.monotonic()  # preparing the run counts as training time
     run = known.prepare(recipe)
-    say_it = now_and_then(say)
+    tell = now_and_then(say)
     how = _plan_of(recipe, recipe.steps, save_every=200)
     trainer = Trainer(run.model, run.objective, run.batches, how, progress=False)
     for report in trainer.resume(checkpoints):
@@ -208,7 +208,7 @@ def carry_out(
         trainer.notes["seconds"] = trainer.notes.get("seconds", 0.0) + now - last
         last = now
         watch(report)
-        say_it(report)
+        tell(report)
     seconds = trainer.notes["seconds"]
     folder.mkdir(parents=True, exist_ok=True)
     if recipe.grain is not None:
@@ -233,7 +233,7 @@ def carry_out(
 
 
 def now_and_then(say: Callable[[str], None], seconds: float = 5) -> Callable[[Report], None]:
-    """What says a report if it has said none for some seconds."""
+    """Return a function that says a report, at most one every few seconds."""
     said = time.monotonic()
 
     def watch(report: Report) -> None:
@@ -249,8 +249,8 @@ def now_and_then(say: Callable[[str], None], seconds: float = 5) -> Callable[[Re
 def round_matrices(model: nn.Module, grain: int) -> None:
     """Round each matrix to multiples of a power of two: few different numbers compress well.
 
-    `grain` such steps make about the standard deviation of the matrix, so the rounding changes a
-    weight by less than a tenth of it for a grain of 8.
+    About `grain` steps make one standard deviation of the matrix. With a grain of 8, no weight
+    changes by more than a tenth of a standard deviation.
     """
     for matrix in model.parameters():
         if matrix.ndim > 1:

@@ -114,7 +114,7 @@ def held_out(source: Sequence[str]) -> bool:
 
 @cache
 def drawn(seed: int) -> list[Pair]:
-    """So many pairs at a time; a notebook asks for the same ones again and again."""
+    """Return a block of 2,000 pairs; notebooks ask for the same blocks several times."""
     return translator().pairs(2_000, seed=seed)
 
 
@@ -122,11 +122,8 @@ def pairs(split: str, count: int, *, seed: int = 0) -> list[Pair]:
     """Sentences with a drawn translation; no sentence is in both splits."""
     found: list[Pair] = []
     for turn in itertools.count():
-        found += [
-            pair
-            for pair in drawn(1_000 * seed + turn)
-            if held_out(pair.source) != (split == "train")
-        ]
+        block = drawn(1_000 * seed + turn)
+        found += [pair for pair in block if held_out(pair.source) == (split != "train")]
         if len(found) >= count:
             return found[:count]
     raise AssertionError

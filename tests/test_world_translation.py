@@ -41,6 +41,15 @@ def translator(lexicon: Lexicon) -> Translator:
     return Translator(lexicon)
 
 
+@pytest.mark.parametrize("weights", [[1.0], [3, 2], [0.75, 0.25], [0.2, 0.0, 0.5, 0.3]])
+def test_a_choice_draws_what_numpy_draws(weights: list[float]) -> None:
+    ours, theirs = np.random.default_rng(0), np.random.default_rng(0)
+    chances = np.array(weights) / sum(weights)
+    for _ in range(500):
+        drawn = translation.choice(ours, weights)
+        assert drawn == theirs.choice(len(chances), p=chances)
+
+
 def sayings(lexicon, items):
     """Every way to say the items: its chance, and (name, filler or word) in order."""
     if not items:
