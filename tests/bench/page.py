@@ -70,6 +70,12 @@ QUESTIONS = {
         "Texts of 3 kinds: the share that is right, and the seconds from labels to answer.",
         r"^\| (ulmfit|gpt|real) ",
     ),
+    "addresses": Question(
+        "Does a small GPT predict real English better than a 5-gram?",
+        "Addresses of presidents that it has not read; it was made without looking at the first "
+        "mean's.",
+        r"^\| mean of",
+    ),
     "demos": Question(
         "Does a demo answer a hand at once?",
         "From a key or a click to new pixels: below 100 ms nobody notices a wait.",
