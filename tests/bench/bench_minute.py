@@ -261,7 +261,7 @@ def draw(found: Sequence[tuple[str, Sequence[Minute], float]], path: str) -> Non
     from matplotlib import pyplot
 
     figure, columns = pyplot.subplots(
-        1, len(found), figsize=(9, 3.6), dpi=120, sharey=True, squeeze=False
+        1, len(found), figsize=(9, 4.4), dpi=120, sharey=True, squeeze=False
     )
     for axes, (name, runs, floor) in zip(columns[0], found, strict=True):
         for run, color in zip(runs, ("#0b5394", "#777777"), strict=True):
@@ -273,7 +273,9 @@ def draw(found: Sequence[tuple[str, Sequence[Minute], float]], path: str) -> Non
             axes.plot([run.times[-1]], [run.loss], "o", color=color)
         axes.axhline(floor, color="#990000", linestyle="--", label=f"floor: {floor:.2f}")
         axes.set(title=f"the {name}", xlabel="seconds", ylim=(0, 4))
-        axes.legend(frameon=True, title="on held-out text", loc="upper right")
+        # Below the axes: a slow peer's curve would run behind it.
+        axes.legend(frameon=False, title="on held-out text", loc="upper center",
+                    bbox_to_anchor=(0.5, -0.16))  # fmt: skip
         axes.spines[["top", "right"]].set_visible(False)
     columns[0, 0].set_ylabel("loss (nats a word)")
     figure.tight_layout()
