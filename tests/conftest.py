@@ -46,9 +46,11 @@ def browser() -> Iterator[object]:
 
 
 # The files that take longest, the longest first.
-HEAVY = ("packaging", "shipped", "distributed", "ledger", "mutants", "sweeps", "pages", "trainer",
-         "parity", "weights", "cli", "alignment", "world_exact", "crash", "demos",
-         "demos_browser", "browser", "lecture_browser")  # fmt: skip
+HEAVY = ("ledger", "distributed", "packaging", "mutants", "shipped", "live_pages", "windows",
+         "attention_models", "sweeps", "pages", "mutants_of_pages", "world_language", "fuzz",
+         "your_labels", "judging", "outputs", "crash", "claims_beliefs", "compiled", "world_sides",
+         "world_exact", "world_answers", "grading", "cli", "trainer", "parity", "weights",
+         "alignment", "demos", "demos_browser", "browser", "lecture_browser")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
