@@ -49,8 +49,8 @@ def browser() -> Iterator[object]:
 HEAVY = ("ledger", "distributed", "packaging", "mutants", "shipped", "live_pages", "windows",
          "attention_models", "sweeps", "pages", "mutants_of_pages", "world_language", "fuzz",
          "your_labels", "judging", "outputs", "crash", "claims_beliefs", "compiled", "world_sides",
-         "world_exact", "world_answers", "grading", "cli", "trainer", "parity", "weights",
-         "alignment", "demos", "demos_browser", "browser", "lecture_browser")  # fmt: skip
+         "world_exact", "world_answers", "grading", "cli", "weights", "alignment", "demos_browser",
+         "browser", "lecture_browser")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -34,7 +34,7 @@ WATCH = """() => {
     }, 100);
 }"""
 MOST_SILENT = 2.5
-"""Seconds of a processor, on one thread: other tests that run here do not count."""
+"""Seconds of a processor, as in tests/silence.py: on a busy machine a cell is not more silent."""
 
 
 def processor() -> float:
@@ -46,7 +46,7 @@ def processor() -> float:
 
 @contextmanager
 def worked() -> Iterator[Callable[[float], float]]:
-    """Give a function: how many seconds the kernels had worked at a time in milliseconds."""
+    """Yield a function from a time, in milliseconds, to the seconds that kernels had worked."""
     times, works, over = [time.time() * 1_000], [processor()], threading.Event()
 
     def look() -> None:
@@ -67,6 +67,7 @@ def worked() -> Iterator[Callable[[float], float]]:
 def test_the_first_notebook_runs_in_the_browser(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # On several threads, the seconds of a processor would pass faster than those of the clock.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(variable, "1")
     folder = tmp_path / "notebooks"

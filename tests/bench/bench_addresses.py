@@ -1,10 +1,10 @@
-"""How well the GPT of the addresses predicts addresses that were not looked at while it was made.
+"""How well the GPT of the addresses predicts all held-out addresses, beside a 5-gram.
 
     python tests/bench/bench_addresses.py
 
-All 24 held-out addresses, with the 5-gram beside it.  Six of them are on the model's card, and were
-measured on the way to it; the other 18 had not been measured before this benchmark was written.
-The mean is over addresses, which weigh alike, and its standard error takes them as independent.
+Six of the 24 are on the model's card, and two of these were looked at while the model was made.
+The other 18 took no part in any choice.  A mean is over addresses, which weigh alike, and its
+standard error takes them as independent.
 """
 
 import math
@@ -12,44 +12,31 @@ import statistics
 
 from classroom import realtext, shipped
 
-MODEL = "gpt-addresses"
 
-
-def table(numbers: set[int] | None = None) -> list[str]:
-    """The lines of the table; only addresses with these numbers, where some are given."""
-    model, tokenizer = shipped.trained(MODEL)
+def table() -> list[str]:
+    """A row for each address, and the means of those that are on the card and of the others."""
+    model, tokenizer = shipped.trained("gpt-addresses")
     window = model.backbone.config.context - 1
-    read = [tokenizer.encode(text) for text in realtext.texts(held_out=False)]
-    five = realtext.KneserNey(read, len(tokenizer))
-    lines = [
-        "| address | GPT, nats per byte | 5-gram | lower by |",
-        "|---|---:|---:|---:|",
-    ]
-    new: list[tuple[float, float]] = []
-    card: list[tuple[float, float]] = []
-    for one in realtext.addresses():
-        if not one.held_out or (numbers and one.number not in numbers):
-            continue
+    tests = [one for one in realtext.addresses() if one.held_out]
+    lines = ["| address | GPT, nats per byte | 5-gram | lower by |", "|---|---:|---:|---:|"]
+    pairs: dict[str, list[tuple[float, float]]] = {"others": [], "on the card": []}
+    for one, other in zip(tests, shipped.five_gram_losses(tokenizer, tests), strict=True):
         gpt = realtext.nats_per_byte(model, tokenizer, one.text, window=window)
-        logs = five.log_probabilities(tokenizer.encode(one.text))
-        other = -float(logs.sum()) / len(one.text.encode())
-        on_card = one.number in shipped.MEASURED_ADDRESSES
-        (card if on_card else new).append((gpt, other))
-        what = f"{one.number}, {one.president} {one.year}" + (", on the card" if on_card else "")
-        lines.append(f"| {what} | {gpt:.3f} | {other:.3f} | {1 - gpt / other:.1%} |")
-    for name, pairs in (("not looked at", new), ("on the card", card)):
-        if pairs:
-            lines.append(_mean(f"mean of the {len(pairs)} {name}", pairs))
-    return lines
+        where = "on the card" if one.number in shipped.MEASURED_ADDRESSES else "others"
+        pairs[where].append((gpt, other))
+        name = f"{one.number}, {one.president} {one.year}"
+        lines.append(f"| {name} | {gpt:.3f} | {other:.3f} | {1 - gpt / other:.1%} |")
+    return lines + [_mean(where, found) for where, found in pairs.items() if found]
 
 
-def _mean(name: str, pairs: list[tuple[float, float]]) -> str:
+def _mean(where: str, pairs: list[tuple[float, float]]) -> str:
     """A row with the means, and how much lower the first is, with its standard error."""
     gpt, other = (statistics.fmean(column) for column in zip(*pairs, strict=True))
-    # The error of a ratio of means.
     ratio = gpt / other
+    # The standard error of a ratio of two means.
     rest = [mine - ratio * theirs for mine, theirs in pairs]
-    error = math.sqrt(sum(r * r for r in rest) / max(1, len(rest) - 1) / len(rest)) / other
+    error = statistics.stdev(rest) / math.sqrt(len(rest)) / other
+    name = f"mean of {len(pairs)} {where}"
     return f"| {name} | {gpt:.4f} | {other:.4f} | {1 - ratio:.1%} ± {error:.1%} |"
 
 

@@ -94,6 +94,7 @@ def main() -> None:
                 stdout=subprocess.PIPE, text=True, check=True,
             )  # fmt: skip
             said = next(one for one in done.stdout.splitlines() if one.startswith(backbone))
+            said = said.removeprefix(backbone).strip()
             print(f"| {backbone} | {said} | {time.perf_counter() - start:.0f} s |", flush=True)
 
 

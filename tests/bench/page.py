@@ -72,8 +72,8 @@ QUESTIONS = {
     ),
     "addresses": Question(
         "Does a small GPT predict real English better than a 5-gram?",
-        "Addresses of presidents that it has not read; it was made without looking at the first "
-        "mean's.",
+        "Addresses of presidents that neither has read; those not on its card took no part in any "
+        "choice.",
         r"^\| mean of",
     ),
     "demos": Question(
