@@ -33,8 +33,9 @@ WATCH = """() => {
         last = now;
     }, 100);
 }"""
-MOST_SILENT = 2.5
-"""Seconds of a processor, as in tests/silence.py: on a busy machine a cell is not more silent."""
+MOST_SILENT = 0.25
+"""The share of the notebook's work in which nothing new is shown: about two seconds of a processor
+of today.  A share is the same on a slow machine, and beside other tests."""
 
 
 def processor() -> float:
@@ -80,8 +81,9 @@ def test_the_first_notebook_runs_in_the_browser(
             assert run_all(page)
             silences = page.evaluate("() => silences")
         assert len(silences) > 10
+        whole = work(silences[-1][1]) - work(silences[0][0])
         for begun, ended, source in silences:
-            assert work(ended) - work(begun) < MOST_SILENT, source
+            assert work(ended) - work(begun) < MOST_SILENT * whole, source
         code = [cell for cell in json.loads((folder / "00_start_here.ipynb").read_text())["cells"]
                 if cell["cell_type"] == "code"]  # fmt: skip
         last = f".jp-CodeCell:has-text('[{len(code)}]:')"
@@ -94,21 +96,26 @@ def test_the_first_notebook_runs_in_the_browser(
         page.screenshot(path=ARTIFACTS / "00_start_here.png")
 
 
+SILENT = """from time import process_time
+begun = process_time()
+while process_time() < begun + 3:
+    pass
+1 / 0"""
+
+
 def test_a_cell_that_raises_is_noticed(browser: Any, tmp_path: Path) -> None:
     folder = tmp_path / "notebooks"
     folder.mkdir()
     notebook = json.loads((ROOT / "notebooks" / "00_start_here.ipynb").read_text())
     code = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
-    notebook["cells"] = [
-        notebook["cells"][0],
-        {**code, "source": "import time\nwhile time.process_time() < 6: pass\n1 / 0"},
-    ]
+    notebook["cells"] = [notebook["cells"][0], {**code, "source": SILENT}]
     (folder / "broken.ipynb").write_text(json.dumps(notebook))
     with jupyterlab(folder, tmp_path) as server:
         page = opened(browser, server, "broken.ipynb")
         page.evaluate(WATCH)
         with worked() as work:
             assert not run_all(page)
-            [(begun, ended, source)] = page.evaluate("() => silences")
-        assert work(ended) - work(begun) > MOST_SILENT
+            # A second one may follow, after the traceback.
+            begun, ended, source = page.evaluate("() => silences[0]")
+        assert work(ended) - work(begun) > 2
         assert "process_time" in source
