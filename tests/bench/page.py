@@ -70,12 +70,6 @@ QUESTIONS = {
         "Texts of 3 kinds: the share that is right, and the seconds from labels to answer.",
         r"^\| (ulmfit|gpt|real) ",
     ),
-    "addresses": Question(
-        "Does a small GPT predict real English better than a 5-gram?",
-        "Addresses of presidents that neither has read; those not on its card took no part in any "
-        "choice.",
-        r"^\| mean of",
-    ),
     "demos": Question(
         "Does a demo answer a hand at once?",
         "From a key or a click to new pixels: below 100 ms nobody notices a wait.",
@@ -95,6 +89,7 @@ QUESTIONS = {
     "fuzz": Question("How many damaged files are refused in one line?", "", ""),
     "checks": Question("What do the checks of a model's inputs cost?", "", ""),
     "pages": Question("How large are the pages of the site?", "", ""),
+    "addresses": Question("Does a small GPT predict real English better than a 5-gram?", "", ""),
     "prompts": Question("What does a prompt tell after a minute of training?", "", ""),
 }  # fmt: skip
 FOLD = re.compile(
