@@ -28,7 +28,6 @@ from classroom.recipes import (
     course_text,
     plan,
     random_words,
-    train_once,
     untrained_awd_lstm,
     untrained_elmo,
 )
@@ -110,6 +109,8 @@ class Run(NamedTuple):
     tokenizer: Tokenizer
     objective: Objective
     batches: Batches
+    shorter: tuple[Windows, ...] = ()
+    """The same text in shorter windows, which are read before `batches`."""
 
 
 class Measured(NamedTuple):
@@ -182,7 +183,8 @@ def train(
 ) -> dict[str, Any]:
     """Train a model by its recipe, write it with its card, and return the card.
 
-    With a folder of checkpoints, a run that was interrupted goes on where it was.
+    With a folder of checkpoints, a run that was interrupted goes on where it was, also in the
+    part that reads shorter windows.
     """
     return carry_out(name, f"python -m labkit train {name}", _known(name), folder, say, checkpoints)
 
@@ -198,18 +200,25 @@ def carry_out(
 ) -> dict[str, Any]:
     """Train a model, write its folder, and return its card; `watch` sees each report."""
     recipe = known.recipe
-    last = time.monotonic()  # preparing the run counts as training time
+    start = time.monotonic()
     run = known.prepare(recipe)
+    seconds = time.monotonic() - start
     tell = now_and_then(say)
-    how = _plan_of(recipe, recipe.steps, save_every=200)
-    trainer = Trainer(run.model, run.objective, run.batches, how, progress=False)
-    for report in trainer.resume(checkpoints):
-        now = time.monotonic()
-        trainer.notes["seconds"] = trainer.notes.get("seconds", 0.0) + now - last
-        last = now
+
+    def see(report: Report) -> None:
         watch(report)
         tell(report)
-    seconds = trainer.notes["seconds"]
+
+    def within(part: str) -> Path | None:
+        return None if checkpoints is None else checkpoints / part
+
+    for windows, (length, steps) in zip(run.shorter, recipe.shorter, strict=True):
+        say(f"{steps:,} steps on windows of {length} tokens")
+        how = _plan_of(recipe, steps, schedule="constant", save_every=200)
+        seconds += _go_on(run, windows, how, within(f"windows-of-{length}"), see)
+        _repeat_positions(run.model, length)
+    how = _plan_of(recipe, recipe.steps, save_every=200)
+    seconds += _go_on(run, run.batches, how, within("last"), see)
     folder.mkdir(parents=True, exist_ok=True)
     if recipe.grain is not None:
         round_matrices(run.model, recipe.grain)
@@ -230,6 +239,28 @@ def carry_out(
     }
     write_json(folder / CARD, described)
     return described
+
+
+def _go_on(
+    run: Run, batches: Batches, how: Plan, checkpoints: Path | None, see: Callable[[Report], None]
+) -> float:
+    """Train one part of a run, from its newest checkpoint on; the seconds that all of it took."""
+    trainer = Trainer(run.model, run.objective, batches, how, progress=False)
+    last = time.monotonic()
+    for report in trainer.resume(checkpoints):
+        now = time.monotonic()
+        trainer.notes["seconds"] = trainer.notes.get("seconds", 0.0) + now - last
+        last = now
+        see(report)
+    return float(trainer.notes["seconds"])
+
+
+@torch.no_grad()
+def _repeat_positions(model: Any, length: int) -> None:
+    """After windows of this length, learned positions are repeated for windows twice as long."""
+    position = model.backbone.position
+    if position is not None:
+        position.weight[length : 2 * length] = position.weight[:length]
 
 
 def now_and_then(say: Callable[[str], None], seconds: float = 5) -> Callable[[Report], None]:
@@ -309,29 +340,23 @@ def windows_of(recipe: Recipe, tokens: Tokens, *, framed: bool = False) -> Windo
     )  # fmt: skip
 
 
-def _read_short_first(
-    model: LanguageModel, objective: Objective, recipe: Recipe, tokens: Tokens
-) -> None:
-    """Train on short windows first; learned positions are repeated for windows twice as long.
+def _shorter(recipe: Recipe, tokens: Tokens) -> tuple[Windows, ...]:
+    """The text in the shorter windows that a recipe reads first, as many tokens in each batch.
 
     Among 16 words attention soon finds those that matter. Among 128 it stays close to a mean of
     all words for thousands of steps, and the loss of a BERT at what their frequencies tell.
     """
-    position: Any = model.backbone.position
-    for length, steps in recipe.shorter:
-        print(f"{steps:,} steps on windows of {length} tokens")
-        short = replace(recipe, batch=recipe.batch * recipe.length // length, length=length)
-        how = _plan_of(recipe, steps, schedule="constant")
-        train_once(model, objective, windows_of(short, tokens), how, watch=now_and_then(print))
-        if position is not None:
-            with torch.no_grad():
-                position.weight[length : 2 * length] = position.weight[:length]
+    as_short = [
+        replace(recipe, batch=recipe.batch * recipe.length // length, length=length)
+        for length, _ in recipe.shorter
+    ]
+    return tuple(windows_of(short, tokens) for short in as_short)
 
 
 def _gpt(recipe: Recipe, tokens: Tokens, tokenizer: Tokenizer) -> Run:
     model = gpt_of(recipe, len(tokenizer))
-    _read_short_first(model, NextToken(), recipe, tokens)
-    return Run(model, tokenizer, NextToken(), windows_of(recipe, tokens))
+    text = windows_of(recipe, tokens)
+    return Run(model, tokenizer, NextToken(), text, _shorter(recipe, tokens))
 
 
 def _bert(
@@ -342,8 +367,8 @@ def _bert(
     objective = MaskedToken(
         vocabulary=tokenizer.vocabulary, rate=recipe.hidden, frequencies=frequencies
     )
-    _read_short_first(model, objective, recipe, tokens)
-    return Run(model, tokenizer, objective, windows_of(recipe, tokens, framed=True))
+    text = windows_of(recipe, tokens, framed=True)
+    return Run(model, tokenizer, objective, text, _shorter(recipe, tokens))
 
 
 def _text(language: str, words: int = 1_000) -> CourseText:

@@ -119,28 +119,77 @@ def test_training_is_the_same_each_time(
     assert json.loads((tmp_path / "one" / "card.json").read_text())["recipe"]["steps"] == 3
 
 
-@pytest.mark.parametrize("rotary", [False, True])
-def test_short_windows_are_read_first_and_announced(
-    rotary: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+def short_windows_first(rotary: bool) -> Shipped:
+    """A recipe that reads windows of 8 tokens, of 16, and then of 32."""
     text = shipped.course_text("village", words=2_000, held_out=500)
     recipe = Recipe(
-        "a little", steps=1, batch=2, length=32, width=32, layers=1, rate=1e-2, rotary=rotary,
-        shorter=((8, 2), (16, 2)),
+        "a little", steps=3, batch=2, length=32, width=32, layers=1, rate=1e-2, dropout=0.1,
+        rotary=rotary, shorter=((8, 2), (16, 3)),
     )  # fmt: skip
-    first: Any = shipped.gpt_of(recipe, text.vocabulary)
-    model: Any = shipped._gpt(recipe, text.train, text.tokenizer).model
-    said = [line for line in capsys.readouterr().out.splitlines() if "windows" in line]
-    assert said == ["2 steps on windows of 8 tokens", "2 steps on windows of 16 tokens"]
-    before, after = (one.backbone.blocks[0].mlp.up.weight for one in (first, model))
-    assert not torch.equal(before, after)
-    position = model.backbone.position
+    return Shipped(
+        recipe,
+        lambda recipe: shipped._gpt(recipe, text.train, text.tokenizer),
+        lambda model, tokenizer: Measured("nats", 1.25, 1.0),
+    )
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_short_windows_are_read_first_and_announced(rotary: bool, tmp_path: Path) -> None:
+    made, said, models = short_windows_first(rotary), [], []
+
+    def prepare(recipe: Recipe) -> Run:
+        run = made.prepare(recipe)
+        models.append(run.model)
+        return run
+
+    positions: list[Any] = []
+
+    def watch(report: Any) -> None:
+        position = models[0].backbone.position
+        positions.append(None if position is None else position.weight.detach().clone())
+
+    known = made._replace(prepare=prepare)
+    shipped.carry_out("tiny", "a command", known, tmp_path, said.append, watch=watch)
+    assert [line for line in said if "windows" in line] == [
+        "2 steps on windows of 8 tokens", "3 steps on windows of 16 tokens"
+    ]  # fmt: skip
+    assert len(positions) == 2 + 3 + 3
     if rotary:
-        assert position is None
-    else:
-        assert torch.equal(position.weight[16:32], position.weight[:16])
+        assert positions == [None] * 8
+        return
+    # One step of Adam moves no number by more than its rate.
+    for length, last, following in ((8, 1, 2), (16, 4, 5)):
+        learned, behind = positions[last][:length], slice(length, 2 * length)
+        assert not torch.allclose(positions[last][behind], learned, atol=0.02)
+        assert torch.allclose(positions[following][behind], learned, atol=0.02)
+
+
+@pytest.mark.parametrize("after", [1, 4, 6])
+def test_a_run_goes_on_in_the_part_in_which_it_was_interrupted(after: int, tmp_path: Path) -> None:
+    made, steps = short_windows_first(rotary=False), []
+
+    class InterruptedRunError(Exception):
+        pass
+
+    def interrupt(report: Any) -> None:
+        steps.append(report.step)
+        if len(steps) == after + 1:
+            raise InterruptedRunError
+
+    def carry_out(folder: str, **more: Any) -> bytes:
+        shipped.carry_out("tiny", "", made, tmp_path / folder, lambda line: None, **more)
+        [file] = (tmp_path / folder).glob("*.safetensors")
+        return file.read_bytes()
+
+    whole = carry_out("whole")
+    kept = tmp_path / "kept"
+    with pytest.raises(InterruptedRunError):
+        carry_out("part", checkpoints=kept, watch=interrupt)
+    left: list[int] = []
+    again = carry_out("part", checkpoints=kept, watch=lambda report: left.append(report.step))
+    assert again == whole
+    # Parts that were whole are not trained again.
+    assert len(left) <= {1: 8, 4: 6, 6: 3}[after]
 
 
 # ---- what else predicts text
