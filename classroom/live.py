@@ -71,13 +71,16 @@ class LiveCurve:
             yield step
             now = time.monotonic()
             last = step == self.steps - 1
+            left = (now - begun) / (step + 1) * (self.steps - step - 1)
             if now - drawn > self.every or last:
-                left = (now - begun) / (step + 1) * (self.steps - step - 1)
                 show(
                     self.view(step + 1, left)._repr_mimebundle_(),
                     metadata=recording.metadata(self.recorded) if last else {},
                 )
                 drawn = now
+            elif step == 0:
+                # In words, since the first picture of a kernel takes long to draw.
+                show({"text/plain": self._state(1, left)})
         give_back()
 
     def add(self, loss: Tensor) -> None:
@@ -86,12 +89,7 @@ class LiveCurve:
 
     def view(self, step: int, left: float = 0.0) -> Chart:
         """The curve, smoothed over ten steps, with its state in words."""
-        says = f"step {step} of {self.steps}"
-        if left >= 1:
-            says += f", {left:.0f} s left"
-        points = self._smooth()
-        if points:
-            says += f": loss {points[-1][1]:.3f}"
+        says, points = self._state(step, left), self._smooth()
         figure, axes = chart(7, 2.6, says=says)
         axes.plot(*zip(*points, strict=True), color=SERIES[0], marker="")
         axes.set(xlabel="step", ylabel=f"loss, {self.unit}", xlim=(0, self.steps), title=says)
@@ -100,6 +98,14 @@ class LiveCurve:
             lowest(axes, self.floor)
             figure.says += f"; lowest possible: {self.floor:.3f}"
         return figure
+
+    def _state(self, step: int, left: float) -> str:
+        """How far the loop is, in words."""
+        says = f"step {step} of {self.steps}"
+        if left >= 1:
+            says += f", {left:.0f} s left"
+        points = self._smooth()
+        return f"{says}: loss {points[-1][1]:.3f}" if points else says
 
     def recorded(self) -> dict[str, Any]:
         """The curve in some of its points, so that a page can play it again."""

@@ -88,6 +88,17 @@ def test_a_live_curve_shows_the_loss_and_the_floor(capsys: pytest.CaptureFixture
     assert lines[-1] == f"step 30 of 30: loss {mean:.3f}; lowest possible: 0.500"
 
 
+def test_a_live_curve_says_at_its_first_step_that_it_works(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = []
+    for step in LiveCurve(3, every=60.0):
+        said.append(capsys.readouterr().out)
+        assert step < 3
+    assert said == ["", "step 1 of 3\n", ""]
+    assert capsys.readouterr().out == "step 3 of 3\n"
+
+
 def test_a_live_curve_says_how_long_it_takes_and_needs_no_loss() -> None:
     assert LiveCurve(5).view(2, left=7.4).says == "step 2 of 5, 7 s left"
     with pytest.raises(ValueError, match="give at least one step"):
