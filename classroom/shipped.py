@@ -203,22 +203,7 @@ def carry_out(
     start = time.monotonic()
     run = known.prepare(recipe)
     seconds = time.monotonic() - start
-    tell = now_and_then(say)
-
-    def see(report: Report) -> None:
-        watch(report)
-        tell(report)
-
-    def within(part: str) -> Path | None:
-        return None if checkpoints is None else checkpoints / part
-
-    for windows, (length, steps) in zip(run.shorter, recipe.shorter, strict=True):
-        say(f"{steps:,} steps on windows of {length} tokens")
-        how = _plan_of(recipe, steps, schedule="constant", save_every=200)
-        seconds += _go_on(run, windows, how, within(f"windows-of-{length}"), see)
-        _repeat_positions(run.model, length)
-    how = _plan_of(recipe, recipe.steps, save_every=200)
-    seconds += _go_on(run, run.batches, how, within("last"), see)
+    seconds += _train_in_parts(run, recipe, checkpoints, say, watch)
     folder.mkdir(parents=True, exist_ok=True)
     if recipe.grain is not None:
         round_matrices(run.model, recipe.grain)
@@ -239,6 +224,36 @@ def carry_out(
     }
     write_json(folder / CARD, described)
     return described
+
+
+def _train_in_parts(
+    run: Run,
+    recipe: Recipe,
+    checkpoints: Path | None,
+    say: Callable[[str], None],
+    watch: Callable[[Report], None],
+) -> float:
+    """Train on shorter windows, then on those of the recipe's length; the seconds of training.
+
+    Each part has its own folder of checkpoints: a part that is whole is not trained again.
+    """
+    tell = now_and_then(say)
+
+    def see(report: Report) -> None:
+        watch(report)
+        tell(report)
+
+    def within(part: str) -> Path | None:
+        return None if checkpoints is None else checkpoints / part
+
+    seconds = 0.0
+    for windows, (length, steps) in zip(run.shorter, recipe.shorter, strict=True):
+        say(f"{steps:,} steps on windows of {length} tokens")
+        how = _plan_of(recipe, steps, schedule="constant", save_every=200)
+        seconds += _go_on(run, windows, how, within(f"windows-of-{length}"), see)
+        _repeat_positions(run.model, length)
+    how = _plan_of(recipe, recipe.steps, save_every=200)
+    return seconds + _go_on(run, run.batches, how, within("last"), see)
 
 
 def _go_on(
