@@ -50,7 +50,8 @@ def texts() -> list[str]:
     """Two sentences after the first words of a paragraph in the middle of each held-out address."""
     model, tokenizer = shipped.trained("gpt-addresses")
     how = Sampling(length=120, temperature=0.7, top_p=0.8)
-    lines = ["| address | first words of a paragraph | what the GPT writes |", "|---|---|---|"]
+    head = "what the GPT writes first (temperature 0.7, nucleus 0.8)"
+    lines = [f"| address | first words of a paragraph | {head} |", "|---|---|---|"]
     for one in realtext.addresses():
         if one.held_out:
             begin = _opening(one.text)
