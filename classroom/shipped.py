@@ -202,8 +202,8 @@ def carry_out(
     recipe = known.recipe
     start = time.monotonic()
     run = known.prepare(recipe)
-    seconds = time.monotonic() - start
-    seconds += _train_in_parts(run, recipe, checkpoints, say, watch)
+    preparing = time.monotonic() - start
+    seconds = preparing + _train_in_parts(run, recipe, checkpoints, say, watch)
     folder.mkdir(parents=True, exist_ok=True)
     if recipe.grain is not None:
         round_matrices(run.model, recipe.grain)
@@ -233,9 +233,9 @@ def _train_in_parts(
     say: Callable[[str], None],
     watch: Callable[[Report], None],
 ) -> float:
-    """Train on shorter windows, then on those of the recipe's length; the seconds of training.
+    """Train on shorter windows, then on those of the recipe's length. Return the seconds it took.
 
-    Each part has its own folder of checkpoints: a part that is whole is not trained again.
+    Each part has its own folder of checkpoints: a part that is finished is not trained again.
     """
     tell = now_and_then(say)
 
@@ -259,7 +259,7 @@ def _train_in_parts(
 def _go_on(
     run: Run, batches: Batches, how: Plan, checkpoints: Path | None, see: Callable[[Report], None]
 ) -> float:
-    """Train one part of a run, from its newest checkpoint on; the seconds that all of it took."""
+    """Train one part of a run from its newest checkpoint. Return the seconds it took in all."""
     trainer = Trainer(run.model, run.objective, batches, how, progress=False)
     last = time.monotonic()
     for report in trainer.resume(checkpoints):
@@ -272,7 +272,7 @@ def _go_on(
 
 @torch.no_grad()
 def _repeat_positions(model: Any, length: int) -> None:
-    """After windows of this length, learned positions are repeated for windows twice as long."""
+    """Repeat learned positions, so that windows twice as long have some to begin with."""
     position = model.backbone.position
     if position is not None:
         position.weight[length : 2 * length] = position.weight[:length]

