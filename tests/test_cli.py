@@ -380,7 +380,7 @@ def test_results_are_found_from_an_index_and_in_the_table(
 def test_the_table_measures_smoke_laptop_and_what_it_takes_to_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, written = list[tuple[str, bool]](), list[str]()
+    seen, written = list[tuple[str, bool]](), dict[str, float]()
     monkeypatch.setenv(SHORT, "")
     notebook = small_notebook(tmp_path, "1")
     monkeypatch.setattr("classroom.cli.notebooks.every_notebook", lambda: [notebook])
@@ -389,13 +389,24 @@ def test_the_table_measures_smoke_laptop_and_what_it_takes_to_open(
         [given] = parameters
         assert given.get("profile", profile) == profile
         seen.append((profile, bool(os.environ[SHORT])))
+        ran = nbformat.v4.new_notebook(cells=[
+            nbformat.v4.new_code_cell("1", metadata={"papermill": {"duration": 0.5}}),
+            nbformat.v4.new_code_cell("2", metadata={"tags": ["train"],
+                                                     "papermill": {"duration": 0.25}}),
+            nbformat.v4.new_code_cell("3", metadata={"tags": ["train"]}),
+        ])  # fmt: skip
+        nbformat.write(ran, outputs[0])
         return [Run("small", 1.0, 1, None)]
 
+    def write_table(books: Any, measured: Any, jobs: int) -> None:
+        written.update({kind: run.seconds for kind, [run] in measured.items()})
+
     monkeypatch.setattr("classroom.cli.notebooks.run_all", run_all)
-    monkeypatch.setattr("classroom.cli.notebooks.write_table", lambda _, m, __: written.extend(m))
+    monkeypatch.setattr("classroom.cli.notebooks.write_table", write_table)
     assert main(["course", "--table", "--output", str(tmp_path)]) == 0
     assert seen == [("smoke", False), ("laptop", False), ("laptop", True)]
-    assert written == ["smoke", "laptop", "opened"]
+    # What trains in view does not count where a notebook is opened.
+    assert written == {"smoke": 1.0, "laptop": 1.0, "opened": 0.75}
 
 
 def test_a_cell_that_fails_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from classroom.cli.environment import REPEATABLE
 from classroom.cli.lab import METADATA
 from classroom.cli.parameters import ParameterError, checked, declared, known
 from classroom.cli.parser import Parser, fail, positive, unknown
-from classroom.cli.results import index_of, write_table
+from classroom.cli.results import in_view, index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
 from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
@@ -98,6 +98,11 @@ def course(parser: Parser, words: Sequence[str]) -> int:
             measured[kind] = run_all(
                 chosen, named, asked[kind], profile, args.jobs, afresh=args.table
             )
+        if kind == OPENED:
+            measured[kind] = [
+                run._replace(seconds=run.seconds - in_view(output))
+                for run, output in zip(measured[kind], named, strict=True)
+            ]
         outputs += named
     runs = [run for some in measured.values() for run in some]
     failed = sum(run.error is not None for run in runs)

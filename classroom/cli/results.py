@@ -50,7 +50,7 @@ def write_table(books: Sequence[Path], measured: Mapping[str, Sequence[Run]], jo
         f"nothing in the cache: {processor()}, {os.cpu_count()} cores, {memory:.0f} GB, "
         f"Python {platform.python_version()}, torch {torch.__version__}.",
         *(
-            ["*opened*: the laptop profile with the models that ship, without what trains in view."]
+            ["*opened*: the laptop profile with the models that ship; cells that train do not count."]
             if "opened" in measured
             else []
         ),
@@ -65,6 +65,15 @@ def write_table(books: Sequence[Path], measured: Mapping[str, Sequence[Run]], jo
     pattern = re.compile(f"{START_MARK}.*?{END_MARK}", re.DOTALL)
     table = "\n".join([START_MARK, *lines, END_MARK])
     write_text(readme, pattern.sub(lambda _: table, readme.read_text(encoding="utf-8")))
+
+
+def in_view(output: Path) -> float:
+    """Return how many seconds of a run went into cells that train in view."""
+    if not output.is_file():
+        return 0.0
+    cells = json.loads(output.read_text(encoding="utf-8"))["cells"]
+    told = [cell["metadata"] for cell in cells if "train" in cell["metadata"].get("tags", [])]
+    return sum(about.get("papermill", {}).get("duration") or 0.0 for about in told)
 
 
 def title(notebook: Path) -> str:

@@ -17,6 +17,8 @@ import numpy as np
 
 # A document of style k says the k-th synonym of a styled list so many times as often.
 PREFERENCE = 8.0
+# So many chances of remembered words are kept, a few hundred bytes each.
+KEPT = 20_000
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class GroupMemory:
             for word in words & number.keys():
                 self.value_of[number[word]] = value
         self._most = -1
+        self._known: dict[bytes, np.ndarray] = {}
 
     def values(self, words: np.ndarray) -> np.ndarray:
         """The remembered values among the words, in their order."""
@@ -98,9 +101,19 @@ class GroupMemory:
         return _mean(out)[np.append(0, np.cumsum(remembered))]
 
     def log_chance(self, words: np.ndarray) -> np.ndarray:
-        """Log of the chance of all that is remembered of the words: [class]."""
-        counts = self._counts(words)
-        return _mean(self._log_weights(counts)) if counts.any() else np.zeros(len(self.prior))
+        """Log of the chance of all that is remembered of the words: [class].
+
+        It is kept: of the windows of a text, one after another, most remember the same words.
+        """
+        key = np.sort(self.values(words)).tobytes()
+        if key not in self._known:
+            if len(self._known) == KEPT:
+                self._known.clear()
+            counts = self._counts(words)
+            self._known[key] = (
+                _mean(self._log_weights(counts)) if counts.any() else np.zeros(len(self.prior))
+            )
+        return self._known[key]
 
     def distributions(self, words: np.ndarray) -> np.ndarray:
         """Chances of the next draw of every family, given the seen words: [class, value]."""

@@ -85,7 +85,12 @@ def rows_of(
         "labkit.writing.filling, or a causal model",
     )
     check_known(model, stop, "`stop`")
-    rows = [checked(model, prompt, f"prompt {i}") for i, prompt in enumerate(prompts)]
+    # Many texts may begin with the same prompt, which is looked at once.
+    once: dict[int, Tensor] = {}
+    for i, prompt in enumerate(prompts):
+        if id(prompt) not in once:
+            once[id(prompt)] = checked(model, prompt, f"prompt {i}")
+    rows = [once[id(prompt)] for prompt in prompts]
     for i, row_T in enumerate(rows):
         room = (math.inf if backbone.context is None else backbone.context + 1) - len(row_T)
         require(
