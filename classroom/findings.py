@@ -154,7 +154,7 @@ KINDS = {
         "order-matters speed-of-encoders over-optimisation same-frontier "
         "four-quadrants mixed-layers hundred-labels three-tricks last-layers new-language "
         "auxiliary-objective auxiliary-faster shots-or-tuning eighty-ten-ten mask-mixes "
-        "fifteen-percent next-sentence dynamic-masks larger-batches longer-rows albert "
+        "fifteen-percent next-sentence dynamic-masks real-masks larger-batches longer-rows albert "
         "factorised-embeddings distillation permutation experts curated-text beam-search "
         "tied-embeddings pretrained-encoder second-language alignment-tax real-labels",
     ),

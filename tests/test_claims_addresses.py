@@ -8,9 +8,14 @@ from classroom import realtext
 from classroom.claims import addresses as claims
 from classroom.claims import eras, transformer_xl
 from classroom.realtext import Address
+from classroom.recipes import Shuffled
+from classroom.shipped import trained
 from labkit.blocks import LanguageModel
+from labkit.chance import Chance
 from labkit.heads import NextWord
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.objectives import MaskedToken
+from labkit.plan import Plan
 
 FEW = [Address(number, year, "", text) for number, year, text in (
     (5, 1800, "the senate met and the house met " * 40), (1, 1801, "peace with all nations " * 60),
@@ -23,7 +28,7 @@ def test_the_experiments_have_the_arms_of_their_contrasts(
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setattr(realtext, "addresses", lambda: FEW)
-    monkeypatch.setitem(claims.SIZES, "smoke", claims.Size(2, 32, 2_000, 3, (8, 16), (400, 800)))
+    monkeypatch.setitem(claims.SIZES, "smoke", claims.Size(2, 32, 2_000, 3, (8, 16), (400, 800), 4))
     monkeypatch.setattr(claims, "ROW", 64)
     monkeypatch.setattr(realtext, "paragraphs", lambda *size, **choices: [1])
     monkeypatch.setattr(eras, "right", lambda arm, size, seed: [1.0, 0.0])
@@ -53,6 +58,41 @@ def test_both_sides_know_more_than_one_where_one_says_little(
     found = claims.real_both_sides("laptop", 0)
     assert found is not None
     assert np.mean(found.arms["left side"]) > np.mean(found.arms["both sides"]) + 0.2
+
+
+def test_each_row_has_as_many_masks_as_its_arm_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    counts = []
+
+    def train_once(model: LanguageModel, objective: MaskedToken, text: Shuffled, how: Plan) -> None:
+        seen.clear()
+        for step in range(how.steps):
+            batch = text.at(step)
+            chance = Chance(how.seed, step, batch.rows)
+            asked = objective.targets(batch, chance).predicted["masked"]
+            for n, row in enumerate(batch.tokens.tolist()):
+                mine = asked.positions_N[asked.rows_N == n].tolist()
+                seen.setdefault(tuple(row), set()).add(tuple(mine))
+        counts.append([len(masks) for masks in seen.values()])
+
+    letters = np.random.default_rng(0).choice(list("abcdefghij"), size=(2, 600))
+    texts = [Address(5 - 4 * n, 1800, "", " ".join(row)) for n, row in enumerate(letters)]
+    monkeypatch.setattr(realtext, "addresses", lambda: texts)
+    monkeypatch.setattr(claims, "train_once", train_once)
+    claims.real_masks("smoke", 0)
+    one, ten, dynamic = counts
+    assert set(one) == {1}
+    assert 5 < max(ten) <= 10
+    assert min(dynamic) > 15
+
+
+def test_rows_are_framed_and_evenly_spaced() -> None:
+    pieces = trained("bert-addresses")[1]
+    rows = claims.framed(pieces, "peace with all nations " * 9)
+    assert [len(row) for row in rows] == [claims.TEXT + 2] * 2
+    assert {(row[0], row[-1]) for row in rows} == {(pieces.vocabulary.cls, pieces.vocabulary.sep)}
+    assert claims.evenly([[n] for n in range(9)], 3) == [[0], [4], [8]]
+    assert claims.evenly([[1], [2]], 5) == [[1], [2]]
 
 
 def test_five_words_of_the_vocabulary_fit_into_64_bits() -> None:

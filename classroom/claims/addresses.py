@@ -1,8 +1,8 @@
 """Claims of the lectures on real text: addresses of presidents. No floor is known there.
 
-Both sides of a hidden word (08), memory across segments (10), size and text (12). `eras` asks what
-pre-training is worth in labels (03). The addresses come with the extra `text`; without it nothing
-is tested.
+Both sides of a hidden word (08), masks (09), memory across segments (10), size and text (12).
+`eras` asks what pre-training is worth in labels (03). The addresses come with the extra `text`;
+without it nothing is tested.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,21 @@ import numpy as np
 import torch
 
 from classroom import realtext
+from classroom.claims import village
+from classroom.claims.family import MASKS, READINGS
 from classroom.claims.transformer_xl import losses
 from classroom.ledger import Measured, claim
 from classroom.recipes import Shuffled, plan, train_once
 from classroom.scaling_runs import BATCH, LENGTH, document_losses, rate_of
 from classroom.shipped import trained
 from labkit.blocks import LanguageModel
+from labkit.chance import Chance
 from labkit.corpus import Batch, Streams, from_documents, tokenize
 from labkit.costs.counting import parameters
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
-from labkit.objectives import NextToken
+from labkit.objectives import MaskedToken, NextToken
 from labkit.text.tokenizers import Tokenizer
 
 
@@ -41,12 +44,14 @@ class Size(NamedTuple):
     """Of the models whose size is compared."""
     pieces: tuple[int, ...]
     """How much text they read."""
+    rows: int
+    """Of text that is read many times, with masks of several kinds."""
 
 
 SIZES = {
-    "smoke": Size(20, 32, 3_000, 5, (8, 16), (2_000, 4_000)),
-    "laptop": Size(1_000, 96, 12_000, 40, (16, 32, 64, 128), (40_000, 120_000, 400_000)),
-    "gpu": Size(10_000, 256, 100_000, 200, (64, 128, 256), (250_000, 750_000, 2_500_000)),
+    "smoke": Size(20, 32, 3_000, 5, (8, 16), (2_000, 4_000), 64),
+    "laptop": Size(1_000, 96, 12_000, 40, (16, 32, 64, 128), (40_000, 120_000, 400_000), 1_700),
+    "gpu": Size(10_000, 256, 100_000, 200, (64, 128, 256), (250_000, 750_000, 2_500_000), 10_000),
 }
 
 
@@ -78,6 +83,53 @@ def real_both_sides(profile: str, seed: int) -> Measured | None:
 
 
 REAL_BOTH_SIDES = claim("real-both-sides", real_both_sides)
+
+
+# ---- masks
+
+TEXT, ASKED, AT_ONCE = 16, 24, 32
+"""Pieces in a row, rows of each held-out address, rows in a batch."""
+
+
+def real_masks(profile: str, seed: int) -> Measured | None:
+    """A BERT that reads rows forty times: with one choice of hidden pieces, ten, or new ones."""
+    known, asked = (realtext.texts(held_out) for held_out in (False, True))
+    if not known:
+        return None
+    pieces = trained("bert-addresses")[1]
+    rows = evenly([row for text in known for row in framed(pieces, text)], SIZES[profile].rows)
+    # In a test each of the chosen pieces is hidden.
+    asking = MaskedToken(vocabulary=pieces.vocabulary, shares=(1.0, 0.0, 0.0))
+    tests = [Batch.of(torch.tensor(evenly(framed(pieces, text), ASKED))) for text in asked]
+    arms = {}
+    for name, kinds in MASKS.items():
+        # The mask of a row goes by its number, so ten masks are those of ten copies, as in BERT.
+        text = Batch.of(torch.tensor(rows * max(1, kinds)))
+        model = village.encoder(seed, vocabulary=len(pieces), context=TEXT + 2)
+        objective = MaskedToken(vocabulary=pieces.vocabulary, static=kinds > 0)
+        how = plan(max(2, READINGS * len(rows) // AT_ONCE), seed=seed, rate=village.RATE)
+        train_once(model, objective, Shuffled(text, AT_ONCE, seed), how)
+        with torch.no_grad():
+            each = [asking(model, test, Chance(0, 0, test.rows)).loss for test in tests]
+        arms[name] = [float(loss) for loss in each]
+    note = f"{READINGS} readings of {len(rows)} rows of {TEXT} pieces; {realtext.NO_FLOOR}"
+    return Measured(arms, note=note)
+
+
+def framed(pieces: Tokenizer, text: str) -> list[list[int]]:
+    """A text in rows of [CLS] pieces [SEP]; what is left at the end is no row."""
+    tokens, marks = pieces.encode(text), pieces.vocabulary
+    starts = range(0, len(tokens) - TEXT + 1, TEXT)
+    return [[marks.cls or 0, *tokens[start : start + TEXT], marks.sep or 0] for start in starts]
+
+
+def evenly(rows: Sequence[list[int]], count: int) -> list[list[int]]:
+    """So many of the rows, evenly spaced; all of them if there are fewer."""
+    places = np.linspace(0, len(rows) - 1, min(count, len(rows))).round().astype(int)
+    return [rows[i] for i in places.tolist()]
+
+
+REAL_MASKS = claim("real-masks", real_masks)
 
 
 # ---- memory
@@ -175,4 +227,4 @@ def losses_after(
 
 REAL_SCALING = claim("real-scaling", real_scaling)
 
-CLAIMS = (REAL_BOTH_SIDES, REAL_MEMORY, REAL_SCALING)
+CLAIMS = (REAL_BOTH_SIDES, REAL_MASKS, REAL_MEMORY, REAL_SCALING)
