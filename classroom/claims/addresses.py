@@ -13,7 +13,6 @@ import torch
 
 from classroom import realtext
 from classroom.claims import village
-from classroom.claims.family import MASKS, READINGS
 from classroom.claims.transformer_xl import losses
 from classroom.ledger import Measured, claim
 from classroom.recipes import Shuffled, plan, train_once
@@ -102,17 +101,17 @@ def real_masks(profile: str, seed: int) -> Measured | None:
     asking = MaskedToken(vocabulary=pieces.vocabulary, shares=(1.0, 0.0, 0.0))
     tests = [Batch.of(torch.tensor(evenly(framed(pieces, text), ASKED))) for text in asked]
     arms = {}
-    for name, kinds in MASKS.items():
+    for name, kinds in village.MASKS.items():
         # The mask of a row goes by its number, so ten masks are those of ten copies, as in BERT.
         text = Batch.of(torch.tensor(rows * max(1, kinds)))
         model = village.encoder(seed, vocabulary=len(pieces), context=TEXT + 2)
         objective = MaskedToken(vocabulary=pieces.vocabulary, static=kinds > 0)
-        how = plan(max(2, READINGS * len(rows) // AT_ONCE), seed=seed, rate=village.RATE)
+        how = plan(max(2, village.READINGS * len(rows) // AT_ONCE), seed=seed, rate=village.RATE)
         train_once(model, objective, Shuffled(text, AT_ONCE, seed), how)
         with torch.no_grad():
             each = [asking(model, test, Chance(0, 0, test.rows)).loss for test in tests]
         arms[name] = [float(loss) for loss in each]
-    note = f"{READINGS} readings of {len(rows)} rows of {TEXT} pieces; {realtext.NO_FLOOR}"
+    note = f"{village.READINGS} readings of {len(rows)} rows of {TEXT} pieces; {realtext.NO_FLOOR}"
     return Measured(arms, note=note)
 
 

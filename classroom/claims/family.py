@@ -61,24 +61,21 @@ def learned(
 
 SMALL_TEXT = {"smoke": 2_000, "laptop": 12_000, "gpu": 30_000}
 """Words of a text so small that it is read many times."""
-READINGS = 40
-MASKS = {"one mask": 1, "ten masks": 10, "dynamic": 0}
-"""Kinds of masks of a sentence: BERT made ten and read each four times."""
 
 
 def dynamic_masks(profile: str, seed: int) -> Measured:
     """A small text read forty times: with one choice of hidden words, with ten, with new ones."""
     asked, models = village.blanks(TESTS, seed), {}
     texts = village.sentences("train", SMALL_TEXT[profile], seed)
-    for name, kinds in MASKS.items():
+    for name, kinds in village.MASKS.items():
         # What is copied ten times gets ten choices, as in BERT's code.
         rows = village.rows(texts * max(1, kinds), seed=seed)
         models[name] = village.encoder(seed)
-        how = plan(max(2, READINGS * len(texts) // 64), seed=seed, rate=village.RATE)
+        how = plan(max(2, village.READINGS * len(texts) // 64), seed=seed, rate=village.RATE)
         train_once(models[name], village.masked(static=kinds > 0), rows, how)
     arms = {name: village.cloze(model, asked) for name, model in models.items()}
     best = dict.fromkeys(arms, float(asked.both.mean()))
-    note = f"{READINGS} readings of {len(texts)} sentences"
+    note = f"{village.READINGS} readings of {len(texts)} sentences"
     return Measured(arms, best, note, shared=False)
 
 

@@ -76,6 +76,11 @@ def whole(texts: Sequence[Sequence[str]]) -> Batch:
     return batch
 
 
+READINGS = 40
+MASKS = {"one mask": 1, "ten masks": 10, "dynamic": 0}
+"""Kinds of masks of a row that is read so many times: BERT made ten and read each four times."""
+
+
 def masked(**choices: Any) -> MaskedToken:
     """BERT's objective on this language."""
     frequencies = random_words(village(), tokenizer())
