@@ -40,7 +40,7 @@ def test_experiments_give_the_arms_that_their_contrasts_weigh(
     monkeypatch.setitem(family.WORDS, "smoke", 2_000)
     monkeypatch.setattr(family, "TESTS", 40)
     monkeypatch.setitem(family.SMALL_TEXT, "smoke", 300)
-    monkeypatch.setattr(family, "READINGS", 2)
+    monkeypatch.setattr(family.village, "READINGS", 2)
     monkeypatch.setattr(family, "MORE_STEPS", 2)
     monkeypatch.setitem(family.SUBWORDS, "smoke", (2, 60))
     tiny = replace(journey.SIZES["smoke"], steps=2, words=2_000, held_out=6_000)
