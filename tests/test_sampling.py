@@ -193,6 +193,16 @@ def test_temperature_zero_is_the_best_word_and_tall_scores_do_not_overflow():
     assert at_temperature(torch.tensor([[3.0, 1.0]]), 1e-3).softmax(-1).tolist() == [[1, 0]]
 
 
+@pytest.mark.parametrize("kind", [torch.tensor, np.array])
+def test_prompts_may_be_the_rows_of_a_tensor_or_an_array(kind):
+    """Such rows are new objects each time, and the number of one may be that of an earlier one."""
+    model = gpt().eval()
+    prompts = [[1, 2, 3], [4, 5, 6], [1, 2, 3], [7, 8, 9]]
+    how = Sampling(length=3)
+    wanted = [step.tokens_B.tolist() for step in steps(model, prompts, how)]
+    assert [step.tokens_B.tolist() for step in steps(model, kind(prompts), how)] == wanted
+
+
 def test_draws_follow_the_probabilities():
     shares = torch.tensor([0.5, 0.25, 0.15, 0.1, 0.0])
     n = 200_000

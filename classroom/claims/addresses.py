@@ -124,8 +124,8 @@ def framed(pieces: Tokenizer, text: str) -> list[list[int]]:
 
 def evenly(rows: Sequence[list[int]], count: int) -> list[list[int]]:
     """So many of the rows, evenly spaced; all of them if there are fewer."""
-    places = np.linspace(0, len(rows) - 1, min(count, len(rows))).round().astype(int)
-    return [rows[i] for i in places.tolist()]
+    chosen = np.linspace(0, len(rows) - 1, min(count, len(rows))).round().astype(int)
+    return [rows[i] for i in chosen.tolist()]
 
 
 REAL_MASKS = claim("real-masks", real_masks)

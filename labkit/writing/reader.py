@@ -85,8 +85,9 @@ def rows_of(
         "labkit.writing.filling, or a causal model",
     )
     check_known(model, stop, "`stop`")
-    # Many texts may begin with the same prompt, which is looked at once.
-    once: dict[int, Tensor] = {}
+    # Many texts may begin with the same prompt, which is checked once. The list holds the rows of a
+    # tensor or an array, which would else be new objects each time.
+    prompts, once = list(prompts), dict[int, Tensor]()
     for i, prompt in enumerate(prompts):
         if id(prompt) not in once:
             once[id(prompt)] = checked(model, prompt, f"prompt {i}")
