@@ -14,10 +14,8 @@ import math
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache as cache_function
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_LZMA, ZipFile
@@ -28,7 +26,7 @@ from numpy.lib.format import write_array
 from classroom import cache
 from classroom.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
-from classroom.running import THREADS, environment
+from classroom.running import processes
 from labkit.keeping.files import read_json, replacing
 from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.paths import data_path
@@ -188,11 +186,7 @@ def measure(claim: Claim, profile: str, seed: int = 0, *, seeds: int | None = No
     if len(chosen) == 1:
         runs = [one_seed(claim, profile, chosen[0])]
     else:
-        # A process for each core: small models do not fill two cores with one run.
-        with (
-            environment(dict.fromkeys(THREADS, "1")),
-            ProcessPoolExecutor(2, get_context("spawn")) as pool,
-        ):
+        with processes(2) as pool:
             runs = list(pool.map(one_seed, [claim] * len(chosen), [profile] * len(chosen), chosen))
     return judged(claim, profile, chosen, runs)
 

@@ -1,13 +1,16 @@
 """One run of a notebook: through papermill, measured, with a place for what it records.
 
 `execute` runs it in a kernel of this process; `run_point` does so in a process of its own, shares
-nothing but its argument and its result, and can be sent to another machine.
+nothing but its argument and its result, and can be sent to another machine. `processes` is a pool
+for functions, whose processes do not wait for torch to be imported.
 """
 
 import ast
 import contextlib
+import functools
 import importlib.metadata
 import json
+import multiprocessing
 import os
 import platform
 import shutil
@@ -17,7 +20,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,6 +42,10 @@ RECORD = "LABKIT_RECORD"
 START = 300
 # Read by the libraries that count: each run gets its share of the cores and no more.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
+
+# What takes seconds to import.
+PRELOADED = ["torch._dynamo", "IPython.core.interactiveshell", "classroom.exercises.checking",
+             "labkit.models.gpt"]  # fmt: skip
 
 _processes: set["subprocess.Popen[bytes]"] = set()
 
@@ -154,6 +163,35 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
         for name in settings:
             os.environ.pop(name, None)
         os.environ.update(before)
+
+
+@functools.cache
+def quick_start() -> Any:
+    """How processes start: from a server that has imported torch already, where there is one.
+
+    The server is fresh, and each process is a copy of it: none sees what another did.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    with environment(dict.fromkeys(THREADS, "1")):
+        ensure_running()
+    return context
+
+
+def processes(count: int) -> ProcessPoolExecutor:
+    """A pool of processes of one thread each: small models do not fill two cores with one run.
+
+    They have the environment that is set now, and not the one of when the first process began.
+    """
+    settings = {**os.environ, **dict.fromkeys(THREADS, "1")}
+    return ProcessPoolExecutor(count, quick_start(), _inherit, (settings,))
+
+
+def _inherit(settings: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(settings)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,7 @@ stop mistakes and simple attacks, but not code that goes around Python.
 
 import contextlib
 import ctypes
-import functools
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -22,12 +20,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, NoReturn
 
-from classroom.running import THREADS, environment, held_by
+from classroom.running import held_by, quick_start
 from labkit.keeping.paths import PACKAGE
 
 MB = 2**20
@@ -216,7 +213,7 @@ class Child:
         self.folder = Path(tempfile.mkdtemp(prefix="labkit-"))
         for name, content in files.items():
             (self.folder / name).write_bytes(content)
-        context = _context()
+        context = quick_start()
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
             target=_begin, args=(target, theirs, self.folder, limits, words), daemon=True
@@ -292,28 +289,6 @@ class Child:
         self.process.join(10)
         self.pipe.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-PRELOADED = [
-    "torch._dynamo", "IPython.core.interactiveshell", "classroom.exercises.checking",
-    "labkit.models.gpt",
-]  # fmt: skip
-"""What takes seconds to import."""
-
-
-@functools.cache
-def _context() -> Any:
-    """How children start: from a server that has imported torch already, where there is one.
-
-    The server is fresh, and each child is a copy of it: no child sees what another did.
-    """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    with environment(dict.fromkeys(THREADS, "1")):
-        ensure_running()
-    return context
 
 
 OWN = ("HOME", "TMPDIR", "IPYTHONDIR", "MPLCONFIGDIR", "LABKIT_CACHE")

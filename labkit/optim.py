@@ -199,8 +199,10 @@ class Optimizers:
         for full_name, tensor in tensors.items():
             name, key = full_name.rsplit("|", 1)
             parameter = self.parameters[name]
-            state = owner[id(parameter)].state[parameter]
-            state[key] = shard_like(parameter, tensor)
+            # What is in no group any more does not learn, and has no state.
+            if id(parameter) in owner:
+                state = owner[id(parameter)].state[parameter]
+                state[key] = shard_like(parameter, tensor)
 
 
 class Average:

@@ -278,6 +278,7 @@ def mean_loss(
     device = next(model.parameters()).device
     memory, outcomes = None, []
     every = batches.once() if isinstance(batches, Epochs) else batches
+    every = [every] if isinstance(every, Batch) else every
     with evaluating(model):
         for i, batch in enumerate(with_progress(every, "batch")):
             targets = objective.targets(batch, Chance(seed, i, batch.rows))

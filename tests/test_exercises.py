@@ -5,10 +5,15 @@ from typing import Any
 
 import nbformat
 import pytest
+from torch import Tensor
 
 from classroom.cli import main
 from classroom.exercises import NotYet, check, proving, students_version
+from classroom.exercises.memory import with_memory
+from classroom.exercises.orders import stream_masks
 from classroom.exercises.students import BEGIN, unsolved
+from classroom.exercises.transformer import sinusoids
+from classroom.exercises.ulmfit import learning
 
 SOLVED = f"""\
 rate = 0.15
@@ -101,3 +106,50 @@ def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         main(["students", "00", "--output", "notebooks"])
     assert "give another folder" in capsys.readouterr().err
+
+
+def test_answers_are_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    book = tmp_path / "00_start_here.ipynb"
+    book.write_text("answers", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["students", "00", "01", "--output", str(tmp_path)])
+    assert f"{tmp_path} already has {book.name}: give another folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [book.name]
+    assert book.read_text(encoding="utf-8") == "answers"
+    assert main(["students", "00", "--output", str(tmp_path), "--overwrite"]) == 0
+    assert "your turn" in book.read_text(encoding="utf-8")
+
+
+def detached_memory(memory: Tensor, states: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    source, kept = with_memory(memory, states, length)
+    return source.detach(), kept
+
+
+def numbers_for_masks(rank: Tensor) -> tuple[Tensor, Tensor]:
+    content, query = stream_masks(rank)
+    return content.long(), query.long()
+
+
+def numbers_for_layers(step: int, layers: int, every: int) -> list[int]:
+    return [int(one) for one in learning(step, layers, every)]
+
+
+def sinusoids_of_64_bits(length: int, width: int) -> Tensor:
+    return sinusoids(length, width).double()
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer", "says"),
+    [
+        ("10.memory", detached_memory, "no gradient can flow"),
+        ("11.masks", numbers_for_masks, "a mask is boolean"),
+        ("03.unfreeze", numbers_for_layers, "True or False"),
+        ("04.sinusoids", sinusoids_of_64_bits, "return float32"),
+    ],
+)
+def test_what_the_next_cell_cannot_use_is_not_right(
+    exercise: str, answer: Any, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_STRICT", "1")
+    with pytest.raises(NotYet, match=says):
+        check(exercise, answer)

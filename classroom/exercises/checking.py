@@ -233,6 +233,9 @@ def _unlike(given: Any, wanted: Any) -> str:
     """Why two results cannot be compared; empty when they can."""
     if given is None:
         return "your function returns None: is `return` missing?"
+    if isinstance(wanted, tuple) and isinstance(given, tuple) and len(given) == len(wanted):
+        problems = (_unlike(*pair) for pair in zip(given, wanted, strict=True))
+        return next(filter(None, problems), "")
     if not isinstance(wanted, Tensor):
         number = isinstance(wanted, int | float) and isinstance(given, int | float)
         fits = number or isinstance(given, type(wanted))

@@ -205,6 +205,10 @@ EXERCISES: dict[str, Exercise] = {
             ("the longest wave is too short: the base is 10,000",
              lambda length, width: _waves(length, width, base=1_000)),
         ),
+        properties=(
+            ("return float32, PyTorch's default: the layers cannot work with float64",
+             lambda found, *_: found.dtype == torch.float32),
+        ),
         minutes=8,
         learned="positions as waves",
         hint="Make D/2 frequencies, multiply them with the positions, and join sin and cos.",

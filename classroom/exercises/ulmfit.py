@@ -145,6 +145,10 @@ EXERCISES: dict[str, Exercise] = {
             ("one step too early: layer after layer comes at every, 2 every, …",
              lambda step, layers, every: learning(step + 1, layers, every)),
         ),
+        properties=(
+            ("give True or False for each layer, not numbers",
+             lambda found, *_: all(isinstance(one, bool) for one in found)),
+        ),
         learned="gradual unfreezing",
         hint="One layer learns at first. How many more have been added after `step` steps?",
     ),

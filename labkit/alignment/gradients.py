@@ -14,7 +14,7 @@ from torch import Tensor
 from labkit.alignment.preferences import answer_log_probs
 from labkit.alignment.rollouts import Rollout
 from labkit.chance import Chance
-from labkit.checks import check_not_negative
+from labkit.checks import check_not_negative, check_whole
 from labkit.corpus import Batch
 from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.memory import Memory
@@ -74,7 +74,10 @@ class PolicyGradient(Objective):
     """The temperature at which the answers were drawn: it is part of the policy."""
 
     def __post_init__(self) -> None:
-        check_not_negative(beta=self.beta)
+        check_not_negative(beta=self.beta, temperature=self.temperature)
+        check_whole("group", self.group, least=1)
+        if not self.temperature:
+            raise ValueError("temperature is 0: give that of the rollouts, above 0")
 
     @property
     def together(self) -> int:
@@ -91,6 +94,12 @@ class PolicyGradient(Objective):
             raise ValueError(
                 f"the rows of a group of {self.group} answer different prompts: give all answers "
                 "to a prompt one after the other, and the group of the rollouts"
+            )
+        drawn = batch.temperature
+        if drawn is not None and not bool((drawn == self.temperature).all()):
+            raise ValueError(
+                f"the answers were drawn at a temperature of {float(drawn[0]):g} and are scored at "
+                f"{self.temperature:g}: give the objective temperature={float(drawn[0]):g}"
             )
         counts = dict.fromkeys(("policy", "reward", "kl", "told apart"), len(batch))
         return Targets.of(batch, {}, counts)
@@ -116,6 +125,12 @@ class Reinforce(PolicyGradient):
 
     baseline: Literal["none", "leave one out"] = "leave one out"
     """Without a baseline, or with the mean of the other answers to the prompt: RLOO."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.baseline == "leave one out" and self.group < 2:
+            raise ValueError("group is 1, so no other answer is left as a baseline: give 2 or more "
+                             "answers to each prompt, or baseline='none'")  # fmt: skip
 
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         """The loss whose gradient is, on average, that of -J."""

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch, pad_rows
@@ -78,7 +79,8 @@ class AnswerTokens(NextToken):
         if not bool(kept.any()):
             raise ValueError("no token of this batch belongs to an answer: nothing can be learned")
         predicted = Predicted(*(part[kept] for part in words))
-        counts = targets.counts | {"word": len(predicted.targets_N)}
+        rows_N = predicted.rows_N.unique() if self.by_row else predicted.rows_N
+        counts = targets.counts | {"word": len(rows_N)}
         return replace(targets, predicted={"word": predicted}, counts=counts)
 
 
@@ -161,7 +163,7 @@ class DPO(Objective):
         """The loss of the pairs, and how often the chosen answer has gained more."""
         check_apart(model, self.reference)
         batch = targets.inputs
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(self.reference):
             before_B = answer_log_probs(self.reference, batch).sum(dim=1)
         reward_B = self.beta * (answer_log_probs(model, batch).sum(dim=1) - before_B)
         margin_P = reward_B[0::2] - reward_B[1::2]

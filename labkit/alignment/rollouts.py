@@ -45,6 +45,8 @@ class Rollout(Batch):
     """log p of each token under the reference."""
     values: Tensor | None = None
     """What the value head expected before each token."""
+    temperature: Tensor | None = None
+    """At which each answer was drawn: [B]."""
 
     @property
     def answer(self) -> Tensor:
@@ -74,12 +76,14 @@ def check_unfiltered(how: Sampling) -> None:
 
 def check_no_dropout(model: nn.Module) -> None:
     """Refuse dropout: while it learns, the model would not be the policy that wrote."""
-    drops = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.p]
-    if drops:
-        raise ValueError(
-            f"the model drops units ({drops[0].p}) while it learns, so it is not the policy that "
-            "wrote the answers: set each dropout to 0"
-        )
+    for name, module in model.named_modules():
+        for rate in ("p", "rate", "dropout", "weight_dropout"):
+            share = getattr(module, rate, 0)
+            if isinstance(share, int | float) and share > 0:
+                raise ValueError(
+                    f"the model drops units ({name}.{rate} is {share}) while it learns, so it is "
+                    "not the policy that wrote the answers: set each such rate to 0"
+                )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,7 +131,7 @@ class Rollouts:
             if not again:
                 own = {k: v for k, v in self.model.state_dict().items() if "behaviour." not in k}
                 policy.load_state_dict(own)
-        with evaluating(self.model):
+        with evaluating(self.model), evaluating(self.reference):
             return self.written(policy, turn)
 
     def written(self, policy: Any, turn: int) -> Rollout:
@@ -154,4 +158,5 @@ class Rollouts:
             old=answer_log_probs(policy, there, temperature=temperature).cpu(),
             reference=answer_log_probs(self.reference, there, temperature=temperature).cpu(),
             values=values,
+            temperature=torch.full((len(batch),), temperature, dtype=torch.float64),
         )

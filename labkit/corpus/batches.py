@@ -190,7 +190,7 @@ class Stages:
     """Batches that change on the way: longer texts or larger batches later on.
 
     `Stages((0, short), (9000, long))` takes step 9000 from the first batch of `long`.
-    BERT and RoBERTa learn from short texts first since a long text costs more than twice a short.
+    BERT reads rows of 128 in 90 % of its steps: a row of 512 costs more than four of them.
     """
 
     stages: tuple[tuple[int, Batches], ...]

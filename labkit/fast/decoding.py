@@ -16,9 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.attention import Attention, KeysValues, rotate
+from labkit.attention import Attention, KeysValues, LearnedPositions, rotate
 from labkit.blocks import Block, FeedForward, LanguageModel, backbone_of, gelu_tanh
 from labkit.heads import NextWord
+from labkit.layers import Dropout
 from labkit.models.gpt import GPT
 
 Product = Callable[[Tensor], Tensor]
@@ -40,7 +41,18 @@ def can_decode(model: Any) -> bool:
         and backbone.config.experts is None
         and backbone.config.activation == "gelu_tanh"
         and not backbone.training
+        # The weights are read by `OneWord`: a layer that was replaced, or is watched, is called.
+        and all(map(is_plain, (*backbone.modules(), *model.head.modules())))
     )
+
+
+PLAIN = (GPT, LearnedPositions, Dropout, Block, Attention, FeedForward, NextWord,
+         nn.ModuleList, nn.Embedding, nn.LayerNorm, nn.Linear)  # fmt: skip
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Whether a module does what its class says and nobody looks on."""
+    return type(module) in PLAIN and not (module._forward_hooks or module._forward_pre_hooks)
 
 
 def next_word(reader: Any, tokens_BT: Tensor) -> Tensor | None:

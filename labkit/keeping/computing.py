@@ -149,6 +149,12 @@ def fast_precision(device: torch.device) -> tuple[torch.dtype, str]:
 
 def check_precision(model: nn.Module, precision: torch.dtype, device: torch.device) -> None:
     """Refuse what torch cannot compute, and warn of what it only emulates."""
+    for name, weight in model.named_parameters():
+        if weight.is_floating_point() and weight.requires_grad and weight.itemsize < 4:
+            raise ValueError(
+                f"the weight {name} is {weight.dtype}, where most steps are lost to rounding: "
+                "train model.float(); the plan's precision says in what it multiplies"
+            )
     emulated = precision == torch.bfloat16 and not has_bfloat16(device)
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
     if device.type == "cpu" and recurrent and (emulated or precision == torch.float16):

@@ -22,6 +22,7 @@ from labkit.objectives import (
     Objective,
     Permutation,
     SkipGram,
+    SpanEnds,
     Sum,
     Targets,
 )
@@ -41,7 +42,8 @@ def allow(backbone: Any, objective: Objective, asked: Sequence[Targets]) -> Tens
         if last.queries is not None:
             positions_N = last.queries[targets.rows_N, positions_N]
         seen = reach[targets.rows_N, offset + positions_N]
-        if isinstance(objective, Labels) and objective.position == "pooled":
+        pooled = isinstance(objective, Labels) and objective.position == "pooled"
+        if pooled or isinstance(objective, SpanEnds):
             real = torch.zeros(rows, reach.shape[-1], dtype=torch.bool)
             real[:, offset:] = last.inputs.real
             seen = (reach & real[:, :, None]).any(dim=1)[targets.rows_N]

@@ -125,6 +125,8 @@ class Targets:
         real = inputs.real
         if bool((real[:, 1:] & ~real[:, :-1]).any()):
             raise ValueError("there is padding before or between words: put it all at the end")
+        # torch's losses know targets of 64 bits only.
+        predicted = {n: p._replace(targets_N=p.targets_N.long()) for n, p in predicted.items()}
         found = {name: len(each.targets_N) for name, each in predicted.items()} | (counts or {})
         return cls(inputs, predicted, found, not bool(real.all()), inputs.fresh.cpu(), **more)
 
@@ -247,6 +249,10 @@ class Objective:
     def hidden(self, states: States, targets: Targets) -> dict[str, Tensor]:
         """The states from which each term is predicted."""
         return {name: at(states.hidden, each) for name, each in targets.predicted.items()}
+
+    def scored(self, targets: Targets) -> dict[str, int]:
+        """How many rows `scores` has for each term."""
+        return {name: len(each.targets_N) for name, each in targets.predicted.items()}
 
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """The head's scores of all possible answers, for each prediction."""

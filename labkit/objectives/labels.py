@@ -4,7 +4,6 @@ Radford et al. 2018, section 3.3 (GPT's inputs, similarity), Devlin et al. 2019,
 sentence) and 4 (fine-tuning, spans), Lan et al. 2020, section 3.1 (sentence order).
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -15,6 +14,7 @@ from torch import Tensor
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch
+from labkit.heads import exact
 from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels
 from labkit.tensor_checks import check_targets
 
@@ -78,6 +78,10 @@ class Labels(Objective):
             )
         return labels
 
+    def scored(self, targets: Targets) -> dict[str, int]:
+        """One row for each question."""
+        return {name: rows // self.choices for name, rows in super().scored(targets).items()}
+
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """The scores of all labels, or of all choices of a question, in one row."""
         head = getattr(model, self.head)
@@ -89,7 +93,7 @@ class Labels(Objective):
 
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """Minus the log-probability of the right labels, and how often they are the best."""
-        scores = self.scores(model, states, targets)[self.name]
+        scores = exact(self.scores(model, states, targets)[self.name])
         targets_N = targets.predicted[self.name].targets_N[:: self.choices]
         check_targets(targets_N, scores.shape[-1])
         loss = F.cross_entropy(scores, targets_N, reduction="sum")
@@ -165,15 +169,21 @@ class SpanEnds(Objective):
         }
         return Targets.of(batch, predicted, {f"{self.name} right": len(rows)})
 
+    def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
+        """The scores of all positions of each text, for the beginning and for the end."""
+        ends = exact(getattr(model, self.head)(states.hidden))
+        # Padding has no chance, and yet a finite score: a teacher's and a student's are compared.
+        ends = ends.masked_fill(~targets.inputs.real[:, :, None], -1e4)
+        pairs = zip(targets.predicted.items(), ends.unbind(-1), strict=True)
+        return {name: each_BT[predicted.rows_N] for (name, predicted), each_BT in pairs}
+
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """Minus the log-probability of both ends, and how often both are the best."""
-        ends = getattr(model, self.head)(states.hidden)
-        ends = ends.masked_fill(~targets.inputs.real[:, :, None], -math.inf)
         terms, right = {}, []
-        for i, (name, each) in enumerate(targets.predicted.items()):
-            scores = ends[each.rows_N, :, i]
+        for name, scores in self.scores(model, states, targets).items():
+            each = targets.predicted[name]
             loss = F.cross_entropy(scores, each.targets_N, reduction="sum")
             terms[name] = Term(loss, targets.counts[name], 0.5)
             right.append(scores.argmax(dim=-1) == each.targets_N)
-        named, both = f"{self.name} right", (right[0] & right[1]).sum().to(ends.dtype)
+        named, both = f"{self.name} right", (right[0] & right[1]).sum()
         return terms | {named: Term(both, targets.counts[named], 0.0)}

@@ -59,6 +59,11 @@ class Several(Objective):
         """The least number of rows that keeps the rows of every part together."""
         return math.lcm(*(part.together for part in self.parts))
 
+    def scored(self, targets: Targets) -> dict[str, int]:
+        """As each part says."""
+        pairs = zip(self.parts, targets.parts, strict=True)
+        return united([part.scored(own) for part, own in pairs])
+
     def weighed(self, every: Sequence[dict[str, Term]]) -> dict[str, Term]:
         """The terms of all parts, with the weights of the parts."""
         weights = self.weights or [1.0] * len(self.parts)
@@ -174,7 +179,7 @@ class Distillation(Objective):
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The targets of the task, for the student and for the teacher."""
         targets = self.task.targets(batch, chance)
-        counts = {f"soft {name}": len(each.targets_N) for name, each in targets.predicted.items()}
+        counts = {f"soft {name}": rows for name, rows in self.task.scored(targets).items()}
         if self.cosine:
             counts["cosine"] = int(targets.inputs.real.sum())
         return replace(targets, counts=targets.counts | counts)

@@ -147,7 +147,7 @@ def from_hub(
     if label:
         # The hub's own numbers stay, where it has names for them.
         named = hasattr(data.features[label], "names")
-        values = map(str, data.unique(label))
+        values = (name for name in map(str, data.unique(label)) if name not in UNKNOWN)
         classes = tuple(data.features[label].names) if named else ordered(values)
     number = {name: n for n, name in enumerate(classes)}
 
@@ -156,7 +156,7 @@ def from_hub(
         for index, row in enumerate(data.select_columns(wanted)):
             texts = [_written(row[name], name, f"row {index}") for name in columns]
             value = row[label] if label else None
-            known = value if label is None or named else number[str(value)]
+            known = value if label is None or named else number.get(str(value))
             yield _document(texts, known)
 
     return Documents(read, classes, lambda: f"{data._fingerprint} {wanted}")

@@ -78,7 +78,9 @@ class Tokenizer:
         if lowercase:
             library.normalizer = normalizers.Lowercase()
         trainer = trainers.WordLevelTrainer(
-            vocab_size=_enough(size, 1), special_tokens=[*special], show_progress=False
+            vocab_size=_enough(size, 1 + len(special)),
+            special_tokens=[*special],
+            show_progress=False,
         )
         return cls._trained(library, texts, trainer)
 
@@ -245,7 +247,7 @@ def _enough(size: int, least: int, most: int = 10_000_000) -> int:
     if type(size) is not int:
         raise ValueError(f"size is {shown(size)}: give a whole number of tokens")
     if size < least:
-        raise ValueError(f"size is {size}: the bytes and special tokens alone are {least}")
+        raise ValueError(f"size is {size}: the tokens that it must hold are {least}")
     if size > most:
         raise ValueError(f"size is {size}: give at most {most:,}")
     return size

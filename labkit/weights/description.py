@@ -137,6 +137,11 @@ def _describe_head(head: nn.Module, backbone: Backbone) -> dict[str, Any]:
         Pooled: _pooled,
         Span: lambda head, backbone: {"width": head.ends.in_features},
     }
+    if isinstance(head, Model):
+        raise WeightsError(
+            "a part of this model is a model of its own, such as model.behaviour, the copy that "
+            "Rollouts(epochs=2) keeps: remove it (del model.behaviour), then save"
+        )
     if type(head) not in describers:
         raise WeightsError(
             f"labkit.weights cannot describe a head {type(head).__name__}; it can save "

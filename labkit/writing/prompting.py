@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from labkit.blocks import evaluating
 from labkit.checks import check_whole, require
 from labkit.corpus.batch import pad_rows
 from labkit.writing.reader import checked
@@ -34,13 +35,15 @@ def log_likelihoods(
     check_whole("rows", rows, least=1)
     pairs = [(prompt, answer) for prompt in prompts for answer in answers]
     if all(len(answer) == 1 for answer in answers):
-        return score_words(model, prompts, [word for [word] in answers], rows)
+        with evaluating(model):
+            return score_words(model, prompts, [word for [word] in answers], rows)
     # Texts of similar length go together, so that little padding is read.
     order = sorted(range(len(pairs)), key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
     said = torch.zeros(len(pairs))
     for start in range(0, len(pairs), rows):
         chosen = order[start : start + rows]
-        said[chosen] = score_texts(model, [pairs[i] for i in chosen])
+        with evaluating(model):
+            said[chosen] = score_texts(model, [pairs[i] for i in chosen])
     return said.view(len(prompts), len(answers))
 
 

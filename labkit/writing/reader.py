@@ -23,7 +23,7 @@ class Reader:
     def next_word(self, tokens_BT: Tensor) -> Tensor:
         """Read on, and score the word that comes next [B, V]."""
         backbone = self.model.backbone
-        if backbone.remembers:
+        if backbone.remembers and backbone.memory_length != 0:
             states = backbone(tokens_BT, memory=self.memory)
             self.memory = states.memory
         else:
@@ -67,6 +67,9 @@ def check_known(model: Any, tokens: Any, name: str) -> None:
 
 def checked(model: Any, tokens: Sequence[int], name: str) -> Tensor:
     """A text as a tensor [T] on the device of the model, if it is one that the model can read."""
+    given: Any = tokens
+    single = is_whole(given) or getattr(given, "ndim", 1) == 0
+    require(not single, f"{name} is the number {shown(tokens)}: give a list of lists of tokens")
     advice = "start with a token, such as the one that opens a document"
     require(len(tokens) > 0, f"{name} is empty: {advice}")
     check_known(model, tokens, name)
@@ -80,7 +83,7 @@ def rows_of(
     backbone = model.backbone
     require(len(prompts) > 0, "there is no prompt: give at least one list of tokens")
     require(
-        backbone.remembers or backbone.causal,
+        backbone.causal,
         f"{type(backbone).__name__} reads a text from both sides and cannot continue it: use "
         "labkit.writing.filling, or a causal model",
     )

@@ -79,15 +79,15 @@ def _first_row_only(tokens: Tensor, order: Tensor) -> Tensor:
 
 
 def arguments() -> tuple[Tensor, Tensor]:
-    """Tokens [B, T] and an order [T]: the word at t is predicted as number order[t]."""
+    """Tokens [B, T] and ranks [T]: the word at t is predicted as number rank[t]."""
     order = torch.tensor([2, 5, 0, 6, 3, 1, 4])  # no permutation that is its own inverse
     shift = int(torch.randint(LENGTH, ()))
     return torch.randint(1, WORDS, (3, LENGTH)), (order + shift) % LENGTH
 
 
 TOPIC = Topic(
-    "model(tokens, order) predicts the word at t from its position and from all words whose "
-    "order is smaller than order[t], and from nothing else; return True if a prediction depends on "
+    "model(tokens, rank) predicts the word at t from its position and from all words whose "
+    "rank is smaller than rank[t], and from nothing else; return True if a prediction depends on "
     "something else, or not on one of these",
     (
         Honest("an honest model", honest),
@@ -109,7 +109,7 @@ TOPIC = Topic(
         Bug("the order is read as a list of positions",
             lambda tokens, order: honest(tokens, order.argsort()),
             "transformers, pull request 8409 and issue 6812: which token the mask speaks of",
-            "Compare with order[t], the rank of position t: not the position at rank t"),
+            "Compare with rank[t], the rank of position t: not the position at rank t"),
         Bug("the first one sees nothing, and then everything",
             _with(lambda c, q, order: (c, q | ~q.any(dim=-1, keepdim=True))),
             "XLNet's release: −1e30 in all of a row gives the mean of all words",
