@@ -44,7 +44,7 @@ def sinusoids_by_loops(length: int, width: int) -> Tensor:
 def sinusoids_by_exponents(length: int, width: int) -> Tensor:
     i = torch.arange(width // 2, dtype=torch.float64)
     angles = torch.outer(torch.arange(length).double(), torch.exp(-math.log(1e4) * 2 * i / width))
-    return torch.hstack([torch.sin(angles), torch.cos(angles)])
+    return torch.hstack([torch.sin(angles), torch.cos(angles)]).float()
 
 
 def cross_of_torch(

@@ -1059,12 +1059,13 @@ def test_floors_are_those_of_the_language(world: World) -> None:
 
 
 def test_attention_is_that_of_the_model(tokenizer: Tokenizer) -> None:
-    batch = as_batch(TEXT, tokenizer)
-    assert batch is not None
-    for model, seen in ((gpt(tokenizer), causal(17)), (bert(tokenizer), torch.ones(17, 17) > 0)):
+    for model, seen in ((gpt(tokenizer), causal(16)), (bert(tokenizer), torch.ones(17, 17) > 0)):
+        batch = as_batch(TEXT, tokenizer, opened=model.backbone.causal)
+        assert batch is not None
+        length = len(seen)
         found = weights(model, batch.tokens)["as an encoder"]
-        assert [tuple(layer.shape) for layer in found] == [(1, 2, 17, 17)] * 2
-        assert torch.allclose(found[0].sum(dim=-1), torch.ones(1, 2, 17))
+        assert [tuple(layer.shape) for layer in found] == [(1, 2, length, length)] * 2
+        assert torch.allclose(found[0].sum(dim=-1), torch.ones(1, 2, length))
         assert bool(((found[0] > 0) == seen).all())
         attention = model.backbone.blocks[0].attention
         x_BTD = model.backbone(batch.tokens).layers[0]
@@ -1086,7 +1087,7 @@ def test_attention_is_that_of_the_model(tokenizer: Tokenizer) -> None:
         mean = attention_view(TEXT, 2, 0, model, tokenizer)
         opacity = [float(o) for o in re.findall(r"rgba\(47,111,179,([\d.]+)\)", mean.html)]
         [drawn] = harmless(mean).having("data-top")
-        assert sum(opacity) * float(drawn["data-top"] or 0) == pytest.approx(17, abs=0.2)
+        assert sum(opacity) * float(drawn["data-top"] or 0) == pytest.approx(length, abs=0.2)
         assert max(opacity) == 1
     with pytest.raises(ValueError, match="layers 1 to 2"):
         attention_view(TEXT, 3, 1, gpt(tokenizer), tokenizer)
@@ -1094,7 +1095,7 @@ def test_attention_is_that_of_the_model(tokenizer: Tokenizer) -> None:
 
 def test_all_heads_are_seen_at_once_and_a_click_selects_a_row(tokenizer: Tokenizer) -> None:
     demo = attention_demo(gpt(tokenizer), tokenizer, "The cat sat.")
-    batch = as_batch("The cat sat.", tokenizer)
+    batch = as_batch("The cat sat.", tokenizer, opened=True)
     assert batch is not None
     found = weights(gpt(tokenizer), batch.tokens)
     demo.change(heads="all")
@@ -1228,16 +1229,17 @@ def test_memory_has_columns_of_its_own(tokenizer: Tokenizer) -> None:
     demo = attention_demo(model, tokenizer, "the cat sat", before=OTHERS[0])
     follows(demo)
     assert "the 4 positions that are remembered" in demo.shown.text
-    first, now = as_batch(OTHERS[0], tokenizer), as_batch("the cat sat", tokenizer)
+    first = as_batch(OTHERS[0], tokenizer, opened=True)
+    now = as_batch("the cat sat", tokenizer, opened=True)
     assert first is not None
     assert now is not None
     memory = backbone(first.tokens).memory
     found = weights(model, now.tokens, memory)["as an encoder"][0]
-    assert tuple(found.shape[2:]) == (5, 9)
+    assert tuple(found.shape[2:]) == (4, 8)
     assert bool((found[..., :4] > 0).all())
     # The weights are those that mix the states: a remembered word that changes changes them.
     plain = weights(model, now.tokens)["as an encoder"][0]
-    assert tuple(plain.shape[2:]) == (5, 5)
+    assert tuple(plain.shape[2:]) == (4, 4)
     kept = [label(tokenizer, token) for token in first.tokens[0, -4:].tolist()]
     for word in kept:
         assert f"({word})" in "".join(Page(demo.shown.html).words)

@@ -71,7 +71,7 @@ def test_one_vector_falls_faster_than_attention() -> None:
 
 
 def test_cross_attention_finds_much_of_the_alignment() -> None:
-    shown = said("04", "rights[name] += translating.aligned(map, exact)")
+    shown = said("04", "rights[name] += translating.aligned(seen, exact)")
     [second], [same] = (numbers(name, shown) for name in ("layer 2", "same position"))
     assert second > 0.7 > 0.5 > same
 

@@ -110,7 +110,7 @@ def test_notebooks_run_alone_side_by_side_and_twice(installed: Path, tmp_path: P
         (tmp_path / f"{name}.ipynb").write_bytes(
             (ROOT / "notebooks" / f"{name}.ipynb").read_bytes()
         )
-    env = {**bare(), "LABKIT_CACHE": str(tmp_path / "cache")}
+    env = {**bare(), "LABKIT_CACHE": str(tmp_path / "cache"), "LABKIT_SHORT": "1"}
     said = []
     for turn in range(2):
         outputs = [tmp_path / f"{name}-{turn}.ipynb" for name in names]

@@ -54,7 +54,7 @@ CALLS = {
     "test": Call(["tets"], 2, "did you mean tests?"),
     "doctor": Call([], 0, "threads"),
     "run": Call(["./small.ipynb", "--output", "out.ipynb"], 0, "out.ipynb"),
-    "sweep": Call(["./small.ipynb", "-p", "a=0:1", "--workers", "1", "--out", "grid"], 0, "grid"),
+    "sweep": Call(["./small.ipynb", "-p", "a=0", "--workers", "1", "--out", "grid"], 0, "grid"),
     "claims": Call(["--kept"], 0, " claims: "),
     "course": Call(["--profile", "x"], 2, "choose from"),
     "notebooks": Call(["zz"], 2, "there is no notebook zz"),

@@ -65,7 +65,7 @@ def weights(
 
 def remembered(text: str, model: Any, tokenizer: Tokenizer) -> tuple[Any, list[str]]:
     """What a model with a memory keeps of a text, and its words; nothing for other models."""
-    batch = as_batch(text, tokenizer, LONGEST)
+    batch = as_batch(text, tokenizer, LONGEST, model.backbone.causal)
     if batch is None or not model.backbone.memory_length:
         return None, []
     with torch.no_grad(), evaluating(model):
@@ -92,7 +92,7 @@ def attention_view(
     """One head of one layer, or with head 0 the mean of all: rows ask, columns are asked."""
     asked = asked or Asked()
     text, unknown = in_vocabulary(text, tokenizer)
-    batch = as_batch(text, tokenizer, longest_for(model, LONGEST))
+    batch = as_batch(text, tokenizer, longest_for(model, LONGEST), model.backbone.causal)
     if batch is None:
         return View.of("attention", Problem("There is nothing to look at: write some words."))
     memory, past = remembered(asked.before, model, tokenizer)

@@ -24,13 +24,20 @@ def written(text: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def as_batch(text: str, tokenizer: Tokenizer, longest: int = LONGEST) -> Batch | None:
-    """The text as a batch of one row, framed where the vocabulary can; None if nothing is there."""
+def as_batch(
+    text: str, tokenizer: Tokenizer, longest: int = LONGEST, opened: bool = False
+) -> Batch | None:
+    """The text as a batch of one row, framed where the vocabulary can; None if nothing is there.
+
+    `opened`: only the separator stands before it, as in the texts that language models read.
+    """
     documents = from_documents([written(text)])
-    if not tokenizer.encode(written(text)):
+    if not (known := tokenizer.encode(written(text))):
         return None
-    tokens = tokenize(documents, tokenizer, end=False)
     vocabulary = tokenizer.vocabulary
+    if opened and vocabulary.sep is not None:
+        return Batch.of(torch.tensor([[vocabulary.sep, *known][:longest]]))
+    tokens = tokenize(documents, tokenizer, end=False)
     framed = vocabulary.cls is not None and vocabulary.sep is not None
     rows = Examples(tokens, batch=1, length=max(longest, 5), bucketed=False, framed=framed)
     first = torch.zeros(1, dtype=torch.long)

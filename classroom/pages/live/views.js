@@ -157,9 +157,11 @@ const Views = (() => {
   const unknownNote = (unknown) => (unknown.length ? [note(`Not in the vocabulary: ${unknown.join(", ")}.`, "unknown")] : []);
   const problem = (name, text) => ({ name, pieces: [{ kind: "problem", text }] });
 
-  /** The text as tokens between [CLS] and [SEP], as far as there is room; and how many it has. */
-  function framed(text, tokenizer, longest) {
+  /** The text as tokens between [CLS] and [SEP], as far as there is room; and how many it has.
+   *  For a GPT it is only opened by [SEP]. */
+  function framed(text, tokenizer, longest, opened = false) {
     const tokens = tokenizer.encode(text), { cls, sep } = tokenizer.special;
+    if (opened) return { all: tokens.length, tokens: [sep, ...tokens].slice(0, longest) };
     return { all: tokens.length, tokens: [cls, ...tokens.slice(0, longest - 2), sep] };
   }
 
@@ -300,7 +302,7 @@ const Views = (() => {
   function attention(state, { model, tokenizer }) {
     const [text, unknown] = tokenizer.known(state.text), { layer, head } = state, { layers, heads, context } = model.config;
     if (!tokenizer.encode(text).length) return problem("attention", "There is nothing to look at: write some words.");
-    const { tokens } = framed(text, tokenizer, Math.min(LONGEST, context)), names = tokens.map((token) => label(tokenizer, token));
+    const { tokens } = framed(text, tokenizer, Math.min(LONGEST, context), model.config.first), names = tokens.map((token) => label(tokenizer, token));
     model.read(tokens);
     // What a position may not attend to gets no share.
     const each = model.layers[layer - 1].shares.map((rows) => tokens.map((_, q) => tokens.map((_, k) => rows[q][k] ?? 0)));
