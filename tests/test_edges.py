@@ -16,9 +16,10 @@ from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch, from_hub
 from labkit.fast.decoding import can_decode
-from labkit.heads import NextWord
+from labkit.heads import MaskedWord, NextWord
 from labkit.leaks.measured import trace
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
+from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
@@ -30,6 +31,7 @@ from labkit.trainer import Trainer, evaluate
 from labkit.transfer import classifier, span_finder, tagger
 from labkit.weights import WeightsError, save
 from labkit.writing.beam import beam
+from labkit.writing.filling import one_by_one
 from labkit.writing.prompting import log_likelihoods
 
 CPU: dict[str, Any] = {"device": "cpu", "precision": "float32"}
@@ -137,6 +139,15 @@ def test_likelihoods_and_beams_drop_nothing() -> None:
     assert torch.equal(one, two)
     found = {beam(model, [1, 2, 3], Sampling(length=4))[0].log_probability for _ in range(4)}
     assert len(found) == 1
+    assert model.training
+
+
+def test_blanks_are_filled_without_dropping_anything() -> None:
+    torch.manual_seed(0)
+    body = BERT(BERTConfig(20, 16, 2, 2, 16, dropout=0.5))
+    model = LanguageModel(body, MaskedWord(body.token, 16)).train()
+    one, two = (one_by_one(model, [1, 2, 3], [1, 2], mask=4) for _ in range(2))
+    assert torch.equal(one, two)
     assert model.training
 
 

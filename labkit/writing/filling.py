@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from labkit.blocks import evaluating
 from labkit.checks import check_whole, is_whole, require, shown
 from labkit.masking import real_keys, same_position
 from labkit.models.xlnet import XLNet
@@ -33,16 +34,21 @@ def log_probabilities(
     A masked model reads [MASK] at hidden positions; one with two streams does not attend to them.
     """
     backbone, rows_B = model.backbone, torch.arange(len(tokens_BT), device=tokens_BT.device)
-    if isinstance(backbone, XLNet):
+    with evaluating(model):
+        if not isinstance(backbone, XLNet):
+            states = backbone(tokens_BT.masked_fill(hidden_BT, mask))
+            return _log_softmax(model, states.hidden[rows_B, asked_B])
         length = tokens_BT.shape[1]
         seen = real_keys(~hidden_BT).expand(-1, 1, length, -1)
         # A hidden position may attend to itself: no other position attends to it.
         content = seen | same_position(length, device=tokens_BT.device)
         streams = backbone.two_streams(tokens_BT, asked_B[:, None], mask=content, query_mask=seen)
-        hidden_BD = streams.query.hidden[:, 0]
-    else:
-        hidden_BD = backbone(tokens_BT.masked_fill(hidden_BT, mask)).hidden[rows_B, asked_B]
-    return model.head(hidden_BD).float().log_softmax(dim=-1)
+        return _log_softmax(model, streams.query.hidden[:, 0])
+
+
+def _log_softmax(model: Any, hidden_BD: Tensor) -> Tensor:
+    scores_BV: Tensor = model.head(hidden_BD).float()
+    return scores_BV.log_softmax(dim=-1)
 
 
 @torch.no_grad()
