@@ -41,17 +41,18 @@ def can_decode(model: Any) -> bool:
         and backbone.config.experts is None
         and backbone.config.activation == "gelu_tanh"
         and not backbone.training
-        # The weights are read by `OneWord`: a layer that was replaced, or is watched, is called.
+        # `Decoder` only reads the weights: it would miss a replaced layer, or a hook.
         and all(map(is_plain, (*backbone.modules(), *model.head.modules())))
     )
 
 
 PLAIN = (GPT, LearnedPositions, Dropout, Block, Attention, FeedForward, NextWord,
          nn.ModuleList, nn.Embedding, nn.LayerNorm, nn.Linear)  # fmt: skip
+"""The classes whose computations `Decoder` repeats."""
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether a module does what its class says and nobody looks on."""
+    """Whether a module is of a known class and has no hooks."""
     return type(module) in PLAIN and not (module._forward_hooks or module._forward_pre_hooks)
 
 

@@ -89,7 +89,7 @@ def rows_of(
     )
     check_known(model, stop, "`stop`")
     # Many texts may begin with the same prompt, which is checked once. The list holds the rows of a
-    # tensor or an array, which would else be new objects each time.
+    # tensor or an array, which would otherwise be new objects each time.
     prompts, once = list(prompts), dict[int, Tensor]()
     for i, prompt in enumerate(prompts):
         if id(prompt) not in once:
