@@ -207,7 +207,7 @@ def carry_out(
     folder.mkdir(parents=True, exist_ok=True)
     if recipe.grain is not None:
         round_matrices(run.model, recipe.grain)
-    save(run.model.half(), folder)
+    save(run.model.to("cpu").half(), folder)
     run.tokenizer.save(folder / "tokenizer.json")
     # Not every measure asks for eval mode, and dropout would be measured with the model.
     with evaluating(run.model):
@@ -308,7 +308,7 @@ def _plan_of(recipe: Recipe, steps: int, **changes: Any) -> Plan:
     """How a recipe trains for so many steps."""
     return plan(
         steps, rate=recipe.rate, seed=recipe.seed, precision=recipe.precision,
-        decay=recipe.decay, device="cpu", **changes,
+        decay=recipe.decay, **changes,
     )  # fmt: skip
 
 

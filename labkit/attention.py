@@ -60,6 +60,24 @@ def attention_weights(
     return scores_BHQK.softmax(dim=-1) * attends.to(scores_BHQK.dtype)
 
 
+@replaceable
+def attend_by_distance(
+    q_BHQE: Tensor,
+    k_BHKE: Tensor,
+    v_BHKE: Tensor,
+    scores_BHQR: Tensor,
+    positions: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias_BHQK: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """`attend`, where each query has a score for every distance, as `by_distance` takes them."""
+    distant_BHQK = by_distance(scores_BHQR, positions, k_BHKE.shape[2])
+    bias_BHQK = distant_BHQK if bias_BHQK is None else distant_BHQK + bias_BHQK
+    return attend(q_BHQE, k_BHKE, v_BHKE, mask=mask, bias_BHQK=bias_BHQK, dropout=dropout)
+
+
 def check_heads(width: int, heads: int) -> None:
     """Refuse a width that cannot be shared out among the heads."""
     if heads < 1 or width % heads:
@@ -199,38 +217,30 @@ class RelativeAttention(nn.Module):
             k, v = self.key_value(source_BKD).chunk(2, dim=-1)
             known = KeysValues(split_heads(k, self.heads), split_heads(v, self.heads))
         q_BHQE = split_heads(self.query(x_BQD), self.heads)
-        bias_BHQK = self._bias(q_BHQE, r_RD, known.k_BHKE.shape[2], positions, other_segment)
-        y_BHQE = attend(
+        queries, keys = q_BHQE.shape[2], known.k_BHKE.shape[2]
+        if positions is None:
+            positions = torch.arange(keys - queries, keys, device=q_BHQE.device)
+        scale = 1 / math.sqrt(q_BHQE.shape[-1])
+        r_1HRE = split_heads(self.distance(r_RD)[None], self.heads)
+        scores_BHQR = (q_BHQE + self.v_HE[:, None]) * scale @ r_1HRE.transpose(-2, -1)
+        y_BHQE = attend_by_distance(
             q_BHQE + self.u_HE[:, None],
             *known,
+            scores_BHQR,
+            positions,
             mask=mask,
-            bias_BHQK=bias_BHQK,
+            bias_BHQK=None if other_segment is None else self._by_segment(q_BHQE, other_segment),
             dropout=self.dropout if self.training else 0.0,
         )
         return self.out(merge_heads(y_BHQE)), known
 
-    def _bias(
-        self,
-        q_BHQE: Tensor,
-        r_RD: Tensor,
-        keys: int,
-        positions: Tensor | None,
-        other_segment: Tensor | None,
-    ) -> Tensor:
-        """What distance and segment add to the scores of content."""
-        scale = 1 / math.sqrt(q_BHQE.shape[-1])
-        if positions is None:
-            positions = torch.arange(keys - q_BHQE.shape[2], keys, device=q_BHQE.device)
-        r_1HRE = split_heads(self.distance(r_RD)[None], self.heads)
-        scores_BHQR = (q_BHQE + self.v_HE[:, None]) * scale @ r_1HRE.transpose(-2, -1)
-        bias_BHQK = by_distance(scores_BHQR, positions, keys)
-        if other_segment is None:
-            return bias_BHQK
+    def _by_segment(self, q_BHQE: Tensor, other_segment: Tensor) -> Tensor:
+        """What the segment of a key adds to the score of its content."""
         if self.segment is None or self.s_HE is None:
             raise ValueError("this attention was built without segments: give segments=True")
-        query_BHQE = (q_BHQE + self.s_HE[:, None]) * scale
+        query_BHQE = (q_BHQE + self.s_HE[:, None]) * (1 / math.sqrt(q_BHQE.shape[-1]))
         same, other = (query_BHQE @ g_HE[:, :, None] for g_HE in self.segment)
-        return bias_BHQK + torch.where(other_segment, other, same)
+        return torch.where(other_segment, other, same)
 
 
 # ---- positions -----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from torch import nn
 from labkit.blocks import LanguageModel
 from labkit.fast import decoding
 from labkit.fast.decoding import Decoder, can_decode, product
+from labkit.fast.replaying import Replayer, can_replay
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
 
@@ -30,9 +31,11 @@ def gpt(**changed) -> LanguageModel:
     return model
 
 
-def begin(model: LanguageModel, text: torch.Tensor, read: int, length: int = 20) -> Decoder:
+def begin(
+    model: LanguageModel, text: torch.Tensor, read: int, length: int = 20, way: type = Decoder
+) -> Decoder | Replayer:
     with torch.no_grad():
-        return Decoder(model, model.backbone(text[:, :read], memory=()).memory, length)
+        return way(model, model.backbone(text[:, :read], memory=()).memory, length)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -46,6 +49,53 @@ def test_word_by_word_it_equals_the_forward_pass(name, rows, packed, monkeypatch
     for place in range(4, 20):
         found = decoder.next_word(text[:, place])
         torch.testing.assert_close(found, whole[:, place], atol=2e-5, rtol=1e-4)
+
+
+# A graph is recorded on a GPU; on a CPU the same operations run one by one.
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a GPU"))]  # fmt: skip
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rows", [1, 2, 17])
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "rotary"])
+def test_what_is_replayed_equals_the_forward_pass(name, rows, device):
+    model = gpt(**SHAPES[name]).to(device)
+    text = torch.randint(0, 23, (rows, 20)).to(device)
+    replayer = begin(model, text, 4, way=Replayer)
+    whole = model(text).detach()
+    for place in range(4, 20):
+        found = replayer.next_word(text[:, place])
+        torch.testing.assert_close(found, whole[:, place], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rows", [[1, 1, 0], [2, 0, 1], [0, 1, 2]])
+def test_rows_that_are_replayed_are_exchanged(rows, device):
+    model, picked = gpt().to(device), torch.tensor(rows).to(device)
+    text = torch.randint(0, 23, (3, 12)).to(device)
+    replayer = begin(model, text, 2, way=Replayer)
+    for place in range(2, 9):
+        replayer.next_word(text[:, place])
+    replayer.select(picked)
+    mixed = torch.cat([text[picked, :9], text[:, 9:]], dim=1)
+    whole = model(mixed).detach()
+    for place in range(9, 12):
+        found = replayer.next_word(mixed[:, place])
+        torch.testing.assert_close(found, whole[:, place], atol=2e-5, rtol=1e-4)
+    with torch.no_grad():
+        rest = model.head(model.backbone(mixed[:, 11:], memory=replayer.memory).hidden)
+    assert rest.shape == (3, 1, 23)
+
+
+def test_on_a_processor_nothing_is_replayed():
+    assert not can_replay(gpt())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_words_are_replayed_unless_positions_turn():
+    assert can_replay(gpt().to("cuda"))
+    assert not can_replay(gpt(rotary=True).to("cuda"))
 
 
 def test_in_double_precision_it_is_the_forward_pass_to_the_last_digits():

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from labkit.attention import Attention, KeysValues, LearnedPositions, rotate
 from labkit.blocks import Block, FeedForward, LanguageModel, backbone_of, gelu_tanh
+from labkit.fast.replaying import Replayer, can_replay
 from labkit.heads import NextWord
 from labkit.layers import Dropout
 from labkit.models.gpt import GPT
@@ -57,8 +58,11 @@ def is_plain(module: nn.Module) -> bool:
 
 
 def next_word(reader: Any, tokens_BT: Tensor) -> Tensor | None:
-    """`Reader.next_word` of a plain GPT by a `Decoder`; equal beginnings are read once."""
-    if isinstance(reader.memory, Decoder):
+    """`Reader.next_word` of a plain GPT by a `Decoder`, on a GPU by a `Replayer`.
+
+    Equal beginnings are read once.
+    """
+    if isinstance(reader.memory, Decoder | Replayer):
         return reader.memory.next_word(tokens_BT[:, 0]).float()
     if not reader.memory:
         # Those of the samples of one prompt.
@@ -70,13 +74,14 @@ def next_word(reader: Any, tokens_BT: Tensor) -> Tensor | None:
         return logits_BV
     if tokens_BT.shape[1] > 1 or not can_decode(reader.model):
         return None
-    reader.memory = Decoder(reader.model, reader.memory, reader.length)
+    way = Replayer if can_replay(reader.model) else Decoder
+    reader.memory = way(reader.model, reader.memory, reader.length)
     return reader.memory.next_word(tokens_BT[:, 0]).float()
 
 
 def select(memory: Any, rows: Tensor) -> Any:
     """`labkit.writing.reader.select` of the memory that a `Decoder` is."""
-    if not isinstance(memory, Decoder):
+    if not isinstance(memory, Decoder | Replayer):
         return None
     if len(rows) != memory.rows:
         return tuple(KeysValues(k[rows], v[rows]) for k, v in memory.memory)

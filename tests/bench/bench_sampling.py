@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -93,12 +94,14 @@ def writing(rounds: int) -> None:
                 )
 
 
-def generate(model: GPT2LMHeadModel, tokens: torch.Tensor, *, drawn: bool) -> None:
+def generate(
+    model: GPT2LMHeadModel, tokens: torch.Tensor, *, drawn: bool, new: int = NEW, **settings: Any
+) -> None:
     """The same with transformers."""
     how = {"do_sample": True, "temperature": 0.9, "top_p": 0.9, "top_k": 0} if drawn else {}
     model.generate(
-        tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=NEW, pad_token_id=0,
-        **({"do_sample": False} | how),
+        tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new, pad_token_id=0,
+        **({"do_sample": False} | how), **settings,
     )  # fmt: skip
 
 

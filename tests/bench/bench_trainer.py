@@ -2,10 +2,10 @@
 
     python -m labkit bench trainer
     python tests/bench/bench_trainer.py [overhead] [transformers] [parts] [precision] [attention]
-        [gpu] [--seconds 60]
+        [--seconds 60]
 
 Each figure is a ratio of two runs that take turns on the same machine, so that what else the
-machine does falls on both. Tables name the machine; the section `gpu` runs where there is one.
+machine does falls on both. Tables name the machine; `bench gpu` is about GPUs.
 """
 
 import argparse
@@ -30,15 +30,12 @@ from labkit.attention import attention_weights
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.fast import keep_memory
-from labkit.heads import MaskedWord, NextWord
-from labkit.keeping.computing import measured_peak, precision_of
-from labkit.models.bert import BERT, BERTConfig
+from labkit.heads import NextWord
+from labkit.keeping.computing import precision_of
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.models.xlnet import XLNet, XLNetConfig
-from labkit.objectives import MaskedToken, NextToken, Objective, Permutation
+from labkit.objectives import NextToken
 from labkit.optim import decays
 from labkit.plan import Plan
-from labkit.text.vocabulary import Vocabulary
 from labkit.trainer import Trainer, evaluate
 
 Steps = Iterator[Any]
@@ -449,110 +446,12 @@ def parts(seconds: float) -> Iterator[str]:
         yield f"| {size} | {said} |"
 
 
-# ---- on a GPU --------------------------------------------------------------------------------
-
-
-def gpu(seconds: float) -> Iterator[str]:
-    """Sizes of the papers in bfloat16, compiled; GPT-2 also against a plain compiled loop."""
-    if not torch.cuda.is_available():
-        yield "there is no GPU on this machine: nothing measured"
-        return
-    peak = measured_peak("cuda", torch.bfloat16)
-    yield f"measured peak of bfloat16: {peak / 1e12:.0f} TFLOP/s"
-    yield ""
-    yield "| run | ms per step | tokens/s | share of the measured peak | peak of memory |"
-    yield "|---|---|---|---|---|"
-    gpt = Size(12, 12, 768, 1024, 16, 50304)
-    yield from gpt_rows(gpt, "cuda", seconds, peak)
-    for name in ("BERT-base, 32 × 512", "XLNet-base, 16 × 512"):
-        yield encoder_row(name, 512, 768, "cuda", seconds, peak)
-
-
-def gpt_rows(size: Size, device: str, seconds: float, peak: float) -> Iterator[str]:
-    """GPT-2: the plain loop, the trainer, and the trainer that also saves."""
-    plan = Plan(
-        steps=10**6, warmup=100, rate=6e-4, precision="bfloat16", compile=True, save_every=250,
-        device=device,
-    )  # fmt: skip
-    trainer = Trainer(size.model(), NextToken(), noise(size), plan, progress=False)
-    operations = trainer.operations(noise(size).at(0))
-    memory = MemoryPeak(device)
-    compiled = torch.compile(size.model().to(device))
-    with tempfile.TemporaryDirectory() as folder:
-        runs: list[Steps] = [
-            bare_loop(compiled, noise(size), plan, device=device, half=True),
-            trainer.run(),
-            trained(size.model(), noise(size), plan, folder),
-        ]
-        times = in_turns(runs, seconds=seconds, chunk=10, settle=memory.settle)
-        runs[2].close()  # type: ignore[attr-defined]
-    names = ("plain compiled loop", "trainer", "trainer with checkpoints")
-    for name, taken in zip(names, times, strict=True):
-        row = f"GPT-2, {size.batch} × {size.context}, {name}"
-        in_all = f"{memory} for all three"
-        yield _row(row, taken, size.batch * size.context, operations / peak, in_all)
-
-
-def encoder_row(
-    name: str, length: int, width: int, device: str, seconds: float, peak: float
-) -> str:
-    """BERT or XLNet with its own objective."""
-    rows = int(name.split(",")[1].split("×")[0])
-    heads, vocabulary = width // 64, 30522 if name.startswith("BERT") else 32000
-    words = Vocabulary(vocabulary, mask=4, special=(0, 1, 2, 3, 4))
-    memory = MemoryPeak(device)
-    model: nn.Module
-    objective: Objective
-    if name.startswith("BERT"):
-        bert = BERT(BERTConfig(vocabulary, width, heads=heads, context=length))
-        model = LanguageModel(bert, MaskedWord(bert.token, width))
-        objective = MaskedToken(vocabulary=words)
-    else:
-        xlnet = XLNet(XLNetConfig(vocabulary, width, heads=heads, context=length))
-        model = LanguageModel(xlnet, NextWord(xlnet.token, bias=True))
-        objective = Permutation(vocabulary=words)
-    text = Windows(torch.randint(5, vocabulary, (1_000_000,)), rows, length - 1)
-    plan = Plan(steps=10**6, rate=1e-4, precision="bfloat16", compile=True, device=device)
-    trainer = Trainer(model, objective, text, plan, progress=False)
-    (taken,) = in_turns([trainer.run()], seconds=seconds / 2, chunk=10, settle=memory.settle)
-    best = trainer.operations(text.at(0)) / peak
-    return _row(name, taken, rows * length, best, str(memory))
-
-
-class MemoryPeak:
-    """The most memory that was in use on a GPU since this was made."""
-
-    def __init__(self, device: str) -> None:
-        self.gpu = device == "cuda"
-        if self.gpu:
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-
-    def settle(self) -> None:
-        """Until the GPU has done what it was asked to."""
-        if self.gpu:
-            torch.cuda.synchronize()
-
-    def __str__(self) -> str:
-        if not self.gpu:
-            return "not measured"
-        return f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB"
-
-
-def _row(name: str, taken: float, tokens: int, best: float, memory: str) -> str:
-    """One row; `best` is the time that the measured peak would allow."""
-    return (
-        f"| {name} | {1000 * taken:.1f} | {tokens / taken:,.0f} | {best / taken:.0%} | {memory} |"
-    )
-
-
 SECTIONS: dict[str, Callable[..., Iterator[str]]] = {
     "overhead": overhead,
     "transformers": against_transformers,
     "parts": parts,
     "precision": precision,
     "attention": attention,
-    "gpu": gpu,
 }
 
 
