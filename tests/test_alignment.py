@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -348,9 +349,11 @@ def test_instruction_tuning_learns_the_answer_and_its_end(model: Any) -> None:
     assert (logs != 0).sum() == 5
     targets = AnswerTokens().targets(batch, Chance(0, 0, batch.rows)).predicted["word"]
     assert targets.targets_N.tolist() == [1, 2, END, 3, END]
-    empty = Batch.of(batch.tokens, batch.real, segments=torch.zeros_like(batch.tokens))
-    with pytest.raises(ValueError, match="nothing can be learned"):
-        AnswerTokens().targets(empty, Chance(0, 0, batch.rows))
+    # A row without an answer is refused, whichever part of a step it is in.
+    silent = batch.segments.clone()
+    silent[1] = 0
+    with pytest.raises(ValueError, match="row 1 has no token of an answer"):
+        AnswerTokens().targets(replace(batch, segments=silent), Chance(0, 0, batch.rows))
     with pytest.raises(ValueError, match="where answers begin"):
         AnswerTokens().targets(Batch.of(batch.tokens, batch.real), Chance(0, 0, batch.rows))
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from classroom import realtext, recipes, shipped
+from labkit.attention import attend_by_distance
 from labkit.plan import Plan
 
 
@@ -147,6 +148,27 @@ def test_the_benchmark_of_a_gpu_runs_to_its_end(
     bench = importlib.import_module("bench_gpu")
     lines = list(bench.SECTIONS[section](bench.tiny("cpu")))
     rows = [line for line in lines if line.startswith("| ")][1:]
-    assert len(rows) == {"writing": 4}.get(section, 2)
+    assert len(rows) == {"writing": 4, "relative": 4}.get(section, 2)
     assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
     assert not re.search(r"\b(nan|inf)\b", "".join(rows))
+
+
+@pytest.mark.parametrize("mask", ["none", "padding", "holes", "plain"])
+@pytest.mark.parametrize("version", ["by_shift", "by_flex"])
+def test_scores_by_distance_are_the_same_in_every_way(
+    monkeypatch: pytest.MonkeyPatch, version: str, mask: str
+) -> None:
+    """On a CPU FlexAttention computes what its kernel would, written out."""
+    monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
+    bench = importlib.import_module("bench_gpu")
+    draw = torch.Generator().manual_seed(0)
+    holes = torch.rand(2, 1, 5, 12, generator=draw) < 0.6
+    holes[1, 0, 2] = False  # a query that sees nothing
+    masks = {"none": None, "padding": holes[:, :, :1], "holes": holes, "plain": holes[0, 0]}
+    q, k, v = (torch.randn(2, 3, *size, generator=draw) for size in ((5, 16), (12, 16), (12, 16)))
+    last, among = torch.arange(7, 12), torch.tensor([[3, 0, 7, 11, 4], [1, 2, 9, 5, 8]])
+    for places, distances in ((last, 12 + 5 - 1), (among, 12 + 12 - 1)):
+        scores = torch.randn(2, 3, 5, distances, generator=draw)
+        found = getattr(bench, version)(q, k, v, scores, places, mask=masks[mask])
+        plain = attend_by_distance(q, k, v, scores, places, mask=masks[mask])
+        torch.testing.assert_close(found, plain, atol=1e-5, rtol=1e-5)

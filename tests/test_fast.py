@@ -19,7 +19,7 @@ from labkit import attention, fast, heads, layers, sampling
 from labkit.attention import KeysValues
 from labkit.blocks import LanguageModel
 from labkit.fast import attention as fast_attention
-from labkit.fast import keep_memory, nucleus, relative
+from labkit.fast import keep_memory, nucleus
 from labkit.heads import NextWord
 from labkit.layers import replacements
 from labkit.models.gpt import GPT, GPTConfig
@@ -407,56 +407,3 @@ def test_texts_are_the_same(monkeypatch, changed) -> None:
         found[-1] += [text.tokens for text in beam(model, [3, 4], how, beams=4)]
     assert found[0] == found[1]
     assert not replacements
-
-
-# ---- scores by distance ------------------------------------------------------------------------
-
-
-def distant(queries: int, keys: int, device: str) -> tuple[list[Tensor], Tensor]:
-    """Queries, keys, values and scores of all distances; where the queries stand."""
-    draw = torch.Generator().manual_seed(0)
-    sizes = [(2, 3, queries, 16), (2, 3, keys, 16), (2, 3, keys, 16), (2, 3, queries, 2 * keys)]
-    made = [torch.randn(*size, generator=draw).to(device).requires_grad_() for size in sizes]
-    places = torch.stack([torch.randperm(keys, generator=draw)[:queries] for _ in range(2)])
-    return made, places.to(device)
-
-
-def hidden_from(queries: int, keys: int, device: str) -> dict[str, Tensor | None]:
-    """Masks of all shapes, one with a query that sees nothing."""
-    holes = torch.rand(2, 1, queries, keys, generator=torch.Generator().manual_seed(1)) < 0.6
-    holes[1, 0, 2] = False
-    kinds = {"all": None, "padding": holes[:, :, :1], "holes": holes, "plain": holes[0, 0]}
-    return {name: None if mask is None else mask.to(device) for name, mask in kinds.items()}
-
-
-@pytest.mark.parametrize("mask", ["all", "padding", "holes", "plain"])
-@pytest.mark.parametrize("keys", [5, 12])
-def test_scores_by_distance_inside_of_the_kernel(mask: str, keys: int) -> None:
-    """On a CPU, FlexAttention has no gradients and computes what the kernel would, written out."""
-    made, places = distant(5, keys, "cpu")
-    given, seen = [one.detach() for one in made], hidden_from(5, keys, "cpu")[mask]
-    found = relative.by_flex(*given, places, seen)
-    plain = attention.attend_by_distance(*given, places, mask=seen)
-    torch.testing.assert_close(found, plain, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("mask", ["all", "padding", "holes", "plain"])
-@pytest.mark.parametrize("keys", [5, 200])
-def test_scores_by_distance_on_a_gpu_have_the_same_gradients(mask: str, keys: int) -> None:
-    torch.compiler.reset()
-    given, places = distant(5, keys, "cuda")
-    seen = hidden_from(5, keys, "cuda")[mask]
-    expected = attention.attend_by_distance(*given, places, mask=seen)
-    found = torch.compile(relative.by_flex)(*given, places, seen)
-    # A GPU multiplies in a format of its own, tf32, inside of such a kernel.
-    torch.testing.assert_close(found, expected, atol=1e-2, rtol=1e-2)
-    up = torch.randn_like(expected)
-    mine, theirs = (torch.autograd.grad(y, given, up) for y in (found, expected))
-    for one, other in zip(mine, theirs, strict=True):
-        assert (one - other).norm() < 5e-3 * other.norm()
-
-
-def test_scores_by_distance_are_written_out_where_that_is_faster() -> None:
-    given, places = distant(5, 12, "cpu")
-    assert relative.attend_by_distance(*given, places) is None

@@ -76,9 +76,12 @@ class AnswerTokens(NextToken):
         targets, where = super().targets(batch, chance), answered(batch)
         words = targets.predicted["word"]
         kept = where[words.rows_N, words.positions_N]
-        if not bool(kept.any()):
-            raise ValueError("no token of this batch belongs to an answer: nothing can be learned")
         predicted = Predicted(*(part[kept] for part in words))
+        silent = set(range(len(batch))) - set(predicted.rows_N.tolist())
+        if silent:
+            raise ValueError(
+                f"row {min(silent)} has no token of an answer: shorten its prompt, or leave it out"
+            )
         rows_N = predicted.rows_N.unique() if self.by_row else predicted.rows_N
         counts = targets.counts | {"word": len(rows_N)}
         return replace(targets, predicted={"word": predicted}, counts=counts)

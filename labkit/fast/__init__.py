@@ -25,11 +25,10 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's names for them, in malloc
 @cache
 def versions() -> dict[str, Callable[..., Any]]:
     """Every faster version, by the full name of the function that it replaces."""
-    from labkit.fast import attention, decoding, dropout, nucleus, relative, softmax
+    from labkit.fast import attention, decoding, dropout, nucleus, softmax
 
     return {
         "labkit.attention.attend": attention.attend,
-        "labkit.attention.attend_by_distance": relative.attend_by_distance,
         "labkit.attention.KeysValues.extended": attention.extended,
         "labkit.layers.drop": dropout.drop,
         "labkit.heads.losses": softmax.losses,

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from labkit.attention import Attention, KeysValues, merge_heads, split_heads
 from labkit.blocks import Block
-from labkit.models.gpt import GPT
 
 WARM = 3
 """Calls before the recording, in which libraries choose their kernels and take their memory."""
@@ -23,7 +22,7 @@ WARM = 3
 
 def can_replay(model: Any) -> bool:
     """Whether a model that `can_decode` is on a GPU and has learned positions."""
-    backbone: GPT = model.backbone
+    backbone = model.backbone
     return backbone.position is not None and backbone.token.weight.device.type == "cuda"
 
 
@@ -31,7 +30,7 @@ class Replayer:
     """Goes on from the memory of a GPT, a word of each row at a time, up to `length` words."""
 
     def __init__(self, model: Any, memory: tuple[KeysValues, ...], length: int) -> None:
-        self.backbone, self.head = cast(GPT, model.backbone), model.head
+        self.backbone, self.head = model.backbone, model.head
         like_BHKE = memory[0].k_BHKE
         self.rows, heads, filled, each = like_BHKE.shape
         self.filled = filled
@@ -88,7 +87,6 @@ class Replayer:
     def _read(self) -> Tensor:
         """`GPT.forward` and the head for the word at the position, which is a tensor."""
         backbone = self.backbone
-        assert backbone.position is not None
         x_B1D = backbone.token(self.tokens_B[:, None]) + backbone.position.weight[self.position_1]
         for i, block in enumerate(backbone.blocks):
             x_B1D = self._block(cast(Block, block), self.buffer[i], x_B1D, backbone.band(i))

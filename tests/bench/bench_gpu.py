@@ -24,8 +24,10 @@ from bench_trainer import Size as Sizes
 from bench_trainer import Steps, Windows, in_turns, machine, noise
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import flex_attention
 
 from labkit import fast
+from labkit.attention import attend, by_distance
 from labkit.blocks import LanguageModel
 from labkit.costs import bills
 from labkit.heads import MaskedWord
@@ -364,47 +366,117 @@ class Orders(nn.Module):
         return streams.query.hidden
 
 
+def shifted(scores_BHQR: Tensor, keys: int) -> Tensor:
+    """`labkit.attention.by_distance` where the queries are the last keys: no score is copied.
+
+    Query i finds key j in column queries - 1 - i + j: each row begins one column further left than
+    the row above it, as if rows were one column shorter (Dai et al. 2019, appendix B).
+    """
+    queries, columns = scores_BHQR.shape[-2:]
+    if queries == 1:
+        return scores_BHQR[..., :keys]
+    short = queries * (columns - 1)
+    rows_BHN = scores_BHQR.flatten(-2)[..., queries - 1 : queries - 1 + short]
+    return rows_BHN.unflatten(-1, (queries, columns - 1))[..., :keys]
+
+
+def by_shift(
+    q_BHQE: Tensor,
+    k_BHKE: Tensor,
+    v_BHKE: Tensor,
+    scores_BHQR: Tensor,
+    positions: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias_BHQK: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """`labkit.attention.attend_by_distance`, which shifts the scores of the last queries."""
+    assert bias_BHQK is None
+    keys = k_BHKE.shape[2]
+    # Where queries stand among the keys is a table of rows, and not a row.
+    distant_BHQK = (
+        shifted(scores_BHQR, keys)
+        if positions.dim() == 1
+        else by_distance(scores_BHQR, positions, keys)
+    )
+    return attend(q_BHQE, k_BHKE, v_BHKE, mask=mask, bias_BHQK=distant_BHQK, dropout=dropout)
+
+
+def by_flex(
+    q_BHQE: Tensor,
+    k_BHKE: Tensor,
+    v_BHKE: Tensor,
+    scores_BHQR: Tensor,
+    positions: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias_BHQK: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """`labkit.attention.attend_by_distance` in one kernel, which picks each score where it is used.
+
+    FlexAttention (Dong et al. 2024) adds the score while a tile of the products is in the fast
+    memory of the chip. It drops no weights, and on a CPU it has no gradients.
+    """
+    assert bias_BHQK is None
+    assert dropout == 0
+    (batch, _, queries, _), keys = q_BHQE.shape, k_BHKE.shape[2]
+    first_BQ = (keys - 1 - positions).expand(batch, queries)
+    mask_BQK = None if mask is None else mask.expand(batch, 1, queries, keys)[:, 0]
+
+    def with_distance(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        score = score + scores_BHQR[b, h, i, first_BQ[b, i] + j]
+        return score if mask_BQK is None else torch.where(mask_BQK[b, i, j], score, -math.inf)
+
+    # Autocast does not know FlexAttention.
+    dtype, kind = q_BHQE.dtype, q_BHQE.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+    q, k, v = (part.to(dtype) for part in (q_BHQE, k_BHKE, v_BHKE))
+    y_BHQE = flex_attention(q, k, v, score_mod=with_distance)
+    assert isinstance(y_BHQE, Tensor)
+    return y_BHQE
+
+
 @contextlib.contextmanager
-def written_out() -> Iterator[None]:
-    """The faster versions without the one for scores by distance."""
+def instead(version: Callable[..., Tensor] | None) -> Iterator[None]:
+    """The faster versions of labkit, and this one for scores by distance."""
     with fast.enable():
-        kept = replacements.pop(BY_DISTANCE)
+        if version is not None:
+            replacements[BY_DISTANCE] = version
         try:
             yield
         finally:
-            replacements[BY_DISTANCE] = kept
+            replacements.pop(BY_DISTANCE, None)
 
 
 def relative(scale: Scale) -> Iterator[str]:
-    """Relative scores by FlexAttention, and written out: states, gradients, time and memory."""
-    yield (
-        "| model | written out, ms | memory | flex, ms | memory | ratio | states differ by "
-        "| gradients differ by |"
-    )
-    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    """Relative scores written out, by a shift of rows, and by FlexAttention: there and back."""
+    yield "| model | way | ms | memory | written out / this | states differ by | gradients by |"
+    yield "|---|---|---:|---:|---:|---:|---:|"
     rows = max(1, scale.rows(scale.length) // 4)
-    for kind, spread in ((XL, 2), (Orders, 1)):
+    ways = {"written out": None, "shifted": by_shift, **({"flex": by_flex} if scale.gpu else {})}
+    for name, kind, spread in (("Transformer-XL", XL, 2), ("XLNet", Orders, 1)):
         tokens = torch.randint(1_000, (rows, spread * scale.length), device=scale.device)
-        found = []
-        for way in (written_out, fast.enable):
+        runs, states, gradients, memory = [], [], [], []
+        for version in ways.values():
             torch.manual_seed(0)
             module = kind(scale)
-            run = there_and_back(module, scale, tokens, way)
+            run = there_and_back(module, scale, tokens, partial(instead, version))
             in_use(scale)
-            states = next(run)
-            gradients = torch.cat([
-                w.grad.flatten() for w in module.parameters() if w.grad is not None
-            ])  # fmt: skip
-            found.append((run, states.float(), gradients, in_use(scale)))
-        runs, states, gradients, memory = zip(*found, strict=True)
-        plain, flex = in_turns(
-            list(runs), seconds=scale.seconds, chunk=scale.chunk, settle=scale.settle
-        )
-        yield (
-            f"| {kind.__doc__.split()[1]}, {rows} × {scale.length} | {1000 * plain:.1f} "
-            f"| {memory[0]} | {1000 * flex:.1f} | {memory[1]} | {plain / flex:.2f} "
-            f"| {apart(*states):.1e} | {apart(*gradients):.1e} |"
-        )
+            runs.append(run)
+            states.append(next(run).float())
+            found = [w.grad.flatten() for w in module.parameters() if w.grad is not None]
+            gradients.append(torch.cat(found))
+            memory.append(in_use(scale))
+        times = in_turns(runs, seconds=scale.seconds, chunk=scale.chunk, settle=scale.settle)
+        for i, way in enumerate(ways):
+            yield (
+                f"| {name}, {rows} × {scale.length} | {way} | {1000 * times[i]:.1f} | {memory[i]} "
+                f"| {times[0] / times[i]:.2f} | {apart(states[i], states[0]):.1e} "
+                f"| {apart(gradients[i], gradients[0]):.1e} |"
+            )
 
 
 def there_and_back(
