@@ -177,7 +177,11 @@ class Trainer:
 
     @torch.no_grad()
     def load(self, state: Snapshot) -> None:
-        """Restore what `state` returned; what is missing there starts afresh."""
+        """Restore what `state` returned; what is missing there starts afresh.
+
+        Which weights learn is part of it: those that were frozen when it was saved are again, and
+        no others.
+        """
         facts, tensors = state.facts, state.tensors
         for name, tensor in weights(self.model).items():
             tensor.copy_(shard_like(tensor, tensors["weights"][name]))
