@@ -47,6 +47,7 @@ from labkit.corpus import (
     tokenize,
 )
 from labkit.heads import MaskedWord, NextWord
+from labkit.keeping.computing import processor
 from labkit.keeping.files import read_json, write_json
 from labkit.keeping.paths import data_path
 from labkit.keeping.reports import Report
@@ -218,6 +219,7 @@ def carry_out(
         "recipe": asdict(recipe),
         "weights": sum(weight.numel() for weight in run.model.parameters()),
         "minutes": round(seconds / 60, 1),
+        "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
         **{key: round(v, 4) if isinstance(v, float) else v for key, v in found._asdict().items()},
         "tolerance": TOLERANCE,
         "others": known.others(run.tokenizer) if known.others else {},

@@ -1,20 +1,15 @@
 """Attention by the library's kernel, or by the formula where that is faster; and its memory."""
 
 import math
-from contextlib import nullcontext
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from labkit import masking
 from labkit.attention import KeysValues, attention_weights, check_scores
 from labkit.layers import drop
 
-CUDNN_FIRST = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION,
-               SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # fmt: skip
-"""The order in which a GPU's kernels are tried (`python -m labkit bench gpu attention`)."""
 LONG = 512
 """With more keys than this, the weights of all queries are too large to be kept for the backward
 pass, if there is another way."""
@@ -52,12 +47,9 @@ def attend(
         mask = bias_BHQK.masked_fill(~mask, -math.inf)
     elif bias_BHQK is not None:
         mask = bias_BHQK
-    # A mask may hide all keys from a query, and cuDNN does not promise zeros there.
-    choice = mask is None and q_BHQE.device.type == "cuda"
-    with sdpa_kernel(CUDNN_FIRST, set_priority=True) if choice else nullcontext():
-        return F.scaled_dot_product_attention(
-            q_BHQE, k_BHKE, v_BHKE, attn_mask=mask, is_causal=causal, dropout_p=dropout
-        )
+    return F.scaled_dot_product_attention(
+        q_BHQE, k_BHKE, v_BHKE, attn_mask=mask, is_causal=causal, dropout_p=dropout
+    )
 
 
 def formula_is_faster(q_BHQE: Tensor, k_BHKE: Tensor, dropout: float) -> bool:
