@@ -73,7 +73,9 @@ def farthest(a: nn.Module, b: nn.Module) -> float:
 def test_it_is_the_loop_that_one_would_write_by_hand() -> None:
     """Twenty steps with AdamW, decay, clipping and a schedule, against plain torch."""
     ours, theirs = gpt(dropout=0.0), gpt(dropout=0.0)
-    plan = Plan(steps=20, rate=1e-2, warmup=5, clip=0.5, betas=(0.9, 0.99), decay=0.3)
+    plan = Plan(
+        steps=20, rate=1e-2, warmup=5, clip=0.5, betas=(0.9, 0.99), decay=0.3, device="cpu",
+    )  # fmt: skip
     losses = [float(r.loss) for r in Trainer(ours, NextToken(), Text(), plan).run()]
     matrices_ = [p for p in theirs.parameters() if p.ndim >= 2]
     rest = [p for p in theirs.parameters() if p.ndim < 2]
@@ -128,7 +130,7 @@ def test_a_run_does_not_depend_on_how_its_batches_are_cut(name: str) -> None:
                 module.dropout = 0.0
         objective = NextToken() if name == "gpt" else masked()
         # SGD: Adam would blow up differences of rounding where a gradient is almost zero.
-        plan = Plan(steps=5, optimizer="sgd", rate=0.1, accumulate=parts)
+        plan = Plan(steps=5, optimizer="sgd", rate=0.1, accumulate=parts, device="cpu")
         run = Trainer(model, objective, Text(rows=5, padded=True), plan).run()
         losses.append([float(report.loss) for report in run])
         ends.append(model)
@@ -469,7 +471,10 @@ def test_too_many_in_a_row_lead_back_with_half_the_rate(
 ) -> None:
     # Batches are counted as they are asked: 6, 7 and 8 fail, and are asked again later as 9 to 13.
     objective = Failing(at=(6, 7, 8), clock=[0])
-    plan = Plan(steps=12, rate=1e-2, schedule="constant", save_every=4, patience=3)
+    # A CPU does not wait for a GPU, and so learns of a bad step at once.
+    plan = Plan(
+        steps=12, rate=1e-2, schedule="constant", save_every=4, patience=3, device="cpu",
+    )  # fmt: skip
     made = Trainer(gpt(), objective, Text(), plan)
     reports = list(made.resume(tmp_path))
     steps = [report.step for report in reports]
@@ -482,7 +487,7 @@ def test_too_many_in_a_row_lead_back_with_half_the_rate(
 
 def test_a_run_that_cannot_be_saved_ends_with_advice(tmp_path: Path) -> None:
     everything = tuple(range(1000))
-    plan = Plan(steps=12, rate=1e-2, save_every=4, patience=2)
+    plan = Plan(steps=12, rate=1e-2, save_every=4, patience=2, device="cpu")
     with pytest.raises(FloatingPointError, match=r"at 0\.000976562 of the planned rate: lower"):
         list(Trainer(gpt(), Failing(at=everything, clock=[0]), Text(), plan).resume(tmp_path))
     with pytest.raises(FloatingPointError, match="no folder to go back to"):
@@ -603,7 +608,8 @@ def test_groups_learn_at_their_own_rate() -> None:
     blocks = list(model.backbone.blocks.parameters())  # type: ignore[union-attr]
     rest = [p for p in model.parameters() if all(p is not q for q in blocks)]
     made = Trainer(
-        model, NextToken(), Text(), Plan(steps=1, optimizer="sgd", rate=0.1, clip=None, decay=0.0),
+        model, NextToken(), Text(),
+        Plan(steps=1, optimizer="sgd", rate=0.1, clip=None, decay=0.0, device="cpu"),
         groups=[(blocks, 0.25), (rest, 1.0)],
     )  # fmt: skip
     before = weights(model)
@@ -672,7 +678,7 @@ def test_gradient_checkpointing_keeps_less_for_the_way_back() -> None:
 
 def test_a_copy_made_in_the_loop_computes_with_its_own_weights() -> None:
     """A patched forward or a closure in a module would go on using the original's."""
-    made = trainer(gpt(dropout=0.0), checkpointing=True)
+    made = trainer(gpt(dropout=0.0), checkpointing=True, device="cpu")
     for report in made.run():
         if report.step == 3:
             copied = copy.deepcopy(made.model)

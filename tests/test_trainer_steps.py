@@ -24,9 +24,20 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def trained(carry: bool = False, **plan: Any) -> dict[str, Tensor]:
-    model, given = gpt(dropout=0.0), {"steps": 4, "optimizer": "sgd", "rate": 0.1, **plan}
+    model, given = (
+        gpt(dropout=0.0),
+        {"steps": 4, "optimizer": "sgd", "rate": 0.1, "device": "cpu", **plan},
+    )
     list(Trainer(model, NextToken(carry=carry), Text(rows=6, streams=carry), Plan(**given)).run())
     return weights(model)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_weights_become_what_they_become_on_a_processor() -> None:
+    here = trained(precision="float32")
+    there = {name: w.cpu() for name, w in trained(precision="float32", device="cuda").items()}
+    assert farthest(here, there) < 1e-5
+    assert farthest(here, trained(steps=3)) > 1e-3
 
 
 def farthest(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
@@ -41,7 +52,9 @@ def test_short_gradients_are_not_stretched() -> None:
 def test_a_long_gradient_is_clipped_to_its_length() -> None:
     model = gpt(dropout=0.0)
     before = weights(model)
-    plan = Plan(steps=1, optimizer="sgd", rate=1.0, clip=0.01, decay=0.0, schedule="constant")
+    plan = Plan(
+        steps=1, optimizer="sgd", rate=1.0, clip=0.01, decay=0.0, schedule="constant", device="cpu",
+    )  # fmt: skip
     (report,) = Trainer(model, NextToken(), Text(), plan).run()
     step = torch.cat([(before[n] - p.detach()).flatten() for n, p in model.named_parameters()])
     assert float(report.norm) > 0.1

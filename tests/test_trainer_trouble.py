@@ -226,7 +226,10 @@ def test_trouble_in_the_last_steps_is_seen_also_when_numbers_arrive_late(
 def test_going_back_says_why_newer_checkpoints_were_passed_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = trainer(steps=12, objective=Failing(at=(8, 9, 10), clock=[0]), patience=3, save_every=2)
+    made = trainer(
+        steps=12, objective=Failing(at=(8, 9, 10), clock=[0]), patience=3, save_every=2,
+        device="cpu",
+    )  # fmt: skip
     for report in made.resume(tmp_path):
         weights = tmp_path / "step-00000008" / "weights.safetensors"
         if report.step == 9:
@@ -318,7 +321,7 @@ def test_a_copy_for_the_disk_is_a_copy_wherever_the_tensor_is() -> None:
 
 def test_advice_for_too_little_memory_can_be_followed() -> None:
     def advice(**plan: Any) -> str:
-        made = trainer(**plan)
+        made = trainer(device="cpu", **plan)
         with (
             pytest.raises(MemoryError) as found,
             computing.memory_explained(
@@ -365,7 +368,7 @@ def test_every_objective_says_which_rows_stay_together() -> None:
 
 def test_float16_is_refused_where_torch_has_none() -> None:
     with pytest.raises(ValueError, match="recurrent networks do not know on a CPU"):
-        trainer(awd_lstm(), precision="float16")
+        trainer(awd_lstm(), precision="float16", device="cpu")
 
 
 def test_bfloat16_is_refused_where_torchs_recurrent_networks_lack_it(
@@ -373,7 +376,7 @@ def test_bfloat16_is_refused_where_torchs_recurrent_networks_lack_it(
 ) -> None:
     monkeypatch.setattr(computing, "has_bfloat16", lambda device: False)
     with pytest.raises(ValueError, match="networks do not know on this CPU: choose 'float32'"):
-        trainer(awd_lstm(), precision="bfloat16")
+        trainer(awd_lstm(), precision="bfloat16", device="cpu")
 
 
 @pytest.mark.parametrize(

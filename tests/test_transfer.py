@@ -96,7 +96,7 @@ class Task:
         return Batch.of(words + labels[:, None] * (V // 2), labels=labels)
 
 
-PLAN = Plan(steps=4, rate=1e-2, precision="float32", decay=0.0)
+PLAN = Plan(steps=4, rate=1e-2, precision="float32", decay=0.0, device="cpu")
 
 
 # ---- layers ------------------------------------------------------------------------------------
