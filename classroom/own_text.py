@@ -78,7 +78,7 @@ def steps_in(run: Run, minutes: float, rate: float) -> int:
     No text is read more than sixty times.
     """
     assert isinstance(run.batches, Windows)
-    how = plan(4, rate=rate, device="cpu")
+    how = plan(4, rate=rate)
     trainer = Trainer(copy.deepcopy(run.model), run.objective, run.batches, how, progress=False)
     ends = [time.perf_counter() for _ in trainer.run()]
     each = (ends[-1] - ends[0]) / (len(ends) - 1)

@@ -60,7 +60,6 @@ def attention_weights(
     return scores_BHQK.softmax(dim=-1) * attends.to(scores_BHQK.dtype)
 
 
-@replaceable
 def attend_by_distance(
     q_BHQE: Tensor,
     k_BHKE: Tensor,

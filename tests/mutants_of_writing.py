@@ -16,12 +16,12 @@ import test_prompting
 import test_sampling
 import test_softmax
 import torch
-from mutants import OURS, Mutant, instead
+from mutants import OURS, Mutant, edited, instead
 from torch import Tensor
 
 from labkit import fast, sampling
 from labkit.fast import attention as fast_attention
-from labkit.fast import decoding, dropout, softmax
+from labkit.fast import decoding, dropout, replaying, softmax
 from labkit.fast import nucleus as fast_nucleus
 from labkit.sampling import NEVER, Sampling
 from labkit.writing import beam as beams
@@ -287,6 +287,16 @@ MUTANTS = [
     Mutant(
         "rows of a beam are taken to begin alike", OURS, instead(decoding.Decoder, "alike", True)
     ),
+    Mutant(
+        "a word that is replayed does not attend to itself",
+        OURS,
+        edited(
+            replaying.Replayer,
+            "_attend",
+            "self.positions_L <= self.position_1",
+            "self.positions_L < self.position_1",
+        ),
+    ),
 ]
 
 
@@ -364,6 +374,9 @@ CHECKS: dict[str, Callable[[], None]] = {
         test_fast.test_keys_and_values_grow_as_plain_ones_and_older_values_stay
     ),
     "fast: rows": lambda: test_decoding.test_rows_are_exchanged_from_where_they_differ(
-        [2, 0, 1], 0
+        [2, 0, 1], 0, decoding.Decoder, "cpu"
+    ),
+    "fast: what is replayed": lambda: test_decoding.test_what_is_replayed_equals_the_forward_pass(
+        "GPT-2", 2, "cpu"
     ),
 }

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from classroom import realtext, recipes, shipped
-from labkit.attention import attend_by_distance
+from labkit.attention import attend_by_distance, by_distance
 from labkit.plan import Plan
 
 
@@ -138,37 +138,54 @@ def test_two_sentences_of_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bench._opening(f"short\n\na {words}\n\nb {words}\n\nc {words}") == "b 0 1 2 3"
 
 
-@pytest.mark.parametrize("section", ["attention", "gpt", "encoders", "relative", "writing"])
-def test_the_benchmark_of_a_gpu_runs_to_its_end(
-    monkeypatch: pytest.MonkeyPatch, section: str
-) -> None:
-    """At tiny sizes, on a processor: every row has its figures, none of which means anything."""
+@pytest.fixture
+def bench_gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark, which stands outside of the packages."""
     pytest.importorskip("transformers")
     monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
-    bench = importlib.import_module("bench_gpu")
-    lines = list(bench.SECTIONS[section](bench.tiny("cpu")))
+    return importlib.import_module("bench_gpu")
+
+
+@pytest.mark.parametrize("section", ["attention", "gpt", "encoders", "relative", "writing"])
+def test_the_benchmark_of_a_gpu_runs_to_its_end(bench_gpu: ModuleType, section: str) -> None:
+    """At tiny sizes, on a processor: every row has its figures, none of which means anything."""
+    lines = list(bench_gpu.SECTIONS[section](bench_gpu.tiny("cpu")))
     rows = [line for line in lines if line.startswith("| ")][1:]
     assert len(rows) == {"writing": 4, "relative": 4}.get(section, 2)
     assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
     assert not re.search(r"\b(nan|inf)\b", "".join(rows))
 
 
+LAST, AMONG = torch.arange(7, 12), torch.tensor([[3, 0, 7, 11, 4], [1, 2, 9, 5, 8]])
+"""Where five queries stand among twelve keys: they are the last, or differ from text to text."""
+
+
+@pytest.mark.parametrize(("positions", "distances"), [(LAST, 12 + 5 - 1), (AMONG, 12 + 12 - 1)])
+def test_shifted_scores_are_those_of_the_distance(
+    bench_gpu: ModuleType, positions: torch.Tensor, distances: int
+) -> None:
+    scores = torch.randn(2, 3, 5, distances, generator=torch.Generator().manual_seed(0))
+    found = bench_gpu.by_shift(scores, positions, 12)
+    assert torch.equal(found, by_distance(scores, positions, 12))
+
+
+def test_the_scores_of_a_single_query_are_not_shifted(bench_gpu: ModuleType) -> None:
+    scores = torch.randn(2, 3, 1, 12)
+    assert torch.equal(bench_gpu.shifted(scores, 12), by_distance(scores, torch.tensor([11]), 12))
+
+
 @pytest.mark.parametrize("mask", ["none", "padding", "holes", "plain"])
-@pytest.mark.parametrize("version", ["by_shift", "by_flex"])
-def test_scores_by_distance_are_the_same_in_every_way(
-    monkeypatch: pytest.MonkeyPatch, version: str, mask: str
+@pytest.mark.parametrize(("positions", "distances"), [(LAST, 12 + 5 - 1), (AMONG, 12 + 12 - 1)])
+def test_scores_by_distance_are_the_same_inside_of_the_kernel(
+    bench_gpu: ModuleType, positions: torch.Tensor, distances: int, mask: str
 ) -> None:
     """On a CPU FlexAttention computes what its kernel would, written out."""
-    monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
-    bench = importlib.import_module("bench_gpu")
     draw = torch.Generator().manual_seed(0)
     holes = torch.rand(2, 1, 5, 12, generator=draw) < 0.6
     holes[1, 0, 2] = False  # a query that sees nothing
-    masks = {"none": None, "padding": holes[:, :, :1], "holes": holes, "plain": holes[0, 0]}
-    q, k, v = (torch.randn(2, 3, *size, generator=draw) for size in ((5, 16), (12, 16), (12, 16)))
-    last, among = torch.arange(7, 12), torch.tensor([[3, 0, 7, 11, 4], [1, 2, 9, 5, 8]])
-    for places, distances in ((last, 12 + 5 - 1), (among, 12 + 12 - 1)):
-        scores = torch.randn(2, 3, 5, distances, generator=draw)
-        found = getattr(bench, version)(q, k, v, scores, places, mask=masks[mask])
-        plain = attend_by_distance(q, k, v, scores, places, mask=masks[mask])
-        torch.testing.assert_close(found, plain, atol=1e-5, rtol=1e-5)
+    seen = {"none": None, "padding": holes[:, :, :1], "holes": holes, "plain": holes[0, 0]}[mask]
+    sizes = ((5, 16), (12, 16), (12, 16), (5, distances))
+    given = [torch.randn(2, 3, *size, generator=draw) for size in sizes]
+    found = bench_gpu.by_flex(*given, positions, mask=seen)
+    plain = attend_by_distance(*given, positions, mask=seen)
+    torch.testing.assert_close(found, plain, atol=1e-5, rtol=1e-5)

@@ -1,5 +1,7 @@
 """The decoder of one word against `GPT.forward` on the whole text, whatever way it multiplies."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -21,6 +23,12 @@ SHAPES = {
 }
 
 
+# A graph is recorded on a GPU; on a CPU the same operations run one by one.
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
+WAYS = [(Decoder, "cpu"), (Replayer, "cpu"), pytest.param(Replayer, "cuda", marks=GPU)]
+
+
 def gpt(**changed) -> LanguageModel:
     torch.manual_seed(0)
     sizes = {"vocabulary": 23, "width": 16, "layers": 3, "heads": 2, "context": 20}
@@ -32,8 +40,8 @@ def gpt(**changed) -> LanguageModel:
 
 
 def begin(
-    model: LanguageModel, text: torch.Tensor, read: int, length: int = 20, way: type = Decoder
-) -> Decoder | Replayer:
+    model: LanguageModel, text: torch.Tensor, read: int, length: int = 20, way: Any = Decoder
+) -> Any:
     with torch.no_grad():
         return way(model, model.backbone(text[:, :read], memory=()).memory, length)
 
@@ -51,11 +59,6 @@ def test_word_by_word_it_equals_the_forward_pass(name, rows, packed, monkeypatch
         torch.testing.assert_close(found, whole[:, place], atol=2e-5, rtol=1e-4)
 
 
-# A graph is recorded on a GPU; on a CPU the same operations run one by one.
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs a GPU"))]  # fmt: skip
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("rows", [1, 2, 17])
 @pytest.mark.parametrize("name", [name for name in SHAPES if name != "rotary"])
@@ -69,30 +72,11 @@ def test_what_is_replayed_equals_the_forward_pass(name, rows, device):
         torch.testing.assert_close(found, whole[:, place], atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("rows", [[1, 1, 0], [2, 0, 1], [0, 1, 2]])
-def test_rows_that_are_replayed_are_exchanged(rows, device):
-    model, picked = gpt().to(device), torch.tensor(rows).to(device)
-    text = torch.randint(0, 23, (3, 12)).to(device)
-    replayer = begin(model, text, 2, way=Replayer)
-    for place in range(2, 9):
-        replayer.next_word(text[:, place])
-    replayer.select(picked)
-    mixed = torch.cat([text[picked, :9], text[:, 9:]], dim=1)
-    whole = model(mixed).detach()
-    for place in range(9, 12):
-        found = replayer.next_word(mixed[:, place])
-        torch.testing.assert_close(found, whole[:, place], atol=2e-5, rtol=1e-4)
-    with torch.no_grad():
-        rest = model.head(model.backbone(mixed[:, 11:], memory=replayer.memory).hidden)
-    assert rest.shape == (3, 1, 23)
-
-
 def test_on_a_processor_nothing_is_replayed():
     assert not can_replay(gpt())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@GPU
 def test_on_a_gpu_words_are_replayed_unless_positions_turn():
     assert can_replay(gpt().to("cuda"))
     assert not can_replay(gpt(rotary=True).to("cuda"))
@@ -105,13 +89,14 @@ def test_in_double_precision_it_is_the_forward_pass_to_the_last_digits():
     torch.testing.assert_close(found, model(text)[:, 1:].detach(), atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize(("way", "device"), WAYS)
 @pytest.mark.parametrize("alike", [0, 1, 2, 5, 9])
 @pytest.mark.parametrize("rows", [[1, 1, 0], [2, 0, 1], [0, 1, 2]])
-def test_rows_are_exchanged_from_where_they_differ(rows, alike):
-    model, picked = gpt(), torch.tensor(rows)
-    text = torch.randint(0, 23, (3, 12))
+def test_rows_are_exchanged_from_where_they_differ(rows, alike, way, device):
+    model, picked = gpt().to(device), torch.tensor(rows).to(device)
+    text = torch.randint(0, 23, (3, 12)).to(device)
     text[:, :alike] = text[0, :alike]
-    decoder = begin(model, text, 2)
+    decoder = begin(model, text, 2, way=way)
     for place in range(2, 9):
         decoder.next_word(text[:, place])
     decoder.select(picked)
@@ -122,9 +107,10 @@ def test_rows_are_exchanged_from_where_they_differ(rows, alike):
         torch.testing.assert_close(found, whole[:, place], atol=2e-5, rtol=1e-4)
 
 
-def test_the_model_goes_on_from_where_the_decoder_stands():
-    model, text = gpt(), torch.randint(0, 23, (2, 9))
-    decoder = begin(model, text, 3)
+@pytest.mark.parametrize(("way", "device"), WAYS)
+def test_the_model_goes_on_from_where_the_decoder_stands(way, device):
+    model, text = gpt().to(device), torch.randint(0, 23, (2, 9)).to(device)
+    decoder = begin(model, text, 3, way=way)
     for place in range(3, 6):
         decoder.next_word(text[:, place])
     memory = decoder.memory

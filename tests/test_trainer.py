@@ -471,7 +471,7 @@ def test_too_many_in_a_row_lead_back_with_half_the_rate(
 ) -> None:
     # Batches are counted as they are asked: 6, 7 and 8 fail, and are asked again later as 9 to 13.
     objective = Failing(at=(6, 7, 8), clock=[0])
-    # A CPU does not wait for a GPU, and so learns of a bad step at once.
+    # On a GPU the loss is looked at a step later, and the run goes back a step later.
     plan = Plan(
         steps=12, rate=1e-2, schedule="constant", save_every=4, patience=3, device="cpu",
     )  # fmt: skip

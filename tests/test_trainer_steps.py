@@ -24,10 +24,8 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def trained(carry: bool = False, **plan: Any) -> dict[str, Tensor]:
-    model, given = (
-        gpt(dropout=0.0),
-        {"steps": 4, "optimizer": "sgd", "rate": 0.1, "device": "cpu", **plan},
-    )
+    given = {"steps": 4, "optimizer": "sgd", "rate": 0.1, "device": "cpu", **plan}
+    model = gpt(dropout=0.0)
     list(Trainer(model, NextToken(carry=carry), Text(rows=6, streams=carry), Plan(**given)).run())
     return weights(model)
 

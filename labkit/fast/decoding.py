@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from labkit.attention import Attention, KeysValues, LearnedPositions, rotate
 from labkit.blocks import Block, FeedForward, LanguageModel, backbone_of, gelu_tanh
-from labkit.fast.replaying import Replayer, can_replay
+from labkit.fast.replaying import Replayer, WordByWord, can_replay
 from labkit.heads import NextWord
 from labkit.layers import Dropout
 from labkit.models.gpt import GPT
@@ -80,7 +80,7 @@ def next_word(reader: Any, tokens_BT: Tensor) -> Tensor | None:
 
 
 def select(memory: Any, rows: Tensor) -> Any:
-    """`labkit.writing.reader.select` of the memory that a `Decoder` is."""
+    """`labkit.writing.reader.select` of the memory that a `Decoder` or a `Replayer` is."""
     if not isinstance(memory, Decoder | Replayer):
         return None
     if len(rows) != memory.rows:
@@ -89,21 +89,14 @@ def select(memory: Any, rows: Tensor) -> Any:
     return memory
 
 
-class Decoder:
+class Decoder(WordByWord):
     """Goes on from the memory of a GPT, a word of each row at a time, up to `length` words."""
 
     def __init__(self, model: Any, memory: tuple[KeysValues, ...], length: int) -> None:
-        self.backbone: GPT = model.backbone
-        like_BHKE = memory[0].k_BHKE
-        self.rows, heads, self.filled, each = like_BHKE.shape
+        super().__init__(model, memory, length)
         self.start = self.filled
-        # Of each layer: the keys [0] and the values [1], of which the first `filled` are written.
-        self.buffer = like_BHKE.new_empty(len(memory), 2, self.rows, heads, length, each)
-        for kept, known in zip(self.buffer, memory, strict=True):
-            for part, old_BHKE in zip(kept, known, strict=True):
-                part[:, :, : self.filled] = old_BHKE
         # The tokens that were read since.
-        self.tokens_BT = torch.empty(self.rows, length, dtype=torch.long, device=like_BHKE.device)
+        self.tokens_BT = torch.empty(self.rows, length, dtype=torch.long, device=self.buffer.device)
         self.blocks = [
             OneWord(cast(Block, block), kept)
             for block, kept in zip(self.backbone.blocks, self.buffer, strict=True)
@@ -140,11 +133,6 @@ class Decoder:
         """Whether all rows began with the same memory."""
         begun = self.buffer[..., : self.start, :]
         return bool((begun == begun[:, :, :1]).all())
-
-    @property
-    def memory(self) -> tuple[KeysValues, ...]:
-        """What `GPT.forward` goes on from."""
-        return tuple(KeysValues(*kept[..., : self.filled, :].clone()) for kept in self.buffer)
 
 
 class OneWord:

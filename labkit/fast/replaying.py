@@ -1,9 +1,9 @@
 """Reading one more word with a GPT on a GPU: recorded once, then replayed with a single call.
 
-A GPU computes a word of a small model in less time than Python takes to ask for it: a word is some
-hundred small operations. So they are recorded as a CUDA graph. A graph repeats the same operations
-on the same memory: the position is a tensor, new keys and values are written where it points, and
-attention looks at the whole buffer through a mask.
+A word takes hundreds of small operations, and the GPU finishes each of them before Python has
+launched the next. So they are recorded as a CUDA graph. A graph repeats the same operations on the
+same memory: the position is a tensor, new keys and values are written at that position, and
+attention sees the whole buffer through a mask.
 """
 
 from collections.abc import Callable
@@ -26,23 +26,34 @@ def can_replay(model: Any) -> bool:
     return backbone.position is not None and backbone.token.weight.device.type == "cuda"
 
 
-class Replayer:
-    """Goes on from the memory of a GPT, a word of each row at a time, up to `length` words."""
+class WordByWord:
+    """Keys and values of a GPT, with room for `length` positions, of which some are filled."""
 
     def __init__(self, model: Any, memory: tuple[KeysValues, ...], length: int) -> None:
-        self.backbone, self.head = model.backbone, model.head
+        self.backbone = model.backbone
         like_BHKE = memory[0].k_BHKE
-        self.rows, heads, filled, each = like_BHKE.shape
-        self.filled = filled
-        # Of each layer: the keys [0] and the values [1]. A graph may read what was never written,
-        # and a NaN there would outlive the mask.
+        self.rows, heads, self.filled, each = like_BHKE.shape
+        # Of each layer: the keys [0] and the values [1]. Zeros, since a product with a weight of
+        # zero is NaN where memory that was never written happens to hold a NaN.
         self.buffer = like_BHKE.new_zeros(len(memory), 2, self.rows, heads, length, each)
         for kept, known in zip(self.buffer, memory, strict=True):
             for part, old_BHKE in zip(kept, known, strict=True):
-                part[:, :, :filled] = old_BHKE
-        device = like_BHKE.device
-        self.position_1 = torch.tensor([filled], device=device)
-        self.places_L = torch.arange(length, device=device)
+                part[:, :, : self.filled] = old_BHKE
+
+    @property
+    def memory(self) -> tuple[KeysValues, ...]:
+        """What `GPT.forward` goes on from."""
+        return tuple(KeysValues(*kept[..., : self.filled, :].clone()) for kept in self.buffer)
+
+
+class Replayer(WordByWord):
+    """Goes on from the memory of a GPT, a word of each row at a time, up to `length` words."""
+
+    def __init__(self, model: Any, memory: tuple[KeysValues, ...], length: int) -> None:
+        super().__init__(model, memory, length)
+        self.head, device = model.head, self.buffer.device
+        self.position_1 = torch.tensor([self.filled], device=device)
+        self.positions_L = torch.arange(length, device=device)
         self.tokens_B = torch.zeros(self.rows, dtype=torch.long, device=device)
         self.replay = self._recorded() if device.type == "cuda" else self._read
 
@@ -59,11 +70,6 @@ class Replayer:
         """Go on with as many of the rows."""
         read = self.buffer[..., : self.filled, :]
         read.copy_(read[:, :, rows])
-
-    @property
-    def memory(self) -> tuple[KeysValues, ...]:
-        """What `GPT.forward` goes on from."""
-        return tuple(KeysValues(*kept[..., : self.filled, :].clone()) for kept in self.buffer)
 
     @torch.inference_mode()
     def _recorded(self) -> Callable[[], Tensor]:
@@ -107,9 +113,9 @@ class Replayer:
         q_BH1E, *new = parts.chunk(3, dim=1)
         for part, one_BH1E in zip(kept, new, strict=True):
             part.index_copy_(2, self.position_1, one_BH1E)
-        seen_L = self.places_L <= self.position_1
+        seen_L = self.positions_L <= self.position_1
         if band is not None:
-            seen_L = seen_L & (self.places_L > self.position_1 - band)
+            seen_L = seen_L & (self.positions_L > self.position_1 - band)
         keys, values = kept
         mask_111L = seen_L.view(1, 1, 1, -1)
         y_BH1E = F.scaled_dot_product_attention(q_BH1E, keys, values, attn_mask=mask_111L)

@@ -47,7 +47,7 @@ QUESTIONS = {
     "minute": Question(
         "What is learned in a minute?",
         "Nats above the lowest possible loss; the peer is nanoGPT's recipe with the best rate.",
-        r"^(language|village): |^gap of|^\| (labkit|nanoGPT's, rate 0.003) \|",
+        r"^(language|village): |^gap of|^\| labkit \|| \| operations \|",
     ),
     "sampling": Question(
         "Is writing faster than `generate`?",
@@ -59,7 +59,7 @@ QUESTIONS = {
         "How fast is a GPU?",
         "GPT-2 124M, trained and writing in bfloat16, beside nanoGPT's model in the same loop and "
         "`generate` with a static cache, which compiles itself.",
-        r"^\| (nanoGPT|labkit's)|^labkit / nano|^\| (1|16) \| drawn",
+        r"^\| (nanoGPT|labkit's)|^labkit / nano|^\| (1|16) \| (best|drawn)",
     ),
     "memory": Question(
         "What does a memory of segments save?",
