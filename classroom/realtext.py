@@ -170,9 +170,19 @@ def repeated() -> float:
     return again / sum(sizes)
 
 
+def repeats(text: str, *, words: int = 3) -> bool:
+    """Whether a run of so many words comes twice in a text; capitals and signs do not count."""
+    runs = _all_runs(text, words)
+    return len(set(runs)) < len(runs)
+
+
 def _runs(text: str, words: int) -> set[tuple[str, ...]]:
+    return set(_all_runs(text, words))
+
+
+def _all_runs(text: str, words: int) -> list[tuple[str, ...]]:
     found = re.findall(r"\w+", text.lower())
-    return {tuple(found[i : i + words]) for i in range(max(1, len(found) - words + 1))}
+    return [tuple(found[i : i + words]) for i in range(max(1, len(found) - words + 1))]
 
 
 class Blank(NamedTuple):

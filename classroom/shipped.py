@@ -775,7 +775,7 @@ RECIPES = {
     "awd-course": Shipped(
         Recipe(
             "8 million words of the course's language, in segments that follow each other",
-            steps=16_000, batch=128, length=64, width=128, layers=2, rate=1.5e-2,
+            steps=24_000, batch=32, length=64, width=128, layers=2, rate=1e-2, grain=6,
         ),
         _awd_course,
         partial(_measure_next, "language", 256),

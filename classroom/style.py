@@ -86,7 +86,10 @@ def lowest(axes: Axes, value: float, label: str = "lowest possible") -> None:
     points = [y for line in axes.lines for y in np.asarray(line.get_ydata(), dtype=float)]
     bottom, top = axes.get_ylim()
     # Curves come down to a floor, so its name stands below, unless it would stand on the axis.
-    below = sum(y > value for y in points) > len(points) / 2 and value - bottom > (top - bottom) / 6
+    room = (value - bottom) / (top - bottom) * axes.get_position().height * 72
+    assert axes.figure is not None
+    room *= axes.figure.get_figheight()
+    below = sum(y > value for y in points) > len(points) / 2 and room > 14
     axes.axhline(value, color=INK, linestyle="--", linewidth=1.2, marker="")
     axes.annotate(
         f"{label}: {value:.3f}",

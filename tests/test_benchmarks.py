@@ -12,6 +12,7 @@ import torch
 from classroom import realtext, recipes, shipped
 from labkit.attention import attend_by_distance, by_distance
 from labkit.plan import Plan
+from labkit.sampling import Sample
 
 
 @pytest.fixture
@@ -114,6 +115,7 @@ def test_addresses_are_predicted_and_continued(monkeypatch: pytest.MonkeyPatch) 
     few.append(few[0]._replace(number=55))
     monkeypatch.setattr(realtext, "addresses", lambda: few)
     monkeypatch.setattr(shipped, "five_gram_losses", lambda _, tests: [1.0] * len(tests))
+    monkeypatch.setattr(bench, "SAMPLES", 4)
     _, _, *each, others, on_card = bench.table()
     assert [row.split(",")[0] for row in each] == ["| 5", "| 15", "| 25", "| 35", "| 55"]
     assert others.startswith("| mean of 3 others | 0.")
@@ -122,9 +124,25 @@ def test_addresses_are_predicted_and_continued(monkeypatch: pytest.MonkeyPatch) 
     _, _, *written = bench.texts()
     assert len(written) == 5
     for row in written:
-        _, _, begin, said, _ = row.split("|")
+        _, _, begin, best, first, _ = row.split("|")
         assert len(begin.split()) == bench.OPENING
-        assert 0 < len(re.findall(r"[.!?…](?= )", said)) <= 3
+        for said in (best, first):
+            assert 0 < len(re.findall(r"[.!?…](?= )", said)) <= 3
+
+
+def test_the_likeliest_text_is_one_that_ends_and_repeats_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
+    bench = importlib.import_module("bench_addresses")
+    said = ["I am here. You go.", "We do. We all do.", "It is so and it is so. Yes.", "So …"]
+    # The last two are likelier for each token. The second is longer than the first, and likelier.
+    drawn = [
+        Sample([0] * length, log_p, False, log_p)
+        for length, log_p in ((4, -4.0), (8, -6.0), (4, -1.0), (4, -0.5))
+    ]
+    assert bench._likeliest(drawn, said) == 1
+    assert bench._likeliest(drawn[2:], said[2:]) == 0
 
 
 def test_two_sentences_of_a_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -390,6 +390,13 @@ def test_paragraphs_that_nearly_repeat_are_found() -> None:
     assert realtext.overlaps(["the state"], asked[3:]) == [1.0]
 
 
+def test_a_text_repeats_three_words() -> None:
+    assert realtext.repeats("The state of the Union: the state, of the people.")
+    assert not realtext.repeats("The state of the Union, the state in a union")
+    assert realtext.repeats("The state of the Union, the state in a union", words=2)
+    assert not realtext.repeats("so so")
+
+
 def test_the_share_of_repeated_words_is_that_of_their_paragraphs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
