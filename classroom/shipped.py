@@ -10,7 +10,7 @@ says which command trained it, on what, for how long, and what it was measured a
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -137,6 +137,8 @@ class Shipped(NamedTuple):
     prepare: Prepare
     measure: Measure
     others: Callable[[Tokenizer], dict[str, dict[str, float]]] | None = None
+    readers: Mapping[str, float | str] | None = None
+    """How well people can predict such a text."""
 
 
 # ---- using one
@@ -223,6 +225,7 @@ def carry_out(
         **{key: round(v, 4) if isinstance(v, float) else v for key, v in found._asdict().items()},
         "tolerance": TOLERANCE,
         "others": known.others(run.tokenizer) if known.others else {},
+        **({"readers": dict(known.readers)} if known.readers else {}),
     }
     write_json(folder / CARD, described)
     return described
@@ -839,6 +842,7 @@ RECIPES = {
         _gpt_addresses,
         _measure_gpt_addresses,
         _others_of_addresses,
+        realtext.READERS,
     ),
     "bert-addresses": Shipped(
         Recipe(

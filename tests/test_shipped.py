@@ -442,6 +442,7 @@ def test_the_card_of_the_addresses_holds_what_the_5_gram_gives() -> None:
     texts = realtext.addresses()
     known = [tokenizer.encode(one.text) for one in texts if not one.held_out]
     five = realtext.KneserNey(known, len(tokenizer))
+    assert card("gpt-addresses")["readers"] == realtext.READERS
     for number, loss in card("gpt-addresses")["others"]["Kneser-Ney 5-gram"].items():
         text = texts[int(number)].text
         found = -five.log_probabilities(tokenizer.encode(text)).sum() / len(text.encode())
