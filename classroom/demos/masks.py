@@ -29,16 +29,22 @@ def asked_by_epoch(
 ) -> Tensor:
     """True [epochs, T] where a word is asked; with 0 copies each epoch draws anew."""
     objective = MaskedToken(vocabulary=tokenizer.vocabulary, rate=rate, static=copies > 0)
-    rows = []
-    for epoch in range(epochs):
-        # The copies are examples of their own, which come back in turn.
-        copy = torch.tensor([epoch % copies if copies else 0])
-        given = replace(batch, examples=copy)
-        [asked] = objective.targets(given, Chance(0, epoch, batch.rows)).predicted.values()
-        row = torch.zeros(batch.tokens.shape[1], dtype=torch.bool)
-        row[asked.positions_N] = True
-        rows.append(row)
-    return torch.stack(rows)
+    if copies:
+        # The copies are examples of their own, which come back in turn: one batch of all epochs.
+        given = replace(
+            batch[torch.zeros(epochs, dtype=torch.long)], examples=torch.arange(epochs) % copies
+        )
+        return asked_in(given, Chance(0, 0, given.rows), objective)
+    drawn = [asked_in(batch, Chance(0, n, batch.rows), objective) for n in range(epochs)]
+    return torch.cat(drawn)
+
+
+def asked_in(batch: Batch, chance: Chance, objective: MaskedToken) -> Tensor:
+    """True [B, T] where a word is asked."""
+    [asked] = objective.targets(batch, chance).predicted.values()
+    found = torch.zeros(batch.tokens.shape, dtype=torch.bool)
+    found[asked.rows_N, asked.positions_N] = True
+    return found
 
 
 def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Tokenizer) -> View:
