@@ -7,7 +7,8 @@ from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import nbformat
 import pytest
@@ -18,7 +19,7 @@ from classroom.cli.site import write as build
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless_page
 from classroom.pages.live.parts import ENGINE, SHOWN
-from classroom.pages.site import described, exporter, links
+from classroom.pages.site import described, links
 from classroom.recording import KEY
 
 
@@ -112,10 +113,31 @@ def test_the_site_for_students_has_no_solutions(tmp_path: Path) -> None:
         assert ("END SOLUTION" in page) != students
 
 
-def test_stored_pictures_of_widgets_are_in_the_site(tmp_path: Path) -> None:
+class Course(NamedTuple):
+    """The site of the whole course, built once."""
+
+    books: list[Path]
+    folder: Path
+    cleaned: list[tuple[str, str]]
+    """Each page before and after `harmless_page`."""
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Course:
     books = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9]*.ipynb"))
-    build(books, tmp_path)
-    for path in books:
+    made = Course(books, tmp_path_factory.mktemp("course"), [])
+
+    def seen(page: str) -> str:
+        made.cleaned.append((page, harmless_page(page)))
+        return made.cleaned[-1][1]
+
+    with patch("classroom.pages.site.harmless_page", seen):
+        build(books, made.folder)
+    return made
+
+
+def test_stored_pictures_of_widgets_are_in_the_site(course: Course) -> None:
+    for path in course.books:
         outputs = [
             output
             for cell in nbformat.read(path, as_version=4).cells
@@ -128,7 +150,7 @@ def test_stored_pictures_of_widgets_are_in_the_site(tmp_path: Path) -> None:
             or (KEY in output["metadata"])
             for output in outputs
         )
-        page = (tmp_path / f"{path.stem}.html").read_text(encoding="utf-8")
+        page = (course.folder / f"{path.stem}.html").read_text(encoding="utf-8")
         main = page[page.index("<main") : page.rindex("</main>")]
         assert main.count('class="labkit-view') == stored
         contents = page.split('aria-label="sections"')[1].split("</nav>")[0]
@@ -294,7 +316,7 @@ def test_only_files_of_the_course_travel(tmp_path: Path) -> None:
     assert "base64" not in page[page.index("<main") :], "nothing is embedded, either"
 
 
-def test_the_course_loses_nothing_by_being_cleaned(tmp_path: Path) -> None:
+def test_the_course_loses_nothing_by_being_cleaned(course: Course) -> None:
     class Elements(HTMLParser):
         """The elements of a page with their attributes."""
 
@@ -310,9 +332,5 @@ def test_the_course_loses_nothing_by_being_cleaned(tmp_path: Path) -> None:
 
         handle_startendtag = handle_starttag
 
-    books = sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9]*.ipynb"))
-    export = exporter()
-    for path in books:
-        resources = {"metadata": {"name": path.stem, "path": ""}, "course_links": ""}
-        html, _ = export.from_notebook_node(nbformat.read(path, as_version=4), resources)
-        assert Elements(harmless_page(html)).found == Elements(html).found, path.name
+    for path, (before, after) in zip(course.books, course.cleaned, strict=True):
+        assert Elements(after).found == Elements(before).found, path.name

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from classroom.exercises import students_version
 from classroom.light import light_jsonschema
 from classroom.pages.formulas import mathml, with_mathml
-from classroom.pages.harmless import harmless_page
+from classroom.pages.harmless import harmless, harmless_page
 from classroom.pages.live import parts
 from labkit.keeping.paths import checkout
 
@@ -140,8 +140,13 @@ def exporter() -> Any:
         config=config,
         template_name="course",
         extra_template_basedirs=[str(TEMPLATES)],
-        filters={"markdown2html": markdown, "formula": formula},
+        filters={"markdown2html": markdown, "formula": formula, "clean_html": clean},
     )
+
+
+def clean(html: str | bytes) -> str:
+    """What nbconvert cleans, code in colours above all: bleach takes ten times as long as nh3."""
+    return harmless(html.decode() if isinstance(html, bytes) else str(html))
 
 
 def formula(tex: str) -> str:
