@@ -143,6 +143,8 @@ IN_JAVASCRIPT = [
 
 RUN = """
 const fs = require("fs"), given = JSON.parse(fs.readFileSync(process.argv[2], "utf8"));
+let right = null;
+// The modules, one of them with a mistake; an engine without one is not read again.
 function loaded(mutant) {
   const made = {}, names = { render: "Render", engine: "Engine", views: "Views" };
   for (const [file, name] of Object.entries(names)) {
@@ -151,29 +153,42 @@ function loaded(mutant) {
       if (source.split(mutant[2]).length !== 2) throw new Error(`not once: ${mutant[2]}`);
       source = source.replace(mutant[2], () => mutant[3]);
     }
-    const module = { exports: {} };
-    new Function("module", "require", source)(module, (path) => made[path.slice(2, -3)]);
-    made[file] = module.exports;
-    globalThis[name] = module.exports;
+    if (right && file === "engine" && mutant[0] !== file) made.engine = right.engine;
+    else {
+      const module = { exports: {} };
+      new Function("module", "require", source)(module, (path) => made[path.slice(2, -3)]);
+      made[file] = module.exports;
+    }
+    globalThis[name] = made[file];
   }
+  made.has = made.engine === right?.engine ? right.has : built(made.engine);
   return made;
 }
-function told(mutant, name, from) {
-  const { engine, views, render } = loaded(mutant);
-  const tokenizer = new views.Tokenizer(given.gpt), language = new engine.Language(given.language);
-  const models = { gpt: new engine.GPT(given.gpt), bert: new engine.BERT(given.bert) };
+// The models and the language of an engine, each read when it is first asked for.
+function built(engine) {
+  const made = {}, how = {
+    gpt: () => new engine.GPT(given.gpt), bert: () => new engine.BERT(given.bert),
+    language: () => new engine.Language(given.language),
+  };
+  return (name) => (made[name] ??= how[name]());
+}
+function told({ views, render, has }, name) {
+  const tokenizer = new views.Tokenizer(given.gpt), language = has("language");
   const [kind, start] = name === "sampling" ? ["gpt", "document"] : ["bert", "sentence"];
+  const model = has(kind);
   return given.states[name].map((state) => {
     try {
-      const view = views[name](state, { model: models[kind], tokenizer, language, start });
+      const view = views[name](state, { model, tokenizer, language, start });
       return [render.text(view), render.html(view)];
     } catch (error) { return [`error: ${error.message}`, ""]; }
   });
 }
 const found = {};
 for (const mutant of [null, ...given.mutants]) {
+  const modules = loaded(mutant);
+  right ??= modules;
   for (const name of Object.keys(given.states)) {
-    const now = told(mutant, name);
+    const now = told(modules, name);
     const differs = (one, n) => String(one) !== String(found[null][name][n]);
     if (!mutant) (found[null] ??= {})[name] = now;
     else {

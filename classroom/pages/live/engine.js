@@ -27,14 +27,16 @@ const Engine = (() => {
 
   /** Weights of 16 or 32 bits from base64, as numbers of 32 bits. */
   function unpacked(text, bits) {
-    const raw = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    const letters = atob(text), raw = new Uint8Array(letters.length), numbers = new Float32Array(raw.length / 2);
+    for (let i = 0; i < raw.length; i++) raw[i] = letters.charCodeAt(i);
     if (bits === 32) return new Float32Array(raw.buffer);
-    return Float32Array.from({ length: raw.length / 2 }, (_, i) => {
+    for (let i = 0; i < numbers.length; i++) {
       const half = raw[2 * i] | (raw[2 * i + 1] << 8), power = (half >> 10) & 31, rest = half & 1023;
       const size = power === 0 ? rest * 2 ** -24 : power === 31 ? (rest ? NaN : Infinity)
         : (1 + rest / 1024) * 2 ** (power - 15);
-      return half >> 15 ? -size : size;
-    });
+      numbers[i] = half >> 15 ? -size : size;
+    }
+    return numbers;
   }
 
   // ---- layers (labkit/blocks.py, labkit/attention.py): states are T rows of D numbers in a row
