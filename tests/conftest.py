@@ -1,5 +1,6 @@
 """What all tests share: one thread, examples, their order, a browser, and a report of sizes."""
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -58,6 +59,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {f"test_{name}.py": number for number, name in enumerate(HEAVY)}
     counts = Counter(item.path for item in items)
     items.sort(key=lambda item: (place.get(item.path.name, len(HEAVY)), -counts[item.path]))
+
+
+def pytest_collection_finish() -> None:
+    """Take what is imported by now from the garbage collector's sight: it stays to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
