@@ -26,7 +26,7 @@ from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from classroom.light import light_jsonschema
+from classroom.light import light_papermill
 from classroom.versions import code_version
 from labkit.keeping.files import digest, write_text
 from labkit.keeping.paths import PACKAGE
@@ -72,7 +72,7 @@ def execute(
     progress: bool = False,
 ) -> Run:
     """Run a notebook, measuring time and memory; what it records goes beside the output."""
-    light_jsonschema()
+    light_papermill()
     import papermill
 
     output.parent.mkdir(parents=True, exist_ok=True)

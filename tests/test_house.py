@@ -229,6 +229,13 @@ def test_a_module_brings_only_what_it_needs() -> None:
         assert not {*others.split()} & {*loaded}, modules
 
 
+def test_what_runs_notebooks_does_not_read_from_hadoop() -> None:
+    code = "import sys\nfrom classroom.light import light_papermill\nlight_papermill()\n"
+    loaded = {*fresh_python(f"{code}print(*sys.modules)").split()}
+    assert "papermill.iorw" in loaded
+    assert not {"pyarrow", "rfc3987_syntax"} & loaded
+
+
 def test_each_demo_is_where_its_package_says() -> None:
     import classroom.demos as demos
 

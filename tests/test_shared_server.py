@@ -50,8 +50,10 @@ STUDENTS = (
     TINY
     + """
 import contextlib, importlib, io, json, os, pkgutil, resource, signal, sys
-import getpass, nbclient, nbconvert, nbformat, papermill, platformdirs, torch._dynamo
 import classroom
+from classroom.light import light_papermill
+light_papermill()
+import getpass, nbclient, nbconvert, nbformat, papermill, platformdirs, torch._dynamo
 from classroom.cli import main
 for module in pkgutil.walk_packages(classroom.__path__, "classroom."):
     importlib.import_module(module.name)

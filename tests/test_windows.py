@@ -28,9 +28,14 @@ for name in ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGALRM"):
     vars(signal).pop(name, None)
 """
 # These know real Windows by other means, and would miss what is taken away here.
-BEFORE = """
+IN_KERNELS = """
 import asyncio, getpass, multiprocessing.util, subprocess, tempfile
-import filelock, nbconvert, papermill, platformdirs, psutil, torch
+import filelock, platformdirs, psutil, torch
+"""
+BEFORE = f"""{IN_KERNELS}
+from classroom.light import light_papermill
+light_papermill()
+import nbconvert, papermill
 """
 KERNEL = """
 from classroom import cache
@@ -101,7 +106,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[objec
     folder = tmp_path_factory.mktemp("windows")
     cells = [
         nbformat.v4.new_code_cell("a: int = 1", metadata={"tags": ["parameters"]}),
-        nbformat.v4.new_code_cell(BEFORE + WITHOUT + KERNEL),
+        nbformat.v4.new_code_cell(IN_KERNELS + WITHOUT + KERNEL),
     ]
     book = nbformat.v4.new_notebook(cells=cells)
     book.metadata["kernelspec"] = {
