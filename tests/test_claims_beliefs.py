@@ -67,8 +67,8 @@ def test_the_experiment_has_the_arms_of_its_contrasts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
-    monkeypatch.setitem(beliefs.SIZES, "smoke", beliefs.Size((2, 3), 60, 32, 2_000))
+    monkeypatch.setitem(beliefs.SIZES, "smoke", beliefs.Size((2, 3), 20, 32, 2_000))
     found = beliefs.posterior_in_states("smoke", 0)
     contrasts = beliefs.POSTERIOR_IN_STATES.contrasts
     assert {name for one in contrasts for name in one.weights} <= set(found.arms)
-    assert {len(items) for items in found.arms.values()} == {60}
+    assert {len(items) for items in found.arms.values()} == {20}

@@ -99,6 +99,7 @@ def test_experiments_give_the_arms_that_their_contrasts_weigh(
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setitem(bert.STEPS, "smoke", 2)
     monkeypatch.setitem(bert.WORDS, "smoke", 2_000)
+    monkeypatch.setitem(bert.HELD_OUT, "smoke", 400)
     monkeypatch.setattr(bert, "TESTS", 40)
     found = one_seed(claim, "smoke", 0)
     assert {name for one in claim.contrasts for name in one.weights} <= set(found["arms"])
