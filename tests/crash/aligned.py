@@ -1,10 +1,9 @@
-"""A policy gradient by as many processes as `torchrun` starts; prints its rewards and weights.
+"""A policy gradient by two processes, forked from one; prints its rewards and weights.
 
-`torchrun --nproc_per_node 2 -m tests.crash.aligned`; without torchrun, by one process.
+`python -m tests.crash.aligned`
 """
 
 import json
-import os
 
 import torch
 
@@ -14,6 +13,7 @@ from labkit.plan import Plan
 from labkit.sampling import Sampling
 from labkit.trainer import Trainer
 
+from .several import together
 from .tiny import gpt
 
 STEPS = 6
@@ -38,6 +38,4 @@ def train(kind: str) -> dict[str, list[float]]:
 
 
 if __name__ == "__main__":
-    found = train("ddp" if "RANK" in os.environ else "single")
-    if os.environ.get("RANK", "0") == "0":
-        print(json.dumps(found))
+    print(json.dumps(together(2, lambda: train("ddp"))))
