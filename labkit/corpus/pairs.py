@@ -148,10 +148,13 @@ class Pairs(LaidOut):
         a = self._span(one, one + 1, self._document(one))
         b = self._span(other, other + 1, document)
         same = a.size == b.size
-        for row in np.flatnonzero(same):
-            span = np.arange(a.size[row])
-            words = self.tokens.take(np.stack([a.start[row] + span, b.start[row] + span])) & NUMBER
-            same[row] = (words[0] == words[1]).all()
+        size_N1 = a.size[same][:, None]
+        span = np.arange(size_N1.max(initial=0))
+        # Beyond the end of a shorter sentence, its last word stands again.
+        place_NL = np.minimum(span, np.maximum(size_N1 - 1, 0))
+        places = [bounds.start[same][:, None] + place_NL for bounds in (a, b)]
+        ours, theirs = np.split(self.tokens.take(np.concatenate(places)) & NUMBER, 2)
+        same[same] = ((ours == theirs) | (span >= size_N1)).all(axis=1)
         return same
 
 
