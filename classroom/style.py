@@ -86,9 +86,10 @@ def lowest(axes: Axes, value: float, label: str = "lowest possible") -> None:
     points = [y for line in axes.lines for y in np.asarray(line.get_ydata(), dtype=float)]
     bottom, top = axes.get_ylim()
     # Curves come down to a floor, so its name stands below, unless it would stand on the axis.
-    room = (value - bottom) / (top - bottom) * axes.get_position().height * 72
-    assert axes.figure is not None
-    room *= axes.figure.get_figheight()
+    figure = axes.figure
+    assert figure is not None
+    height = axes.bbox.height / figure.dpi * 72  # in points, like the size of its letters
+    room = (value - bottom) / (top - bottom) * height
     below = sum(y > value for y in points) > len(points) / 2 and room > 14
     axes.axhline(value, color=INK, linestyle="--", linewidth=1.2, marker="")
     axes.annotate(
