@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 RECORD = "LABKIT_RECORD"
 # Seconds that a kernel may take to start: many that start together share the cores.
 START = 300
+STARTS = 3
 # Read by the libraries that count: each run gets its share of the cores and no more.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 
@@ -73,7 +74,7 @@ def execute(
 ) -> Run:
     """Run a notebook, measuring time and memory; what it records goes beside the output."""
     light_papermill()
-    import papermill
+    from papermill import PapermillExecutionError
 
     output.parent.mkdir(parents=True, exist_ok=True)
     records = output.resolve().with_suffix(".records.json")
@@ -82,12 +83,8 @@ def execute(
     start = time.perf_counter()
     with peak_of_children() as peak, environment({RECORD: str(records)}):
         try:
-            papermill.execute_notebook(
-                str(notebook), str(output), parameters=parameters, kernel_name="python3",
-                start_timeout=START, execution_timeout=timeout, progress_bar=progress,
-                config=encrypted(),
-            )  # fmt: skip
-        except papermill.PapermillExecutionError as found:
+            _run_cells(notebook, output, parameters, timeout, progress)
+        except PapermillExecutionError as found:
             error = f"cell {found.exec_count}: {found.ename}: {found.evalue}".rstrip(": ")
         except (TimeoutError, RuntimeError) as found:  # a cell that hangs, a kernel that died
             error = f"{type(found).__name__}: {first_line(found)}"
@@ -96,6 +93,28 @@ def execute(
                 output.unlink(missing_ok=True)
             raise
     return Run(notebook.stem, time.perf_counter() - start, max(peak), error)
+
+
+def _run_cells(
+    notebook: Path, output: Path, parameters: dict[str, object], timeout: int, progress: bool
+) -> None:
+    """Let papermill run a notebook, and start again where the kernel dies before its first word.
+
+    That happens if another program takes one of its ports after they were chosen.
+    """
+    from papermill import execute_notebook
+
+    for left in reversed(range(STARTS)):
+        try:
+            execute_notebook(
+                str(notebook), str(output), parameters=parameters, kernel_name="python3",
+                start_timeout=START, execution_timeout=timeout, progress_bar=progress,
+                config=encrypted(),
+            )  # fmt: skip
+            return
+        except RuntimeError as found:
+            if not left or "replying to kernel_info" not in str(found):
+                raise
 
 
 def is_json(path: Path) -> bool:

@@ -139,6 +139,10 @@ class Shipped(NamedTuple):
     others: Callable[[Tokenizer], dict[str, dict[str, float]]] | None = None
     readers: Mapping[str, float | str] | None = None
     """How well people can predict such a text."""
+    per_byte: Callable[[Tokenizer, Mapping[str, Mapping[str, float]]], dict[str, float]] | None = (
+        None
+    )
+    """The losses of all ways in nats per byte, where the card gives them per piece of text."""
 
 
 # ---- using one
@@ -215,7 +219,7 @@ def carry_out(
     # Not every measure asks for eval mode, and dropout would be measured with the model.
     with evaluating(run.model):
         found = known.measure(run.model.float(), run.tokenizer)
-    described = {
+    described: dict[str, Any] = {
         "name": name,
         "command": command,
         "recipe": asdict(recipe),
@@ -227,6 +231,9 @@ def carry_out(
         "others": known.others(run.tokenizer) if known.others else {},
         **({"readers": dict(known.readers)} if known.readers else {}),
     }
+    if known.per_byte:
+        ways = {name: described["by_text"], **described["others"]}
+        described["per_byte"] = known.per_byte(run.tokenizer, ways)
     write_json(folder / CARD, described)
     return described
 
@@ -701,6 +708,23 @@ def _others_of_blanks(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
     return found
 
 
+def per_byte_of_blanks(
+    tokenizer: Tokenizer, ways: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """The mean losses per hidden piece of the measured addresses, in nats per byte, beside `xz`."""
+    tests = _measured_addresses()
+    pieces = {
+        str(one.number): len(tokenizer.encode(one.text)) / len(one.text.encode()) for one in tests
+    }
+    found = {
+        name: sum(loss * pieces[number] for number, loss in losses.items()) / len(losses)
+        for name, losses in ways.items()
+    }
+    packed = realtext.xz(realtext.texts(held_out=False), [one.text for one in tests])
+    found["xz"] = sum(packed) / len(packed)
+    return {name: round(float(loss), 3) for name, loss in found.items()}
+
+
 def _base(recipe: Recipe) -> Run:
     words = instructions.tokenizer()
     return _gpt(recipe, tokenize(from_documents(instructions.plain("train")), words), words)
@@ -856,6 +880,8 @@ RECIPES = {
         _bert_addresses,
         _measure_bert_addresses,
         _others_of_blanks,
+        realtext.READERS,
+        per_byte_of_blanks,
     ),
     "gpt-base": Shipped(
         Recipe(

@@ -426,6 +426,29 @@ def test_a_cell_that_hangs_is_stopped(tmp_path: Path) -> None:
     assert time.monotonic() - start < 60
 
 
+@pytest.mark.parametrize(("taken", "error"), [(1, None), (99, "before replying to kernel_info")])
+def test_a_kernel_whose_port_was_taken_is_started_again(
+    taken: int, error: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ports are chosen first and used later: `taken` of them belong to somebody else by then."""
+    from jupyter_client.connect import LocalPortCache
+
+    free, asked = LocalPortCache.find_available_port, []
+
+    def find_available_port(self: Any, ip: str) -> int:
+        asked.append(ip)
+        return port if len(asked) <= taken else free(self, ip)
+
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        monkeypatch.setattr(LocalPortCache, "find_available_port", find_available_port)
+        result = execute(small_notebook(tmp_path, "1"), tmp_path / "out.ipynb", {}, timeout=60)
+    assert (result.error is None) is (error is None)
+    assert (error or "") in (result.error or "")
+
+
 def test_unknown_names_are_refused_before_anything_runs(tmp_path: Path) -> None:
     notebook = small_notebook(tmp_path, "1")
     with pytest.raises(ParameterError, match="no parameter sead; did you mean seed"):

