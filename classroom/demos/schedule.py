@@ -93,7 +93,7 @@ def schedule_demo(
         "shape": choice("schedule", list(SCHEDULES), schedule),
         "layers": whole_slider("layers", layers, 1, 12),
         "factor": slider("factor", 2.6, 1.0, 5.0, 0.1),
-        "every": whole_slider("unfreeze one every", every, 0, steps),
+        "every": whole_slider("unfreeze every", every, 0, steps),
     }
     kept = {
         "step": sorted({*range(0, steps, max(1, steps // 20)), steps - 1}),
