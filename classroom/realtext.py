@@ -146,12 +146,12 @@ def overlaps(known: Sequence[str], asked: Sequence[str], *, words: int = 5) -> l
     It is the Jaccard index of their sets of runs of five words, so 1 is the same text; capitals and
     signs do not count. A text of fewer words is one run.
     """
-    asked_runs = [_runs(text, words) for text in asked]
+    asked_runs = [set(_runs(text, words)) for text in asked]
     wanted = set().union(*asked_runs)
     having: dict[tuple[str, ...], list[int]] = {}
     sizes = []
     for i, text in enumerate(known):
-        runs = _runs(text, words)
+        runs = set(_runs(text, words))
         sizes.append(len(runs))
         for run in runs & wanted:
             having.setdefault(run, []).append(i)
@@ -180,15 +180,11 @@ def repeated() -> float:
 
 def repeats(text: str, *, words: int = 3) -> bool:
     """Whether a run of so many words comes twice in a text; capitals and signs do not count."""
-    runs = _all_runs(text, words)
+    runs = _runs(text, words)
     return len(set(runs)) < len(runs)
 
 
-def _runs(text: str, words: int) -> set[tuple[str, ...]]:
-    return set(_all_runs(text, words))
-
-
-def _all_runs(text: str, words: int) -> list[tuple[str, ...]]:
+def _runs(text: str, words: int) -> list[tuple[str, ...]]:
     found = re.findall(r"\w+", text.lower())
     return [tuple(found[i : i + words]) for i in range(max(1, len(found) - words + 1))]
 

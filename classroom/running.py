@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 RECORD = "LABKIT_RECORD"
 # Seconds that a kernel may take to start: many that start together share the cores.
 START = 300
+# How many kernels are started for one run, where the first ones die before they answer.
 STARTS = 3
 # Read by the libraries that count: each run gets its share of the cores and no more.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -98,9 +99,9 @@ def execute(
 def _run_cells(
     notebook: Path, output: Path, parameters: dict[str, object], timeout: int, progress: bool
 ) -> None:
-    """Let papermill run a notebook, and start again where the kernel dies before its first word.
+    """Run a notebook with papermill; start again if the kernel dies before it answers.
 
-    That happens if another program takes one of its ports after they were chosen.
+    A kernel does so if another program takes one of its ports after Jupyter has chosen them.
     """
     from papermill import execute_notebook
 

@@ -128,6 +128,8 @@ class Measured(NamedTuple):
 
 Prepare = Callable[[Recipe], Run]
 Measure = Callable[[Any, Tokenizer], Measured]
+Losses = Mapping[str, Mapping[str, float]]
+"""Of each way to predict some texts, the loss on each text."""
 
 
 class Shipped(NamedTuple):
@@ -139,9 +141,7 @@ class Shipped(NamedTuple):
     others: Callable[[Tokenizer], dict[str, dict[str, float]]] | None = None
     readers: Mapping[str, float | str] | None = None
     """How well people can predict such a text."""
-    per_byte: Callable[[Tokenizer, Mapping[str, Mapping[str, float]]], dict[str, float]] | None = (
-        None
-    )
+    per_byte: Callable[[Tokenizer, Losses], dict[str, float]] | None = None
     """The losses of all ways in nats per byte, where the card gives them per piece of text."""
 
 
@@ -229,8 +229,9 @@ def carry_out(
         **{key: round(v, 4) if isinstance(v, float) else v for key, v in found._asdict().items()},
         "tolerance": TOLERANCE,
         "others": known.others(run.tokenizer) if known.others else {},
-        **({"readers": dict(known.readers)} if known.readers else {}),
     }
+    if known.readers:
+        described["readers"] = dict(known.readers)
     if known.per_byte:
         ways = {name: described["by_text"], **described["others"]}
         described["per_byte"] = known.per_byte(run.tokenizer, ways)
@@ -655,12 +656,16 @@ def five_gram_losses(tokenizer: Tokenizer, tests: Sequence[realtext.Address]) ->
     return [float(-log / len(one.text.encode())) for one, log in zip(tests, logs, strict=True)]
 
 
+def _xz(tests: Sequence[realtext.Address]) -> list[float]:
+    return realtext.xz(realtext.texts(held_out=False), [one.text for one in tests])
+
+
 def _others_of_addresses(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
     """What else can predict the held-out addresses: five pieces at a time, and a compressor."""
     tests = _measured_addresses()
     ways = {
         "Kneser-Ney 5-gram": five_gram_losses(tokenizer, tests),
-        "xz": realtext.xz(realtext.texts(held_out=False), [one.text for one in tests]),
+        "xz": _xz(tests),
     }
     return {
         name: {str(one.number): round(loss, 3) for one, loss in zip(tests, losses, strict=True)}
@@ -708,9 +713,7 @@ def _others_of_blanks(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
     return found
 
 
-def per_byte_of_blanks(
-    tokenizer: Tokenizer, ways: Mapping[str, Mapping[str, float]]
-) -> dict[str, float]:
+def per_byte_of_blanks(tokenizer: Tokenizer, ways: Losses) -> dict[str, float]:
     """The mean losses per hidden piece of the measured addresses, in nats per byte, beside `xz`."""
     tests = _measured_addresses()
     pieces = {
@@ -720,7 +723,7 @@ def per_byte_of_blanks(
         name: sum(loss * pieces[number] for number, loss in losses.items()) / len(losses)
         for name, losses in ways.items()
     }
-    packed = realtext.xz(realtext.texts(held_out=False), [one.text for one in tests])
+    packed = _xz(tests)
     found["xz"] = sum(packed) / len(packed)
     return {name: round(float(loss), 3) for name, loss in found.items()}
 

@@ -27,9 +27,10 @@ const Engine = (() => {
 
   /** Weights of 16 or 32 bits from base64, as numbers of 32 bits. */
   function unpacked(text, bits) {
-    const letters = atob(text), raw = new Uint8Array(letters.length), numbers = new Float32Array(raw.length / 2);
+    const letters = atob(text), raw = new Uint8Array(letters.length);
     for (let i = 0; i < raw.length; i++) raw[i] = letters.charCodeAt(i);
     if (bits === 32) return new Float32Array(raw.buffer);
+    const numbers = new Float32Array(raw.length / 2);
     for (let i = 0; i < numbers.length; i++) {
       const half = raw[2 * i] | (raw[2 * i + 1] << 8), power = (half >> 10) & 31, rest = half & 1023;
       const size = power === 0 ? rest * 2 ** -24 : power === 31 ? (rest ? NaN : Infinity)
