@@ -29,6 +29,7 @@ BUILD = {
     "GPT, experts": lambda **more: GPT(GPTConfig(**SIZES, experts=3, **more)),
     "GPT, rotary": lambda **more: GPT(GPTConfig(**SIZES, rotary=True, **more)),
     "BERT": lambda **more: BERT(BERTConfig(**SIZES, **more)),
+    "BERT, rotary": lambda **more: BERT(BERTConfig(**SIZES, rotary=True, **more)),
     "RoBERTa": lambda **more: BERT(BERTConfig(**SIZES, segments=1, unused_positions=2, **more)),
     "ALBERT": lambda **more: BERT(
         BERTConfig(**SIZES, embedding=6, shared=True, activation="gelu_tanh", **more)

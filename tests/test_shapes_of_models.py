@@ -42,6 +42,7 @@ BACKBONES: dict[str, nn.Module] = {
     "GPT, experts": GPT(GPTConfig(**ATTENTION, context=11, experts=5)),
     "GPT, rotary": GPT(GPTConfig(**ATTENTION, context=11, rotary=True)),
     "BERT": BERT(BERTConfig(**ATTENTION, context=11)),
+    "BERT, rotary": BERT(BERTConfig(**ATTENTION, context=11, rotary=True)),
     "ALBERT": BERT(BERTConfig(**ATTENTION, context=11, embedding=5, shared=True)),
     "Transformer": Transformer(TransformerConfig(**ATTENTION)),
     "TransformerXL": TransformerXL(TransformerXLConfig(**ATTENTION, context=T, memory=4)),

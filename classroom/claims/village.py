@@ -107,8 +107,9 @@ def larger_weights(model: nn.Module, std: float = 0.1) -> nn.Module:
     Too small ones make attention a plain mean, which takes long to become anything else.
     """
     initialise(model, std)
-    with torch.no_grad():
-        model.backbone.position.weight.normal_(std=std)  # type: ignore[union-attr, operator]
+    backbone: Any = model.backbone
+    if backbone.position is not None:
+        nn.init.normal_(backbone.position.weight, std=std)
     return model
 
 

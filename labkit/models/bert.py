@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from labkit.attention import Attention, LearnedPositions
+from labkit.attention import Attention, LearnedPositions, check_length
 from labkit.blocks import Backbone, Block, FeedForward, States, initialise
 from labkit.layers import Dropout
 from labkit.tensor_checks import check_segments
@@ -41,6 +41,8 @@ class BERTConfig:
     """"gelu" is exact, as in the paper and the common library; "gelu_tanh" approximates it, as the
     authors' code does (modeling.py, gelu), and ALBERT. A release's config decides."""
     dropout: float = 0.1
+    rotary: bool = False
+    """Queries and keys are turned by their positions (Su et al. 2021); none are learned."""
     eps: float = 1e-12
 
 
@@ -60,7 +62,9 @@ class BERT(Backbone):
         self.context, self.segments = c.context, c.segments > 1
         narrow = c.embedding or c.width
         self.token = nn.Embedding(c.vocabulary, narrow)
-        self.position = LearnedPositions(c.context, narrow, unused=c.unused_positions)
+        self.position = (
+            None if c.rotary else LearnedPositions(c.context, narrow, unused=c.unused_positions)
+        )
         self.segment = nn.Embedding(c.segments, narrow) if c.segments else None
         self.norm = nn.LayerNorm(narrow, eps=c.eps)
         self.dropout = Dropout(c.dropout)
@@ -80,7 +84,7 @@ class BERT(Backbone):
 
     def _block(self) -> Block:
         c = self.config
-        attention = Attention(c.width, c.heads, dropout=c.dropout)
+        attention = Attention(c.width, c.heads, dropout=c.dropout, rotary=c.rotary)
         mlp = FeedForward(c.width, c.inner or 4 * c.width, activation=c.activation)
         return Block(attention, mlp, c.width, norm_first=False, dropout=c.dropout, eps=c.eps)
 
@@ -104,7 +108,11 @@ class BERT(Backbone):
 
     def _embed(self, tokens_BT: Tensor, segments_BT: Tensor | None) -> Tensor:
         """Word, position and segment, added up."""
-        x_BTD = self.token(tokens_BT) + self.position(tokens_BT.shape[1])
+        length = tokens_BT.shape[1]
+        check_length(length, self.config.context)
+        x_BTD = self.token(tokens_BT)
+        if self.position is not None:
+            x_BTD = x_BTD + self.position(length)
         if self.segment is not None:
             if segments_BT is None:
                 segments_BT = torch.zeros_like(tokens_BT)

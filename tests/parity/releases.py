@@ -38,7 +38,8 @@ def rows(
     """Each row of the table with the module of ours that has its tensor."""
     release = RELEASES[family]
     for row in release.rows(len(backbone.blocks)):
-        if not (row.ours.startswith("pooler") and backbone.pooler is None):
+        part = row.ours.split(".")[0]
+        if part not in ("pooler", "position") or getattr(backbone, part) is not None:
             names = tuple(release.prefix + name for name in row.theirs)
             yield backbone, Row(row.ours, names, row.layout)
     for name, head in heads.items():
