@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 import transformers as release
-from torch import nn
+from torch import Tensor, nn
 
 from labkit.heads import Label, MaskedWord
 from labkit.masking import real_keys
@@ -138,47 +138,51 @@ class _Renamed(nn.Module):
 
 
 def _rotary(dtype: torch.dtype) -> Differences:
-    """Rotary positions: RoFormer turns neighbouring numbers, our heads the two halves."""
-    return merge(_turned(dtype, *shape) for shape in SHAPES)
+    return merge(_run_rotary(dtype, *shape) for shape in SHAPES)
 
 
-def _turned(dtype: torch.dtype, batch: int, length: int, heads: int) -> Differences:
+def _reordered(queries_and_keys: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """RoFormer rotates pairs of neighbours in a head, we rotate its first half with its second."""
+    return queries_and_keys.unflatten(0, shape).transpose(1, 2).flatten(0, 2)
+
+
+def _run_rotary(dtype: torch.dtype, batch: int, length: int, heads: int) -> Differences:
+    width = ENCODER["hidden_size"]
     sizes = release.RoFormerConfig(
-        vocab_size=37, embedding_size=16, num_attention_heads=heads, **ENCODER
+        vocab_size=37, embedding_size=width, num_attention_heads=heads, **ENCODER
     )
     reference = tiny(release.RoFormerForMaskedLM(sizes).to(dtype))
-    # Their table of sines is a parameter, and in float32: write it anew.
+    # Its table of sines is a parameter, which has just been drawn anew.
     table = reference.roformer.encoder.embed_positions.weight
     half = torch.arange(table.shape[1] // 2, dtype=torch.float64)
     angles = torch.arange(12)[:, None] / 10_000 ** (2 * half / table.shape[1])
     table.data.copy_(torch.cat([angles.sin(), angles.cos()], dim=1))
-    backbone = BERT(BERTConfig(37, 16, 3, heads, 12, inner=24, rotary=True)).to(dtype).eval()
-    words = MaskedWord(backbone.token, 16).to(dtype)
-    copy_weights("bert", _Renamed(reference), backbone, words=words)
-    with torch.no_grad():
-        for block in backbone.blocks:
-            for both in block.attention.query_key_value.parameters():
-                turned = both[:32].unflatten(0, (2 * heads, -1, 2))
-                both[:32] = turned.transpose(1, 2).flatten(0, 2)
+    backbone = BERT(BERTConfig(37, width, 3, heads, 12, inner=24, rotary=True)).to(dtype).eval()
+    words = MaskedWord(backbone.token, width).to(dtype)
+    renamed = _Renamed(reference)
+    copy_weights("bert", renamed, backbone, words=words)
+    mixed = [w for block in backbone.blocks for w in block.attention.query_key_value.parameters()]
+    for weight in mixed:
+        both = weight.data[: 2 * width]
+        both.copy_(_reordered(both, (2 * heads, -1, 2)))
     tokens = torch.randint(2, 37, (batch, length), generator=torch.Generator().manual_seed(1))
     theirs = reference(tokens, labels=tokens, output_hidden_states=True)
     ours = backbone(tokens)
     loss = words.losses_N(ours.hidden.flatten(0, 1), tokens.flatten()).mean()
     loss.backward()
     theirs.loss.backward()
-    known = reference.roformer.embeddings
+    for weight in mixed:
+        both = weight.grad[: 2 * width]
+        both.copy_(_reordered(both, (2 * heads, 2, -1)))
     return {
         "layers": largest(theirs.hidden_states, ours.layers),
         "loss": largest([loss], [theirs.loss]),
-        "gradients": largest(
-            [backbone.token.weight.grad, backbone.segment.weight.grad],
-            [known.word_embeddings.weight.grad, known.token_type_embeddings.weight.grad],
-        ),
+        "gradients": gradients("bert", renamed, backbone, words=words),
     }
 
 
 CASES = [
-    Case("BERT", "rotary positions", "transformers", _rotary),
+    Case("BERT, rotary", "masked words", "transformers (RoFormer)", _rotary),
     _case("BERT", "bert", padded=False, segments=False),
     _case("BERT", "bert", padded=True, segments=True),
     _case("RoBERTa", "roberta", padded=False, segments=False),
