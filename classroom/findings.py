@@ -105,7 +105,8 @@ def _chart(unit: str, found: dict[str, Arm]) -> Chart:
                       ha="center", fontsize=8)  # fmt: skip
         axes.plot([arm.low, arm.high], [y, y], color=SERIES[0], linewidth=2.5, marker="")
         axes.plot(arm.mean, y, "o", color=SERIES[0])
-        if arm.best is not None:  # no higher than the number that may stand above it
+        if arm.best is not None:
+            # Short enough not to cross the number above a mean beside it.
             axes.plot(arm.best, y, "|", color=SERIES[1], markersize=10, markeredgewidth=2)
     best = any(arm.best is not None for arm in found.values())
     axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.7))

@@ -98,11 +98,11 @@ class Recipe:
     moved: bool = False
     """Whether the text is cut into other windows in each epoch."""
     rotary: bool = False
-    """Whether attention turns its queries and keys by their positions."""
+    """Whether positions are rotary: attention rotates queries and keys, and none are learned."""
     heads: int | None = None
-    """The heads of a BERT's attention; one for each 32 numbers of `width` when None."""
+    """The number of attention heads; None: `width / 32`."""
     inner: int | None = None
-    """The width of a BERT's feed-forward layers; four times `width` when None."""
+    """The width of the feed-forward layers; None: four times `width`."""
     grain: int | None = None
     """About how many rounding steps make one standard deviation of a matrix; None: no rounding."""
 
@@ -341,27 +341,28 @@ def _known(name: str) -> Shipped:
     return RECIPES[name]
 
 
+def _sizes(recipe: Recipe, vocabulary: int) -> dict[str, Any]:
+    """The sizes that the configurations of a GPT and of a BERT have in common."""
+    return {
+        "vocabulary": vocabulary, "width": recipe.width, "layers": recipe.layers,
+        "heads": recipe.heads or recipe.width // 32, "inner": recipe.inner,
+        "dropout": recipe.dropout, "rotary": recipe.rotary,
+    }  # fmt: skip
+
+
 def gpt_of(recipe: Recipe, vocabulary: int) -> LanguageModel:
     """A GPT of a recipe's sizes, not yet trained."""
     torch.manual_seed(recipe.seed)
-    heads, context = recipe.width // 32, recipe.length + 1
-    sizes = GPTConfig(
-        vocabulary, recipe.width, recipe.layers, heads, context,
-        dropout=recipe.dropout, attention_dropout=recipe.attention_dropout, rotary=recipe.rotary,
-    )  # fmt: skip
-    gpt = GPT(sizes)
+    sizes = _sizes(recipe, vocabulary)
+    context, on_weights = recipe.length + 1, recipe.attention_dropout
+    gpt = GPT(GPTConfig(**sizes, context=context, attention_dropout=on_weights))
     return LanguageModel(gpt, NextWord(gpt.token))
 
 
 def bert_of(recipe: Recipe, vocabulary: int) -> LanguageModel:
     """A BERT of a recipe's sizes, not yet trained."""
     torch.manual_seed(recipe.seed)
-    heads = recipe.heads or recipe.width // 32
-    sizes = BERTConfig(
-        vocabulary, recipe.width, recipe.layers, heads, recipe.length, inner=recipe.inner,
-        dropout=recipe.dropout, rotary=recipe.rotary,
-    )  # fmt: skip
-    bert = BERT(sizes)
+    bert = BERT(BERTConfig(**_sizes(recipe, vocabulary), context=recipe.length))
     return LanguageModel(bert, MaskedWord(bert.token, recipe.width))
 
 
@@ -454,8 +455,8 @@ def _measure_bert_village(model: LanguageModel, tokenizer: Tokenizer) -> Measure
 # above the floor (12,700 steps), ELMo 0.148 (3,300), a BERT with learned positions 0.187 (3,500).
 # None of them ships. On two cores of an EPYC, AWD-LSTM ended 0.197 above it, after 24,000 steps of
 # batch 32 at a rate of 1e-2: half as many words, in 65 minutes beside other work.
-# BERT learns faster with rotary positions: on one core, 2,500 steps of batch 32 with MINUTE's betas
-# ended 0.28 above the floor in 12 minutes. Its recipe has not been carried out to the end.
+# The recipe of BERT has rotary positions, which did much better in short trials on one core. No
+# model has been trained by it to the end.
 COURSE_WORDS = 8_000_000
 """How many words each of these models can learn from."""
 

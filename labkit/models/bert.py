@@ -107,12 +107,13 @@ class BERT(Backbone):
         return States(tuple(layers))
 
     def _embed(self, tokens_BT: Tensor, segments_BT: Tensor | None) -> Tensor:
-        """Word, position and segment, added up."""
+        """Word, position and segment, added up; rotary positions are not added."""
         length = tokens_BT.shape[1]
-        check_length(length, self.config.context)
         x_BTD = self.token(tokens_BT)
         if self.position is not None:
             x_BTD = x_BTD + self.position(length)
+        else:
+            check_length(length, self.config.context)
         if self.segment is not None:
             if segments_BT is None:
                 segments_BT = torch.zeros_like(tokens_BT)
