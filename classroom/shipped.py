@@ -91,6 +91,7 @@ class Recipe:
     dropout: float = 0.0
     attention_dropout: float | None = None
     decay: float = RECIPE["decay"]
+    betas: tuple[float, float] = (0.9, 0.95)
     shorter: tuple[tuple[int, int], ...] = ()
     """Lengths of windows, and for how many steps they are read before those of `length`."""
     hidden: float = 0.15
@@ -325,7 +326,7 @@ def _plan_of(recipe: Recipe, steps: int, **changes: Any) -> Plan:
     """How a recipe trains for so many steps."""
     return plan(
         steps, rate=recipe.rate, seed=recipe.seed, precision=recipe.precision,
-        decay=recipe.decay, **changes,
+        decay=recipe.decay, betas=recipe.betas, **changes,
     )  # fmt: skip
 
 
@@ -832,7 +833,7 @@ RECIPES = {
         Recipe(
             "8 million words of the course's language, in windows of 128", steps=10_000, batch=64,
             length=128, width=128, layers=3, rate=6e-3, precision="bfloat16", hidden=0.4,
-            rotary=True, heads=8, inner=256, grain=8,
+            betas=(0.9, 0.999), rotary=True, heads=8, inner=256, grain=8,
         ),
         _bert_course,
         _measure_bert_course,

@@ -87,7 +87,7 @@ def test_a_killed_worker_is_started_again_and_nothing_is_lost(
     )
     assert done.returncode == 0, done.stderr
     assert "done after 1 deaths" in done.stdout
-    assert "goes on from" in done.stderr
+    assert "resuming from" in done.stderr
     assert last_weights(tmp_path) == runs[f"undisturbed-{kind}"], "not a bit differs"
 
 

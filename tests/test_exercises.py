@@ -58,7 +58,7 @@ def notebook() -> dict[str, Any]:
         {"cell_type": "code", "id": "a", "metadata": {}, "outputs": [], "execution_count": 1,
          "source": "from classroom.exercises import check"},
         {"cell_type": "code", "id": "b", "metadata": {}, "source": SOLVED, "execution_count": 2,
-         "outputs": [{"output_type": "stream", "name": "stdout", "text": "Right: 15.0 it is\n"}]},
+         "outputs": [{"output_type": "stream", "name": "stdout", "text": "Right: 15.0\n"}]},
     ]  # fmt: skip
     return {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
@@ -83,7 +83,7 @@ def test_each_exercise_is_proved_to_fail_unsolved_and_pass_solved(
             exec(cell["source"], names)
     said = capsys.readouterr().out
     assert "unsolved, it says: give the number" in said
-    assert said.endswith("Right: 15.0 it is\n")
+    assert said.endswith("Right: 15.0\n")
 
 
 def test_an_exercise_that_passes_unsolved_is_found() -> None:

@@ -147,7 +147,7 @@ def test_a_wrong_number_is_named_and_cannot_be_read(name: str) -> None:
     assert set(one.mistakes) == set(known)
     for key, value in known.items():
         assert one.mistakes[key] in judge(one, value).why
-    assert "is not it" in judge(one, 12345).why
+    assert "is not right" in judge(one, 12345).why
     assert "a number is asked for" in judge(one, "many").why
 
 

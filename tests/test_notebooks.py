@@ -47,7 +47,26 @@ def problems(notebook: dict[str, Any]) -> list[str]:
         found.append("larger than 500 kB")
     if normalised(notebook) != notebook:
         found.append("not normalised: `make notebooks` stores it as it should be")
+    found += [
+        f"a dollar sign begins a formula: write `$` or dollars: {text}"
+        for cell in notebook["cells"] if cell["cell_type"] == "markdown"
+        for text in dollars("".join(cell["source"]))
+    ]  # fmt: skip
     return found + parameter_problems(code)
+
+
+def dollars(markdown: str) -> list[str]:
+    """Return the texts that JupyterLab would take for formulas, although they are prose.
+
+    It sets what stands between two dollar signs as a formula, even where they are escaped.
+    """
+    text = re.sub(r"```.*?```|`[^`]*`|\$\$.*?\$\$", "", markdown, flags=re.DOTALL)
+    found = re.findall(r"\\\$.*", text)
+    for formula in re.findall(r"(?<!\\)\$(.*?)\$", text, flags=re.DOTALL):
+        bare = re.sub(r"\\\w+(\{[^}]*\})?", "", formula)
+        if re.search(r"[a-z]{3}[,.]?\s+[a-z]{2}|\n", bare):
+            found.append(formula)
+    return found
 
 
 def compared(cell: dict[str, Any]) -> bool:
@@ -112,6 +131,10 @@ def test_the_guard_lets_a_sound_notebook_pass() -> None:
     assert problems(sound()) == []
 
 
+def prose(text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "id": "prose", "metadata": {}, "source": text}
+
+
 def strip(cells: list[dict[str, Any]]) -> None:
     for cell in cells:
         cell["outputs"] = []
@@ -141,6 +164,12 @@ SPOILERS = {
     "tagged parameters": lambda cells: cells[0].update(metadata={}),
     "parameter seed": lambda cells: cells[0].update(source='profile: str = "smoke"'),
     "no profile tiny": lambda cells: cells[0].update(source='profile: str = "tiny"\nseed: int = 0'),
+    "begins a formula: write `$` or dollars: \\$8": lambda cells: cells.append(
+        prose("It costs \\$8 an hour, not \\$2.")
+    ),
+    "begins a formula: write `$` or dollars: 8 an hour": lambda cells: cells.append(
+        prose("It costs $8 an hour, not $2.")
+    ),
     "not normalised": lambda cells: cells[0]["metadata"].update(execution={"start": "now"}),
 }
 
@@ -150,6 +179,11 @@ def test_the_guard_catches(message: str) -> None:
     notebook = sound()
     SPOILERS[message](notebook["cells"])
     assert any(message in problem for problem in problems(notebook))
+
+
+def test_formulas_and_code_are_no_prose() -> None:
+    fine = r"a `$` and $p_{\text{the model}}$, $x \le 3$ or $\mathrm{norm}(W_e\,x + b)$"
+    assert dollars(fine + "\n\n$$ the long sum of $$") == []
 
 
 def test_the_guard_catches_stored_widgets() -> None:

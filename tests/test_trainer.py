@@ -386,7 +386,7 @@ def test_it_says_which_checkpoint_it_takes_and_why(
     steps = [report.step for report in again.resume(tmp_path)]
     said = capsys.readouterr().err
     assert "passed over step-00000012: weights.safetensors has 0 bytes" in said
-    assert "goes on from" in said
+    assert "resuming from" in said
     assert "step-00000008" in said
     assert steps == [9, 10, 11, 12]
     assert alike(whole.state(), again.state()) == []

@@ -288,11 +288,11 @@ def _judge_number(asked: Number, answer: Any) -> Verdict:
         return Verdict(False, f"a {_kind(answer)} was given: a number is asked for")
     keys = {sealed(value * (1 + nudge)) for nudge in (0, 5e-4, -5e-4)}
     if asked.key in keys:
-        return Verdict(True, f"{shown(answer)} it is")
+        return Verdict(True, shown(answer))
     for key, says in asked.mistakes.items():
         if key in keys:
             return Verdict(False, f"{shown(answer)}: {says}")
-    return Verdict(False, f"{shown(answer)} is not it: {asked.asks}")
+    return Verdict(False, f"{shown(answer)} is not right: {asked.asks}")
 
 
 # ---- words

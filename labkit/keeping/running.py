@@ -193,7 +193,7 @@ class Run:
                 others = {k: v for k, v in saved.tensors.items() if k != "optimizer"}
                 saved = replace(saved, tensors=others)
             trainer.load(saved)
-            self.say(f"goes on from {found.path}, the newest whole checkpoint")
+            self.say(f"resuming from {found.path}, the newest whole checkpoint")
         elif found.skipped:
             self.say(f"no checkpoint of {folder} is whole: begins anew")
         if self.processes.first:
