@@ -126,6 +126,35 @@ def test_training_is_the_same_each_time(
     assert json.loads((tmp_path / "one" / "card.json").read_text())["recipe"]["steps"] == 3
 
 
+def test_a_bert_goes_on_with_fewer_hidden_words_at_last(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = shipped.course_text("village", words=4_000, held_out=500)
+    recipe = Recipe(
+        "a little", steps=2, batch=8, length=32, width=32, layers=1, rate=1e-2, hidden=0.4,
+        ending=(3, 0.1),
+    )  # fmt: skip
+    made = Shipped(
+        recipe,
+        lambda recipe: shipped._bert(recipe, text.train, text.tokenizer),
+        lambda model, tokenizer: Measured("nats", 1.25, 1.0),
+    )
+    runs, trainer = [], shipped.Trainer
+
+    def begun(model: Any, objective: Any, batches: Any, how: Any, **others: Any) -> Any:
+        weight = model.backbone.token.weight.detach().clone()
+        runs.append((objective.rate, how.steps, how.rate, how.seed, weight))
+        return trainer(model, objective, batches, how, **others)
+
+    monkeypatch.setattr(shipped, "Trainer", begun)
+    said: list[str] = []
+    shipped.carry_out("tiny", "a command", made, tmp_path / "one", said.append, tmp_path / "kept")
+    assert "3 steps in which 10% are hidden" in said
+    assert [run[:4] for run in runs] == [(0.4, 2, 1e-2, 0), (0.1, 3, 2.5e-3, 1)]
+    assert not torch.equal(runs[0][4], runs[1][4])  # it goes on from what was learned
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["ending", "last"]
+
+
 def short_windows_first(rotary: bool) -> Shipped:
     """A recipe that reads windows of 8 tokens, of 16, and then of 32."""
     text = shipped.course_text("village", words=2_000, held_out=500)
