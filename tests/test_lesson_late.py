@@ -8,6 +8,23 @@ from stored import number, said
 # ---- 08
 
 
+def test_the_right_side_tells_more_than_any_reader_of_the_left_can_know() -> None:
+    picture = said("08", "Loss by the reach of a blank")
+    left, gpt, both, bert = (
+        number(rf"{name} ([\d.]+\d)", picture)
+        for name in ("left side", "gpt-course", "both sides", "bert-course")
+    )
+    assert 0.5 < left - both < 0.7
+    assert left < gpt < left + 0.15
+    assert both < bert < both + 0.15
+    example = said("08", "# where far words on the right help most")
+    assert number(r"8 words on each side +([\d.]+)", example) < 0.05
+    assert number(r"all words before +([\d.]+)", example) < 0.05
+    assert number(r"all words on both sides +([\d.]+)", example) > 0.99
+    [word] = re.findall(r"How likely is “(\w+)”", example)
+    assert number(rf"bert-course: {word} ([\d.]+)", example) > 0.9
+
+
 def test_the_bert_of_the_addresses_knows_what_presidents_say() -> None:
     filled = said("08", 'speaker, pieces = trained("bert-addresses")')
     for question, answer in (
