@@ -11,7 +11,7 @@ from stored import number, said
 def test_the_right_side_tells_more_than_any_reader_of_the_left_can_know() -> None:
     picture = said("08", "Loss by the reach of a blank")
     left, gpt, both, bert = (
-        number(rf"{name} ([\d.]+\d)", picture)
+        number(rf"{name} ⟨([\d.]+)⟩", picture)
         for name in ("left side", "gpt-course", "both sides", "bert-course")
     )
     assert 0.5 < left - both < 0.7

@@ -49,7 +49,7 @@ def test_the_shipped_model_is_at_the_best_possible() -> None:
 
 
 def test_the_trained_models_make_few_mistakes_which_are_their_own() -> None:
-    shown = said("04", "translating.searched(model, source, beams=beams)[0]")
+    shown = said("04", "translating.searched(models[name], source, beams=beams)")
     rows = re.findall(r"(.*), beam of (\d): (\d+) of 100 wrong: (\d+) search errors", shown)
     wrong = {(name, int(beams)): (int(all_), int(lost)) for name, beams, all_, lost in rows}
     young = "a third of the steps"
