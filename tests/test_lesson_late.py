@@ -9,9 +9,9 @@ from stored import number, said
 
 
 def test_the_right_side_tells_more_than_any_reader_of_the_left_can_know() -> None:
-    picture = said("08", "Loss by the reach of a blank")
+    means = said("08", '"lowest possible, left side": left')
     left, gpt, both, bert = (
-        number(rf"{name} ⟨([\d.]+)⟩", picture)
+        number(rf"{name} +⟨?([\d.]+)", means)
         for name in ("left side", "gpt-course", "both sides", "bert-course")
     )
     assert 0.5 < left - both < 0.7
