@@ -221,9 +221,8 @@ def carry_out(
     preparing = time.monotonic() - start
     seconds = preparing + _train_in_parts(run, recipe, checkpoints, say, watch)
     folder.mkdir(parents=True, exist_ok=True)
-    if recipe.grain is not None:
-        round_matrices(run.model, recipe.grain)
-    save(run.model.to("cpu").half(), folder)
+    steps = {} if recipe.grain is None else round_matrices(run.model, recipe.grain)
+    save(run.model.to("cpu").half(), folder, steps=steps)
     run.tokenizer.save(folder / "tokenizer.json")
     # Not every measure asks for eval mode, and dropout would be measured with the model.
     with evaluating(run.model):
@@ -323,16 +322,22 @@ def now_and_then(say: Callable[[str], None], seconds: float = 5) -> Callable[[Re
 
 
 @torch.no_grad()
-def round_matrices(model: nn.Module, grain: int) -> None:
+def round_matrices(model: nn.Module, grain: int) -> dict[str, float]:
     """Round each matrix to multiples of a power of two: few different numbers compress well.
 
     About `grain` steps make one standard deviation of the matrix. With a grain of 8, no weight
-    changes by more than a tenth of a standard deviation.
+    changes by more than a tenth of a standard deviation. Return the steps of those matrices whose
+    numbers fit in a byte, that is, of those without very large ones.
     """
-    for matrix in model.parameters():
+    steps = {}
+    for name, matrix in model.named_parameters():
         if matrix.ndim > 1:
             step = 2.0 ** round(math.log2(float(matrix.std()) / grain))
-            matrix.copy_((matrix / step).round() * step)
+            whole = (matrix / step).round()
+            matrix.copy_(whole * step)
+            if float(whole.abs().max()) <= 127:
+                steps[name] = step
+    return steps
 
 
 def _plan_of(recipe: Recipe, steps: int, **changes: Any) -> Plan:
@@ -828,7 +833,8 @@ RECIPES = {
     "awd-course": Shipped(
         Recipe(
             "8 million words of the course's language, in segments that follow each other",
-            steps=16_000, batch=128, length=64, width=128, layers=2, rate=1.5e-2, grain=8,
+            steps=20_000, batch=128, length=64, width=128, layers=2, rate=1.5e-2,
+            precision="bfloat16", grain=8,
         ),
         _awd_course,
         partial(_measure_next, "language", 256),

@@ -67,7 +67,7 @@ def test_matrices_are_rounded_to_a_share_of_their_spread() -> None:
     layer = torch.nn.Linear(64, 64)
     before = layer.weight.detach().clone()
     shift = layer.bias.clone()
-    shipped.round_matrices(layer, 8)
+    steps = shipped.round_matrices(layer, 8)
     few = layer.weight.detach().unique()
     step = float((few[1:] - few[:-1]).min())
     assert math.log2(step) == round(math.log2(step))
@@ -75,6 +75,10 @@ def test_matrices_are_rounded_to_a_share_of_their_spread() -> None:
     assert ((layer.weight - before).abs() <= step / 2).all()
     assert torch.equal(layer.weight, (layer.weight / step).round() * step)
     assert torch.equal(layer.bias, shift)
+    assert steps == {"weight": step}
+    with torch.no_grad():
+        layer.weight[0, 0] = 200 * step
+    assert shipped.round_matrices(layer, 8) == {}  # this one does not fit in a byte
 
 
 def test_a_rounded_model_is_rounded_as_it_ships() -> None:

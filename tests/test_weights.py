@@ -417,6 +417,68 @@ def test_tied_weights_are_written_once(tmp_path: Path) -> None:
     assert 4 * numbers < file.stat().st_size < 4 * numbers + 10_000
 
 
+def rounded_gpt() -> tuple[LanguageModel, dict[str, float]]:
+    """A model in float16 whose matrices, but one, are whole multiples of 1/64."""
+    model, steps = tiny_gpt(), {}
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.ndim > 1 and "position" not in name:
+                weight.copy_((weight * 64).round() / 64)
+                steps[name] = 1 / 64
+    return model.half(), steps
+
+
+def test_multiples_of_a_step_take_a_byte_each_and_come_back(tmp_path: Path) -> None:
+    model, steps = rounded_gpt()
+    with torch.no_grad():
+        model.backbone.token.weight[0, :3] = torch.tensor([-0.0, 127 / 64, -127 / 64])
+    weights.save(model, tmp_path / "two")
+    weights.save(model, tmp_path / "one", steps=steps)
+    both = [weights.load(tmp_path / name) for name in ("one", "two")]
+    assert all(same(again, model) for again in both)
+    assert {p.dtype for p in both[0].parameters()} == {torch.float16}
+    whole = weights.load(tmp_path / "one", dtype=torch.float32)
+    assert same(whole, model.float())
+    one, two = (next((tmp_path / name).glob("*.safetensors")) for name in ("one", "two"))
+    saved = sum(weight.numel() for name, weight in model.named_parameters() if name in steps)
+    # A header has no fixed size.
+    assert abs(two.stat().st_size - one.stat().st_size - saved) < 300
+    assert one.name != two.name
+
+
+@pytest.mark.parametrize("number", [128 / 64, -128 / 64, 1 / 128, float("nan"), float("inf")])
+def test_what_is_no_multiple_of_its_step_is_refused(number: float, tmp_path: Path) -> None:
+    model, steps = rounded_gpt()
+    with torch.no_grad():
+        model.backbone.token.weight[3, 1] = number
+    with pytest.raises(ValueError, match=r"'backbone\.token\.weight' is not made of .* 0\.015625"):
+        weights.save(model, tmp_path, steps=steps)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="float16"):
+        weights.save(rounded_gpt()[0].float(), tmp_path, steps=steps)
+
+
+@pytest.mark.parametrize("steps", [[1], {"backbone.token.weight": "1"}])
+def test_steps_that_are_no_numbers_are_refused(steps: Any, tmp_path: Path) -> None:
+    model, known = rounded_gpt()
+    weights.save(model, tmp_path, steps=known)
+    path = tmp_path / "labkit.json"
+    seal(path, json.loads(path.read_text()) | {"steps": steps})
+    with pytest.raises(WeightsError, match="numbers by names"):
+        weights.load(tmp_path)
+
+
+def test_another_step_or_none_is_found(tmp_path: Path) -> None:
+    model, known = rounded_gpt()
+    weights.save(model, tmp_path, steps=known)
+    path = tmp_path / "labkit.json"
+    whole = json.loads(path.read_text())
+    for steps in ({name: 2 * step for name, step in known.items()}, {}):
+        seal(path, whole | {"steps": steps})
+        with pytest.raises(WeightsError, match=r"numbers are not those|holds torch\.int8"):
+            weights.load(tmp_path)
+
+
 def test_mixed_dtypes_come_back(tmp_path: Path) -> None:
     model = tiny_gpt().bfloat16()
     model.backbone.norm.float()
@@ -624,7 +686,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of our own."""
     folder = tmp_path_factory.mktemp("saved")
     torch.manual_seed(1)
-    weights.save(GPT(GPTConfig(7, 4, 1, 2, 5)), folder)
+    model = GPT(GPTConfig(7, 4, 1, 2, 5))
+    with torch.no_grad():
+        model.token.weight.copy_((model.token.weight * 512).round().clamp(-127, 127) / 512)
+    weights.save(model.half(), folder, steps={"token.weight": 1 / 512})
     return folder
 
 

@@ -22,6 +22,7 @@ from labkit.weights.tensors import (
     Entry,
     WeightsError,
     checksum,
+    in_bytes,
     list_tensors,
     read_description,
     write_tensors,
@@ -38,17 +39,26 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters()) | kept
 
 
-def save(model: nn.Module, folder: Source) -> None:
-    """Write a model in our own format; an older one there is replaced as a whole or not at all."""
-    folder, description = Path(folder), describe(model)
+def save(model: nn.Module, folder: Source, *, steps: Mapping[str, float] | None = None) -> None:
+    """Write a model in our own format; an older one there is replaced as a whole or not at all.
+
+    A tensor that is named in `steps` takes one byte for each number: its numbers, in float16, must
+    be whole multiples of its step, at most 127 of them.
+    """
+    folder, description, steps = Path(folder), describe(model), dict(steps or {})
     named = tensors(model)
     _check_rebuilds(description, named)
-    sums = {name: checksum(tensor) for name, tensor in named.items()}
-    file = f"weights-{_hash(sums)[:12]}.safetensors"
+    small = {name: in_bytes(name, named[name], step) for name, step in steps.items()}
+    # Of what is read again: a negative zero has no byte of its own.
+    read = named | {name: whole.half() * steps[name] for name, whole in small.items()}
+    sums = {name: checksum(tensor) for name, tensor in read.items()}
+    file = f"weights-{_hash(sums | steps)[:12]}.safetensors"
     folder.mkdir(parents=True, exist_ok=True)
     old = [path for path in folder.iterdir() if _is_ours(path.name) and path.name != file]
-    write_tensors(folder / file, named)
+    write_tensors(folder / file, named | small)
     whole = {"format": FORMAT, "model": description, "weights": file, "checksums": sums}
+    if steps:
+        whole["steps"] = steps
     write_json(folder / DESCRIPTION, {**whole, "checksum": _hash(whole)})
     # Only what was there before: another process may be writing beside us.
     for path in old:
@@ -106,4 +116,10 @@ def contents(folder: Path) -> Contents:
             )
 
     entries = list_tensors(folder / file)
+    steps = whole.get("steps", {})
+    if not isinstance(steps, dict) or not all(isinstance(step, float) for step in steps.values()):
+        raise WeightsError(f"{path} has the steps {shown(steps)}: they are numbers by names")
+    for name in entries.keys() & steps.keys():
+        if entries[name].dtype == torch.int8:
+            entries[name] = entries[name]._replace(dtype=torch.float16, step=steps[name])
     return Contents(lambda: model_of(whole.get("model"), path), tensors, entries, check_checksum)

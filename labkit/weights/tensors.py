@@ -52,6 +52,8 @@ class Entry(NamedTuple):
     file: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
+    step: float | None = None
+    """The file holds whole numbers of one byte; each stands for so many times this."""
 
 
 class Contents(NamedTuple):
@@ -136,7 +138,19 @@ def read_tensors(entries: Mapping[str, Entry]) -> Iterator[tuple[str, Tensor]]:
         with _opened(path) as file:
             for name, entry in entries.items():
                 if entry.file == path:
-                    yield name, file.get_tensor(entry.name)
+                    tensor = file.get_tensor(entry.name)
+                    yield name, tensor if entry.step is None else tensor.half() * entry.step
+
+
+def in_bytes(name: str, tensor: Tensor, step: float) -> Tensor:
+    """The whole numbers of one byte that give a tensor in float16 when multiplied by `step`."""
+    whole = (tensor.float() / step).round().clamp(-127, 127).to(torch.int8)
+    if tensor.dtype != torch.float16 or not torch.equal(whole.half() * step, tensor):
+        raise ValueError(
+            f"the tensor {name!r} is not made of float16 numbers that are -127 to 127 times {step}"
+            ": round it first, or leave its name out of steps"
+        )
+    return whole
 
 
 def checksum(tensor: Tensor) -> str:
