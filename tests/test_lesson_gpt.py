@@ -70,10 +70,3 @@ def test_the_duel_is_as_large_as_the_text_says() -> None:
     prose = "".join("".join(c["source"]) for c in cells("05") if c["cell_type"] == "markdown")
     size = f"{words[len(topic.honest)]} honest models and {words[len(topic.bugs)]} that leak"
     assert size in prose
-
-
-def test_every_exercise_is_solved() -> None:
-    for cell in cells("05"):
-        if "exercise" in cell["metadata"].get("tags", ()):
-            texts = ["".join(o.get("data", {}).get("text/plain", "")) for o in cell["outputs"]]
-            assert any(text.startswith("Right") for text in texts), "".join(cell["source"])

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from stored import cells, numbers, said
+from stored import numbers, said
 
 
 def test_the_base_model_asks_back_and_the_tuned_one_answers() -> None:
@@ -69,10 +69,3 @@ def test_plain_text_in_the_tuning_is_the_cure() -> None:
     found = said("07", '(("conversations alone", False)')
     [alone], [mixed] = (numbers(how, found) for how in ("conversations alone", "with plain text"))
     assert mixed < alone - 0.3
-
-
-def test_every_exercise_is_solved() -> None:
-    for cell in cells("07"):
-        if "exercise" in cell["metadata"].get("tags", ()):
-            texts = ["".join(o.get("data", {}).get("text/plain", "")) for o in cell["outputs"]]
-            assert any(text.startswith("Right") for text in texts), "".join(cell["source"])

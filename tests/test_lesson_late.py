@@ -1,4 +1,4 @@
-"""What notebooks 08 to 11 say that one can see is on the screen: their stored outputs are read."""
+"""What notebooks 08 to 13 say that one can see is on the screen: their stored outputs are read."""
 
 import re
 
@@ -124,3 +124,53 @@ def test_names_of_real_text_are_likelier_in_order() -> None:
     assert row
     assert float(row[2]) > 50 * float(row[1])
     assert re.search(r"united people +0.00\d+ +0.00000", told)
+
+
+# ---- 12: cost tables ---------------------------------------------------------------------------
+
+
+def test_experts_add_parameters_and_hardly_any_operations() -> None:
+    shown = said("12", 'for name, count in (("dense", None)')
+    found = {
+        line[:10].strip(): [int(n.replace(",", "")) for n in line[10:].split()]
+        for line in shown.splitlines()[1:]
+        if line
+    }
+    dense, many = found["dense"], found["32 experts"]
+    assert round(many[0] / dense[0], 1) == 3.6
+    assert 1 < many[2] / dense[2] < 1.015
+
+
+def test_a_wider_model_ends_lower_in_the_race() -> None:
+    ends = re.findall(r"step (\d+) of \1: loss ([\d.]+)", said("12", "race[width] = used"))
+    losses = [float(loss) for _, loss in ends]
+    assert len(losses) == 3
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] > number(r"possible: ([\d.]+)", said("12", "race[width] = used"))
+
+
+def test_most_printed_figures_follow_from_their_rows() -> None:
+    shown = said("12", "for table in (cost_tables.")
+    assert "46 of 51 figures agree" in shown
+
+
+# ---- 13: the ledger ----------------------------------------------------------------------------
+
+
+def test_in_pairs_the_gain_is_far_from_zero_and_the_loss_itself_is_not_known_well() -> None:
+    shown = said("13", '("in pairs", estimate(runs, gain, shared=True))')
+    widths = {}
+    for line in shown.splitlines():
+        low, high = (float(n) for n in re.findall(r"[\d.]+\d", line))
+        widths[line.split("  ")[0]] = high - low
+        assert low > 0
+    assert widths["the loss itself"] > 5 * widths["in pairs"]
+    assert widths["without the error of the documents"] < widths["the loss itself"] / 5
+
+
+def test_the_recomputed_verdict_is_the_ledgers() -> None:
+    shown = said("13", "[again] = judge([seen]")
+    low, high = (number(pattern, shown) for pattern in (r"between ([\d.]+)", r"and ([\d.]+):"))
+    assert low > 0
+    assert high > 1
+    assert shown.rstrip().endswith("holds")

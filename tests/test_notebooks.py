@@ -214,3 +214,12 @@ def test_an_exercise_hands_its_answer_to_the_check_as_it_is(path: Path) -> None:
                 answers = [arg.id for arg in node.value.args if isinstance(arg, ast.Name)]
                 assert uses <= set(answers), f"cell {number}: hand over {uses} as it is"
                 break
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_exercise_is_solved(path: Path) -> None:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    for cell in cells:
+        if "exercise" in cell["metadata"].get("tags", ()):
+            texts = ["".join(o.get("data", {}).get("text/plain", "")) for o in cell["outputs"]]
+            assert any(text.startswith("Right") for text in texts), "".join(cell["source"])
