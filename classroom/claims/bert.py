@@ -12,7 +12,7 @@ from torch import Tensor
 
 from classroom.claims import village
 from classroom.ledger import Measured, claim
-from classroom.recipes import plan, train_once
+from classroom.recipes import larger_weights, plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batches, Document, Examples, Pairs, from_documents, tokenize
 from labkit.heads import Label, NextWord
@@ -52,7 +52,7 @@ def one_direction(profile: str, seed: int) -> LanguageModel:
     words = len(village.tokenizer())
     backbone = GPT(GPTConfig(words, 64, 2, 4, context=village.LONGEST, dropout=0.0))
     model = LanguageModel(backbone, NextWord(backbone.token))
-    village.larger_weights(model)
+    larger_weights(model)
     texts = village.sentences("train", WORDS[profile], seed)
     batches = village.rows(texts, seed=seed)
     train_once(model, NextToken(), batches, plan(STEPS[profile], seed=seed, rate=village.RATE))

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from classroom.recipes import random_words
-from labkit.blocks import LanguageModel, initialise
+from classroom.recipes import larger_weights, random_words
+from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Document, Examples, from_documents, tokenize
 from labkit.heads import MaskedWord
 from labkit.models.bert import BERT, BERTConfig
@@ -99,18 +99,6 @@ def sentence_floor(texts: Sequence[Sequence[str]]) -> float:
 
 
 # ---- models
-
-
-def larger_weights(model: nn.Module, std: float = 0.1) -> nn.Module:
-    """Draw first weights that suit a width of 64: those of BERT, 0.02, suit a width of 768.
-
-    Too small ones make attention a plain mean, which takes long to become anything else.
-    """
-    initialise(model, std)
-    backbone: Any = model.backbone
-    if backbone.position is not None:
-        nn.init.normal_(backbone.position.weight, std=std)
-    return model
 
 
 def encoder(

@@ -16,8 +16,9 @@ import re
 import statistics
 from collections.abc import Sequence
 
-from classroom import realtext, shipped
+from classroom import realtext, scores
 from classroom.realtext import repeats
+from classroom.shipped import trained
 from labkit.sampling import Sample, Sampling, sample
 
 OPENING = 5
@@ -28,14 +29,14 @@ SAMPLES = 32
 
 def table() -> list[str]:
     """A row for each address, and the means of those that are on the card and of the others."""
-    model, tokenizer = shipped.trained("gpt-addresses")
+    model, tokenizer = trained("gpt-addresses")
     window = model.backbone.config.context - 1
     tests = [one for one in realtext.addresses() if one.held_out]
     lines = ["| address | GPT, nats per byte | 5-gram | lower by |", "|---|---:|---:|---:|"]
     pairs: dict[str, list[tuple[float, float]]] = {"others": [], "on the card": []}
-    for one, other in zip(tests, shipped.five_gram_losses(tokenizer, tests), strict=True):
+    for one, other in zip(tests, scores.five_gram_losses(tokenizer, tests), strict=True):
         gpt = realtext.nats_per_byte(model, tokenizer, one.text, window=window)
-        where = "on the card" if one.number in shipped.MEASURED_ADDRESSES else "others"
+        where = "on the card" if one.number in scores.MEASURED_ADDRESSES else "others"
         pairs[where].append((gpt, other))
         name = f"{one.number}, {one.president} {one.year}"
         lines.append(f"| {name} | {gpt:.3f} | {other:.3f} | {1 - gpt / other:.1%} |")
@@ -55,7 +56,7 @@ def _mean(where: str, pairs: list[tuple[float, float]]) -> str:
 
 def texts() -> list[str]:
     """Two sentences after the first words of a paragraph in the middle of each held-out address."""
-    model, tokenizer = shipped.trained("gpt-addresses")
+    model, tokenizer = trained("gpt-addresses")
     how = Sampling(length=120, temperature=0.7, top_p=0.8)
     lines = [
         f"| address | first words | the likeliest of {SAMPLES} without repetition | the first |",
