@@ -27,5 +27,5 @@ notebooks:  ## execute the notebooks and store their outputs, normalised
 pins:       ## write constraints.txt anew
 	@$(PYTHON) -m labkit pins
 
-clean:      ## remove what was set up, built and run
+clean:      ## remove what was set up, built and run, with all answers and results in runs/
 	rm -rf .venv .venv-* build dist runs site artifacts *.egg-info .*_cache .hypothesis

@@ -19,11 +19,11 @@ What to click, what the class will ask, and what to beware of, in each notebook.
 the notebooks themselves, in cells with the tag `notes`; slides leave them out, and
 `python -m classroom.guide` collects them here.
 
-Before the lecture: start `make lecture NB=NN` early, since cells that train do so each time;
-`LABKIT_SHORT=1` in front of it shortens them.
-`make lecture NB=NN` shows the notebook as slides, `python -m labkit students` writes the version
-without solutions. The exercises take five to fifteen minutes each ([labs.md](labs.md)); let
-neighbours compare before you solve one.
+`make lecture NB=NN` shows a notebook as slides. Start it early, since cells that train do so each
+time; `LABKIT_SHORT=1 make lecture NB=NN` shortens them. `python -m labkit students` writes the
+version without solutions. The exercises take three to fifteen minutes each ([labs.md](labs.md));
+let neighbours compare their answers before you show a solution. "Click: nothing" means that a
+picture or a table is to be read, not changed.
 """
 
 

@@ -249,12 +249,13 @@ class RelativeAttention(nn.Module):
 # are turned by their positions (Su et al. 2021, section 3.2).
 
 
-def check_length(length: int, context: int) -> None:
-    """Refuse a text that is longer than the model has positions for."""
-    if length > context:
+def check_length(length: int, context: int, *, start: int = 0) -> None:
+    """Refuse a text that is longer than the model has positions for; it begins at `start`."""
+    if start + length > context:
+        remembered = f" after {start} that are remembered" if start else ""
         raise ValueError(
-            f"the text has {length} tokens, the model has positions for {context}: "
-            f"shorten the text or build the model with context={length}"
+            f"the text has {length} tokens{remembered}, the model has positions for {context}: "
+            f"shorten the text or build the model with context={start + length}"
         )
 
 
@@ -315,5 +316,5 @@ class LearnedPositions(nn.Module):
 
     def forward(self, length: int, *, start: int = 0) -> Tensor:
         """The vectors of positions start .. start + length: [T, D]."""
-        check_length(start + length, self.context)
+        check_length(length, self.context, start=start)
         return self.weight[self.unused + start : self.unused + start + length]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.attention import Attention, KeysValues
-from labkit.checks import check_config
+from labkit.checks import check_choice, check_config
 from labkit.layers import Dropout
 from labkit.tensor_checks import check_mask, check_tokens
 
@@ -145,6 +145,11 @@ def vocabulary_of(model: Any) -> int:
     return getattr(getattr(backbone_of(model), "config", None), "vocabulary", 0)
 
 
+def beside(other: nn.Module, model: nn.Module) -> None:
+    """Move another model, such as a teacher, to the device of this one; free if it is there."""
+    other.to(next(model.parameters()).device)
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model in eval mode; afterwards each of its modules is in the mode it was in before."""
@@ -177,6 +182,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+        check_choice("activation", activation, *ACTIVATIONS)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 

@@ -45,38 +45,44 @@ def is_number(given: Any) -> bool:
 
 
 def check_whole(name: str, given: Any, least: int = 0, most: int = LARGEST_SIZE) -> None:
-    """Refuse what is no whole number from `least` to `most`."""
+    """Refuse anything but a whole number from `least` to `most`."""
     if not is_whole(given) or not least <= given <= most:
         raise ValueError(f"{name} is {shown(given)}: give a whole number from {least} to {most:,}")
 
 
+def check_choice(name: str, given: Any, *known: str) -> None:
+    """Refuse anything but one of the known words."""
+    if given not in known:
+        raise ValueError(f"{name} is {shown(given)}: choose {', '.join(known)}")
+
+
 def check_seed(seed: Any) -> None:
-    """Refuse what is no seed of numpy's generators: a whole number from 0."""
+    """Refuse anything but a seed of numpy's generators: a whole number from 0."""
     if not is_whole(seed) or seed < 0:
         raise ValueError(f"seed is {shown(seed)}: give a whole number from 0")
 
 
 def check_share(name: str, share: Any) -> None:
-    """Refuse what is no share of a whole."""
+    """Refuse anything but a share of a whole."""
     if not isinstance(share, Real) or not 0 <= float(share) <= 1:
         raise ValueError(f"{name} is {shown(share)}: give a share between 0 and 1, such as 0.15")
 
 
 def check_words(words: Any) -> None:
-    """Refuse what is no list of words, above all a text that was not split into them."""
+    """Refuse anything but a list of words, above all a text that was not split into them."""
     if isinstance(words, str) or not all(isinstance(word, str) for word in words):
         raise ValueError(f"a text is {shown(words)}: give a list of words, such as text.split()")
 
 
 def check_not_negative(**given: Any) -> None:
-    """Refuse what is no finite number of at least 0."""
+    """Refuse anything but a finite number of at least 0."""
     for name, number in given.items():
         if type(number) not in (int, float) or not 0 <= number < math.inf:
             raise ValueError(f"{name} is {number!r}: give a number of at least 0")
 
 
 def check_config(config: Any) -> None:
-    """Refuse a config whose sizes are no whole numbers in range, or whose rates are no shares."""
+    """Refuse a config whose sizes are not whole numbers in range, or whose rates are not shares."""
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
         given = getattr(config, field.name)
@@ -88,7 +94,7 @@ def check_config(config: Any) -> None:
         if isinstance(given, Real) and not of_python:
             raise ValueError(f"{field.name} is a {type(given).__name__}: give a number of Python")
         if int in kinds:
-            least = 1 if field.name in ("width", "heads") else 0
+            least = 1 if field.name in ("width", "heads", "inner", "embedding") else 0
             most = MOST_LAYERS if field.name == "layers" else LARGEST_SIZE
             check_whole(field.name, given, least, most)
         elif float in kinds and not is_number(given):

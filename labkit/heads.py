@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.blocks import ACTIVATIONS, initialise
+from labkit.checks import check_choice
 from labkit.layers import Dropout, replaceable
 
 
@@ -68,6 +69,7 @@ class MaskedWord(WordHead):
         super().__init__()
         vocabulary, narrow = embedding.weight.shape
         self.dense = nn.Linear(narrow if width is None else width, narrow)
+        check_choice("activation", activation, *ACTIVATIONS)
         self.activation = ACTIVATIONS[activation]
         self.norm = nn.LayerNorm(narrow, eps=eps)
         self.words = nn.Linear(narrow, vocabulary)
@@ -104,7 +106,9 @@ class Label(nn.Module):
         """`pool`: the layer of a backbone that was pre-trained with one, to share it."""
         super().__init__()
         self.pool = (nn.Linear(width, width) if pool is None else pool) if pooled else None
-        self.activation = {**ACTIVATIONS, "tanh": F.tanh}[activation]
+        known = {**ACTIVATIONS, "tanh": F.tanh}
+        check_choice("activation", activation, *known)
+        self.activation = known[activation]
         self.dropout = Dropout(dropout)
         self.labels = nn.Linear(width, labels)
 

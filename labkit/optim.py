@@ -43,13 +43,16 @@ def named_groups(model: nn.Module, groups: Sequence[Group] | None) -> list[tuple
     if left:
         raise ValueError(
             f"{len(left)} parameters are in no group, {left[0]} among them: give each of them a "
-            "group, or freeze those that shall not learn (requires_grad = False)"
+            "group, or freeze those that should not learn (requires_grad = False)"
         )
     return found
 
 
 def matrices(model: nn.Module) -> set[str]:
-    """The names of the matrices between hidden states: no embeddings, no heads, no tables."""
+    """The names of the matrices between hidden states: no embeddings, no heads, no tables.
+
+    A matrix that makes queries, keys and values at once counts as one, as do the gates of an LSTM.
+    """
     backbone = backbone_of(model)
     outside: list[nn.Module] = [m for m in model.modules() if isinstance(m, nn.Embedding)]
     outside += [model.head] if isinstance(model, Model) else []

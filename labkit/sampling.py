@@ -2,7 +2,8 @@
 
 Filters change the scores of the next word before it is drawn, as `Sampling` says. Read `steps`
 first. Every draw is a function of (seed, row, position), so a row is the same alone and among
-others. `labkit.writing.beam` searches for the likeliest text instead.
+others, unless the model forgets what is far back (Transformer-XL) and the prompts differ in length.
+`labkit.writing.beam` searches for the likeliest text instead.
 """
 
 import math

@@ -54,6 +54,11 @@ class Trainer:
         groups: Sequence[Group] | None = None,
         progress: bool | None = None,
     ) -> None:
+        if not hasattr(batches, "at"):
+            raise TypeError(
+                f"batches is a {type(batches).__name__}: give a corpus, such as Windows, or an "
+                "object with at(step)"
+            )
         self.model, self.objective, self.batches, self.plan = model, objective, batches, plan
         self.progress = sys.stderr.isatty() if progress is None else progress
         named = named_groups(model, groups)
@@ -62,6 +67,13 @@ class Trainer:
         self.device = self.processes.device
         model.to(self.device)
         self.parts = self.processes.count * plan.accumulate
+        fewest = getattr(batches, "fewest", self.parts * objective.together)
+        if fewest // objective.together < self.parts:
+            raise ValueError(
+                f"the smallest batch has {fewest} rows, which cannot be divided among "
+                f"accumulate={plan.accumulate} and {self.processes.count} process(es): lower "
+                "accumulate, change batch, or build the corpus with bucketed=False"
+            )
         unsharded = without_weights(model) if self.processes.kind == "fsdp" else model
         self.operations = Operations(unsharded, objective, self.parts)
         self.computing = Computing(model, plan, self.device)
@@ -232,7 +244,7 @@ class Trainer:
         floor: float | None = None,
         seed: int = 0,
     ) -> Evaluation:
-        """The same as `evaluate(model, objective, batches)`, by all processes together."""
+        """The same as `evaluate(model, objective, batches)`; each process evaluates all batches."""
         return mean_loss(self.loss, self.model, self.objective, batches, floor, seed)
 
 

@@ -885,9 +885,10 @@ def table(killers: dict[str, str | None]) -> str:
     lines = [
         "# Mutants: known mistakes, and what finds them",
         "",
-        "Each is made on purpose in masks, models, objectives, corpora, files, limits, training,",
-        "writing, translation, alignment, notes and the rules of the authors' code; one of our",
-        "checks that fails is named. “As easy to make” means: not seen in a project. Written by",
+        "A mutant is a mistake planted on purpose, here in masks, models, objectives, corpora,",
+        "files, limits, training, writing, translation, alignment, notes and the rules of the",
+        "authors' code. The last column names one check that fails because of it. “As easy to",
+        "make” means that we have not seen the mistake in a real project. Written by",
         "`python tests/mutants.py`.",
         "",
         "| mistake | where it was seen | found by |",

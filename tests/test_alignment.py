@@ -556,7 +556,7 @@ def test_choosing_draws_what_theory_says(reference: Any) -> None:
         some = wanted > 1e-9
         square = ((counts - 1_500 * wanted)[some] ** 2 / (1_500 * wanted[some])).sum()
         assert square < 77  # 39 degrees of freedom: once in four thousand
-    with pytest.raises(ValueError, match="`highest` says"):
+    with pytest.raises(ValueError, match=r"above highest=-9\.0"):
         alignment.rejection_sample(model, PROMPT, gold, HOW, beta=1.0, highest=-9.0, count=1)
 
 

@@ -481,7 +481,7 @@ def test_too_many_in_a_row_lead_back_with_half_the_rate(
     assert steps == [1, 2, 3, 4, 5, 6, 7, 8, 9, 5, 6, 7, 8, 9, 10, 11, 12]
     assert [report.rate for report in reports] == [1e-2] * 9 + [5e-3] * 8
     said = capsys.readouterr().err
-    assert "step 9: the loss or a gradient was no number 3 times in a row" in said
+    assert "step 9: the loss or a gradient was not finite 3 times in a row" in said
     assert "step-00000004, with 0.5 of the rate" in said
 
 

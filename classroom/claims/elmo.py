@@ -299,7 +299,7 @@ class WithUnseen(Unread, BothDirections):
 
 
 class Beside(NamedTuple):
-    """How the two words beside a place were predicted: the mean loss, and how many were right."""
+    """How the words on both sides of a position were predicted: mean loss and number right."""
 
     losses: list[float]
     right: list[float]

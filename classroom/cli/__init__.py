@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "cache": (
         "caching",
         "command",
-        "what is kept of measured claims; clear it; measure beforehand for a class",
+        "show or clear the cache of measured claims, or fill it before a class",
     ),
     "costs": ("costs", "costs", "what it costs to train a model, or what money buys"),
     "publish": (

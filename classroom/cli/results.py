@@ -50,7 +50,10 @@ def write_table(books: Sequence[Path], measured: Mapping[str, Sequence[Run]], jo
         f"nothing in the cache: {processor()}, {os.cpu_count()} cores, {memory:.0f} GB, "
         f"Python {platform.python_version()}, torch {torch.__version__}.",
         *(
-            ["*opened*: the laptop profile with shipped models; cells that train do not count."]
+            [
+                "*opened*: the laptop profile with shipped models; cells that train are "
+                "shortened and not counted."
+            ]
             if "opened" in measured
             else []
         ),

@@ -1,4 +1,4 @@
-"""Demos that a hand can play with: each a pure function of its state, with a widget around it.
+"""Interactive demos: each is a pure function of its state, with a widget around it.
 
     masking_demo(text="The cat sat on the mat.")
     masking_demo(texts=corpus, tokenizer=tokenizer, model=model, world=world)

@@ -12,21 +12,22 @@ HEAD = """\
 # Exercises
 
 Each exercise is checked by the course: on many random inputs, against the course's own version and
-against the mistakes that students usually make. A right answer says "Right". Everything else says
-"Not yet" with a reason, in this order: the known mistake that the answer agrees with, the student's
-own error in one line, the smallest input on which the answer differs. The notebook runs on with the
-course's version.
+against the mistakes that students usually make. The reply to a right answer is "Right". The reply
+to any other is "Not yet" with the first reason that applies: a result of the wrong type or without
+a required property, a known mistake that the answer agrees with, the student's own error in one
+line, or the smallest input on which the answer differs. The notebook continues with the course's
+version.
 
 `python -m labkit students` writes the notebooks without solutions, with nbgrader's metadata, and
 `python -m labkit grade FOLDER` marks a class: see [lecturer.md](lecturer.md). With
 `LABKIT_STRICT=1` an answer that is not right raises.
 
-A lecturer adds an exercise in the module of its notebook, `classroom/exercises/gpt.py` for 05: a
-`Function` with the course's version, a generator of random inputs, and at least three mistakes with
-what to say to each. Or it is a `Number`, which stands there as a hash. The tests ask for two right
-answers of their own.
+To add an exercise, edit the module of its notebook, such as `classroom/exercises/gpt.py` for 05. An
+exercise is a `Function` with the course's version, a generator of random inputs, and at least three
+mistakes with a message for each; or it is a `Number`, which is stored as a hash. The tests need two
+more right answers, written independently.
 
-This page is written by `python -m classroom.exercises.labs`.
+This page is the output of `python -m classroom.exercises.labs`.
 
 ## Functions and numbers
 

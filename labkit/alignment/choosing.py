@@ -11,6 +11,7 @@ import torch
 
 from labkit.alignment.rollouts import Reward, Tokens
 from labkit.chance import Chance, key_of
+from labkit.checks import is_number, require, shown
 from labkit.sampling import Sample, Sampling, sample
 
 
@@ -50,16 +51,22 @@ def rejection_sample(
     `highest` is the highest reward that there is. The smaller beta, the fewer are kept: the mean
     number of answers that are drawn for each one that is kept is exp(highest / beta) / Z.
     """
+    require(is_number(beta) and beta > 0, f"beta is {shown(beta)}: give a number above 0")
     kept: list[Sample] = []
     for turn in range(rounds):
         [drawn] = sample(model, [prompt], settings, samples=64, seed=key_of(seed, turn))
         rewards = reward([prompt] * 64, [text.tokens for text in drawn])
         if max(rewards) > highest + 1e-6:
-            raise ValueError(f"a reward is {max(rewards)}: `highest` says {highest}")
+            raise ValueError(
+                f"a reward is {max(rewards)}, above highest={highest}: give the highest possible"
+            )
         draws = Chance(seed, turn, torch.arange(64)).uniform("kept", 1)[:, 0].tolist()
         for text, r, u in zip(drawn, rewards, draws, strict=True):
             if u < math.exp((r - highest) / beta):
                 kept.append(text)
         if len(kept) >= count:
             return kept[:count]
-    raise ValueError(f"{len(kept)} of {count} answers were kept in {rounds} rounds: a larger beta")
+    raise ValueError(
+        f"{len(kept)} of {count} answers were kept in {rounds} rounds: give a larger beta, or more "
+        "rounds"
+    )

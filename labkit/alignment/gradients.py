@@ -14,7 +14,7 @@ from torch import Tensor
 from labkit.alignment.preferences import answer_log_probs
 from labkit.alignment.rollouts import Rollout
 from labkit.chance import Chance
-from labkit.checks import check_not_negative, check_whole
+from labkit.checks import check_choice, check_not_negative, check_whole
 from labkit.corpus import Batch
 from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.memory import Memory
@@ -128,6 +128,7 @@ class Reinforce(PolicyGradient):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_choice("baseline", self.baseline, "none", "leave one out")
         if self.baseline == "leave one out" and self.group < 2:
             raise ValueError("group is 1, so no other answer is left as a baseline: give 2 or more "
                              "answers to each prompt, or baseline='none'")  # fmt: skip
@@ -201,11 +202,14 @@ class GRPO(PolicyGradient):
     """The estimate k3 as a term of the loss, as in the paper: its gradient is, on average, that of
     KL(reference | policy). Or as part of the reward, which is right."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("kl", self.kl, "loss", "reward")
+
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         """The clipped loss, with the estimate of the divergence."""
         batch: Any = targets.inputs
-        answer_BT = batch.answer
-        reward_B = batch.rewards
+        answer_BT, reward_B = batch.answer, batch.rewards
         if self.kl == "reward":
             reward_B = reward_B - self.beta * batch.log_ratio
         reward_GK = in_groups(reward_B, self.group)

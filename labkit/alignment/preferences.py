@@ -13,11 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.blocks import evaluating
+from labkit.blocks import beside, evaluating
 from labkit.chance import Chance
-from labkit.checks import check_not_negative
+from labkit.checks import check_choice, check_not_negative
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import exact
+from labkit.masking import real_keys
 from labkit.objectives.base import Objective, Outcome, Predicted, Targets, Term
 from labkit.objectives.labels import Labels
 from labkit.objectives.memory import Memory
@@ -59,6 +60,11 @@ def answer_log_probs(
     `hidden` holds the states [B, T - 1, D], if they are there already.
     """
     where = answered(batch)
+    if not model.backbone.causal:
+        raise ValueError(
+            f"{type(model.backbone).__name__} reads from both sides and would see the answer that "
+            "it scores: use a causal model, such as GPT"
+        )
     states_BTD = model.backbone(batch.tokens[:, :-1]).hidden if hidden is None else hidden
     logits_NV = exact(model.head(states_BTD[where])) / temperature
     targets_N1 = batch.tokens[:, 1:][where][:, None]
@@ -106,10 +112,16 @@ class BradleyTerry(Labels):
 
 
 @torch.no_grad()
-def learned_rewards(model: Any, batch: Batch) -> Tensor:
-    """What a reward model gives to each row: the number at its last real token."""
+def learned_rewards(
+    model: Any, batch: Batch, *, position: Literal["first", "last"] = "last"
+) -> Tensor:
+    """What a reward model gives to each row, at the position at which it was trained."""
+    check_choice("position", position, "first", "last")
+    mask = None if model.backbone.causal else real_keys(batch.real)
     rows_B, last_B = torch.arange(len(batch)), batch.real.sum(dim=1) - 1
-    return model.reward(model.backbone(batch.tokens).hidden[rows_B, last_B])[:, 0]
+    with evaluating(model):
+        hidden_BTD = model.backbone(batch.tokens, mask=mask).hidden
+        return model.reward(hidden_BTD[rows_B, last_B if position == "last" else 0])[:, 0]
 
 
 def check_apart(model: nn.Module, reference: nn.Module) -> None:
@@ -123,11 +135,11 @@ def check_apart(model: nn.Module, reference: nn.Module) -> None:
 
 
 def check_pairs(batch: Batch) -> None:
-    """Refuse rows that are no pairs of answers, and labels that are no chances."""
+    """Refuse rows that are not pairs of answers, and labels that are not probabilities."""
     answered(batch)
     if len(batch) % 2:
         raise ValueError(
-            f"{len(batch)} rows are no pairs: give the rejected answer after each chosen one"
+            f"{len(batch)} rows are not pairs: give the rejected answer after each chosen one"
         )
     labels = batch.labels
     if labels is not None and not bool(((labels >= 0) & (labels <= 1)).all()):
@@ -165,6 +177,7 @@ class DPO(Objective):
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         """The loss of the pairs, and how often the chosen answer has gained more."""
         check_apart(model, self.reference)
+        beside(self.reference, model)
         batch = targets.inputs
         with torch.no_grad(), evaluating(self.reference):
             before_B = answer_log_probs(self.reference, batch).sum(dim=1)

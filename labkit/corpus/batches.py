@@ -56,6 +56,11 @@ class Epochs(ABC):
         """The rows of these examples; what is drawn for them depends on `chance`."""
 
     @property
+    def fewest(self) -> int:
+        """How many rows the smallest batch has."""
+        return self.batch
+
+    @property
     def steps(self) -> int:
         """How many batches meet every example at least once."""
         return -(-self.size // self.batch)
@@ -139,9 +144,10 @@ class Streams(Epochs):
 
     A row continues the same row of the step before, except at the start of an epoch, where it is
     fresh. Rows hold length + 1 tokens, and the last one comes again as the first one of the
-    next step: so each token but the first is predicted once. With `stride` a row begins so many
-    tokens after the one before: XLNet's overlap, since only the first part of a row is remembered
-    (data_utils.py, create_tfrecords; see `Permutation.reuse`).
+    next step: so each token but the first is predicted once, except those of an end that is too
+    short for a segment. The seed has no effect: there is only one order. With `stride` a row begins
+    so many tokens after the one before: XLNet's overlap, since only the first part of a row is
+    remembered (data_utils.py, create_tfrecords; see `Permutation.reuse`).
     """
 
     tokens: Tokens

@@ -93,6 +93,11 @@ class Examples(LaidOut):
         """How many documents there are."""
         return self.tokens.documents
 
+    @property
+    def fewest(self) -> int:
+        """With `bucketed` the last batch of an epoch has the rows that are left."""
+        return (self.size % self.batch or self.batch) if self.bucketed else self.batch
+
     def lay_out(self, examples: Tensor, chances: Sequence[Chance]) -> Rows:
         """The documents with these numbers."""
         documents = examples.numpy()

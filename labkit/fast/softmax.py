@@ -24,7 +24,11 @@ def losses(
         or torch.is_autocast_enabled("cpu")
         or torch.compiler.is_compiling()
     )
-    return None if whole else InPieces.apply(hidden_ND, words_VD, bias_V, targets_N)
+    if whole:
+        return None
+    if not torch.is_grad_enabled():
+        return in_pieces(hidden_ND, words_VD, bias_V, targets_N, None)[0]
+    return InPieces.apply(hidden_ND, words_VD, bias_V, targets_N)
 
 
 class InPieces(torch.autograd.Function):

@@ -141,7 +141,7 @@ def copied(tensor: Tensor) -> Tensor:
     tensor = tensor.detach()
     if tensor.device.type != "cuda":
         return tensor.to("cpu", copy=True).contiguous()
-    # Into pinned memory and in the order of the stream: the next step waits for nobody.
+    # Into pinned memory and in the order of the stream: the next step does not have to wait.
     place = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     return place.copy_(tensor, non_blocking=True)
 

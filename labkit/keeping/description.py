@@ -125,7 +125,7 @@ def check_same(
     if unlike:
         fields = sorted({line.split()[0] for line in unlike})
         raise ValueError(
-            f"{folder} holds a run that was another: {'; '.join(unlike)}. Choose another "
+            f"{folder} holds a different run: {'; '.join(unlike)}. Choose another "
             f"folder, or say resume(folder, changed={fields}) if it is meant to go on so"
         )
     shapes = {name: list(tensor.shape) for name, tensor in saved.tensors["weights"].items()}

@@ -1,8 +1,8 @@
-"""Losses that go wrong: no numbers, jumps, and gradients too small for half precision.
+"""Losses that go wrong: NaN or infinity, jumps, and gradients too small for half precision.
 
 Everything is a tensor on the device of the model, since reading a number waits for the GPU.
-float16 has no numbers below 6e-8: losses are multiplied by a scale before the way back, and the
-scale follows the largest gradients (Micikevicius et al. 2018, section 3.2).
+float16 has no numbers below 6e-8: losses are multiplied by a scale before the backward pass, and
+the scale follows the largest gradients (Micikevicius et al. 2018, section 3.2).
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class Verdict(NamedTuple):
     """What is known of one step; each one number on the device."""
 
     bad: Tensor
-    """1 where the loss or a gradient is no number: the step is not taken."""
+    """1 where the loss or a gradient is not finite: the step is not taken."""
     spike: Tensor
     """1 where the loss is far above what it was of late."""
     divisor: Tensor
@@ -112,7 +112,7 @@ def vanished(gradients: Sequence[Tensor]) -> Tensor:
 
 
 class Later:
-    """Numbers on their way from the device, read a step later, when nobody has to wait for them."""
+    """Numbers on their way from the device; a step later, reading them needs no waiting."""
 
     def __init__(self, value: Tensor) -> None:
         self._value = copied(value)

@@ -73,7 +73,9 @@ def check_device(device: str) -> None:
     except RuntimeError as problem:
         raise ValueError(f"device is {device!r}: {DEVICES}") from problem
     if kind not in ("cpu", "cuda"):
-        lacks = "has no 64-bit numbers for exact sums" if kind == "mps" else "labkit does not know"
+        lacks = "labkit does not support"
+        if kind == "mps":
+            lacks = "has no 64-bit numbers for exact sums"
         raise ValueError(f"device is {device!r}, which {lacks}: {DEVICES}")
 
 

@@ -27,7 +27,7 @@ class Report:
     tokens: int
     """Real tokens of the batch."""
     skipped: Tensor
-    """How many steps of the run were not taken, since something in them was no number."""
+    """How many steps of the run were not taken, since something in them was not finite."""
     spike: Tensor
     """1 where the loss is far above what it was of late."""
     seconds: float = math.nan

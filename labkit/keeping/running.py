@@ -195,7 +195,7 @@ class Run:
             trainer.load(saved)
             self.say(f"resuming from {found.path}, the newest whole checkpoint")
         elif found.skipped:
-            self.say(f"no checkpoint of {folder} is whole: begins anew")
+            self.say(f"no checkpoint in {folder} is complete: starting from scratch")
         if self.processes.first:
             sweep(folder)
         silent = not self.processes.first
@@ -283,7 +283,7 @@ class Run:
         state = self.trainer.state()
         scale = state.facts["scale"]
         story = (
-            f"step {report.step}: the loss or a gradient was no number {self.plan.patience} times "
+            f"step {report.step}: the loss or a gradient was not finite {self.plan.patience} times "
             f"in a row, at {scale:g} of the planned rate"
         )
         advice = "lower the rate, raise warmup, or set clip; look at the batches of these steps"

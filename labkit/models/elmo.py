@@ -223,6 +223,7 @@ class ELMo(Backbone):
             )
         # Saved with the weights, so that a model that is read from a folder can spell.
         self.register_buffer("spelling", table)
+        self._spelled = False
 
     def forward(
         self,
@@ -254,6 +255,17 @@ class ELMo(Backbone):
             kept.append(after[0] + after[1] if c.both_remember else after[0])
         return States(tuple(layers), tuple(kept))
 
+    def _check_spelled(self) -> None:
+        """Refuse to read words whose letters were never given: all would look alike."""
+        if self._spelled or torch.compiler.is_compiling():
+            return
+        if self.config.vocabulary > 1 and bool((self.spelling == self.spelling[0]).all()):
+            raise ValueError(
+                "this model does not know how its words are spelled: build it with "
+                "ELMo(config, words)"
+            )
+        self._spelled = True
+
     def words(self, tokens_BT: Tensor | None, characters: Tensor | None = None) -> Tensor:
         """The vectors of the words without their context [B, T, D]."""
         if not self.config.kernels:
@@ -273,6 +285,7 @@ class ELMo(Backbone):
                 "there is nothing to spell: give characters [B, T, letters], or numbers of words "
                 "to a model that was built with a vocabulary and its words"
             )
+        self._check_spelled()
         # A word that stands in many positions is spelled once.
         numbers, index_BT = tokens_BT.unique(return_inverse=True)
         return self.token(self.spelling[numbers])[index_BT]

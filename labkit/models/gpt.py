@@ -94,7 +94,7 @@ class GPT(Backbone):
         length = tokens_BT.shape[1]
         if self.position is not None:
             return self.token(tokens_BT) + self.position(length, start=start)
-        check_length(start + length, self.config.context)
+        check_length(length, self.config.context, start=start)
         return self.token(tokens_BT)
 
     def forward(

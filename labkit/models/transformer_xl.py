@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from labkit.attention import RelativeAttention, distances, sinusoids
 from labkit.blocks import Backbone, Block, FeedForward, States, initialise, remember
+from labkit.checks import check_whole
 from labkit.heads import WordHead, exact
 from labkit.layers import Dropout
 from labkit.masking import causal
@@ -123,6 +124,7 @@ class AdaptiveEmbedding(nn.Module):
         self, vocabulary: int, width: int, cutoffs: tuple[int, ...], *, shrink: int = 1
     ) -> None:
         super().__init__()
+        check_whole("shrink", shrink, least=1)
         self.edges, self.width = (0, *cutoffs, vocabulary), width
         if list(self.edges) != sorted(set(self.edges)):
             raise ValueError(
@@ -131,6 +133,11 @@ class AdaptiveEmbedding(nn.Module):
             )
         sizes = [last - first for first, last in pairwise(self.edges)]
         widths = [width // shrink**i for i in range(len(sizes))]
+        if 0 in widths:
+            raise ValueError(
+                f"width {width}, {shrink} times narrower in each of {len(widths)} pieces, "
+                "ends at 0: give fewer cutoffs or a smaller shrink"
+            )
         self.pieces = nn.ModuleList(nn.Embedding(*each) for each in zip(sizes, widths, strict=True))
         self.up = nn.ModuleList(
             nn.Linear(narrow, width, bias=False) if shrink > 1 else nn.Identity()

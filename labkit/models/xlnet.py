@@ -132,8 +132,10 @@ class XLNet(Backbone):
         guess = {
             "r_RD": given.r_RD,
             "positions": given.memory[0].shape[1] + asked_BN,
-            "mask": queried_rows(query_mask, asked_BN),
-            "other_segment": None if given.other is None else queried_rows(given.other, asked_BN),
+            "mask": queried_rows(query_mask, asked_BN, positions),
+            "other_segment": None
+            if given.other is None
+            else queried_rows(given.other, asked_BN, positions),
         }
         content, query, kept = [h_BTD], [g_BND], []
         for block, before_BMD in zip(self.blocks, given.memory, strict=True):
@@ -173,8 +175,8 @@ def other_segment(segments_BT: Tensor | None, memory: int) -> Tensor | None:
     return (segments_BT[:, :, None] != keys_BK[:, None, :])[:, None]
 
 
-def queried_rows(mask: Tensor, asked_BN: Tensor) -> Tensor:
+def queried_rows(mask: Tensor, asked_BN: Tensor, length: int) -> Tensor:
     """The rows of a mask [B, 1, T, K] that belong to the predicted positions: [B, 1, N, K]."""
     batch, keys = len(asked_BN), mask.shape[-1]
-    whole = mask.expand(batch, 1, -1, keys)
+    whole = mask.expand(batch, 1, length, keys)
     return whole.gather(2, asked_BN[:, None, :, None].expand(-1, -1, -1, keys))

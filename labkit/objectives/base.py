@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -213,6 +213,19 @@ def segments_of(backbone: Any, targets: Targets) -> dict[str, Tensor]:
     return {"segments_BT": segments}
 
 
+def head_of(model: Any, name: str) -> Any:
+    """The head of this name, in a model that has one."""
+    if not hasattr(model, "backbone"):
+        raise ValueError(
+            f"the model is a bare {type(model).__name__}: put a head on it, such as "
+            "LanguageModel(backbone, NextWord(backbone.token))"
+        )
+    if not hasattr(model, name):
+        heads = [child for child, _ in model.named_children() if child != "backbone"]
+        raise ValueError(f"the model has no head {name!r}: it has {', '.join(heads)}")
+    return getattr(model, name)
+
+
 def at(hidden_BTD: Tensor, predicted: Predicted) -> Tensor:
     """The states that predict [N, D], row after row and each position once."""
     flat = hidden_BTD.flatten(0, 1)
@@ -225,6 +238,8 @@ def at(hidden_BTD: Tensor, predicted: Predicted) -> Tensor:
 class Objective:
     """What the model has to predict, and the loss of its predictions."""
 
+    reads_in_step: ClassVar[bool] = True
+    """Whether the model has one state for each word that it reads."""
     head: str = "head"
     """The name of the model's head that predicts."""
 
@@ -241,6 +256,7 @@ class Objective:
         self, model: Any, targets: Targets, memory: Memory | None = None
     ) -> tuple[States, Memory | None]:
         """The states of the backbone, and what it remembers."""
+        head_of(model, self.head)
         backbone, tokens = model.backbone, targets.inputs.tokens
         segments = segments_of(backbone, targets)
         mask = attention_mask(backbone, targets)
@@ -256,12 +272,12 @@ class Objective:
 
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """The head's scores of all possible answers, for each prediction."""
-        head = getattr(model, self.head)
+        head = head_of(model, self.head)
         return {name: head(hidden_ND) for name, hidden_ND in self.hidden(states, targets).items()}
 
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """The terms of the loss: minus the log-probability of the right answers."""
-        head, terms = getattr(model, self.head), {}
+        head, terms = head_of(model, self.head), {}
         vocabulary = vocabulary_of(model)
         for name, hidden_ND in self.hidden(states, targets).items():
             predicted = targets.predicted[name]
@@ -306,9 +322,15 @@ class Continuing(Objective):
         """The states of the backbone, given its memory of the segment before."""
         if not self.carry:
             return super().forward(model, targets)
+        head_of(model, self.head)
         backbone, tokens = model.backbone, targets.inputs.tokens
+        if not backbone.remembers:
+            raise ValueError(f"{type(backbone).__name__} remembers nothing: give carry=False")
         past = recall(memory, targets.fresh)
         mask = attention_mask(backbone, targets)
+        if mask is None and targets.padded and not backbone.attends:
+            # A recurrent model's states do not need it, but its memory ends with the last word.
+            mask = real_keys(targets.inputs.real)
         if past.known.shape[1] and (mask is not None or not bool(past.known.all())):
             mask = mask_with_memory(mask, past.known, tokens.shape[1], tokens.device)
         segments = segments_of(backbone, targets)

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from labkit.blocks import States
 from labkit.chance import Chance
+from labkit.checks import check_choice
 from labkit.corpus import Batch
 from labkit.heads import exact
-from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels
+from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels, head_of
 from labkit.tensor_checks import check_targets
 
 
@@ -31,10 +32,11 @@ class Labels(Objective):
     """Which state predicts: the first (BERT), the last real one (GPT, XLNet), all of them through a
     pooling head, or each for its own label (tagging: labels [B, T])."""
     choices: int = 1
-    """Multiple choice: so many rows, one after the other, belong to one question. The head gives
+    """Multiple choice: how many rows, one after the other, belong to one question. The head gives
     one score to each, and every row carries the number of the right one as its label."""
 
     def __post_init__(self) -> None:
+        check_choice("position", self.position, "first", "last", "pooled", "each")
         if self.choices < 1 or (self.choices > 1 and self.position == "each"):
             raise ValueError(
                 f"choices={self.choices} with position={self.position!r}: give 1 or more choices, "
@@ -84,7 +86,7 @@ class Labels(Objective):
 
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """The scores of all labels, or of all choices of a question, in one row."""
-        head = getattr(model, self.head)
+        head = head_of(model, self.head)
         if self.position == "pooled":
             scores = head(states.hidden, targets.inputs.real)[targets.predicted[self.name].rows_N]
         else:
@@ -134,11 +136,15 @@ class Similarity(Labels):
     name: ClassVar[str] = "similarity"
     choices: int = field(default=2, init=False)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("position", self.position, "first", "last")
+
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """The scores of all labels for each pair."""
         hidden_ND = self.hidden(states, targets)[self.name]
         both_ND = hidden_ND.unflatten(0, (-1, 2)).sum(dim=1)
-        return {self.name: getattr(model, self.head)(both_ND)}
+        return {self.name: head_of(model, self.head)(both_ND)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -171,7 +177,7 @@ class SpanEnds(Objective):
 
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """The scores of all positions of each text, for the beginning and for the end."""
-        ends = exact(getattr(model, self.head)(states.hidden))
+        ends = exact(head_of(model, self.head)(states.hidden))
         # Padding has no chance, and yet a finite score: a teacher's and a student's are compared.
         ends = ends.masked_fill(~targets.inputs.real[:, :, None], -1e4)
         pairs = zip(targets.predicted.items(), ends.unbind(-1), strict=True)

@@ -4,7 +4,7 @@ Yang et al. 2019, section 2. `hiding.order` draws the order; the masks of both s
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -29,9 +29,10 @@ class Permutation(Continuing):
     Special tokens are not predicted, and every position attends to them.
     """
 
+    reads_in_step: ClassVar[bool] = False
     vocabulary: Vocabulary
     share: float = 1 / 6
-    """The last so many of the order are predicted: partial prediction, 1/K in the paper."""
+    """The share of the order that is predicted, at its end: partial prediction, 1/K."""
     spans: bool = False
     """Predict spans of 1 to 5 tokens, as the release does, and not single ones."""
     rule: Literal["paper", "release"] = "paper"

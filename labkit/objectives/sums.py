@@ -14,10 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.blocks import States
+from labkit.blocks import States, beside
 from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch
+from labkit.heads import exact
 from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.labels import Labels
 from labkit.objectives.memory import Memory
@@ -170,6 +171,10 @@ class Distillation(Objective):
         )
         if not self.temperature:
             raise ValueError("temperature is 0: give a temperature above 0, such as 2")
+        if self.cosine and not self.task.reads_in_step:
+            raise ValueError(
+                f"{type(self.task).__name__} has no state for each word it reads: give cosine=0"
+            )
 
     @property
     def together(self) -> int:
@@ -188,6 +193,7 @@ class Distillation(Objective):
         """The loss of the task, and the distance of student and teacher."""
         if self.teacher.training:
             raise ValueError("the teacher is in training mode and would drop units: teacher.eval()")
+        beside(self.teacher, model)
         states, kept = self.task.forward(model, targets, memory)
         terms = weighted(self.task.terms(model, states, targets), self.hard)
         with torch.no_grad():
@@ -219,7 +225,7 @@ def soft_loss(teacher_NV: Tensor, student_NV: Tensor, temperature: float) -> Ten
 
     Soft gradients shrink with 1 / t^2; the factor makes up for it.
     """
-    teacher_NV = (teacher_NV / temperature).log_softmax(dim=-1)
-    student_NV = (student_NV / temperature).log_softmax(dim=-1)
+    teacher_NV = (exact(teacher_NV) / temperature).log_softmax(dim=-1)
+    student_NV = (exact(student_NV) / temperature).log_softmax(dim=-1)
     divergence = F.kl_div(student_NV, teacher_NV, reduction="sum", log_target=True)
     return divergence * temperature**2

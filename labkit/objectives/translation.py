@@ -10,6 +10,7 @@ from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch
+from labkit.heads import exact
 from labkit.masking import real_keys
 from labkit.models.transformer import teacher_forced
 from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels
@@ -26,6 +27,7 @@ class Translation(Objective):
     """
 
     name: ClassVar[str] = "words"
+    reads_in_step: ClassVar[bool] = False
     begin: int
     """What the decoder reads first."""
     smoothing: float = 0.0
@@ -64,7 +66,7 @@ class Translation(Objective):
         [scores_NV] = self.scores(model, states, targets).values()
         answers_N, count = targets.predicted[self.name].targets_N, targets.counts[self.name]
         check_targets(answers_N, scores_NV.shape[-1])
-        log_NV = scores_NV.log_softmax(dim=-1)
+        log_NV = exact(scores_NV).log_softmax(dim=-1)
         right = (scores_NV.argmax(dim=-1) == answers_N).sum().to(log_NV.dtype)
         loss = -log_NV.gather(1, answers_N[:, None]).sum()
         return {

@@ -14,6 +14,7 @@ from labkit.blocks import States, halves
 from labkit.chance import Chance
 from labkit.checks import check_not_negative, check_share, check_whole
 from labkit.corpus import Batch
+from labkit.heads import exact
 from labkit.objectives import hiding
 from labkit.objectives.base import Continuing, Objective, Predicted, Targets, Term, at
 from labkit.recurrence import activation, temporal_activation
@@ -66,11 +67,14 @@ class NextToken(Continuing):
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """The loss of the words, and the penalties on large and on changing states."""
         terms = super().terms(model, states, targets)
+        # Beside other objectives the model may have read more than this one predicts from.
+        width = targets.inputs.tokens.shape[1]
         if self.ar:
-            squares = activation(states.layers[-1])[targets.inputs.real]
+            squares = activation(exact(states.layers[-1][:, :width]))[targets.inputs.real]
             terms["ar"] = Term(squares.sum(), targets.counts["ar"], self.ar)
         if self.tar:
-            squares = temporal_activation(states.layers[-2])[of_one_text(targets.inputs)]
+            steps = temporal_activation(exact(states.layers[-2][:, :width]))
+            squares = steps[of_one_text(targets.inputs)]
             terms["tar"] = Term(squares.sum(), targets.counts["tar"], self.tar)
         return terms
 
@@ -138,7 +142,7 @@ class MaskedToken(Objective):
     By default each is hidden with probability `rate`, for which the exact loss of a language is
     known; a short row may then have no prediction."""
     most: int | None = None
-    """With `exact`: at most so many tokens of a row, 20 in BERT; None: no limit."""
+    """With `exact`: the most tokens of a row that are hidden, 20 in BERT; None: no limit."""
     static: bool = False
     """Hide the same words each time an example comes back, as BERT did; RoBERTa did not."""
     frequencies: Tensor | None = None

@@ -31,11 +31,11 @@ class Tuning:
 
     plan: Plan
     factor: float = 1.0
-    """Each layer learns so many times slower than the one above it: 2.6 in ULMFiT."""
+    """How many times slower each layer learns than the one above it: 2.6 in ULMFiT."""
     unfreeze_every: int | None = None
     """Steps until one layer more learns, from the head down; None: all from the start."""
     layers: int | None = None
-    """Only so many of the highest layers ever learn, the head among them; None: all."""
+    """How many of the highest layers ever learn, the head among them; None: all."""
 
 
 def fine_tune(
@@ -79,7 +79,7 @@ def ulmfit(
     A stage without batches is left out (a model that is pre-trained already needs no first one).
     The second and third use discriminative rates; the third unfreezes layer after layer, one every
     `unfreeze_every` steps (a fraction of its plan when None). Give `plans` with the slanted
-    triangle for the paper's recipe.
+    triangle for the paper's recipe. The language model itself is trained, not a copy of it.
     """
     if len(plans) != 3:
         raise ValueError(f"{len(plans)} plans: give three, one for each stage")

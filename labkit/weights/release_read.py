@@ -85,7 +85,9 @@ def _shards(folder: Path) -> dict[str, Entry]:
     for name in files:
         # No name may lead out of the folder.
         if Path(name).name != name or not name.endswith(".safetensors"):
-            raise WeightsError(f"{folder / INDEX} names {name!r}, no safetensors file beside it")
+            raise WeightsError(
+                f"{folder / INDEX} names {name!r}, which is no safetensors file in this folder"
+            )
         if not (folder / name).is_file():
             raise WeightsError(f"{folder / INDEX} names {name}, which is missing in {folder}")
     entries: dict[str, Entry] = {}

@@ -58,7 +58,7 @@ def score_texts(model: Any, pairs: Sequence[tuple[Tokens, Tokens]]) -> Tensor:
         row[len(prompt) - 1 : len(prompt) + len(answer) - 1] = True
     hidden_ND = model.backbone(text_BT[:, :-1]).hidden[asked]
     losses = text_BT.new_zeros(asked.shape, dtype=torch.float32)
-    losses[asked] = model.head.losses_N(hidden_ND, text_BT[:, 1:][asked])
+    losses[asked] = model.head.losses_N(hidden_ND, text_BT[:, 1:][asked]).float()
     return -losses.sum(dim=1).cpu()
 
 

@@ -79,7 +79,7 @@ def checked(model: Any, tokens: Sequence[int], name: str) -> Tensor:
 def rows_of(
     model: Any, prompts: Sequence[Sequence[int]], length: int, stop: Sequence[int]
 ) -> list[Tensor]:
-    """The prompts as tensors, if the model can go on from each with so many words."""
+    """The prompts as tensors, if the model can go on from each with `length` words."""
     backbone = model.backbone
     require(len(prompts) > 0, "there is no prompt: give at least one list of tokens")
     require(

@@ -108,7 +108,7 @@ def main() -> None:
     path = find(options.notebook)
     print(f"{path.stem}, {options.profile}, {cores()} cores\n")
     further = one_after_another(path, options.profile, options.kernels)
-    print(f"\neach further kernel: {further:,.0f} MB (at most {BOUND})\n")
+    print(f"\neach further kernel: {further:,.0f} MB (aim: at most {BOUND})\n")
     print(f"{options.kernels} students who begin in the same moment:")
     together(path, options.profile, options.kernels)
     assert further <= BOUND or options.notebook != "08", "a further kernel needs too much"

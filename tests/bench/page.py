@@ -40,8 +40,8 @@ QUESTIONS = {
         r"\| 256 \| 8,000|^(Geometric|ratio: )",
     ),
     "trainer": Question(
-        "And than that of transformers' Trainer?",
-        "Milliseconds a step; in brackets, how many times as fast as theirs in float32.",
+        "Is it faster than a step of transformers' Trainer?",
+        "Milliseconds per step; in brackets, the speed relative to theirs in float32.",
         r"ms \([\d.]+ ×\)",
     ),
     "minute": Question(
@@ -77,8 +77,8 @@ QUESTIONS = {
         r"^\| (ulmfit|gpt|real) ",
     ),
     "demos": Question(
-        "Does a demo answer a hand at once?",
-        "From a key or a click to new pixels: below 100 ms nobody notices a wait.",
+        "Does a demo respond at once?",
+        "Time from a key press or a click to new pixels; a delay below 100 ms goes unnoticed.",
         r"^\| (masking, 512 tokens, draw|sampling, temp)",
     ),
     "kernels": Question(
@@ -119,9 +119,10 @@ def composed(found: Mapping[str, Printed]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `python -m labkit bench --page`, which runs all; `bench NAME` prints one.",
-        "What a ratio compares was measured in turn in one process. The folds say what was",
-        "measured when. Everything was measured on these machines.",
+        "Written by `python -m labkit bench --page`, which runs every benchmark; `bench NAME`",
+        "prints a single one. The two sides of a ratio were measured alternately in one process.",
+        "The *floor* is the lowest possible loss. The folded sections say when each benchmark was",
+        "run, and on which of these machines.",
         "",
         *dict.fromkeys(f"* {where.partition(': ')[2]}" for where in machines),
         "",

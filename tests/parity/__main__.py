@@ -10,9 +10,9 @@ INTRODUCTION = """# Parity
 
 The largest difference, in float32 and in float64, between a model of `labkit` and a reference with
 the same random weights: in the hidden states of every layer, in the loss, and in the gradient of
-every parameter. Allowed are 1e-5 and 1e-10. Rows "in training" compare models that train: the same
-function of each number replaces every dropout, ours and the reference's. This table is written by
-`python -m tests.parity`.
+every parameter. The tolerances are 1e-5 and 1e-10. In rows marked "in training", both models are in
+training mode, and the same deterministic function replaces every dropout of both. This table is
+written by `python -m tests.parity`.
 
 """
 

@@ -1,0 +1,256 @@
+"""Edges of objectives: 16-bit scores, padding and memory, unspelled words, unknown choices."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from labkit import fast
+from labkit.alignment import GRPO, Reinforce
+from labkit.alignment.preferences import answer_log_probs, answer_rows, learned_rewards
+from labkit.blocks import Classifier, LanguageModel
+from labkit.chance import Chance
+from labkit.corpus import Batch, Examples, from_documents, pad_rows, tokenize
+from labkit.fast.softmax import losses
+from labkit.heads import Label, MaskedWord, NextWord
+from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
+from labkit.models.bert import BERT, BERTConfig
+from labkit.models.elmo import ELMo, ELMoConfig
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.rnn import Bag, BagConfig
+from labkit.models.transformer import Transformer, TransformerConfig
+from labkit.models.transformer_xl import AdaptiveEmbedding
+from labkit.models.xlnet import XLNet, XLNetConfig
+from labkit.objectives import (
+    Both,
+    Distillation,
+    Labels,
+    NextToken,
+    Similarity,
+    Translation,
+)
+from labkit.objectives.sums import soft_loss
+from labkit.plan import Plan
+from labkit.text.tokenizers import Tokenizer
+from labkit.trainer import Trainer
+from labkit.writing.prompting import log_likelihoods
+
+
+def gpt(**more: Any) -> LanguageModel:
+    torch.manual_seed(0)
+    body = GPT(GPTConfig(20, 8, 1, 2, 16, **{"dropout": 0.0, **more}))
+    return LanguageModel(body, NextWord(body.token)).eval()
+
+
+def awd_lstm() -> AWDLSTM:
+    torch.manual_seed(0)
+    return AWDLSTM(AWDLSTMConfig(20, width=8, inner=12, layers=1)).eval()
+
+
+def bert() -> LanguageModel:
+    torch.manual_seed(0)
+    body = BERT(BERTConfig(20, 8, 1, 2, 16, dropout=0.0))
+    nn.init.normal_(body.token.weight)
+    return LanguageModel(body, MaskedWord(body.token, 8)).eval()
+
+
+def rows(count: int = 3, length: int = 8, **more: Any) -> Batch:
+    random = torch.Generator().manual_seed(0)
+    return Batch.of(torch.randint(0, 20, (count, length), generator=random), **more)
+
+
+def chance(batch: Batch) -> Chance:
+    return Chance(0, 0, batch.rows)
+
+
+# ---- scores of 16 bits -------------------------------------------------------------------------
+
+
+def test_the_losses_of_a_translation_are_summed_exactly() -> None:
+    body = Transformer(TransformerConfig(50, 16, 1, 2, inner=32))
+    labels = torch.randint(0, 50, (59, 17), generator=torch.Generator().manual_seed(0))
+
+    class Perfect(nn.Module):
+        def forward(self, hidden_ND: Tensor) -> Tensor:
+            return 8 * nn.functional.one_hot(labels.flatten(), 50).bfloat16()
+
+    model = LanguageModel(body, NextWord(body.token)).eval()
+    model.head = Perfect()
+    batch = Batch.of(torch.randint(0, 50, (59, 5)), labels=labels)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = Translation(begin=0)(model, batch, chance(batch))
+    assert float(found.terms["words right"].total) == 59 * 17
+    wanted = -torch.tensor([8.0] + 49 * [0.0]).log_softmax(dim=0)[0]
+    torch.testing.assert_close(found.metrics["words"], wanted, rtol=1e-5, atol=0)
+
+
+def test_the_distance_from_a_teacher_is_never_negative() -> None:
+    random = torch.Generator().manual_seed(0)
+    teacher = 3 * torch.randn(512, 200, generator=random)
+    student = teacher + 0.05 * torch.randn(512, 200, generator=random)
+    exact = soft_loss(teacher, student, 2.0)
+    rounded = soft_loss(teacher.bfloat16(), student.bfloat16(), 2.0)
+    assert rounded > 0
+    torch.testing.assert_close(rounded, exact, rtol=0.2, atol=0)
+
+
+def test_penalties_are_summed_exactly() -> None:
+    backbone = awd_lstm()
+    model, batch = LanguageModel(backbone, NextWord(backbone.token)), rows()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = NextToken(ar=2.0, tar=1.0)(model, batch, chance(batch))
+    assert {term.total.dtype for term in found.terms.values()} == {torch.float32}
+
+
+def test_measuring_computes_no_gradients() -> None:
+    asked = torch.randn(4, 8), torch.randn(20, 8, requires_grad=True), None, torch.arange(4)
+    with torch.no_grad():
+        found = losses(*asked)
+    with fast.enable():
+        wanted = losses(*asked)
+    assert found is not None
+    assert wanted is not None
+    assert found.grad_fn is None
+    assert wanted.grad_fn is not None
+    torch.testing.assert_close(found, wanted.detach())
+
+
+def test_likelihoods_of_a_model_in_64_bits() -> None:
+    found = log_likelihoods(gpt().double(), [[1, 2]], [[3, 4], [5, 6]])
+    wanted = log_likelihoods(gpt(), [[1, 2]], [[3, 4], [5, 6]])
+    torch.testing.assert_close(found.float(), wanted)
+
+
+# ---- padding -----------------------------------------------------------------------------------
+
+
+def test_the_memory_of_a_recurrent_model_ends_with_the_last_word() -> None:
+    backbone = awd_lstm()
+    model, objective = LanguageModel(backbone, NextWord(backbone.token)), NextToken(carry=True)
+    padded = Batch.of(*pad_rows([[1, 2, 3, 4, 5, 6, 7], [1, 2, 3]]))
+    alone = Batch.of(torch.tensor([[1, 2, 3]]))
+    kept = [objective(model, batch, chance(batch)).memory for batch in (padded, alone)]
+    assert kept[0] is not None
+    assert kept[1] is not None
+    for both, one in zip(kept[0].layers[0], kept[1].layers[0], strict=True):
+        torch.testing.assert_close(both[1], one[0])
+
+
+def test_a_learned_reward_depends_on_its_row_alone() -> None:
+    pair, alone = answer_rows([[1, 2], [1, 2]], [[3, 4], [5]]), answer_rows([[1, 2]], [[5]])
+    for model in (gpt(dropout=0.5), bert()):
+        model.reward = Label(8, 1, pooled=False)
+        model.train()
+        found = [learned_rewards(model, batch)[-1] for batch in (pair, alone, pair)]
+        assert found[0] == found[2]
+        torch.testing.assert_close(found[0], found[1])
+        assert model.training
+        assert learned_rewards(model, alone, position="first") != found[1]
+    with pytest.raises(ValueError, match="position is 'end': choose first, last"):
+        learned_rewards(model, alone, position="end")  # type: ignore[arg-type]
+
+
+def test_a_label_and_penalties_at_once() -> None:
+    backbone = awd_lstm()
+    model = Classifier(backbone, Label(8, 2, pooled=False))
+    model.words = NextWord(backbone.token)
+    batch = rows(labels=torch.tensor([0, 1, 1]))
+    words = NextToken(head="words", ar=2.0, tar=1.0)
+    found = Both(parts=(Labels(position="last"), words))(model, batch, chance(batch))
+    alone = words(model, batch, chance(batch))
+    for name in ("word", "ar", "tar"):
+        torch.testing.assert_close(found.metrics[name], alone.metrics[name])
+
+
+# ---- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: Labels(position="frist"), "position is 'frist': choose first, last, pooled, each"),  # type: ignore[arg-type]
+        (lambda: Similarity(position="pooled"), "position is 'pooled': choose first, last"),
+        (lambda: Reinforce(baseline="rloo"), "baseline is 'rloo': choose none, leave one out"),  # type: ignore[arg-type]
+        (lambda: GRPO(kl="los"), "kl is 'los': choose loss, reward"),  # type: ignore[arg-type]
+        (lambda: gpt(activation="swish"), "activation is 'swish': choose gelu, gelu_tanh, relu"),
+        (lambda: gpt(inner=0), "inner is 0: give a whole number from 1"),
+        (lambda: AdaptiveEmbedding(50, 8, (10, 20), shrink=0), "shrink is 0"),
+        (lambda: AdaptiveEmbedding(50, 8, (10, 20, 30), shrink=4), "give fewer cutoffs"),
+    ],
+)
+def test_a_choice_that_nobody_knows_is_refused(made: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        made()
+
+
+@pytest.mark.parametrize(
+    ("model", "objective", "message"),
+    [
+        (gpt, NextToken(head="words"), "no head 'words': it has head"),
+        (lambda: gpt().backbone, NextToken(), "a bare GPT: put a head on it"),
+        (lambda: LanguageModel(bag := Bag(BagConfig(20, 8)), NextWord(bag.token)),
+         NextToken(carry=True), "Bag remembers nothing: give carry=False"),
+    ],
+)  # fmt: skip
+def test_a_model_that_lacks_what_is_asked_is_refused(
+    model: Any, objective: NextToken, message: str
+) -> None:
+    batch = rows()
+    with pytest.raises(ValueError, match=message):
+        objective(model(), batch, chance(batch))
+
+
+def test_a_model_that_sees_the_answer_cannot_score_it() -> None:
+    with pytest.raises(ValueError, match="BERT reads from both sides"):
+        answer_log_probs(bert(), answer_rows([[1, 2]], [[3, 4]]))
+
+
+def test_states_that_stand_for_no_word_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="Translation has no state for each word"):
+        Distillation(task=Translation(begin=0), teacher=gpt())
+    Distillation(task=Translation(begin=0), teacher=gpt(), cosine=0)
+
+
+def test_words_that_were_never_spelled_cannot_be_read() -> None:
+    sizes = ELMoConfig(3, longest=6, letter_width=4, kernels=((1, 4),), width=4, inner=8, layers=1)
+    with pytest.raises(ValueError, match=r"build it with ELMo\(config, words\)"):
+        ELMo(sizes)(torch.tensor([[0, 1, 2]]))
+    spelled = ELMo(sizes, ["a", "bc", "d"])
+    loaded = ELMo(sizes)
+    loaded.load_state_dict(spelled.state_dict())
+    tokens = torch.tensor([[0, 1, 2]])
+    assert torch.equal(loaded.eval()(tokens).hidden, spelled.eval()(tokens).hidden)
+
+
+def test_batches_are_a_corpus() -> None:
+    with pytest.raises(TypeError, match="batches is a list: give a corpus"):
+        Trainer(gpt(), NextToken(), [rows()], Plan(steps=1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bucketed", [True, False])
+def test_a_last_batch_that_is_too_small_to_be_divided_is_found_at_once(bucketed: bool) -> None:
+    texts = [f"word{i % 5} a b ." for i in range(41)]
+    documents = from_documents(texts, labels=[str(i % 2) for i in range(41)])
+    tokenizer = Tokenizer.words(texts)
+    corpus = Examples(tokenize(documents, tokenizer), batch=8, length=16, bucketed=bucketed)
+    sizes = [len(corpus.at(step)) for step in range(corpus.steps)]
+    assert min(sizes) == corpus.fewest == (1 if bucketed else 8)
+    body = GPT(GPTConfig(len(tokenizer), 8, 1, 2, 16, dropout=0.0))
+    model, plan = Classifier(body, Label(8, 2, pooled=False)), Plan(steps=1, accumulate=2)
+    if bucketed:
+        with pytest.raises(ValueError, match="the smallest batch has 1 rows"):
+            Trainer(model, Labels(position="last"), corpus, plan)
+    else:
+        Trainer(model, Labels(position="last"), corpus, plan)
+
+
+def test_a_mask_of_keys_alone_serves_both_streams() -> None:
+    torch.manual_seed(0)
+    model, tokens = XLNet(XLNetConfig(20, 8, 1, 2)).eval(), rows().tokens
+    asked = torch.tensor([[5, 1], [0, 7], [3, 4]])
+    found = []
+    for queries in (1, 8):
+        mask = torch.ones(3, 1, queries, 8, dtype=torch.bool)
+        found.append(model.two_streams(tokens, asked, mask=mask, query_mask=mask).query.hidden)
+    torch.testing.assert_close(*found)
