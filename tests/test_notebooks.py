@@ -17,6 +17,7 @@ from classroom.exercises import solved_cells
 from classroom.exercises.students import unsolved
 
 ROOT = Path(__file__).resolve().parent.parent
+MOST_LINES = 16
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NOT_COMPARED = {"nbval-ignore-output", "nbval-skip"}
 
@@ -25,6 +26,8 @@ def problems(notebook: dict[str, Any]) -> list[str]:
     """Return what is wrong with a committed notebook."""
     found = []
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    found += [f"cell {cell['id']} has {size} lines: at most {MOST_LINES}" for cell in code
+              if (size := lines(cell)) > MOST_LINES]  # fmt: skip
     counts = [cell["execution_count"] for cell in code]
     if counts != list(range(1, len(code) + 1)):
         found.append(f"the cells were not run once, in order: {counts}")
@@ -67,6 +70,13 @@ def dollars(markdown: str) -> list[str]:
         if re.search(r"[a-z]{3}[,.]?\s+[a-z]{2}|\n", bare):
             found.append(formula)
     return found
+
+
+def lines(cell: dict[str, Any]) -> int:
+    """Return how many lines of code a cell has; a solution may have any number."""
+    source = "".join(cell["source"])
+    solved = "### BEGIN SOLUTION" in source
+    return 0 if solved else sum(bool(line.strip()) for line in source.splitlines())
 
 
 def compared(cell: dict[str, Any]) -> bool:
@@ -160,6 +170,7 @@ SPOILERS = {
     "train in view": lambda cells: [
         c["metadata"].setdefault("tags", []).append("train") for c in cells
     ],
+    "cell c2 has 17 lines": lambda cells: cells[1].update(source="\n\n".join(17 * ["1"])),
     "500 kB": lambda cells: cells[2].update(source="x" * 600_000),
     "tagged parameters": lambda cells: cells[0].update(metadata={}),
     "parameter seed": lambda cells: cells[0].update(source='profile: str = "smoke"'),
