@@ -1,14 +1,15 @@
 """The minute: what a student's file learns of the course's language in so many seconds.
 
-The file runs in a sandbox and gets the training text only. The held-out text is drawn afterwards,
-by a seed that the sandbox never sees; its rows are sent one batch after the other, and what comes
-back is judged here: it has to be log probabilities that add up to 1, that do not change when later
-words do, and that are no better than possible. So there is nothing in the sandbox worth patching.
+The file runs in a sandbox and gets the training text only. The held-out text stays with the judge:
+it is shown one word at a time, and each word is predicted before it is shown. What comes back is
+judged here: it has to be log probabilities that add up to 1, that do not change when later words
+do, and that are no better than possible.
 """
 
 import json
 import math
 import os
+import re
 import runpy
 import sys
 import time
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 ROW = 64
 """Words of a document that are predicted."""
-BATCH = 16
 GRACE = 5.0
 """Seconds that a file may train longer, since clocks and processors are not exact."""
 MEMORY = 4000 * MB
@@ -114,9 +114,10 @@ def learn(
         said = {"error": f"{type(error).__name__}: {reason}"[:500]}
     pipe.send_bytes(json.dumps(said | {"refusals": refusals()[:3]}).encode())
     while True:
-        rows = torch.from_numpy(np.frombuffer(pipe.recv_bytes(), dtype=np.int64).copy())
+        asked = torch.from_numpy(np.frombuffer(pipe.recv_bytes(), dtype=np.int64).copy())
+        position, rows = int(asked[0]), asked[1:].view(-1, ROW)
         with torch.no_grad():
-            answer = model(rows.view(-1, ROW)).detach().to(torch.float32).contiguous()
+            answer = model(rows)[:, position].detach().to(torch.float32).contiguous()
         pipe.send_bytes(answer.numpy().tobytes())
 
 
@@ -141,7 +142,7 @@ def run(path: Path, task: Task, seconds: float, threads: int = 1) -> Result:
             child.send(task.train.astype(np.int64).tobytes())
             _trained(child, seconds)
             took = time.monotonic() - begun
-            losses = np.concatenate(list(_losses(child, task, seconds)))
+            losses = np.concatenate(list(_losses(child, task, seconds)), axis=1)
     except (CheatError, Stopped, OSError) as why:
         return Result(path.stem, refused=str(why))
     above, error = score(losses, task)
@@ -168,27 +169,34 @@ def _trained(child: Child, seconds: float) -> None:
 
 
 def _losses(child: Child, task: Task, seconds: float) -> Iterator[np.ndarray]:
-    """-log p of the held-out words, batch by batch, each tried with other later words, too."""
+    """-log p of the held-out words, [N, 1] for each position in turn.
+
+    What is sent has the words up to a position and random ones behind it. So nothing is gained by
+    looking ahead, or by remembering what was sent before.
+    """
     rng = np.random.default_rng()
     deadline = time.monotonic() + 60 + seconds
-    for start in range(0, len(task.rows), BATCH):
-        rows = task.rows[start : start + BATCH]
-        log_p = _asked(child, rows[:, :-1], task, deadline)
+    twice = int(rng.integers(1, ROW - 1))
+    for position in range(ROW):
+        log_p = _asked(child, position, task, rng, deadline)
         if np.abs(np.logaddexp.reduce(log_p, axis=-1)).max() > ALIKE:
             raise CheatError("its probabilities do not add up to 1")
-        cut = int(rng.integers(1, ROW))
-        other = rows[:, :-1].copy()
-        other[:, cut:] = rng.integers(1, log_p.shape[-1], other[:, cut:].shape)
-        again = _asked(child, other, task, deadline)[:, :cut]
-        if np.abs(again - log_p[:, :cut]).max() > ALIKE * 10:
-            raise CheatError("it looks ahead: its predictions change when later words do")
-        yield -np.take_along_axis(log_p, rows[:, 1:, None], axis=-1)[..., 0]
+        if position == twice:
+            again = _asked(child, position, task, rng, deadline)
+            if np.abs(again - log_p).max() > ALIKE * 10:
+                raise CheatError("it looks ahead: its predictions change when later words do")
+        yield -np.take_along_axis(log_p, task.rows[:, position + 1, None], axis=-1)
 
 
-def _asked(child: Child, rows: np.ndarray, task: Task, deadline: float) -> np.ndarray:
-    """The log probabilities [B, ROW, V] of a batch; whatever comes back is only numbers."""
-    child.send(np.ascontiguousarray(rows).tobytes())
-    shape = (len(rows), ROW, len(task.world.vocabulary))
+def _asked(
+    child: Child, position: int, task: Task, rng: np.random.Generator, deadline: float
+) -> np.ndarray:
+    """The log probabilities [N, V] of the next words; whatever comes back is only numbers."""
+    rows, size = task.rows[:, :-1].copy(), len(task.world.vocabulary)
+    behind = rows[:, position + 1 :]
+    behind[:] = rng.integers(1, size, behind.shape)
+    child.send(np.append(position, rows).astype(np.int64).tobytes())
+    shape = (len(rows), size)
     left = deadline - time.monotonic()
     try:
         found = np.frombuffer(child.receive(max(left, 0.1)), dtype=np.float32)
@@ -246,9 +254,9 @@ def table(results: Sequence[Result]) -> str:
     ]
     for place, one in enumerate(results, start=1):
         name = "".join(sign if sign.isalnum() or sign in " .-_'" else "_" for sign in one.name)
-        said = one.refused.replace("|", "/").replace("<", "‹")
-        cells = ("–", "–") if one.refused else (f"{one.above:.3f} ± {one.error:.3f}",
-                                                f"{one.above - baseline:+.3f}")  # fmt: skip
+        said = re.sub(r"[|<>\[\]!`]", " ", " ".join(one.refused.split()))
+        against = f"{one.above - baseline:+.3f}" if math.isfinite(baseline) else "–"
+        cells = ("–", "–") if one.refused else (f"{one.above:.3f} ± {one.error:.3f}", against)
         rows.append(f"| {'' if one.refused else place} | {name} | {' | '.join(cells)} | {said} |")
     return "\n".join(rows) + "\n"
 

@@ -299,9 +299,9 @@ def train_classifier(
 ) -> str:
     """Compare the ways on a table, write the best one's folder, and return the report."""
     task = task_of(file, text, label)
+    folder.mkdir(parents=True, exist_ok=True)
     found = compare(task, say=say)
     best = max(found, key=lambda one: one.right)
-    folder.mkdir(parents=True, exist_ok=True)
     save(best.model, folder)
     best.tokenizer.save(folder / "tokenizer.json")
     said = report(task, found)

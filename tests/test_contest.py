@@ -59,7 +59,7 @@ CHEATS = {
         r"out of bounds: classroom.* may not be imported here",
     ),
     "stops the clock": (first("time.monotonic = lambda: 0.0"), "it changes the clock"),
-    "returns something else": (changed("table[rows]", "rows"), r"of the shape \[11, 64, 201\]"),
+    "returns something else": (changed("table[rows]", "rows"), r"of the shape \[11, 201\]"),
     "defines nothing": ("x = 1", "it defines no train"),
     "stops": (first("1 / 0"), "ZeroDivisionError"),
 }
@@ -103,6 +103,30 @@ def test_an_honest_file_gets_what_its_model_is_worth(
     assert result.above == pytest.approx(wanted, abs=1e-4)
     assert 0.5 < result.above < 3
     assert 0 < result.error < 0.3
+
+
+REMEMBERS = """seen = []
+    def model(rows):
+        out = table[rows].clone()
+        for before in seen:
+            same = (before[:, :-1] == rows[:, :-1]).long().cumprod(1).bool()
+            row, at = same.nonzero(as_tuple=True)
+            out[row, at, before[row, at + 1]] += 3.0
+        seen[:] = [rows]
+        return out.log_softmax(-1)
+    return model"""
+
+
+def test_nothing_is_gained_by_remembering_what_was_sent(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contest, "GRACE", 60.0)
+    cheat = changed("return lambda rows: table[rows]", REMEMBERS)
+    honest, remembers = (
+        contest.run(written(tmp_path, name, source), task, 1)
+        for name, source in (("bigrams", BIGRAMS), ("eve", cheat))
+    )
+    assert remembers.refused or remembers.above > honest.above
 
 
 def test_who_is_better_than_possible_knew_the_text(task: Task, monkeypatch: Any) -> None:
@@ -160,12 +184,14 @@ def test_the_board_is_a_table_and_a_picture(
 
 
 def test_the_table_compares_with_the_recipe_and_escapes() -> None:
-    ours, refused = Result("b", above=0.4), Result("x", refused="why|<b>")
+    ours, refused = Result("b", above=0.4), Result("x", refused="why|<b>\na")
     results = [ours, Result("nanoGPT's recipe", above=0.5), refused]
     rows = contest.table(results).splitlines()[2:]
     assert [row.split("|")[2].strip() for row in rows] == ["b", "nanoGPT's recipe", "x"]
     assert "-0.100" in rows[0]
-    assert "why/‹b>" in rows[2]
+    assert rows[2].split("|")[5].strip() == "why  b  a"
+    refused_recipe = Result("nanoGPT's recipe", refused="no")
+    assert "inf" not in contest.table([ours, refused_recipe])
 
 
 def test_a_file_of_any_size_is_not_read(

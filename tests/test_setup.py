@@ -130,7 +130,7 @@ def test_every_command_needs_only_the_standard_library_to_speak(
     assert helped.stdout.startswith(f"usage: labkit {command}")
     called = bare(checkout, command)
     if command in ("lab", "test"):
-        assert (called.returncode, called.stdout) == (1, "Setting up .venv (about 2 GB; a few "
+        assert (called.returncode, called.stdout) == (1, "Setting up .venv (about 2.5 GB; a few "
                                                       "minutes, this once) ...\n")  # fmt: skip
         assert called.stderr.startswith("this Python has no module venv")
         assert called.stderr.count("\n") == 1

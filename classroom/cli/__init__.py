@@ -17,7 +17,7 @@ from pathlib import Path
 from classroom.cli.environment import become, venv_python
 from classroom.cli.parser import Parser, fail, unknown
 from labkit import __version__
-from labkit.keeping.paths import instead_of_home
+from labkit.keeping.paths import instead_of_home, to_install
 
 # name: (module of this package, function, what it does).  `function(parser, words) -> exit code`
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -30,11 +30,15 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "course": ("notebooks", "course", "run every notebook; measure time and memory"),
     "notebooks": ("notebooks", "notebooks", "execute notebooks and store their outputs"),
     "lecture": ("lecture", "lecture", "a notebook as slides with live widgets"),
-    "site": ("site", "site", "all notebooks as pages that need no server, no network"),
+    "site": ("site", "site", "all notebooks as pages that need neither a server nor a network"),
     "bench": ("suite", "bench", "run the benchmarks, all or some"),
     "students": ("notebooks", "students", "write the notebooks without solutions"),
     "grade": ("grading", "grade", "run a class's notebooks and write their marks"),
-    "speedrun": ("grading", "speedrun", "a contest: what a file learns in a minute"),
+    "speedrun": (
+        "grading",
+        "speedrun",
+        "train the model of each file for a minute and rank them",
+    ),
     "train": ("models", "train", "train a model that ships with the course anew"),
     "copy": ("copying", "copy", "copy the notebooks into a folder of your own"),
     "cache": (
@@ -90,6 +94,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         with_a_home()
         return called(words)
+    except KeyboardInterrupt:
+        fail(f"labkit {words[0]}: stopped", code=130)
     except BrokenPipeError:  # whoever read what was printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
@@ -136,7 +142,7 @@ def called(words: list[str]) -> int:
     extra, libraries = NEEDED.get(name, ("", ()))
     for library in libraries if not asks_for_help else ():
         if importlib.util.find_spec(library) is None:
-            fail(f"labkit {name}: {library} is not installed: pip install 'labkit[{extra}]'")
+            fail(f"labkit {name}: {library} is not installed: {to_install(extra)}")
     module, function, summary = COMMANDS[name]
     parser = Parser(prog=f"labkit {name}", description=summary[0].upper() + summary[1:] + ".")
     command = getattr(importlib.import_module(f"classroom.cli.{module}"), function)

@@ -22,7 +22,11 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add = parser.add_argument
     add("names", nargs="*", help="which claims [all]")
     add("--profile", choices=PROFILES, default="laptop", help="how large [laptop]")
-    add("--seed", type=int, help="the first seed [0; with --store 100, which nobody tuned with]")
+    add(
+        "--seed",
+        type=int,
+        help="the first seed [0; with --store 100: seeds from there on were not used for tuning]",
+    )
     add("--seeds", type=int, help="how many [smoke 1, laptop 3, gpu 5; with --store as many "
         "as bounds.toml says]")  # fmt: skip
     add("--jobs", type=int, default=cores(), help="runs at the same time [one for each core]")

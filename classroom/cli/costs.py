@@ -31,6 +31,8 @@ def costs(parser: Parser, words: Sequence[str]) -> int:
     given = parser.parse_args(words)
     if not given.model and given.budget is None and not given.tables and not given.figure:
         fail("labkit costs: give a model, --budget, --tables or --figure FILE (or --help)")
+    if given.json and (given.tables or given.figure):
+        fail("labkit costs: --json is for a model or --budget: leave --tables and --figure out")
     return answer(given)
 
 

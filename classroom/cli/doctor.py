@@ -85,7 +85,10 @@ def chromium_found() -> str:
     path = find_chromium()
     if path is None:
         return "none on the PATH: the browser tests are skipped (LABKIT_CHROMIUM names one)"
-    said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout.strip()
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout.strip()
+    except OSError as error:
+        return f"{path} cannot be run: {error.strerror} (LABKIT_CHROMIUM names another)"
     return f"{said or 'of an unknown version'} ({path})"
 
 

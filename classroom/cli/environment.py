@@ -91,7 +91,7 @@ def prepare(root: Path, folder: str = ".venv") -> Path:
             f"{root} cannot be written, so there is no place for {folder}: copy the "
             "course to a folder of your own, or use the packages of this Python with --here"
         )
-    print(f"Setting up {folder} (about 2 GB; a few minutes, this once) ...", flush=True)
+    print(f"Setting up {folder} (about 2.5 GB; a few minutes, this once) ...", flush=True)
     create(root / folder, python)
     mark.unlink(missing_ok=True)
     log = root / folder / "install.log"
@@ -172,7 +172,7 @@ def diagnosis(lines: Sequence[str], log: Path) -> str:
             "HTTPS_PROXY; with an index of your own, PIP_INDEX_URL) and give the same command again"
         )
     if "No space left on device" in text:
-        return f"the disk is full: .venv needs about 2 GB in {log.parent.parent}; free some space"
+        return f"the disk is full: .venv needs about 2.5 GB in {log.parent.parent}; free some space"
     errors = [line for line in lines if line.startswith("ERROR")] or ["no reason given"]
     return f"pip could not install the packages ({errors[0]}): the whole story is in {log}"
 

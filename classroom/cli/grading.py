@@ -32,7 +32,10 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
     pages.mkdir(parents=True, exist_ok=True)
     hidden = [args.folder, args.csv, pages, *(book.parent for book in every_notebook()[:1])]
     limits = Limits(args.seconds, args.memory * MB, hidden, settings={SHORT: "1"})
-    rows = grading.grade(args.folder, args.csv, pages, released, limits, args.jobs, say)
+    try:
+        rows = grading.grade(args.folder, args.csv, pages, released, limits, args.jobs, say)
+    except ValueError as error:
+        fail(f"labkit grade: {error}")
     print(f"{len(rows)} students: {args.csv}, and a page for each in {pages}")
     names = [name for name in dict.fromkeys(key for row in rows for key in row) if "." in name
              or name.startswith(("duel ", "diagnose "))]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from classroom.cli.environment import become, ready_python
 from classroom.cli.parser import Parser, fail, port
-from labkit.keeping.paths import checkout
+from labkit.keeping.paths import checkout, to_install
 
 NO_UPDATES = "jupyterlab.handlers.announcements.NeverCheckForUpdate"
 # Plugins of the page.
@@ -30,7 +30,7 @@ def lab(parser: Parser, words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     python = ready_python(args.here)
     if python == sys.executable and importlib.util.find_spec("jupyterlab") is None:
-        fail(f"labkit lab: jupyterlab is not installed in {python}: pip install 'labkit[lab]'")
+        fail(f"labkit lab: jupyterlab is not installed in {python}: {to_install('lab')}")
     command = [python, *server(checkout() or Path.cwd(), args.port)]
     if args.no_browser:
         command.append("--no-browser")

@@ -28,11 +28,16 @@ def lecture(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--ip", default="127.0.0.1", help="0.0.0.0 lets other machines in; the "
                         "link then travels unencrypted [127.0.0.1]")  # fmt: skip
     parser.add_argument("--theme", choices=("light", "dark"), default="light")
-    parser.add_argument("--no-browser", action="store_true", help="print the link only")
+    parser.add_argument(
+        "--no-browser",
+        action="store_true",
+        help="print the link only; other users may see what a browser is opened with",
+    )
     args = parser.parse_args(words)
     notebook = find(args.notebook)
     number, token = free_port(args.ip, args.port), secrets.token_hex(16)
     host = socket.gethostname() if args.ip in EVERYWHERE else args.ip
+    host = f"[{host}]" if ":" in host else host
     link = f"http://{host}:{number}/?token={token}"
     print(f"{notebook.name}: starting ...", flush=True)
     told = (args.ip, number, f"{notebook.name} as slides, at", link, not args.no_browser)
@@ -96,7 +101,8 @@ def free_port(ip: str, first: int) -> int:
     last = min(first + 49, 65535)
     for number in range(first, last + 1):
         with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if os.name != "nt":  # on Windows it would let two servers share a port
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 sock.bind((ip, number))
             except OSError as error:

@@ -44,9 +44,13 @@ def train(parser: Parser, words: Sequence[str]) -> int:
     if args.name not in shipped.RECIPES:
         fail(f"labkit train: {unknown('recipe', args.name, shipped.RECIPES)}")
     folder = args.output or data_path("models") / args.name
-    card = shipped.train(args.name, folder, say, args.checkpoints)
+    try:
+        card = shipped.train(args.name, folder, say, args.checkpoints)
+    except ValueError as error:
+        fail(f"labkit train: {error}")
+    lowest = "" if card["floor"] is None else f"lowest possible {card['floor']}, "
     print(f"{folder}: {card['held_out']} {card['unit']} on held-out text, "
-          f"lowest possible {card['floor']}, {card['minutes']} minutes")  # fmt: skip
+          f"{lowest}{card['minutes']} minutes")  # fmt: skip
     return 0
 
 

@@ -71,7 +71,7 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, default=Path("runs"), help="folder [runs]")
     parser.add_argument("--where-known", nargs=2, action="append", default=[],
                         metavar=("NAME", "VALUE"),
-                        help="the same, for notebooks that have it")  # fmt: skip
+                        help="like -p, but only for notebooks with this parameter")  # fmt: skip
     parser.add_argument(
         "--unsolved",
         action="store_true",
@@ -174,7 +174,9 @@ def add_parameters(parser: Parser) -> None:
     """Add the options that `run` and `course` share."""
     parser.add_argument("-p", "--parameter", nargs=2, action="append", default=[],
                         metavar=("NAME", "VALUE"), help="a parameter of the notebook")  # fmt: skip
-    parser.add_argument("--profile", choices=PROFILES, help="how large: a parameter by itself")
+    parser.add_argument(
+        "--profile", choices=PROFILES, help="the size of the run: the same as -p profile ..."
+    )
 
 
 def to_prove(notebook: Path, folder: Path) -> Path:

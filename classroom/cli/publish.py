@@ -19,7 +19,10 @@ from classroom.cli.parser import Parser, fail
 from labkit.keeping.files import write_text
 
 HOST = "https://github.com/"
-NAMED = re.compile(r"(?:https://github\.com/)?([A-Za-z0-9][A-Za-z0-9-]*/[\w.-]+?)(?:\.git)?/?")
+NAMED = re.compile(
+    r"(?:https://github\.com/|(?:ssh://)?git@github\.com[:/])?"
+    r"([A-Za-z0-9][A-Za-z0-9-]*/[\w.-]+?)(?:\.git)?/?"
+)
 BRANCH = "main"
 TAG = "install"
 BADGES = ("<!-- badges: begin -->", "<!-- badges: end -->")

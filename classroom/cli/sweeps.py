@@ -15,10 +15,10 @@ from classroom.cli.parameters import MOST, ParameterError, checked_grid
 from classroom.cli.parser import Parser, fail, nearest, unknown
 from classroom.running import Point, Row, cores, first_line
 from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
+from labkit.keeping.paths import to_install
 
 NO_DASK = (
-    "labkit sweep: --cluster needs Dask, which the extra `cluster` brings: in a checkout "
-    "`pip install -c constraints.txt -e '.[cluster]'`, else `pip install 'labkit[cluster]'`"
+    f"labkit sweep: --cluster needs Dask, which the extra `cluster` brings: {to_install('cluster')}"
 )
 
 
@@ -38,7 +38,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add("-p", "--parameter", action="append", default=[], metavar="NAME=VALUES",
         help="values of a parameter: 0.1,0.2 is a list, 0:5 is 0,1,2,3,4 (the end is excluded); "
         "each value of one is combined with each of the others")  # fmt: skip
-    add("--profile", choices=PROFILES, help="how large: a parameter by itself")
+    add("--profile", choices=PROFILES, help="the size of each run: the same as -p profile=...")
     add("--workers", type=int, help="runs at the same time, which share the cores evenly "
         "[as many as there are cores; with the profile gpu 1]")  # fmt: skip
     add("--cluster", help="tls://HOST:PORT or tcp://HOST:PORT of a Dask scheduler, or local to "

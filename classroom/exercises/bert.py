@@ -166,7 +166,7 @@ EXERCISES: dict[str, Exercise] = {
             ("padding is a special token, too: it must not be predicted",
              lambda tokens, draws, special, rate:
              choose(tokens, draws, [s for s in special if s], rate)),
-            ("that predicts what it should leave and leaves what it should predict: draws < rate",
+            ("the comparison is reversed: use draws < rate",
              lambda tokens, draws, special, rate:
              (draws >= rate) & ~torch.isin(tokens, torch.tensor(special))),
             ("True means that a word is predicted; that marks what is not",

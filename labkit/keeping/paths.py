@@ -18,6 +18,16 @@ def checkout() -> Path | None:
     return root if (root / "pyproject.toml").is_file() and (root / "notebooks").is_dir() else None
 
 
+def to_install(extra: str) -> str:
+    """Return the command that installs an extra: in a checkout, by the checkout's own path.
+
+    By its name alone, pip would look for a labkit that is not installed on PyPI, where the name
+    belongs to another project.
+    """
+    root = checkout()
+    return f"pip install 'labkit[{extra}]'" if root is None else f"pip install -e '{root}[{extra}]'"
+
+
 def data_path(*parts: str) -> Path:
     """Return the path of a file or folder of `data/`, such as `data_path("costs", "cells.csv")`."""
     installed = PACKAGE / "data"

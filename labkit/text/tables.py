@@ -8,6 +8,7 @@ from typing import Any
 
 from labkit.checks import shown
 from labkit.corpus.documents import Document, Documents, ordered, sentences
+from labkit.keeping.paths import to_install
 from labkit.text.files import LONGEST_LINE, content, find_files, read_lines
 
 UNKNOWN = ("", "None")
@@ -167,7 +168,7 @@ def _library() -> Any:
         import datasets
     except ImportError as error:
         raise ImportError(
-            'the hub needs the library datasets: pip install "labkit[hub]", '
+            f"the hub needs the library datasets: {to_install('hub')}, "
             "or save the data as .jsonl and use from_table"
         ) from error
     return datasets

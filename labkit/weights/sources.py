@@ -4,6 +4,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+from labkit.keeping.paths import to_install
 from labkit.weights.tensors import WeightsError
 
 Source = str | os.PathLike[str]
@@ -37,7 +38,7 @@ def _fetch(name: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise WeightsError(
-            f"{here}: huggingface_hub is not installed; run: pip install 'labkit[hub]'"
+            f"{here}: huggingface_hub is not installed; run: {to_install('hub')}"
         ) from None
     try:
         return Path(snapshot_download(name, allow_patterns=FILES, ignore_patterns=["*/*"]))
@@ -60,4 +61,4 @@ def real_encoder() -> Path:
     for place in (spec and spec.submodule_search_locations) or ():
         if (Path(place) / "model" / "config.json").is_file():
             return Path(place) / "model"
-    raise WeightsError("the small real encoder is not installed; run: pip install 'labkit[real]'")
+    raise WeightsError(f"the small real encoder is not installed; run: {to_install('real')}")
