@@ -316,10 +316,10 @@ def already(table: Path, digests: Mapping[str, str]) -> list[dict[str, str]]:
         with table.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
             rows = list(reader)
-        if not {"student", "status", "digest"} <= set(reader.fieldnames or ()):
+        if not {"student", "digest"} <= set(reader.fieldnames or ()):
             raise ValueError
         # A notebook that was stopped may need a longer time than it was given.
-        return [row for row in rows if not row["status"].startswith("stopped")
+        return [row for row in rows if not row.get("status", "").startswith("stopped")
                 and row["digest"] == known.get(row["student"].removeprefix("'"))]  # fmt: skip
     except (ValueError, KeyError, AttributeError, csv.Error):
         raise ValueError(f"{table} is no table of marks: remove it, or name another") from None

@@ -357,7 +357,7 @@ def test_pairs_of_answers_are_pairs() -> None:
 
     prompts, answers = [[1], [1, 2]], [[3], [4, 5]]
     loss(answer_rows(prompts, answers))
-    with pytest.raises(ValueError, match="1 rows are no pairs"):
+    with pytest.raises(ValueError, match="1 rows are not pairs"):
         loss(answer_rows(prompts[:1], answers[:1]))
     for label in (float("nan"), -0.5, 2.0):
         with pytest.raises(ValueError, match="give the chance that the first is preferred"):

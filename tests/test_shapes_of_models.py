@@ -35,7 +35,7 @@ BACKBONES: dict[str, nn.Module] = {
     "Recurrent": Recurrent(RecurrentConfig(**SIZES, layers=2, both_ways=True)),
     "Elman": Recurrent(RecurrentConfig(**SIZES, cell="elman")),
     "Convolutions": Convolutions(ConvolutionsConfig(**SIZES, channels=6)),
-    "ELMo": ELMo(ELMoConfig(**SIZES, inner=F)),
+    "ELMo": ELMo(ELMoConfig(**SIZES, inner=F), map(str, range(SIZES["vocabulary"]))),
     "AWDLSTM": AWDLSTM(AWDLSTMConfig(**SIZES, inner=F)),
     "GPT": GPT(GPTConfig(**ATTENTION, context=11)),
     "GPT, narrow": GPT(GPTConfig(**ATTENTION, context=11, band=3)),

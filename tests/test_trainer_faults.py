@@ -136,7 +136,7 @@ def test_a_folder_is_free_again_however_a_run_ends(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="choose another folder"):
         trainer().resume(tmp_path)
     first.close()  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match="holds a run that was another") as caught:
+    with pytest.raises(ValueError, match="holds a different run") as caught:
         trainer(rate=0.5).resume(tmp_path)
     # The traceback still holds the run that was refused.
     assert caught.value.__traceback__ is not None

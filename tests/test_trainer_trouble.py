@@ -199,7 +199,7 @@ def test_after_float16_a_run_in_another_precision_still_notices_trouble(tmp_path
         steps=40, objective=Failing(at=tuple(range(40)), clock=[0]), on_nan="stop", save_every=2
     )
     changed = {"precision", "steps", "objective", "on_nan"}
-    with pytest.raises(FloatingPointError, match="no number 5 times in a row"):
+    with pytest.raises(FloatingPointError, match="not finite 5 times in a row"):
         list(made.resume(tmp_path, changed=changed))
 
 
@@ -394,7 +394,10 @@ def test_bfloat16_is_refused_where_torchs_recurrent_networks_lack_it(
         ({"device": None}, "device is None: give its name"),
         ({"device": "mps"}, "device is 'mps', which has no 64-bit numbers .*: give auto, cpu"),
         ({"device": "mps:0"}, "give auto, cpu, cuda or"),
-        ({"device": "xpu"}, "device is 'xpu', which labkit does not know: give auto, cpu, cuda or"),
+        (
+            {"device": "xpu"},
+            "device is 'xpu', which labkit does not support: give auto, cpu, cuda or",
+        ),
     ],
 )
 def test_every_field_of_a_plan_is_checked(field: dict[str, Any], said: str) -> None:
