@@ -40,6 +40,8 @@ class Estimate:
     value: float
     error: float
     freedom: float
+    of_items: float = 0.0
+    """The part of the variance that shared test items add: more seeds do not lower it."""
 
     def interval(self) -> tuple[float, float]:
         """Return the edges of the confidence interval, `LEVEL` outside on either side."""
@@ -73,12 +75,12 @@ def estimate(runs: Sequence[Run], weights: Mapping[str, float], *, shared: bool)
     count, value = len(by_seed), float(by_seed.mean())
     if count < 2:
         return Estimate(value, math.inf, 1.0)
-    parts = [(float(by_seed.var(ddof=1)) / count, count - 1)]
-    if shared:
-        parts += item_variances(runs, weights)
+    of_items = item_variances(runs, weights) if shared else []
+    parts = [(float(by_seed.var(ddof=1)) / count, count - 1), *of_items]
     total = sum(variance for variance, _ in parts)
     below = sum(variance**2 / freedom for variance, freedom in parts)
-    return Estimate(value, math.sqrt(total), total**2 / below if below else count - 1.0)
+    freedom = total**2 / below if below else count - 1.0
+    return Estimate(value, math.sqrt(total), freedom, sum(variance for variance, _ in of_items))
 
 
 def item_variances(runs: Sequence[Run], weights: Mapping[str, float]) -> list[tuple[float, int]]:
@@ -127,16 +129,20 @@ def judge(
     return verdicts
 
 
-def seeds_wanted(one: Estimate, bounds: tuple[float, float], *, seeds: int) -> int:
+def seeds_wanted(one: Estimate, bounds: tuple[float, float], *, seeds: int) -> int | None:
     """Return how many seeds decide a contrast with a chance of 80 %, if its value is as estimated.
 
-    The error falls with the square root of the number of seeds; items that all seeds share do not.
+    The part of the error that comes from shared test items does not fall with more seeds. None:
+    it is too large by itself, and only more items would help.
     """
     from scipy.stats import norm
 
     apart = min(abs(one.value - bound) for bound in bounds)
-    reach = float(norm.isf(LEVEL) + norm.ppf(0.8)) * one.error
-    return max(seeds + 1, math.ceil(seeds * (reach / max(apart, 1e-12)) ** 2))
+    allowed = (apart / float(norm.isf(LEVEL) + norm.ppf(0.8))) ** 2 - one.of_items
+    if allowed <= 0 and one.of_items:
+        return None
+    of_seeds = one.error**2 - one.of_items
+    return max(seeds + 1, math.ceil(seeds * of_seeds / max(allowed, 1e-24)))
 
 
 def _exact(one: Estimate, bounds: tuple[float, float]) -> Verdict:

@@ -1,5 +1,6 @@
 """The rule of judging: how often it is wrong, simulated where the truth is known."""
 
+import math
 import re
 
 import numpy as np
@@ -94,6 +95,21 @@ def test_as_many_seeds_as_wanted_decide_four_times_of_five() -> None:
             "holds"
         ]
     assert 0.75 < found / LEDGERS < 0.85
+
+
+def test_more_seeds_do_not_help_where_the_items_decide() -> None:
+    items = np.random.default_rng(0).normal(0.02, 0.2, size=100)
+    few, many = (
+        estimate([{"a": list(items)} for _ in range(seeds)], {"a": 1}, shared=True)
+        for seeds in (5, 500)
+    )
+    assert few.error == pytest.approx(many.error)
+    assert few.of_items == pytest.approx(few.error**2)
+    assert seeds_wanted(few, (0.0, INF), seeds=5) is None
+    # Half of the variance is that of the seeds: twice as many seeds leave three quarters of it.
+    half = Estimate(0.1, 0.05, 7.0, of_items=0.05**2 / 2)
+    allowed = (0.1 / 2.8016) ** 2 - half.of_items
+    assert seeds_wanted(half, (0.0, INF), seeds=8) == math.ceil(8 * half.of_items / allowed)
 
 
 def test_pairs_of_items_are_compared_item_by_item() -> None:
