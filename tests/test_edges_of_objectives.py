@@ -1,5 +1,6 @@
 """Edges of objectives: 16-bit scores, padding and memory, unspelled words, unknown choices."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,11 @@ from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.rnn import Bag, BagConfig
 from labkit.models.transformer import Transformer, TransformerConfig
-from labkit.models.transformer_xl import AdaptiveEmbedding
+from labkit.models.transformer_xl import (
+    AdaptiveEmbedding,
+    TransformerXL,
+    TransformerXLConfig,
+)
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import (
     Both,
@@ -254,3 +259,30 @@ def test_a_mask_of_keys_alone_serves_both_streams() -> None:
         mask = torch.ones(3, 1, queries, 8, dtype=torch.bool)
         found.append(model.two_streams(tokens, asked, mask=mask, query_mask=mask).query.hidden)
     torch.testing.assert_close(*found)
+
+
+class Restarted:
+    """Rows of which the first two begin anew at the second step."""
+
+    def at(self, step: int) -> Batch:
+        random = torch.Generator().manual_seed(step)
+        fresh = torch.tensor([True, True, step == 0, step == 0])
+        return Batch.of(torch.randint(0, 20, (4, 5), generator=random), fresh=fresh)
+
+
+def test_parts_that_remember_unlike_lengths_are_saved(tmp_path: Path) -> None:
+    def trainer(accumulate: int) -> Trainer:
+        torch.manual_seed(0)
+        body: Any = TransformerXL(TransformerXLConfig(20, 8, 1, 2, 5, memory=8, dropout=0.0))
+        model = LanguageModel(body, NextWord(body.token))
+        plan = Plan(steps=4, accumulate=accumulate, save_every=2, device="cpu", precision="float32")
+        return Trainer(model, NextToken(carry=True), Restarted(), plan, progress=False)
+
+    whole = [float(report.loss) for report in trainer(1).run()]
+    run = trainer(2).resume(tmp_path)
+    first = [float(next(run).loss) for _ in range(3)]
+    run.close()
+    rest = [float(report.loss) for report in trainer(2).resume(tmp_path)]
+    assert first == pytest.approx(whole[:3], rel=1e-5)
+    assert len(rest) == 2  # from the checkpoint after step 2
+    assert rest == pytest.approx(whole[2:], rel=1e-5)

@@ -1,6 +1,5 @@
 """Every faster version equals the plain function that it replaces, and can be switched off."""
 
-import contextlib
 import ctypes
 import importlib
 import inspect
@@ -15,16 +14,14 @@ import torch
 import torch.nn.functional as F
 from crash.tiny import WORDS, Text
 from torch import Tensor
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from labkit import attention, fast, heads, layers, sampling
 from labkit.attention import KeysValues
 from labkit.blocks import LanguageModel
 from labkit.fast import attention as fast_attention
-from labkit.fast import keep_memory, nucleus, projection
+from labkit.fast import keep_memory, nucleus
 from labkit.heads import NextWord
 from labkit.layers import replacements
-from labkit.models.elmo import OneBiasLSTM
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
 from labkit.plan import Plan
@@ -308,41 +305,6 @@ def test_the_loss_of_a_head_is_in_pieces_only_where_that_serves() -> None:
     torch.testing.assert_close(rounded, wanted, rtol=0.02, atol=0.02)
     assert rounded.dtype == torch.float32
     assert torch.equal(heads.losses(x, head.words.weight, None, targets), wanted)
-
-
-def both_ways(lstm: OneBiasLSTM, x: Tensor, state: tuple[Tensor, Tensor]) -> list[list[Tensor]]:
-    """States, memory and all gradients, of the plain version and of the faster one."""
-    found = []
-    for switch in (contextlib.nullcontext(), fast.enable()):
-        with switch:
-            y, (h, c) = lstm(x, state)
-        weighed = (y * torch.arange(float(y[0].numel())).view(y[0].shape).cos()).sum()
-        inputs = [x, *state, *lstm.parameters()]
-        gradients = torch.autograd.grad(weighed + h.sin().sum() + c.sin().sum(), inputs)
-        found.append([y, h, c, *gradients])
-    return found
-
-
-@pytest.mark.parametrize("words", [1, 2, 7])
-def test_projected_states_and_their_gradients(words: int) -> None:
-    torch.manual_seed(0)
-    lstm = OneBiasLSTM(5, 8, 4).double()
-    x = torch.randn(3, words, 5, dtype=torch.float64, requires_grad=True)
-    state = tuple(
-        torch.randn(1, 3, width, dtype=torch.float64, requires_grad=True) for width in (4, 8)
-    )
-    plain, faster = both_ways(lstm, x, state)
-    torch.testing.assert_close(faster, plain, rtol=1e-9, atol=1e-12)
-    # The last digits differ, since the products are taken in another order.
-    assert words == 1 or not all(map(torch.equal, faster, plain))
-
-
-def test_a_projection_to_much_fewer_features_is_left_to_torch() -> None:
-    lstm, x = OneBiasLSTM(5, 9, 4), torch.randn(3, 7, 5)
-    state = torch.zeros(1, 3, 4), torch.zeros(1, 3, 9)
-    assert projection.run(lstm, x, state) is None
-    packed = pack_padded_sequence(x, torch.tensor([7, 5, 2]), batch_first=True)
-    assert projection.run(OneBiasLSTM(5, 8, 4), packed, state) is None
 
 
 # ---- memory of the process ---------------------------------------------------------------------

@@ -25,14 +25,13 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's names for them, in malloc
 @cache
 def versions() -> dict[str, Callable[..., Any]]:
     """Every faster version, by the full name of the function that it replaces."""
-    from labkit.fast import attention, decoding, dropout, nucleus, projection, softmax
+    from labkit.fast import attention, decoding, dropout, nucleus, softmax
 
     return {
         "labkit.attention.attend": attention.attend,
         "labkit.attention.KeysValues.extended": attention.extended,
         "labkit.layers.drop": dropout.drop,
         "labkit.heads.losses": softmax.losses,
-        "labkit.models.elmo.run": projection.run,
         "labkit.sampling.best_word": nucleus.best_word,
         "labkit.sampling.nucleus": nucleus.nucleus,
         "labkit.writing.reader.Reader.next_word": decoding.next_word,

@@ -63,7 +63,10 @@ class Processes:
 
     def joined(self, memory: Sequence[Memory | None]) -> dict[str, Tensor]:
         """The memory of all rows of a batch, from those of this process's parts and all others."""
-        own = [{} if part is None else part.tensors() for part in memory]
+        # A part whose rows have all begun anew remembers fewer positions than the others.
+        lengths = self.gathered([0 if part is None else part.known.shape[1] for part in memory])
+        longest = max(max(each, default=0) for each in lengths)
+        own = [{} if part is None else part.lengthened(longest).tensors() for part in memory]
         here = [{name: tensor.cpu() for name, tensor in part.items()} for part in own]
         parts = [part for process in self.gathered(here) for part in process]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from labkit.blocks import Backbone, States
-from labkit.layers import replaceable
 from labkit.recurrence import BothWays, LayerState, blank, lengths_of
 
 # A reader of the course can do nothing about which kernel serves a projected state.
@@ -136,7 +135,6 @@ class OneBiasLSTM(nn.LSTM):
     weight_hh_l0: Tensor
     weight_hr_l0: Tensor
     bias_ih_l0: Tensor
-    bias_hh_l0: Tensor
 
     def __init__(self, given: int, inner: int, width: int, *, clip: float | None = None) -> None:
         super().__init__(given, inner, batch_first=True, proj_size=width)
@@ -156,7 +154,7 @@ class OneBiasLSTM(nn.LSTM):
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
         """What nn.LSTM gives, with the clipping that torch has no kernel for."""
         if self.clip is None:
-            return run(self, x, state)
+            return super().forward(x, state)
         if isinstance(x, PackedSequence):
             return self._clipped(x, state, self.clip)
         lengths_B = torch.full((len(x),), x.shape[1])
@@ -182,14 +180,6 @@ class OneBiasLSTM(nn.LSTM):
             h_BD, c_BF = torch.cat([h_new, h_BD[rows:]]), torch.cat([cell, c_BF[rows:]])
             states.append(h_new)
         return PackedSequence(torch.cat(states), x.batch_sizes), (h_BD[None], c_BF[None])
-
-
-@replaceable
-def run(
-    lstm: nn.LSTM, x: Tensor | PackedSequence, state: tuple[Tensor, Tensor]
-) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
-    """One layer over whole texts, by torch's kernel."""
-    return nn.LSTM.forward(lstm, x, state)
 
 
 class ELMo(Backbone):

@@ -25,6 +25,25 @@ class Memory(NamedTuple):
             named |= {f"{i}.{_kind(layer)}.{j}": part for j, part in enumerate(_parts(layer))}
         return named
 
+    def lengthened(self, length: int) -> "Memory":
+        """The same memory of `length` positions: those in front are not known."""
+        more = length - self.known.shape[1]
+        if more <= 0:
+            return self
+
+        def fill(part: Tensor, axis: int) -> Tensor:
+            shape = [more if i == axis else size for i, size in enumerate(part.shape)]
+            return torch.cat([part.new_zeros(shape), part], dim=axis)
+
+        # Positions are the second axis of states, and the third of keys and values.
+        axes = {"states": 1, "keys_values": 2}
+        layers = tuple(
+            _rebuild(kind, [fill(part, axes[kind]) for part in _parts(layer)])
+            for layer in self.layers
+            if (kind := _kind(layer))
+        )
+        return Memory(layers, fill(self.known, 1))
+
     @classmethod
     def load(cls, tensors: Mapping[str, Tensor]) -> "Memory":
         """The memory that `tensors` was made from."""

@@ -17,7 +17,6 @@ from labkit import attention, fast, heads, layers, sampling
 from labkit.attention import KeysValues
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
-from labkit.models.elmo import OneBiasLSTM
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.sampling import Sampling, sample
 from labkit.writing.beam import beam
@@ -47,16 +46,6 @@ def cases() -> Iterator[tuple[str, Work]]:
             heads.losses(hidden, words, None, targets).sum(), (hidden, words)
         ),
     )
-    for dtype in (torch.float32, torch.bfloat16):
-        lstm, read = OneBiasLSTM(96, 192, 96), torch.randn(256, 64, 96)
-        start = torch.zeros(1, 256, 96), torch.zeros(1, 256, 192)
-
-        def read_words(lstm=lstm, read=read, start=start, dtype=dtype) -> None:
-            with torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
-                y = lstm(read, start)[0].float().sum()
-            torch.autograd.grad(y, list(lstm.parameters()))
-
-        yield f"an LSTM with projections, {str(dtype)[6:]}", read_words
     logits = 3.2 * torch.randn(16, 5000)
     yield "nucleus", lambda: sampling.nucleus(logits, 0.9)
     one = KeysValues(*torch.randn(2, 4, 4, 1, 32))
