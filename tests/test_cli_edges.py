@@ -1,0 +1,80 @@
+"""Edges of the command line: Ctrl-C, folders that cannot be written, links, and other machines."""
+
+import errno
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import pytest
+
+from classroom import cli, training
+from classroom.cli import doctor, lecture, main, publish
+from classroom.shipped import RECIPES
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[object, str]:
+    """The exit code and what is printed of a command that does not do its work."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    return ended.value.code, capsys.readouterr().err
+
+
+def test_ctrl_c_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "called", interrupted)
+    assert refused(["train", "gpt-village"], capsys) == (130, "labkit train: stopped\n")
+
+
+def test_what_cannot_be_combined_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = refused(["costs", "--json", "--tables"], capsys)
+    assert code == 2
+    assert "leave --tables and --figure out" in said
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+
+    def trained(*_: Any) -> float:
+        raise AssertionError("it trained")
+
+    monkeypatch.setattr(training, "_train_in_parts", trained)
+    with pytest.raises(OSError, match="file") as caught:
+        training.carry_out("x", "", RECIPES["tagger"], tmp_path / "file" / "model")
+    assert caught.value.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "me/course", "https://github.com/me/course.git", "git@github.com:me/course.git",
+        "ssh://git@github.com/me/course",
+    ],
+)  # fmt: skip
+def test_an_address_on_github_is_understood(origin: str) -> None:
+    named = publish.NAMED.fullmatch(origin)
+    assert named is not None
+    assert named[1] == "me/course"
+
+
+def test_a_chromium_that_cannot_be_run_does_not_end_the_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LABKIT_CHROMIUM", str(tmp_path / "none"))
+    assert "cannot be run" in doctor.chromium_found()
+
+
+def test_a_link_to_an_address_of_version_6_has_brackets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    links: Queue[str] = Queue()
+    monkeypatch.setattr(lecture, "free_port", lambda ip, first: first)
+    monkeypatch.setattr(lecture, "serve", lambda *_: None)
+    monkeypatch.setattr(lecture, "announce", lambda *told: links.put(told[3]))
+    assert main(["lecture", "00", "--ip", "::1", "--no-browser"]) == 0
+    assert links.get(timeout=10).startswith("http://[::1]:8866/?token=")
