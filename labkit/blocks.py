@@ -145,7 +145,16 @@ def vocabulary_of(model: Any) -> int:
     return getattr(getattr(backbone_of(model), "config", None), "vocabulary", 0)
 
 
-def beside(other: nn.Module, model: nn.Module) -> None:
+def check_causal(model: Any, problem: str) -> None:
+    """Refuse a model that reads a text from both sides, where that is a problem."""
+    backbone = backbone_of(model)
+    if not backbone.causal:
+        raise ValueError(
+            f"{type(backbone).__name__} {problem}: use labkit.writing.filling, or a causal model"
+        )
+
+
+def to_device_of(other: nn.Module, model: nn.Module) -> None:
     """Move another model, such as a teacher, to the device of this one; free if it is there."""
     other.to(next(model.parameters()).device)
 

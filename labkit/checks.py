@@ -53,7 +53,8 @@ def check_whole(name: str, given: Any, least: int = 0, most: int = LARGEST_SIZE)
 def check_choice(name: str, given: Any, *known: str) -> None:
     """Refuse anything but one of the known words."""
     if given not in known:
-        raise ValueError(f"{name} is {shown(given)}: choose {', '.join(known)}")
+        *others, last = known
+        raise ValueError(f"{name} is {shown(given)}: choose {', '.join(others)} or {last}")
 
 
 def check_seed(seed: Any) -> None:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from test_edges import chance, gpt, rows
 from torch import Tensor, nn
 
 from labkit import fast
 from labkit.alignment import GRPO, Reinforce
 from labkit.alignment.preferences import answer_log_probs, answer_rows, learned_rewards
 from labkit.blocks import Classifier, LanguageModel
-from labkit.chance import Chance
 from labkit.corpus import Batch, Examples, from_documents, pad_rows, tokenize
 from labkit.fast.softmax import losses
 from labkit.heads import Label, MaskedWord, NextWord
@@ -42,12 +42,6 @@ from labkit.trainer import Trainer
 from labkit.writing.prompting import log_likelihoods
 
 
-def gpt(**more: Any) -> LanguageModel:
-    torch.manual_seed(0)
-    body = GPT(GPTConfig(20, 8, 1, 2, 16, **{"dropout": 0.0, **more}))
-    return LanguageModel(body, NextWord(body.token)).eval()
-
-
 def awd_lstm() -> AWDLSTM:
     torch.manual_seed(0)
     return AWDLSTM(AWDLSTMConfig(20, width=8, inner=12, layers=1)).eval()
@@ -58,15 +52,6 @@ def bert() -> LanguageModel:
     body = BERT(BERTConfig(20, 8, 1, 2, 16, dropout=0.0))
     nn.init.normal_(body.token.weight)
     return LanguageModel(body, MaskedWord(body.token, 8)).eval()
-
-
-def rows(count: int = 3, length: int = 8, **more: Any) -> Batch:
-    random = torch.Generator().manual_seed(0)
-    return Batch.of(torch.randint(0, 20, (count, length), generator=random), **more)
-
-
-def chance(batch: Batch) -> Chance:
-    return Chance(0, 0, batch.rows)
 
 
 # ---- scores of 16 bits -------------------------------------------------------------------------
@@ -144,7 +129,7 @@ def test_the_memory_of_a_recurrent_model_ends_with_the_last_word() -> None:
 
 def test_a_learned_reward_depends_on_its_row_alone() -> None:
     pair, alone = answer_rows([[1, 2], [1, 2]], [[3, 4], [5]]), answer_rows([[1, 2]], [[5]])
-    for model in (gpt(dropout=0.5), bert()):
+    for model in (gpt(8, dropout=0.5), bert()):
         model.reward = Label(8, 1, pooled=False)
         model.train()
         found = [learned_rewards(model, batch)[-1] for batch in (pair, alone, pair)]
@@ -152,7 +137,7 @@ def test_a_learned_reward_depends_on_its_row_alone() -> None:
         torch.testing.assert_close(found[0], found[1])
         assert model.training
         assert learned_rewards(model, alone, position="first") != found[1]
-    with pytest.raises(ValueError, match="position is 'end': choose first, last"):
+    with pytest.raises(ValueError, match="position is 'end': choose first or last"):
         learned_rewards(model, alone, position="end")  # type: ignore[arg-type]
 
 
@@ -160,7 +145,7 @@ def test_a_label_and_penalties_at_once() -> None:
     backbone = awd_lstm()
     model = Classifier(backbone, Label(8, 2, pooled=False))
     model.words = NextWord(backbone.token)
-    batch = rows(labels=torch.tensor([0, 1, 1]))
+    batch = rows(3, labels=torch.tensor([0, 1, 1]))
     words = NextToken(head="words", ar=2.0, tar=1.0)
     found = Both(parts=(Labels(position="last"), words))(model, batch, chance(batch))
     alone = words(model, batch, chance(batch))
@@ -174,12 +159,18 @@ def test_a_label_and_penalties_at_once() -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda: Labels(position="frist"), "position is 'frist': choose first, last, pooled, each"),  # type: ignore[arg-type]
-        (lambda: Similarity(position="pooled"), "position is 'pooled': choose first, last"),
-        (lambda: Reinforce(baseline="rloo"), "baseline is 'rloo': choose none, leave one out"),  # type: ignore[arg-type]
-        (lambda: GRPO(kl="los"), "kl is 'los': choose loss, reward"),  # type: ignore[arg-type]
-        (lambda: gpt(activation="swish"), "activation is 'swish': choose gelu, gelu_tanh, relu"),
-        (lambda: gpt(inner=0), "inner is 0: give a whole number from 1"),
+        (
+            lambda: Labels(position="frist"),
+            "choose first, last, pooled or each",
+        ),  # type: ignore[arg-type]
+        (lambda: Similarity(position="pooled"), "position is 'pooled': choose first or last"),
+        (lambda: Reinforce(baseline="rloo"), "baseline is 'rloo': choose none or leave one out"),  # type: ignore[arg-type]
+        (lambda: GRPO(kl="los"), "kl is 'los': choose loss or reward"),  # type: ignore[arg-type]
+        (
+            lambda: gpt(8, activation="swish"),
+            "'swish': choose gelu, gelu_tanh or relu",
+        ),
+        (lambda: gpt(8, inner=0), "inner is 0: give a whole number from 1"),
         (lambda: AdaptiveEmbedding(50, 8, (10, 20), shrink=0), "shrink is 0"),
         (lambda: AdaptiveEmbedding(50, 8, (10, 20, 30), shrink=4), "give fewer cutoffs"),
     ],
@@ -207,7 +198,7 @@ def test_a_model_that_lacks_what_is_asked_is_refused(
 
 
 def test_a_model_that_sees_the_answer_cannot_score_it() -> None:
-    with pytest.raises(ValueError, match="BERT reads from both sides"):
+    with pytest.raises(ValueError, match="BERT would see the answer"):
         answer_log_probs(bert(), answer_rows([[1, 2]], [[3, 4]]))
 
 
@@ -252,7 +243,7 @@ def test_a_last_batch_that_is_too_small_to_be_divided_is_found_at_once(bucketed:
 
 def test_a_mask_of_keys_alone_serves_both_streams() -> None:
     torch.manual_seed(0)
-    model, tokens = XLNet(XLNetConfig(20, 8, 1, 2)).eval(), rows().tokens
+    model, tokens = XLNet(XLNetConfig(20, 8, 1, 2)).eval(), rows(3).tokens
     asked = torch.tensor([[5, 1], [0, 7], [3, 4]])
     found = []
     for queries in (1, 8):

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.blocks import beside, evaluating
+from labkit.blocks import check_causal, evaluating, to_device_of
 from labkit.chance import Chance
 from labkit.checks import check_choice, check_not_negative
 from labkit.corpus import Batch, pad_rows
@@ -60,11 +60,7 @@ def answer_log_probs(
     `hidden` holds the states [B, T - 1, D], if they are there already.
     """
     where = answered(batch)
-    if not model.backbone.causal:
-        raise ValueError(
-            f"{type(model.backbone).__name__} reads from both sides and would see the answer that "
-            "it scores: use a causal model, such as GPT"
-        )
+    check_causal(model, "would see the answer that it has to predict")
     states_BTD = model.backbone(batch.tokens[:, :-1]).hidden if hidden is None else hidden
     logits_NV = exact(model.head(states_BTD[where])) / temperature
     targets_N1 = batch.tokens[:, 1:][where][:, None]
@@ -177,7 +173,7 @@ class DPO(Objective):
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         """The loss of the pairs, and how often the chosen answer has gained more."""
         check_apart(model, self.reference)
-        beside(self.reference, model)
+        to_device_of(self.reference, model)
         batch = targets.inputs
         with torch.no_grad(), evaluating(self.reference):
             before_B = answer_log_probs(self.reference, batch).sum(dim=1)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.alignment.preferences import answer_log_probs, answer_rows, answered, check_apart
-from labkit.blocks import beside, evaluating
+from labkit.blocks import evaluating, to_device_of
 from labkit.chance import key_of, shuffled
 from labkit.corpus import Batch
 from labkit.corpus.batches import in_turn
@@ -131,7 +131,7 @@ class Rollouts:
             if not again:
                 own = {k: v for k, v in self.model.state_dict().items() if "behaviour." not in k}
                 policy.load_state_dict(own)
-        beside(self.reference, self.model)
+        to_device_of(self.reference, self.model)
         with evaluating(self.model), evaluating(self.reference):
             return self.written(policy, turn)
 

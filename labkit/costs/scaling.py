@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from labkit.checks import check_choice
+
 Array = NDArray[np.float64]
 
 
@@ -82,8 +84,7 @@ def held_out_errors(runs: Sequence[ScalingRun], law: str = "power") -> list[floa
 
     "power" is that of `fit`; "exponential", a exp(-alpha N) + b exp(-beta D), has as many numbers.
     """
-    if law not in ("power", "exponential"):
-        raise ValueError(f"law is {law!r}: choose power or exponential")
+    check_choice("law", law, "power", "exponential")
     if len(runs) < 6:
         raise ValueError(f"{len(runs)} runs: one is left out and four numbers fitted, give six")
     n, d, y = np.array(runs, float).T

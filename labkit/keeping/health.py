@@ -112,7 +112,7 @@ def vanished(gradients: Sequence[Tensor]) -> Tensor:
 
 
 class Later:
-    """Numbers on their way from the device; a step later, reading them needs no waiting."""
+    """Numbers on their way from the device; a step later they can be read without waiting."""
 
     def __init__(self, value: Tensor) -> None:
         self._value = copied(value)

@@ -129,13 +129,14 @@ class XLNet(Backbone):
         check_mask(query_mask, rows, 1, positions, None, name="query_mask")
         h_BTD, given = self._start(tokens_BT, memory, segments_BT)
         g_BND = self.dropout(self.guess_D.expand(*asked_BN.shape, -1))
+        other = given.other
+        if other is not None:
+            other = queried_rows(other, asked_BN, positions)
         guess = {
             "r_RD": given.r_RD,
             "positions": given.memory[0].shape[1] + asked_BN,
             "mask": queried_rows(query_mask, asked_BN, positions),
-            "other_segment": None
-            if given.other is None
-            else queried_rows(given.other, asked_BN, positions),
+            "other_segment": other,
         }
         content, query, kept = [h_BTD], [g_BND], []
         for block, before_BMD in zip(self.blocks, given.memory, strict=True):

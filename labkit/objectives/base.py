@@ -238,7 +238,7 @@ def at(hidden_BTD: Tensor, predicted: Predicted) -> Tensor:
 class Objective:
     """What the model has to predict, and the loss of its predictions."""
 
-    reads_in_step: ClassVar[bool] = True
+    one_state_per_word: ClassVar[bool] = True
     """Whether the model has one state for each word that it reads."""
     head: str = "head"
     """The name of the model's head that predicts."""

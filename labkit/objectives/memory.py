@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from labkit.attention import KeysValues
@@ -27,22 +28,12 @@ class Memory(NamedTuple):
 
     def lengthened(self, length: int) -> "Memory":
         """The same memory of `length` positions: those in front are not known."""
-        more = length - self.known.shape[1]
-        if more <= 0:
-            return self
-
-        def fill(part: Tensor, axis: int) -> Tensor:
-            shape = [more if i == axis else size for i, size in enumerate(part.shape)]
-            return torch.cat([part.new_zeros(shape), part], dim=axis)
-
-        # Positions are the second axis of states, and the third of keys and values.
-        axes = {"states": 1, "keys_values": 2}
-        layers = tuple(
-            _rebuild(kind, [fill(part, axes[kind]) for part in _parts(layer)])
-            for layer in self.layers
-            if (kind := _kind(layer))
+        more = max(0, length - self.known.shape[1])
+        # Positions are the last axis but one, of states [B, M, D] as of keys and values.
+        layers = (
+            _each(self.layers, lambda part: F.pad(part, (0, 0, more, 0))) if more else self.layers
         )
-        return Memory(layers, fill(self.known, 1))
+        return Memory(layers, F.pad(self.known, (more, 0), value=False))
 
     @classmethod
     def load(cls, tensors: Mapping[str, Tensor]) -> "Memory":

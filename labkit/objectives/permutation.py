@@ -12,7 +12,7 @@ from torch import Tensor
 from labkit import blocks
 from labkit.blocks import States
 from labkit.chance import Chance
-from labkit.checks import check_share, check_whole
+from labkit.checks import check_choice, check_share, check_whole
 from labkit.corpus import Batch
 from labkit.masking import before, real_keys, same_segment, up_to
 from labkit.objectives import hiding
@@ -29,7 +29,7 @@ class Permutation(Continuing):
     Special tokens are not predicted, and every position attends to them.
     """
 
-    reads_in_step: ClassVar[bool] = False
+    one_state_per_word: ClassVar[bool] = False
     vocabulary: Vocabulary
     share: float = 1 / 6
     """The share of the order that is predicted, at its end: partial prediction, 1/K."""
@@ -46,8 +46,7 @@ class Permutation(Continuing):
 
     def __post_init__(self) -> None:
         check_share("share", self.share)
-        if self.rule not in ("paper", "release"):
-            raise ValueError(f"rule is {self.rule!r}: choose paper or release")
+        check_choice("rule", self.rule, "paper", "release")
         if self.reuse is not None:
             check_whole("reuse", self.reuse, least=1)
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.blocks import States, beside
+from labkit.blocks import States, to_device_of
 from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch
@@ -171,7 +171,7 @@ class Distillation(Objective):
         )
         if not self.temperature:
             raise ValueError("temperature is 0: give a temperature above 0, such as 2")
-        if self.cosine and not self.task.reads_in_step:
+        if self.cosine and not self.task.one_state_per_word:
             raise ValueError(
                 f"{type(self.task).__name__} has no state for each word it reads: give cosine=0"
             )
@@ -193,7 +193,7 @@ class Distillation(Objective):
         """The loss of the task, and the distance of student and teacher."""
         if self.teacher.training:
             raise ValueError("the teacher is in training mode and would drop units: teacher.eval()")
-        beside(self.teacher, model)
+        to_device_of(self.teacher, model)
         states, kept = self.task.forward(model, targets, memory)
         terms = weighted(self.task.terms(model, states, targets), self.hard)
         with torch.no_grad():

@@ -27,7 +27,7 @@ class Translation(Objective):
     """
 
     name: ClassVar[str] = "words"
-    reads_in_step: ClassVar[bool] = False
+    one_state_per_word: ClassVar[bool] = False
     begin: int
     """What the decoder reads first."""
     smoothing: float = 0.0

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from labkit.blocks import States, halves
 from labkit.chance import Chance
-from labkit.checks import check_not_negative, check_share, check_whole
+from labkit.checks import check_choice, check_not_negative, check_share, check_whole
 from labkit.corpus import Batch
 from labkit.heads import exact
 from labkit.objectives import hiding
@@ -154,8 +154,7 @@ class MaskedToken(Objective):
     def __post_init__(self) -> None:
         check_share("rate", self.rate)
         hiding.check_shares(self.shares, self.vocabulary)
-        if self.unit not in ("token", "word", "ngram", "span"):
-            raise ValueError(f"unit is {self.unit!r}: choose token, word, ngram or span")
+        check_choice("unit", self.unit, "token", "word", "ngram", "span")
         if self.exact and self.unit == "span":
             raise ValueError("spans cover a share on average: give exact=False, or unit='ngram'")
         if self.unit == "ngram" and not self.exact:

@@ -22,6 +22,7 @@ from labkit.weights.tensors import (
     Entry,
     WeightsError,
     checksum,
+    from_bytes,
     in_bytes,
     list_tensors,
     read_description,
@@ -50,7 +51,7 @@ def save(model: nn.Module, folder: Source, *, steps: Mapping[str, float] | None 
     _check_rebuilds(description, named)
     small = {name: in_bytes(name, named[name], step) for name, step in steps.items()}
     # Of what is read again: a negative zero has no byte of its own.
-    read = named | {name: whole.half() * steps[name] for name, whole in small.items()}
+    read = named | {name: from_bytes(whole, steps[name]) for name, whole in small.items()}
     sums = {name: checksum(tensor) for name, tensor in read.items()}
     file = f"weights-{_hash(sums | steps)[:12]}.safetensors"
     folder.mkdir(parents=True, exist_ok=True)

@@ -139,13 +139,18 @@ def read_tensors(entries: Mapping[str, Entry]) -> Iterator[tuple[str, Tensor]]:
             for name, entry in entries.items():
                 if entry.file == path:
                     tensor = file.get_tensor(entry.name)
-                    yield name, tensor if entry.step is None else tensor.half() * entry.step
+                    yield name, tensor if entry.step is None else from_bytes(tensor, entry.step)
+
+
+def from_bytes(whole: Tensor, step: float) -> Tensor:
+    """The numbers in float16 that whole numbers of one byte stand for."""
+    return whole.half() * step
 
 
 def in_bytes(name: str, tensor: Tensor, step: float) -> Tensor:
-    """The whole numbers of one byte that give a tensor in float16 when multiplied by `step`."""
+    """The whole numbers of one byte that stand for a tensor in float16, so many times `step`."""
     whole = (tensor.float() / step).round().clamp(-127, 127).to(torch.int8)
-    if tensor.dtype != torch.float16 or not torch.equal(whole.half() * step, tensor):
+    if tensor.dtype != torch.float16 or not torch.equal(from_bytes(whole, step), tensor):
         raise ValueError(
             f"the tensor {name!r} is not made of float16 numbers that are -127 to 127 times {step}"
             ": round it first, or leave its name out of steps"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from labkit.blocks import evaluating
+from labkit.blocks import check_causal, evaluating
 from labkit.checks import check_whole, require
 from labkit.corpus.batch import pad_rows
 from labkit.writing.reader import checked
@@ -22,12 +22,7 @@ def log_likelihoods(
     model: Any, prompts: Sequence[Tokens], answers: Sequence[Tokens], *, rows: int = 64
 ) -> Tensor:
     """log p(answer | prompt) of each answer after each prompt, summed over its tokens."""
-    backbone = model.backbone
-    require(
-        backbone.causal,
-        f"{type(backbone).__name__} would see the answer that it has to predict: use "
-        "labkit.writing.filling, or a causal model",
-    )
+    check_causal(model, "would see the answer that it has to predict")
     for name, texts in (("prompt", prompts), ("answer", answers)):
         require(len(texts) > 0, f"there is no {name}: the list is empty, give at least one")
         for i, text in enumerate(texts):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from labkit.attention import KeysValues
+from labkit.blocks import check_causal
 from labkit.checks import is_whole, require, shown
 from labkit.layers import replaceable
 
@@ -82,11 +83,7 @@ def rows_of(
     """The prompts as tensors, if the model can go on from each with `length` words."""
     backbone = model.backbone
     require(len(prompts) > 0, "there is no prompt: give at least one list of tokens")
-    require(
-        backbone.causal,
-        f"{type(backbone).__name__} reads a text from both sides and cannot continue it: use "
-        "labkit.writing.filling, or a causal model",
-    )
+    check_causal(model, "reads a text from both sides and cannot continue it")
     check_known(model, stop, "`stop`")
     # Many texts may begin with the same prompt, which is checked once. The list holds the rows of a
     # tensor or an array, which would otherwise be new objects each time.
