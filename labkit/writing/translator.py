@@ -2,17 +2,16 @@
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from labkit.blocks import Backbone, States
+from labkit.blocks import Backbone, LanguageModel, States
 
 
-class Conditional(nn.Module):
+class Conditional(LanguageModel):
     """A translator with one source: a language model that can be sampled and searched."""
 
     def __init__(self, model: Any, source_1K: Tensor) -> None:
-        super().__init__()
-        self.backbone, self.head = _WithSource(model.backbone, source_1K), model.head
+        super().__init__(_WithSource(model.backbone, source_1K), model.head)
 
 
 class _WithSource(Backbone):
