@@ -81,6 +81,8 @@ def sentence(finding: Finding) -> str:
         came = f"The claim {PLAIN[finding.verdict]}"
     elif finding.verdict == "not significant":
         came = "Part of the claim holds here, and part of it is not settled"
+    elif all(one.verdict != "holds" for one in finding.contrasts):
+        came = "No part of the claim is shown to hold here"
     else:
         came = "Not all of the claim holds here"
     head = f"> *{finding.says}* ({finding.where})\n\n**{came}.**"

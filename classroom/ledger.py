@@ -99,9 +99,10 @@ def bounds() -> dict[str, dict[str, Any]]:
 
 
 def digest_of(id: str) -> str:
-    """Return a digest of the contrasts and bounds of a claim."""
-    entry = bounds().get(id)
-    return fingerprint(json.dumps(entry["contrasts"], sort_keys=True)) if entry else ""
+    """Return a digest of what is weighed and of its bounds, whatever words name it."""
+    contrasts = bounds().get(id, {}).get("contrasts", [])
+    weighed = [{key: one[key] for key in one if key != "says"} for one in contrasts]
+    return fingerprint(json.dumps(weighed, sort_keys=True)) if weighed else ""
 
 
 def digest_of_texts(id: str) -> str:

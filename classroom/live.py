@@ -142,6 +142,7 @@ def progress(items: Sequence[Item], what: str, *, every: float = 0.5) -> Iterato
 def waiting(what: str, *, every: float = 1.0) -> Iterator[None]:
     """Say again and again how long something takes that cannot say so itself."""
     show, over, begun = _displayed(), threading.Event(), time.monotonic()
+    ended = "failed"
 
     def tell() -> None:
         while not over.wait(every):
@@ -151,8 +152,9 @@ def waiting(what: str, *, every: float = 1.0) -> Iterator[None]:
     teller.start()
     try:
         yield
+        ended = "finished"
     finally:
         over.set()
         teller.join()
         # No time: what is stored with the notebook should not change with the machine.
-        show({"text/plain": f"{what}: finished"})
+        show({"text/plain": f"{what}: {ended}"})

@@ -89,6 +89,8 @@ class Outcome:
 
 def task_of(file: str, text: str, label: str, labels: int = 100) -> Task:
     """A fifth of the labelled rows is asked, so many of the others are known."""
+    if labels < 1:
+        raise ValueError(f"labels is {labels}: give a whole number from 1")
     table = from_table(file, text, label)
     rows = [(row.text, row.label) for row in table if row.label is not None]
     random.Random(0).shuffle(rows)

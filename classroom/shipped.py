@@ -165,8 +165,9 @@ def _measure_bert_village(model: LanguageModel, tokenizer: Tokenizer) -> Measure
 # AWD-LSTM and ELMo do not ship. On two cores of an EPYC, AWD-LSTM ended 0.197 above the floor with
 # batches of 32 (24,000 steps, a rate of 1e-2, 65 minutes), and 0.123 by the recipe below (77
 # minutes, before rounding). 3,500 more steps in float32, on segments of 128 at a quarter of the
-# rate, brought it to 0.114. BERT ships: it needed rotary positions, and an ending in which fewer
-# words are hidden.
+# rate, brought it to 0.114. All of it in float32 ended at 0.121 (135 minutes beside other work), so
+# it is not the precision that keeps it there. BERT ships: it needed rotary positions, and an ending
+# in which fewer words are hidden.
 COURSE_WORDS = 8_000_000
 """How many words each of these models can learn from."""
 

@@ -168,7 +168,7 @@ def prefers_wrongly(loss: Any, policy: Tensor, reference: Tensor, answer: Any, b
         wanted = 0.0
         for i in range(policy.shape[1]):
             gains = [
-                sum(float(policy[a, i, t] - reference[a, i, t])
+                sum(float((policy[a, i, t] - reference[a, i, t]).detach())
                     for t in range(policy.shape[2]) if answer[a, i, t])
                 for a in (0, 1)
             ]  # fmt: skip

@@ -12,7 +12,7 @@ def attention_of_torch(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 
 def attention_by_exponents(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    shares = torch.einsum("bqe,bke->bqk", q, k).div(q.shape[-1] ** 0.5).exp() * mask
+    shares = torch.einsum("...qe,...ke->...qk", q, k).div(q.shape[-1] ** 0.5).exp() * mask
     return (shares / shares.sum(dim=-1, keepdim=True)) @ v
 
 

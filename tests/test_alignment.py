@@ -608,3 +608,59 @@ def test_each_method_fits_on_a_slide() -> None:
                alignment.best_of, alignment.rejection_sample)  # fmt: skip
     for method in methods:
         assert len(inspect.getsourcelines(method)[0]) <= 41, method  # a decorator, and 40 lines
+
+
+def test_rollouts_are_scored_by_the_reference_at_their_temperature() -> None:
+    model, reference = tiny(0, double=False), tiny(1, double=False)
+    how = Sampling(length=LONGEST, stop=(END,), temperature=0.5)
+    batch = rollouts(model, reference, settings=how).at(0)
+    sharp_BTV = (reference(batch.tokens[:, :-1]) / 0.5).log_softmax(-1)
+    wanted_BT = sharp_BTV.gather(-1, batch.tokens[:, 1:, None])[..., 0] * batch.answer
+    torch.testing.assert_close(batch.reference, wanted_BT.detach(), atol=1e-5, rtol=0)
+    values_BT = model.value(model.backbone(batch.tokens[:, :-1]).hidden)[..., 0]
+    torch.testing.assert_close(batch.values, values_BT.detach())
+
+
+def test_steps_of_one_turn_have_the_same_answers() -> None:
+    model, reference = tiny(0, double=False), tiny(1, double=False)
+    made = rollouts(model, reference, epochs=2)
+    first = made.at(0)
+    with torch.no_grad():
+        for weight in model.backbone.parameters():
+            weight.mul_(-3)
+    again = made.at(1)
+    assert torch.equal(again.tokens, first.tokens)
+    assert torch.equal(again.old, first.old)
+    later = made.at(2)
+    assert not torch.equal(later.tokens, first.tokens)
+    logs = model(later.tokens[:, :-1]).log_softmax(-1).gather(-1, later.tokens[:, 1:, None])[..., 0]
+    torch.testing.assert_close(later.old, (logs * later.answer).detach(), atol=1e-5, rtol=0)
+
+
+def test_what_is_drawn_depends_on_the_seed() -> None:
+    model, reference = tiny(0, double=False), tiny(1, double=False)
+    prompts = [PROMPT] * 12
+    one, other = (
+        rollouts(model, reference, prompts=prompts, group=8, seed=seed) for seed in (0, 1)
+    )
+    assert one.numbers(0) != other.numbers(0)
+    drawn = [
+        lambda seed: (
+            rollouts(model, reference, prompts=[PROMPT], batch=1, group=8, seed=seed)
+            .at(0)
+            .tokens.tolist()
+        ),
+        lambda seed: alignment.best_of(model, prompts, gold, HOW, 2, seed=seed),
+        lambda seed: alignment.rejection_sample(
+            model,
+            PROMPT,
+            gold,
+            HOW,
+            beta=1.0,
+            highest=float(REWARDS.max()),
+            count=12,
+            seed=seed,
+        ),
+    ]
+    for draw in drawn:
+        assert draw(0) == draw(0) != draw(1)

@@ -129,3 +129,19 @@ def test_a_beam_needs_no_memory():
     model.backbone.remembers = False
     found = beam(model, [1, 2], Sampling(length=6), beams=3)
     assert [text.tokens for text in found] == [text.tokens for text in wanted]
+
+
+def test_a_beam_ranks_by_the_sum_of_the_filtered_scores() -> None:
+    model, prompt = gpt(), [1, 2]
+    how = Sampling(length=6, temperature=0.5, top_k=7, repetition=1.7)
+    found = beam(model, prompt, how, beams=3)
+    for text in found:
+        summed = 0.0
+        for i, token in enumerate(text.tokens):
+            seen = torch.tensor([prompt + text.tokens[:i]])
+            *_, (_, last) = how.stages(model(seen)[:, -1].detach(), seen, torch.tensor([i]))
+            summed += float(last.log_softmax(-1)[0, token])
+        assert text.filtered_log_probability == pytest.approx(summed, abs=1e-4)
+    sums = [text.filtered_log_probability for text in found]
+    assert sums == sorted(sums, reverse=True)
+    assert found[0].filtered_log_probability - found[0].log_probability > 0.1

@@ -7,7 +7,7 @@ import pytest
 from classroom.cli import main
 from labkit.costs import bills
 from labkit.costs import training as costs
-from labkit.costs.formulas import Shape
+from labkit.costs.formulas import Shape, formula_flop_per_token
 from labkit.weights import published
 
 H100 = bills.machine("h100")
@@ -114,3 +114,21 @@ def test_the_command_prints_for_people_and_for_machines(capsys):
     said = capsys.readouterr().out
     assert "Table D.1" in said
     assert "xlnet: dollars [$]" in said
+
+
+def test_a_budget_buys_operations_and_a_bill_what_they_take() -> None:
+    for offer in bills.afford(1000, H100, mfu=0.3, dollars_per_hour=2.0):
+        assert offer.device_hours == 500
+        assert offer.flop == pytest.approx(500 * 3600 * 989e12 * 0.3)
+    for offer in bills.afford(1000, H100):
+        assert offer.flop == pytest.approx(400 * 3600 * 989e12 * 0.4)
+    found = bills.bill("gpt-4-rumour", H100, count=1024, tokens=13e12)
+    assert found.state_bytes == 16 * found.parameters
+    hours = 24 * found.days * 1024
+    assert found.energy_kwh == pytest.approx(hours * H100.watts / 1000 * 1.1)
+    assert found.co2_kg == pytest.approx(found.energy_kwh * 0.429)
+    shape = bills.model("gpt3-175b").shape
+    found = bills.bill("gpt3-175b", H100)
+    for flop, masked in ((found.formula_flop, False), (found.masked_flop, True)):
+        assert flop == pytest.approx(300e9 * formula_flop_per_token(shape, masked=masked))
+    assert found.masked_flop < found.formula_flop

@@ -78,3 +78,33 @@ def test_a_link_to_an_address_of_version_6_has_brackets(
     monkeypatch.setattr(lecture, "announce", lambda *told: links.put(told[3]))
     assert main(["lecture", "00", "--ip", "::1", "--no-browser"]) == 0
     assert links.get(timeout=10).startswith("http://[::1]:8866/?token=")
+
+
+def test_a_path_that_does_not_exist_is_no_notebook_of_the_course(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, said = refused(["run", "mycopies/05_gpt.ipynb"], capsys)
+    assert code == 2
+    assert "there is no file mycopies/05_gpt.ipynb" in said
+    code, said = refused(["run", "1"], capsys)
+    assert code == 2
+    assert "'1' fits 10_transformer_xl, 11_xlnet, 12_cost_tables, 13_claims" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["train", "gpt"], "gpt reads text of your own: give --text, such as 'books/*.txt'"),
+        (["train", "classifier"], "give --text, such as reviews.csv"),
+        (["train", "gpt-village", "--minutes", "5"], "--minutes is for text of your own"),
+        (["train", "classifier", "--text", "a.csv", "--minutes", "5"], "leave --minutes out"),
+        (["course", "-p", "profile", "tiny"], "there is no profile tiny"),
+        (["sweep", "00", "-p", "seed="], "parameter seed: give a value after the ="),
+    ],
+)  # fmt: skip
+def test_what_an_option_is_for_is_said(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = refused(words, capsys)
+    assert code == 2
+    assert why in said

@@ -7,6 +7,7 @@ import pytest
 
 from classroom.demos import alignment_demo, alignment_view
 from classroom.demos.alignment import Asked, line
+from classroom.demos.pieces import Curve
 from labkit.world import optimal
 
 P = np.array([0.5, 0.3, 0.15, 0.05])
@@ -28,6 +29,18 @@ def test_the_view_shows_exact_numbers() -> None:
     assert "0.000" in rloo[-1]  # nothing is left to the ceiling of this beta
     with pytest.raises(ValueError, match="no policy 'PPO': choose RLOO, DPO"):
         alignment_view(ASKED, 0.5, "PPO")
+
+
+def test_a_policy_off_the_line_is_still_in_the_picture() -> None:
+    bad = np.array([0.05, 0.05, 0.05, 0.85])
+    view = alignment_view(ASKED._replace(policies={"bad": bad}), 0.5, "bad")
+    [curve] = [piece for piece in view.pieces if isinstance(piece, Curve)]
+    assert curve.mark is not None
+    assert curve.frame is not None
+    left, right, low, high = curve.frame
+    assert left <= curve.mark[0] <= right
+    assert low <= curve.mark[1] <= high
+    assert (curve.low, curve.high) == (f"{low:.2f}", f"{high:.2f}")
 
 
 def test_no_point_lies_above_the_line() -> None:

@@ -71,6 +71,22 @@ def test_a_click_forces_a_word_and_the_decoder_goes_on_from_it(model) -> None:  
     assert demo.values["begins"] == ""
 
 
+def test_a_click_reads_the_sentence_as_the_view_does(model) -> None:  # type: ignore[no-untyped-def]
+    demo = translation_demo(model, SENTENCE.title())
+    demo.change(step=3)
+    words = [c.token for c in demo.shown.pieces[3].chips]  # type: ignore[union-attr]
+    assert demo.act is not None
+    demo.act(translating.numbers([words[2]])[0])
+    assert demo.values["begins"].split() == words[:3]
+    demo.act(translating.end())  # the end is no word: nothing is forced
+    assert demo.values["begins"].split() == words[:3]
+
+
+def test_an_impossible_beginning_is_named(model) -> None:  # type: ignore[no-untyped-def]
+    view = translation_view(SENTENCE, "kontor kontor", model, Asked(step=3))
+    assert "No translation begins with “kontor kontor”" in view.text
+
+
 @pytest.mark.parametrize("sentence", ["", "the xyzzy", "the " * 40])
 def test_what_cannot_be_read_is_said(model, sentence: str) -> None:  # type: ignore[no-untyped-def]
     view = translation_view(sentence, "", model, Asked())

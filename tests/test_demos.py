@@ -1442,6 +1442,30 @@ def test_the_sliders_of_reach_never_leave_a_segment() -> None:
         reach_view(2, 2, 2, 5, 3)
 
 
+def test_nothing_exact_is_shown_of_words_that_are_several_tokens(world: World) -> None:
+    from classroom.demos.sampling import exact_next
+
+    texts = [" ".join(document.words) for document in world.sample(documents=20, seed=0)]
+    words, pieces = Tokenizer.words(texts), Tokenizer.bpe(texts, size=280)
+    exact = exact_next(world, ["the"], "sentence", words)
+    assert exact is None or float(exact.sum()) == pytest.approx(1)
+    assert exact_next(world, ["the"], "sentence", pieces) is None
+
+
+def test_a_model_of_another_vocabulary_is_refused(tokenizer: Tokenizer) -> None:
+    model, other = bert(tokenizer), Tokenizer.words(["the film was good ."])
+    with pytest.raises(ValueError, match="give the tokenizer that the model was trained with"):
+        masking_view("the film was good .", Masking(), other, model=model)
+    with pytest.raises(ValueError, match=rf"tokenizer {len(other)}: give the tokenizer"):
+        sampling_view("the film", [], Sampling(), gpt(tokenizer), other)
+
+
+def test_a_text_about_which_nothing_is_asked_is_a_problem_in_words(tokenizer: Tokenizer) -> None:
+    objective = MaskedToken(vocabulary=tokenizer.vocabulary, rate=0.0)
+    view = leaks_view("The cat sat", bert(tokenizer), objective, tokenizer)
+    assert "nothing is predicted in this text" in view.text
+
+
 def test_the_schedule_is_that_of_the_course() -> None:
     from labkit.plan import slanted_triangle
 
@@ -1455,6 +1479,13 @@ def test_the_schedule_is_that_of_the_course() -> None:
     assert times == pytest.approx([1, 0.5, 0.25, 0.125, 0.0625], abs=1e-4)
     now = [float(row[2]) for row in rows.values()]
     assert now == pytest.approx([share, share / 2, share / 4, 0, 0], abs=1e-4)
+    for shape in ("slanted_triangle", "constant", "cosine"):
+        [drawn] = [
+            piece
+            for piece in schedule_view(130, 400, shape, 3, 2.0, 60).pieces
+            if isinstance(piece, Curve)
+        ]
+        assert drawn.frame == (0, 399, 0.0, 1.0), "the axis is labelled 0 and 1"
     everything = schedule_view(0, 400, "linear", 3, 2.0, 0)
     assert "5 of 5 layers learn" in everything.text
     demo = schedule_demo(steps=400, layers=3, every=60)
@@ -1493,7 +1524,7 @@ def test_senses_are_what_the_probes_say_of_each_layer(tokenizer: Tokenizer) -> N
         for row, law in zip(rows, exact, strict=True):
             assert [float(p) for p in row[1:]] == pytest.approx(law.tolist(), abs=1e-4)
     demo.change(second="no such word")
-    assert "is not in text 2" in demo.shown.text
+    assert "tokens that are read of text 2" in demo.shown.text
     assert 'data-table="senses-1"' in demo.shown.html
 
 

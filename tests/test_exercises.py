@@ -142,7 +142,7 @@ def sinusoids_of_64_bits(length: int, width: int) -> Tensor:
     ("exercise", "answer", "says"),
     [
         ("10.memory", detached_memory, "no gradient can flow"),
-        ("11.masks", numbers_for_masks, "a mask is boolean"),
+        ("11.masks", numbers_for_masks, "give True and False"),
         ("03.unfreeze", numbers_for_layers, "True or False"),
         ("04.sinusoids", sinusoids_of_64_bits, "return float32"),
     ],

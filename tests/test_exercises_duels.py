@@ -49,6 +49,38 @@ def test_a_good_test_finds_every_bug(name: str) -> None:
         assert verdict.right, verdict
 
 
+def in_doubles(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(
+        one.detach().double() if isinstance(one, Tensor) and one.is_floating_point() else one
+        for one in arguments
+    )
+
+
+@pytest.mark.parametrize("name", ["attention", "objectives", "preferences", "sampling"])
+def test_honest_players_answer_in_the_precision_of_the_question(name: str) -> None:
+    topic = topic_of(name)
+    arguments = in_doubles(topic.arguments())
+    more = {"sampling": (0.7, 4, 0.8)}.get(name, ())
+    first, *others = [player.player(*arguments, *more) for player in topic.honest]
+    assert first.dtype == torch.float64
+    for other in others:
+        torch.testing.assert_close(other, first)
+
+
+def test_honest_filters_drop_nothing_when_p_is_one() -> None:
+    for _ in range(100):
+        logits = 2 * torch.randn(3, 8)
+        for player in topic_of("sampling").honest:
+            assert (player.player(logits, 0.5, 8, 1.0) > 0).all(), player.name
+
+
+def test_honest_losses_are_finite_at_a_large_beta() -> None:
+    for _ in range(100):
+        policy, reference, answer, _ = topic_of("preferences").arguments()
+        for player in topic_of("preferences").honest:
+            assert player.player(policy, reference, answer, 20.0).isfinite(), player.name
+
+
 @pytest.mark.parametrize("name", TOPICS)
 def test_a_weak_test_gets_a_hint_and_not_the_name(name: str) -> None:
     weak, hint = WEAK[name]

@@ -144,3 +144,25 @@ def test_a_claim_holds_if_all_its_contrasts_do() -> None:
     assert overall(["holds", "not significant"]) == "not significant"
     assert overall(["not significant", "does not hold here"]) == "does not hold here"
     assert overall(["holds", "not judged"]) == "not judged"
+
+
+def test_the_error_of_shared_items_is_that_of_the_formulas() -> None:
+    random = np.random.default_rng(0)
+    seeds, items = 6, 10
+    x_SI = (
+        random.normal(size=(seeds, 1))
+        + 0.5 * random.normal(size=items)
+        + random.normal(size=(seeds, items))
+    )
+    found = estimate([{"a": row} for row in x_SI], {"a": 1}, shared=True)
+    # Two-way analysis of variance: mean squares of items and of what is left over.
+    left = x_SI - x_SI.mean(0) - x_SI.mean(1, keepdims=True) + x_SI.mean()
+    noise = (left**2).sum() / ((seeds - 1) * (items - 1))
+    between = seeds * x_SI.mean(0).var(ddof=1)
+    of_items = (between - noise) / (seeds * items)
+    of_seeds = x_SI.mean(1).var(ddof=1) / seeds
+    assert of_items > 0
+    assert found.of_items == pytest.approx(of_items)
+    assert found.error == pytest.approx((of_seeds + of_items) ** 0.5)
+    freedom = (of_seeds + of_items) ** 2 / (of_seeds**2 / (seeds - 1) + of_items**2 / (items - 1))
+    assert found.freedom == pytest.approx(freedom)

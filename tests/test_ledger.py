@@ -122,9 +122,22 @@ def test_changed_bounds_take_the_verdict_back(
     kept = {**ledger.plain(finding), "digest": ledger.digest_of("six-n-d")}
     (tmp_path / "six-n-d.json").write_text(json.dumps(kept))
     assert ledger.read(tmp_path / "six-n-d.json").verdict == finding.verdict
-    changed = {"six-n-d": {"contrasts": [{"says": "other", "weights": {}}]}}
-    monkeypatch.setattr(ledger, "bounds", lambda: changed)
-    assert ledger.read(tmp_path / "six-n-d.json").verdict == "bounds changed after measuring"
+    contrasts = ledger.bounds()["six-n-d"]["contrasts"]
+    for changed, verdict in (
+        ([{**one, "says": "in other words"} for one in contrasts], finding.verdict),
+        ([{**one, "above": 0.123} for one in contrasts], "bounds changed after measuring"),
+        ([{**one, "weights": {}} for one in contrasts], "bounds changed after measuring"),
+        (contrasts[1:], "bounds changed after measuring"),
+    ):
+        monkeypatch.setattr(ledger, "bounds", lambda c=changed: {"six-n-d": {"contrasts": c}})
+        assert ledger.read(tmp_path / "six-n-d.json").verdict == verdict
+
+
+def test_the_ledger_says_what_the_bounds_say() -> None:
+    for row in ledger.rows():
+        about = ledger.bounds()[row.id]
+        assert (row.says, row.where) == (about["says"], about["where"])
+        assert [seen.says for seen in row.contrasts] == [one["says"] for one in about["contrasts"]]
 
 
 def test_a_claim_that_was_measured_on_other_texts_says_so(
@@ -321,3 +334,9 @@ def test_stored_items_are_those_of_their_findings() -> None:
             for name, figures in items.items():
                 means = [float(seed[np.isfinite(seed)].mean()) for seed in figures]
                 assert means == pytest.approx(finding.arms[name].by_seed, abs=1e-3), path.stem
+
+
+def test_another_seed_lies_within_four_deviations_and_two_hundredths() -> None:
+    low, high = ledger.interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    room = 4 * 2.5**0.5 + 0.02 * 3
+    assert (low, high) == (float(f"{3 - room:.3g}"), float(f"{3 + room:.3g}"))

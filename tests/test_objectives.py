@@ -586,3 +586,37 @@ def test_wrapped_backbones_read_as_they_do_alone():
         # All the weight on the last layer.
         model.backbone.mix.weights.data = torch.tensor([0.0, 0.0, 1e4]).double()
         assert torch.allclose(run(objective, model, given).loss, expected)
+
+
+def test_masked_words_are_replaced_by_words_as_frequent_as_said() -> None:
+    given = Batch.of(text(100, 100))
+    frequencies = torch.zeros(V)
+    frequencies[[7, 9]] = torch.tensor([3.0, 1.0])
+    objective = MaskedToken(
+        vocabulary=VOCABULARY, rate=0.5, shares=(0.0, 1.0, 0.0), frequencies=frequencies
+    )
+    targets = objective.targets(given, chance(given))
+    rows_N, positions_N, _ = targets.predicted["masked"]
+    words = targets.inputs.tokens[rows_N, positions_N]
+    assert set(words.tolist()) == {7, 9}
+    assert float((words == 7).double().mean()) == pytest.approx(0.75, abs=0.03)
+
+
+@pytest.mark.parametrize("kind", [SkipGram, CBOW])
+def test_the_reach_of_a_word_is_drawn_and_frequent_words_are_left_out(kind) -> None:
+    given = Batch.of(text(200, 40))
+    objective = kind(counts=COUNTS, reach=4, threshold=None)
+    found = objective.around(given, chance(given))
+    middle = (found.centres_N % 40 >= 4) & (found.centres_N % 40 < 36)
+    reaches = found.present_NK[middle].sum(dim=1)
+    assert set(reaches.tolist()) == {2, 4, 6, 8}
+    shares = reaches.bincount(minlength=9)[2::2] / len(reaches)
+    assert shares.tolist() == pytest.approx([0.25] * 4, abs=0.03)
+    counts = torch.zeros(V)
+    counts[5], counts[6:] = 900.0, 100.0 / (V - 6)
+    rare = replace(objective, counts=counts, threshold=0.01)
+    kept = given.tokens.flatten()[rare.around(given, chance(given)).centres_N]
+    share = float((kept == 5).sum() / (given.tokens == 5).sum())
+    # sqrt(0.01 / 0.9) of the frequent word, all of the others.
+    assert share == pytest.approx(0.105, abs=0.05)
+    assert (kept != 5).sum() == (given.tokens != 5).sum()

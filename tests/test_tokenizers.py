@@ -361,3 +361,16 @@ def test_long_words_are_cut_to_learn_from():
     assert max(map(len, pieces)) <= tokenizers.LONGEST_WORD
     assert "".join(pieces) == "a" * 10_000 + "b c" + "x" + " " * 10_000
     assert "b c" in pieces
+
+
+def test_a_vocabulary_has_its_size_and_the_most_frequent_words() -> None:
+    texts = ["a a a a b b b c c d"]
+    words = Tokenizer.words(texts, size=len(SPECIAL) + 2)
+    assert words.pieces(range(len(SPECIAL), len(words))) == ["a", "b"]
+    assert words.pieces(words.encode("a c b")) == ["a", "[UNK]", "b"]
+    small = Tokenizer.words(["The the THE cat"], lowercase=True)
+    assert len(small) == len(SPECIAL) + 2
+    assert small.pieces(small.encode("tHe Cat")) == ["the", "cat"]
+    many = ["lower lowest newer newest wider widest slow slower slowest again and again"] * 3
+    assert len(Tokenizer.bpe(many, 256 + len(SPECIAL) + 12)) == 256 + len(SPECIAL) + 12
+    assert len(Tokenizer.word_pieces(many, 50)) == 50

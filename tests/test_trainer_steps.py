@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from crash.tiny import WORDS, Text, bert, gpt
 from torch import Tensor, nn
 
 from labkit.chance import Chance
 from labkit.corpus import Batch
+from labkit.keeping.health import Health
 from labkit.objectives import MaskedToken, NextToken, Targets
 from labkit.plan import Plan
 from labkit.text.tokenizers import Vocabulary
@@ -181,3 +183,67 @@ def test_a_long_evaluation_shows_how_far_it_is(
 
     evaluate(gpt(), NextToken(), slow())
     assert "batch" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_sgd_with_momentum_and_decay_is_the_loop_that_one_would_write_by_hand(
+    clip: float | None,
+) -> None:
+    ours, theirs = gpt(dropout=0.0), gpt(dropout=0.0)
+    plan = Plan(
+        steps=8, optimizer="sgd", rate=0.1, momentum=0.9, decay=0.01, clip=clip, device="cpu"
+    )
+    list(Trainer(ours, NextToken(), Text(), plan).run())
+    groups = [
+        {"params": [p for p in theirs.parameters() if p.ndim >= 2], "weight_decay": 0.01},
+        {"params": [p for p in theirs.parameters() if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+    for step in range(8):
+        tokens = Text().at(step).tokens
+        logits = theirs(tokens)[:, :-1]
+        optimizer.zero_grad()
+        F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(theirs.parameters(), clip)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.1 * plan.share(step)
+        optimizer.step()
+    pairs = zip(ours.parameters(), theirs.parameters(), strict=True)
+    assert max(float((p - q).detach().abs().max()) for p, q in pairs) < 1e-5
+
+
+def test_eps_is_that_of_the_plan() -> None:
+    model = gpt()
+    made = Trainer(model, NextToken(), Text(), Plan(steps=1, eps=1e-3))
+    assert {group["eps"] for group in made.optimizers.all[0].param_groups} == {1e-3}
+
+
+def test_padding_is_no_text_that_was_read() -> None:
+    text = Text(padded=True)
+    run = Trainer(gpt(), NextToken(), text, Plan(steps=4)).run()
+    found = [report.tokens for report in run]
+    assert found == [int(text.at(step).real.sum()) for step in range(4)]
+    assert max(found) < text.rows * text.length
+
+
+def test_another_seed_of_an_evaluation_hides_other_words() -> None:
+    batch = Text(rows=8).at(0)
+    NOTED.clear()
+    for seed in (0, 1, 1):
+        evaluate(bert(), Noting(vocabulary=SPECIAL, rate=0.5), [batch], seed=seed)
+    hidden = [list(zip(n.rows_N.tolist(), n.positions_N.tolist(), strict=True)) for n in NOTED]
+    assert hidden[0] != hidden[1] == hidden[2]
+
+
+def test_the_scale_is_halved_by_a_bad_step_and_doubled_after_many_good_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("labkit.keeping.health.PATIENT", 3)
+    plan = Plan(steps=1, precision="float16", loss_scale=8.0)
+    health = Health(plan, True, torch.device("cpu"))
+    scales = []
+    for bad in (0, 1, 0, 0, 0, 0, 0, 0, 1):
+        health.look(torch.tensor(1.0), [torch.full((2,), torch.inf if bad else 1.0)])
+        scales.append(float(health.scale))
+    assert scales == [8, 4, 4, 4, 8, 8, 8, 16, 8]

@@ -18,9 +18,9 @@ from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
-from labkit.objectives import Labels, Similarity, SpanEnds
+from labkit.objectives import Labels, NextToken, Similarity, SpanEnds
 from labkit.plan import Plan
-from labkit.trainer import Trainer
+from labkit.trainer import Trainer, evaluate
 from labkit.transfer import (
     both_orders,
     classifier,
@@ -36,7 +36,7 @@ from labkit.transfer import (
     unfreeze_from_top,
     with_choices,
 )
-from labkit.transfer.finetuning import Tuning, fine_tune, quadrants, ulmfit
+from labkit.transfer.finetuning import Tuning, fine_tune, one_way, quadrants, ulmfit
 from labkit.transfer.mixed import Mixed
 
 V = 20
@@ -247,7 +247,10 @@ def test_input_forms_are_those_of_the_paper():
         [100, 1, 101, 2, 102],
         [100, 2, 101, 1, 102],
     ]
-    assert len(with_choices([1], [[2], [3], [4]], start, between, extract)) == 3
+    assert with_choices([1, 2], [[3], [4, 5]], start, between, extract) == [
+        [100, 1, 2, 101, 3, 102],
+        [100, 1, 2, 101, 4, 5, 102],
+    ]
     with pytest.raises(ValueError, match="without answers"):
         with_choices([1], [], start, between, extract)
 
@@ -305,16 +308,6 @@ def test_the_three_stages_run_in_one_call():
         ulmfit(model, None, None, Task(), labels=2, plans=[plan] * 2)
 
 
-def test_the_quadrants_change_neither_model():
-    model, fresh = seeded(gpt), seeded(gpt)
-    before = copy.deepcopy(model.state_dict())
-    found = quadrants(model, fresh, {"small": (Task(4), [Task(seed=5).at(0)])}, labels=2, plan=PLAN)
-    assert sorted(found) == [("small", w) for w in ("fine-tuned", "from scratch", "frozen")]
-    assert found["small", "frozen"].loss != found["small", "fine-tuned"].loss
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, before[name])
-
-
 # ---- bad input ---------------------------------------------------------------------------------
 
 
@@ -328,3 +321,55 @@ def test_bad_input_is_refused():
         classifier(seeded(gpt), 0)
     with pytest.raises(ValueError, match="labels: none"):
         Labels()(model, Batch.of(torch.zeros(2, 3, dtype=torch.long)), None)
+
+
+def test_each_quadrant_is_its_own_way_and_changes_neither_model():
+    torch.manual_seed(1)
+    model, fresh = gpt(), gpt()
+    before = [copy.deepcopy(one.state_dict()) for one in (model, fresh)]
+    batches, held_out = Task(4), [Task(seed=5).at(0)]
+    torch.manual_seed(2)
+    found = quadrants(model, fresh, {"small": (batches, held_out)}, labels=2, plan=PLAN)
+    torch.manual_seed(2)
+    for way, start in (("frozen", model), ("fine-tuned", model), ("from scratch", fresh)):
+        built = one_way(start, way, batches, labels=2, plan=PLAN)
+        assert found["small", way] == evaluate(built, labels_of(built), held_out), way
+    assert len({one.loss for one in found.values()}) == 3
+    for one, old in zip((model, fresh), before, strict=True):
+        assert all(torch.equal(tensor, old[name]) for name, tensor in one.state_dict().items())
+
+
+def test_the_three_stages_are_three_trainings_by_hand():
+    general, target, labelled = Task(seed=1), Task(seed=2), Task(seed=3)
+    plans = [replace(PLAN, steps=steps, schedule="slanted_triangle") for steps in (3, 4, 12)]
+    model, own = seeded(awd_lstm), seeded(awd_lstm)
+    torch.manual_seed(7)
+    found = ulmfit(model, general, target, labelled, labels=2, plans=plans)
+    torch.manual_seed(7)
+    for batches, plan, factor in ((general, plans[0], 1.0), (target, plans[1], 2.6)):
+        groups = discriminative(own, factor)
+        list(Trainer(own, NextToken(), batches, plan, groups=groups).run())
+    built = classifier(copy.deepcopy(own), 2)
+    # Five layers: one more learns after each tenth of the twelve steps.
+    tuning = Tuning(plan=plans[2], factor=2.6, unfreeze_every=1)
+    fine_tune(built, labels_of(built), labelled, tuning)
+    for ours, theirs in ((model, own), (found.classifier, built)):
+        pairs = zip(ours.parameters(), theirs.parameters(), strict=True)
+        assert all(torch.equal(p, q) for p, q in pairs)
+
+
+@pytest.mark.parametrize("every", [None, 1])
+def test_fine_tuning_of_the_last_layers_slows_each_and_reaches_no_other(every):
+    plan = replace(PLAN, steps=6, optimizer="sgd", clip=None, schedule="constant", rate=0.1)
+    moved = []
+    for factor in (1.0, 4.0):
+        model = classifier(seeded(gpt), 2, dropout=0.0)
+        before = [[p.clone() for p in group] for group in layer_groups(model)]
+        tuning = Tuning(plan=plan, layers=2, factor=factor, unfreeze_every=every)
+        fine_tune(model, labels_of(model), Task(), tuning)
+        pairs = zip(layer_groups(model), before, strict=True)
+        moved.append(
+            [sum((p - q).norm().item() for p, q in zip(*pair, strict=True)) for pair in pairs]
+        )
+    assert [move > 0 for move in moved[0]] == [False, False, False, True, True]
+    assert moved[1][3] < 0.5 * moved[0][3]

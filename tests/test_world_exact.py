@@ -521,3 +521,44 @@ def test_what_a_small_language_does_not_have_is_not_looked_for_without_end(
     monkeypatch.setattr(labelled, "TRIES", 100)
     with pytest.raises(ValueError, match="ask for fewer"):
         world.labelled("topic", 20)
+
+
+def test_floors_of_both_sides_against_enumeration(
+    world: World, reference: Reference, texts: list[tuple[str, ...]]
+) -> None:
+    some = texts[::3]
+    ahead, back = [], []
+    for words in some:
+        prefixes = [reference.prefix(words[:t]) for t in range(len(words) + 1)]
+        rests = [*(reference.anywhere(words[t:]) for t in range(len(words))), 1.0]
+        ahead.append(-np.diff(np.log(prefixes)))
+        back.append(np.diff(np.log(rests)))
+    for objective, exact in (
+        ("previous", back),
+        ("both", [np.concatenate(pair) for pair in zip(ahead, back, strict=True)]),
+    ):
+        found = floor(world, objective, some)
+        np.testing.assert_allclose(
+            np.concatenate(found.losses), np.concatenate(exact), atol=1e-11, rtol=0
+        )
+
+
+@pytest.mark.parametrize("reach", [None, 1, 2])
+def test_the_floor_of_the_cloze_against_enumeration(
+    world: World, reference: Reference, texts: list[tuple[str, ...]], reach: int | None
+) -> None:
+    some, every = texts[::3], world.vocabulary[1:]
+    chosen = choose(world, [world.numbers(words) for words in some], 0.5, 4)
+    exact = []
+    for words, positions in zip(some, chosen, strict=True):
+        for t in positions:
+            if reach is None:
+                like = reference.like(words, {t})
+                exact.append(-math.log(reference.texts[words] / sum(like.values())))
+                continue
+            a, z = max(0, t - reach), t + reach + 1
+            chance = reference.prefix if t <= reach else reference.anywhere
+            known = sum(chance((*words[a:t], word, *words[t + 1 : z])) for word in every)
+            exact.append(-math.log(chance(words[a:z]) / known))
+    found = floor(world, "cloze", some, reach=reach, rate=0.5, seed=4)
+    np.testing.assert_allclose(np.concatenate(found.losses), exact, atol=1e-10, rtol=0)

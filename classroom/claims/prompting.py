@@ -320,7 +320,7 @@ def shots_or_tuning(profile: str, seed: int) -> Measured:
             )
             right = [float(word == answer) for word, (_, answer) in zip(said, asked, strict=True)]
             arms.setdefault(way, []).extend(right)
-    return Measured(arms, note="nine relations; the pairs that are asked are shown to nobody",
+    return Measured(arms, note="nine relations; the pairs that are asked are in no prompt",
                     shared=False)  # fmt: skip
 
 

@@ -35,6 +35,7 @@ def lecture(parser: Parser, words: Sequence[str]) -> int:
     )
     args = parser.parse_args(words)
     notebook = find(args.notebook)
+    args.ip = "0.0.0.0" if args.ip in ("", "*") else args.ip
     number, token = free_port(args.ip, args.port), secrets.token_hex(16)
     host = socket.gethostname() if args.ip in EVERYWHERE else args.ip
     host = f"[{host}]" if ":" in host else host

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from classroom.cli.parser import Parser, fail, nearest, say, unknown
 
+OWN = ("gpt", "bert", "classifier")
+"""What can be trained on text of one's own."""
+
 
 def minutes(word: str) -> float:
     """A time of more than nothing, for an argument of that type."""
@@ -32,15 +35,20 @@ def train(parser: Parser, words: Sequence[str]) -> int:
         help="keep the run here, so that the same command goes on with it",
     )
     parser.add_argument("--text", help='text of your own, such as "books/*.txt"; or a table')
-    parser.add_argument("--minutes", type=minutes, default=10.0, help="how long [10]")
-    parser.add_argument("--column", default="text", help="of a table: the column of the texts")
-    parser.add_argument("--label", default="label", help="of a table: the column of the labels")
+    parser.add_argument("--minutes", type=minutes, help="with --text: how long [10]")
+    parser.add_argument("--column", default="text", help="the texts of a table [text]")
+    parser.add_argument("--label", default="label", help="the labels of a table [label]")
     args = parser.parse_args(words)
     if args.text is not None:
         return _own(args)
     from classroom import shipped
     from labkit.keeping.paths import data_path
 
+    if args.name in OWN:
+        asked = "reviews.csv" if args.name == "classifier" else "'books/*.txt'"
+        fail(f"labkit train: {args.name} reads text of your own: give --text, such as {asked}")
+    if args.minutes is not None:
+        fail("labkit train: --minutes is for text of your own: give --text, or leave it out")
     if args.name not in shipped.RECIPES:
         fail(f"labkit train: {unknown('recipe', args.name, shipped.RECIPES)}")
     folder = args.output or data_path("models") / args.name
@@ -56,10 +64,11 @@ def train(parser: Parser, words: Sequence[str]) -> int:
 
 def _own(args: argparse.Namespace) -> int:
     """Train on text of one's own."""
-    known = ["gpt", "bert", "classifier"]
-    if args.name not in known:
-        fail(f"labkit train: {args.name} cannot read --text{nearest(args.name, known)} "
-             f"(choose {', '.join(known)})")  # fmt: skip
+    if args.name not in OWN:
+        fail(f"labkit train: {args.name} cannot read --text{nearest(args.name, OWN)} "
+             f"(choose {', '.join(OWN)})")  # fmt: skip
+    if args.name == "classifier" and args.minutes is not None:
+        fail("labkit train: a classifier takes as long as it needs: leave --minutes out")
     if args.checkpoints is not None:
         fail("labkit train: a run on text of your own is not kept: leave --checkpoints out")
     folder = args.output or Path("runs") / args.name
@@ -69,7 +78,7 @@ def _own(args: argparse.Namespace) -> int:
             print(labels.train_classifier(args.text, args.column, args.label, folder, say=say))
         else:
             own = importlib.import_module("classroom.own_text")
-            card = own.train_on(args.name, args.text, args.minutes, folder, say)
+            card = own.train_on(args.name, args.text, args.minutes or 10.0, folder, say)
             print(f"{folder}: {card['held_out']} {card['unit']} on held-out text, "
                   f"{card['minutes']} minutes; see {folder / 'page.html'}")  # fmt: skip
     except ValueError as error:

@@ -80,6 +80,9 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     books = every_notebook()
     kinds = ["smoke", "laptop", OPENED] if args.table else ["laptop"]
+    args.profile = args.profile or dict(args.parameter).get("profile")
+    if args.profile and args.profile not in PROFILES:
+        fail(f"labkit course: {unknown('profile', args.profile, PROFILES)}")
     kinds, asked = [args.profile] if args.profile else kinds, {}
     for kind in kinds:
         args.profile = "laptop" if kind == OPENED else kind
@@ -246,10 +249,15 @@ def find(name: str) -> Path:
     if name.endswith(".ipynb") and Path(name).is_file():
         read_notebook(Path(name))
         return Path(name)
-    books = every_notebook()
-    found = [book for book in books if book.name.startswith(Path(name).name)]
-    if len(found) != 1:
-        fail(f"labkit: {unknown('notebook', Path(name).stem, [book.stem for book in books])}")
+    path, books = Path(name), every_notebook()
+    if path.parent.name not in ("", "notebooks"):
+        fail(f"labkit: there is no file {name}: give a path or the beginning of a name, as 05")
+    found = [book for book in books if book.name.startswith(path.name)]
+    if len(found) > 1:
+        fits = ", ".join(book.stem for book in found)
+        fail(f"labkit: {name!r} fits {fits}: write more of the name")
+    if not found:
+        fail(f"labkit: {unknown('notebook', path.stem, [book.stem for book in books])}")
     return found[0]
 
 

@@ -111,8 +111,10 @@ def listed(name: str, words: str, ranges: bool) -> list[str]:
             raise ParameterError(
                 f"parameter {name}: {clipped(word, 60)} is empty, since the end is excluded"
             )
+    if not words:
+        raise ParameterError(f"parameter {name}: give a value after the =")
     if not all(found):
-        raise ParameterError(f"parameter {name}: a value is missing in {shown(words or 'nothing')}")
+        raise ParameterError(f"parameter {name}: a value is missing in {shown(words)}")
     return found
 
 

@@ -56,20 +56,23 @@ def alignment_view(
     methods = tuple(_row(name, q, asked, beta) for name, q in every.items())
     found = optimal.divergence(mine, p), float(mine @ rewards)
     ceiling = beta * optimal.log_partition(p, rewards, beta)
+    points = frontier or line(asked)
+    xs, ys = zip(*points, found, strict=True)
     return View.of(
         "alignment",
-        Heading(f"The {SHOWN} likeliest answers of the best policy at beta {beta:.2f}"),
+        Heading(f"The {len(likely)} likeliest answers of the best policy at beta {beta:.2f}"),
         Table(("answer", "reward", "tuned", "best", policy), answers, "answers"),
         Heading(f"The frontier, and where {policy} stands"),
         Curve(
-            points=frontier or line(asked),
+            points=points,
             said=f"{policy} has a reward of {found[1]:.3f} at a divergence of {found[0]:.3f} nats; "
             f"{optimal.highest_reward(p, rewards, found[0]):.3f} is possible there.",
             name="reward over divergence",
-            low=f"{min(rewards @ p, found[1]):.2f}",
-            high=f"{rewards[p > 0].max():.2f}",
-            last="divergence, nats",
+            low=f"{min(ys):.2f}",
+            high=f"{max(ys):.2f}",
+            last=f"divergence {max(xs):.2f} nats",
             mark=found,
+            frame=(0.0, max(xs), min(ys), max(ys)),
         ),
         Table(("policy", "reward", "divergence", "value", "below the ceiling", "outside"),
               methods, "policies"),

@@ -1,6 +1,5 @@
 """What a beam finds ahead of a text, and how much of a text a model has room for."""
 
-from dataclasses import replace
 from typing import Any
 
 from classroom.demos.pieces import Table
@@ -28,7 +27,8 @@ def found_by_beam(
     """The best continuations that a search finds, with log p of all their words and of each."""
     length = min(settings.length, AHEAD)
     stop = () if tokenizer.vocabulary.sep is None else (tokenizer.vocabulary.sep,)
-    asked = replace(settings, length=length, stop=stop)
+    # The filters of a draw are left out: a search looks for what the model itself finds likeliest.
+    asked = Sampling(length=length, stop=stop, minimum=min(settings.minimum, length))
     with evaluating(model):
         made = beam(model, within(tokens, model, length), asked, beams=beams)
     rows = tuple(

@@ -15,7 +15,7 @@ def _bill(model: str, device: str, count: int, mfu: float) -> bills.Bill:
 
 
 def costs_view(model: str, device: str, count: int = 1, mfu: float = 0.4) -> View:
-    """What it takes to train a published model, or that of a .json file, on so many devices."""
+    """What it takes to train a published model on so many devices."""
     bill = _bill(model, device, count, mfu)
     rows = (
         ("parameters", f"{bill.parameters:,}"),
@@ -45,13 +45,18 @@ def _known(flop: float | None) -> str:
 
 def costs_demo(model: str = "GPT-3 175B", device: str = "a100") -> Demo:
     """Choose a model and devices, and see days, dollars and kilowatt-hours."""
+    if (known := bills.model(model).name) not in bills.ready():
+        raise ValueError(
+            f"for {known} the tables have no number of training tokens: choose one of "
+            f"{', '.join(bills.ready())}"
+        )
     devices = [row["name"] for row in cost_tables.read_table("hardware")]
 
     def draw(model: str, device: str, devices: int, mfu: float) -> View:
         return costs_view(model, device, 2**devices, round(mfu, 2))
 
     controls = {
-        "model": choice("model", bills.ready(), bills.model(model).name),
+        "model": choice("model", bills.ready(), known),
         "device": choice("device", devices, bills.machine(device).name),
         "devices": whole_slider("devices: 2 to the", 10, 0, 15),
         "mfu": slider("share of peak", 0.4, 0.05, 1.0, 0.05),

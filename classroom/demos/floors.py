@@ -41,7 +41,7 @@ def floors_view(text: str, reach: int, world: World, start: str = "sentence") ->
         *(cut if len(every) > LONGEST else []),
         Heading("How likely each word is"),
         Table(head, rows, "words"),
-        Heading("Nats a word: the lowest loss that is possible on this text"),
+        Heading("Nats a word that this text costs a reader who knows the language exactly"),
         Table(("all before", f"the last {reach}", "all others"), (means,), "floors"),
     )
 

@@ -5,7 +5,15 @@ from typing import Any
 
 from classroom.demos.base import Demo, text_box
 from classroom.demos.pieces import Grid, Heading, Note, Problem
-from classroom.demos.reading import as_batch, labels, longest_for
+from classroom.demos.reading import (
+    as_batch,
+    check_fits,
+    cut_or_unknown,
+    in_vocabulary,
+    labels,
+    longest_for,
+    written,
+)
 from classroom.demos.rendering import View
 from labkit.blocks import evaluating
 from labkit.leaks import Dependence, trace
@@ -17,7 +25,10 @@ LONGEST = 14
 
 def leaks_view(text: str, model: Any, objective: Objective, tokenizer: Tokenizer) -> View:
     """Every prediction about a short text, traced back to each of its words."""
-    batch = as_batch(text, tokenizer, longest_for(model, LONGEST))
+    check_fits(model, tokenizer)
+    text, unknown = in_vocabulary(text, tokenizer)
+    longest = longest_for(model, LONGEST)
+    batch = as_batch(text, tokenizer, longest)
     if batch is None:
         return View.of("leaks", Problem("There is nothing to predict: write some words."))
     try:
@@ -27,9 +38,11 @@ def leaks_view(text: str, model: Any, objective: Objective, tokenizer: Tokenizer
         return View.of("leaks", Problem(str(error)))
     words = labels(tokenizer, batch.tokens[0, : found.widths[0]].tolist())
     leaks = [str(leak) for leak in found.leaks]
-    verdict = f"{len(leaks)} leaks: {leaks[0]}" if leaks else "Nothing leaks."
+    many = f"{len(leaks)} leak{'s' if len(leaks) > 1 else ''}"
+    verdict = f"{many}: {leaks[0]}" if leaks else "Nothing leaks."
     return View.of(
         "leaks",
+        *cut_or_unknown(unknown, len(tokenizer.encode(written(text))), batch, longest),
         Note(verdict, "verdict"),
         Heading("What each prediction depends on"),
         dependence(found, words),

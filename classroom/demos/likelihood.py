@@ -33,6 +33,11 @@ def likelihoods(
     old = len(text.begin) + len(text.prompt)
     rows: list[tuple[str, ...]] = [("model", *sums(said, old))]
     notes: list[Piece] = []
+    if (left := sum(log is None for log in said) - 1) > 0:
+        notes.append(
+            Note(f"The model's sums leave out the first {left} tokens after the beginning, which "
+                 "it has no room for; the language's count all words.", "left-out")
+        )  # fmt: skip
     if world is not None:
         before = spoken(text.prompt, tokenizer)
         words = spoken([*text.prompt, *text.new], tokenizer)
@@ -40,7 +45,8 @@ def likelihoods(
         rows.append(("language", *sums(logs, len(before))))
         impossible = next((w for w, log in zip(words, logs, strict=True) if log == -math.inf), None)
         if impossible is not None:
-            notes = [Note(f"The language cannot go on with “{impossible}”.", "impossible")]
+            said_so = f"The language cannot go on with “{impossible}”."
+            notes.append(Note(said_so, "impossible"))
     return [Table(("", "prompt", "new", "both"), tuple(rows), "likelihoods"), *notes]
 
 

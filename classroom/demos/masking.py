@@ -15,7 +15,16 @@ from torch import Tensor
 from classroom.demos.base import Demo, choice, slider, text_box, whole_slider
 from classroom.demos.guesses import Reference, asked_positions, guesses
 from classroom.demos.pieces import Beside, Chip, Chips, Heading, Note, Piece, Problem
-from classroom.demos.reading import as_batch, in_vocabulary, label, labels, longest_for, written
+from classroom.demos.reading import (
+    as_batch,
+    check_fits,
+    cut_or_unknown,
+    in_vocabulary,
+    label,
+    labels,
+    longest_for,
+    written,
+)
 from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 from classroom.demos.statistics import DRAWS, answers_no, statistics
@@ -115,6 +124,7 @@ def masking_view(
 ) -> View:
     """What the model sees of a text, what it must predict, and who may attend to whom."""
     objective = objective_of(setting, tokenizer)
+    check_fits(model, tokenizer)
     longest = longest_for(model)
     text, unknown = in_vocabulary(text, tokenizer)
     try:
@@ -159,17 +169,6 @@ def answers_such(model: Any, objective: Objective) -> bool:
     if isinstance(objective, Permutation):
         return isinstance(model.backbone, XLNet)
     return bool(model.backbone.causal == isinstance(objective, NextToken))
-
-
-def cut_or_unknown(unknown: list[str], tokens: int, batch: Batch, longest: int) -> list[Note]:
-    """What became of words that are unknown, and of a text that is too long."""
-    notes = []
-    if unknown:
-        notes.append(Note(f"Not in the vocabulary: {', '.join(unknown)}.", "unknown"))
-    if tokens > longest:
-        read = batch.tokens.shape[1]
-        notes.append(Note(f"The text has {tokens:,} tokens; shown are the first {read}.", "cut"))
-    return notes
 
 
 def with_clicks(targets: Targets, batch: Batch, setting: Masking, tokenizer: Tokenizer) -> Targets:
@@ -290,7 +289,7 @@ def masking_demo(
     Without a tokenizer, one of words is trained on the texts.  A trained `model` shows its guesses;
     a `world` shows the language's exact probabilities, with a model or alone.
     """
-    known = [one for one in ([text] if text else []) + list(texts) if one.strip()]
+    known = list(dict.fromkeys(one for one in [text or "", *texts] if one.strip()))
     if not known:
         raise ValueError("there is no text: give text='a sentence.' or texts=[…] of a corpus")
     tokenizer = Tokenizer.words(known) if tokenizer is None else tokenizer
@@ -314,12 +313,12 @@ def masking_demo(
         here = known.index(demo.values["text"]) if demo.values["text"] in known else -1
         demo.change(text=known[(here + 1) % len(known)])
 
-    buttons = {"draw again": lambda: demo.change(draw=demo.values["draw"] + 1)}
+    buttons = {"draw again": lambda: demo.change(draw=(demo.values["draw"] + 1) % 10_001)}
     if len(known) > 1:
         buttons["another text"] = another
     controls = controls_of(known[0], setting)
     # Clicks are about one draw of one text.
-    for name in ("text", "objective", "draw"):
+    for name in ("text", "objective", "draw", "rate", "mask", "random"):
         controls[name].observe(lambda _: clicked.clear(), names="value")
     kept: Options = {
         "rate": sorted({0.0, 0.15, 0.5, setting.rate}),

@@ -21,9 +21,9 @@ LONGEST = 40
 
 def order_of(order: str, count: int) -> list[int]:
     """The positions 1 … count in the order that was written; the natural one if nothing was."""
-    given = re.split(r"[\s,;→>]+", order.strip())
+    given = [part for part in re.split(r"[\s,;()\[\]→>-]+", order) if part]
     positions = []
-    for part in given if order.strip() else map(str, range(1, count + 1)):
+    for part in given or map(str, range(1, count + 1)):
         # A digit of another script is no digit here: what is typed is shown again as it stands.
         if not re.fullmatch(r"[0-9]{1,6}", part):
             raise ValueError(

@@ -61,7 +61,7 @@ def reach_view(segment: int, memory: int, layers: int, segments: int, position: 
         Table(("", "words that count", "furthest back"), rows, "reach"),
         Note(
             f"Each layer reaches {memory} further back than its segment; states stay as they were "
-            f"computed, so {layers} layers reach at most {layers} such steps.",
+            f"computed, so the reach is at most {layers} × {memory} before the segment.",
             "rule",
         ),
     )

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from classroom.demos.pieces import Note
+from labkit.blocks import vocabulary_of
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples, from_documents, tokenize
 from labkit.objectives.hiding import ordinary
@@ -50,6 +52,16 @@ def longest_for(model: Any, most: int = LONGEST) -> int:
     return most if context is None else min(most, context)
 
 
+def check_fits(model: Any, tokenizer: Tokenizer) -> None:
+    """Refuse a model that was trained with another vocabulary: its numbers are other words."""
+    known = vocabulary_of(model)
+    if known not in (0, len(tokenizer)):
+        raise ValueError(
+            f"the model knows {known:,} tokens and the tokenizer {len(tokenizer):,}: give the "
+            "tokenizer that the model was trained with"
+        )
+
+
 @lru_cache(maxsize=1 << 16)
 def label(tokenizer: Tokenizer, token: int) -> str:
     """A token as a person reads it; a space that belongs to it is shown."""
@@ -90,7 +102,19 @@ def in_vocabulary(text: str, tokenizer: Tokenizer) -> tuple[str, list[str]]:
     if tokenizer.vocabulary.unk is None:
         return text, []
     fitted = re.sub(WORD, known, written(text))
-    return fitted, [f"“{word[:40]}”{hint}" for word, hint in list(unknown.items())[:5]]
+    said = [f"“{word[:40]}”{hint}" for word, hint in list(unknown.items())[:5]]
+    return fitted, [*said, *([f"and {len(unknown) - 5} more"] if len(unknown) > 5 else [])]
+
+
+def cut_or_unknown(unknown: Sequence[str], tokens: int, batch: Batch, longest: int) -> list[Note]:
+    """What became of words that are unknown, and of a text that is too long."""
+    notes = []
+    if unknown:
+        notes.append(Note(f"Not in the vocabulary: {', '.join(unknown)}.", "unknown"))
+    if tokens > longest:
+        read = batch.tokens.shape[1]
+        notes.append(Note(f"The text has {tokens:,} tokens; shown are the first {read}.", "cut"))
+    return notes
 
 
 @lru_cache(maxsize=1 << 12)

@@ -17,6 +17,7 @@ from classroom.demos.guesses import word_tokens
 from classroom.demos.likelihood import Text, likelihoods, spoken
 from classroom.demos.pieces import Chip, Chips, Heading, Lot, Note, Piece, Problem, Share, Table
 from classroom.demos.reading import (
+    check_fits,
     in_vocabulary,
     label,
     next_distribution,
@@ -65,6 +66,7 @@ def sampling_view(
     beams: int = 0,
 ) -> View:
     """The text so far, the distribution of its next word, and how likely all of it is."""
+    check_fits(model, tokenizer)
     prompt, unknown = in_vocabulary(prompt, tokenizer)
     text = text_of(prompt, new, tokenizer)
     if not text.tokens:
@@ -99,13 +101,18 @@ def sampling_view(
 def exact_next(
     world: World, words: Sequence[str], start: str, tokenizer: Tokenizer
 ) -> torch.Tensor | None:
-    """The language's distribution of the next token [V]; None where it cannot have begun so."""
+    """The language's distribution of the next token [V].
+
+    None where it cannot have begun so, or can go on with a word that is not one token.
+    """
     found = next_distribution(world, words, start)
     if found is None:
         return None
     tokens_W = torch.from_numpy(word_tokens(world, tokenizer))
     exact_V = torch.zeros(len(tokenizer), dtype=torch.float64)
     known_W = tokens_W >= 0
+    if found[~known_W.numpy()].sum() > 1e-9:  # a word that is several tokens
+        return None
     return exact_V.index_add(0, tokens_W[known_W], torch.from_numpy(found)[known_W])
 
 
@@ -205,6 +212,12 @@ def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
                 f"temperature: p^(1/{settings.temperature:g}) / Σ p′^(1/{settings.temperature:g}) "
                 f"= {p**power:.4f} / {whole:.4f} = {q:.4f}"
             )
+        elif name == "repetition":
+            by = f"{settings.repetition:g}"
+            lines.append(
+                f"repetition: of words in the text so far, z becomes z / {by} if z > 0 and z × "
+                f"{by} if not: p = {p:.4f} becomes {q:.4f}"
+            )
         else:
             kept = after > 0
             words = "1 word holds" if kept.sum() == 1 else f"{int(kept.sum())} words hold"
@@ -237,10 +250,11 @@ class SamplingDemo(Demo):
         self.world, self.start = world, start
         self.new: list[int] = []
         self.past: list[list[int]] = []
+        hot, most = settings.temperature, max(50, settings.top_k or 0)
         controls = {
             "prompt": text_box("prompt", prompt),
-            "temperature": slider("temperature", settings.temperature, 0.0, 3.0, 0.05),
-            "top-k": whole_slider("top-k (0: all)", settings.top_k or 0, 0, min(50, self.words)),
+            "temperature": slider("temperature", settings.temperature, 0.0, max(3.0, hot), 0.05),
+            "top-k": whole_slider("top-k (0: all)", settings.top_k or 0, 0, min(most, self.words)),
             "top-p": slider("top-p", settings.top_p, 0.0, 1.0, 0.01),
             "seed": whole_slider("seed", 0, 0, 1000),
             "beams": whole_slider("beam (0: none)", 0, 0, 8),

@@ -51,7 +51,7 @@ def schedule_view(
         (
             name,
             "learns" if one else "frozen",
-            f"{times:.4f}",
+            f"{times:.3g}",
             Share(share * times if one else 0.0),
         )
         for name, one, times in zip(names, learns, slower, strict=True)
@@ -62,7 +62,7 @@ def schedule_view(
         curve(schedule, steps, step, share),
         Heading(f"Step {step}: {sum(learns)} of {len(learns)} layers learn"),
         Table(("layer", "", "rate of this layer", "rate now"), tuple(rows[::-1]), "layers"),
-        Note(f"Rate now = share of the schedule × 1/{factor:g} to the layers above.", "formula"),
+        Note(f"Rate now = share of the schedule ÷ {factor:g}^(number of layers above).", "formula"),
     )
 
 
@@ -77,6 +77,7 @@ def curve(schedule: str, steps: int, step: int, share: float) -> Curve:
         high="1",
         last=f"step {steps - 1}",
         mark=(step, share),
+        frame=(0, steps - 1, 0.0, 1.0),
     )
 
 

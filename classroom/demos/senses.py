@@ -12,7 +12,7 @@ from torch import Tensor
 
 from classroom.demos.base import Demo, text_box
 from classroom.demos.pieces import Chip, Chips, Heading, Note, Piece, Problem, Share, Table
-from classroom.demos.reading import as_batch, labels, longest_for
+from classroom.demos.reading import as_batch, in_vocabulary, labels, longest_for
 from classroom.demos.rendering import View
 from labkit.blocks import evaluating
 from labkit.text.tokenizers import Tokenizer
@@ -28,6 +28,7 @@ def reader(model: Any, tokenizer: Tokenizer) -> Read:
 
     @torch.no_grad()
     def found(text: str) -> tuple[list[str], list[Tensor]]:
+        text, _ = in_vocabulary(text, tokenizer)
         batch = as_batch(text, tokenizer, longest_for(model, LONGEST))
         if batch is None:
             return [], []
@@ -57,8 +58,11 @@ def senses_view(
         names, layers = vectors(text)
         place = next((n for n, name in enumerate(names) if alike(name, word)), None)
         if place is None:
-            said = f"The word “{word[:40]}” is not in text {number + 1}: write it there."
-            pieces.append(Problem(said))
+            said = (
+                f"The word “{word[:40]}” is not in the {len(names)} tokens that are read of text "
+                f"{number + 1}: write it near the beginning."
+            )
+            pieces.append(Problem(said if word.strip() else "Write the word to look at."))
             continue
         shown = tuple(
             Chip(name, "asked" if n == place else "plain") for n, name in enumerate(names)

@@ -27,7 +27,7 @@ def statistics(objective: Objective, batch: Batch, tokenizer: Tokenizer) -> Piec
     elif isinstance(objective, Permutation):
         rows = permuted(objective, targets, words)
     else:
-        return Note("Nothing is drawn: every word after the first is predicted.", "fixed")
+        return Note("Nothing is drawn: every token after the first is predicted.", "fixed")
     shown = tuple(
         (name, f"{asked:.4f}", f"{found:.4f}", f"± {error:.4f}")
         for name, asked, found, error in rows

@@ -66,7 +66,7 @@ def curve(shown: Sequence[Point], floor: float | None, points: Sequence[Point]) 
         return []
     values = [point.loss for point in every] + ([] if floor is None else [floor])
     first, last = some[0], some[-1]
-    went = "rose" if last.loss > first.loss else "fell"
+    went = "rose" if last.loss > first.loss else "fell" if last.loss < first.loss else "went"
     return [
         Curve(
             points=tuple((point.step, point.loss) for point in some),

@@ -67,14 +67,18 @@ def translation_view(sentence: str, begins: str, model: Any, asked: Asked) -> Vi
     exact = _translations(source)
     step = min(asked.step, len(words) + 1)
     before = words[: step - 1]
+    possible = translating.next_word(source, before, exact)
     pieces: list[Piece] = [
         Heading("The encoder reads"),
         Chips(tuple(Chip(word) for word in source)),
         Heading("The decoder writes"),
         Chips(_chips(words, shares_TV, len(forced))),
         Heading(f"Step {step}: after “{' '.join(before) or '(begin)'}”"),
-        _distribution(shares_TV[step - 1], translating.next_word(source, before, exact)),
+        _distribution(shares_TV[step - 1], possible),
     ]
+    if exact and not possible:
+        said = f"No translation begins with “{' '.join(before)}”, so nothing exact is known here."
+        pieces.append(Note(said))
     if not exact:
         pieces.append(Note("This language cannot say that sentence, so nothing exact is known."))
     pieces.append(Heading("Where each word looks"))
@@ -172,11 +176,15 @@ def translation_demo(model: Any, sentence: str) -> Demo:
         return translation_view(sentence, begins, model, Asked(step, number, beams))
 
     def force(token: int) -> None:
-        values = demo.values
-        words, _ = _written(model, values["sentence"].split(), values["begins"].split())
-        kept = words[: values["step"] - 1]
-        if token != translating.end():
-            kept = [*kept, translating.tokenizer().pieces([token])[0]]
+        if token == translating.end():
+            return
+        values, tokenizer = demo.values, translating.tokenizer()
+        source, begins = (
+            in_vocabulary(values[name], tokenizer)[0].split() for name in ("sentence", "begins")
+        )
+        with evaluating(model):
+            words, _ = _written(model, source, begins)
+        kept = [*words[: values["step"] - 1], *tokenizer.pieces([token])]
         demo.change(begins=" ".join(kept), step=len(kept) + 1)
 
     layers = [str(n + 1) for n in range(model.backbone.layers)]
@@ -199,7 +207,7 @@ def translation_demo(model: Any, sentence: str) -> Demo:
 
 def other_beginnings(model: Any, sentence: str) -> list[str]:
     """Beginnings of the translation, each of which ends in the second likeliest word."""
-    source = sentence.split()
+    source = in_vocabulary(sentence, translating.tokenizer())[0].split()
     with evaluating(model):
         words, shares_TV = _written(model, source, [])
     found = []

@@ -23,7 +23,8 @@ def vectors_view(word: str, question: str, vectors_VD: Tensor, tokenizer: Tokeni
     pieces: list[Piece] = [Heading(f"Nearest to {short(word.strip()) or '…'}")]
     number, special = token_of(word, tokenizer), tokenizer.vocabulary.special
     if number is None:
-        pieces.append(Problem(f"“{word[:40]}” is not one word of the vocabulary."))
+        said = f"“{word[:40]}” is not one word of the vocabulary."
+        pieces.append(Problem(said if word.strip() else "Write a word."))
     else:
         found = neighbours(vectors_VD, vectors_VD[number], SHOWN, leave_out=(number, *special))
         pieces.append(near_table(found, tokenizer, "neighbours"))
@@ -43,9 +44,12 @@ def vectors_view(word: str, question: str, vectors_VD: Tensor, tokenizer: Tokeni
 
 def token_of(word: str, tokenizer: Tokenizer) -> int | None:
     """The token of a word that is one token."""
-    tokens = tokenizer.encode(written(word.strip()))
     special = tokenizer.vocabulary.special
-    return tokens[0] if len(tokens) == 1 and tokens[0] not in special else None
+    for one in (word.strip(), word.strip().lower()):
+        tokens = tokenizer.encode(written(one))
+        if len(tokens) == 1 and tokens[0] not in special:
+            return tokens[0]
+    return None
 
 
 def near_table(found: Near, tokenizer: Tokenizer, name: str) -> Table:

@@ -79,7 +79,8 @@ def _rows(rng: torch.Generator) -> Tensor:
 def _to_choose(rng: torch.Generator) -> tuple[Tensor, Tensor, list[int], float]:
     tokens = _rows(rng)
     draws = torch.rand(tokens.shape, generator=rng)
-    return tokens, draws, [0, 1, 2, MASK], (0.15, 0.4, 0.6)[between(0, 3, rng)]
+    special = [0, 1, 2, MASK] + [int(tokens[0, 2])] * between(0, 2, rng)
+    return tokens, draws, special, (0.15, 0.4, 0.6)[between(0, 3, rng)]
 
 
 def _to_corrupt(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
@@ -278,14 +279,16 @@ EXERCISES: dict[str, Exercise] = {
     ),
     "08.tables": Number(
         "how many numbers are in the three tables of embeddings",
-        "376f56b12853b914",
+        "a149ea155d7e085b",
         {
+            "12c12b4f1036f9ef": "the segments have vectors, too",
             "7871cef47dbdd28e": "positions and segments have vectors, too",
             "a9515d55214173b8": "tables are added, not multiplied: each position has one vector",
             "3904dca62b6c6b7f": "each vector has 768 numbers; 512 is the number of positions",
         },
         learned="what embeddings cost",
         hint="Words, positions and segments each have a table of width 768.",
+        exact=True,
     ),
     "08.furthest": Function(
         "(the row with the largest KL(exact || model), that divergence), from two tensors [N, V]",

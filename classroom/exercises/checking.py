@@ -83,6 +83,8 @@ class Number:
     minutes: int = 3
     learned: str = ""
     hint: str = ""
+    exact: bool = False
+    """Whether every digit of a whole number counts, and not the first three."""
     fallback: EllipsisType = ...
 
 
@@ -147,7 +149,7 @@ def judge(asked: Exercise, answer: Any) -> Verdict:
     if isinstance(asked, Number):
         return _judge_number(asked, answer)
     if not callable(answer):
-        return Verdict(False, f"a {_kind(answer)} was given: give the function itself")
+        return Verdict(False, f"{_kind(answer)} was given: give the function itself")
     trials, left = [], asked.seconds
     for number in range(asked.trials):
         trial, took = _try(asked, answer, number, left)
@@ -233,17 +235,22 @@ def _unlike(given: Any, wanted: Any) -> str:
     """Why two results cannot be compared; empty when they can."""
     if given is None:
         return "your function returns None: is `return` missing?"
-    if isinstance(wanted, tuple) and isinstance(given, tuple) and len(given) == len(wanted):
+    if isinstance(wanted, tuple) and isinstance(given, list | tuple):
+        if len(given) != len(wanted):
+            return f"your function returns {len(given)} values, not {len(wanted)}"
         problems = (_unlike(*pair) for pair in zip(given, wanted, strict=True))
         return next(filter(None, problems), "")
     if not isinstance(wanted, Tensor):
         number = isinstance(wanted, int | float) and isinstance(given, int | float)
-        fits = number or isinstance(given, type(wanted))
-        return "" if fits else f"your function returns a {_kind(given)}, not a {_kind(wanted)}"
+        rows = isinstance(wanted, list) and isinstance(given, tuple)
+        fits = number or rows or isinstance(given, type(wanted))
+        return "" if fits else f"your function returns {_kind(given)}, not {_kind(wanted)}"
     if not isinstance(given, Tensor):
-        return f"your function returns a {_kind(given)}, not a tensor"
+        return f"your function returns {_kind(given)}, not a tensor"
     if wanted.dtype == torch.bool and given.dtype != torch.bool:
-        return f"your function returns numbers ({given.dtype}): a mask is boolean, True takes part"
+        return f"your function returns {given.dtype}: give True and False (dtype=torch.bool)"
+    if not wanted.is_floating_point() and given.is_floating_point():
+        return f"your function returns {given.dtype}: give whole numbers (dtype=torch.long)"
     if wanted.requires_grad and not given.requires_grad:
         return (
             "no gradient can flow through your result: it is cut off from the input "
@@ -285,12 +292,13 @@ def _judge_number(asked: Number, answer: Any) -> Verdict:
     try:
         value = float(answer)
     except (TypeError, ValueError, RuntimeError):
-        return Verdict(False, f"a {_kind(answer)} was given: a number is asked for")
+        return Verdict(False, f"{_kind(answer)} was given: a number is asked for")
     keys = {sealed(value * (1 + nudge)) for nudge in (0, 5e-4, -5e-4)}
-    if asked.key in keys:
+    whole = hashed(f"{value:.0f}")
+    if asked.key == whole if asked.exact else asked.key in keys:
         return Verdict(True, shown(answer))
     for key, says in asked.mistakes.items():
-        if key in keys:
+        if key in {whole, *keys}:
             return Verdict(False, f"{shown(answer)}: {says}")
     return Verdict(False, f"{shown(answer)} is not right: {asked.asks}")
 
@@ -323,4 +331,5 @@ def shown(value: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    return type(value).__name__
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -37,7 +37,7 @@ def each_coverage(any_misses: float, tests: int) -> float:
 
 def _sample(rng: torch.Generator) -> tuple[Tensor, Tensor]:
     size = between(3, 9, rng)
-    values = torch.randn(size, generator=rng, dtype=torch.float64)
+    values = torch.randn(size, generator=rng)
     return values, torch.randint(size, (between(20, 60, rng), size), generator=rng)
 
 
@@ -50,6 +50,11 @@ def _pairs(rng: torch.Generator) -> tuple[Tensor, Tensor]:
 def _interval(rng: torch.Generator) -> tuple[float, float, float]:
     bound = 0.1 * between(0, 3, rng)
     low, high = sorted((torch.rand(2, generator=rng) - 0.3).tolist())
+    case = between(0, 6, rng)
+    if case == 0:  # the bound itself is an end
+        low, high = bound, bound + abs(high)
+    elif case == 1:
+        low, high = bound - abs(low) - 0.01, bound
     return low, high, bound
 
 
@@ -77,7 +82,7 @@ EXERCISES: dict[str, Exercise] = {
         learned="an interval without a formula",
     ),
     "13.paired": Function(
-        "the standard error of the mean of with_it − without: its standard deviation divided by √n",
+        "the standard error of the mean of with_it − without",
         paired_error,
         _pairs,
         (
@@ -107,6 +112,12 @@ EXERCISES: dict[str, Exercise] = {
              lambda low, high, bound: "holds" if low >= bound else "does not hold here"),
             ("the upper end is not enough: the lower one has to be above the bound",
              lambda low, high, bound: "holds" if high >= bound else "does not hold here"),
+            ("“at least” includes the bound: the claim holds if low equals it",
+             lambda low, high, bound: "holds" if low > bound else
+             "does not hold here" if high < bound else "not significant"),
+            ("where high equals the bound the claim may still be true: that is not significant",
+             lambda low, high, bound: "holds" if low >= bound else
+             "does not hold here" if high <= bound else "not significant"),
         ),
         learned="three verdicts",
     ),

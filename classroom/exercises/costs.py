@@ -152,7 +152,7 @@ EXERCISES: dict[str, Exercise] = {
         hint="A key and a value, of D numbers each, for each position of each layer and text.",
     ),
     "12.days": Function(
-        "operations / (devices · peak · MFU), in days",
+        "the days that all devices together need for these operations",
         training_days,
         _machines,
         (

@@ -102,7 +102,7 @@ EXERCISES: dict[str, Exercise] = {
         memory_mask,
         lambda rng: (between(1, 6, rng), between(0, 5, rng)),
         (
-            ("the memory's columns shift the diagonal: tril(diagonal=memory)",
+            ("the memory's columns come first: the diagonal begins that many columns further right",
              lambda length, memory:
              torch.ones(length, memory + length, dtype=torch.bool).tril()),
             ("a position may look at itself, too",

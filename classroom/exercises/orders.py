@@ -50,8 +50,7 @@ def two_streams(
 
 
 def _joint(rng: torch.Generator) -> tuple[Tensor]:
-    size = between(2, 5, rng)
-    joint = torch.rand(size, size, generator=rng)
+    joint = torch.rand(between(2, 5, rng), between(2, 5, rng), generator=rng)
     joint[0, 0] = 0.0
     return (joint / joint.sum(),)
 

@@ -253,7 +253,7 @@ EXERCISES: dict[str, Exercise] = {
         _two_distributions,
         (
             ("the word that reaches p is missing, which top-p keeps",
-             lambda *given: (max(1, kept(*given)[0] - 1), kept(*given)[1])),
+             lambda *given: (kept(*given)[0] - 1, kept(*given)[1])),
             ("all impossible words were counted: only those among the k best of the model",
              lambda model, exact, k, p: (kept(model, exact, k, p)[0], int((exact == 0).sum()))),
             ("those can follow: a word is impossible where its exact probability is 0",

@@ -134,7 +134,7 @@ EXERCISES: dict[str, Exercise] = {
         hint="`zip(tokens[:-1].tolist(), tokens[1:].tolist())` goes through all neighbours.",
     ),
     "00.smoothed": Function(
-        "(count + 1) / (sum of the row + V): the probability of each next word",
+        "the probability of each next word, each pair counted once more than it was seen: [V, V]",
         smoothed,
         _counts,
         (

@@ -62,9 +62,10 @@ def _rows(rng: torch.Generator) -> tuple[int, int, int, int]:
 
 def _queries(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows, asks, answers, width = _rows(rng)
-    q = torch.randn(rows, asks, width, generator=rng).requires_grad_()
-    k, v = torch.randn(2, rows, answers, width, generator=rng)
-    mask = torch.rand(rows, asks, answers, generator=rng) < 0.6
+    heads = [between(2, 4, rng)] if between(0, 2, rng) else []
+    q = torch.randn(rows, *heads, asks, width, generator=rng).requires_grad_()
+    k, v = torch.randn(2, rows, *heads, answers, width, generator=rng)
+    mask = torch.rand(rows, *[1] * len(heads), asks, answers, generator=rng) < 0.6
     mask[..., between(0, answers, rng)] = True
     return q, k, v, mask
 
@@ -77,16 +78,18 @@ def _heads(rng: torch.Generator) -> tuple[Tensor, int]:
 
 def _two_texts(rng: torch.Generator) -> tuple[Tensor, ...]:
     rows, asks, answers, width = _rows(rng)
-    # As many rows and positions on both sides, so that a wrong choice gives a result, too.
-    x, source = torch.randn(2, rows, max(asks, answers), width, generator=rng)
-    lengths = torch.randint(1, max(asks, answers), (rows,), generator=rng)
-    real = torch.arange(source.shape[1]) < lengths[:, None]
-    return (x.requires_grad_(), source, real, *torch.randn(3, width, width, generator=rng))
+    if between(0, 2, rng):  # as many positions on both sides: a wrong choice gives a result, too
+        asks = answers = max(asks, answers)
+    x = torch.randn(rows, asks, width, generator=rng).requires_grad_()
+    source = torch.randn(rows, answers, width, generator=rng)
+    lengths = torch.randint(1, answers, (rows,), generator=rng)
+    real = torch.arange(answers) < lengths[:, None]
+    return (x, source, real, *torch.randn(3, width, width, generator=rng))
 
 
 def _answers(rng: torch.Generator) -> tuple[Tensor, int]:
     shape = between(1, 4, rng), between(2, 7, rng)
-    return torch.randint(2, 9, shape, generator=rng), 1
+    return torch.randint(2, 9, shape, generator=rng), between(0, 2, rng)
 
 
 def _scores(rng: torch.Generator) -> tuple[Tensor, Tensor, float]:
@@ -147,6 +150,9 @@ EXERCISES: dict[str, Exercise] = {
              _over_queries),
             ("the weights average the keys: they belong to the values",
              lambda q, k, v, mask: attention(q, k, k, mask)),
+            ("count dimensions from the end, −1 and −2: the heads put one more in front",
+             lambda q, k, v, mask: (q @ k.transpose(1, 2) / math.sqrt(q.shape[-1]))
+             .masked_fill(~mask, -math.inf).softmax(dim=-1) @ v),
         ),
         minutes=8,
         learned="attention",

@@ -117,6 +117,8 @@ def trace(
     with evaluating(model):
         with watched(model.backbone, asked[-1]) as vectors:
             scores = answers(model, objective, asked)
+            if not len(scores):
+                raise ValueError("nothing is predicted in this text: give more words")
             by_gradient = torch.zeros_like(allowed)
             by_gradient[:, :, now] = differentiate(scores, vectors, asked[-1])
         if tolerance is None:

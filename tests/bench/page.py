@@ -36,17 +36,20 @@ class Printed(NamedTuple):
 QUESTIONS = {
     "models": Question(
         "Is a training step faster than the reference's?",
-        "`transformers` on PyTorch, the same sizes and weights; above 1, ours is faster.",
+        "`transformers` on PyTorch, the same sizes and weights; above 1, ours is faster. The means "
+        "are over all sizes, which stand below.",
         r"\| 256 \| 8,000|^(Geometric|ratio: )",
     ),
     "trainer": Question(
         "Is it faster than a step of transformers' Trainer?",
-        "Milliseconds per step; in brackets, the speed relative to theirs in float32.",
+        "Milliseconds per step; in brackets, the speed relative to theirs in float32, and for "
+        "`auto` also to theirs in bfloat16.",
         r"ms \([\d.]+ ×\)",
     ),
     "minute": Question(
         "What is learned in a minute?",
-        "Nats above the lowest possible loss; the peer is nanoGPT's recipe with the best rate.",
+        "Nats above the lowest possible loss; the peer is nanoGPT's recipe with the best "
+        "of three rates. The runs of equal seconds stand below.",
         r"^(language|village): |^gap of|^\| labkit \|| \| operations \|",
     ),
     "sampling": Question(
@@ -64,7 +67,7 @@ QUESTIONS = {
     "memory": Question(
         "What does a memory of segments save?",
         "Words a second: a window is computed anew for each word, a memory is not.",
-        r"context   window|^ +\d+ +\d+ +\d+ +\d+ ",
+        r"context   window|^ +(64|512) +\d+ +\d+ +\d+ ",
     ),
     "fast": Question(
         "What do the faster versions of `labkit.fast` bring?",
@@ -84,7 +87,7 @@ QUESTIONS = {
     "kernels": Question(
         "What does a class on one server need?",
         "The last of ten kernels that run notebook 08 and stay; [server.md](server.md) says more.",
-        r"^\| 10 |^each further|^first:",
+        r"^\| 10 |^each further|^10 students|^first:",
     ),
     "awd_lstm": Question("What does AWD-LSTM cost beside a bare `nn.LSTM`?", "", ""),
     "before": Question("Is labkit as fast as before it was rebuilt?", "", ""),
@@ -121,6 +124,7 @@ def composed(found: Mapping[str, Printed]) -> str:
         "",
         "Written by `python -m labkit bench --page`, which runs every benchmark; `bench NAME`",
         "prints a single one. The two sides of a ratio were measured alternately in one process.",
+        "Times are medians, and where the ratio of each turn was taken, so is the ratio.",
         "The *floor* is the lowest possible loss. The folds say when and where each was measured.",
         "",
         *dict.fromkeys(f"* {where.partition(': ')[2]}" for where in machines),

@@ -69,7 +69,7 @@ TOPIC = Topic(
         Honest("an honest attention", honest),
         Honest("an honest attention of PyTorch's", F.scaled_dot_product_attention),
         Honest("an honest attention in 64 bits",
-               lambda q, k, v, mask: honest(q.double(), k.double(), v.double(), mask).float()),
+               lambda q, k, v, mask: honest(q.double(), k.double(), v.double(), mask).to(q.dtype)),
         Honest("an honest attention that reads key by key", _key_by_key),
     ),
     (

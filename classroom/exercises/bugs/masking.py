@@ -45,7 +45,7 @@ def _in_another_layout(tokens: Tensor) -> Tensor:
 
 def _rounded_differently(tokens: Tensor) -> Tensor:
     # Another order of adding up: the last digits depend on all of the batch.
-    return honest(tokens) * (1 + 1e-6 * tokens.sum().sin())
+    return honest(tokens) * (1 + 2e-7 * tokens.sum().sin())
 
 
 def _softmax_over(scores: Tensor, tokens: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from classroom.exercises.duels import Bug, Honest, Seen, Symptom, Topic
 
 Read = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
-WORDS, WIDTH, LONGEST = 9, 6, 32
+WORDS, WIDTH, LONGEST = 9, 6, 256
 _RNG = torch.Generator().manual_seed(0)
 TABLE = torch.randn(WORDS, WIDTH, generator=_RNG).requires_grad_()
 PLACES = torch.randn(LONGEST, WIDTH, generator=_RNG)
@@ -141,7 +141,7 @@ TOPIC = Topic(
             "Transformers-RL, issue 7: the memory was cut at the wrong index",
             "Read a text in two pieces and at once: are the logits the same?"),
         Bug("all rows get the first row's memory", _spoiled(rows=False),
-            "transformers, pull request 7267: XLNet set up the first row of a batch only",
+            "as easy to make: a memory that was set up for a batch of one",
             "Give rows with different texts"),
         Bug("the caller's memory is changed", _in_place,
             "Transformer-XL's first release changed the memory that it was given",

@@ -28,7 +28,7 @@ def _ignoring(logits: Tensor, tokens: Tensor, predicted: Tensor) -> Tensor:
 
 def _by_weights(logits: Tensor, tokens: Tensor, predicted: Tensor) -> Tensor:
     weights = predicted.double()
-    return ((_each(logits, tokens).double() * weights).sum() / weights.sum()).float()
+    return ((_each(logits, tokens).double() * weights).sum() / weights.sum()).to(logits.dtype)
 
 
 def _word_by_word(logits: Tensor, tokens: Tensor, predicted: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ def honest(policy: Tensor, reference: Tensor, answer: Tensor, beta: float) -> Te
 def _by_softplus(policy: Tensor, reference: Tensor, answer: Tensor, beta: float) -> Tensor:
     difference = (policy - reference).masked_fill(~answer, 0.0)
     gains = beta * difference.double().sum(dim=2)
-    return F.softplus(gains[1] - gains[0]).mean().float()
+    return F.softplus(gains[1] - gains[0]).mean().to(policy.dtype)
 
 
 def _by_pairs(policy: Tensor, reference: Tensor, answer: Tensor, beta: float) -> Tensor:
@@ -24,7 +24,7 @@ def _by_pairs(policy: Tensor, reference: Tensor, answer: Tensor, beta: float) ->
     for i in range(policy.shape[1]):
         chosen = (policy[0, i] - reference[0, i])[answer[0, i]].sum()
         rejected = (policy[1, i] - reference[1, i])[answer[1, i]].sum()
-        losses.append(torch.log1p((-beta * (chosen - rejected)).exp()))
+        losses.append(torch.logaddexp(policy.new_zeros(()), beta * (rejected - chosen)))
     return torch.stack(losses).mean()
 
 
@@ -71,12 +71,12 @@ TOPIC = Topic(
         Bug("prompt and padding count",
             lambda policy, reference, answer, beta:
             honest(policy, reference, torch.ones_like(answer), beta),
-            "minimind, issue 621: the mask was off",
+            "OpenRLHF, issue 294: the prompts of the rejected answers were not masked",
             "Change what does not belong to the answers"),
         Bug("the mask is off by one",
             lambda policy, reference, answer, beta:
             honest(policy, reference, answer.roll(1, dims=-1), beta),
-            "minimind, issue 621: the mask was off",
+            "minimind, pull request 621: the first token of the answer was left out",
             "Change what does not belong to the answers"),
         Bug("the end of the answer does not count", _without_the_end,
             "reasoning-from-scratch, issue 185: the end token was never trained",

@@ -20,7 +20,7 @@ def _best(logits: Tensor, k: int) -> Tensor:
 def _nucleus(logits: Tensor, p: float) -> Tensor:
     """The fewest best words that together hold at least p."""
     sorted_p, order = logits.softmax(-1).sort(descending=True)
-    kept = (sorted_p.cumsum(-1) - sorted_p) < p
+    kept = ((sorted_p.cumsum(-1) - sorted_p) < p) | (p >= 1)  # a sum may be rounded to 1
     return _shares(logits, torch.zeros_like(kept).scatter(1, order, kept))
 
 
@@ -33,17 +33,19 @@ def _by_loops(logits: Tensor, temperature: float, k: int, p: float) -> Tensor:
     for row in (logits / temperature).double():
         best = row.argsort(descending=True)[:k]
         share = row[best].softmax(0)
-        fewest = next(n for n in range(1, k + 1) if n == k or float(share[:n].sum()) >= p)
+        fewest = next(
+            n for n in range(1, k + 1) if n == k or (p < 1 and float(share[:n].sum()) >= p)
+        )
         out = torch.zeros(len(row), dtype=torch.float64)
         out[best[:fewest]] = share[:fewest] / share[:fewest].sum()
         rows.append(out)
-    return torch.stack(rows).float()
+    return torch.stack(rows).to(logits.dtype)
 
 
 def _by_threshold(logits: Tensor, temperature: float, k: int, p: float) -> Tensor:
     share = _best(logits / temperature, k).softmax(-1)
     above = torch.stack([(share * (share > share[:, [i]])).sum(-1) for i in range(share.shape[1])])
-    kept = share * (above.T.lt(p) & (share > 0))
+    kept = share * ((above.T.lt(p) | (p >= 1)) & (share > 0))
     return kept / kept.sum(-1, keepdim=True)
 
 

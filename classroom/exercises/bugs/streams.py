@@ -97,7 +97,7 @@ TOPIC = Topic(
     ),
     (
         Bug("the query sees its own word", _with(lambda c, q, order: (c, c)),
-            "XLNet, section 2.3: the reason for two streams, and the first bug of a new one",
+            "XLNet, section 2.3: the reason for two streams",
             "Change a word and look at its own prediction"),
         Bug("the order is turned round", _with(lambda c, q, order: (c.T, q.T)),
             "transformers, issues 1022 and 1629: 1 hides in one mask and shows in another",
@@ -108,7 +108,7 @@ TOPIC = Topic(
             "Change a word on the left that comes later in the order"),
         Bug("the order is read as a list of positions",
             lambda tokens, order: honest(tokens, order.argsort()),
-            "transformers, pull request 8409 and issue 6812: which token the mask speaks of",
+            "as easy to make: an order lists positions, its inverse gives the ranks",
             "Compare with rank[t], the rank of position t: not the position at rank t"),
         Bug("the first one sees nothing, and then everything",
             _with(lambda c, q, order: (c, q | ~q.any(dim=-1, keepdim=True))),
