@@ -29,7 +29,8 @@ const Views = (() => {
         unknown.set(word, this.near(word.toLowerCase()));
         return word;
       });
-      return [fitted, [...unknown].slice(0, 5).map(([word, hint]) => `“${[...word].slice(0, 40).join("")}”${hint}`)];
+      const said = [...unknown].slice(0, 5).map(([word, hint]) => `“${[...word].slice(0, 40).join("")}”${hint}`);
+      return [fitted, unknown.size > 5 ? [...said, `and ${unknown.size - 5} more`] : said];
     }
     near(word) {
       const most = [...word].length <= 40 ? [...word].length / 3 : 0;
@@ -139,7 +140,9 @@ const Views = (() => {
   function likelihoods(said, old, words, before, language, start) {
     const sums = (logs, at) => [logs.slice(0, at), logs.slice(at), logs].map((part) => part.filter((log) => log !== null))
       .map((part) => (part.length ? nats(sum(part), 3) : "–"));
-    const rows = [["model", ...sums(said, old)]], notes = [];
+    const rows = [["model", ...sums(said, old)]], notes = [], left = said.filter((log) => log === null).length - 1;
+    if (left > 0) notes.push(note(`The model's sums leave out the first ${left} tokens after the beginning, which it has no room for; ` +
+      "the language's count all words.", "left-out"));
     if (language) {
       const upTo = language.logs(language.numbers(words), start);
       const each = upTo.map((log, n) => (log === -Infinity ? -Infinity : log - (n ? upTo[n - 1] : 0)));
@@ -155,6 +158,8 @@ const Views = (() => {
   const DRAWS = 1000, DRAWN = 40;
   const label = (tokenizer, token) => tokenizer.tokens[token];
   const unknownNote = (unknown) => (unknown.length ? [note(`Not in the vocabulary: ${unknown.join(", ")}.`, "unknown")] : []);
+  const cutNote = (all, longest, read) => (all > longest
+    ? [note(`The text has ${all.toLocaleString("en-US")} tokens; shown are the first ${read}.`, "cut")] : []);
   const problem = (name, text) => ({ name, pieces: [{ kind: "problem", text }] });
 
   /** The text as tokens between [CLS] and [SEP], as far as there is room; and how many it has.
@@ -188,8 +193,7 @@ const Views = (() => {
     });
     const told = asked.map((n) => `${n}: ${names[n]} (${chips[n].caption})`).join("; ");
     const said = `${asked.length} of ${tokens.length} tokens, of which ${words} are words. ${told || "None this time."}`;
-    const cut = all > longest ? [note(`The text has ${all.toLocaleString("en-US")} tokens; shown are the first ${tokens.length}.`, "cut")] : [];
-    return { name: "masking", pieces: [...unknownNote(unknown), ...cut,
+    return { name: "masking", pieces: [...unknownNote(unknown), ...cutNote(all, longest, tokens.length),
       heading("What the model sees"), { kind: "chips", chips, act: "hide" },
       heading("What it must predict"), note(said, "answers"),
       heading("What is likely there"), ...guesses(tokens, seen, asked, state, { model, tokenizer, language, start }),
@@ -302,7 +306,7 @@ const Views = (() => {
   function attention(state, { model, tokenizer }) {
     const [text, unknown] = tokenizer.known(state.text), { layer, head } = state, { layers, heads, context } = model.config;
     if (!tokenizer.encode(text).length) return problem("attention", "There is nothing to look at: write some words.");
-    const { tokens } = framed(text, tokenizer, Math.min(LONGEST, context), model.config.first), names = tokens.map((token) => label(tokenizer, token));
+    const longest = Math.min(LONGEST, context), { all, tokens } = framed(text, tokenizer, longest, model.config.first), names = tokens.map((token) => label(tokenizer, token));
     model.read(tokens);
     // What a position may not attend to gets no share.
     const each = model.layers[layer - 1].shares.map((rows) => tokens.map((_, q) => tokens.map((_, k) => rows[q][k] ?? 0)));
@@ -316,7 +320,7 @@ const Views = (() => {
     const map = (shares, title, more) => ({ kind: "shades", shares, across: names, down: names, title, selected: -1, act: "", ...more });
     const selected = state.selected < names.length ? state.selected : -1;
     const small = { kind: "beside", pieces: each.map((shares, n) => map(shares, `head ${n + 1}`, { small: true })) };
-    return { name: "attention", pieces: [...unknownNote(unknown), heading(`Layer ${layer} of ${layers}, ${who}`),
+    return { name: "attention", pieces: [...unknownNote(unknown), ...cutNote(all, longest, tokens.length), heading(`Layer ${layer} of ${layers}, ${who}`),
       note("Each row shares out 1 among the positions that it attends to; the fullest colour is " +
         `${fixed(top, 3)}. Point at a row: the bars under the words are its shares.`, "note"),
       map(shown, "Attention", { selected, act: "select" }),
