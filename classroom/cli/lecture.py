@@ -16,7 +16,7 @@ from classroom.cli.parser import Parser, fail, port
 from classroom.light import light_jsonschema
 
 SHARE = Path(__file__).resolve().parent.parent / "pages" / "share"
-EVERYWHERE = ("", "*", "0.0.0.0", "::")
+EVERYWHERE = ("0.0.0.0", "::")
 KERNEL = 450 * 10**6
 """Bytes that the kernel of one browser takes; in docs/server.md, notebook 08 takes 350 MB."""
 

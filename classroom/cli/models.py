@@ -36,8 +36,8 @@ def train(parser: Parser, words: Sequence[str]) -> int:
     )
     parser.add_argument("--text", help='text of your own, such as "books/*.txt"; or a table')
     parser.add_argument("--minutes", type=minutes, help="with --text: how long [10]")
-    parser.add_argument("--column", default="text", help="the texts of a table [text]")
-    parser.add_argument("--label", default="label", help="the labels of a table [label]")
+    parser.add_argument("--column", default="text", help="the column of texts in a table [text]")
+    parser.add_argument("--label", default="label", help="the column of labels in a table [label]")
     args = parser.parse_args(words)
     if args.text is not None:
         return _own(args)

@@ -251,7 +251,7 @@ def find(name: str) -> Path:
         return Path(name)
     path, books = Path(name), every_notebook()
     if path.parent.name not in ("", "notebooks"):
-        fail(f"labkit: there is no file {name}: give a path or the beginning of a name, as 05")
+        fail(f"labkit: there is no file {name} (the beginning of a name, such as 05, is enough)")
     found = [book for book in books if book.name.startswith(path.name)]
     if len(found) > 1:
         fits = ", ".join(book.stem for book in found)

@@ -7,15 +7,7 @@ from torch import Tensor
 
 from classroom.demos.base import Demo, choice, text_box, whole_slider
 from classroom.demos.pieces import Beside, Chip, Chips, Heading, Note, Piece, Problem, Table
-from classroom.demos.reading import (
-    as_batch,
-    check_fits,
-    cut_or_unknown,
-    in_vocabulary,
-    labels,
-    longest_for,
-    written,
-)
+from classroom.demos.reading import as_batch, as_read, labels
 from classroom.demos.rendering import View
 from classroom.demos.squares import shades
 from classroom.watching import watching
@@ -99,10 +91,7 @@ def attention_view(
 ) -> View:
     """One head of one layer, or with head 0 the mean of all: rows ask, columns are asked."""
     asked = asked or Asked()
-    check_fits(model, tokenizer)
-    text, unknown = in_vocabulary(text, tokenizer)
-    longest = longest_for(model, LONGEST)
-    batch = as_batch(text, tokenizer, longest, model.backbone.causal)
+    batch, notes = as_read(text, model, tokenizer, LONGEST, model.backbone.causal)
     if batch is None:
         return View.of("attention", Problem("There is nothing to look at: write some words."))
     memory, past = remembered(asked.before, model, tokenizer)
@@ -119,7 +108,7 @@ def attention_view(
     across = [f"({word})" for word in past] + [f"{n} {name}" for n, name in enumerate(names)]
     rows = tuple((f"{n} {name}", *most(shown[n], across)) for n, name in enumerate(names))
     pieces: list[Piece] = [
-        *cut_or_unknown(unknown, len(tokenizer.encode(written(text))), batch, longest),
+        *notes,
         Heading(f"Layer {layer} of {len(layers)}, {who}{which}"),
         Note(
             "Each row shares out 1 among the positions that it attends to; the fullest colour is "

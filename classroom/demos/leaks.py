@@ -5,15 +5,7 @@ from typing import Any
 
 from classroom.demos.base import Demo, text_box
 from classroom.demos.pieces import Grid, Heading, Note, Problem
-from classroom.demos.reading import (
-    as_batch,
-    check_fits,
-    cut_or_unknown,
-    in_vocabulary,
-    labels,
-    longest_for,
-    written,
-)
+from classroom.demos.reading import as_read, labels
 from classroom.demos.rendering import View
 from labkit.blocks import evaluating
 from labkit.leaks import Dependence, trace
@@ -25,10 +17,7 @@ LONGEST = 14
 
 def leaks_view(text: str, model: Any, objective: Objective, tokenizer: Tokenizer) -> View:
     """Every prediction about a short text, traced back to each of its words."""
-    check_fits(model, tokenizer)
-    text, unknown = in_vocabulary(text, tokenizer)
-    longest = longest_for(model, LONGEST)
-    batch = as_batch(text, tokenizer, longest)
+    batch, notes = as_read(text, model, tokenizer, LONGEST)
     if batch is None:
         return View.of("leaks", Problem("There is nothing to predict: write some words."))
     try:
@@ -42,7 +31,7 @@ def leaks_view(text: str, model: Any, objective: Objective, tokenizer: Tokenizer
     verdict = f"{many}: {leaks[0]}" if leaks else "Nothing leaks."
     return View.of(
         "leaks",
-        *cut_or_unknown(unknown, len(tokenizer.encode(written(text))), batch, longest),
+        *notes,
         Note(verdict, "verdict"),
         Heading("What each prediction depends on"),
         dependence(found, words),

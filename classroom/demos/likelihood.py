@@ -45,8 +45,8 @@ def likelihoods(
         rows.append(("language", *sums(logs, len(before))))
         impossible = next((w for w, log in zip(words, logs, strict=True) if log == -math.inf), None)
         if impossible is not None:
-            said_so = f"The language cannot go on with “{impossible}”."
-            notes.append(Note(said_so, "impossible"))
+            cannot = f"The language cannot go on with “{impossible}”."
+            notes.append(Note(cannot, "impossible"))
     return [Table(("", "prompt", "new", "both"), tuple(rows), "likelihoods"), *notes]
 
 

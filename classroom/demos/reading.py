@@ -117,6 +117,19 @@ def cut_or_unknown(unknown: Sequence[str], tokens: int, batch: Batch, longest: i
     return notes
 
 
+def as_read(
+    text: str, model: Any, tokenizer: Tokenizer, most: int, opened: bool = False
+) -> tuple[Batch | None, list[Note]]:
+    """What a model reads of a text, if anything is there, and what became of the rest."""
+    check_fits(model, tokenizer)
+    text, unknown = in_vocabulary(text, tokenizer)
+    longest = longest_for(model, most)
+    batch = as_batch(text, tokenizer, longest, opened)
+    if batch is None:
+        return None, []
+    return batch, cut_or_unknown(unknown, len(tokenizer.encode(written(text))), batch, longest)
+
+
 @lru_cache(maxsize=1 << 12)
 def _is_unknown(word: str, tokenizer: Tokenizer) -> bool:
     return tokenizer.vocabulary.unk in tokenizer.encode(word)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from classroom.demos.base import Demo, text_box
 from classroom.demos.pieces import Chip, Chips, Heading, Note, Piece, Problem, Share, Table
-from classroom.demos.reading import as_batch, in_vocabulary, labels, longest_for
+from classroom.demos.reading import as_read, labels
 from classroom.demos.rendering import View
 from labkit.blocks import evaluating
 from labkit.text.tokenizers import Tokenizer
@@ -28,8 +28,7 @@ def reader(model: Any, tokenizer: Tokenizer) -> Read:
 
     @torch.no_grad()
     def found(text: str) -> tuple[list[str], list[Tensor]]:
-        text, _ = in_vocabulary(text, tokenizer)
-        batch = as_batch(text, tokenizer, longest_for(model, LONGEST))
+        batch, _ = as_read(text, model, tokenizer, LONGEST)
         if batch is None:
             return [], []
         with evaluating(model):
