@@ -28,6 +28,7 @@ from classroom.recipes import (
 )
 from classroom.training import (
     CARD,
+    Ending,
     Measured,
     Recipe,
     Run,
@@ -170,6 +171,8 @@ def _measure_bert_village(model: LanguageModel, tokenizer: Tokenizer) -> Measure
 # in which fewer words are hidden.
 COURSE_WORDS = 8_000_000
 """How many words each of these models can learn from."""
+MORE_WORDS = 60_000_000
+"""How many AWD-LSTM can learn from in its ending: of eight million, it knows some by heart."""
 
 
 def _awd_course(recipe: Recipe) -> Run:
@@ -179,7 +182,12 @@ def _awd_course(recipe: Recipe) -> Run:
         seed=recipe.seed,
     )  # fmt: skip
     batches = Streams(text.train, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
-    return Run(model, text.tokenizer, NextToken(carry=True), batches)
+    more = None
+    if recipe.ending is not None:
+        tokens = _text("language", MORE_WORDS).train
+        length = recipe.ending.length or recipe.length
+        more = Streams(tokens, batch=recipe.batch, length=length, seed=recipe.seed)
+    return Run(model, text.tokenizer, NextToken(carry=True), batches, ending=more)
 
 
 def _elmo_course(recipe: Recipe) -> Run:
@@ -472,7 +480,7 @@ RECIPES = {
         Recipe(
             "8 million words of the course's language, in segments that follow each other",
             steps=20_000, batch=128, length=64, width=128, layers=2, rate=1.5e-2,
-            precision="bfloat16", grain=8,
+            precision="bfloat16", ending=Ending(8_000, rate=0.5, length=128), grain=16,
         ),
         _awd_course,
         partial(_measure_next, "language", 256),
@@ -489,7 +497,8 @@ RECIPES = {
         Recipe(
             "8 million words of the course's language, in windows of 128", steps=15_000, batch=64,
             length=128, width=128, layers=3, rate=6e-3, precision="bfloat16", hidden=0.4,
-            ending=(2_500, 0.15), betas=(0.9, 0.999), rotary=True, heads=8, inner=256, grain=16,
+            ending=Ending(2_500, hidden=0.15), betas=(0.9, 0.999), rotary=True, heads=8,
+            inner=256, grain=16,
         ),
         _bert_course,
         _measure_bert_course,

@@ -34,6 +34,19 @@ TOLERANCE = 0.005
 """By how much the loss of a card may differ on another processor."""
 
 
+class Ending(NamedTuple):
+    """What a recipe does after its steps: further ones, at a lower rate."""
+
+    steps: int
+    rate: float = 0.25
+    """The share of the recipe's rate that the ending begins with."""
+    hidden: float | None = None
+    """The share of the words that a BERT then predicts. With fewer words hidden, the text is closer
+    to the one with a single blank that the model is measured on."""
+    length: int | None = None
+    """The length of the segments that are then read, and they come from more text."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a model that ships is trained. Each field stands on its card."""
@@ -56,10 +69,7 @@ class Recipe:
     """Lengths of windows, and for how many steps they are read before those of `length`."""
     hidden: float = 0.15
     """The share of the words that a BERT predicts."""
-    ending: tuple[int, float] | None = None
-    """Further steps of a BERT, at a quarter of the rate, and the share of the words that it then
-    predicts. With fewer words hidden, the text is closer to the one with a single blank that the
-    model is measured on."""
+    ending: Ending | None = None
     moved: bool = False
     """Whether the text is cut into other windows in each epoch."""
     rotary: bool = False
@@ -81,6 +91,8 @@ class Run(NamedTuple):
     batches: Batches
     shorter: tuple[Windows, ...] = ()
     """The same text in shorter windows, which are read before `batches`."""
+    ending: Batches | None = None
+    """What the ending reads, if it is not `batches`."""
 
 
 class Measured(NamedTuple):
@@ -258,13 +270,15 @@ def _train_in_parts(
     how = _plan_of(recipe, recipe.steps, save_every=200)
     seconds += _go_on(run, run.batches, how, within("last"), see)
     if recipe.ending is not None:
-        steps, hidden = recipe.ending
-        say(f"{steps:,} steps in which {hidden:.0%} are hidden")
-        slower = replace(recipe, rate=recipe.rate / 4, seed=recipe.seed + 1)
-        how = _plan_of(slower, steps, save_every=200)
+        last = recipe.ending
+        say(f"ending: {last.steps:,} steps at {last.rate:g} of the rate")
+        slower = replace(recipe, rate=recipe.rate * last.rate, seed=recipe.seed + 1)
+        how = _plan_of(slower, last.steps, save_every=200)
         objective: Any = run.objective
-        fewer = run._replace(objective=replace(objective, rate=hidden))
-        seconds += _go_on(fewer, run.batches, how, within("ending"), see)
+        if last.hidden is not None:
+            objective = replace(objective, rate=last.hidden)
+        ending = run._replace(objective=objective)
+        seconds += _go_on(ending, run.ending or run.batches, how, within("ending"), see)
     return seconds
 
 

@@ -587,6 +587,10 @@ def test_unknown_words_are_named_with_near_ones() -> None:
     view = masking_view("Paris is the cst", Masking(), tokenizer)
     assert "Not in the vocabulary: “is”, “cst” (near: cat)." in view.text
     assert "paris" in view.text
+    for text, why in (("ist cst", "not in the vocabulary: “ist”, “cst” (near: cat)"),
+                      ("", "write some words")):  # fmt: skip
+        shown = masking_view(text, Masking(), tokenizer).text
+        assert f"There is nothing to hide: {why}." in shown
     assert (
         "Not in the vocabulary"
         in sampling_view("dog", [], Sampling(), gpt(tokenizer), tokenizer).text

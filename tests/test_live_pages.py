@@ -445,6 +445,7 @@ def sentence_or_odd(village: World, pick: random.Random, n: int) -> str:
     """What somebody may type: a sentence of the language, or something odd."""
     odd = [
         "",
+        "Ist cst",
         "Xyzzy the <b>cat</b>",
         "The OAK ist",
         "the rose oak the",
@@ -454,7 +455,7 @@ def sentence_or_odd(village: World, pick: random.Random, n: int) -> str:
     document = village.sample(documents=1, seed=n)[0]
     first, last = document.sentences[0]
     words = document.words[first:last]
-    return odd[n // 8 % 6] if n % 8 == 0 else " ".join(words[: pick.randrange(3, 40)])
+    return odd[n // 8 % len(odd)] if n % 8 == 0 else " ".join(words[: pick.randrange(3, 40)])
 
 
 def test_masking_tells_the_same_in_the_page(

@@ -132,7 +132,8 @@ def masking_view(
     except ValueError as error:
         return View.of("masking", Problem(str(error)))
     if batch is None or not bool(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).any()):
-        return View.of("masking", Problem("There is nothing to hide: write some words."))
+        why = f"not in the vocabulary: {', '.join(unknown)}" if unknown else "write some words"
+        return View.of("masking", Problem(f"There is nothing to hide: {why}."))
     targets = objective.targets(batch, chance_of(setting))
     if isinstance(objective, MaskedToken):
         targets = with_clicks(targets, batch, setting, tokenizer)

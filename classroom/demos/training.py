@@ -66,12 +66,12 @@ def curve(shown: Sequence[Point], floor: float | None, points: Sequence[Point]) 
         return []
     values = [point.loss for point in every] + ([] if floor is None else [floor])
     first, last = some[0], some[-1]
-    went = "rose" if last.loss > first.loss else "fell" if last.loss < first.loss else "went"
+    went = "rose" if last.loss > first.loss else "fell"
+    way = "stayed at" if last.loss == first.loss else f"{went} from {first.loss:.4f} to"
     return [
         Curve(
             points=tuple((point.step, point.loss) for point in some),
-            said=f"The loss {went} from {first.loss:.4f} to {last.loss:.4f} "
-            f"between steps {first.step} and {last.step}.",
+            said=f"The loss {way} {last.loss:.4f} between steps {first.step} and {last.step}.",
             name="loss",
             low=f"{min(values):.3g}",
             high=f"{max(values):.3g}",

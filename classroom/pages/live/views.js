@@ -184,7 +184,8 @@ const Views = (() => {
     const { special } = tokenizer, [text, unknown] = tokenizer.known(state.text), longest = model.config.context;
     const { all, tokens } = framed(text, tokenizer, longest);
     const words = tokens.filter((token) => !special.special.includes(token)).length;
-    if (!words) return problem("masking", "There is nothing to hide: write some words.");
+    const why = unknown.length ? `not in the vocabulary: ${unknown.join(", ")}` : "write some words";
+    if (!words) return problem("masking", `There is nothing to hide: ${why}.`);
     const { seen, asked } = hidden(tokens, state, tokenizer), names = tokens.map((token) => label(tokenizer, token));
     const fate = (n) => (seen[n] === special.mask ? ["mask", "masked"] : seen[n] === tokens[n] ? ["kept", "kept"] : ["random", "random"]);
     const chips = seen.map((token, n) => {
