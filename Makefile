@@ -10,7 +10,7 @@ test:       ## set up what is missing and run everything that CI runs
 	@$(PYTHON) -m labkit test
 
 lecture:    ## slides with live widgets: make lecture NB=08_bert
-	@$(PYTHON) -m labkit lecture $(NB)
+	@$(PYTHON) -m labkit lecture $(if $(NB),"$(NB)")
 
 site:       ## write all notebooks as pages that need no server and no network
 	@$(PYTHON) -m labkit site

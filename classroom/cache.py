@@ -29,7 +29,7 @@ from labkit.keeping.paths import instead_of_home
 Made = TypeVar("Made")
 
 LIMIT = 2 * 10**9
-UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 # All that this module ever removes: files of these names, in a folder of its own.
 OWN = re.compile(
     rf"[\w-]+\.[0-9a-f]{{64}}\.(json|safetensors)(\.damaged)?|{re.escape(UNFINISHED)}.+"
@@ -61,10 +61,10 @@ def shared() -> Path | None:
 
 def limit() -> int:
     """Return how many bytes may be kept."""
-    words = os.environ.get("LABKIT_CACHE_LIMIT", str(LIMIT)).strip().upper().removesuffix("B")
+    words = (os.environ.get("LABKIT_CACHE_LIMIT") or str(LIMIT)).strip().upper().removesuffix("B")
     number, unit = (words[:-1], words[-1]) if words[-1:] in UNITS else (words, "")
     try:
-        size = int(float(number) * UNITS[unit])
+        size = int(float(number) * UNITS.get(unit, 1))
         if size < 0:
             raise ValueError
         return size
@@ -115,9 +115,13 @@ def kept(
             with replacing(path) as draft:
                 write(made, draft)
             path.replace(path.with_name(f"{key}.{file_digest(path)}{suffix}"))
-            shrink()
         except Exception as problem:  # whatever it is, what was made is not lost by it
             _say(f"{path} cannot be written ({_line(problem)}): nothing is kept")
+            return made
+        try:
+            shrink()
+        except (OSError, ValueError) as problem:
+            _say(_line(problem))
     return made
 
 

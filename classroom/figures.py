@@ -69,7 +69,7 @@ def scaling_law(points: Sequence[Any], law: "Fit") -> "Chart":
                   marker=mark, label=f"{size:,.0f} parameters")  # fmt: skip
         axes.plot(read, law.excess(size, read), color=colour, marker="")
     axes.plot(read, law.b * read**-law.beta, color=INK, linestyle=":", marker="",
-              label="endless parameters")  # fmt: skip
+              label="infinitely many parameters")  # fmt: skip
     texts = sorted({point.tokens for point in points})
     axes.set_xticks(texts, [f"{count:,.0f}" for count in texts])
     axes.set_yticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])

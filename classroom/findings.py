@@ -23,10 +23,10 @@ from labkit.keeping.processor import give_back
 PLAIN = {
     "holds": "holds here",
     "does not hold here": "does not hold here",
-    "not significant": "is not settled: the interval reaches across a bound",
+    "not significant": "is not settled: the interval contains a bound",
     "not tested at this size": "was not tested at this size",
     "not judged": "was not judged: that takes more seeds",
-    "bounds changed after measuring": "was judged by other bounds: measure it anew",
+    "bounds changed after measuring": "was judged against other bounds: measure it again",
 }
 
 
@@ -208,7 +208,7 @@ def all_findings() -> None:
     if early:
         page.paragraph(
             f"{early} of the rows are of an earlier run, with seeds that tuning had seen. They "
-            "stand until they are measured anew."
+            "stand until they are measured again."
         )
     for number, title in TITLES.items():
         page.heading(f"{number} {title}")

@@ -169,6 +169,8 @@ def mark(
             _collect(found, cells, limits, cell_seconds)  # some cell was needed after all
     except Exception as error:  # what a child reports may be anything
         found.status = " ".join(str(error).split())[:200] or "this is not a notebook"
+        if isinstance(error, OSError):  # the machine's fault: a later run tries it again
+            found.status = f"stopped: {found.status}"
     found.seconds = time.monotonic() - begun
     return found
 
@@ -246,6 +248,10 @@ def _names(cell: str) -> tuple[set[str], set[str], set[str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
             changes |= {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):  # words.sort()
+            owner = getattr(node.value.func, "value", None)
+            if owner is not None:
+                changes |= {one.id for one in ast.walk(owner) if isinstance(one, ast.Name)}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             defines.add(node.name)
@@ -331,8 +337,7 @@ def grade(
 ) -> list[dict[str, str]]:  # fmt: skip
     """Mark a class, going on where an earlier run stopped; return the rows of the table."""
     todo = submissions(folder)
-    digests = {name: digest(path.read_bytes())[:16] for name, path in todo.items()
-               if path.stat().st_size <= LARGEST}  # fmt: skip
+    digests = {name: _digest(path) for name, path in todo.items()}
     rows = already(table, digests)
     done = {row["student"].removeprefix("'") for row in rows}
     left = {name: path for name, path in todo.items() if name not in done}
@@ -345,14 +350,26 @@ def grade(
 
     with ThreadPoolExecutor(jobs) as pool:
         marks = pool.map(one_mark, left.items())
-        for number, one in enumerate(marks, start=1):
-            rows.append(one.row)
-            write_text(pages / f"{safe(one.student)}.html", page(one))
-            write_text(table, as_csv(rows))
-            more = (time.monotonic() - begun) / number * (len(left) - number)
-            say(f"[{number}/{len(left)}] {one.student}: {one.points} of {len(one.of)}, "
-                f"{one.status}, {one.seconds:.0f} s; about {more / 60:.0f} min left")  # fmt: skip
+        try:
+            for number, one in enumerate(marks, start=1):
+                rows.append(one.row)
+                write_text(pages / f"{safe(one.student)}.html", page(one))
+                write_text(table, as_csv(rows))
+                more = (time.monotonic() - begun) / number * (len(left) - number)
+                took = f"{one.seconds:.0f} s; about {more / 60:.0f} min left"
+                right = f"{one.points} of {len(one.of)}"
+                say(f"[{number}/{len(left)}] {one.student}: {right}, {one.status}, {took}")
+        finally:  # whoever stops, or cannot write, does not wait for the rest of the class
+            pool.shutdown(wait=False, cancel_futures=True)
     return rows
+
+
+def _digest(path: Path) -> str:
+    """What a submission is known by; empty for one that cannot be read or is too large."""
+    with contextlib.suppress(OSError):
+        if path.stat().st_size <= LARGEST:
+            return digest(path.read_bytes())[:16]
+    return ""
 
 
 def safe(name: str) -> str:
@@ -381,6 +398,7 @@ def page(mark: Mark) -> str:
         verdict = mark.verdicts.get(name, missing)
         code = "\n\n".join(cell for asks, cell in mark.code if asks == name)
         cards.append(f"<h2>{escape(name)}</h2>{verdict.html}<pre>{escape(code)}</pre>")
+    unknown = "unknown: the notebook was not run to its end"
     errors = "".join(f"<li>cell {number}: {escape(text)}</li>" for number, text in mark.errors)
     return (
         '<!DOCTYPE html><html lang="en"><meta charset="utf-8">'
@@ -392,5 +410,5 @@ def page(mark: Mark) -> str:
         "cells that no exercise needs were not run</p>"
         + (f"<h2>Cells that stopped</h2><ul>{errors}</ul>" if errors else "")
         + "".join(cards)
-        + f"<p>Enforced: {escape('; '.join(mark.enforced) or 'it did not end')}</p></html>\n"
+        + f"<p>Enforced: {escape('; '.join(mark.enforced) or unknown)}</p></html>\n"
     )

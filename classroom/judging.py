@@ -108,12 +108,19 @@ def item_variances(runs: Sequence[Run], weights: Mapping[str, float]) -> list[tu
 
 
 def judge(
-    estimates: Sequence[Estimate], bounds: Sequence[tuple[float, float]], *, seeds: int
+    estimates: Sequence[Estimate],
+    bounds: Sequence[tuple[float, float]],
+    *,
+    seeds: int,
+    exact: Sequence[bool] = (),
 ) -> list[Verdict]:
-    """Return the verdict on each contrast of one claim, judged together by Holm's method."""
+    """Return the verdict on each contrast of one claim, judged together by Holm's method.
+
+    `exact`: whether a contrast is counted, so that chance has no part in it.
+    """
     if seeds < FEWEST_SEEDS:
-        pairs = zip(estimates, bounds, strict=True)
-        return ["not judged" if one.error else _exact(one, each) for one, each in pairs]
+        every = zip(estimates, bounds, exact or [False] * len(bounds), strict=True)
+        return [_exact(one, each) if sure else "not judged" for one, each, sure in every]
     decisions: list[tuple[float, Verdict]] = []
     for one, (above, below) in zip(estimates, bounds, strict=True):
         inside = max(one.p_below(above), one.p_above(below))
@@ -129,20 +136,22 @@ def judge(
     return verdicts
 
 
-def seeds_wanted(one: Estimate, bounds: tuple[float, float], *, seeds: int) -> int | None:
+def seeds_wanted(
+    one: Estimate, bounds: tuple[float, float], *, seeds: int, among: int = 1
+) -> int | None:
     """Return how many seeds decide a contrast with a chance of 80 %, if its value is as estimated.
 
-    The part of the error that comes from shared test items does not fall with more seeds. None:
-    it is too large by itself, and only more items would help.
+    `among` is how many contrasts are open: Holm's method asks more of each. The part of the error
+    that comes from shared test items does not fall with more seeds. None: it is too large by
+    itself, so only more items would help; or the value is on the bound.
     """
     from scipy.stats import norm
 
     apart = min(abs(one.value - bound) for bound in bounds)
-    allowed = (apart / float(norm.isf(LEVEL) + norm.ppf(0.8))) ** 2 - one.of_items
-    if allowed <= 0 and one.of_items:
+    allowed = (apart / float(norm.isf(LEVEL / among) + norm.ppf(0.8))) ** 2 - one.of_items
+    if allowed <= 0:
         return None
-    of_seeds = one.error**2 - one.of_items
-    return max(seeds + 1, math.ceil(seeds * of_seeds / max(allowed, 1e-24)))
+    return max(seeds + 1, math.ceil(seeds * (one.error**2 - one.of_items) / allowed))
 
 
 def _exact(one: Estimate, bounds: tuple[float, float]) -> Verdict:

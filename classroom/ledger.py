@@ -249,14 +249,16 @@ def _judged(
         one = estimate(runs, contrast.weights, shared=shared)
         estimates.append(Estimate(one.value, 0.0, 1.0) if contrast.exact else one)
     bounds = [(contrast.above, contrast.below) for contrast in contrasts]
-    verdicts = judge(estimates, bounds, seeds=len(runs))
+    exact = [contrast.exact for contrast in contrasts]
+    verdicts = judge(estimates, bounds, seeds=len(runs), exact=exact)
+    left = verdicts.count("not significant")
     found = []
     for contrast, one, verdict in zip(contrasts, estimates, verdicts, strict=True):
         low, high = _interval(one)
         below = None if math.isinf(contrast.below) else contrast.below
         edges = (contrast.above, contrast.below)
         settled = verdict != "not significant"
-        wanted = None if settled else seeds_wanted(one, edges, seeds=len(runs))
+        wanted = None if settled else seeds_wanted(one, edges, seeds=len(runs), among=left)
         found.append(
             Seen(contrast.says, one.value, low, high, contrast.above, below, verdict, wanted)
         )

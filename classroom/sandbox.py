@@ -42,10 +42,14 @@ REFUSED = {
     "os.fork": "other programs",
     "os.forkpty": "other programs",
     "os.kill": "other programs",
+    "os.killpg": "other programs",
+    "os.spawn": "other programs",
+    "os.startfile": "other programs",
 }
 """Events of Python that are refused, and what they are about."""
-NAMING = ("open", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.chmod", "os.mkdir")
-"""Events whose first argument is a path."""
+NAMING = ("open", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.chmod", "os.mkdir",
+          "os.link", "os.symlink", "os.truncate")  # fmt: skip
+"""Events whose first argument is a path, and sometimes the second one, too."""
 
 
 class Refused(PermissionError):  # noqa: N818
@@ -96,10 +100,11 @@ def refuse(limits: Limits) -> None:
     def hook(event: str, words: tuple[Any, ...]) -> None:
         if event in REFUSED:
             _refuse(f"no access to {REFUSED[event]} here")
-        if event in NAMING and words and isinstance(words[0], str | bytes | os.PathLike):
-            path = os.path.realpath(os.fsdecode(words[0]))
-            if any(path == one or path.startswith(one + os.sep) for one in hidden):
-                _refuse(f"no access to {os.path.basename(path)} here")
+        for word in words[:2] if event in NAMING else ():
+            if isinstance(word, str | bytes | os.PathLike):
+                path = os.path.realpath(os.fsdecode(word))
+                if any(path == one or path.startswith(one + os.sep) for one in hidden):
+                    _refuse(f"no access to {os.path.basename(path)} here")
         if event == "import" and words and str(words[0]).startswith(modules or ("\0",)):
             _refuse(f"{words[0]} may not be imported here")
 
@@ -155,7 +160,7 @@ KNOWN = 0b111111111111111  # all that its third version knows
 
 
 def only_these(read: Sequence[Path], write: Sequence[Path]) -> bool:
-    """Let this process open these files and folders only, by Landlock (Linux 5.13 and newer)."""
+    """Let this process open these files and folders only, by Landlock (Linux 6.2 and newer)."""
     if sys.platform != "linux" or os.uname().machine not in ("x86_64", "aarch64"):
         return False
     libc = _libc()

@@ -23,6 +23,8 @@ def code_version(without: Collection[str] = ()) -> str:
     ):
         for path in sorted(root.rglob(pattern)):
             parts = path.relative_to(root).parts
-            if path.is_file() and "__pycache__" not in parts and parts[0] not in left_out:
+            # Finder and JupyterLab leave hidden files behind.
+            hidden = any(part.startswith((".", "__pycache__")) for part in parts)
+            if path.is_file() and not hidden and parts[0] not in left_out:
                 names.append(f"{path.relative_to(root).as_posix()} {file_digest(path)}")
     return f"{__version__}+{digest(*map(str.encode, names))[:12]}"

@@ -139,7 +139,7 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
     ) -> tuple[Tensor, KeysValues]:
-        """Attend from x to the memory and then to `source`, which is x itself when None."""
+        """Attend from x to the memory followed by `source`; None means x itself."""
         if source_BKD is None:
             parts = split_heads(self.query_key_value(x_BQD), 3 * self.heads)
             q_BHQE, k_BHKE, v_BHKE = parts.chunk(3, dim=1)
@@ -263,7 +263,7 @@ def sinusoids(positions_T: Tensor, width: int, dtype: torch.dtype = torch.float3
     """sin and cos of each position at width / 2 wave lengths from 2 pi to 10,000 * 2 pi: [T, D]."""
     if width % 2:
         raise ValueError(f"sinusoids come in pairs of sine and cosine: width {width} is odd")
-    # A short float could not even count the positions.
+    # Half precision cannot represent every position exactly.
     exact = torch.promote_types(dtype, torch.float32)
     steps = torch.arange(0, width, 2, device=positions_T.device).to(exact)
     frequencies = 1 / torch.pow(10_000, steps / width)

@@ -62,6 +62,9 @@ class Backbone(nn.Module):
     """The largest number of positions; None: no limit."""
     causal: bool = False
     """Whether a position depends on its left only when no mask is given."""
+    two_ways: bool = False
+    """Whether a state has two halves, one that depends only on the words up to its position and one
+    that depends only on those from it on."""
     attends: bool = True
     """Whether any mask may be given; False: only one that leaves out padding, `real(tokens)`."""
     remembers: bool = False
@@ -87,7 +90,7 @@ class Backbone(nn.Module):
     def check(self, tokens_BT: Tensor | None, mask: Tensor | None = None) -> None:
         """Refuse tokens outside of the vocabulary, and masks that do not fit the tokens.
 
-        Tokens on a GPU are not looked at, since the CPU would have to wait for them.
+        Tokens on a GPU are checked there, so the CPU need not wait; the message names no token.
         """
         if tokens_BT is None:
             return
@@ -204,7 +207,8 @@ class Experts(nn.Module):
     """A mixture of experts: a router sends each position to a few of several feed-forwards.
 
     y = sum over the `used` likeliest experts e of p_e FeedForward_e(x), with p = softmax(router(x))
-    scaled to sum to one over those. More experts mean more parameters, but not more operations.
+    scaled to sum to one over those; a single expert keeps its p, or the router would not learn.
+    More experts mean more parameters, but not more operations.
     Shazeer et al. 2017, section 2. `labkit.objectives.Balanced` keeps all of them in use.
     """
 
@@ -224,13 +228,14 @@ class Experts(nn.Module):
         """The weighted sum of the outputs of the experts that are chosen for each position."""
         x_ND = x.flatten(0, -2)
         likely, chosen = self.router(x_ND).softmax(dim=-1).topk(self.used, dim=-1)
-        weights = (likely / likely.sum(dim=-1, keepdim=True)).flatten()
+        if self.used > 1:
+            likely = likely / likely.sum(dim=-1, keepdim=True)
         # All positions of one expert side by side, so that each expert is called once.
         order = chosen.flatten().argsort(stable=True)
         counts = chosen.flatten().bincount(minlength=len(self.experts)).tolist()
         groups = x_ND[order // self.used].split(counts)
         outputs = torch.cat([e(part) for e, part in zip(self.experts, groups, strict=True)])
-        weighed = outputs * weights[order].unsqueeze(-1)
+        weighed = outputs * likely.flatten()[order].unsqueeze(-1)
         y_ND = torch.zeros_like(x_ND, dtype=weighed.dtype).index_add(0, order // self.used, weighed)
         return y_ND.view_as(x)
 

@@ -27,7 +27,7 @@ MULTIPLIERS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 
 
 def mix(x: Numbers) -> Numbers:
-    """Scramble 64-bit integers in place: each bit moves each bit returned with probability 1/2."""
+    """Scramble 64-bit integers in place: a bit flips each bit of the result with chance 1/2."""
     for shift, multiplier in ((30, MULTIPLIERS[0]), (27, MULTIPLIERS[1]), (31, None)):
         # Signed numbers shift their sign in from the left; the mixer needs zeros there.
         x ^= (x >> shift) & ((1 << (64 - shift)) - 1)

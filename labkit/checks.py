@@ -102,5 +102,7 @@ def check_config(config: Any) -> None:
             raise ValueError(f"{field.name} is {shown(given)}: give a number")
         elif float in kinds and field.name == "clip" and not given > 0:
             raise ValueError(f"clip is {shown(given)}: give a number above 0, or None")
-        elif float in kinds and field.name != "clip" and not 0 <= given <= 1:
-            raise ValueError(f"{field.name} is {shown(given)}: give a number from 0 to 1")
+        elif float in kinds and field.name != "clip" and not 0 <= given < 1:
+            raise ValueError(
+                f"{field.name} is {shown(given)}: give a number from 0 up to, not including, 1"
+            )

@@ -1,7 +1,8 @@
 """Heads, which map hidden states to the scores of words, labels or positions.
 
-A head is given only the states of the positions that are predicted: [N, D].  Word heads also give
-the loss of each target, so that a head may compute it without a full softmax.
+A head is given only the states of the positions that are predicted, [N, D]; `Pooled` and `Span` are
+given those of the whole text, [B, T, D]. Word heads also give the loss of each target, so that a
+head may compute it without a full softmax.
 """
 
 import math
@@ -123,7 +124,7 @@ class Pooled(nn.Module):
     """Scores of labels for a whole text, from all of its states (ULMFiT: last, max and mean).
 
     Howard and Ruder 2018, section 3.3: a recurrent network's last state may have forgotten words
-    that matter. `inner` is the width of the layer between, none when None.
+    that matter. `inner` is the width of the hidden layer; None means no hidden layer.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ def one_cycle(step: int, steps: int, warmup: int | None = None) -> float:
     """
     if steps == 1:
         return 1.0
-    peak = 0.3 * steps - 1 if warmup is None else warmup - 1
+    peak = 0.3 * steps - 1 if warmup is None else max(warmup, 1) - 1
     if step <= peak:
         low, way = 1 / 25, step / peak if peak else 1.0
     else:
@@ -140,7 +140,8 @@ class Plan:
     average: Literal["none", "mean", "ema"] = "none"
     """Average of the weights from `average_from` on: the mean, or an exponential moving average."""
     average_from: int | None = None
-    """The first step that is averaged; None: when `trainer.start_average()` is called."""
+    """The first step that is averaged, counted from 1 as in a report; None: when
+    `trainer.start_average()` is called."""
     ema_decay: float = 0.999
 
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

@@ -1,8 +1,9 @@
 """Writing with a language model: one word after another, each drawn from what the model predicts.
 
 Filters change the scores of the next word before it is drawn, as `Sampling` says. Read `steps`
-first. Every draw is a function of (seed, row, position), so a row is the same alone and among
-others, unless the model forgets what is far back (Transformer-XL) and the prompts differ in length.
+first. Every draw is a function of (seed, row, position), so what stands in the other rows does not
+change a row, unless the model forgets what is far back (Transformer-XL) and the prompts differ in
+length.
 `labkit.writing.beam` searches for the likeliest text instead.
 """
 
@@ -58,10 +59,10 @@ def top_k(logits_BV: Tensor, k: int) -> Tensor:
 
 @replaceable
 def nucleus(logits_BV: Tensor, p: float, *, within: bool = False) -> Tensor:
-    """The fewest best words that hold p together, and those that equal the last of them.
+    """Keep the fewest of the most probable words that have at least p together, and ties.
 
-    Holtzman et al. 2020, section 3.1. `within`: the most best words that do not exceed p, at least
-    one, as in GPT-2's release (src/sample.py, top_p_logits).
+    Holtzman et al. 2020, section 3.1. `within`: as many of the most probable words as have at most
+    p together, but at least one, as in GPT-2's release (src/sample.py, top_p_logits).
     """
     check_share("top_p", p)
     share_BV = exact(logits_BV).softmax(dim=-1)
@@ -210,7 +211,8 @@ def steps(
     """Write, and show each word as it comes. The model is used as it is: call model.eval() first.
 
     The shortest prompt is read at once; from there on, a row that has prompt left reads it in
-    place of a draw. So prompts of any lengths go together, without padding, for every model.
+    place of a draw. So prompts of any lengths go together, without padding, for every model. A row
+    with a shorter prompt goes on until the longest is done: read its first `length` new words.
     """
     rows = rows_of(model, prompts, settings.length, settings.stop)
     lengths_B = torch.tensor([len(row_T) for row_T in rows], device=rows[0].device)

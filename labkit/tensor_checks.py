@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def check_tokens(tokens_BT: Tensor, vocabulary: int) -> None:
-    """Refuse what is no table of the numbers of words; 0: a vocabulary of any size."""
+    """Refuse anything but token ids [B, T] below `vocabulary`; 0 means no upper limit."""
     if not isinstance(tokens_BT, Tensor):
         raise ValueError(f"the tokens are a {type(tokens_BT).__name__}: give a tensor [B, T]")
     whole = tokens_BT.dtype in (torch.int64, torch.int32)
@@ -47,7 +47,7 @@ def check_segments(segments_BT: Tensor | None, tokens_BT: Tensor, known: int) ->
 def check_range(numbers: Tensor, known: int, name: str, where: str, advice: str) -> None:
     """Refuse numbers below 0, or from `known` on unless that is 0."""
     if numbers.device.type == "cuda":
-        check_without_waiting(numbers, known, name)
+        check_without_waiting(numbers, known, name, where)
     if numbers.device.type != "cpu":
         return
     low, high = map(int, numbers.aminmax())
@@ -56,13 +56,16 @@ def check_range(numbers: Tensor, known: int, name: str, where: str, advice: str)
         raise ValueError(f"{name} {low if low < 0 else high} is not {where}: {has}; {advice}")
 
 
-def check_without_waiting(numbers: Tensor, known: int, name: str = "token") -> None:
+def check_without_waiting(
+    numbers: Tensor, known: int, name: str = "token", where: str = "in the vocabulary"
+) -> None:
     """Let a GPU stop at a number that is not known, when it comes to it.
 
     The CPU would have to wait for the answer, so it does not say which number it is.
     """
     fine = (numbers >= 0) & ((numbers < known) | (known == 0))
-    torch._assert_async(fine.all(), f"a {name} is not in the vocabulary of {known}")
+    wrong = f"a {name} is not {where} of {known}" if known else f"a {name} is below 0"
+    torch._assert_async(fine.all(), wrong)
 
 
 def check_mask(mask: Tensor | None, *shape: int | None, name: str = "the mask") -> None:

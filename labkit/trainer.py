@@ -101,13 +101,15 @@ class Trainer:
         self.optimizers.clear()
         if not self.model.training:
             self.model.train()
+        # An interrupted step is repeated with the memory that it began with.
+        memory = list(self.memory)
         for i, number in enumerate(self.processes.own(range(self.parts))):
             with self.loss.part(last=i == plan.accumulate - 1):
                 targets = on_device(parts[number], self.model, self.device)
                 with self.computing(plan.seed, self.step, number):
-                    loss, outcome = self.loss(targets, self.memory[i], counts)
+                    loss, outcome = self.loss(targets, memory[i], counts)
                 (loss * self.health.scale * self.loss.gain).backward()
-            self.memory[i] = outcome.memory
+            memory[i] = outcome.memory
             losses.append(loss.detach())
             outcomes.append(outcome)
         loss, metrics = combined(self.processes, torch.stack(losses).sum(), combine(outcomes))
@@ -116,10 +118,10 @@ class Trainer:
         # The divisor undoes the scale of the loss and clips a long gradient; a bad step is skipped.
         self.optimizers.step(rate, verdict.divisor, verdict.bad)
         self.optimizers.clear()
-        if any(part is not None for part in self.memory) and bool(verdict.bad):
-            # The memory is not finite either, and the one before belongs to an earlier segment.
-            self.memory = [None] * plan.accumulate
-        self.step += 1
+        if any(part is not None for part in memory) and bool(verdict.bad):
+            # The memory may not be finite, and the one before belongs to an earlier segment.
+            memory = [None] * plan.accumulate
+        self.memory, self.step = memory, self.step + 1
         if self.averaging or (plan.average_from is not None and self.step >= plan.average_from):
             self.averaging = True
             self.average.add()

@@ -368,7 +368,9 @@ def test_the_least_recently_used_goes_first(
     assert left == {"middle", "newest"}
 
 
-@pytest.mark.parametrize(("words", "bytes_"), [("5", 5), ("2K", 2_000), ("1.5gb", 1_500_000_000)])
+@pytest.mark.parametrize(
+    ("words", "bytes_"), [("5", 5), ("2K", 2_000), ("1.5gb", 1_500_000_000), ("", cache.LIMIT)]
+)
 def test_the_limit_is_said_in_words(
     words: str, bytes_: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

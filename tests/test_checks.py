@@ -56,3 +56,8 @@ def test_whole_numbers():
 def test_nearest():
     assert checks.nearest("sede", ["seed", "steps"]) == "seed"
     assert checks.nearest("xyz", ["seed", "steps"]) is None
+
+
+def test_a_rate_of_dropout_is_below_one() -> None:
+    with pytest.raises(ValueError, match=r"dropout is 1\.0: give a number from 0 up to, not"):
+        GPT(GPTConfig(20, 8, 1, 2, 8, dropout=1.0))

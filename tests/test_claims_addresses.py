@@ -30,8 +30,8 @@ def test_the_experiments_have_the_arms_of_their_contrasts(
     monkeypatch.setattr(realtext, "addresses", lambda: FEW)
     monkeypatch.setitem(claims.SIZES, "smoke", claims.Size(2, 32, 2_000, 3, (8, 16), (400, 800), 4))
     monkeypatch.setattr(claims, "ROW", 64)
-    monkeypatch.setattr(realtext, "paragraphs", lambda *size, **choices: [1])
-    monkeypatch.setattr(eras, "right", lambda arm, size, seed: [1.0, 0.0])
+    monkeypatch.setattr(realtext, "asked_of_each", lambda *size, **choices: [[1, 2], [3, 4]])
+    monkeypatch.setattr(eras, "right", lambda arm, size, seed, asked_texts: [1.0, 0.0, 0.0, 0.0])
     for claim in (*claims.CLAIMS, *eras.CLAIMS):
         found = claim.experiment("smoke", 0)
         assert found is not None
@@ -39,6 +39,27 @@ def test_the_experiments_have_the_arms_of_their_contrasts(
         assert len({len(items) for items in found.arms.values()}) == 1
         assert np.isfinite(list(found.arms.values())).all()
         assert "no floor" in found.note
+
+
+def test_an_address_counts_as_much_with_few_paragraphs_as_with_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = [[realtext.Paragraph(str(n), 0) for n in part] for part in ((1, 2, 3, 4), (5,))]
+    monkeypatch.setattr(realtext, "asked_of_each", lambda *size, **choices: asked)
+
+    def right(arm: str, size: int, seed: int, asked_texts: list[realtext.Paragraph]) -> list[float]:
+        return [float(one.text in "125") for one in asked_texts]
+
+    monkeypatch.setattr(eras, "right", right)
+    found = eras.worth_of_labels("smoke", 0)
+    assert found is not None
+    assert found.shared  # every seed asks about the same addresses
+    assert list(found.arms.values()) == [[0.5, 1.0]] * 6
+
+
+def test_pieces_are_counted_within_their_frames() -> None:
+    logs = claims.frequencies([[7, 1, 1, 8], [7, 1, 2, 8]], 9)
+    assert logs.exp().tolist() == pytest.approx([n / 13 for n in (1, 4, 2, 1, 1, 1, 1, 1, 1)])
 
 
 def test_without_the_text_nothing_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +100,7 @@ def test_each_row_has_as_many_masks_as_its_arm_says(monkeypatch: pytest.MonkeyPa
     texts = [Address(5 - 4 * n, 1800, "", " ".join(row)) for n, row in enumerate(letters)]
     monkeypatch.setattr(realtext, "addresses", lambda: texts)
     monkeypatch.setattr(claims, "train_once", train_once)
+    monkeypatch.setattr(claims, "AT_ONCE", 8)
     claims.real_masks("smoke", 0)
     one, ten, dynamic = counts
     assert set(one) == {1}

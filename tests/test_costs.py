@@ -58,7 +58,10 @@ def test_a_mixture_has_more_parameters_and_no_more_operations():
     each = 2 * 32 * 128 + 32 + 128
     assert counted.active == counted.total - 2 * 3 * each
     tokens = torch.randint(0, 60, (2, 16))
-    flop = counting.counted_flop(build(MIXTURE), tokens, training=False)
+    model = build(MIXTURE)
+    flop = counting.counted_flop(model, tokens, training=False)
+    assert counting.counted_flop(model, tokens) > flop
+    assert all(weight.grad is None for weight in model.parameters())
     router = 2 * 2 * 32 * 5
     per_token = formulas.formula_flop_per_token(MIXTURE, training=False) + router
     assert flop == tokens.numel() * per_token

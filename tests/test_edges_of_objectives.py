@@ -12,6 +12,7 @@ from labkit import fast
 from labkit.alignment import GRPO, Reinforce
 from labkit.alignment.preferences import answer_log_probs, answer_rows, learned_rewards
 from labkit.blocks import Classifier, LanguageModel
+from labkit.chance import Chance
 from labkit.corpus import Batch, Examples, from_documents, pad_rows, tokenize
 from labkit.fast.softmax import losses
 from labkit.heads import Label, MaskedWord, NextWord
@@ -19,7 +20,7 @@ from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.models.rnn import Bag, BagConfig
+from labkit.models.rnn import Bag, BagConfig, Recurrent, RecurrentConfig
 from labkit.models.transformer import Transformer, TransformerConfig
 from labkit.models.transformer_xl import (
     AdaptiveEmbedding,
@@ -29,12 +30,15 @@ from labkit.models.transformer_xl import (
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import (
     Both,
+    BothDirections,
     Distillation,
     Labels,
     NextToken,
     Similarity,
+    Sum,
     Translation,
 )
+from labkit.objectives.base import Outcome, Term
 from labkit.objectives.sums import soft_loss
 from labkit.plan import Plan
 from labkit.text.tokenizers import Tokenizer
@@ -277,3 +281,32 @@ def test_parts_that_remember_unlike_lengths_are_saved(tmp_path: Path) -> None:
     assert first == pytest.approx(whole[:3], rel=1e-5)
     assert len(rest) == 2  # from the checkpoint after step 2
     assert rest == pytest.approx(whole[2:], rel=1e-5)
+
+
+def test_both_directions_are_refused_where_they_meet() -> None:
+    """The second layer reads both halves of the first, so the answer would be in the state."""
+    given = Batch.of(torch.tensor([[4, 5, 6, 7]]))
+    for layers in (1, 2):
+        backbone = Recurrent(RecurrentConfig(9, 8, layers=layers, both_ways=True))
+        model = LanguageModel(backbone, NextWord(backbone.token))
+        if layers == 1:
+            BothDirections()(model, given, Chance(0, 0, given.rows))
+        else:
+            with pytest.raises(ValueError, match="Recurrent mixes both directions"):
+                BothDirections()(model, given, Chance(0, 0, given.rows))
+
+
+def test_what_computes_its_loss_as_a_whole_stands_around_others() -> None:
+    whole = Sum(parts=(NextToken(), Labels(position="last")))
+    for build in (lambda: Both(parts=(NextToken(), whole)),
+                  lambda: Distillation(task=whole, teacher=gpt(), cosine=0)):  # fmt: skip
+        with pytest.raises(ValueError, match="Sum computes its loss as a whole"):
+            build()
+    with pytest.raises(ValueError, match="give the task carry=False"):
+        Distillation(task=NextToken(carry=True), teacher=gpt())
+
+
+def test_a_loss_without_any_weight_is_refused() -> None:
+    nothing = Outcome({"word": Term(torch.tensor(1.0), 1, weight=0.0)})
+    with pytest.raises(ValueError, match="every part of the loss has the weight 0"):
+        nothing.over({"word": 1})

@@ -430,3 +430,7 @@ def test_a_hint_is_folded_and_gives_nothing_away_in_plain_text(
     verdict = Verdict(False, "write it", hint="a < b")
     assert "<details><summary>A hint</summary>a &lt; b</details>" in verdict.html
     assert "<details>" not in Verdict(True, "right").html
+
+
+def test_a_number_without_end_is_only_wrong() -> None:
+    assert not judge(next(iter(NUMBERS.values())), 10**400).right

@@ -190,3 +190,10 @@ def test_the_balance_of_a_sum_is_over_the_real_positions_of_each_part():
             model.backbone(tokens)
         expected += [balance(router[kept.flatten()], 2) for router in scores]
     assert torch.allclose(outcome.metrics["balance"], torch.stack(expected).mean())
+
+
+def test_a_single_expert_teaches_the_router() -> None:
+    torch.manual_seed(0)
+    experts = Experts(6, 8, 4, used=1)
+    experts(torch.randn(2, 5, 6)).sum().backward()
+    assert float(experts.router.weight.grad.abs().max()) > 1e-3

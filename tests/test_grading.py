@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import sys
+import time
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -287,3 +288,98 @@ def test_line_ends_of_windows_do_not_change_what_a_submission_is(tmp_path: Path)
     table.write_text("a,b\n")
     with pytest.raises(ValueError, match="no table of marks"):
         grading.already(table, {"anna": found.digest})
+
+
+def test_a_name_that_a_method_changes_is_run() -> None:
+    cells = ["words = []", "words.append(1)", "print(words)", "def f():\n    return words[0]",
+             'f = check("05.factor", f)']  # fmt: skip
+    assert [bool(cell) for cell in grading.needed(cells)] == [True, True, False, True, True]
+
+
+def test_paths_are_whole_where_a_child_hides_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child runs in a folder of its own, where a relative path would be another."""
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "anna.ipynb").write_text(notebook(RIGHT, CHECK))
+    monkeypatch.chdir(tmp_path)
+    seen: list[Limits] = []
+    monkeypatch.setattr(grading, "grade", lambda *given: seen.append(given[4]) or [])
+    assert main(["grade", "class"]) == 0
+    assert {tmp_path / "class", tmp_path / "marks.csv", tmp_path / "marks"} <= set(seen[0].hidden)
+    # A folder in which Python itself lies cannot be hidden from it.
+    (tmp_path / "anna.ipynb").write_text(notebook(RIGHT, CHECK))
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "venv"))
+    assert main(["grade", "."]) == 0
+    assert tmp_path not in seen[1].hidden
+
+
+def test_a_submission_that_cannot_be_read_or_run_costs_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "class").mkdir()
+    (tmp_path / "class" / "anna.ipynb").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "class" / "ben.ipynb").write_text(notebook(RIGHT, CHECK))
+
+    def full(*given: Any, **more: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(grading, "Child", full)
+    (tmp_path / "marks").mkdir()
+    words = (tmp_path / "class", tmp_path / "marks.csv", tmp_path / "marks", released,
+             Limits(5, 900 * MB), 1, lambda line: None)  # fmt: skip
+    rows = grading.grade(*words)
+    assert [row["status"].startswith("stopped:") for row in rows] == [True, True]
+    # It was the machine's fault, so both are tried again.
+    assert grading.already(words[1], {"ben": rows[1]["digest"]}) == []
+
+
+def test_whoever_cannot_write_does_not_wait_for_the_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "class").mkdir()
+    for n in range(6):
+        (tmp_path / "class" / f"s{n}.ipynb").write_text(notebook(RIGHT, CHECK))
+    begun: list[str] = []
+
+    def marked(student: str, path: Path, *given: Any) -> grading.Mark:
+        begun.append(student)
+        time.sleep(0.05)
+        return grading.Mark(student, path.name, "", ())
+
+    def refuse(*given: Any) -> None:
+        raise PermissionError("marks.csv is open elsewhere")
+
+    monkeypatch.setattr(grading, "mark", marked)
+    monkeypatch.setattr(grading, "write_text", refuse)
+    with pytest.raises(PermissionError):
+        grading.grade(tmp_path / "class", tmp_path / "marks.csv", tmp_path, released,
+                      Limits(5, 900 * MB), 1, lambda line: None)  # fmt: skip
+    assert len(begun) < 4
+
+
+OTHER_EVENTS = """
+import os, sys
+tried = []
+for call in (lambda: os.killpg(0, 0), lambda: os.link(OTHER, "x"), lambda: os.symlink(OTHER, "x"),
+             lambda: os.replace("x", OTHER), lambda: os.truncate(OTHER, 0)):
+    try:
+        call()
+        tried.append("done")
+    except BaseException as error:
+        tried.append(type(error).__name__)
+"""
+
+
+def probe(pipe: Any, enforced: list[str], other: str) -> None:
+    Path("x").write_text("mine")
+    names: dict[str, Any] = {"OTHER": other}
+    exec(OTHER_EVENTS, names)
+    pipe.send_bytes(json.dumps({"tried": names["tried"]}).encode())
+
+
+def test_no_event_goes_round_what_is_hidden(tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("theirs")
+    with Child(probe, str(other), limits=Limits(20, 900 * MB, [tmp_path])) as child:
+        assert child.said()["tried"] == ["Refused"] * 5

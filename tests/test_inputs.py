@@ -254,7 +254,8 @@ def test_a_gpu_stops_at_tokens_that_are_not_in_the_vocabulary() -> None:
     tensor_checks.check_without_waiting(torch.tensor([[0, V - 1]]), V)
     tensor_checks.check_without_waiting(torch.tensor([[0, 10**9]]), 0)
     for wrong, vocabulary in ((-1, V), (V, V), (-1, 0)):
-        with pytest.raises(RuntimeError, match=f"not in the vocabulary of {vocabulary}"):
+        why = f"not in the vocabulary of {vocabulary}" if vocabulary else "a token is below 0"
+        with pytest.raises(RuntimeError, match=why):
             tensor_checks.check_without_waiting(torch.tensor([[wrong, 3]]), vocabulary)
 
 

@@ -133,9 +133,20 @@ def test_no_verdict_comes_from_few_seeds() -> None:
 
 def test_a_figure_without_chance_is_compared_as_it_is() -> None:
     exact = Estimate(0.94, 0.0, 1.0)
-    assert judge([exact], [(0.9, 1.1)], seeds=1) == ["holds"]
+    assert judge([exact], [(0.9, 1.1)], seeds=1, exact=[True]) == ["holds"]
     assert judge([exact], [(0.95, 1.05)], seeds=8) == ["does not hold here"]
+    # Three seeds may agree by chance.
+    assert judge([exact], [(0.9, 1.1)], seeds=3) == ["not judged"]
     assert exact.interval() == (0.94, 0.94)
+
+
+def test_more_seeds_are_wanted_where_more_contrasts_are_open() -> None:
+    one = Estimate(0.05, 0.1 / 8**0.5, 7)
+    alone, among = (seeds_wanted(one, (0.0, INF), seeds=8, among=open_) for open_ in (1, 5))
+    assert alone is not None
+    assert among == pytest.approx(1.49 * alone, rel=0.03)
+    # No number of seeds decides on which side of a bound a value is that lies on it.
+    assert seeds_wanted(Estimate(0.0, 0.1, 7), (0.0, INF), seeds=8) is None
 
 
 def test_a_claim_holds_if_all_its_contrasts_do() -> None:

@@ -270,7 +270,7 @@ def test_whoever_stops_goes_on_where_it_was(capsys: pytest.CaptureFixture[str]) 
     [
         (["new-yrok"], "there is no claim new-yrok; did you mean new-york?"),
         (["new-york", "--expect", "--seeds", "2"], "give --seeds 5 or more"),
-        (["new-york", "--seeds", "0"], "--seeds and --jobs are at least 1"),
+        (["new-york", "--seeds", "0"], "argument --seeds: '0': give a whole number"),
         (["new-york", "--profile", "lap"], "did you mean laptop?"),
     ],
 )

@@ -333,5 +333,5 @@ def test_without_script_all_is_there_but_the_play(browser: Any, site: Path) -> N
     assert page.locator(".labkit-view").count() == 4
     page.goto((site / "index.html").as_uri())
     assert "A notebook" in page.inner_text("main")
-    assert "need script" in page.inner_text("main")
+    assert "need JavaScript" in page.inner_text("main")
     context.close()

@@ -31,6 +31,7 @@ from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, Streams, Windows, from_documents, tokenize
 from labkit.heads import Label, MaskedWord, NextWord
+from labkit.masking import real_keys
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import WeightedSum
 from labkit.models.gpt import GPT, GPTConfig
@@ -390,7 +391,11 @@ def test_labels_answer_at_the_first_or_the_last_real_word():
     assert torch.allclose(outcome.loss, loss)
     right = scores[torch.arange(4), ends].argmax(-1) == given.labels
     assert torch.allclose(outcome.metrics["label right"], right.double().mean())
-    first = F.cross_entropy(scores[:, 0], given.labels)
+    with pytest.raises(ValueError, match="GPT has read one word at the first position"):
+        run(Labels(), model, given)
+    model, mask = named("BERT, label").model(), real_keys(given.real)
+    states = model.backbone(given.tokens, mask=mask, segments_BT=given.segments)
+    first = F.cross_entropy(model.head(states.hidden[:, 0]), given.labels)
     assert torch.allclose(run(Labels(), model, given).loss, first)
 
 

@@ -145,6 +145,7 @@ def test_both_directions_of_the_chain():
         -log_p(text) + (START[text[0]].log() + ends[text[-1]].log()) / 2 for text in texts
     ) / (20 * (T - 1))
     knower = model(Knows(lambda row, t: torch.cat([next_law(row, t), previous_law(row, t)])))
+    knower.backbone.two_ways = True
     found = loss(BothDirections(), knower, Batch.of(texts + FIRST))
     assert found == pytest.approx(float(floor), rel=1e-12)
 
@@ -438,7 +439,9 @@ def test_both_directions_of_the_language(world, texts):
     backward = np.concatenate(
         [each[:-1] for each in world.log_probabilities(texts, direction="backward")]
     )
-    found = loss(BothDirections(), model(KnowsWorld(world, law, attends=False)), given)
+    found = loss(
+        BothDirections(), model(KnowsWorld(world, law, attends=False, two_ways=True)), given
+    )
     assert found == pytest.approx(-(forward.mean() + backward.mean()) / 2, rel=1e-10)
 
 

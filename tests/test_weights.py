@@ -444,6 +444,22 @@ def test_multiples_of_a_step_take_a_byte_each_and_come_back(tmp_path: Path) -> N
     # A header has no fixed size.
     assert abs(two.stat().st_size - one.stat().st_size - saved) < 300
     assert one.name != two.name
+    # A whole number is a step, too.
+    with torch.no_grad():
+        model.half().backbone.token.weight.mul_(0)
+    weights.save(model, tmp_path / "three", steps={"backbone.token.weight": 1})
+    assert same(weights.load(tmp_path / "three"), model)
+
+
+def test_other_numbers_are_in_another_file(tmp_path: Path) -> None:
+    """A crash between the two files of a model leaves the old one whole."""
+    model, steps = rounded_gpt()
+    weights.save(model, tmp_path, steps=steps)
+    before = next(tmp_path.glob("*.safetensors")).name
+    with torch.no_grad():
+        model.backbone.token.weight[0, 0] += 1 / 64
+    weights.save(model, tmp_path, steps=steps)
+    assert next(tmp_path.glob("*.safetensors")).name != before
 
 
 @pytest.mark.parametrize("number", [128 / 64, -128 / 64, 1 / 128, float("nan"), float("inf")])

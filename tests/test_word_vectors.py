@@ -104,6 +104,8 @@ def test_subsampling_keeps_words_at_the_rate_of_the_paper() -> None:
     for word, count in enumerate([50_000, 5_000, 50]):
         discard = max(0.0, 1 - math.sqrt(1e-3 / (count / total)))
         assert math.isclose(shares[word], 1 - discard)
+    # Shares are as good as counts.
+    torch.testing.assert_close(keep_probabilities(counts.double() / total, threshold=1e-3), shares)
     generator = torch.Generator().manual_seed(2)
     tokens = torch.arange(3).repeat_interleave(40_000)[None]
     kept = subsampled(tokens, shares, torch.rand(tokens.shape, generator=generator))

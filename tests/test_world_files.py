@@ -34,6 +34,8 @@ def test_the_good_language_is_read() -> None:
     assert not world.is_sentence(["the", "dog", "were", "near", "the", "bank", "."])
 
 
+SAID = "the <dog|dogs> <was|were> near the bank~river .\n"
+TABLE = "table t name old\n    leo no\n"
 # (what is replaced, by what, the line of the complaint, what it says)
 MISTAKES = [
     ("{a fruit}", "{a friut}", 10, 'not "friut": did you mean "fruit"?'),
@@ -57,6 +59,11 @@ MISTAKES = [
     ("(at home|)", "at home|)", 10, "without its opening bracket"),
     ("<was|were>", "<was|were|be>", 11, "equally many sides"),
     ("bank~river", "bank~", 11, "word~sense"),
+    ("bank~river", "bank]", 11, "small letters"),
+    ("apple 2, pear", "apple/, pear", 6, "expected a word"),
+    ("apple 2, pear", "/ran, pear", 6, "expected a word"),
+    ("held_out", "verbs go\n    run/\nheld_out", 13, "expected a word"),
+    ("2 {hero} ate", "2 {hero} {any} ate", 10, "words that these documents remember"),
     ("the <dog", "The <dog", 11, "small letters"),
     ("words fruit", "wrods fruit", 5, 'did you mean "words"?'),
     ("words fruit", "words", 5, "expected a name"),
@@ -95,6 +102,15 @@ MISTAKES = [
     ("held_out", "phrase when\nheld_out", 12, "is empty"),
     ("held_out", "table t name town\n    leo\nheld_out", 13, "expected 2 words"),
     ("held_out", "table t name town\nheld_out", 12, "has no rows"),
+    (SAID, "{t} was .\n" + TABLE, 11, "expected `{t.COLUMN}`"),
+    (SAID, "{a t.name} was .\n" + TABLE, 11, "without an article"),
+    (SAID, "{t!old.name} was .\n" + TABLE, 11, 'no row of "t" says yes'),
+    (
+        SAID,
+        "[{lies}+] .\nverbs lies\n    lie/lay, lay/laid\n",
+        11,
+        "share a form in different tenses",
+    ),
 ]
 
 
@@ -105,6 +121,10 @@ def test_a_mistake_is_refused_with_its_place(old: str, new: str, line: int, says
         world_from_text({"bad.txt": GOOD.replace(old, new, 1)})
     assert str(caught.value).startswith(f"bad.txt:{line}: ")
     assert says in str(caught.value)
+
+
+def test_a_word_of_two_letters_is_no_verb_that_doubles_its_end() -> None:
+    assert FORMS["verbs"][".ing"]("ok", []) == "oking"
 
 
 def test_a_language_without_documents_is_refused() -> None:

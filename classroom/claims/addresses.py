@@ -48,9 +48,9 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "smoke": Size(20, 32, 3_000, 5, (8, 16), (2_000, 4_000), 64),
-    "laptop": Size(1_000, 96, 12_000, 40, (16, 32, 64, 128), (40_000, 120_000, 400_000), 1_700),
-    "gpu": Size(10_000, 256, 100_000, 200, (64, 128, 256), (250_000, 750_000, 2_500_000), 10_000),
+    "smoke": Size(20, 32, 3_000, 5, (8, 16), (2_000, 4_000), 256),
+    "laptop": Size(1_000, 96, 12_000, 40, (16, 32, 64, 128), (40_000, 120_000, 400_000), 10_000),
+    "gpu": Size(10_000, 256, 100_000, 200, (64, 128, 256), (250_000, 750_000, 2_500_000), 40_000),
 }
 
 
@@ -86,7 +86,7 @@ REAL_BOTH_SIDES = claim("real-both-sides", real_both_sides)
 
 # ---- masks
 
-TEXT, ASKED, AT_ONCE = 16, 24, 32
+TEXT, ASKED, AT_ONCE = 16, 24, 128
 """Pieces in a row, rows of each held-out address, rows in a batch."""
 
 
@@ -100,7 +100,8 @@ def real_masks(profile: str, seed: int) -> Measured | None:
     # In a test each of the chosen pieces is hidden.
     asking = MaskedToken(vocabulary=pieces.vocabulary, shares=(1.0, 0.0, 0.0))
     tests = [Batch.of(torch.tensor(evenly(framed(pieces, text), ASKED))) for text in asked]
-    arms = {}
+    counted = frequencies(rows, len(pieces))
+    arms = {"pieces counted": [float(-counted[test.tokens[:, 1:-1]].mean()) for test in tests]}
     for name, kinds in village.MASKS.items():
         # The mask of a row goes by its number, so ten masks are those of ten copies, as in BERT.
         text = Batch.of(torch.tensor(rows * max(1, kinds)))
@@ -120,6 +121,13 @@ def framed(pieces: Tokenizer, text: str) -> list[list[int]]:
     tokens, marks = pieces.encode(text), pieces.vocabulary
     starts = range(0, len(tokens) - TEXT + 1, TEXT)
     return [[marks.cls or 0, *tokens[start : start + TEXT], marks.sep or 0] for start in starts]
+
+
+def frequencies(rows: Sequence[list[int]], pieces: int) -> torch.Tensor:
+    """The log probability of each piece by its count in the rows, one added to each."""
+    inner = torch.tensor(rows)[:, 1:-1]
+    counts = torch.bincount(inner.flatten(), minlength=pieces) + 1.0
+    return (counts / counts.sum()).log()
 
 
 def evenly(rows: Sequence[list[int]], count: int) -> list[list[int]]:

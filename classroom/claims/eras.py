@@ -33,6 +33,8 @@ from labkit.transfer.finetuning import Tuning, fine_tune
 
 SIZES, SEEDS, ASKED, LENGTH, BATCH = (100, 1000), (0, 1, 2), 500, 64, 16
 ARMS = ("pre-trained", "from scratch", "words counted")
+EACH = 20
+"""How many paragraphs of each held-out address the claim asks about, at most."""
 
 
 def rows(texts: Sequence[Paragraph], tokenizer: Tokenizer) -> Batch:
@@ -42,14 +44,19 @@ def rows(texts: Sequence[Paragraph], tokenizer: Tokenizer) -> Batch:
     return Batch.of(*pad_rows(pieces), labels=torch.tensor([one.label for one in texts]))
 
 
-def right(arm: str, size: int, seed: int, task: str = "era") -> list[float]:
+def right(
+    arm: str,
+    size: int,
+    seed: int,
+    task: str = "era",
+    asked_texts: Sequence[Paragraph] | None = None,
+) -> list[float]:
     """Whether each held-out paragraph gets the right label: 1 or 0."""
     model, tokenizer = trained("gpt-addresses")
     torch.manual_seed(seed)
-    texts, asked_texts = (
-        realtext.paragraphs(count, held_out=held_out, seed=seed, task=task)
-        for count, held_out in ((size, False), (ASKED, True))
-    )
+    texts = realtext.paragraphs(size, held_out=False, seed=seed, task=task)
+    if asked_texts is None:
+        asked_texts = realtext.paragraphs(ASKED, held_out=True, seed=seed, task=task)
     if arm == "words counted":
         return counted(texts, asked_texts, tokenizer)
     scratch = arm == "from scratch"
@@ -68,8 +75,9 @@ def right(arm: str, size: int, seed: int, task: str = "era") -> list[float]:
     fine_tune(built, Labels(position="pooled"), Shuffled(known, BATCH, seed), tuning)
     built.eval()
     with torch.no_grad():
+        parts = [asked[at : at + 100] for at in range(0, len(asked_texts), 100)]
         said = [built.head(built.backbone(part.tokens).hidden, part.real).argmax(dim=1)
-                for part in (asked[at : at + 100] for at in range(0, ASKED, 100))]  # fmt: skip
+                for part in parts]  # fmt: skip
     assert asked.labels is not None
     return (torch.cat(said) == asked.labels).double().tolist()
 
@@ -132,10 +140,18 @@ def main() -> None:
 
 def worth_of_labels(profile: str, seed: int) -> Measured | None:
     """From which era a paragraph is: pre-trained, from scratch, and a linear model of counts."""
-    if not realtext.paragraphs(1, held_out=True, seed=seed):
+    asked = realtext.asked_of_each(EACH, seed=seed)
+    if not asked:
         return None
-    arms = {f"{size} labels, {arm}": right(arm, size, seed) for size in SIZES for arm in ARMS}
-    return Measured(arms, note=realtext.NO_FLOOR, shared=False)
+    flat = [one for texts in asked for one in texts]
+    arms = {}
+    for size in SIZES:
+        for arm in ARMS:
+            hits = iter(right(arm, size, seed, asked_texts=flat))
+            # An address is one item: its paragraphs say much about each other.
+            of_each = [[next(hits) for _ in texts] for texts in asked]
+            arms[f"{size} labels, {arm}"] = [sum(one) / len(one) for one in of_each]
+    return Measured(arms, note=f"items are addresses; {realtext.NO_FLOOR}")
 
 
 REAL_LABELS = claim("real-labels", worth_of_labels)

@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "speedrun",
         "train the model of each file for a minute and rank them",
     ),
-    "train": ("models", "train", "train a model that ships with the course anew"),
+    "train": ("models", "train", "retrain a model that ships with the course"),
     "copy": ("copying", "copy", "copy the notebooks into a folder of your own"),
     "cache": (
         "caching",
@@ -101,7 +101,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         of_a_file = error.filename is not None or error.errno == errno.ENOSPC
-        option = WHERE.get(words[0]) if of_a_file else None
+        unread = os.path.isfile(error.filename or "") and not os.access(error.filename, os.R_OK)
+        option = WHERE.get(words[0]) if of_a_file and not unread else None
         advice = f": name another place with {option}" if option else ""
         fail(f"labkit {words[0]}: {error}{advice}", code=1)
 
@@ -134,7 +135,12 @@ def called(words: list[str]) -> int:
     asks_for_help = any(word in ("-h", "--help") for word in words[1:])
     if name not in NEED_NOTHING and not asks_for_help and importlib.util.find_spec("torch") is None:
         python = venv_python()
-        if python is not None and python.exists():
+        # In a .venv that was never finished this is the Python that lacks torch.
+        if (
+            python is not None
+            and python.exists()
+            and not Path(sys.prefix).samefile(python.parents[1])
+        ):
             return become([str(python), "-m", "labkit", *words])
         if name != "doctor":
             fail(f"labkit {name}: torch is not installed in {sys.executable}: `make lab` (without "

@@ -11,7 +11,7 @@ from typing import Any
 
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.notebooks import PROFILES
-from classroom.cli.parser import Parser, fail, unknown
+from classroom.cli.parser import Parser, fail, positive, unknown
 from classroom.running import cores, processes, versions
 from classroom.versions import code_version
 from labkit.keeping.files import read_json, write_json
@@ -27,9 +27,9 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         type=int,
         help="the first seed [0; with --store 100: seeds from there on were not used for tuning]",
     )
-    add("--seeds", type=int, help="how many [smoke 1, laptop 3, gpu 5; with --store as many "
+    add("--seeds", type=positive, help="how many [smoke 1, laptop 3, gpu 5; with --store as many "
         "as bounds.toml says]")  # fmt: skip
-    add("--jobs", type=int, default=cores(), help="runs at the same time [one for each core]")
+    add("--jobs", type=positive, default=cores(), help="runs at the same time [one for each core]")
     add("--store", action="store_true", help="write the findings into data/claims")
     add("--expect", action="store_true", help="from 5 seeds or more: keep between which figures "
         "each arm must fall, for the notebooks")  # fmt: skip
@@ -58,8 +58,6 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     }  # fmt: skip
     first = (100 if args.store else 0) if args.seed is None else args.seed
     fewest = min(counts.values())
-    if fewest < 1 or args.jobs < 1:
-        fail("labkit claims: --seeds and --jobs are at least 1")
     if args.expect and fewest < 5:
         fail(f"labkit claims: --expect with {fewest} seeds: give --seeds 5 or more")
     folder = _folder() if args.store or args.expect else None

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from classroom.cli.notebooks import notebooks_folder
 from classroom.cli.parser import Parser
+from labkit.keeping.files import replacing
 
 
 def copy(parser: Parser, words: Sequence[str]) -> int:
@@ -21,7 +22,8 @@ def copy(parser: Parser, words: Sequence[str]) -> int:
             there += 1
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
+        with replacing(target) as draft:  # never half of a notebook
+            draft.write_bytes(path.read_bytes())
         copied += 1
     left = f"; {there} were there before and are left as they are" if there else ""
     print(f"{folder}: {copied} notebooks{left}; open them with `jupyter lab`")

@@ -4,6 +4,7 @@ A stamp in `.venv` says from which pyproject.toml, which constraints.txt and whi
 made, so the second call is a comparison of two hashes.  Whatever is missing gets one clear line.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -11,8 +12,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from classroom.cli.parser import Parser, fail
@@ -83,27 +85,51 @@ def prepare(root: Path, folder: str = ".venv") -> Path:
     """Return the checkout's own Python, after installing what is missing or out of date."""
     python, mark = venv_python(root, folder), root / folder / "labkit-stamp.txt"
     assert python is not None
-    # A Python that this user may not run does not count.
-    if os.access(python, os.X_OK) and mark.is_file() and mark.read_text() == stamp(root):
+
+    def is_ready() -> bool:
+        # A Python that this user may not run does not count.
+        return os.access(python, os.X_OK) and mark.is_file() and mark.read_text() == stamp(root)
+
+    if is_ready():
         return python
     if not os.access(root, os.W_OK):
         raise SetupError(
             f"{root} cannot be written, so there is no place for {folder}: copy the "
             "course to a folder of your own, or use the packages of this Python with --here"
         )
-    print(f"Setting up {folder} (about 2.5 GB; a few minutes, this once) ...", flush=True)
-    create(root / folder, python)
-    mark.unlink(missing_ok=True)
-    log = root / folder / "install.log"
-    log.write_text("")
-    install([str(python), "-m", "pip", "install", "--upgrade", "pip", "setuptools"], root, log)
-    install(
-        [str(python), "-m", "pip", "install", "--no-build-isolation", "-e", f".[{EXTRAS}]"],
-        root,
-        log,
-    )
-    mark.write_text(stamp(root))
+    with alone(root / f"{folder}.lock"):
+        if is_ready():  # another command has just set it up
+            return python
+        print(f"Setting up {folder} (about 2.5 GB; a few minutes, this once) ...", flush=True)
+        create(root / folder, python)
+        mark.unlink(missing_ok=True)
+        log = root / folder / "install.log"
+        log.write_text("")
+        pip = [str(python), "-m", "pip", "install"]
+        install([*pip, "--upgrade", "pip", "setuptools"], root, log)
+        install([*pip, "--no-build-isolation", "-e", f".[{EXTRAS}]"], root, log)
+        mark.write_text(stamp(root))
     return python
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Wait until no other command holds this file; the system frees it when a command ends."""
+    with path.open("w") as lock:
+        if sys.platform == "win32":
+            import msvcrt
+
+            while True:
+                try:
+                    msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
+                    break
+                except OSError:
+                    time.sleep(1)
+        else:
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def create(folder: Path, python: Path) -> None:
@@ -113,11 +139,14 @@ def create(folder: Path, python: Path) -> None:
     if missing:
         raise SetupError(
             f"this Python has no module {missing[0]}, so it cannot make .venv: install it (Debian, "
-            f"Ubuntu: apt-get install python{version}-venv) and give the same command again"
+            f"Ubuntu: apt-get install python{version}-venv) and run the same command again"
         )
     if python.exists():
         found = subprocess.run(
-            [str(python), "-c", "import sys; print(sys.version)"], capture_output=True, text=True
+            # Without pip, venv was stopped on the way.
+            [str(python), "-c", "import pip._internal.cli.main, sys; print(sys.version)"],
+            capture_output=True,
+            text=True,
         )
         if found.stdout.strip() == sys.version.strip():
             return
@@ -129,7 +158,7 @@ def create(folder: Path, python: Path) -> None:
         said = (made.stdout + made.stderr).strip().splitlines() or ["no reason given"]
         raise SetupError(
             f"{base} -m venv failed ({said[-1]}): install the venv module of Python {version} "
-            "(or free some disk space) and give the same command again"
+            "(or free some disk space) and run the same command again"
         )
 
 
@@ -169,12 +198,13 @@ def diagnosis(lines: Sequence[str], log: Path) -> str:
     if any(sign in text for sign in NETWORK_SIGNS):
         return (
             "the package index cannot be reached: connect to the network (behind a proxy, set "
-            "HTTPS_PROXY; with an index of your own, PIP_INDEX_URL) and give the same command again"
+            "HTTPS_PROXY; an index of your own: PIP_INDEX_URL) and run the same command again; "
+            "a .venv that worked before still does: its Python runs `-m labkit lab --here`"
         )
     if "No space left on device" in text:
         return f"the disk is full: .venv needs about 2.5 GB in {log.parent.parent}; free some space"
     errors = [line for line in lines if line.startswith("ERROR")] or ["no reason given"]
-    return f"pip could not install the packages ({errors[0]}): the whole story is in {log}"
+    return f"pip could not install the packages ({errors[0]}): see {log} for details"
 
 
 def pins(parser: Parser, words: Sequence[str]) -> int:

@@ -1,6 +1,8 @@
 """Marks for a class: `grade` runs its notebooks, `speedrun` its models."""
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from classroom.cli.parser import Parser, fail, positive, say
 from classroom.exercises import asked
 from classroom.sandbox import MB, Limits
 from labkit.keeping.files import write_text
+from labkit.keeping.paths import PACKAGE
 from labkit.keeping.processor import cores
 
 
@@ -30,7 +33,11 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
 
     pages = args.pages or args.csv.with_suffix("")
     pages.mkdir(parents=True, exist_ok=True)
-    hidden = [args.folder, args.csv, pages, *(book.parent for book in every_notebook()[:1])]
+    # Whole paths, for a child runs in another folder; and none in which its own Python lies.
+    every = [args.folder, args.csv, pages, *(book.parent for book in every_notebook()[:1])]
+    own = (PACKAGE, Path(sys.prefix).resolve())
+    hidden = [path for path in map(Path.resolve, every)
+              if not any(one.is_relative_to(path) for one in own)]  # fmt: skip
     limits = Limits(args.seconds, args.memory * MB, hidden, settings={SHORT: "1"})
     try:
         rows = grading.grade(args.folder, args.csv, pages, released, limits, args.jobs, say)
@@ -59,6 +66,9 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
     if not paths or not all(path.is_file() for path in paths):
         fail(f"labkit speedrun: {args.path} is no .py file and no folder of them: give one that "
              f"defines train(tokens, vocabulary, seconds), such as {contest.RECIPE}")  # fmt: skip
+    args.board.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(args.board.parent, os.W_OK):
+        fail(f"labkit speedrun: {args.board.parent} cannot be written: give another --board")
     task = contest.draw(args.language, args.words, held_out=8_000)
     results = contest.race(paths, task, args.seconds, say, args.threads)
     write_text(args.board, contest.table(results))

@@ -49,12 +49,15 @@ def lecture(parser: Parser, words: Sequence[str]) -> int:
 
 def announce(ip: str, port: int, said: str, link: str, browse: bool) -> None:
     """Wait until somebody listens there; then print the link, and open it."""
-    here = "127.0.0.1" if ip in EVERYWHERE else ip
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(ip, ip)
     for _ in range(1200):
         with contextlib.suppress(OSError), socket.create_connection((here, port), timeout=1):
             break
         time.sleep(0.1)
-    print(f"{said}\n\n    {link}\n\nCtrl-C ends it; ? lists the keys. {room()}", flush=True)
+    print(
+        f"{said}\n\n    {link}\n\nPress Ctrl-C to stop, or ? on a slide for the keys. {room()}",
+        flush=True,
+    )
     if browse:
         webbrowser.open(link)
 
@@ -108,7 +111,7 @@ def free_port(ip: str, first: int) -> int:
                 sock.bind((ip, number))
             except OSError as error:
                 if number == last:
-                    fail(f"labkit lecture: nothing is free at {ip}, ports {first} to {last}: "
+                    fail(f"labkit lecture: no port from {first} to {last} is free on {ip}: "
                          f"{error.strerror}; give another --port or --ip")  # fmt: skip
                 continue
         return number

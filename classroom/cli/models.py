@@ -1,4 +1,4 @@
-"""Train a model that ships with the course anew, or one on text of your own."""
+"""Retrain a model that ships with the course, or train one on text of your own."""
 
 import argparse
 import importlib

@@ -27,7 +27,8 @@ BUSY = """<style>
 .labkit-busy { visibility: hidden; font-weight: 600; }
 .jp-NotebookPanel:has(.jp-Notebook-ExecutionIndicator[data-status="busy"]) .labkit-busy {
   visibility: visible; transition: visibility 0s 0.7s; }
-</style><div class="labkit-busy" role="status">The kernel is busy: this demo answers later.</div>"""
+</style><div class="labkit-busy" role="status">
+The kernel is busy; this demo will respond when it is free.</div>"""
 # What is stored beside the widget is seen where the widget is not: after a restart, in a page.
 STORED = """<style>:is(.jp-Cell, .cell, .jp-OutputArea):has(.labkit-live) .labkit-stored
 { display: none; }</style>"""

@@ -134,8 +134,8 @@ class Grid(Piece):
 class Shades(Piece):
     """Shares [Q, K] as squares: the fuller, the more.  The first columns may be a memory.
 
-    Without labels the map is small.  The words below it show the row under the pointer, or else
-    the row that is selected.
+    If `small`, the map is drawn without labels.  The words below it show the row under the
+    pointer, or else the row that is selected.
     """
 
     kind = "shades"

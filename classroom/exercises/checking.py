@@ -291,7 +291,7 @@ def hashed(text: str) -> str:
 def _judge_number(asked: Number, answer: Any) -> Verdict:
     try:
         value = float(answer)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         return Verdict(False, f"{_kind(answer)} was given: a number is asked for")
     keys = {sealed(value * (1 + nudge)) for nudge in (0, 5e-4, -5e-4)}
     whole = hashed(f"{value:.0f}")

@@ -148,7 +148,7 @@ EXERCISES: dict[str, Exercise] = {
             ("scores are not kept: the memory grows with T, not with T²",
              lambda layers, width, context, batch: 4 * batch * layers * context**2 * width),
         ),
-        learned="why long contexts are dear to write with",
+        learned="why generating from a long context is expensive",
         hint="A key and a value, of D numbers each, for each position of each layer and text.",
     ),
     "12.days": Function(

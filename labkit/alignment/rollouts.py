@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from labkit.alignment.preferences import answer_log_probs, answer_rows, answered, check_apart
 from labkit.blocks import evaluating, to_device_of
 from labkit.chance import key_of, shuffled
+from labkit.checks import check_whole
 from labkit.corpus import Batch
 from labkit.corpus.batches import in_turn
 from labkit.sampling import Sampling, sample
@@ -109,8 +110,9 @@ class Rollouts:
         check_unfiltered(self.settings)
         check_no_dropout(self.model)
         for name in ("batch", "group", "epochs"):
-            if getattr(self, name) < 1 or not self.prompts:
-                raise ValueError(f"{name} is {getattr(self, name)}: give 1 or more, and prompts")
+            check_whole(name, getattr(self, name), least=1)
+        if not self.prompts:
+            raise ValueError("there are no prompts: give at least one")
         if self.epochs > 1:
             self.model.behaviour = None
             self.model.behaviour = reference_of(self.model)

@@ -95,7 +95,7 @@ class Examples(LaidOut):
 
     @property
     def fewest(self) -> int:
-        """With `bucketed` the last batch of an epoch has the rows that are left."""
+        """With `bucketed`, one batch of each epoch has only the rows that are left over."""
         return (self.size % self.batch or self.batch) if self.bucketed else self.batch
 
     def lay_out(self, examples: Tensor, chances: Sequence[Chance]) -> Rows:

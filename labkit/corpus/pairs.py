@@ -20,7 +20,7 @@ from labkit.corpus.padded import LaidOut
 from labkit.corpus.rows import Bounds, Rows, lay_out
 from labkit.corpus.tokens import NUMBER, Integers
 
-# How often another sentence is drawn when one has the very words of the true next one.
+# How many times to redraw a sentence that is identical to the true next one.
 DRAWS = 64
 
 
@@ -131,7 +131,7 @@ class Pairs(LaidOut):
         left = needed.nonzero()[0]
         for draw in range(1, DRAWS + 1):
             found = scaled(drawn, others)[left]
-            # The sentences of the document itself are skipped, so all others are as likely.
+            # The sentences of the document itself are skipped: all others are equally likely.
             found += own[left] * (found >= begin[left])
             sentence[left] = found
             left = left[self._same(found, following[left], document[left])]

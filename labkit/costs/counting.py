@@ -98,8 +98,9 @@ def counted_flop(model: nn.Module, tokens_BT: Tensor, *, training: bool = True) 
     must be run, since what it computes depends on the text.  Attention is counted as two plain
     products: the fused kernels of some processors are not counted at all.
     """
+    model = copy.deepcopy(model)  # which gets the gradients
     if not has_experts(model):
-        model, tokens_BT = copy.deepcopy(model).to("meta"), tokens_BT.to("meta")
+        model, tokens_BT = model.to("meta"), tokens_BT.to("meta")
     with products() as counter:
         output = model(tokens_BT)
         output = output.hidden if isinstance(output, States) else output

@@ -40,7 +40,8 @@ def rule_flop(parameters: float, tokens: float, *, training: bool = True) -> flo
 def keys_per_query(context: int, *, causal: bool = True, band: int | None = None) -> float:
     """How many keys a mask leaves to a query, on average: (T + 1) / 2 of T in a causal model.
 
-    With a band, a query attends to its `band` nearest keys: those before it in a causal model.
+    With a band, a query attends to the keys less than `band` positions away: in a causal model,
+    itself and the band - 1 before it.
     """
     positive(context=context, band=1 if band is None else band)
     band = context if band is None else min(band, context)
@@ -64,7 +65,7 @@ class Shape:
     causal: bool = True
     """Whether a position attends only to itself and to those before it."""
     band: int | None = None
-    """How many keys each second layer attends to (GPT-3); None: to all."""
+    """The band of every other layer (GPT-3); None: these attend to all keys, too."""
 
     def __post_init__(self) -> None:
         positive(**{k: v for k, v in vars(self).items() if v is not None and k != "causal"})

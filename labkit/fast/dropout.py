@@ -17,7 +17,7 @@ def drop(x: Tensor, rate: float) -> Tensor | None:
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return None
     draws = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,))
-    dropped = round(check_rate(rate) * 2**16)
+    dropped = min(round(check_rate(rate) * 2**16), 2**16 - 1)
     # Ones and zeros of x's own type: a boolean mask would be converted on the way back, too.
     kept = torch.empty_like(x, requires_grad=False)
     torch.ge(draws.view(torch.int16)[: x.numel()].view(x.shape), dropped - 2**15, out=kept)

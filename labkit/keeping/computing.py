@@ -134,7 +134,7 @@ def precision_of(plan: Plan, device: torch.device, width: int = WIDE) -> torch.d
 
 
 def fast_precision(device: torch.device) -> tuple[torch.dtype, str]:
-    """The faster precision of large matrix products on a device, and why it is thought so."""
+    """The faster precision of large matrix products on a device, and the reason."""
     fast = has_bfloat16(device)
     if device.type != "cpu" or not fast:
         name = {"cuda": "GPU"}.get(device.type, device.type)

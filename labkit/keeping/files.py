@@ -52,8 +52,9 @@ def to_disk(path: Path) -> None:
 def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Give an empty file (or folder) to write, which replaces `path` once it is on the disk.
 
-    After an error or a crash, `path` is what it was before. An unfinished file that a killed
-    process left is removed by a later call, when nobody has written to it for a day.
+    After an error or a crash, a file is what it was before; a folder may be missing. An unfinished
+    file that a killed process left is removed by a later call, when nobody has written to it for a
+    day.
     """
     draft = path.with_name(f"{UNFINISHED}{path.name}-{uuid.uuid4().hex}")
     try:
@@ -84,7 +85,7 @@ def remove(path: Path) -> None:
 def set_aside(path: Path) -> Path | None:
     """Rename a damaged file or folder, so that a sound one can take its name; None: it cannot be.
 
-    What was set aside before goes.
+    Anything set aside earlier is deleted.
     """
     aside = path.with_name(f"{path.name}.damaged")
     try:
@@ -129,9 +130,10 @@ def read_text(path: Path, most: int) -> str:
 
 def read_json(path: Path, most: int = 10**6) -> dict[str, Any]:
     """Return the object in a JSON file of at most so many bytes; an error names the file."""
+    text = read_text(path, most)
     try:
-        found = json.loads(read_text(path, most))
-    except (json.JSONDecodeError, RecursionError) as error:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise ValueError(f"{path} holds a {type(found).__name__} in JSON: give an object, {{…}}")

@@ -96,15 +96,15 @@ def contradictions(plan: Any) -> Iterator[str]:
             f"average_from is {plan.average_from} but average is 'none': nothing would be "
             "averaged; choose average='mean' or 'ema', or leave average_from out"
         )
-    if plan.average_from is not None and not 0 <= plan.average_from < plan.steps:
+    if plan.average_from is not None and not 1 <= plan.average_from < plan.steps:
         yield (
             f"average_from is {plan.average_from} in a run of {plan.steps} steps: "
-            f"give 0 to {plan.steps - 1}"
+            f"give 1 to {plan.steps - 1}"
         )
     if plan.momentum and plan.optimizer != "sgd":
         yield (
-            f"momentum is {plan.momentum} but the optimizer is {plan.optimizer!r}, whose "
-            "momentum is betas[0]: leave momentum out or choose optimizer='sgd'"
+            f"momentum is {plan.momentum} but the optimizer is {plan.optimizer!r}: leave momentum "
+            "out or choose optimizer='sgd'"
         )
     if plan.optimizer == "muon" and plan.processes == "fsdp":
         yield (

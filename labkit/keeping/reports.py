@@ -54,10 +54,11 @@ class Report:
             f"step {self.step}/{self.steps}",
             f"loss {float(self.loss):.4f}",
             f"rate {self.rate:.2e}",
-            f"{self.tokens_per_second:,.0f} tokens/s"
-            + (f" in {self.precision}" if self.precision else ""),
-            f"{_clock(self.left)} left",
         ]
+        if not math.isnan(self.left):  # a single step has no pace yet
+            pace = f"{self.tokens_per_second:,.0f} tokens/s"
+            pace += f" in {self.precision}" if self.precision else ""
+            parts += [pace, f"{_clock(self.left)} left"]
         if self.mfu is not None:
             parts.append(f"{self.mfu:.0%} of the peak")
         if self.vanished is not None:

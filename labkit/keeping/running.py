@@ -38,7 +38,7 @@ from labkit.plan import Plan
 
 LOCK = ".lock"
 RETRIES = 10
-"""How often a run may go back before it gives up."""
+"""How many times a run may go back before it gives up."""
 
 
 class Trains(Protocol):
@@ -179,6 +179,13 @@ class Run:
                 f"no checkpoint can be written to {folder}: {problem}: {advice(problem, folder)}",
             ) from problem
 
+    def _ours(self, saved: Snapshot) -> Snapshot:
+        """A checkpoint without what another optimizer remembers, which means nothing to this."""
+        if saved.facts["plan"]["optimizer"] == self.plan.optimizer:
+            return saved
+        others = {name: part for name, part in saved.tensors.items() if name != "optimizer"}
+        return replace(saved, tensors=others)
+
     def _take_up(self, folder: Path, changed: Iterable[str]) -> None:
         """Go on from the newest whole checkpoint of the folder, if there is one."""
         trainer = self.trainer
@@ -188,11 +195,7 @@ class Run:
             own = trainer.state().tensors["weights"]
             check_sound(saved, found.path)
             check_same(saved, self._known(), own, changed, folder)
-            if saved.facts["plan"]["optimizer"] != self.plan.optimizer:
-                # What one optimizer remembers means nothing to another.
-                others = {k: v for k, v in saved.tensors.items() if k != "optimizer"}
-                saved = replace(saved, tensors=others)
-            trainer.load(saved)
+            trainer.load(self._ours(saved))
             self.say(f"resuming from {found.path}, the newest whole checkpoint")
         elif found.skipped:
             self.say(f"no checkpoint in {folder} is complete: starting from scratch")
@@ -295,7 +298,7 @@ class Run:
         found = self._find(self.saver.folder)
         if found.snapshot is None:
             raise FloatingPointError(f"{story}, and no checkpoint is whole: {advice}")
-        saved = found.snapshot
+        saved = self._ours(found.snapshot)
         health = saved.tensors["health"] | {"skipped": state.tensors["health"]["skipped"]}
         self.trainer.load(
             replace(

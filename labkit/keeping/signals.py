@@ -23,7 +23,7 @@ class Stop:
 
     @contextlib.contextmanager
     def listening(self, active: bool = True) -> Iterator[None]:
-        """Hear the signals instead of dying of them; only the main thread of Python can."""
+        """Catch the signals instead of being killed by them; only the main thread of Python can."""
         self.asked = None
         if not active or threading.current_thread() is not threading.main_thread():
             yield

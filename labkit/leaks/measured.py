@@ -15,6 +15,7 @@ from labkit.corpus import Batch
 from labkit.leaks.allowed import allow, choices_of, readable
 from labkit.objectives import (
     CBOW,
+    Balanced,
     Both,
     Distillation,
     MaskedToken,
@@ -102,7 +103,10 @@ def trace(
     (ELMo, word vectors). A gradient is there unless it is exactly zero; a score that moves by no
     more than `tolerance` (None: what rounding may do) when a word is exchanged has not moved.
     """
-    objective = objective.task if isinstance(objective, Distillation) else objective
+    while isinstance(objective, Distillation | Balanced):
+        objective = objective.task if isinstance(objective, Distillation) else objective.objective
+    if next(model.parameters()).device.type != "cpu":
+        raise ValueError("the model is not on the CPU: trace it with model.cpu()")
     if isinstance(objective, Sum):
         raise ValueError("a sum reads the text several times: trace each of its parts")
     batches = [batches] if isinstance(batches, Batch) else list(batches)
@@ -157,7 +161,7 @@ def answers(model: Any, objective: Objective, asked: Sequence[Targets]) -> Tenso
     mixed = []
     for scores in objective.scores(model, states, asked[-1]).values():
         weights = torch.linspace(1.0, 2.0, scores.shape[1], dtype=scores.dtype)
-        mixed.append(scores @ weights.to(scores.device))
+        mixed.append(scores @ weights)
     return torch.cat(mixed)
 
 

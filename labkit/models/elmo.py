@@ -193,7 +193,7 @@ class ELMo(Backbone):
 
     config: ELMoConfig
     token: nn.Embedding | CharacterCNN  # type: ignore[assignment]
-    attends, remembers = False, True
+    two_ways, attends, remembers = True, False, True
     spelling: Tensor
 
     def __init__(self, config: ELMoConfig, words: Iterable[str] | None = None) -> None:

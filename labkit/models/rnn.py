@@ -107,6 +107,8 @@ class Recurrent(Backbone):
         super().__init__(config, width=config.width * (2 if config.both_ways else 1))
         c = config
         self.causal = self.remembers = not c.both_ways
+        # The second layer would read both halves of the first.
+        self.two_ways = c.both_ways and c.layers == 1
         self.token = nn.Embedding(c.vocabulary, c.width)
         self.dropout = nn.Dropout(c.dropout)
         given = [c.width] + [self.width] * (c.layers - 1)

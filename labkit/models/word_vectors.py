@@ -48,7 +48,7 @@ class WordVectors(Backbone):
         return States((x_BTD if real_BT is None else x_BTD * real_BT[:, :, None],))
 
     def skip_gram(self, centres_N: Tensor, context_N: Tensor, noise: Tensor) -> Tensor:
-        """Tell a neighbour of the centre from drawn words `noise` [N, k]: the loss of each pair.
+        """The loss of each pair: tell the true neighbour of a centre from the noise words [N, k].
 
         -log s(u_context . v_centre) - sum_noise log s(-u_noise . v_centre)
         """
@@ -164,6 +164,6 @@ def analogy(vectors_VD: Tensor, a: int, b: int, c: int, count: int = 10) -> Near
 
 
 def _check_numbers(vectors_VD: Tensor, *words: int) -> None:
-    """Refuse what is no number of a word; -1 would be the last one."""
+    """Refuse an index outside the vocabulary; -1 would silently mean the last word."""
     for word in words:
         check_whole("a word", word, most=len(vectors_VD) - 1)

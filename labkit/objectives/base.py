@@ -56,6 +56,8 @@ class Outcome:
             for name, term in self.terms.items()
             if term.weight
         ]
+        if not shares:
+            raise ValueError("every part of the loss has the weight 0: give at least one more")
         return torch.stack(shares).sum()
 
 
@@ -175,7 +177,7 @@ def attention_mask(backbone: Any, targets: Targets) -> Tensor | None:
     if targets.causal and not (causal_ or backbone.attends):
         raise ValueError(
             f"{type(backbone).__name__} reads from both sides and would see the word that it has "
-            "to predict: use MaskedToken or BothDirections, or a model that reads to the right"
+            "to predict: use MaskedToken, or a model that reads from left to right"
         )
     parts = []
     if inputs.documents is not None:
@@ -183,7 +185,8 @@ def attention_mask(backbone: Any, targets: Targets) -> Tensor | None:
     # Padding stands at the end, where a causal model never sees it.
     if targets.padded and not causal_:
         parts.append(real_keys(inputs.real))
-    if parts if causal_ else targets.causal:
+    ordered = bool(parts) if causal_ else targets.causal
+    if ordered:
         parts.append(causal(inputs.tokens.shape[1], device=inputs.tokens.device))
     mask = None
     for part in parts:

@@ -44,7 +44,7 @@ def check_shares(shares: Sequence[float], vocabulary: Vocabulary) -> None:
 
 
 def ordinary(tokens_BT: Tensor, real_BT: Tensor, vocabulary: Vocabulary) -> Tensor:
-    """True where a real token is a word and no special token: all that may be hidden."""
+    """True at real tokens that are not special: those that may be hidden."""
     check_tokens(tokens_BT, vocabulary.size)
     known_V = _ordinary_words(vocabulary, tokens_BT.device)
     # The same as known_V[tokens_BT], in a quarter of the time.
@@ -147,7 +147,7 @@ def choose_exactly(
 def choose_in_contexts(
     candidates_BT: Tensor, words_BT: Tensor, chance: Chance, share: float, *, longest: int = 5
 ) -> Tensor:
-    """Spans of n tokens, P(n) ~ 1/n, each somewhere in a stretch of n / share tokens of its own.
+    """Spans of n tokens, P(n) ~ 1/n, each with n / share other tokens around it.
 
     A span begins where a word begins. Single tokens make up what is missing, so the share is exact.
     XLNet's code: data_utils.py, _sample_mask.

@@ -87,6 +87,11 @@ class Labels(Objective):
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """The scores of all labels, or of all choices of a question, in one row."""
         head = head_of(model, self.head)
+        if self.position == "first" and model.backbone.causal:
+            raise ValueError(
+                f"{type(model.backbone).__name__} has read one word at the first position: give "
+                "position='last'"
+            )
         if self.position == "pooled":
             scores = head(states.hidden, targets.inputs.real)[targets.predicted[self.name].rows_N]
         else:

@@ -79,6 +79,11 @@ class Both(Several):
     head for each: `model.pair = Label(width, 2)` and `NextSentence(head="pair")`.
     """
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for part in self.parts:
+            check_in_steps(part)
+
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The targets of all, with the inputs of the first."""
         every = [part.targets(batch, chance) for part in self.parts]
@@ -108,6 +113,15 @@ class Both(Several):
         """The terms of all parts, weighted."""
         pairs = zip(self.parts, targets.parts, strict=True)
         return self.weighed([part.terms(model, states, own) for part, own in pairs])
+
+
+def check_in_steps(objective: Objective) -> None:
+    """Refuse an objective whose loss is more than a forward pass and its terms."""
+    if type(objective).loss is not Objective.loss:
+        raise ValueError(
+            f"{type(objective).__name__} computes its loss as a whole: put it around other "
+            "objectives, not inside of them"
+        )
 
 
 def merged(every: Sequence[Targets]) -> Targets:
@@ -169,6 +183,11 @@ class Distillation(Objective):
         check_not_negative(
             temperature=self.temperature, hard=self.hard, soft=self.soft, cosine=self.cosine
         )
+        check_in_steps(self.task)
+        if getattr(self.task, "carry", False):
+            raise ValueError(
+                "the teacher would not know the segment before: give the task carry=False"
+            )
         if not self.temperature:
             raise ValueError("temperature is 0: give a temperature above 0, such as 2")
         if self.cosine and not self.task.one_state_per_word:

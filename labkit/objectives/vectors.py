@@ -55,7 +55,7 @@ class NearWords(Objective):
         counts = self.counts.to(tokens.device)
         kept = batch.real & (counts[tokens] > 0)
         if self.threshold is not None:
-            keep = keep_probabilities(counts.clamp(min=1), self.threshold)
+            keep = keep_probabilities(counts, self.threshold)
             kept = kept & subsampled(tokens, keep, chance.uniform("keep", length))
         reach = 1 + chance.integers("reach", length, self.reach)
         position = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)

@@ -16,7 +16,15 @@ from labkit.checks import check_choice, check_not_negative, check_share, check_w
 from labkit.corpus import Batch
 from labkit.heads import exact
 from labkit.objectives import hiding
-from labkit.objectives.base import Continuing, Objective, Predicted, Targets, Term, at
+from labkit.objectives.base import (
+    Continuing,
+    Memory,
+    Objective,
+    Predicted,
+    Targets,
+    Term,
+    at,
+)
 from labkit.recurrence import activation, temporal_activation
 from labkit.text.vocabulary import Vocabulary
 
@@ -119,6 +127,17 @@ class BothDirections(Continuing):
             "next": at(left.hidden, targets.predicted["next"]),
             "previous": at(right.hidden, targets.predicted["previous"]),
         }
+
+    def forward(
+        self, model: Any, targets: Targets, memory: Memory | None = None
+    ) -> tuple[States, Memory | None]:
+        """The states of a backbone that keeps both directions apart."""
+        if not model.backbone.two_ways:
+            raise ValueError(
+                f"{type(model.backbone).__name__} mixes both directions, so it would see the words "
+                "that it has to predict: use ELMo, or Recurrent with both_ways=True and one layer"
+            )
+        return super().forward(model, targets, memory)
 
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """Half of the loss for each direction."""

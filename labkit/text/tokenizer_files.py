@@ -43,7 +43,8 @@ def load_library(path: Path, lowercase: bool | None = None) -> Library:
     if path.suffix == ".txt":
         return _word_pieces(path, lowercase)
     content = read_json(path, LARGEST_FILE)
-    if "model" not in content:
+    # A vocabulary has numbers by words, and "model" may be one of them.
+    if isinstance(content.get("model", 0), int):
         return _byte_level_bpe(path, content)
     _check_model(path, content)
     # Rows are cut and padded by labkit.

@@ -17,6 +17,7 @@ class Mixed(Backbone):
         self.backbone, self.mix = backbone, mix
         self.context, self.segments = backbone.context, backbone.segments
         self.causal, self.attends = backbone.causal, backbone.attends
+        self.two_ways = backbone.two_ways
         self.remembers, self.memory_length = backbone.remembers, backbone.memory_length
 
     @property

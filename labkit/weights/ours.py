@@ -46,14 +46,15 @@ def save(model: nn.Module, folder: Source, *, steps: Mapping[str, float] | None 
     A tensor that is named in `steps` takes one byte for each number: its numbers, in float16, must
     be whole multiples of its step, at most 127 of them.
     """
-    folder, description, steps = Path(folder), describe(model), dict(steps or {})
+    folder, description = Path(folder), describe(model)
+    steps = {name: float(step) for name, step in (steps or {}).items()}
     named = tensors(model)
     _check_rebuilds(description, named)
     small = {name: in_bytes(name, named[name], step) for name, step in steps.items()}
     # Of what is read again: a negative zero has no byte of its own.
     read = named | {name: from_bytes(whole, steps[name]) for name, whole in small.items()}
     sums = {name: checksum(tensor) for name, tensor in read.items()}
-    file = f"weights-{_hash(sums | steps)[:12]}.safetensors"
+    file = f"weights-{_hash([sums, steps])[:12]}.safetensors"
     folder.mkdir(parents=True, exist_ok=True)
     old = [path for path in folder.iterdir() if _is_ours(path.name) and path.name != file]
     write_tensors(folder / file, named | small)

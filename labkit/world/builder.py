@@ -276,6 +276,8 @@ class _Builder:
         table = self.grammar.tables[name]
         head, *columns = slot.name.split(".")
         flag = head.partition("!")[2]
+        if not columns or slot.article:
+            raise WorldError(slot.location, f"expected `{{{name}.COLUMN}}` without an article")
         for column in [*columns, *([flag] if flag else [])]:
             if column not in table.columns:
                 raise WorldError(slot.location, expected("a column", column, table.columns))
@@ -284,6 +286,8 @@ class _Builder:
             for row, words in enumerate(table.rows)
             if not flag or self.new_forms or words[table.columns.index(flag)] == "yes"
         ]
+        if not asked:
+            raise WorldError(slot.location, f'no row of "{name}" says yes in the column "{flag}"')
         out: Frontier = {}
         for values, nodes in frontier.items():
             known = dict(values)
@@ -443,6 +447,9 @@ class _Builder:
                 if sense and self.senses.setdefault((emission, number), sense) != sense:
                     message = f'the list "{key[1]}" holds "{token.word}" in two senses'
                     raise WorldError(self.patterns[self.where[1]], f"{message}: use two lists")
+            if len({number for number, _ in merged}) < len(merged):
+                message = f'two verbs of "{key[1]}" share a form in different tenses'
+                raise WorldError(self.patterns[self.where[1]], f"{message}: use two lists")
             self.emission_rows.append([(n, w, bits) for (n, bits), w in merged.items()])
         return self.emissions[key]
 
@@ -479,7 +486,7 @@ class _Builder:
     # ── checks ───────────────────────────────────────────────────────────────────────────────────
 
     def _is_new(self, said: Said) -> bool:
-        return any(token.word in self.grammar.held_out for token in said[0][0])
+        return any(token.word in self.grammar.held_out for form, _ in said for token in form)
 
     def _check_held_out(self) -> None:
         rows = itertools.chain(*self.grammar.lists.values())
@@ -504,6 +511,10 @@ class _Builder:
         words = list(self.number)
         for state, (emission, _, pattern, _, own) in enumerate(self.states):
             owner = owners[self.group[state]]
+            if owner and emission == self.emissions.get(("any",)):
+                message = "{any} says words that these documents remember"
+                advice = "use it in a topic without facts and urns"
+                raise WorldError(self.patterns[pattern], f"{message}: {advice}")
             for word, *_ in self.emission_rows[emission] if owner else ():
                 if owner.get(word, own) != own:
                     family = self.families[owner[word]].name

@@ -285,6 +285,10 @@ class Language:
             self.stationary[self.machine.ends].sum()
         )
         either = np.logaddexp(within, begins)
+        if either == -math.inf:
+            raise ValueError(
+                "no text of this language has the words that are seen: check them with is_sentence"
+            )
         distribution = np.zeros(len(self.vocabulary))
         if within > -math.inf:
             distribution = self.conditional(before, [0], start="anywhere")[0]
@@ -302,7 +306,7 @@ class Language:
         return float(self.log_probability(text, start="sentence").sum())
 
     def is_sentence(self, words: Text) -> bool:
-        """Whether the language can say this sentence (its words, the full stop last)."""
+        """Whether a document can hold these words: from the start of a sentence to a full stop."""
         return self.sentence_log_probability(words) > -math.inf
 
     def posterior(
@@ -368,7 +372,9 @@ class Language:
         self, words: Text, hidden: Sequence[int], *, start: str = "document"
     ) -> np.ndarray:
         """Distributions of the hidden words, each given the seen ones: [hidden, vocabulary]."""
-        return self.distributions([Request(self.numbers(words), list(hidden), {})], start)[0]
+        text = self.numbers(words)
+        wanted = [position_in(position, len(text)) for position in hidden]
+        return self.distributions([Request(text, wanted, {})], start)[0]
 
     def joint(self, words: Text, hidden: Sequence[int], *, start: str = "document") -> float:
         """log p(all hidden words together | the seen words)."""

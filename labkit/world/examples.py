@@ -23,7 +23,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelledSet(Sequence[Example]):
-    """Examples, in random order, with as many of every label."""
+    """Examples in random order; equally many of each label, except for prompts."""
 
     task: str
     labels: list[str]

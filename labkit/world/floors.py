@@ -167,8 +167,9 @@ def masked(
     Of the chosen words a share is hidden, a share replaced by a random word, a share kept.  Which
     are replaced is not known to the model, so every word shown may be wrong: a word that is not
     asked for is itself, or was chosen and replaced (Devlin et al. 2019, section 3.1 and appendix
-    A.1).  Random words are `replacements`: none that a document remembers, so that a remembered
-    word is never wrong.
+    A.1). It is the best possible only up to one simplification: the other asked words count as
+    chosen, and all words that are not asked for as possibly replaced.  Random words are
+    `replacements`: none that a document remembers, so that a remembered word is never wrong.
     """
     # No comparison with NaN is true.
     if len(channel) != 3 or not (min(channel) >= 0 and abs(sum(channel) - 1) <= 1e-9):

@@ -2,7 +2,8 @@
 
 Another order of words, agreement in gender, an optional particle, and no word in common: what a
 model of the course's language meets when it is transferred.  The file of the translation is
-rewritten as a language's file, so every probability is exact here, too.
+rewritten as a language's file, so every probability is exact here, too. What may be left out is
+drawn slot by slot, so some of its sentences translate none of the source language.
 """
 
 from labkit.world.grammar import Choice, Item, Slot, Tied, Token

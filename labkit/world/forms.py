@@ -96,6 +96,8 @@ def _ends_in_y(word: str) -> bool:
 
 def _doubled(word: str) -> str:
     """Double the last consonant of a short word: stop -> stopp-, but help, play, open stay."""
-    short = sum(letter in _VOWELS for letter in word) == 1 and len(word) >= 3
+    if len(word) < 3:
+        return word
+    short = sum(letter in _VOWELS for letter in word) == 1
     closed = word[-1] not in _VOWELS + "wxy" and word[-2] in _VOWELS and word[-3] not in _VOWELS
     return word + word[-1] if short and closed else word

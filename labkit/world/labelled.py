@@ -34,7 +34,7 @@ PAIRED = ("order", "passages", "next")
 PASSAGE = 6
 """Sentences of a passage."""
 TRIES = 200_000
-"""Examples in a row that may bring nothing before a label is said to have too few."""
+"""How many examples in a row may be rejected before giving up on a label."""
 
 
 def labelled(
@@ -185,7 +185,7 @@ def priors(language: Language, task: str) -> dict[str, float]:
 def _chances(
     language: Language, task: str, rows: list[Example], before: dict[str, float]
 ) -> list[dict[str, float]]:
-    """The exact chances of the labels, when all labels are as likely."""
+    """The exact chances of the labels, when all labels are equally likely."""
     if task in PAIRED:
         odds = (next_odds if task == "next" else order_odds)(
             language, [(r.words, r.second or []) for r in rows]

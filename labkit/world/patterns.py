@@ -68,7 +68,7 @@ def read_number(
 def read_token(text: str, location: Location) -> Token:
     """Read `word` or `word~sense`."""
     word, mark, sense = text.partition("~")
-    if not word or (mark and not sense) or re.search(r"[A-Z{}()<>|~]", word + sense):
+    if not word or (mark and not sense) or re.search(r"[A-Z{}()<>|~\[\]\s]", word + sense):
         raise WorldError(location, f'expected a word in small letters, or word~sense, not "{text}"')
     return Token(word, sense or None)
 

@@ -15,6 +15,8 @@ from labkit.world.exact import Language
 from labkit.world.examples import Example, LabelledSet
 from labkit.world.grammar import Relation
 
+MOST_SHOTS = 8
+
 
 def few_shot(language: Language, shots: int, size: int, *, seed: int = 0) -> LabelledSet:
     """Draw prompts: so many solved pairs and an open question, whose answer is the label.
@@ -27,7 +29,8 @@ def few_shot(language: Language, shots: int, size: int, *, seed: int = 0) -> Lab
     tables = [_table(relation) for relation in relations]
     # As many questions as the relation has that has fewest; one of them stays open.
     fewest = min(len({asked for asked, _ in table}) for table in tables)
-    check_whole("shots", shots, most=fewest - 1)
+    # Prompts in which a question comes twice are drawn again: with more, hardly any is left.
+    check_whole("shots", shots, most=min(fewest - 1, MOST_SHOTS))
     check_whole("size", size)
     random = np.random.default_rng([seed, 4])
     weights = np.array([relation.weight for relation in relations])

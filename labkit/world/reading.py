@@ -19,7 +19,6 @@ from labkit.world.grammar import (
     Relation,
     Stage,
     Table,
-    Token,
     Topic,
     Urn,
     WorldError,
@@ -142,9 +141,12 @@ def _list(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]
         fillers = []
         for text, weight, location in rows:
             lemma, *irregular = text.split("/")
+            if not lemma.strip() or (irregular and keyword == "words"):
+                raise WorldError(location, f'expected a word, not "{text}"')
             tokens = [read_token(word, location) for word in lemma.split()]
             last = tokens[-1]
-            tokens[-1] = Token(inflect(last.word, irregular), last.sense)
+            said = read_token(inflect(last.word, irregular), location)
+            tokens[-1] = said._replace(sense=last.sense)
             fillers.append(Filler(tuple(tokens), weight, location))
         grammar.add(grammar.lists, name + form, fillers, header.location)
 

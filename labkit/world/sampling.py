@@ -21,7 +21,7 @@ from labkit.world.memory import GroupMemory
 HELD_OUT_SHARE, SIDE_BY_SIDE = 8, 512
 SPLITS = ("train", "held_out")
 TRIES = 100
-"""So many times that many documents are drawn before a split is said to have none."""
+"""How many chunks of documents are drawn before a split is declared empty."""
 
 
 def text_hash(text: str) -> int:
@@ -44,7 +44,7 @@ class Sense(NamedTuple):
 
 @dataclass(frozen=True)
 class Annotations:
-    """What is hidden in a document; lists have one entry a sentence."""
+    """What is hidden in a document; lists have one entry per sentence."""
 
     topics: list[str]
     stages: list[str]
@@ -286,5 +286,5 @@ class _Wheel:
         self.edges[last] = node[last] + 1.0
 
     def spin(self, node: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """One arc a node."""
+        """One arc per node."""
         return np.searchsorted(self.edges, node + random.random(len(node)), side="right")

@@ -1,7 +1,7 @@
 """Beam search: the likeliest text that a search finds, instead of a drawn one.
 
 At each step the search keeps the best texts of one length and looks at every word that may follow
-each of them (Graves 2012, section 3). A beam of one is greedy.
+each of them (Graves 2012, section 3). Without stop words, a beam of one is greedy.
 """
 
 import math

@@ -30,7 +30,8 @@ def _run(dtype: torch.dtype, batch: int, length: int, experts: int, used: int) -
         probabilities = loops.softmax(p["router.weight"] @ position)
         likely = likely + probabilities / (batch * length)
         best = sorted(range(experts), key=lambda e: -float(probabilities[e].detach()))[:used]
-        total, said = sum(probabilities[e] for e in best), 0
+        # A single expert keeps its probability (Fedus et al. 2022, equation 2).
+        total, said = sum(probabilities[e] for e in best) if used > 1 else 1, 0
         for e in best:
             choices[e] += 1
             name = f"experts.{e}"

@@ -24,7 +24,8 @@ def page(title: str, body: str, scripts: Sequence[str]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{style}{style_of_demos()}</style></head>"
         "<body><main>"
-        f"{body}<noscript><p>These demos need script; the notebooks do not.</p></noscript></main>"
+        f"{body}<noscript><p>These demos need JavaScript; the notebooks do not.</p></noscript>"
+        "</main>"
         f"{inline(scripts)}</body></html>\n"
     )
 

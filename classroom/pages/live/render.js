@@ -92,7 +92,7 @@ const Render = (() => {
 
   function table(p) {
     const columns = p.head.map((title) => `<th scope="col" style="text-align:left;padding:0 8px">${safe(title)}</th>`);
-    const rows = p.rows.map((row, n) => `<tr data-row="${n}"${p.keys.length ? ` data-key="${p.keys[n]}"` : ""}>` +
+    const rows = p.rows.map((row, n) => `<tr data-row="${n}"${p.keys.length ? ` data-key="${Number(p.keys[n])}"` : ""}>` +
       `${row.map((cell) => cellOf(cell, n === p.marked)).join("")}</tr>`);
     return `<table data-table="${safe(p.name)}"${actOf(p.act)} style="border-collapse:collapse">` +
       `<thead><tr>${columns.join("")}</tr></thead><tbody>${rows.join("")}</tbody></table>`;
