@@ -15,8 +15,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# The lecturer's guide
 
-What to click, what the class will ask, and what to beware of, in each notebook. The notes stand in
-the notebooks themselves, in cells with the tag `notes`; slides leave them out, and
+What to click, what the class will ask, and what to watch out for in each notebook. The notes are
+stored in the notebooks, in cells with the tag `notes`; slides leave them out, and
 `python -m classroom.guide` collects them here.
 
 `make lecture NB=NN` shows a notebook as slides. Start it early, since cells that train do so each

@@ -297,10 +297,15 @@ def compare(
 
 
 def train_classifier(
-    file: str, text: str, label: str, folder: Path, say: Callable[[str], None] = print
+    file: str,
+    text: str,
+    label: str,
+    folder: Path,
+    labels: int = 100,
+    say: Callable[[str], None] = print,
 ) -> str:
     """Compare the ways on a table, write the best one's folder, and return the report."""
-    task = task_of(file, text, label)
+    task = task_of(file, text, label, labels)
     folder.mkdir(parents=True, exist_ok=True)
     found = compare(task, say=say)
     best = max(found, key=lambda one: one.right)

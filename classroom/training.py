@@ -34,7 +34,8 @@ TOLERANCE = 0.005
 """By how much the loss of a card may differ on another processor."""
 
 
-class Ending(NamedTuple):
+@dataclass(frozen=True)
+class Ending:
     """What a recipe does after its steps: further ones, at a lower rate."""
 
     steps: int

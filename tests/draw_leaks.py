@@ -14,8 +14,8 @@ PICTURES = {
     "gpt": ("GPT, next word", "GPT: each prediction depends on the words before it."),
     "bert": (
         "BERT, masked",
-        "BERT: each prediction depends on all words that were not hidden. Where one was hidden, "
-        "it knows that something stands there, and not what.",
+        "BERT: each prediction depends on all words that were not hidden. Of a hidden "
+        "word it knows the position, but not the word.",
     ),
     "transformer_xl": (
         "Transformer-XL, next word",

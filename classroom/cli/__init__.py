@@ -39,7 +39,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "speedrun",
         "train the model of each file for a minute and rank them",
     ),
-    "train": ("models", "train", "retrain a model that ships with the course"),
+    "train": (
+        "models",
+        "train",
+        "train a model on your own text or labels, or retrain one that ships",
+    ),
     "copy": ("copying", "copy", "copy the notebooks into a folder of your own"),
     "cache": (
         "caching",

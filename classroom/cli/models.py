@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from classroom.cli.parser import Parser, fail, nearest, say, unknown
+from classroom.cli.parser import Parser, fail, nearest, positive, say, unknown
 
 OWN = ("gpt", "bert", "classifier")
 """What can be trained on text of one's own."""
@@ -38,6 +38,8 @@ def train(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=minutes, help="with --text: how long [10]")
     parser.add_argument("--column", default="text", help="the column of texts in a table [text]")
     parser.add_argument("--label", default="label", help="the column of labels in a table [label]")
+    parser.add_argument("--labels", type=positive, default=100,
+                        help="of a classifier: how many labels it learns from [100]")  # fmt: skip
     args = parser.parse_args(words)
     if args.text is not None:
         return _own(args)
@@ -75,7 +77,8 @@ def _own(args: argparse.Namespace) -> int:
     try:
         if args.name == "classifier":
             labels = importlib.import_module("classroom.own_labels")
-            print(labels.train_classifier(args.text, args.column, args.label, folder, say=say))
+            words = (args.text, args.column, args.label, folder, args.labels)
+            print(labels.train_classifier(*words, say=say))
         else:
             own = importlib.import_module("classroom.own_text")
             card = own.train_on(args.name, args.text, args.minutes or 10.0, folder, say)

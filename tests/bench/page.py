@@ -54,8 +54,8 @@ QUESTIONS = {
     ),
     "sampling": Question(
         "Is writing faster than `generate`?",
-        "Words a second with the same weights; above 1, ours is faster. Nobody is faster than the "
-        "limit, the bare matrix products.",
+        "Words a second with the same weights; above 1, ours is faster. The upper limit is "
+        "the speed of the matrix products alone.",
         r"model  prompts| 256 x 8 +\d+ +(best|drawn)",
     ),
     "gpu": Question(
@@ -122,9 +122,9 @@ def composed(found: Mapping[str, Printed]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `python -m labkit bench --page`, which runs every benchmark; `bench NAME`",
-        "prints a single one. The two sides of a ratio were measured alternately in one process.",
-        "Times are medians, and where the ratio of each turn was taken, so is the ratio.",
+        "Written by `python -m labkit bench --page`; `bench --page NAME` measures one again, and",
+        "`bench NAME` only prints it. The two sides of a ratio were measured alternately in one",
+        "process. Times are medians, and where the ratio of each turn was taken, so is the ratio.",
         "The *floor* is the lowest possible loss. The folds say when and where each was measured.",
         "",
         *dict.fromkeys(f"* {where.partition(': ')[2]}" for where in machines),
