@@ -40,3 +40,9 @@ def numbers(name: str, text: str) -> list[float]:
     lines = [line.strip() for line in text.splitlines()]
     [found] = [line for line in lines if line.startswith(name)]
     return [float(one) for one in re.findall(r"-?\d+\.\d+", found.removeprefix(name))]
+
+
+def by_reach(told: str) -> dict[str, list[float]]:
+    """The mean losses of each reader in a chart by reach, those over all words last."""
+    found = re.findall(r"(?:: |; )([a-z0-9 -]+?) ((?:[\d.]+, )+)all words ([\d.]+\d)", told)
+    return {name: [*map(float, means.split(", ")[:-1]), float(mean)] for name, means, mean in found}

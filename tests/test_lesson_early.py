@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from stored import number, numbers, said
+from stored import by_reach, number, numbers, said
 
 # ---- 00: the floor -----------------------------------------------------------------------------
 
@@ -167,6 +167,18 @@ def test_the_three_stages_are_best_with_few_labels() -> None:
 def test_order_is_seen_by_all_but_the_bag() -> None:
     assert "a bag gives both the same vector: True" in said("03", 'print("a bag gives both')
     assert "an RNN gives both the same vector: False" in said("03", 'print("a bag gives both')
+
+
+def test_less_is_in_the_state_the_farther_back_it_was_said() -> None:
+    readers = by_reach(said("03", "chart_by_reach(reach, losses)"))
+    lowest, short, lstm = (
+        readers[name] for name in ("lowest possible", "remembering 16 words", "awd-course")
+    )
+    behind = [ours - best for ours, best in zip(lstm[:4], lowest[:4], strict=True)]
+    assert behind == sorted(behind)
+    assert behind[0] < 0.05
+    # "Much better than any reader who remembers only 16."
+    assert all(lstm[i] + 0.3 < short[i] for i in (2, 3))
 
 
 # ---- 06: sampling and prompting ----------------------------------------------------------------

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from stored import cells, number, said
+from stored import by_reach, cells, number, said
 
 from classroom.exercises.duels import topic_of
 from classroom.findings import kept, sentence, unmeasured
@@ -25,6 +25,18 @@ def test_the_shipped_model_is_at_the_floor_and_writes_sentences() -> None:
     held_out = said("05", 'card("gpt-village")["command"]')
     assert abs(number(r"out: ([\d.]+)", held_out) - number(r"possible: ([\d.]+)", held_out)) < 0.03
     assert number(r"(\d+)% of", said("05", "village.world.is_sentence(")) >= 95
+
+
+def test_attention_looks_up_what_a_state_has_lost() -> None:
+    readers = by_reach(said("05", "chart_by_reach(reach, losses)"))
+    lowest, short, lstm, gpt = (
+        readers[name]
+        for name in ("lowest possible", "remembering 16 words", "awd-course", "gpt-course")
+    )
+    assert all(best < ours <= other for best, ours, other in zip(lowest, gpt, lstm, strict=True))
+    assert all(gpt[i] < lstm[i] for i in (1, 2, 3))
+    assert all(gpt[i] + 0.3 < short[i] for i in (2, 3))
+    assert all(gpt[i] > lowest[i] + 0.2 for i in (2, 3))
 
 
 def test_pretraining_is_worth_labels() -> None:

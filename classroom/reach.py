@@ -1,0 +1,72 @@
+"""How many words back a reader must remember to predict each word as well as possible."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from classroom.recipes import CourseText
+from classroom.style import chart
+from labkit.blocks import LanguageModel
+
+SPANS = (4, 16, 64)
+
+
+class Reach(NamedTuple):
+    """What the best possible readers expect at each word of some texts, in a row."""
+
+    everything: np.ndarray
+    """The log-probability of the word for a reader who remembers the whole text so far."""
+    within: dict[int, np.ndarray]
+    """The same for readers who remember only so many words."""
+    needed: np.ndarray
+    """The smallest of these numbers that tells as much as the whole text, within a tenth of a nat;
+    the length of a text where none does."""
+
+
+def reach_of_words(text: CourseText, length: int, spans: Sequence[int] = SPANS) -> Reach:
+    """Ask the language about the first words of each held-out document."""
+    world, documents = text.world, [words[:length] for words in text.documents]
+    assert world is not None
+
+    def log_p(reach: int | None) -> np.ndarray:
+        return np.concatenate(world.log_probabilities(documents, reach=reach))
+
+    everything, within = log_p(None), {span: log_p(span) for span in spans}
+    needed = np.full(len(everything), length)
+    for span in sorted(spans, reverse=True):
+        needed[abs(everything - within[span]) < 0.1] = span
+    return Reach(everything, within, needed)
+
+
+@torch.no_grad()
+def losses_of_words(model: LanguageModel, text: CourseText, length: int) -> np.ndarray:
+    """The loss of a model at each of the same words."""
+    found = []
+    for batch in text.tests(length, batch=8):
+        log_p = model(batch.tokens)[:, :-1].log_softmax(dim=-1)
+        each = log_p.gather(2, batch.tokens[:, 1:, None])[..., 0]
+        found.append(-each[batch.real[:, 1:]])
+    return torch.cat(found).numpy()
+
+
+def chart_by_reach(reach: Reach, losses: Mapping[str, np.ndarray]) -> Any:
+    """The mean loss of each reader, for words of each reach."""
+    needed, groups = reach.needed, np.unique(reach.needed)
+    names = [f"up to {n}" if n in reach.within else "more" for n in groups]
+    labels = [
+        f"{name}\n{(needed == n).mean():.0%} of all words"
+        for name, n in zip(names, groups, strict=True)
+    ]
+    means = {name: [loss[needed == n].mean() for n in groups] for name, loss in losses.items()}
+    said = "; ".join(
+        f"{name} {', '.join(f'{mean:.2f}' for mean in means[name])}, all words {loss.mean():.2f}"
+        for name, loss in losses.items()
+    )
+    figure, axes = chart(says=f"Nats where one must remember {', '.join(names)} words: {said}.")
+    for name, heights in means.items():
+        axes.plot(labels, heights, label=name)
+    axes.set(xlabel="how many words must be remembered", ylabel="nats per word", ylim=(0, None))
+    axes.legend()
+    return figure
