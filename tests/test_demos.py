@@ -611,7 +611,7 @@ def test_a_text_that_the_language_cannot_say_is_no_error(world: World, of_world:
 
 def test_a_text_longer_than_the_model_is_cut_and_says_so(tokenizer: Tokenizer) -> None:
     view = masking_view("the cat " * 50, Masking(), tokenizer, model=bert(tokenizer, context=16))
-    assert "100 tokens; shown are the first 16" in view.text
+    assert "100 tokens; shown are the first 14" in view.text
 
 
 # ---- the widget --------------------------------------------------------------------------------

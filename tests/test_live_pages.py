@@ -446,6 +446,8 @@ def sentence_or_odd(village: World, pick: random.Random, n: int) -> str:
     odd = [
         "",
         "Ist cst",
+        "the cat\u0301 saw \u0928\u092e\u0938\u094d\u0924\u0947 .",
+        "the " * 39,
         "Xyzzy the <b>cat</b>",
         "The OAK ist",
         "the rose oak the",

@@ -18,7 +18,7 @@ def within(tokens: list[int], model: Any, more: int = 1) -> list[int]:
     if model.backbone.context is None:
         return tokens
     room = model.backbone.context + 1 - more
-    return tokens[-room:]
+    return tokens[max(0, len(tokens) - room) :]
 
 
 def found_by_beam(

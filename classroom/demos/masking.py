@@ -139,9 +139,9 @@ def masking_view(
         targets = with_clicks(targets, batch, setting, tokenizer)
     shown = chips_of(batch, targets, setting, tokenizer)
     names = labels(tokenizer, batch.tokens[0].tolist())
-    read_all = len(tokenizer.encode(written(text)))
+    read_all = 0 if setting.objective in PAIRS else len(tokenizer.encode(written(text)))
     pieces: list[Piece] = [
-        *cut_or_unknown(unknown, read_all if setting.objective not in PAIRS else 0, batch, longest),
+        *cut_or_unknown(unknown, read_all, batch, tokenizer),
         Heading("What the model sees"),
         Chips(tuple(shown), "hide" if isinstance(objective, MaskedToken) else ""),
         Heading("What it must predict"),

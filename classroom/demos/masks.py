@@ -12,7 +12,7 @@ from torch import Tensor
 
 from classroom.demos.base import Demo, slider, text_box, whole_slider
 from classroom.demos.pieces import Beside, Heading, Note, Piece, Problem, Table
-from classroom.demos.reading import as_batch, labels, written
+from classroom.demos.reading import as_batch, cut_or_unknown, labels, written
 from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 from labkit.chance import Chance
@@ -79,8 +79,7 @@ def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Toke
         ),
         Note("Expected share: 1 − (1 − rate) to the number of different draws.", "formula"),
     ]
-    if len(tokenizer.encode(written(text))) > len(names):
-        pieces.insert(0, Note(f"The first {len(names)} tokens.", "cut"))
+    pieces[:0] = cut_or_unknown((), len(tokenizer.encode(written(text))), batch, tokenizer)
     return View.of("masks", *pieces)
 
 

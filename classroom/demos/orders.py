@@ -4,6 +4,7 @@ XLNet, Yang et al. 2019, section 2.3.  Read `orders_view`, the pure function.
 """
 
 import re
+from collections import Counter
 from typing import Any
 
 import ipywidgets as widgets
@@ -32,7 +33,7 @@ def order_of(order: str, count: int) -> list[int]:
         positions.append(int(part))
     missing = sorted(set(range(1, count + 1)) - set(positions))
     wrong = sorted(set(positions) - set(range(1, count + 1)))
-    twice = sorted({position for position in positions if positions.count(position) > 1})
+    twice = sorted(position for position, times in Counter(positions).items() if times > 1)
     for said, which in (("misses", missing), ("has no word for", wrong), ("has twice", twice)):
         if which:
             raise ValueError(

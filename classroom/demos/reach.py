@@ -77,7 +77,7 @@ def reach_demo(segment: int = 4, memory: int = 4, layers: int = 3) -> Demo:
         "segment": whole_slider("segment", segment, 1, 8),
         "memory": whole_slider("memory", memory, 0, 16),
         "layers": whole_slider("layers", layers, 1, 6),
-        "segments": whole_slider("segments", 5, 1, 6),
+        "segments": whole_slider("segments", 5, 1, 5),
         "position": whole_slider("position in last", segment, 1, 8),
     }
     return Demo("memory-reach", draw, controls)

@@ -106,13 +106,16 @@ def in_vocabulary(text: str, tokenizer: Tokenizer) -> tuple[str, list[str]]:
     return fitted, [*said, *([f"and {len(unknown) - 5} more"] if len(unknown) > 5 else [])]
 
 
-def cut_or_unknown(unknown: Sequence[str], tokens: int, batch: Batch, longest: int) -> list[Note]:
+def cut_or_unknown(
+    unknown: Sequence[str], tokens: int, batch: Batch, tokenizer: Tokenizer
+) -> list[Note]:
     """What became of words that are unknown, and of a text that is too long."""
     notes = []
     if unknown:
         notes.append(Note(f"Not in the vocabulary: {', '.join(unknown)}.", "unknown"))
-    if tokens > longest:
-        read = batch.tokens.shape[1]
+    edges = (tokenizer.vocabulary.cls, tokenizer.vocabulary.sep)
+    read = sum(token not in edges for token in batch.tokens[0].tolist())
+    if tokens > read:
         notes.append(Note(f"The text has {tokens:,} tokens; shown are the first {read}.", "cut"))
     return notes
 
@@ -127,7 +130,7 @@ def as_read(
     batch = as_batch(text, tokenizer, longest, opened)
     if batch is None:
         return None, []
-    return batch, cut_or_unknown(unknown, len(tokenizer.encode(written(text))), batch, longest)
+    return batch, cut_or_unknown(unknown, len(tokenizer.encode(written(text))), batch, tokenizer)
 
 
 @lru_cache(maxsize=1 << 12)

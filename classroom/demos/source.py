@@ -36,7 +36,7 @@ class Source(NamedTuple):
         return (
             f'<div class="labkit-source tex2jax_ignore mathjax_ignore">'
             f"<div><small>{safe(self.title)}</small></div>"
-            f'<pre tabindex="0" aria-label="{safe(self.title)}" style="{PANEL}">'
+            f'<pre role="group" tabindex="0" aria-label="{safe(self.title)}" style="{PANEL}">'
             f'<code style="background:none">{coloured(self.code)}</code></pre></div>'
         )
 

@@ -42,7 +42,7 @@ const Engine = (() => {
 
   // ---- layers (labkit/blocks.py, labkit/attention.py): states are T rows of D numbers in a row
 
-  /** x W' + b, four products at a time. */
+  /** x W' + b, two products at a time: widths are even. */
   function linear(x, weight, bias) {
     const [out, inner] = weight.shape, rows = x.length / inner, w = weight.data, y = new Float64Array(rows * out);
     for (let o = 0; o < out; o++) {

@@ -11,6 +11,7 @@ MASKING = (("rate", "share predicted", 0, 1, 0.05, 0.15),
            ("mask", "of it [MASK]", 0, 1, 0.05, 0.8), ("random", "of it random", 0, 1, 0.05, 0.1),
            ("draw", "draw", 0, 10_000, 1, 0))  # fmt: skip
 SAID = {"run": "run / stop", "another": "another text", "play": "play / stop"}
+SHOWN = '<output aria-hidden="true"></output>'  # a screen reader has the slider's own value
 PICTURE = '<p class="said" role="status"></p><div class="view"></div>'
 Slider = tuple[str, str, float, float, float, float]
 
@@ -33,7 +34,7 @@ def _field(control: Mapping[str, Any]) -> str:
         )
         return f'<label>{said} <select name="{name}">{options}</select></label>'
     return (
-        f'<label>{said} <output></output><input type="range" name="{name}" min="0" '
+        f'<label>{said} {SHOWN}<input type="range" name="{name}" min="0" '
         f'max="{len(values) - 1}" value="{int(control["at"])}" '
         f'data-said="{escape(json.dumps(values))}"></label>'
     )
@@ -62,7 +63,7 @@ def text_box(name: str, text: str) -> str:
 def sliders(asked: Sequence[Slider], values: Mapping[str, float] | None = None) -> str:
     """Numbers to slide; what each stands at is written beside it."""
     return "".join(
-        f'<label>{said} <output></output><input type="range" name="{name}" min="{low}" '
+        f'<label>{said} {SHOWN}<input type="range" name="{name}" min="{low}" '
         f'max="{high}" step="{step}" value="{(values or {}).get(name, value)}"></label>'
         for name, said, low, high, step, value in asked
     )

@@ -33,17 +33,24 @@ const keyOf = (word) => {
 function put(demo, view, selected = -1) {
   const old = document.activeElement, focused = demo.contains(old) ? [old.closest("[data-act]")?.dataset.act, keyOf(old)] : [];
   const only = demo.dataset.only?.split(" ");
+  const inside = find(".view", demo).contains(old);
   const pieces = only ? view.pieces.filter(({ kind, name }) => only.includes(name ?? kind)) : view.pieces;
   find(".view", demo).innerHTML = Render.html({ ...view, pieces });
   for (const [act, [query, does]] of Object.entries(CLICKS)) {
     for (const word of demo.querySelectorAll(`.view [data-act="${act}"] :is(${query})`)) {
       const key = keyOf(word), pressed = act === "hide" ? word.dataset.kind !== "plain" : Number(key) === selected;
-      word.tabIndex = 0;
+      // Tab reaches the first word, and the arrow keys the others.
+      word.tabIndex = find('[role="button"]', word.closest("[data-act]")) ? -1 : 0;
       word.setAttribute("role", "button");
       word.setAttribute("aria-description", does);
       if (act !== "write") word.setAttribute("aria-pressed", pressed);
       if (act === focused[0] && key === focused[1]) word.focus();
     }
+  }
+  // Where the word is gone, the focus stays in the demo.
+  if (inside && !demo.contains(document.activeElement)) {
+    const other = find(`.view [data-act="${focused[0]}"] [role="button"]`, demo);
+    (other ?? find(".labkit-view", demo))?.focus({ preventScroll: true });
   }
 }
 
@@ -61,7 +68,7 @@ function answering(demo, { draw, click = () => {}, buttons = {}, changed = () =>
   };
   demo.addEventListener("click", ({ target }) => pressed(target));
   demo.addEventListener("keydown", (event) => {
-    if (event.target.getAttribute("role") !== "button") return;
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.getAttribute("role") !== "button") return;
     const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!by && event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
@@ -114,6 +121,7 @@ function sampling(demo, { gpt, language }) {
     step() { if (!ended()) write(drawn()); },
     run() {
       if (running) return stop();
+      if (ended()) return;
       past.push(written);
       run(30);
     },
@@ -132,7 +140,7 @@ function masking(demo, { bert, language, sentences }) {
   const model = new Engine.BERT(bert), tokenizer = new Views.Tokenizer(bert);
   const place = { model, tokenizer, language: new Engine.Language(language), start: "sentence" };
   const field = (name) => find(`[name=${name}]`, demo);
-  let clicked = [], which = 0;
+  let clicked = [];
   const draw = () => {
     const view = Views.masking({ ...values(demo), clicked }, place);
     put(demo, view);
@@ -144,13 +152,13 @@ function masking(demo, { bert, language, sentences }) {
     // A second click takes the first one back.
     click(act, n) { clicked = clicked.includes(n) ? clicked.filter((other) => other !== n) : [...clicked, n]; draw(); },
     buttons: {
-      draw: () => again("draw", values(demo).draw + 1),
-      another: () => again("text", sentences[(which += 1) % sentences.length]),
+      draw: () => again("draw", (values(demo).draw + 1) % 10001),
+      another: () => again("text", sentences[(sentences.indexOf(values(demo).text) + 1) % sentences.length]),
       reset() { clicked = []; reset(demo); draw(); },
     },
     changed({ name }) {
-      // Clicks are about one draw of one text.  What becomes [MASK] cannot become a random word.
-      if (name === "text" || name === "draw") clicked = [];
+      // Clicks are about one draw.  What becomes [MASK] cannot become a random word.
+      clicked = [];
       const { mask, random } = values(demo);
       if (name === "mask") field("random").value = Math.min(random, 1 - mask);
       if (name === "random") field("mask").value = Math.min(mask, 1 - random);
@@ -183,7 +191,7 @@ function attention(demo, { gpt, bert }) {
 function states(demo, { name, controls, views, pieces }) {
   const fields = [...demo.querySelectorAll("[name]")], slider = find("input[type=range]", demo);
   let selected = -1, running = 0;
-  const clicked = (piece) => (piece.act === "select" ? { ...piece, selected } : piece.act ? { ...piece, act: "" } : piece);
+  const clicked = (piece) => (piece.act === "select" ? { ...piece, selected: selected < piece.down.length ? selected : -1 } : piece.act ? { ...piece, act: "" } : piece);
   const draw = () => {
     values(demo);
     const at = fields.reduce((sum, field, n) => sum * controls[n].values.length + Number(field.value), 0);
@@ -201,7 +209,7 @@ function states(demo, { name, controls, views, pieces }) {
   };
   const forget = () => { stop(); selected = -1; };
   answering(demo, {
-    draw, changed: forget,
+    draw, changed({ name: field }) { stop(); if (field === "text") selected = -1; },
     click(act, row) { selected = selected === row ? -1 : row; draw(); },
     buttons: { play, reset() { forget(); reset(demo); draw(); } },
   });
@@ -231,10 +239,10 @@ async function play() {
   const data = await unpacked(PACKED), plays = { sampling, masking, attention };
   for (const demo of document.querySelectorAll("[data-play]")) plays[demo.dataset.play](demo, data);
   for (const one of data.states ?? []) {
-    const found = one.form ? document.querySelectorAll(`.labkit-view[data-demo="${one.name}"]`)[one.nth] : null;
-    const demo = found ? around(found, one.form) : document.getElementById(one.name);
     // What a foreign notebook has recorded may be no view: its picture stays, and the others play.
     try {
+      const found = one.form ? document.querySelectorAll(`.labkit-view[data-demo="${one.name}"]`)[one.nth] : null;
+      const demo = found ? around(found, one.form) : document.getElementById(one.name);
       if (one.play) plays[one.name](demo, { ...data, sentences: one.texts });
       else states(demo, one);
     } catch (error) { console.warn(one.name, error.message); }

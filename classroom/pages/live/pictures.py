@@ -5,6 +5,7 @@ is played by the page's own engine, if the models of the page show the very same
 of a training is played again.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -58,7 +59,9 @@ def live(book: Any, of_page: OfPage) -> Iterator[dict[str, Any]]:
         entry = None
         # A foreign notebook may bring anything: then its picture stays a picture.
         with suppress(Exception):
-            entry = entry_of(output, of_page)
+            made = entry_of(output, of_page)
+            json.dumps(made, allow_nan=False)  # a page reads no NaN
+            entry = made
         names = DEMO.findall("".join(output.get("data", {}).get("text/html", "")))
         if entry is not None and names == [entry["name"]]:
             yield {**entry, "nth": seen[entry["name"]]}

@@ -6,6 +6,8 @@ if (typeof module !== "undefined") {
 }
 const Views = (() => {
   const WORD = /[\p{L}\p{N}_]+(?:['’-][\p{L}\p{N}_]+)*|[^\p{L}\p{N}_\s]/gu;
+  // As \w is read by the library of tokenizers: marks and connectors are parts of words.
+  const PIECE = /[\p{L}\p{M}\p{N}\p{Pc}]+(?:['’-][\p{L}\p{M}\p{N}\p{Pc}]+)*|[^\p{L}\p{M}\p{N}\p{Pc}\s]/gu;
   const SHOWN = 12, { fixed } = Render, { sum } = Engine;
   const heading = (title) => ({ kind: "heading", title });
   const note = (text, name) => ({ kind: "note", text, name });
@@ -20,16 +22,17 @@ const Views = (() => {
       Object.assign(this, { tokens, special });
       this.number = new Map(tokens.map((name, n) => [name, n]).filter(([, n]) => !special.special.includes(n)));
     }
-    encode(text) { return (text.match(WORD) ?? []).map((word) => this.number.get(word) ?? this.special.unk); }
+    encode(text) { return (text.match(PIECE) ?? []).map((word) => this.number.get(word) ?? this.special.unk); }
     /** The text in lower case where only that is known, and a hint for each word that is not known. */
     known(text) {
-      const unknown = new Map(), fitted = text.replace(WORD, (word) => {
+      const unknown = new Set(), fitted = text.replace(WORD, (word) => {
         if (this.number.has(word)) return word;
         if (this.number.has(word.toLowerCase())) return word.toLowerCase();
-        unknown.set(word, this.near(word.toLowerCase()));
+        unknown.add(word);
         return word;
       });
-      const said = [...unknown].slice(0, 5).map(([word, hint]) => `“${[...word].slice(0, 40).join("")}”${hint}`);
+      const named = (word) => `“${[...word].slice(0, 40).join("")}”${this.near(word.toLowerCase())}`;
+      const said = [...unknown].slice(0, 5).map(named);
       return [fitted, unknown.size > 5 ? [...said, `and ${unknown.size - 5} more`] : said];
     }
     near(word) {
@@ -158,16 +161,16 @@ const Views = (() => {
   const DRAWS = 1000, DRAWN = 40;
   const label = (tokenizer, token) => tokenizer.tokens[token];
   const unknownNote = (unknown) => (unknown.length ? [note(`Not in the vocabulary: ${unknown.join(", ")}.`, "unknown")] : []);
-  const cutNote = (all, longest, read) => (all > longest
+  const cutNote = (all, read) => (all > read
     ? [note(`The text has ${all.toLocaleString("en-US")} tokens; shown are the first ${read}.`, "cut")] : []);
   const problem = (name, text) => ({ name, pieces: [{ kind: "problem", text }] });
 
   /** The text as tokens between [CLS] and [SEP], as far as there is room; and how many it has.
    *  For a GPT it is only opened by [SEP]. */
   function framed(text, tokenizer, longest, opened = false) {
-    const tokens = tokenizer.encode(text), { cls, sep } = tokenizer.special;
-    if (opened) return { all: tokens.length, tokens: [sep, ...tokens].slice(0, longest) };
-    return { all: tokens.length, tokens: [cls, ...tokens.slice(0, longest - 2), sep] };
+    const every = tokenizer.encode(text), { cls, sep } = tokenizer.special;
+    const some = every.slice(0, longest - (opened ? 1 : 2));
+    return { all: every.length, read: some.length, tokens: opened ? [sep, ...some] : [cls, ...some, sep] };
   }
 
   /** What is hidden of a text, after some positions were clicked. */
@@ -182,7 +185,7 @@ const Views = (() => {
   /** state: {text, rate, mask, random, draw, clicked}; place: {model, tokenizer, language, start}. */
   function masking(state, { model, tokenizer, language, start }) {
     const { special } = tokenizer, [text, unknown] = tokenizer.known(state.text), longest = model.config.context;
-    const { all, tokens } = framed(text, tokenizer, longest);
+    const { all, read, tokens } = framed(text, tokenizer, longest);
     const words = tokens.filter((token) => !special.special.includes(token)).length;
     const why = unknown.length ? `not in the vocabulary: ${unknown.join(", ")}` : "write some words";
     if (!words) return problem("masking", `There is nothing to hide: ${why}.`);
@@ -194,7 +197,7 @@ const Views = (() => {
     });
     const told = asked.map((n) => `${n}: ${names[n]} (${chips[n].caption})`).join("; ");
     const said = `${asked.length} of ${tokens.length} tokens, of which ${words} are words. ${told || "None this time."}`;
-    return { name: "masking", pieces: [...unknownNote(unknown), ...cutNote(all, longest, tokens.length),
+    return { name: "masking", pieces: [...unknownNote(unknown), ...cutNote(all, read),
       heading("What the model sees"), { kind: "chips", chips, act: "hide" },
       heading("What it must predict"), note(said, "answers"),
       heading("What is likely there"), ...guesses(tokens, seen, asked, state, { model, tokenizer, language, start }),
@@ -307,7 +310,7 @@ const Views = (() => {
   function attention(state, { model, tokenizer }) {
     const [text, unknown] = tokenizer.known(state.text), { layer, head } = state, { layers, heads, context } = model.config;
     if (!tokenizer.encode(text).length) return problem("attention", "There is nothing to look at: write some words.");
-    const longest = Math.min(LONGEST, context), { all, tokens } = framed(text, tokenizer, longest, model.config.first), names = tokens.map((token) => label(tokenizer, token));
+    const longest = Math.min(LONGEST, context), { all, read, tokens } = framed(text, tokenizer, longest, model.config.first), names = tokens.map((token) => label(tokenizer, token));
     model.read(tokens);
     // What a position may not attend to gets no share.
     const each = model.layers[layer - 1].shares.map((rows) => tokens.map((_, q) => tokens.map((_, k) => rows[q][k] ?? 0)));
@@ -321,7 +324,7 @@ const Views = (() => {
     const map = (shares, title, more) => ({ kind: "shades", shares, across: names, down: names, title, selected: -1, act: "", ...more });
     const selected = state.selected < names.length ? state.selected : -1;
     const small = { kind: "beside", pieces: each.map((shares, n) => map(shares, `head ${n + 1}`, { small: true })) };
-    return { name: "attention", pieces: [...unknownNote(unknown), ...cutNote(all, longest, tokens.length), heading(`Layer ${layer} of ${layers}, ${who}`),
+    return { name: "attention", pieces: [...unknownNote(unknown), ...cutNote(all, read), heading(`Layer ${layer} of ${layers}, ${who}`),
       note("Each row shares out 1 among the positions that it attends to; the fullest colour is " +
         `${fixed(top, 3)}. Point at a row: the bars under the words are its shares.`, "note"),
       map(shown, "Attention", { selected, act: "select" }),

@@ -9,7 +9,7 @@ c                   show or fold the code of all cells
 n                   show or hide the speaker's notes
 w                   the notes in a window of their own
 f                   full screen
-Esc                 leave a slider or a text, so that the arrows turn pages again
+Esc                 leave a slider or text box, so that the arrow keys turn pages again
 ?                   this list`;
   const place = document.querySelector("#rendered_cells > div");
   const slides = [];
@@ -133,7 +133,7 @@ Esc                 leave a slider or a text, so that the arrows turn pages agai
     at = Math.max(0, Math.min(slides.length - 1, to));
     slides[at].hidden = false;
     counter.value = `${at + 1} / ${slides.length}`;
-    history.replaceState(null, "", `#${at + 1}`);
+    history.replaceState(null, "", `${location.pathname}#${at + 1}`);  // without the token
     page.scrollTo(0, 0);
     // What was hidden while it was drawn gets its size now.
     window.dispatchEvent(new Event("resize"));
@@ -151,13 +151,19 @@ Esc                 leave a slider or a text, so that the arrows turn pages agai
     ArrowRight: forward,
     PageDown: forward,
     " ": forward,
+    "shift  ": back,
     ArrowLeft: back,
     PageUp: back,
     "shift ArrowRight": () => go(at + 1),
     "shift ArrowLeft": () => go(at - 1),
     Home: () => go(0),
     End: () => go(slides.length - 1),
-    c: () => document.body.toggleAttribute("data-code"),
+    c: () => {
+      const all = document.body.toggleAttribute("data-code");
+      for (const button of document.querySelectorAll(".lecture-code")) {
+        button.ariaExpanded = String(all || button.parentElement.hasAttribute("data-open"));
+      }
+    },
     n: () => { panel.hidden = !panel.hidden; },
     w: apart,
     f: () => (document.fullscreenElement ? document.exitFullscreen()
@@ -175,6 +181,9 @@ Esc                 leave a slider or a text, so that the arrows turn pages agai
     // A slider keeps its arrows, a text its letters, a button its space.
     if (event.key !== "Escape" && on?.matches(WRITING)) return;
     if (event.key === " " && on?.matches(PRESSED)) return;
+    // A wide table or formula that has the focus scrolls sideways.
+    if (/^Arrow(Left|Right)$/.test(event.key) && !event.shiftKey && on !== document.body
+        && on?.tabIndex === 0 && on.scrollWidth > on.clientWidth) return;
     event.preventDefault();
     event.stopPropagation();
     act();
@@ -195,15 +204,29 @@ Esc                 leave a slider or a text, so that the arrows turn pages agai
     return found;
   }
 
+  // A slider is named by the label beside it.
+  function named() {
+    for (const handle of place.querySelectorAll(".noUi-handle:not([aria-label])")) {
+      const row = handle.closest(".widget-inline-hbox");
+      const label = row?.querySelector(".widget-label")?.textContent;
+      if (label) handle.setAttribute("aria-label", label);
+    }
+  }
+
   divide();
   fold();
+  named();
+  new MutationObserver(named).observe(place, { childList: true, subtree: true });
   more.addEventListener("click", forward);
   document.body.append(panel, help, more, bar());
   page.addEventListener("scroll", mark);
   new ResizeObserver(mark).observe(place);
   document.addEventListener("keydown", pressed, true);
   window.addEventListener("beforeprint", () => slides.forEach((s) => { s.hidden = false; }));
-  window.addEventListener("afterprint", () => go(at));
+  window.addEventListener("afterprint", () => {
+    slides.forEach((s) => { s.hidden = true; });
+    go(at);
+  });
   slides.forEach((slide) => { slide.hidden = true; });
   go((Number.parseInt(location.hash.slice(1), 10) || 1) - 1);
 })();
