@@ -71,6 +71,15 @@ def card(name: str | Path) -> dict[str, Any]:
     return read_json(_folder(name) / CARD)
 
 
+def tokens_read(name: str) -> int:
+    """How many tokens a model that ships was trained on, each as often as it was read."""
+    run = card(name)["recipe"]
+    steps = run["steps"] + sum(steps for _, steps in run.get("shorter", ()))
+    last = run.get("ending") or {"steps": 0, "length": None}
+    longer = last["steps"] * (last["length"] or run["length"])
+    return int(run["batch"] * (steps * run["length"] + longer))
+
+
 def names() -> list[str]:
     """The models that ship."""
     return sorted(path.parent.name for path in data_path("models").glob(f"*/{CARD}"))
