@@ -96,7 +96,7 @@ def test_a_rounded_model_is_rounded_as_it_ships() -> None:
 
 
 def test_an_unknown_model_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    named = "'gpt-vilage' ships with the course: choose bert-addresses"
+    named = "'gpt-vilage' ships with the course: choose awd-course"
     with pytest.raises(ValueError, match=named):
         trained("gpt-vilage")
     with pytest.raises(SystemExit):
