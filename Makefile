@@ -28,4 +28,4 @@ pins:       ## write constraints.txt anew
 	@$(PYTHON) -m labkit pins
 
 clean:      ## remove what was set up, built and run, with all answers and results in runs/
-	rm -rf .venv .venv-* build dist runs site artifacts *.egg-info .*_cache .hypothesis
+	rm -rf .venv .venv-* .venv*.lock build dist runs site artifacts *.egg-info .*_cache .hypothesis

@@ -259,6 +259,31 @@ def test_a_widget_is_alive_and_keeps_its_arrows(lecture: Lecture) -> None:
     assert box.input_value() == "n c"
 
 
+def test_all_slides_are_printed_and_one_is_left_on_the_screen(lecture: Lecture) -> None:
+    page = lecture.page
+    page.keyboard.press("Home")
+    page.keyboard.press("n")  # the notes are not printed
+    slides = page.locator(".lecture-slide").count()
+    printed = page.pdf()
+    pages = len(re.findall(rb"/Type\s*/Page\b", printed))
+    (ARTIFACTS / "slides.pdf").write_bytes(printed)
+    assert slides <= pages <= 2 * slides
+    for event in ("beforeprint", "afterprint"):
+        page.evaluate(f"window.dispatchEvent(new Event('{event}'))")
+    assert page.locator(".lecture-slide:not([hidden])").count() == 1
+    page.keyboard.press("n")
+
+
+def test_the_token_leaves_the_address_bar_and_sliders_have_names(lecture: Lecture) -> None:
+    page = lecture.page
+    assert "token" in lecture.link
+    assert "token" not in page.url
+    page.wait_for_selector(".noUi-handle", state="attached")
+    handles = page.locator(".noUi-handle")
+    assert handles.count()
+    assert all(one.get_attribute("aria-label") for one in handles.all())
+
+
 def test_no_slide_asks_for_anything_outside(lecture: Lecture) -> None:
     # The last test of the lecture: what happened in all of those before.
     assert lecture.errors == []
