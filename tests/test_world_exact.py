@@ -466,6 +466,7 @@ def test_standard_errors_are_those_of_a_ratio(tiny: World, tiny_reference: Refer
         lambda world, words: world.sample(documents=1.5),
         lambda world, words: world.next_word(" ".join(words)),
         lambda world, words: world.next_word([1, 2]),
+        lambda world, words: world.next_word(["atlantis"], direction="backward"),
         lambda world, words: world.next_word(np.array([1.5])),
         lambda world, words: world.next_word(np.array([-1])),
         lambda world, words: world.next_word(np.array([10**9])),
@@ -506,6 +507,8 @@ def test_a_document_of_another_language_is_read_by_its_words(tiny: World) -> Non
 def test_nothing_hidden_has_no_distributions(tiny: World) -> None:
     words = tiny.sample(documents=1)[0].words
     assert tiny.conditional(words, []).shape == (0, len(tiny.vocabulary))
+    # Positions count from the end where they are negative.
+    assert np.array_equal(tiny.conditional(words, [-1]), tiny.conditional(words, [len(words) - 1]))
     assert tiny.gap(words, []) == 0
 
 

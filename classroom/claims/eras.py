@@ -147,10 +147,10 @@ def worth_of_labels(profile: str, seed: int) -> Measured | None:
     arms = {}
     for size in SIZES:
         for arm in ARMS:
-            hits = iter(right(arm, size, seed, asked_texts=flat))
+            hits = torch.tensor(right(arm, size, seed, asked_texts=flat), dtype=torch.float64)
             # An address is one item: its paragraphs say much about each other.
-            of_each = [[next(hits) for _ in texts] for texts in asked]
-            arms[f"{size} labels, {arm}"] = [sum(one) / len(one) for one in of_each]
+            of_each = hits.split([len(texts) for texts in asked])
+            arms[f"{size} labels, {arm}"] = [float(one.mean()) for one in of_each]
     return Measured(arms, note=f"items are addresses; {realtext.NO_FLOOR}")
 
 

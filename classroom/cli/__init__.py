@@ -139,7 +139,7 @@ def called(words: list[str]) -> int:
     asks_for_help = any(word in ("-h", "--help") for word in words[1:])
     if name not in NEED_NOTHING and not asks_for_help and importlib.util.find_spec("torch") is None:
         python = venv_python()
-        # In a .venv that was never finished this is the Python that lacks torch.
+        # If a set-up was interrupted, this may be that very Python, still without torch.
         if (
             python is not None
             and python.exists()

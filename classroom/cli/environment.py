@@ -199,7 +199,7 @@ def diagnosis(lines: Sequence[str], log: Path) -> str:
         return (
             "the package index cannot be reached: connect to the network (behind a proxy, set "
             "HTTPS_PROXY; an index of your own: PIP_INDEX_URL) and run the same command again; "
-            "a .venv that worked before still does: its Python runs `-m labkit lab --here`"
+            "a .venv that worked before still works: run its Python with `-m labkit lab --here`"
         )
     if "No space left on device" in text:
         return f"the disk is full: .venv needs about 2.5 GB in {log.parent.parent}; free some space"

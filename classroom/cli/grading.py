@@ -33,7 +33,7 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
 
     pages = args.pages or args.csv.with_suffix("")
     pages.mkdir(parents=True, exist_ok=True)
-    # Whole paths, for a child runs in another folder; and none in which its own Python lies.
+    # Absolute paths, since a child runs in another folder; and none that holds its own Python.
     every = [args.folder, args.csv, pages, *(book.parent for book in every_notebook()[:1])]
     own = (PACKAGE, Path(sys.prefix).resolve())
     hidden = [path for path in map(Path.resolve, every)

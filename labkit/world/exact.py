@@ -15,7 +15,7 @@ import numpy as np
 from labkit.checks import check_whole, check_words
 from labkit.world.builder import compile_grammar
 from labkit.world.grammar import Grammar
-from labkit.world.hidden import Noisy, Request, distributions, hide, position_in, weigh
+from labkit.world.hidden import IMPOSSIBLE, Noisy, Request, distributions, hide, position_in, weigh
 from labkit.world.machine import Machine, Section
 from labkit.world.memory import Memories
 from labkit.world.sampling import SPLITS, Document, Sampler
@@ -286,9 +286,7 @@ class Language:
         )
         either = np.logaddexp(within, begins)
         if either == -math.inf:
-            raise ValueError(
-                "no text of this language has the words that are seen: check them with is_sentence"
-            )
+            raise ValueError(IMPOSSIBLE)
         distribution = np.zeros(len(self.vocabulary))
         if within > -math.inf:
             distribution = self.conditional(before, [0], start="anywhere")[0]
@@ -372,9 +370,7 @@ class Language:
         self, words: Text, hidden: Sequence[int], *, start: str = "document"
     ) -> np.ndarray:
         """Distributions of the hidden words, each given the seen ones: [hidden, vocabulary]."""
-        text = self.numbers(words)
-        wanted = [position_in(position, len(text)) for position in hidden]
-        return self.distributions([Request(text, wanted, {})], start)[0]
+        return self.distributions([Request(self.numbers(words), list(hidden), {})], start)[0]
 
     def joint(self, words: Text, hidden: Sequence[int], *, start: str = "document") -> float:
         """log p(all hidden words together | the seen words)."""
@@ -391,9 +387,7 @@ class Language:
         ]
         logs = self.log_totals(rows, start)
         if -math.inf in logs[len(texts) :]:
-            raise ValueError(
-                "no text of this language has the words that are seen: check them with is_sentence"
-            )
+            raise ValueError(IMPOSSIBLE)
         return [whole - part for whole, part in zip(logs, logs[len(texts) :], strict=False)]
 
     def log_totals(self, rows: list[Symbols], start: str) -> list[float]:

@@ -22,6 +22,9 @@ class Request(NamedTuple):
     noisy: Noisy
 
 
+IMPOSSIBLE = "no text of this language has the words that are seen: check them with is_sentence"
+
+
 def position_in(position: Any, length: int) -> int:
     """A position of a text, counted from its end where it is negative, as in lists."""
     whole = isinstance(position, Integral) and not isinstance(position, bool)
@@ -50,6 +53,10 @@ def distributions(
 
     A wanted position is hidden, unless it is noisy: then it shows a word that may be wrong.
     """
+    requests = [
+        one._replace(wanted=[position_in(t, len(one.words)) for t in one.wanted])
+        for one in requests
+    ]
     shown = [_shown(machine, request) for request in requests]
     rows = [_row(memory, *pair) for pair in zip(requests, shown, strict=True)]
     found = posteriors(machine, rows, begin, [request.wanted for request in requests])
@@ -94,9 +101,7 @@ def _distributions(
             noise = 0.0 if memory.remembered[word] else noise
             chances *= noise + keep * (np.arange(len(chances)) == word)
         if not chances.sum() > 0:
-            raise ValueError(
-                "no text of this language has the words that are seen: check them with is_sentence"
-            )
+            raise ValueError(IMPOSSIBLE)
         out.append(chances / chances.sum())
     return np.array(out).reshape(len(out), len(machine.vocabulary))
 

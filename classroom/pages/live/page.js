@@ -207,11 +207,10 @@ function states(demo, { name, controls, views, pieces }) {
       if (slider.value === slider.max) stop();
     }, 120);
   };
-  const forget = () => { stop(); selected = -1; };
   answering(demo, {
     draw, changed({ name: field }) { stop(); if (field === "text") selected = -1; },
     click(act, row) { selected = selected === row ? -1 : row; draw(); },
-    buttons: { play, reset() { forget(); reset(demo); draw(); } },
+    buttons: { play, reset() { stop(); selected = -1; reset(demo); draw(); } },
   });
 }
 
