@@ -67,6 +67,8 @@ EXPORTS = exports()
 
 MADE = re.compile(r"\.(?!ci$|github$).+|__pycache__|build|dist|runs|site|artifacts|.+\.egg-info")
 """The folders that no repository holds, as in .gitignore."""
+MADE_FILE = re.compile(r"\.git|\.venv.*\.lock")
+"""The same of files: the link of a work tree, and the lock of a set-up."""
 
 
 def repository() -> list[str]:
@@ -79,12 +81,13 @@ def repository() -> list[str]:
 
 
 def without_git() -> list[str]:
-    """Return the files of the checkout but those in folders that are made."""
+    """Return the files of the checkout but those that are made."""
     found = []
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [name for name in folders if not MADE.fullmatch(name)]
-        found += [Path(folder, name).relative_to(ROOT).as_posix() for name in names]
-    return sorted(name for name in found if name != ".git")
+        kept = [name for name in names if not MADE_FILE.fullmatch(name)]
+        found += [Path(folder, name).relative_to(ROOT).as_posix() for name in kept]
+    return sorted(found)
 
 
 def defining(module: str, name: str) -> str | None:
