@@ -2,7 +2,8 @@
 
 ULMFiT's plan (Howard and Ruder 2018) on real text, with the GPT that ships as the language model:
 concat pooling, discriminative rates, the slanted triangle and gradual unfreezing. From scratch all
-layers learn from the start, at one rate, for random layers must not stay as they are.
+layers learn from the start, at one rate, for random layers must not stay as they are; and for five
+to eight times as many steps, since random weights have farther to go.
 `python -m classroom.claims.eras` measures all and writes `data/eras.json`, which notebook 03 shows.
 What stands there already is not measured again, unless `gpt-addresses` has been trained anew.
 """
@@ -65,7 +66,8 @@ def right(
         model = LanguageModel(gpt, NextWord(gpt.token))
     built = Classifier(model.backbone, Pooled(model.backbone.width, len(TASKS[task]), dropout=0.1))
     known, asked = rows(texts, tokenizer), rows(asked_texts, tokenizer)
-    steps = 40 if size <= 100 else 2 * size // BATCH
+    few = size <= 100
+    steps = (300 if few else 600) if scratch else (40 if few else 2 * size // BATCH)
     plan = Plan(
         steps=steps, rate=1e-3 if scratch else 4e-3, schedule="slanted_triangle",
         optimizer="adamw", seed=seed, precision="float32", device="cpu", decay=0.01,
@@ -85,12 +87,13 @@ def right(
 def counted(
     texts: Sequence[Paragraph], asked_texts: Sequence[Paragraph], tokenizer: Tokenizer
 ) -> list[float]:
-    """The same from the logarithms of counts of pieces, and a linear layer."""
+    """The same from the logarithms of counts of the same pieces, and a linear layer."""
     parts = (texts, asked_texts)
+    read = [[tokenizer.encode(one.text)[: LENGTH - 1] for one in part] for part in parts]
     counts = [
-        torch.stack([torch.bincount(torch.tensor(tokenizer.encode(one.text)),
-                                    minlength=len(tokenizer)) for one in part]).float().log1p()
-        for part in parts
+        torch.stack([torch.bincount(torch.tensor(one), minlength=len(tokenizer)) for one in part])
+        .float().log1p()
+        for part in read
     ]  # fmt: skip
     known, asked = (part - counts[0].mean(dim=0) for part in counts)
     spread = known.std()
