@@ -323,6 +323,7 @@ def untrained_elmo(
     *,
     seed: int = 0,
     width: int = 32,
+    inner: int | None = None,
     layers: int = 2,
     kernels: tuple[tuple[int, int], ...] = ((1, 8), (2, 16), (3, 32)),
 ) -> LanguageModel:
@@ -330,7 +331,7 @@ def untrained_elmo(
     torch.manual_seed(seed)
     sizes = ELMoConfig(
         text.vocabulary, longest=16, letter_width=8, kernels=kernels, highways=1, width=width,
-        inner=2 * width, layers=layers, dropout=0.0,
+        inner=inner or 2 * width, layers=layers, dropout=0.0,
     )  # fmt: skip
     backbone = ELMo(sizes, text.tokenizer.pieces(range(text.vocabulary)))
     # Its words are spelled, so the head has vectors of its own.

@@ -180,7 +180,8 @@ def _measure_bert_village(model: LanguageModel, tokenizer: Tokenizer) -> Measure
 COURSE_WORDS = 8_000_000
 """How many words each of these models can learn from."""
 MORE_WORDS = 60_000_000
-"""How many AWD-LSTM can learn from in its ending: of eight million, it knows some by heart."""
+"""How many ELMo can learn from, and AWD-LSTM in its ending, which knew some of eight million by
+heart."""
 
 
 def _awd_course(recipe: Recipe) -> Run:
@@ -199,8 +200,11 @@ def _awd_course(recipe: Recipe) -> Run:
 
 
 def _elmo_course(recipe: Recipe) -> Run:
-    text = _text("language", COURSE_WORDS)
-    model = untrained_elmo(text, seed=recipe.seed, width=recipe.width, layers=recipe.layers)
+    text = _text("language", MORE_WORDS)
+    model = untrained_elmo(
+        text, seed=recipe.seed, width=recipe.width, inner=recipe.inner, layers=recipe.layers,
+        kernels=((1, 8), (2, 16), (3, 48)),
+    )  # fmt: skip
     return Run(model, text.tokenizer, BothDirections(), windows_of(recipe, text.train))
 
 
@@ -496,8 +500,8 @@ RECIPES = {
     ),
     "elmo-course": Shipped(
         Recipe(
-            "8 million words of the course's language, in windows of 64", steps=12_000, batch=256,
-            length=64, width=96, layers=2, rate=1.2e-2,
+            "60 million words of the course's language, in windows of 64", steps=11_000, batch=256,
+            length=64, width=96, layers=2, rate=1.2e-2, precision="bfloat16", inner=128, grain=8,
         ),
         _elmo_course,
         _measure_elmo_course,

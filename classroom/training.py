@@ -5,6 +5,7 @@ text (`classroom.own_text`).
 """
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -208,7 +209,14 @@ def carry_out(
     checkpoints: Path | None = None,
     watch: Callable[[Report], None] = lambda report: None,
 ) -> dict[str, Any]:
-    """Train a model, write its folder, and return its card; `watch` sees each report."""
+    """Train a model, write its folder, and return its card; `watch` sees each report.
+
+    torchrun may start several processes, which share each batch. The first one says how it goes,
+    measures and writes; the others return an empty card.
+    """
+    first = os.environ.get("RANK", "0") == "0"
+    if not first:
+        say = silent
     recipe = known.recipe
     # A folder that cannot be written is refused now, and not after hours.
     folder.mkdir(parents=True, exist_ok=True)
@@ -216,6 +224,8 @@ def carry_out(
     run = known.prepare(recipe)
     preparing = time.monotonic() - start
     seconds = preparing + _train_in_parts(run, recipe, checkpoints, say, watch)
+    if not first:
+        return {}
     steps = {} if recipe.grain is None else round_matrices(run.model, recipe.grain)
     save(run.model.to("cpu").half(), folder, steps=steps)
     run.tokenizer.save(folder / "tokenizer.json")
@@ -305,6 +315,10 @@ def _repeat_positions(model: Any, length: int) -> None:
         position.weight[length : 2 * length] = position.weight[:length]
 
 
+def silent(message: str) -> None:
+    """Say nothing."""
+
+
 def now_and_then(say: Callable[[str], None], seconds: float = 5) -> Callable[[Report], None]:
     """Return a function that says a report, at most one every few seconds."""
     said = time.monotonic()
@@ -338,8 +352,8 @@ def round_matrices(model: nn.Module, grain: int) -> dict[str, float]:
 
 
 def _plan_of(recipe: Recipe, steps: int, **changes: Any) -> Plan:
-    """How a recipe trains for so many steps."""
+    """How a recipe trains for so many steps, in one process or in as many as torchrun starts."""
     return plan(
         steps, rate=recipe.rate, seed=recipe.seed, precision=recipe.precision,
-        decay=recipe.decay, betas=recipe.betas, **changes,
+        decay=recipe.decay, betas=recipe.betas, processes="ddp", **changes,
     )  # fmt: skip

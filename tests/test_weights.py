@@ -497,6 +497,20 @@ def test_another_step_or_none_is_found(tmp_path: Path) -> None:
             weights.load(tmp_path)
 
 
+def test_letters_take_two_bytes_in_a_file(tmp_path: Path) -> None:
+    """In older folders they take eight, and so do numbers that are larger than any letter."""
+    elmo = our_models()["elmo"].backbone
+    for added, dtype in ((0, torch.int16), (2**16, torch.int64)):
+        elmo.spelling += added
+        weights.save(elmo, tmp_path)
+        [file] = tmp_path.glob("*.safetensors")
+        assert load_file(file)["spelling"].dtype == dtype
+        for wanted in (None, torch.float32):
+            again = weights.load(tmp_path, dtype=wanted)
+            assert again.spelling.dtype == torch.int64
+            assert torch.equal(again.spelling, elmo.spelling)
+
+
 def test_mixed_dtypes_come_back(tmp_path: Path) -> None:
     model = tiny_gpt().bfloat16()
     model.backbone.norm.float()

@@ -58,6 +58,8 @@ def train(parser: Parser, words: Sequence[str]) -> int:
         card = shipped.train(args.name, folder, say, args.checkpoints)
     except ValueError as error:
         fail(f"labkit train: {error}")
+    if not card:  # another process of torchrun has written it
+        return 0
     lowest = "" if card["floor"] is None else f"lowest possible {card['floor']}, "
     print(f"{folder}: {card['held_out']} {card['unit']} on held-out text, "
           f"{lowest}{card['minutes']} minutes")  # fmt: skip

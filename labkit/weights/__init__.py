@@ -54,7 +54,8 @@ def load(
     if own and dtype is None:
         # A model whose tensors are not all of one kind gets back each as it was.
         for name, entry in contents.entries.items():
-            parts[name].data = parts[name].data.to(entry.dtype)
+            if entry.dtype.is_floating_point:
+                parts[name].data = parts[name].data.to(entry.dtype)
 
     with torch.no_grad():
         for name, tensor in read_tensors(contents.entries):

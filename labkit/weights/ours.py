@@ -25,6 +25,7 @@ from labkit.weights.tensors import (
     from_bytes,
     in_bytes,
     list_tensors,
+    narrowed,
     read_description,
     write_tensors,
 )
@@ -52,12 +53,13 @@ def save(model: nn.Module, folder: Source, *, steps: Mapping[str, float] | None 
     _check_rebuilds(description, named)
     small = {name: in_bytes(name, named[name], step) for name, step in steps.items()}
     # Of what is read again: a negative zero has no byte of its own.
-    read = named | {name: from_bytes(whole, steps[name]) for name, whole in small.items()}
+    whole_numbers = {name: narrowed(tensor) for name, tensor in named.items()}
+    read = whole_numbers | {name: from_bytes(whole, steps[name]) for name, whole in small.items()}
     sums = {name: checksum(tensor) for name, tensor in read.items()}
     file = f"weights-{_hash([sums, steps])[:12]}.safetensors"
     folder.mkdir(parents=True, exist_ok=True)
     old = [path for path in folder.iterdir() if _is_ours(path.name) and path.name != file]
-    write_tensors(folder / file, named | small)
+    write_tensors(folder / file, whole_numbers | small)
     whole = {"format": FORMAT, "model": description, "weights": file, "checksums": sums}
     if steps:
         whole["steps"] = steps

@@ -120,7 +120,8 @@ def check(found: Mapping[str, Entry], wanted: Mapping[str, Tensor], where: Path)
                 f"the model that the folder describes needs {list(shape)}"
             )
         both_real = entry.dtype.is_floating_point and tensor.dtype.is_floating_point
-        if not both_real and entry.dtype != tensor.dtype:
+        narrower = (entry.dtype, tensor.dtype) == (torch.int16, torch.int64)
+        if not both_real and not narrower and entry.dtype != tensor.dtype:
             raise WeightsError(
                 f"the tensor {entry.name!r} in {entry.file} holds {entry.dtype}, "
                 f"the model needs {tensor.dtype}"
@@ -156,6 +157,12 @@ def in_bytes(name: str, tensor: Tensor, step: float) -> Tensor:
             ": round it first, or leave its name out of steps"
         )
     return whole
+
+
+def narrowed(tensor: Tensor) -> Tensor:
+    """Whole numbers of 64 bits in 16, where all fit: the letters of words, for example."""
+    short = tensor.short()
+    return short if tensor.dtype == torch.int64 and torch.equal(short.long(), tensor) else tensor
 
 
 def checksum(tensor: Tensor) -> str:
