@@ -616,3 +616,16 @@ def test_eras_go_on_where_they_were(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(eras, "card", lambda name: {"held_out": 0.9})  # trained anew
     eras.main()
     assert len(asked) == count + len(every)
+
+
+def test_of_several_processes_only_the_first_measures_and_writes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made, said = short_windows_first(rotary=False), []
+    monkeypatch.setenv("RANK", "1")
+    assert training.carry_out("tiny", "", made, tmp_path / "second", said.append) == {}
+    assert not said
+    assert not list((tmp_path / "second").iterdir())
+    monkeypatch.setenv("RANK", "0")
+    assert training.carry_out("tiny", "", made, tmp_path / "first", said.append)["name"] == "tiny"
+    assert said
