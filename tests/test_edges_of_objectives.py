@@ -5,12 +5,18 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from test_edges import chance, gpt, rows
 from torch import Tensor, nn
 
 from labkit import fast
 from labkit.alignment import GRPO, Reinforce
-from labkit.alignment.preferences import answer_log_probs, answer_rows, learned_rewards
+from labkit.alignment.preferences import (
+    BradleyTerry,
+    answer_log_probs,
+    answer_rows,
+    learned_rewards,
+)
 from labkit.blocks import Classifier, LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples, from_documents, pad_rows, tokenize
@@ -143,6 +149,15 @@ def test_a_learned_reward_depends_on_its_row_alone() -> None:
         assert learned_rewards(model, alone, position="first") != found[1]
     with pytest.raises(ValueError, match="position is 'end': choose first or last"):
         learned_rewards(model, alone, position="end")  # type: ignore[arg-type]
+
+
+def test_a_learned_reward_is_the_one_that_was_learned() -> None:
+    """Also of a model that tells prompts from answers by their segments."""
+    pair, model = answer_rows([[1, 2], [1, 2]], [[3, 4], [5]]), bert().eval()
+    model.reward = Label(8, 1, pooled=False)
+    chosen, other = learned_rewards(model, pair, position="first")
+    loss = BradleyTerry(position="first")(model, pair, chance(pair)).loss
+    torch.testing.assert_close(loss, F.softplus(other - chosen))
 
 
 def test_a_label_and_penalties_at_once() -> None:

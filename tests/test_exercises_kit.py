@@ -217,6 +217,17 @@ def test_a_missing_answer_is_asked_for_and_the_notebook_goes_on(
     assert capsys.readouterr().out.startswith("Right")
 
 
+def test_the_version_that_stands_in_for_a_wrong_answer_is_no_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A cell that checks a name, run twice."""
+    used: Any = check("05.last", lambda states, real: states[:, 0])
+    assert check("05.last", used) is used
+    said = capsys.readouterr().out
+    assert "Right" not in said
+    assert "Not yet: this is the course's own version" in said
+
+
 def test_a_function_that_returns_a_plain_value_is_an_answer() -> None:
     for answer in (lambda length: False, lambda length: 0, lambda length: 3):
         assert "write the function above" not in judge(exercise("04.mask"), answer).why

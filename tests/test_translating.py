@@ -374,6 +374,16 @@ def test_one_vector_is_all_that_the_recurrent_decoder_gets() -> None:
     torch.testing.assert_close(torch.cat(steps, dim=1), direct)
 
 
+def test_a_source_is_read_without_dropout() -> None:
+    """Also when the model comes straight from training."""
+    torch.manual_seed(3)
+    backbone = Transformer(TransformerConfig(6, 8, 1, 2, 12, dropout=0.5))
+    model, source = LanguageModel(backbone, NextWord(backbone.token)), torch.tensor([[4, 2, 5]])
+    read = [Conditional(model.train(mode), source).backbone.encoded_1KD for mode in (True, False)]
+    assert torch.equal(*read)
+    assert not read[0].requires_grad
+
+
 def test_a_wide_beam_finds_what_enumeration_finds() -> None:
     torch.manual_seed(3)
     backbone = Transformer(TransformerConfig(6, 8, 1, 2, 12, dropout=0.0))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from classroom.demos.base import Demo, text_box
 from classroom.demos.pieces import Chip, Chips, Heading, Note, Piece, Problem, Share, Table
-from classroom.demos.reading import as_read, labels
+from classroom.demos.reading import as_read, labels, words_in
 from classroom.demos.rendering import View
 from labkit.blocks import evaluating
 from labkit.text.tokenizers import Tokenizer
@@ -120,7 +120,7 @@ def senses_demo(
 
 def chances(world: World, text: str, word: str) -> dict[str, float] | None:
     """The language's own chances of the senses, or None where it cannot say the text."""
-    words = text.split()
+    words = words_in(text)
     place = next((n for n, one in enumerate(words) if alike(one, word)), None)
     if place is None:
         return None

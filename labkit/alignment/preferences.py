@@ -115,8 +115,10 @@ def learned_rewards(
     check_choice("position", position, "first", "last")
     mask = None if model.backbone.causal else real_keys(batch.real)
     rows_B, last_B = torch.arange(len(batch)), batch.real.sum(dim=1) - 1
+    known = batch.segments is not None and model.backbone.segments
+    segments = {"segments_BT": batch.segments} if known else {}
     with evaluating(model):
-        hidden_BTD = model.backbone(batch.tokens, mask=mask).hidden
+        hidden_BTD = model.backbone(batch.tokens, mask=mask, **segments).hidden
         return model.reward(hidden_BTD[rows_B, last_B if position == "last" else 0])[:, 0]
 
 

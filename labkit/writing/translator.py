@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from labkit.blocks import Backbone, LanguageModel, States
+from labkit.blocks import Backbone, LanguageModel, States, evaluating
 
 
 class Conditional(LanguageModel):
@@ -21,7 +22,9 @@ class _WithSource(Backbone):
 
     def __init__(self, backbone: Any, source_1K: Tensor) -> None:
         super().__init__(backbone.config)
-        self.decoder, self.encoded_1KD = backbone, backbone.encode(source_1K).hidden
+        self.decoder = backbone
+        with torch.no_grad(), evaluating(backbone):
+            self.encoded_1KD = backbone.encode(source_1K).hidden
 
     def forward(self, tokens_BT: Tensor, *, memory: Any = None) -> States:
         """The decoder's states, given the source."""
