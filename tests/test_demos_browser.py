@@ -485,7 +485,7 @@ def test_an_order_is_dragged_by_mouse_and_moved_by_keyboard(notebook: Opened) ->
     before = shown(page, "orders")
     tags.nth(4).hover()
     page.mouse.down()
-    # The drag begins over the word itself: a busy browser may else not see that it was grabbed.
+    # The drag begins over the word itself, or a busy browser may not notice that it was grabbed.
     tags.nth(4).hover(position={"x": 3, "y": 5})
     # A browser tells an element that something is held over it on the second move at the earliest.
     for x in (6, 4, 3):

@@ -1,9 +1,9 @@
 """Which era, which party? A language model that has read such text, and one that has not.
 
 ULMFiT's plan (Howard and Ruder 2018) on real text, with the GPT that ships as the language model:
-concat pooling, discriminative rates, the slanted triangle and gradual unfreezing. From scratch all
-layers learn from the start, at one rate, for random layers must not stay as they are; and for five
-to eight times as many steps, since random weights have farther to go.
+concat pooling, discriminative rates, the slanted triangle and gradual unfreezing. From scratch, all
+layers learn from the start at one rate, since no layer may stay random, and they take five to eight
+times as many steps, since random weights have farther to go.
 `python -m classroom.claims.eras` measures all and writes `data/eras.json`, which notebook 03 shows.
 What stands there already is not measured again, unless `gpt-addresses` has been trained anew.
 """

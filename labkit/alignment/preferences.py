@@ -19,7 +19,7 @@ from labkit.checks import check_choice, check_not_negative
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import exact
 from labkit.masking import real_keys
-from labkit.objectives.base import Objective, Outcome, Predicted, Targets, Term
+from labkit.objectives.base import Objective, Outcome, Predicted, Targets, Term, segments_of
 from labkit.objectives.labels import Labels
 from labkit.objectives.memory import Memory
 from labkit.objectives.words import NextToken
@@ -115,8 +115,7 @@ def learned_rewards(
     check_choice("position", position, "first", "last")
     mask = None if model.backbone.causal else real_keys(batch.real)
     rows_B, last_B = torch.arange(len(batch)), batch.real.sum(dim=1) - 1
-    known = batch.segments is not None and model.backbone.segments
-    segments = {"segments_BT": batch.segments} if known else {}
+    segments = segments_of(model.backbone, Targets.of(batch, {}))
     with evaluating(model):
         hidden_BTD = model.backbone(batch.tokens, mask=mask, **segments).hidden
         return model.reward(hidden_BTD[rows_B, last_B if position == "last" else 0])[:, 0]

@@ -49,17 +49,16 @@ def save(model: nn.Module, folder: Source, *, steps: Mapping[str, float] | None 
     """
     folder, description = Path(folder), describe(model)
     steps = {name: float(step) for name, step in (steps or {}).items()}
-    named = tensors(model)
+    named = {name: narrowed(tensor) for name, tensor in tensors(model).items()}
     _check_rebuilds(description, named)
     small = {name: in_bytes(name, named[name], step) for name, step in steps.items()}
     # Of what is read again: a negative zero has no byte of its own.
-    whole_numbers = {name: narrowed(tensor) for name, tensor in named.items()}
-    read = whole_numbers | {name: from_bytes(whole, steps[name]) for name, whole in small.items()}
+    read = named | {name: from_bytes(whole, steps[name]) for name, whole in small.items()}
     sums = {name: checksum(tensor) for name, tensor in read.items()}
     file = f"weights-{_hash([sums, steps])[:12]}.safetensors"
     folder.mkdir(parents=True, exist_ok=True)
     old = [path for path in folder.iterdir() if _is_ours(path.name) and path.name != file]
-    write_tensors(folder / file, whole_numbers | small)
+    write_tensors(folder / file, named | small)
     whole = {"format": FORMAT, "model": description, "weights": file, "checksums": sums}
     if steps:
         whole["steps"] = steps
