@@ -23,7 +23,7 @@ from labkit.keeping.processor import give_back
 PLAIN = {
     "holds": "holds here",
     "does not hold here": "does not hold here",
-    "not significant": "is not settled: the interval contains a bound",
+    "not significant": "is not settled: chance is not ruled out",
     "not tested at this size": "was not tested at this size",
     "not judged": "was not judged: that takes more seeds",
     "bounds changed after measuring": "was judged against other bounds: measure it again",

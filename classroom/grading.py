@@ -36,6 +36,12 @@ LARGEST = 20 * 10**6
 SAID = 2000
 """Characters of a reason that are kept."""
 JUDGE = "classroom.exercises"
+PARTS = ("checking", "duels", "limits", "verdicts")
+"""The modules of the judge, which a notebook has no use for."""
+INSIDE = re.compile(
+    rf"{JUDGE}\.\w+|\bHEARD\b|exercises\s+import\b.*\b(?:{'|'.join(PARTS)})\b", re.DOTALL
+)
+"""What reaches into the judge, in a text that is no program."""
 
 
 @dataclass
@@ -161,12 +167,16 @@ def mark(
         found.digest = _digest(path)
         cells = code_of(json.loads(text))
         found.of = released(number_of(cells, path))
-        found.code = [(name, cell) for cell in cells for name in asked(cell)]
+        found.code = [(name, answer_in(cells, number)) for number, cell in enumerate(cells)
+                      for name in asked(cell)]  # fmt: skip
         if reaches := reaches_in(cells):
             raise ValueError(f"refused: it reaches into the judge ({reaches})")
         _collect(found, needed(cells), limits, cell_seconds)
         if any(error.startswith("NameError") for _, error in found.errors):
+            first = {name: one for name, one in found.verdicts.items() if one.right}
             _collect(found, cells, limits, cell_seconds)  # some cell was needed after all
+            if not found.status.startswith("refused"):
+                found.verdicts |= first
     except Exception as error:  # what a child reports may be anything
         found.status = " ".join(str(error).split())[:200] or "this is not a notebook"
         if isinstance(error, OSError):  # the machine's fault: a later run tries it again
@@ -236,11 +246,35 @@ def needed(cells: Sequence[str]) -> list[str]:
     return kept
 
 
+def answer_in(cells: Sequence[str], number: int) -> str:
+    """The cell that checks an answer, after those that give a value to what it names itself."""
+    wanted, parts = _names(cells[number])[0], [cells[number]]
+    for cell in reversed(cells[:number]):
+        made = _made(cell) & wanted
+        if made and not asked(cell):
+            parts.insert(0, cell)
+        wanted -= made
+    return "\n\n".join(parts)
+
+
+def _made(cell: str) -> set[str]:
+    """The names that a cell gives a value to, those of imports left out."""
+    try:
+        symbols = symtable.symtable(plain(cell), "cell", "exec").get_symbols()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    return {one.get_name() for one in symbols if one.is_assigned() and not one.is_imported()}
+
+
+def plain(cell: str) -> str:
+    """The cell as Python: commands of IPython are left out."""
+    return re.sub(r"^( *)([%!].*)$", r"\1pass  # \2", cell, flags=re.MULTILINE)
+
+
 def _names(cell: str) -> tuple[set[str], set[str], set[str]]:
     """The names that a cell uses, defines for good, and changes; "*" where nobody can say."""
     try:
-        plain = re.sub(r"^( *)([%!].*)$", r"\1pass  # \2", cell, flags=re.MULTILINE)
-        tree, table = ast.parse(plain), symtable.symtable(plain, "cell", "exec")
+        tree, table = ast.parse(plain(cell)), symtable.symtable(plain(cell), "cell", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set(), {"*"}, set()
     defines: set[str] = set()
@@ -282,17 +316,36 @@ def number_of(cells: Sequence[str], path: Path) -> str:
 
 
 def reaches_in(cells: Sequence[str]) -> str:
-    """What in a notebook reaches into the judge; empty where nothing does."""
+    """What in a notebook reaches into the judge; empty where nothing does.
+
+    What a command of IPython runs, such as `%time`, is looked through as text.
+    """
     for cell in cells:
+        commands = "\n".join(re.findall(r"^ *[%!].*", cell, flags=re.MULTILINE))
+        if cell.lstrip().startswith("%%"):
+            commands = cell
+        if found := INSIDE.search(commands):
+            return found[0]
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            for node in ast.walk(ast.parse(cell)):
-                named = getattr(node, "module", None) or getattr(node, "name", None) or ""
-                text = node.value if isinstance(node, ast.Constant) else named
-                if isinstance(text, str) and text.startswith(f"{JUDGE}."):
-                    return text
-                if isinstance(node, ast.Attribute | ast.Name) and _name(node) == "HEARD":
-                    return "HEARD"
+            for node in ast.walk(ast.parse(plain(cell))):
+                if found := _reaches_in(node):
+                    return found
     return ""
+
+
+def _reaches_in(node: ast.AST) -> str:
+    """The part of the judge that a node of a program names; empty where it names none."""
+    if isinstance(node, ast.ImportFrom) and node.module == JUDGE:
+        return next((f"{JUDGE}.{one.name}" for one in node.names if one.name in PARTS), "")
+    if isinstance(node, ast.Attribute | ast.Name) and _name(node) == "HEARD":
+        return "HEARD"
+    if isinstance(node, ast.Attribute) and node.attr in PARTS:
+        owner = node.value
+        if isinstance(owner, ast.Attribute | ast.Name) and _name(owner) == JUDGE.split(".")[-1]:
+            return f"{JUDGE}.{node.attr}"
+    named = getattr(node, "module", None) or getattr(node, "name", None) or ""
+    text = node.value if isinstance(node, ast.Constant) else named
+    return text if isinstance(text, str) and text.startswith(f"{JUDGE}.") else ""
 
 
 def _name(node: ast.Attribute | ast.Name) -> str:

@@ -100,9 +100,10 @@ def train_on(
     recipe = Recipe(**{**vars(recipe), "steps": steps})
     live = LiveCurve(steps, unit=UNITS[kind])
     tests = tokenize(from_documents(held_out), run.tokenizer)
+    # Made now, so that too short a text is refused before the training.
+    rows = Windows(tests, batch=BATCH, length=LENGTH, framed=kind == "bert")
 
     def measure(model: Any, tokenizer: Tokenizer) -> Measured:
-        rows = Windows(tests, batch=BATCH, length=LENGTH, framed=kind == "bert")
         found = evaluate(model, _objective(kind, tokenizer), rows.once())
         return Measured(UNITS[kind], found.loss, None)
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -239,10 +240,21 @@ def train_once(
     seen = [batches, *(batches.at(int(step)) for step in np.linspace(0, how.steps - 1, 8))]
     learning = [name for name, weight in model.named_parameters() if weight.requires_grad]
     versions = cache.versions(NOT_TRAINING)
-    key = fingerprint(versions, model, objective, seen, how, learning, points)
+    key = fingerprint(versions, model, objective, methods(objective), seen, how, learning, points)
     curve = cache.kept(key, ".safetensors", make, write, read)
     model.eval()
     return curve
+
+
+def methods(objective: Objective) -> list[FunctionType]:
+    """The code of an objective that no version knows: a claim's, or a reader's own."""
+    return [
+        value
+        for kind in type(objective).__mro__
+        if not kind.__module__.startswith("labkit.")
+        for name, value in vars(kind).items()
+        if isinstance(value, FunctionType) and not name.startswith("__")
+    ]
 
 
 def _run(trainer: Trainer, every: int, watch: Callable[[Report], None]) -> Curve:

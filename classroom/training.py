@@ -226,6 +226,8 @@ def carry_out(
     seconds = preparing + _train_in_parts(run, recipe, checkpoints, say, watch)
     if not first:
         return {}
+    # A folder without a card is no model: other weights never stand beside an old card.
+    (folder / CARD).unlink(missing_ok=True)
     steps = {} if recipe.grain is None else round_matrices(run.model, recipe.grain)
     save(run.model.to("cpu").half(), folder, steps=steps)
     run.tokenizer.save(folder / "tokenizer.json")

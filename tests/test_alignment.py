@@ -279,6 +279,27 @@ def test_grpo_is_its_formula(model: Any, reference: Any) -> None:
     assert found.item() == pytest.approx(wanted, abs=1e-9)
 
 
+def test_a_penalty_in_grpos_reward_costs_the_same_in_every_group(
+    model: Any, reference: Any
+) -> None:
+    """Rewards ten times as large have a spread ten times as large; the penalty stays."""
+    objective = GRPO(beta=BETA, group=3, by_length=False, kl="reward", clip=1e9)
+    batch = rollout(tiny(2), reference, [0, 25, 9, 12, 3, 4])
+    grown = replace(batch, rewards=10 * batch.rewards)
+    found, other = (
+        objective(model, one, Chance(0, 0, batch.rows)).terms["policy"].total.item()
+        for one in (batch, grown)
+    )
+    assert found == pytest.approx(other, abs=1e-4)
+    ratio_BT = (answer_log_probs(model, batch) - batch.old).exp() * batch.answer
+    reward_GK, penalty_GK = (x.view(2, 3) for x in (batch.rewards, BETA * batch.log_ratio))
+    spread_G1 = reward_GK.std(dim=1, keepdim=True, correction=0)
+    gain_GK = (reward_GK - reward_GK.mean(1, True)) / spread_G1
+    gain_GK = gain_GK - penalty_GK + penalty_GK.mean(1, True)
+    wanted = -(ratio_BT * gain_GK.flatten()[:, None]).sum().item()
+    assert found == pytest.approx(wanted, abs=1e-4)
+
+
 def test_dpo_is_its_formula(model: Any, reference: Any) -> None:
     """Equation 7 of Rafailov et al. 2023, and the same with the chance that the first is better."""
     first, second = [0, 5, 9], [12, 3, 4]

@@ -30,6 +30,15 @@ def test_a_mixture_pays_for_its_active_parameters_only():
     assert found.rule_flop == 6 * found.active_parameters * 13e12
 
 
+def test_a_block_of_all_layers_is_billed_in_each(capsys):
+    albert, bert = (bills.bill(name, H100, tokens=1e9)
+                    for name in ("albert-base-v2", "bert-base-uncased"))  # fmt: skip
+    assert 0.7 < albert.rule_flop / bert.rule_flop < 1
+    assert 0.7 < albert.rule_flop / albert.formula_flop < 1.2
+    assert main(["costs", "albert-base-v2", "--tokens", "1e9"]) == 0
+    assert "used again in each layer: 89.65M for each token" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("row", published.ROWS, ids=lambda row: row.name)
 def test_every_published_model_has_a_bill(row):
     found = bills.bill(row.name, H100, tokens=1e9)

@@ -223,6 +223,28 @@ def test_a_full_disk_keeps_the_trained_model(
     assert weights(model) == weights(other)
 
 
+def objective_of_the_readers_own(*, doubled: bool) -> NextToken:
+    if doubled:
+
+        class Mine(NextToken):
+            def summed(self, losses_N: Any, predicted: Any) -> Any:
+                return 2 * losses_N.sum()
+    else:
+
+        class Mine(NextToken):  # type: ignore[no-redef]
+            def summed(self, losses_N: Any, predicted: Any) -> Any:
+                return losses_N.sum()
+
+    return Mine()
+
+
+def test_an_objective_of_the_readers_own_is_known_by_its_code(empty_cache: Path) -> None:
+    for doubled in (False, True, False):
+        objective = objective_of_the_readers_own(doubled=doubled)
+        train_once(tiny(), objective, Rows(), plan(2))
+    assert len(list((empty_cache / "kept").glob("*.safetensors"))) == 2
+
+
 @pytest.mark.skipif(os.name == "nt", reason="there is no umask on Windows")
 @pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
 def test_what_is_kept_can_be_read_by_whom_the_umask_lets(umask: int) -> None:

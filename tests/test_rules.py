@@ -364,8 +364,11 @@ def check_rows_overlap() -> None:
 def test_rows_overlap() -> None:
     check_rows_overlap()
     tokens = tokenize(from_documents(["a b c d e f g h i"]), Tokenizer.words(["a b c d e f g h i"]))
-    with pytest.raises(ValueError, match="stride is 8: give a whole number from 1 to 7"):
-        Streams(tokens, 7, stride=8, batch=1)
+    with pytest.raises(ValueError, match="stride is 9: give a whole number from 1 to 8"):
+        Streams(tokens, 7, stride=9, batch=1)
+    apart = [rows.tokens[0] for rows in Streams(tokens, 3, stride=4, batch=1).once()]
+    assert len(apart) == 2
+    assert torch.cat(apart).unique().numel() == 8, "no token is in two rows"
 
 
 def test_a_model_learns_by_every_rule() -> None:

@@ -78,6 +78,11 @@ MODELS = {
 }
 
 
+def elmo() -> LanguageModel:
+    sizes = ELMoConfig(V, kernels=(), width=8, inner=12)
+    return LanguageModel(ELMo(sizes), NextWord(nn.Embedding(V, 8)))
+
+
 def seeded(make) -> nn.Module:
     torch.manual_seed(0)
     return make()
@@ -231,6 +236,33 @@ def test_berts_pooler_goes_into_the_head_and_back():
     again = language_model_of(built, model)
     tokens = torch.randint(0, V, (2, 5))
     assert torch.equal(again(tokens), model(tokens))
+
+
+def test_a_language_model_of_a_classifier_has_its_own_words() -> None:
+    """The classifier is a copy whose words have learned: a tied head follows them."""
+    model = seeded(gpt)
+    built = classifier(copy.deepcopy(model), 2)
+    with torch.no_grad():
+        built.backbone.token.weight.mul_(2)
+    again = language_model_of(built, model)
+    assert again.head.words.weight is built.backbone.token.weight
+    assert model.head.words.weight is model.backbone.token.weight
+    tokens = torch.randint(0, V, (2, 5))
+    hidden = built.backbone(tokens).hidden
+    assert torch.equal(again(tokens), hidden @ built.backbone.token.weight.T)
+
+
+def test_the_language_model_of_an_elmo_classifier_is_below_the_mix() -> None:
+    model = seeded(elmo).eval()
+    again = language_model_of(classifier(model, 2), model)
+    tokens = torch.randint(0, V, (2, 5))
+    assert torch.equal(again.backbone(tokens).hidden, model.backbone(tokens).hidden)
+
+
+def test_elmos_classifier_drops_what_it_is_told_to() -> None:
+    assert classifier(seeded(elmo), 2).head.dropout.p == 0
+    assert classifier(seeded(elmo), 2, dropout=0.4).head.dropout.p == 0.4
+    assert classifier(seeded(gpt), 2).head.dropout.p == 0.1
 
 
 def test_tags_and_spans_have_a_head_for_each_place():

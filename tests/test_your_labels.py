@@ -88,7 +88,7 @@ def test_a_table_of_yours_teaches_a_classifier(
     said = capsys.readouterr().out
     low, high = quick.interval(found.right, 20)
     assert f"accuracy {found.right:.3f} [{low:.3f}, {high:.3f}]" in said
-    assert f"best on the held-out part: {backbone}" in said
+    assert f"best by cross-validation on the known labels: {backbone} (" in said
     counts = [list(map(int, line.split()[1:])) for line in said.splitlines()[-2:]]
     assert counts[0][0] + counts[1][1] == sum(right)
     assert sum(map(sum, counts)) == 20
@@ -116,6 +116,12 @@ def test_fine_tuning_begins_as_the_regression_and_is_kept_only_if_it_is_better(q
     # What spoils the encoder is not chosen.
     monkeypatch.setattr(quick, "DEPTHS", (quick.Depth(99, 1e3),))
     assert quick.cross_validated(gpt, batch, 2, "gpt")[1] == quick.FROZEN
+
+
+def test_the_held_out_part_has_no_say_in_which_way_is_saved(quick):
+    ways = [quick.Outcome(way, quick.FROZEN, None, None, [], expected, 0.5, right, 1.0)
+            for way, expected, right in (("gpt", 0.7, 0.9), ("ulmfit", 0.8, 0.6))]  # fmt: skip
+    assert quick.best_of(ways).way == "ulmfit"
 
 
 def test_the_penalty_shrinks_the_weights_of_a_regression(quick):

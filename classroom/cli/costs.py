@@ -92,9 +92,11 @@ def draw(name: str) -> None:
 
 def receipt(bill: Bill) -> str:
     """A bill for a person to read."""
-    share = "" if bill.active_parameters == bill.parameters else (
-        f", {short(bill.active_parameters)} of them for each token"
-    )  # fmt: skip
+    active, share = bill.active_parameters, ""
+    if active < bill.parameters:
+        share = f", {short(active)} of them for each token"
+    elif active > bill.parameters:
+        share = f", used again in each layer: {short(active)} for each token"
     rows = [
         ("parameters", f"{short(bill.parameters)} ({bill.parameters:,}){share}"),
         ("training text", f"{bill.tokens:.3g} tokens"),

@@ -31,6 +31,9 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit grade: {args.folder} holds no .ipynb file: give the class's folder")
     from classroom.live import SHORT
 
+    if args.pages is None and not args.csv.suffix:
+        fail(f"labkit grade: --csv {args.csv} has no ending, so its pages would need its name: "
+             f"give {args.csv}.csv, or a folder with --pages")  # fmt: skip
     pages = args.pages or args.csv.with_suffix("")
     pages.mkdir(parents=True, exist_ok=True)
     # Absolute paths, since a child runs in another folder; and none that holds its own Python.

@@ -19,7 +19,7 @@ def costs_view(model: str, device: str, count: int = 1, mfu: float = 0.4) -> Vie
     bill = _bill(model, device, count, mfu)
     rows = (
         ("parameters", f"{bill.parameters:,}"),
-        ("of these used for each token", f"{bill.active_parameters:,}"),
+        ("used for each token", f"{bill.active_parameters:,}"),
         ("tokens", f"{bill.tokens:.4g}"),
         ("operations, 6 N D", f"{bill.rule_flop:.4g}"),
         ("with attention to all keys", _known(bill.formula_flop)),

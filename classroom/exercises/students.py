@@ -22,6 +22,8 @@ BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 FENCED = re.compile(
     rf"^([ \t]*){BEGIN}[^\n]*\n(.*?)^[ \t]*{END}[^\n]*(\n|\Z)", re.DOTALL | re.MULTILINE
 )
+SPOKEN = re.compile(r"<!--\s*notes:.*?-->", re.DOTALL | re.IGNORECASE)
+"""A speaker's note inside of a text, as a comment."""
 BODY = re.compile(r"^(def|class) [^\n]*(\n[ \t]+[^\n]*|\n[ \t]*)*\Z", re.MULTILINE)
 """The lines before a solution that stands in the body of a function."""
 
@@ -72,6 +74,9 @@ def students_version(notebook: Mapping[str, Any]) -> dict[str, Any]:
     copied["cells"] = [
         cell for cell in copied["cells"] if "notes" not in cell["metadata"].get("tags", [])
     ]
+    for cell in copied["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = SPOKEN.sub("", "".join(cell["source"]))
     solved, cells = set(solved_cells(copied)), []
     for i, cell in enumerate(copied["cells"]):
         if i not in solved:

@@ -7,6 +7,7 @@ folder of the course.  Whatever could run is left out, since a notebook may be f
 admits the page's own scripts by their digests, and nothing else.
 """
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from classroom.exercises import students_version
+from classroom.exercises.students import SPOKEN
 from classroom.light import light_jsonschema
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless, harmless_page
@@ -72,7 +74,8 @@ def build(
         }
         scripts = scripts_for(book)
         html, _ = export.from_notebook_node(book, resources)
-        text = with_contents(connected(harmless_page(html), path, notebooks, out))
+        html = connected(harmless_page(html), path, notebooks, out, students=students)
+        text = with_contents(html)
         (out / pages[place].file).write_text(with_demos(text, scripts), encoding="utf-8")
     return pages
 
@@ -129,8 +132,7 @@ def exporter() -> Any:
         # Pictures travel as files, by the same rule as all others, and are not embedded unasked.
         given = {"attachments": context.get("cell", {}).get("attachments", {})}
         made = renderer(escape=False, embed_images=False, **given)
-        spoken = re.sub(r"<!--\s*notes:.*?-->", "", source, flags=re.DOTALL | re.IGNORECASE)
-        return str(MarkdownWithMath(renderer=made).render(spoken))
+        return str(MarkdownWithMath(renderer=made).render(SPOKEN.sub("", source)))
 
     config = Config()
     config.NbConvertBase.display_data_priority = list(SHOWN)
@@ -176,8 +178,13 @@ def links(pages: Sequence[Page], place: int) -> str:
     return f'<nav class="course-links" aria-label="notebooks">{made}</nav>'
 
 
-def connected(html: str, notebook: Path, notebooks: Sequence[Path], out: Path) -> str:
-    """The page with its links to notebooks as links to pages; other files travel along."""
+def connected(
+    html: str, notebook: Path, notebooks: Sequence[Path], out: Path, *, students: bool = False
+) -> str:
+    """The page with its links to notebooks as links to pages; other files travel along.
+
+    For students, a notebook that has no page travels without its solutions.
+    """
     pages = {path.resolve(): f"{path.stem}.html" for path in notebooks}
     root = root_of(notebook)
 
@@ -192,7 +199,11 @@ def connected(html: str, notebook: Path, notebooks: Sequence[Path], out: Path) -
             seen = target.suffix.lower() in (PICTURES if "src" in found["before"] else SEEN)
             to = (Path("files") / inside).as_posix() + ("" if seen else ".txt")
             (out / to).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(target, out / to)
+            if students and target.suffix == ".ipynb":
+                solved = json.loads(target.read_text(encoding="utf-8"))
+                (out / to).write_text(json.dumps(students_version(solved)), encoding="utf-8")
+            else:
+                shutil.copyfile(target, out / to)
         else:
             return found[0]
         return f'{found["before"]}{escape(quote(to))}{found["rest"] or ""}"'

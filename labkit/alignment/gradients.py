@@ -25,6 +25,11 @@ def in_groups(numbers_B: Tensor, group: int) -> Tensor:
     return numbers_B.view(-1, group)
 
 
+def centred(numbers_GK: Tensor) -> Tensor:
+    """Each number minus the mean of its group."""
+    return numbers_GK - numbers_GK.mean(dim=1, keepdim=True)
+
+
 def leave_one_out(reward_GK: Tensor) -> Tensor:
     """Each reward minus the mean of the others in its group."""
     k = reward_GK.shape[1]
@@ -199,8 +204,8 @@ class GRPO(PolicyGradient):
     by_length: bool = True
     by_spread: bool = True
     kl: Literal["loss", "reward"] = "loss"
-    """The estimate k3 as a term of the loss, as in the paper: its gradient is, on average, that of
-    KL(reference | policy). Or as part of the reward, which is right."""
+    """The estimate k3 in the loss, as in the paper: its mean gradient is that of KL(reference |
+    policy). Or, which is right, in the reward, and then it is not divided by the spread."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -209,14 +214,14 @@ class GRPO(PolicyGradient):
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         """The clipped loss, with the estimate of the divergence."""
         batch: Any = targets.inputs
-        answer_BT, reward_B = batch.answer, batch.rewards
-        if self.kl == "reward":
-            reward_B = reward_B - self.beta * batch.log_ratio
-        reward_GK = in_groups(reward_B, self.group)
-        advantage_GK = reward_GK - reward_GK.mean(dim=1, keepdim=True)
+        answer_BT, reward_GK = batch.answer, in_groups(batch.rewards, self.group)
+        advantage_GK = centred(reward_GK)
         if self.by_spread:
             spread_G1 = reward_GK.std(dim=1, keepdim=True, correction=0)
             advantage_GK = advantage_GK / (spread_G1 + 1e-6)
+        if self.kl == "reward":
+            penalty_GK = in_groups(self.beta * batch.log_ratio, self.group)
+            advantage_GK = advantage_GK - centred(penalty_GK)
         log_p_BT = answer_log_probs(model, batch, temperature=self.temperature)
         ratio_BT = (log_p_BT - batch.old).exp()
         gained_BT = clipped_objective(ratio_BT, advantage_GK.flatten()[:, None], self.clip)

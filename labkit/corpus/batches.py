@@ -147,7 +147,9 @@ class Streams(Epochs):
     next step: so each token but the first is predicted once, except those of an end that is too
     short for a segment. The seed has no effect: there is only one order. With `stride` a row begins
     so many tokens after the one before: XLNet's overlap, since only the first part of a row is
-    remembered (data_utils.py, create_tfrecords; see `Permutation.reuse`).
+    remembered (data_utils.py, create_tfrecords; see `Permutation.reuse`). An objective that reads
+    whole rows, such as `MaskedToken`, meets the token that two rows share twice; with
+    `stride=length + 1` no token is shared.
     """
 
     tokens: Tokens
@@ -158,7 +160,7 @@ class Streams(Epochs):
         super().__post_init__()
         check_whole("length", self.length, least=1)
         if self.stride is not None:
-            check_whole("stride", self.stride, least=1, most=self.length)
+            check_whole("stride", self.stride, least=1, most=self.length + 1)
         if self._each < self.length + 1:
             raise ValueError(
                 f"the corpus has {len(self.tokens)} tokens, {self.batch} streams of one segment "

@@ -102,6 +102,11 @@ def sentences(text: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
+def unknown(label: Any) -> bool:
+    """Whether this stands for a label that is not known, as libraries of tables write it."""
+    return str(label) in ("", "None", "nan", "NaN")
+
+
 def ordered(labels: Iterable[str]) -> tuple[str, ...]:
     """The different labels in order; numbers in the order of numbers."""
     names = set(labels)
@@ -111,7 +116,10 @@ def ordered(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def from_documents(documents: Iterable[Any], labels: Sequence[Any] | None = None) -> Documents:
-    """Texts, `Document`s, or anything that has a `.text`, kept in memory; with a label for each."""
+    """Texts, `Document`s, or anything that has a `.text`, kept in memory; with a label for each.
+
+    A label that is empty, None or NaN is not known.
+    """
     known = [_document(one) for one in documents]
     if labels is None:
         # Documents that come with the numbers of their classes have no names for them.
@@ -120,10 +128,10 @@ def from_documents(documents: Iterable[Any], labels: Sequence[Any] | None = None
     else:
         if len(labels) != len(known):
             raise ValueError(f"{len(known)} documents have {len(labels)} labels: give one for each")
-        classes = ordered(map(str, labels))
+        classes = ordered(str(label) for label in labels if not unknown(label))
         number = {name: n for n, name in enumerate(classes)}
         known = [
-            Document((one.text,), number[str(label)])
+            Document((one.text,), number.get(str(label)))
             for one, label in zip(known, labels, strict=True)
         ]
     name = digest(repr(known).encode())

@@ -60,6 +60,7 @@ class ModelSize(NamedTuple):
     name: str
     parameters: int
     active: int
+    """How many are used for each token; a block of all layers counts once for each."""
     shape: Shape | None
     """None for models that are no Transformers: they have no closed formula here."""
     tokens: float | None

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.attention import Attention
-from labkit.blocks import Experts, FeedForward, States
+from labkit.blocks import Backbone, Experts, FeedForward, States, backbone_of
 
 # ---- parameters ------------------------------------------------------------------------------
 
@@ -26,7 +26,8 @@ class Parameters(NamedTuple):
     feed_forward: int
     rest: int
     active: int
-    """How many of all take part in one token: fewer than all in a mixture of experts."""
+    """How many take part in one token: fewer than all in a mixture of experts. Those of a block
+    that is used again in each layer, as ALBERT's, count as often as they are used."""
 
     @property
     def total(self) -> int:
@@ -63,7 +64,7 @@ def parameters(model: nn.Module) -> Parameters:
         if id(parameter) not in seen:
             seen.add(id(parameter))
             counts[part] += parameter.numel()
-    return Parameters(**counts, active=sum(counts.values()) - _idle(model))
+    return Parameters(**counts, active=sum(counts.values()) - _idle(model) + _repeated(model))
 
 
 def _idle(model: nn.Module) -> int:
@@ -74,6 +75,15 @@ def _idle(model: nn.Module) -> int:
             each = sum(p.numel() for p in module.experts[0].parameters())
             idle += each * (len(module.experts) - module.used)
     return idle
+
+
+def _repeated(model: nn.Module) -> int:
+    """Parameters of the blocks that run more than once, for each time but the first."""
+    backbone = backbone_of(model)
+    if not isinstance(backbone, Backbone) or not len(backbone.blocks):
+        return 0
+    once = sum(p.numel() for p in backbone.blocks.parameters())
+    return once * (backbone.layers // len(backbone.blocks) - 1)
 
 
 # ---- operations ------------------------------------------------------------------------------

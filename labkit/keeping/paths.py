@@ -25,7 +25,8 @@ def to_install(extra: str) -> str:
     belongs to another project.
     """
     root = checkout()
-    return f"pip install 'labkit[{extra}]'" if root is None else f"pip install -e '{root}[{extra}]'"
+    # Double quotes: the shells of Windows do not know single ones.
+    return f'pip install "labkit[{extra}]"' if root is None else f'pip install -e "{root}[{extra}]"'
 
 
 def data_path(*parts: str) -> Path:

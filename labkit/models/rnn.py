@@ -177,9 +177,9 @@ class Convolutions(Backbone):
         c = config
         self.token = nn.Embedding(c.vocabulary, c.width)
         self.dropout = nn.Dropout(c.dropout)
-        self.blocks = nn.ModuleList(
-            nn.Conv1d(c.width, c.channels, kernel, padding="same") for kernel in c.kernels
-        )
+        # Side by side, all kernels are one layer.
+        kernels = [nn.Conv1d(c.width, c.channels, size, padding="same") for size in c.kernels]
+        self.blocks = nn.ModuleList([nn.ModuleList(kernels)])
 
     def forward(self, tokens_BT: Tensor, *, mask: Tensor | None = None) -> States:
         """The words' vectors, and what the kernels find around each word; zero at padding."""
@@ -188,6 +188,7 @@ class Convolutions(Backbone):
         if real_BT is not None:
             # Beyond the last word a kernel sees zeros, however wide the padding is.
             x_BTD = x_BTD * real_BT[:, :, None]
-        found = [kernel(x_BTD.transpose(1, 2)).relu().transpose(1, 2) for kernel in self.blocks]
+        [kernels] = self.blocks
+        found = [kernel(x_BTD.transpose(1, 2)).relu().transpose(1, 2) for kernel in kernels]
         y = self.dropout(torch.cat(found, dim=-1))
         return States((x_BTD, y if real_BT is None else y * real_BT[:, :, None]))

@@ -255,11 +255,15 @@ class Objective:
         """What the model sees and what it has to predict."""
         raise NotImplementedError
 
+    def check_model(self, model: Any) -> None:
+        """Refuse a model that this objective cannot train."""
+        head_of(model, self.head)
+
     def forward(
         self, model: Any, targets: Targets, memory: Memory | None = None
     ) -> tuple[States, Memory | None]:
         """The states of the backbone, and what it remembers."""
-        head_of(model, self.head)
+        self.check_model(model)
         backbone, tokens = model.backbone, targets.inputs.tokens
         segments = segments_of(backbone, targets)
         mask = attention_mask(backbone, targets)
@@ -319,16 +323,20 @@ class Continuing(Objective):
                 "use carry=False or a stream of text"
             )
 
+    def check_model(self, model: Any) -> None:
+        """Refuse a model that remembers nothing, where it has to."""
+        super().check_model(model)
+        if self.carry and not model.backbone.remembers:
+            raise ValueError(f"{type(model.backbone).__name__} remembers nothing: give carry=False")
+
     def forward(
         self, model: Any, targets: Targets, memory: Memory | None = None
     ) -> tuple[States, Memory | None]:
         """The states of the backbone, given its memory of the segment before."""
         if not self.carry:
             return super().forward(model, targets)
-        head_of(model, self.head)
+        self.check_model(model)
         backbone, tokens = model.backbone, targets.inputs.tokens
-        if not backbone.remembers:
-            raise ValueError(f"{type(backbone).__name__} remembers nothing: give carry=False")
         past = recall(memory, targets.fresh)
         mask = attention_mask(backbone, targets)
         if mask is None and targets.padded and not backbone.attends:

@@ -83,6 +83,17 @@ class Both(Several):
         super().__post_init__()
         for part in self.parts:
             check_in_steps(part)
+            if not part.one_state_per_word:
+                raise ValueError(
+                    f"{type(part).__name__} has states of its own, which no other objective can "
+                    "read: give each a forward pass with Sum"
+                )
+        for part in self.parts[1:]:
+            if getattr(part, "carry", False):
+                raise ValueError(
+                    f"{type(part).__name__} does not come first, and only the first objective "
+                    "remembers: give it carry=False, or put it first"
+                )
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The targets of all, with the inputs of the first."""
@@ -101,7 +112,9 @@ class Both(Several):
     def forward(
         self, model: Any, targets: Targets, memory: Memory | None = None
     ) -> tuple[States, Memory | None]:
-        """The forward pass of the first objective."""
+        """The forward pass of the first objective, with a model that suits all of them."""
+        for part in self.parts[1:]:
+            part.check_model(model)
         return self.parts[0].forward(model, targets, memory)
 
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:

@@ -18,7 +18,6 @@ from labkit.heads import exact
 from labkit.objectives import hiding
 from labkit.objectives.base import (
     Continuing,
-    Memory,
     Objective,
     Predicted,
     Targets,
@@ -128,16 +127,14 @@ class BothDirections(Continuing):
             "previous": at(right.hidden, targets.predicted["previous"]),
         }
 
-    def forward(
-        self, model: Any, targets: Targets, memory: Memory | None = None
-    ) -> tuple[States, Memory | None]:
-        """The states of a backbone that keeps both directions apart."""
+    def check_model(self, model: Any) -> None:
+        """Refuse a backbone that does not keep both directions apart."""
+        super().check_model(model)
         if not model.backbone.two_ways:
             raise ValueError(
                 f"{type(model.backbone).__name__} mixes both directions, so it would see the words "
                 "that it has to predict: use ELMo, or Recurrent with both_ways=True and one layer"
             )
-        return super().forward(model, targets, memory)
 
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """Half of the loss for each direction."""

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit.checks import shown
-from labkit.corpus.documents import Document, Documents, ordered, sentences
+from labkit.corpus.documents import Document, Documents, ordered, sentences, unknown
 from labkit.keeping.paths import to_install
 from labkit.text.files import LONGEST_LINE, content, find_files, read_lines
-
-UNKNOWN = ("", "None")
-"""What stands for a label that is not known."""
 
 
 def from_table(
@@ -24,7 +21,7 @@ def from_table(
 ) -> Documents:
     """A .csv, .tsv or .jsonl with a text (or two) and a label in each row.
 
-    A label that is empty, null or None is not known: the row is a text without a label.
+    A label that is empty, null, None or NaN is not known: the row is a text without a label.
     Without a header the columns are "0", "1", …; quotes in a .tsv are ordinary characters.
     """
     files = find_files(path)
@@ -35,7 +32,7 @@ def from_table(
     # The labels are few words: they are read first, so that all sides number them alike, and so
     # that a broken row is known at once.
     given = (row[-1] for row in _rows(file, wanted, header)) if label else ()
-    classes = ordered(name for name in given if name not in UNKNOWN)
+    classes = ordered(name for name in given if not unknown(name))
     number = {name: n for n, name in enumerate(classes)}
     parts = len(wanted) - (label is not None)
 
@@ -107,7 +104,7 @@ def _objects(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[s
         _have(wanted, row, f"{path}, line {number}")
         values = [row[name] for name in wanted]
         if len(wanted) > 1 and values[-1] is None:
-            values[-1] = UNKNOWN[0]
+            values[-1] = ""
         where = f"{path}, line {number}"
         yield [_written(value, name, where) for value, name in zip(values, wanted, strict=True)]
 
@@ -148,7 +145,7 @@ def from_hub(
     if label:
         # The hub's own numbers stay, where it has names for them.
         named = hasattr(data.features[label], "names")
-        values = (name for name in map(str, data.unique(label)) if name not in UNKNOWN)
+        values = (name for name in map(str, data.unique(label)) if not unknown(name))
         classes = tuple(data.features[label].names) if named else ordered(values)
     number = {name: n for n, name in enumerate(classes)}
 

@@ -8,13 +8,14 @@
 All of it is a function of the layers of a model, from its embeddings up to its head.
 """
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
 from labkit.blocks import Classifier, LanguageModel, backbone_of
-from labkit.heads import Label, Pooled, Span
+from labkit.heads import Label, Pooled, Span, tied
 from labkit.models.awd_lstm import AWDLSTM
 from labkit.models.bert import BERT
 from labkit.models.elmo import ELMo, WeightedSum
@@ -85,7 +86,7 @@ def discriminative(model: nn.Module, factor: float = 2.6) -> list[tuple[list[nn.
 
 
 def classifier(
-    model: Any, labels: int, *, dropout: float = 0.1, projection: bool = False
+    model: Any, labels: int, *, dropout: float | None = None, projection: bool = False
 ) -> Classifier:
     """The backbone of a pre-trained model under a new head for whole texts.
 
@@ -93,13 +94,17 @@ def classifier(
     one, the AWD-LSTM from last, max and mean together, ELMo from a weighted sum of its layers.
     BERT has a tanh layer between; `projection` gives one to GPT and XLNet too, as XLNet's release
     has it (modeling.py, summarize_sequence). Without it the two have one head and are compared.
+    Dropout is 0.1 unless given, and 0 for ELMo.
     """
     if labels < 1:
         raise ValueError(f"{labels} labels: give at least 1 (2 for yes and no)")
     backbone = backbone_of(model)
+    if dropout is None:
+        dropout = 0.0 if isinstance(backbone, ELMo) else 0.1
     if isinstance(backbone, ELMo):
         backbone = Mixed(backbone, WeightedSum(1 + len(backbone.blocks)))
-        head: nn.Module = Pooled(backbone.width, labels, parts=("max", "mean"))
+        parts = ("max", "mean")
+        head: nn.Module = Pooled(backbone.width, labels, parts=parts, dropout=dropout)
     elif isinstance(backbone, AWDLSTM):
         head = Pooled(backbone.width, labels, dropout=dropout)
     elif backbone.summary is None:
@@ -140,8 +145,18 @@ def labels_of(model: Classifier, *, choices: int = 1) -> Labels:
 
 
 def language_model_of(model: Any, like: LanguageModel) -> LanguageModel:
-    """The backbone of a classifier under the head for words that it was trained with."""
-    return LanguageModel(model.backbone, like.head)
+    """The backbone of a classifier under the head for words that it was trained with.
+
+    A head that was tied to the words of `like` is tied to those of the classifier, which may have
+    learned since. Of an ELMo it is the backbone below the mix of its layers.
+    """
+    backbone = model.backbone.backbone if isinstance(model.backbone, Mixed) else model.backbone
+    head = like.head
+    if tied(head, like.backbone.token):
+        # A copy of the head in which the one weight is replaced by the other.
+        memo = {id(like.backbone.token.weight): backbone.token.weight}
+        head = copy.deepcopy(head, memo)
+    return LanguageModel(backbone, head)
 
 
 # ---- the inputs of GPT -------------------------------------------------------------------------
