@@ -292,6 +292,8 @@ def _train_in_parts(
             objective = replace(objective, rate=last.hidden)
         ending = run._replace(objective=objective)
         seconds += _go_on(ending, run.ending or run.batches, how, within("ending"), see)
+    if isinstance(run.objective, NextToken) and isinstance(run.batches, Windows):
+        _fill_positions(run.model, recipe.length)
     return seconds
 
 
@@ -315,6 +317,18 @@ def _repeat_positions(model: Any, length: int) -> None:
     position = model.backbone.position
     if position is not None:
         position.weight[length : 2 * length] = position.weight[:length]
+
+
+@torch.no_grad()
+def _fill_positions(model: Any, length: int) -> None:
+    """Copy the last position that was learned to those after it.
+
+    The last token of a window is predicted and not read: windows teach one position less than
+    they are long, and the rest would be as it was drawn.
+    """
+    position = model.backbone.position
+    if position is not None:
+        position.weight[length - 1 :] = position.weight[length - 2]
 
 
 def silent(message: str) -> None:

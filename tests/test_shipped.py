@@ -134,6 +134,46 @@ def test_training_is_the_same_each_time(
     assert json.loads((tmp_path / "one" / "card.json").read_text())["recipe"]["steps"] == 3
 
 
+def test_the_positions_that_no_window_reaches_are_those_of_the_last_that_one_does(
+    tmp_path: Path,
+) -> None:
+    """A window of 16 tokens predicts 15 of them, from 15 positions; a GPT of it has 17."""
+    text = course_text("village", words=2_000, held_out=500)
+    recipe = Recipe("a little", steps=3, batch=2, length=16, width=32, layers=1, rate=1e-2)
+    made = Shipped(
+        recipe,
+        lambda recipe: training.gpt_run(recipe, text.train, text.tokenizer),
+        lambda model, tokenizer: Measured("nats", 1.25, 1.0),
+    )
+    training.carry_out("tiny", "a command", made, tmp_path / "one", training.silent)
+    positions = trained(tmp_path / "one")[0].backbone.position.weight
+    assert len(positions) == 17
+    assert torch.equal(positions[15], positions[14])
+    assert torch.equal(positions[16], positions[14])
+    assert not torch.equal(positions[14], positions[13])
+
+
+def test_new_weights_never_stand_beside_an_old_card(tmp_path: Path) -> None:
+    text = course_text("village", words=2_000, held_out=500)
+    recipe = Recipe("a little", steps=2, batch=2, length=16, width=32, layers=1, rate=1e-2)
+    losses = iter([1.25, None])
+
+    def measure(model: Any, tokenizer: Any) -> Measured:
+        loss = next(losses)
+        if loss is None:
+            raise KeyboardInterrupt
+        return Measured("nats", loss, 1.0)
+
+    made = Shipped(
+        recipe, lambda recipe: training.gpt_run(recipe, text.train, text.tokenizer), measure
+    )
+    training.carry_out("tiny", "a command", made, tmp_path, training.silent)
+    with pytest.raises(KeyboardInterrupt):
+        training.carry_out("tiny", "a command", made, tmp_path, training.silent)
+    with pytest.raises(ValueError, match="no model"):
+        trained(tmp_path)
+
+
 def test_a_bert_goes_on_with_fewer_hidden_words_at_last(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
