@@ -328,8 +328,8 @@ def reaches_in(cells: Sequence[str]) -> str:
             return found[0]
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             for node in ast.walk(ast.parse(plain(cell))):
-                if found := _reaches_in(node):
-                    return found
+                if named := _reaches_in(node):
+                    return named
     return ""
 
 

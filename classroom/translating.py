@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from classroom.watching import watching
+from labkit.attention import attend
 from labkit.blocks import Backbone, Classifier, LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch, Epochs, pad_rows
-from labkit.heads import Label, NextWord
+from labkit.heads import Label, NextWord, pool
 from labkit.masking import real_keys
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.rnn import Bag, BagConfig, Recurrent, RecurrentConfig
@@ -182,6 +183,48 @@ class OneVector(Backbone):
         return States((hidden_BTD,), None if memory is None else after)
 
 
+class WithAttention(OneVector):
+    """The same, but its decoder attends to the states of all words of the source.
+
+    c_t is the mean of these states, weighed by softmax(h_t . s_k / sqrt(D)), and the word is
+    predicted from tanh(W [c_t; h_t]): Luong et al. 2015, section 3.1, after Bahdanau et al. 2015.
+    """
+
+    def __init__(self, config: OneVectorConfig) -> None:
+        super().__init__(config)
+        self.mix = nn.Linear(2 * config.width, config.width, bias=False)
+
+    def encode(self, source_BK: Tensor, *, mask: Tensor | None = None) -> States:
+        """The states of all words of each source: [B, K, D]."""
+        x_BKD = self.token(source_BK)
+        start, lengths_B = blank(x_BKD, self.width), lengths_of(mask, source_BK)
+        return States((run_layer(self.encoder, x_BKD, start, lengths_B)[0],))
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        *,
+        source_BK: Tensor | None = None,
+        encoded_BKD: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        mask: Tensor | None = None,
+        memory: tuple[Any, ...] | None = None,
+    ) -> States:
+        """The decoder's states with what they attend to; it starts from the last word's state."""
+        if encoded_BKD is None:
+            assert source_BK is not None
+            encoded_BKD = self.encode(source_BK, mask=source_mask).hidden
+        real_BK = torch.ones_like(encoded_BKD[:, :, 0], dtype=torch.bool)
+        if source_mask is not None:
+            real_BK = source_mask[:, 0, 0]
+        start = memory or (pool(encoded_BKD, real_BK, "last"),)
+        hidden_BTD, after = run_layer(self.decoder, self.token(tokens_BT), start)
+        states_B1KD = encoded_BKD[:, None]
+        context_B1TD = attend(hidden_BTD[:, None], states_B1KD, states_B1KD, mask=source_mask)
+        hidden_BTD = self.mix(torch.cat([context_B1TD[:, 0], hidden_BTD], dim=-1)).tanh()
+        return States((hidden_BTD,), None if memory is None else after)
+
+
 def transformer(seed: int, *, width: int = 64, layers: int = 2) -> LanguageModel:
     """A small Transformer with one table of words for both languages and the output."""
     torch.manual_seed(seed)
@@ -194,6 +237,13 @@ def one_vector(seed: int, *, width: int = 128) -> LanguageModel:
     """A recurrent encoder-decoder with about as many weights as the Transformer."""
     torch.manual_seed(seed)
     backbone = OneVector(OneVectorConfig(len(tokenizer()), width))
+    return LanguageModel(backbone, NextWord(backbone.token))
+
+
+def with_attention(seed: int, *, width: int = 128) -> LanguageModel:
+    """The same recurrent encoder-decoder with attention."""
+    torch.manual_seed(seed)
+    backbone = WithAttention(OneVectorConfig(len(tokenizer()), width))
     return LanguageModel(backbone, NextWord(backbone.token))
 
 

@@ -374,6 +374,32 @@ def test_one_vector_is_all_that_the_recurrent_decoder_gets() -> None:
     torch.testing.assert_close(torch.cat(steps, dim=1), direct)
 
 
+def test_a_recurrent_decoder_with_attention_is_its_formula() -> None:
+    model = translating.with_attention(0, width=12).eval()
+    backbone: Any = model.backbone
+    [one] = [torch.tensor([translating.numbers(p.source)]) for p in PAIRS[:1]]
+    given = torch.tensor([[translating.begin(), 9, 10]])
+    found = backbone(given, source_BK=one).hidden[0]
+    states, last = backbone.encoder(backbone.token(one))
+    hidden, _ = backbone.decoder(backbone.token(given), last)
+    for t in range(3):
+        weights = (states[0] @ hidden[0, t] / 12**0.5).softmax(dim=0)
+        both = torch.cat([weights @ states[0], hidden[0, t]])
+        torch.testing.assert_close(found[t], (backbone.mix.weight @ both).tanh())
+    # Padding is neither read nor attended to, and word by word is all at once.
+    wide = torch.cat([one, torch.zeros(1, 2, dtype=torch.long)], dim=1)
+    mask = real_keys((torch.arange(wide.shape[1]) < one.shape[1])[None])
+    padded = backbone(given, source_BK=wide, source_mask=mask).hidden[0]
+    torch.testing.assert_close(padded, found)
+    memory: Any = ()
+    encoded, steps = backbone.encode(wide, mask=mask).hidden, []
+    for word in given.split(1, dim=1):
+        states = backbone(word, encoded_BKD=encoded, source_mask=mask, memory=memory)
+        memory = states.memory
+        steps.append(states.hidden[0])
+    torch.testing.assert_close(torch.cat(steps), found)
+
+
 def test_a_source_is_read_without_dropout() -> None:
     """Also when the model comes straight from training."""
     torch.manual_seed(3)

@@ -75,8 +75,13 @@ def train(
 
 def tune(model: Any, profile: str, seed: int, steps: int | None = None) -> Any:
     """Instruction tuning: the answers of conversations."""
-    rows = village.Rows(village.conversations("train"), batch=32, seed=seed)
-    return train(model, AnswerTokens(), rows, steps or SIZES[profile]["tune"], 3e-3, seed)
+    steps = steps or SIZES[profile]["tune"]
+    return train(model, AnswerTokens(), conversations(seed), steps, 3e-3, seed)
+
+
+def conversations(seed: int) -> village.Rows:
+    """What every model is tuned on, 32 at a time."""
+    return village.Rows(village.conversations("train"), batch=32, seed=seed)
 
 
 # ---- answers
@@ -106,20 +111,23 @@ def instructions(profile: str, seed: int) -> Measured:
         "base, two shots": (base, [SHOTS + one for one in plainly]),
         "tuned, no shot": (tuned, [f"user : {one} model :" for one in plainly]),
     }
-    arms = {
-        name: [float(bool(towns & set(words))) for words in texts(*one, profile, seed)]
-        for name, one in asked.items()
-    }
+    arms = {}
+    for name, one in asked.items():
+        named = [bool(towns & set(words)) for words in texts(*one, profile, seed)]
+        # A figure for each person: what is drawn for the same person is alike.
+        arms[name] = np.reshape(named, (len(plainly), -1)).mean(axis=1).tolist()
     return Measured(arms, dict.fromkeys(arms, 1.0))
 
 
 def small_and_tuned(profile: str, seed: int) -> Measured:
-    """A small model that has read conversations alone, against the base model, by true rewards."""
+    """A small model, pre-trained and tuned, against the base model, by true rewards."""
     base, asked = shipped("gpt-base").eval(), village.questions()
     torch.manual_seed(seed)
     gpt = GPT(GPTConfig(len(village.tokenizer()), 32, 1, 1, 97, dropout=0.0))
     small = LanguageModel(gpt, NextWord(gpt.token))
-    tune(small, profile, seed, 2 * SIZES[profile]["tune"])
+    steps = SIZES[profile]["tune"]
+    train(small, AnswerTokens(), village.base_rows(16, seed=seed), 4 * steps, 1e-2, seed)
+    tune(small, profile, seed, 2 * steps)
     numbers = village.tokenizer().encode
     arms: dict[str, list[float]] = {"against no shot": [], "against two shots": []}
     for (name, what), one, mine in zip(
@@ -224,16 +232,14 @@ def same_frontier(profile: str, seed: int) -> Measured:
 
 
 class Together:
-    """Conversations and plain text in one batch."""
+    """Conversations, the same as without plain text, and plain text in one batch."""
 
     def __init__(self, seed: int) -> None:
-        conversations = village.conversations("train")[:8_000]
-        plain = village.base_rows(1).texts
-        self.spoken = village.Rows(conversations, batch=16, seed=seed)
-        self.plain = village.Rows(plain, batch=8, seed=seed)
+        self.spoken = conversations(seed)
+        self.plain = village.base_rows(16, seed=seed)
 
     def at(self, step: int) -> Batch:
-        """Sixteen conversations and eight plain texts; all tokens after the prompt count."""
+        """32 conversations and 16 plain texts; all tokens after the prompt count."""
         parts = [self.spoken.at(step), self.plain.at(step)]
         rows = [row for batch in parts for row in _rows(batch)]
         return answer_rows([prompt for prompt, _ in rows], [answer for _, answer in rows])
@@ -253,8 +259,9 @@ def plain_loss(model: Any) -> list[float]:
     """Nats per word of each held-out plain text."""
     losses = []
     for batch in village.base_tests(village.plain("held_out", 300)):
-        log_p_BT = answer_log_probs(model, batch)
-        losses += (-log_p_BT.sum(dim=1) / (log_p_BT != 0).sum(dim=1)).tolist()
+        assert batch.segments is not None
+        words_B = ((batch.segments == 1) & batch.real).sum(dim=1)
+        losses += (-answer_log_probs(model, batch).sum(dim=1) / words_B).tolist()
     return losses
 
 

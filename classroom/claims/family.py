@@ -45,13 +45,17 @@ def learned(
     *,
     objective: Objective | None = None,
     batch: int = 64,
+    rate: float = village.RATE,
+    times: int = 1,
 ) -> LanguageModel:
-    """The model after pre-training on sentences, of which it reads as many in any batches."""
+    """The model after pre-training on sentences, of which it reads as many in any batches.
+
+    `times` gives it so many times the steps.
+    """
     texts = village.sentences("train", WORDS[profile], seed)
     rows = village.rows(texts, batch=batch, seed=seed)
-    # The rate grows with the root of the batch.
-    steps = max(2, STEPS[profile] * 64 // batch)
-    how = plan(steps, seed=seed, rate=village.RATE * (batch / 64) ** 0.5)
+    steps = max(2, times * STEPS[profile] * 64 // batch)
+    how = plan(steps, seed=seed, rate=rate)
     train_once(model, objective or village.masked(), rows, how)
     return model
 
@@ -285,10 +289,11 @@ PAIR = ("bert-base-uncased", "distilbert-base-uncased")
 def distillation(profile: str, seed: int) -> Measured:
     """A teacher of four layers; students of two, with its weights, its answers, both, or neither.
 
-    All take as many steps; what the teacher's weights give and what its answers give is told apart.
+    The teacher takes four times as many steps as each student, as one that is pre-trained. What its
+    weights give and what its answers give is told apart.
     """
     asked = village.blanks(TESTS, seed)
-    teacher = learned(village.encoder(seed, layers=4), profile, seed)
+    teacher = learned(village.encoder(seed, layers=4), profile, seed, times=4)
     task = Distillation(task=village.masked(), teacher=copy.deepcopy(teacher).eval())
 
     def two() -> LanguageModel:

@@ -77,11 +77,17 @@ def _floors(pairs: Sequence[Pair]) -> float:
 
 
 def attention_bottleneck(profile: str, seed: int) -> Measured:
-    """Texts of one sentence and of three, by a network with attention and one with one vector."""
+    """Texts of one sentence and of three, by recurrent networks with and without attention.
+
+    The Transformer is shown beside them.
+    """
     drawn, asked = _pairs(profile, seed)
     texts = [text for count in (1, 2, 3) for text in translating.joined(drawn, count)]
     rows = translating.pair_batches(texts, batch=32, seed=seed)
-    made = {"attention": translating.transformer(seed), "one vector": translating.one_vector(seed)}
+    made = {
+        "one vector": translating.one_vector(seed), "attention": translating.with_attention(seed),
+        "Transformer": translating.transformer(seed),
+    }  # fmt: skip
     arms, best = {}, {}
     for name, model in made.items():
         _learn(model, rows, SIZES[profile].steps, seed)

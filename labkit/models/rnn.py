@@ -188,7 +188,7 @@ class Convolutions(Backbone):
         if real_BT is not None:
             # Beyond the last word a kernel sees zeros, however wide the padding is.
             x_BTD = x_BTD * real_BT[:, :, None]
-        [kernels] = self.blocks
+        kernels: Any = self.blocks[0]
         found = [kernel(x_BTD.transpose(1, 2)).relu().transpose(1, 2) for kernel in kernels]
         y = self.dropout(torch.cat(found, dim=-1))
         return States((x_BTD, y if real_BT is None else y * real_BT[:, :, None]))
