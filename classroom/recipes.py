@@ -2,9 +2,9 @@
 
 The recipe was found for a minute on two cores at width 128: one layer, Muon for the matrices of
 the blocks, and a rate three times as high as is usual, for all weights. The experiments of the
-ledger train with it. `MINUTE` reaches a lower loss: it uses bfloat16, a slower average of squared
-gradients, and a GPT of eight heads with rotary positions, whose attention starts by copying
-(`python -m labkit bench minute` measures it).
+ledger train with it. `MINUTE` reaches a lower loss: it uses bfloat16 where that is fast, a slower
+average of squared gradients, and a GPT of eight heads with rotary positions, whose attention starts
+by copying (`python -m labkit bench minute` measures it).
 """
 
 import json

@@ -4,7 +4,8 @@
     python examples/your_labels.py reviews.jsonl --backbone real     # needs the extra real
 
 A row whose label is empty (or None) is text without a label.  A fifth of the labelled rows is kept
-for the test, `--labels` of the others are learned from. `classroom.own_labels` says what is done.
+for the test; the script learns from `--labels` of the others, by the methods of
+`classroom/own_labels.py`.
 """
 
 import argparse
@@ -15,8 +16,8 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("file", help="a .csv, .tsv or .jsonl")
 parser.add_argument("--text", default="text", help="the column of the texts")
 parser.add_argument("--label", default="label", help="the column of the labels")
-parser.add_argument("--backbone", choices=own_labels.WAYS, help="only this way [all]")
-parser.add_argument("--labels", type=int, default=100, help="learn from so many of them")
+parser.add_argument("--backbone", choices=own_labels.WAYS, help="only this method [all three]")
+parser.add_argument("--labels", type=int, default=100, help="how many labels to learn from [100]")
 given = parser.parse_args()
 ways = [given.backbone] if given.backbone else own_labels.WAYS
 

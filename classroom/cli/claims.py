@@ -31,8 +31,8 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         "as bounds.toml says]")  # fmt: skip
     add("--jobs", type=positive, default=cores(), help="runs at the same time [one for each core]")
     add("--store", action="store_true", help="write the findings into data/claims")
-    add("--expect", action="store_true", help="from 5 seeds or more: keep between which figures "
-        "each arm must fall, for the notebooks")  # fmt: skip
+    add("--expect", action="store_true", help="with 5 seeds or more: store, for the notebooks, "
+        "the range in which each arm's figure must lie")  # fmt: skip
     add("--kept", action="store_true", help="measure nothing: print what data/claims holds")
     add("--cost", action="store_true", help="measure nothing: print what the ledger's run cost")
     args = parser.parse_args(words)

@@ -20,8 +20,8 @@ def costs(parser: Parser, words: Sequence[str]) -> int:
     add = parser.add_argument
     add("model", nargs="?", help="a published name such as gpt3-175b, or a .json file of sizes")
     add("--gpu", default="a100", help="the device, a row of data/costs/hardware.csv (a100)")
-    add("--count", type=int, default=1, help="how many of them (1)")
-    add("--mfu", type=float, default=0.4, help="share of the peak that is reached (0.4)")
+    add("--count", type=int, default=1, help="how many of them [1]")
+    add("--mfu", type=float, default=0.4, help="share of the peak that is reached [0.4]")
     add("--price", type=float, help="dollars for an hour of one device (that of the table)")
     add("--tokens", type=float, help="tokens of training (those that were printed)")
     add("--budget", type=float, help="dollars: what is the largest sensible model for them?")

@@ -58,7 +58,8 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
     """Train what a file defines, or each file of a folder, for a minute, and show the board."""
     parser.add_argument("path", type=Path, help="my_model.py with train(...), or a folder of files")
     parser.add_argument("--seconds", type=positive, default=60, help="to train [60]")
-    parser.add_argument("--language", choices=("village", "language"), default="village")
+    parser.add_argument("--language", choices=("village", "language"), default="village",
+                        help="which language [village]")  # fmt: skip
     parser.add_argument("--words", type=positive, default=500_000, help="to learn from [500000]")
     parser.add_argument("--threads", type=positive, default=cores(), help="of each model [cores]")
     parser.add_argument("--board", type=Path, default=Path("board.md"), help="table [board.md]")

@@ -27,7 +27,8 @@ def lecture(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--port", type=port, default=8866, help="the first port to try [8866]")
     parser.add_argument("--ip", default="127.0.0.1", help="0.0.0.0 lets other machines in; the "
                         "link then travels unencrypted [127.0.0.1]")  # fmt: skip
-    parser.add_argument("--theme", choices=("light", "dark"), default="light")
+    parser.add_argument("--theme", choices=("light", "dark"), default="light",
+                        help="light or dark [light]")  # fmt: skip
     parser.add_argument(
         "--no-browser",
         action="store_true",

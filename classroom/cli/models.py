@@ -32,7 +32,7 @@ def train(parser: Parser, words: Sequence[str]) -> int:
         "--checkpoints",
         type=Path,
         metavar="FOLDER",
-        help="keep the run here, so that the same command goes on with it",
+        help="store checkpoints here; the same command then continues the run",
     )
     parser.add_argument("--text", help='text of your own, such as "books/*.txt"; or a table')
     parser.add_argument("--minutes", type=minutes, help="with --text: how long [10]")

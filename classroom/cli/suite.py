@@ -151,8 +151,8 @@ def bench(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument(
         "names",
         nargs="*",
-        help="which ones, such as awd_lstm [all]; after the "
-        "name of a single one, words for it: minute village --seconds 60",
+        help="which ones, such as awd_lstm [all]; after a "
+        "single name, options of that benchmark: minute village --seconds 60",
     )
     parser.add_argument("--page", action="store_true", help="run them and write docs/benchmarks.md")
     root = checkout_of("labkit bench: benchmarks belong")

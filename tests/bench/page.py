@@ -71,12 +71,14 @@ QUESTIONS = {
     ),
     "fast": Question(
         "What do the faster versions of `labkit.fast` bring?",
-        "The lesson's formula against them, on a busy machine: the ratio counts.",
+        "The lesson's formulas beside the faster versions. The machine was busy, so only the ratio "
+        "is meaningful.",
         r"^\| (attention, bfloat16|nucleus|64 words of 16)",
     ),
     "labels": Question(
         "How good is a classifier after a hundred labels?",
-        "Texts of 3 kinds: the share that is right, and the seconds from labels to answer.",
+        "Beginnings of docstrings of three libraries, to be told apart: the share that is right, "
+        "and the seconds until the answer.",
         r"^\| (ulmfit|gpt|real) ",
     ),
     "demos": Question(
@@ -86,11 +88,12 @@ QUESTIONS = {
     ),
     "kernels": Question(
         "What does a class on one server need?",
-        "The last of ten kernels that run notebook 08 and stay; [server.md](server.md) says more.",
+        "The last of ten kernels that run notebook 08 and stay open; [server.md](server.md) says "
+        "more.",
         r"^\| 10 |^each further|^10 students|^first:",
     ),
     "awd_lstm": Question("What does AWD-LSTM cost beside a bare `nn.LSTM`?", "", ""),
-    "before": Question("Is labkit as fast as before it was rebuilt?", "", ""),
+    "before": Question("Is this version as fast as the first edition?", "", ""),
     "muon": Question("What does Muon cost where products in bfloat16 are emulated?", "", ""),
     "masking": Question("How fast are words hidden, ordered and paired?", "", ""),
     "corpus": Question("How fast does text become batches?", "", ""),
@@ -123,9 +126,10 @@ def composed(found: Mapping[str, Printed]) -> str:
         "# Benchmarks",
         "",
         "Written by `python -m labkit bench --page`; `bench --page NAME` measures one again, and",
-        "`bench NAME` only prints it. The two sides of a ratio were measured alternately in one",
-        "process. Times are medians, and where the ratio of each turn was taken, so is the ratio.",
-        "The *floor* is the lowest possible loss. The folds say when and where each was measured.",
+        "`bench NAME` only prints it. The two sides of a ratio take turns on the same machine, in",
+        "one process or in two that wait for each other. Times are medians, and where the ratio of",
+        "each turn was taken, so is the ratio. The *floor* is the lowest possible loss. When and where",
+        "each was measured is said in the sections that unfold below.",
         "",
         *dict.fromkeys(f"* {where.partition(': ')[2]}" for where in machines),
         "",
@@ -135,7 +139,7 @@ def composed(found: Mapping[str, Printed]) -> str:
         rows = headline(printed.text, question.rows) if printed and question.rows else []
         if rows:
             lines += [f"**{question.asks}** {question.means}", "", *rows, ""]
-    lines += ["## All that was printed", ""]
+    lines += ["## Full output", ""]
     for name, printed in sorted(found.items()):
         body = [printed.text] if "|---" in printed.text else ["```", printed.text, "```"]
         title = f"{QUESTIONS[name].asks} (<code>bench {name}</code>)"
