@@ -72,6 +72,7 @@ def right(model: Any, objective: Labels, batches: Iterable[Batch]) -> list[float
     with evaluating(model):
         for step, batch in enumerate(batches):
             targets = objective.targets(batch, Chance(0, step, batch.rows))
+            targets = targets.to(next(model.parameters()).device)
             states, _ = objective.forward(model, targets)
             scores = objective.scores(model, states, targets)[objective.name]
             labels = targets.predicted[objective.name].targets_N[:: objective.choices]

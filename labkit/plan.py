@@ -1,6 +1,7 @@
 """A plan: how a model is trained, checked before the run starts; and the schedules of its rate.
 
-The same plan, model, objective and batches give the same weights, bit for bit, on the same machine.
+The same plan, model, objective and batches give the same weights, bit for bit, on the same
+processor. On a GPU some of torch's kernels add up in an order that changes from run to run.
 """
 
 import math
@@ -152,6 +153,7 @@ class Plan:
     device: str = "auto"
     """auto: a GPU where there is one that PyTorch calls cuda."""
     compile: bool = False
+    """Compile the backbone's forward pass, and the loss of words; XLNet's two streams are not."""
     checkpointing: bool = False
     """Gradient checkpointing: blocks are computed again in the backward pass, to save memory."""
     processes: Literal["single", "ddp", "fsdp"] = "single"

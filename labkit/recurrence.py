@@ -11,6 +11,8 @@ Padding stands after the text. Read `LockedDropout` and `run_layer` first.
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -154,8 +156,21 @@ def run_layer(
 def _run(cell: nn.Module, x: Any, memory: LayerState) -> tuple[Any, LayerState]:
     """Call a layer in torch's way: a state has an axis for layers, and only an LSTM's is a pair."""
     state = tuple(part.unsqueeze(0) for part in memory)
-    y, new = cell(x, state if len(state) == 2 else state[0])
+    with _exact(cell, x) as x:
+        y, new = cell(x, state if len(state) == 2 else state[0])
     return y, tuple(part.squeeze(0) for part in (new if len(state) == 2 else (new,)))
+
+
+@contextmanager
+def _exact(cell: nn.Module, x: Any) -> Iterator[Any]:
+    """What torch's kernels of a GPU are given: under autocast they compute in float16, also where
+    bfloat16 is asked for, and float16 needs a loss scale. They compute in the weights' format."""
+    on_gpu = (x.data if isinstance(x, PackedSequence) else x).is_cuda
+    if not on_gpu or not isinstance(cell, nn.RNNBase):
+        yield x
+        return
+    with torch.autocast("cuda", enabled=False):
+        yield x.to(next(cell.parameters()).dtype)
 
 
 def turned(x_BTD: Tensor, lengths_B: Tensor | None = None) -> Tensor:

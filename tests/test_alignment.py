@@ -300,6 +300,16 @@ def test_a_penalty_in_grpos_reward_costs_the_same_in_every_group(
     assert found == pytest.approx(wanted, abs=1e-4)
 
 
+@pytest.mark.parametrize("objective", [PPO(beta=BETA, group=2), GRPO(beta=BETA, group=2)])
+def test_a_ratio_of_two_precisions_is_refused(objective: Any, model: Any, reference: Any) -> None:
+    batch = rollout(tiny(2), reference, [0, 5, 39, 12])
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(ValueError, match="give the plan precision='float32'"),
+    ):
+        objective(model, batch, Chance(0, 0, batch.rows))
+
+
 def test_dpo_is_its_formula(model: Any, reference: Any) -> None:
     """Equation 7 of Rafailov et al. 2023, and the same with the chance that the first is better."""
     first, second = [0, 5, 9], [12, 3, 4]

@@ -414,7 +414,7 @@ def test_a_pair_of_one_sentence_says_what_to_do(tokenizer: Tokenizer) -> None:
     demo = masking_demo(text="One sentence", tokenizer=tokenizer, texts=OTHERS)
     demo.change(objective="next sentence")
     assert "two sentences" in demo.shown.text
-    assert 'role="alert"' in demo.picture.value
+    assert 'role="status"' in demo.picture.value
 
 
 def test_guesses_are_those_of_the_model(tokenizer: Tokenizer) -> None:
@@ -675,7 +675,7 @@ def test_two_shares_cannot_be_more_than_the_whole(tokenizer: Tokenizer) -> None:
         demo.controls[name].value = value
         assert demo.values["mask"] + demo.values["random"] <= 1 + 1e-9
         assert demo.values[name] == value
-        assert 'role="alert"' not in demo.picture.value
+        assert 'role="status"' not in demo.picture.value
 
 
 def test_every_control_has_a_name_and_a_place_to_be_found(tokenizer: Tokenizer) -> None:
@@ -1145,7 +1145,7 @@ def test_the_bill_is_that_of_the_tables() -> None:
     assert rows["rent"] == f"{exact.rent_dollars:,.0f} dollars"
     for model in demo.controls["model"].options[:3]:
         demo.change(model=model)
-        assert 'role="alert"' not in demo.shown.html
+        assert 'role="status"' not in demo.shown.html
         follows(demo)
 
 

@@ -49,7 +49,7 @@ from classroom.demos.sampling import drawn_number, next_step
 from classroom.demos.senses import reader
 from classroom.demos.training import Point
 from classroom.pages.live import building, parts, pictures
-from classroom.pages.live.forms import form_of
+from classroom.pages.live.forms import form_of, sliders
 from classroom.pages.live.written import written_language, written_model
 from classroom.shipped import trained
 from labkit.chance import Chance
@@ -399,11 +399,12 @@ def test_sampling_tells_the_same_in_the_page(
     village: World, of_village: Tokenizer, tmp_path: Path
 ) -> None:
     model, pick, asked = gpt(of_village), random.Random(6), []
-    odd = ["", "Xyzzy the <b>cat</b>", "The OAK ist", "the rose oak the", "[MASK] 😀", "the " * 90]
+    odd = ["", "Xyzzy the <b>cat</b>", "The OAK ist", "the rose oak the", "[MASK] 😀", "the " * 90,
+           UNUSUAL]  # fmt: skip
     for n in range(STATES):
         text = " ".join(village.sample(documents=1, seed=n)[0].words[: pick.randrange(1, 20)])
         asked.append({
-            "prompt": odd[n % 6] if n % 8 == 0 else text.replace("<end>", ""),
+            "prompt": odd[n // 8 % len(odd)] if n % 8 == 0 else text.replace("<end>", ""),
             "written": [pick.randrange(5, len(of_village)) for _ in range(pick.choice((0, 0, 3)))],
             "temperature": pick.choice((0.0, 0.05, 0.5, 1.0, 1.35, 3.0)),
             "topK": pick.choice((0, 0, 1, 5, 50)), "topP": pick.choice((1.0, 0.0, 0.3, 0.95)),
@@ -441,6 +442,10 @@ def told_alike(
     assert exact > len(given["asked"]) // 2
 
 
+UNUSUAL = "the cat² ½ ⒶⒷ saw\ufeffthe\x85oak ٣ a\x1cb ."
+"""Numbers that are no digits, letters that are symbols, and spaces that not everybody counts."""
+
+
 def sentence_or_odd(village: World, pick: random.Random, n: int) -> str:
     """What somebody may type: a sentence of the language, or something odd."""
     odd = [
@@ -450,6 +455,7 @@ def sentence_or_odd(village: World, pick: random.Random, n: int) -> str:
         "the " * 39,
         "Xyzzy the <b>cat</b>",
         "The OAK ist",
+        UNUSUAL,
         "the rose oak the",
         "[MASK] 😀 .",
         "the " * 90,
@@ -633,6 +639,13 @@ def test_a_form_holds_no_markup_of_a_foreign_notebook() -> None:
     form = form_of({"name": "reach", "controls": [control, numbers]})
     assert "<img" not in form
     assert "onerror=alert(1)&gt;" in form
+
+
+def test_a_slider_keeps_a_value_between_two_steps() -> None:
+    asked = [("rate", "rate", 0.0, 1.0, 0.05, 0.15)]
+    assert 'step="0.05" value="0.15"' in sliders(asked)
+    assert 'step="0.05" value="0.4"' in sliders(asked, {"rate": 0.4})
+    assert 'step="any" value="0.12"' in sliders(asked, {"rate": 0.12})
 
 
 def test_a_recording_of_any_size_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -335,3 +335,37 @@ def test_without_script_all_is_there_but_the_play(browser: Any, site: Path) -> N
     assert "A notebook" in page.inner_text("main")
     assert "need JavaScript" in page.inner_text("main")
     context.close()
+
+
+def test_a_slow_press_writes_the_word_and_the_view_stays_where_it_was(
+    browser: Any, site: Path
+) -> None:
+    """While words come by themselves: what is pressed must still be there when it is let go."""
+    found = opened(browser, site / "index.html", viewport={"width": 390, "height": 844})
+    page, chips = found.page, "#sampling [data-kind='new']"
+    page.locator(chips).nth(1).wait_for()
+    box = page.locator("#sampling [data-key] td bdi").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    count, word = page.locator(chips).count(), page.locator("#sampling [data-key] td bdi").first
+    pressed = word.inner_text().removeprefix("→ ")
+    page.wait_for_timeout(900)
+    page.mouse.up()
+    assert page.locator(chips).count() == count + 1
+    assert pressed in page.locator(chips).last.inner_text()
+    # A table that is wider than the screen stays where it was scrolled to.
+    scrolls = "() => document.querySelector('#sampling .labkit-view').scrollLeft"
+    page.evaluate(f"{scrolls[:-11]}.scrollLeft = 40")
+    before = page.evaluate(scrolls)
+    page.locator("#sampling [name=temperature]").press("ArrowRight")
+    assert page.evaluate(scrolls) == before
+
+
+def test_tab_comes_back_to_the_word_that_the_arrows_reached(browser: Any, site: Path) -> None:
+    page = opened(browser, site / "live.html").page
+    words = page.locator("#masking .view [role=button]")
+    words.first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    stops = "(all) => all.map((word) => word.tabIndex)"
+    assert words.evaluate_all(stops)[:4] == [-1, -1, 0, -1]

@@ -255,3 +255,14 @@ def test_what_cannot_be_is_refused() -> None:
     for model in encoders().values():
         with pytest.raises(ValueError, match="no attention"):
             model(tokens(), mask=causal(7))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_autocast_leaves_an_lstm_in_the_format_of_its_weights() -> None:
+    """Under autocast torch's own kernel computes in float16, which needs a loss scale."""
+    model = Recurrent(RecurrentConfig(WORDS, 8)).cuda()
+    tokens = torch.randint(0, WORDS, (2, 5), device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        found = model(tokens).hidden
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, model(tokens).hidden)

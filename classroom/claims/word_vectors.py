@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classroom import recipes
+from classroom import classifying, recipes
 from classroom.ledger import Measured, claim
 from labkit.blocks import LanguageModel
-from labkit.chance import Chance
 from labkit.corpus import Examples, from_documents, tokenize
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.plan import Plan
@@ -77,17 +76,9 @@ def examples(found: LabelledSet, tokenizer: Tokenizer, batch: int, seed: int) ->
     return Examples(tokens, batch=batch, length=LENGTH, framed=False, seed=seed)
 
 
-@torch.no_grad()
 def right(model: Any, tests: Examples) -> list[float]:
     """For each text, 1 where the classifier's best label is the right one."""
-    objective, found = labels_of(model), []
-    model.eval()
-    for batch in tests.once():
-        targets = objective.targets(batch, Chance(0, 0, batch.rows))
-        states, _ = objective.forward(model, targets)
-        guesses = objective.scores(model, states, targets)[objective.name].argmax(dim=-1)
-        found += (guesses == targets.predicted[objective.name].targets_N).float().tolist()
-    return found
+    return classifying.right(model, labels_of(model), tests.once())
 
 
 def four_quadrants(profile: str, seed: int) -> Measured:

@@ -127,7 +127,7 @@ def html_of(piece: Piece) -> str:
             return f'<div data-note="{safe(name)}" style="{style}">{safe(text)}</div>'
         case Problem(text):
             style = f"border-left:4px solid;padding-left:8px;{BREAK}"
-            return f'<div role="alert" style="{style}">{safe(text)}</div>'
+            return f'<div role="status" style="{style}">{safe(text)}</div>'
         case Chips():
             return _chips(piece)
         case Table():

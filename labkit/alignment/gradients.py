@@ -37,6 +37,16 @@ def leave_one_out(reward_GK: Tensor) -> Tensor:
     return reward_GK - others_GK
 
 
+def ratio(log_p_BT: Tensor, old_BT: Tensor) -> Tensor:
+    """How much likelier each token is than when the answer was drawn: 1 before the first step."""
+    if torch.is_autocast_enabled(log_p_BT.device.type):
+        raise ValueError(
+            "the answers were scored in float32, and autocast scores them in 16 bits, so that the "
+            "ratio of both is no ratio of policies: give the plan precision='float32'"
+        )
+    return (log_p_BT - old_BT).exp()
+
+
 def clipped_objective(ratio_BT: Tensor, advantage_BT: Tensor, clip: float) -> Tensor:
     """PPO's objective: nothing is gained by moving the ratio outside of 1 - clip … 1 + clip."""
     inside_BT = ratio_BT.clamp(1 - clip, 1 + clip)
@@ -172,7 +182,7 @@ class PPO(PolicyGradient):
         return_BT = (advantage_BT + batch.values) * answer_BT
         hidden_BTD = model.backbone(batch.tokens[:, :-1]).hidden
         log_p_BT = answer_log_probs(model, batch, temperature=self.temperature, hidden=hidden_BTD)
-        ratio_BT = (log_p_BT - batch.old).exp()
+        ratio_BT = ratio(log_p_BT, batch.old)
         gained_BT = clipped_objective(ratio_BT, advantage_BT, self.clip) * answer_BT
         error_BT = model.value(hidden_BTD)[..., 0] * answer_BT - return_BT
         outside_BT = ((ratio_BT - 1).abs() > self.clip) & answer_BT
@@ -223,7 +233,7 @@ class GRPO(PolicyGradient):
             penalty_GK = in_groups(self.beta * batch.log_ratio, self.group)
             advantage_GK = advantage_GK - centred(penalty_GK)
         log_p_BT = answer_log_probs(model, batch, temperature=self.temperature)
-        ratio_BT = (log_p_BT - batch.old).exp()
+        ratio_BT = ratio(log_p_BT, batch.old)
         gained_BT = clipped_objective(ratio_BT, advantage_GK.flatten()[:, None], self.clip)
         if self.kl == "loss":
             away_BT = batch.reference - log_p_BT

@@ -113,12 +113,15 @@ def learned_rewards(
 ) -> Tensor:
     """What a reward model gives to each row, at the position at which it was trained."""
     check_choice("position", position, "first", "last")
+    batch = batch.to(next(model.parameters()).device)
     mask = None if model.backbone.causal else real_keys(batch.real)
-    rows_B, last_B = torch.arange(len(batch)), batch.real.sum(dim=1) - 1
+    last_B = batch.real.sum(dim=1) - 1
+    rows_B = torch.arange(len(batch), device=last_B.device)
     segments = segments_of(model.backbone, Targets.of(batch, {}))
     with evaluating(model):
         hidden_BTD = model.backbone(batch.tokens, mask=mask, **segments).hidden
-        return model.reward(hidden_BTD[rows_B, last_B if position == "last" else 0])[:, 0]
+        scores_B1 = model.reward(hidden_BTD[rows_B, last_B if position == "last" else 0])
+        return scores_B1[:, 0].cpu()
 
 
 def check_apart(model: nn.Module, reference: nn.Module) -> None:

@@ -89,7 +89,11 @@ def memory_explained(
     except RuntimeError as problem:
         if not any(words in str(problem) for words in NO_MEMORY):
             raise
-        rows, length = batch().tokens.shape
+        try:
+            rows, length = batch().tokens.shape
+        except RuntimeError:
+            # What is drawn from a model, as rollouts are, does not fit a second time.
+            raise problem from None
         more = min(2 * plan.accumulate, rows // together // processes)
         parts = ""
         if more > plan.accumulate:

@@ -118,8 +118,9 @@ class Run:
                 timed = self._timed(report, now - step_begun, (now - begun) / done)
                 bar.show(timed)
                 yield timed
-                # What the reader does is not the step's time; to wait for a GPU and to save is.
-                step_begun = time.perf_counter()
+                # What the reader does is not the step's time, unless the reader may have waited for
+                # the GPU; to save is.
+                step_begun = now if self.late else time.perf_counter()
                 if self._bad_in_a_row(report) >= plan.patience:
                     self._go_back(report)
                     continue

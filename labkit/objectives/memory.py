@@ -76,6 +76,8 @@ def recall(memory: Memory | None, fresh: Tensor) -> Memory:
             f"the memory is of {len(memory.known)} rows, the batch has {len(fresh)}: give each "
             "part of a step the memory of the same part of the step before"
         )
+    # FSDP moves what it is given to the GPU; which positions are known stays on the CPU.
+    memory = memory._replace(known=memory.known.to(fresh.device))
     if not bool(fresh.any()):
         return memory
 

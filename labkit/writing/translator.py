@@ -24,7 +24,8 @@ class _WithSource(Backbone):
         super().__init__(backbone.config)
         self.decoder = backbone
         with torch.no_grad(), evaluating(backbone):
-            self.encoded_1KD = backbone.encode(source_1K).hidden
+            device = next(backbone.parameters()).device
+            self.encoded_1KD = backbone.encode(source_1K.to(device)).hidden
 
     def forward(self, tokens_BT: Tensor, *, memory: Any = None) -> States:
         """The decoder's states, given the source."""

@@ -419,10 +419,13 @@ const Engine = (() => {
   /** 32 bits for each position of a row, as signed numbers. */
   function bits(seed, step, purpose, positions, row = 0) {
     const start = mix((keyOf(seed, step, purpose) + BigInt(row) * GOLDEN) & ONES);
-    return Array.from({ length: positions }, (_, t) => {
+    const found = [];
+    // Each mix gives 64 bits, for two positions.
+    for (let t = 0; t < positions; t += 2) {
       const both = mix((start + BigInt((t >> 1) + 1) * GOLDEN) & ONES);
-      return Number(BigInt.asIntN(32, t % 2 ? both >> 32n : both));
-    });
+      found.push(Number(BigInt.asIntN(32, both)), Number(BigInt.asIntN(32, both >> 32n)));
+    }
+    return found.slice(0, positions);
   }
   const uniform = (...asked) => bits(...asked).map((b) => (b >> 8) * 2 ** -24 + 0.5);
   const integers = (high, ...asked) => bits(...asked).map((b) => Math.floor(((b + 2 ** 31) * high) / 2 ** 32));

@@ -64,9 +64,16 @@ def sliders(asked: Sequence[Slider], values: Mapping[str, float] | None = None) 
     """Numbers to slide; what each stands at is written beside it."""
     return "".join(
         f'<label>{said} {SHOWN}<input type="range" name="{name}" min="{low}" '
-        f'max="{high}" step="{step}" value="{(values or {}).get(name, value)}"></label>'
+        f'max="{high}" step="{step_of(now, low, step)}" value="{now}"></label>'
         for name, said, low, high, step, value in asked
+        for now in [(values or {}).get(name, value)]
     )
+
+
+def step_of(value: float, low: float, step: float) -> str:
+    """The step of a slider; a value between two steps, which a browser would round, takes any."""
+    steps = (value - low) / step
+    return f"{step}" if abs(steps - round(steps)) < 1e-6 else "any"
 
 
 def buttons(*names: str) -> str:

@@ -2,13 +2,15 @@
 "use strict";
 const find = (query, within = document) => within.querySelector(query);
 const LONGEST = 2000;
+/** The first letters of a text; half of a letter at the end is left out. */
+const cut = (text) => text.slice(0, LONGEST).replace(/[\ud800-\udbff]$/, "");
 
 /** What the controls of a demo say. */
 function values(demo) {
   const found = {};
   for (const field of demo.querySelectorAll("[name]")) {
     if (field.type === "checkbox") found[field.name] = field.checked;
-    else found[field.name] = ["range", "hidden"].includes(field.type) ? Number(field.value) : field.value.slice(0, LONGEST);
+    else found[field.name] = ["range", "hidden"].includes(field.type) ? Number(field.value) : cut(field.value);
     const shown = find("output", field.parentElement);
     if (!shown) continue;
     shown.value = field.dataset.said ? JSON.parse(field.dataset.said)[field.value] : field.value;
@@ -28,6 +30,13 @@ const keyOf = (word) => {
   return key ?? position ?? row;
 };
 
+/** Focus a word, which Tab then reaches instead of the first one. */
+function focus(word) {
+  for (const other of word.closest("[data-act]").querySelectorAll('[role="button"]')) other.tabIndex = -1;
+  word.tabIndex = 0;
+  word.focus({ preventScroll: true });
+}
+
 /** Draw a view; what can be clicked is a button for the keyboard too.  `data-only` names the
  *  pieces that a short demo shows. */
 function put(demo, view, selected = -1) {
@@ -35,6 +44,7 @@ function put(demo, view, selected = -1) {
   const only = demo.dataset.only?.split(" ");
   const inside = find(".view", demo).contains(old);
   const pieces = only ? view.pieces.filter(({ kind, name }) => only.includes(name ?? kind)) : view.pieces;
+  const scrolled = find(".view .labkit-view", demo)?.scrollLeft ?? 0;
   find(".view", demo).innerHTML = Render.html({ ...view, pieces });
   for (const [act, [query, does]] of Object.entries(CLICKS)) {
     for (const word of demo.querySelectorAll(`.view [data-act="${act}"] :is(${query})`)) {
@@ -44,9 +54,11 @@ function put(demo, view, selected = -1) {
       word.setAttribute("role", "button");
       word.setAttribute("aria-description", does);
       if (act !== "write") word.setAttribute("aria-pressed", pressed);
-      if (act === focused[0] && key === focused[1]) word.focus();
+      if (act === focused[0] && key === focused[1]) focus(word);
     }
   }
+  const shown = find(".view .labkit-view", demo);
+  if (shown && scrolled) shown.scrollLeft = scrolled;
   // Where the word is gone, the focus stays in the demo.
   if (inside && !demo.contains(document.activeElement)) {
     const other = find(`.view [data-act="${focused[0]}"] [role="button"]`, demo);
@@ -64,7 +76,8 @@ function answering(demo, { draw, click = () => {}, buttons = {}, changed = () =>
   };
   const next = (word, by) => {
     const all = [...word.closest("[data-act]").querySelectorAll('[role="button"]')];
-    all[all.indexOf(word) + by]?.focus();
+    const other = all[all.indexOf(word) + by];
+    if (other) focus(other);
   };
   demo.addEventListener("click", ({ target }) => pressed(target));
   demo.addEventListener("keydown", (event) => {
@@ -84,7 +97,13 @@ function answering(demo, { draw, click = () => {}, buttons = {}, changed = () =>
 }
 
 const reset = (demo) => { for (const form of demo.querySelectorAll("form")) form.reset(); };
-const say = (demo, text) => { find(".said", demo).textContent = text; };
+const say = (demo, text) => { clearTimeout(waiting.get(demo)); find(".said", demo).textContent = text; };
+const waiting = new Map();
+/** Say a text when nothing has changed for a moment: nobody wants to hear every letter. */
+function sayLater(demo, text) {
+  clearTimeout(waiting.get(demo));
+  if (find(".said", demo).textContent !== text) waiting.set(demo, setTimeout(() => say(demo, text), 700));
+}
 
 /** Write with a GPT.  `data-pace` is how many milliseconds a word of a run takes, and `data-first`
  *  how many words are written when the page opens. */
@@ -98,8 +117,8 @@ function sampling(demo, { gpt, language }) {
   const add = (token) => {
     written = [...written, token];
     draw();
-    say(demo, `written: ${tokenizer.tokens[token]}`);
   };
+  const saying = (from = 0) => say(demo, `written: ${written.slice(from).map((token) => tokenizer.tokens[token]).join(" ")}`);
   const drawn = () => {
     const now = state(), [prompt] = tokenizer.known(now.prompt);
     return Engine.nextWord(model, [tokenizer.special.sep, ...tokenizer.encode(prompt), ...now.written], now, now.seed).drawn;
@@ -110,17 +129,25 @@ function sampling(demo, { gpt, language }) {
     if (ended()) return;
     past.push(written);
     add(token);
+    saying(written.length - 1);
   };
-  const run = (words) => {
-    if (!words || ended()) return stop();
+  // What a run has written is said once, at its end; what nobody has asked for is not.
+  const run = (words, said = saying) => {
+    if (!words || ended()) {
+      stop();
+      return said();
+    }
     add(drawn());
-    running = setTimeout(() => run(words - 1), pace);
+    running = setTimeout(() => run(words - 1, said), pace);
   };
   const forget = () => { stop(); written = []; past = []; };
   const buttons = {
     step() { if (!ended()) write(drawn()); },
     run() {
-      if (running) return stop();
+      if (running) {
+        stop();
+        return saying();
+      }
       if (ended()) return;
       past.push(written);
       run(30);
@@ -132,7 +159,9 @@ function sampling(demo, { gpt, language }) {
   const changed = ({ name }) => { if (name === "prompt") forget(); else stop(); };
   answering(demo, { draw, click: (act, token) => write(token), buttons, changed });
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  if (demo.dataset.first && !still) run(Number(demo.dataset.first));
+  // A word that is pressed must still be there when it is let go.
+  demo.addEventListener("pointerdown", ({ target }) => { if (target.closest(".view [data-act]")) stop(); });
+  if (demo.dataset.first && !still) run(Number(demo.dataset.first), () => {});
 }
 
 /** Hide words of a text, and see what a BERT guesses. */
@@ -140,11 +169,12 @@ function masking(demo, { bert, language, sentences }) {
   const model = new Engine.BERT(bert), tokenizer = new Views.Tokenizer(bert);
   const place = { model, tokenizer, language: new Engine.Language(language), start: "sentence" };
   const field = (name) => find(`[name=${name}]`, demo);
-  let clicked = [];
+  let clicked = [], typed = false;
   const draw = () => {
     const view = Views.masking({ ...values(demo), clicked }, place);
     put(demo, view);
-    say(demo, view.pieces.find(({ name }) => name === "answers")?.text ?? "");
+    (typed ? sayLater : say)(demo, view.pieces.find(({ name }) => name === "answers")?.text ?? "");
+    typed = false;
   };
   const again = (name, value) => { clicked = []; field(name).value = value; draw(); };
   answering(demo, {
@@ -159,6 +189,7 @@ function masking(demo, { bert, language, sentences }) {
     changed({ name }) {
       // Clicks are about one draw.  What becomes [MASK] cannot become a random word.
       clicked = [];
+      typed = true;
       const { mask, random } = values(demo);
       if (name === "mask") field("random").value = Math.min(random, 1 - mask);
       if (name === "random") field("mask").value = Math.min(mask, 1 - random);
@@ -236,16 +267,21 @@ async function unpacked(text) {
 
 async function play() {
   const data = await unpacked(PACKED), plays = { sampling, masking, attention };
-  for (const demo of document.querySelectorAll("[data-play]")) plays[demo.dataset.play](demo, data);
+  // What a foreign notebook holds may be no demo and no view: its picture stays, the others play.
+  for (const demo of document.querySelectorAll("[data-play]")) {
+    try { plays[demo.dataset.play](demo, data); } catch (error) { console.warn(demo.dataset.play, error.message); }
+  }
   for (const one of data.states ?? []) {
-    // What a foreign notebook has recorded may be no view: its picture stays, and the others play.
     try {
       const found = one.form ? document.querySelectorAll(`.labkit-view[data-demo="${one.name}"]`)[one.nth] : null;
       const demo = found ? around(found, one.form) : document.getElementById(one.name);
-      if (one.play) plays[one.name](demo, { ...data, sentences: one.texts });
+      const texts = () => (one.texts?.length ? one.texts : [find("[name=text]", demo)?.value ?? ""]);
+      if (one.play) plays[one.name](demo, { ...data, sentences: texts() });
       else states(demo, one);
     } catch (error) { console.warn(one.name, error.message); }
   }
   document.body.dataset.ready = "yes";
 }
-play();
+play().catch((error) => {
+  for (const view of document.querySelectorAll("[data-play] .view:empty")) view.textContent = `This demo needs a newer browser: ${error.message}.`;
+});

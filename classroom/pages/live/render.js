@@ -214,7 +214,7 @@ const Render = (() => {
   const HTML = {
     heading: ({ title }) => `<div role="heading" aria-level="3" style="font-weight:600;margin-top:8px;${BREAK}">${safe(title)}</div>`,
     note: ({ text, name }) => `<div data-note="${safe(name)}" style="${BREAK};white-space:pre-line">${safe(text)}</div>`,
-    problem: ({ text }) => `<div role="alert" style="border-left:4px solid;padding-left:8px;${BREAK}">${safe(text)}</div>`,
+    problem: ({ text }) => `<div role="status" style="border-left:4px solid;padding-left:8px;${BREAK}">${safe(text)}</div>`,
     chips: (p) => `<div data-chips="${p.chips.length}"${actOf(p.act)} style="display:flex;flex-wrap:wrap;gap:3px">` +
       `${p.chips.map(chip).join(" ")}</div>`,
     beside: ({ pieces }) => '<div style="display:flex;flex-wrap:wrap;gap:24px">' +

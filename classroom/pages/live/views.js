@@ -5,9 +5,12 @@ if (typeof module !== "undefined") {
   globalThis.Render = require("./render.js");
 }
 const Views = (() => {
-  const WORD = /[\p{L}\p{N}_]+(?:['’-][\p{L}\p{N}_]+)*|[^\p{L}\p{N}_\s]/gu;
-  // As \w is read by the library of tokenizers: marks and connectors are parts of words.
-  const PIECE = /[\p{L}\p{M}\p{N}\p{Pc}]+(?:['’-][\p{L}\p{M}\p{N}\p{Pc}]+)*|[^\p{L}\p{M}\p{N}\p{Pc}\s]/gu;
+  // \w and \s as Python reads them.
+  const WORD = /[\p{L}\p{N}_]+(?:['’-][\p{L}\p{N}_]+)*|[^\p{L}\p{N}_\p{White_Space}\x1c-\x1f]/gu;
+  // As the library of tokenizers reads them: marks, connectors and what is alphabetic are parts of
+  // words, and of numbers only digits are, and those of Latin-1.
+  const LETTER = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}²³¹¼-¾";
+  const PIECE = new RegExp(`[${LETTER}]+(?:['’-][${LETTER}]+)*|[^${LETTER}\\p{White_Space}]`, "gu");
   const SHOWN = 12, { fixed } = Render, { sum } = Engine;
   const heading = (title) => ({ kind: "heading", title });
   const note = (text, name) => ({ kind: "note", text, name });
@@ -36,8 +39,10 @@ const Views = (() => {
       return [fitted, unknown.size > 5 ? [...said, `and ${unknown.size - 5} more`] : said];
     }
     near(word) {
-      const most = [...word].length <= 40 ? [...word].length / 3 : 0;
-      const far = [...this.number.keys()].map((one) => [one, lettersApart(word, one)]).filter(([, n]) => n <= most);
+      const letters = [...word].length, most = letters / 3;
+      if (letters > 40) return "";
+      const alike = [...this.number.keys()].filter((one) => Math.abs([...one].length - letters) <= most);
+      const far = alike.map((one) => [one, lettersApart(word, one)]).filter(([, n]) => n <= most);
       const best = far.sort((a, b) => a[1] - b[1]).slice(0, 3).map(([one]) => one);
       return best.length ? ` (near: ${best.join(", ")})` : "";
     }
@@ -264,22 +269,23 @@ const Views = (() => {
     return found.every(Boolean) ? found : found.map(() => null);
   }
 
-  const chances = new Map();
-  /** What decides which words are hidden and what becomes of them, for each of 1,000 draws. */
+  let chances = { length: 0 };
+  /** What decides which words are hidden and what becomes of them, for each of 1,000 draws.  A
+   *  position's number does not depend on how many positions there are. */
   function drawsOf(length) {
-    if (!chances.has(length)) {
-      const all = (purpose) => Array.from({ length: DRAWS }, (_, row) => Engine.uniform(1, 0, purpose, length, row));
-      chances.clear();
-      chances.set(length, [all("hide"), all("fate"), new Map()]);
+    if (chances.length < length) {
+      const most = Math.max(length, 40);
+      const all = (purpose) => Array.from({ length: DRAWS }, (_, row) => Engine.uniform(1, 0, purpose, most, row));
+      chances = { length: most, all: [all("hide"), all("fate"), new Map()] };
     }
-    return chances.get(length);
+    return chances.all;
   }
 
   /** Shares over 1,000 draws: as asked for, as found, and two standard errors of what is found. */
   function statistics(tokens, { rate, mask, random }, { special, tokens: names }) {
     const ordinary = [...names.keys()].filter((w) => !special.special.includes(w)), T = tokens.length;
     const places = tokens.flatMap((w, t) => (special.special.includes(w) ? [] : [t])), [hide, fate, words] = drawsOf(T);
-    const word = (row) => words.get(row) ?? words.set(row, Engine.integers(ordinary.length, 1, 0, "word", T, row)).get(row);
+    const word = (row) => words.get(row) ?? words.set(row, Engine.integers(ordinary.length, 1, 0, "word", Math.max(T, 40), row)).get(row);
     const counts = hide.map((numbers, row) => {
       const asked = places.filter((t) => numbers[t] < rate), masked = asked.filter((t) => fate[row][t] < mask).length;
       const swapped = asked.filter((t) => fate[row][t] >= mask && fate[row][t] < mask + random &&

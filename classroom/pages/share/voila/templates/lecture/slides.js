@@ -175,7 +175,9 @@ Esc                 leave a slider or text box, so that the arrow keys turn page
   const PRESSED = "button, a, summary, [role=button]";
 
   function pressed(event) {
-    const act = (event.shiftKey && ACTS[`shift ${event.key}`]) || ACTS[event.key];
+    // With Caps Lock on, a letter comes as a capital one.
+    const key = event.key.length === 1 && !event.shiftKey ? event.key.toLowerCase() : event.key;
+    const act = (event.shiftKey && ACTS[`shift ${key}`]) || ACTS[key];
     if (event.ctrlKey || event.altKey || event.metaKey || !act) return;
     const on = document.activeElement;
     // A slider keeps its arrows, a text its letters, a button its space.
