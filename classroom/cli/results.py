@@ -51,8 +51,8 @@ def write_table(books: Sequence[Path], measured: Mapping[str, Sequence[Run]], jo
         f"Python {platform.python_version()}, torch {torch.__version__}.",
         *(
             [
-                "*opened*: the laptop profile with shipped models; cells that train are "
-                "shortened and not counted."
+                "*opened*: the laptop profile with `LABKIT_SHORT=1`: cells that train are "
+                "shortened, and their time is left out."
             ]
             if "opened" in measured
             else []
