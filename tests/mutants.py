@@ -266,7 +266,10 @@ def predicts_what_it_reads(wanted, answers):
 
 
 def mean_of_means(self, counts):
-    return self.loss
+    return over_of(self, {name: term.count for name, term in self.terms.items()})
+
+
+over_of = base.Outcome.over
 
 
 def mean_over_the_batch(self, counts):
@@ -293,11 +296,12 @@ def never_forgets(kept, fresh):
 
 
 def forgets_in_place(kept, fresh):
-    if kept is not None:
+    found = recall_of(kept, fresh)
+    if kept is not None and kept.layers and bool(fresh.any()):
         for layer in kept.layers:
             for part in memory._parts(layer):
                 part.mul_(0.5)
-    return recall_of(kept, fresh)
+    return found
 
 
 recall_of = memory.recall
@@ -869,13 +873,21 @@ def everything() -> list[tuple[list[Mutant], dict[str, Callable[[], None]]]]:
     return [(MUTANTS, CHECKS), *((module.MUTANTS, module.CHECKS) for module in modules)]
 
 
+def slipped(problem: BaseException) -> bool:
+    """Whether it is a mistake in the mutant itself, by which nothing is found."""
+    unknown = isinstance(problem, AttributeError) and str(problem).startswith("module")
+    return unknown or isinstance(problem, RecursionError | NameError)
+
+
 def killer(mutant: Mutant, checks: dict[str, Callable[[], None]]) -> str | None:
     """The first check that fails when the mistake is made; None if it survives."""
     with mutant.plant():
         for name, check in checks.items():
             try:
                 check()
-            except (Exception, outcomes.Failed):
+            except (Exception, outcomes.Failed) as problem:
+                if slipped(problem):
+                    raise
                 return name
     return None
 

@@ -26,6 +26,7 @@ def in_place(owner: Any, name: str, mutant: Any) -> Callable[[], Any]:
 
 kl_turned_round = property(lambda self: (self.reference - self.old).sum(dim=1))
 plain_loss, plain_targets = Reinforce.loss, AnswerTokens.targets
+plain_over = Outcome.over
 grpo_loss, dpo_loss, metrics = GRPO.loss, DPO.loss, gradients.PolicyGradient.metrics
 log_probs, answered = preferences.answer_log_probs, preferences.answered
 
@@ -92,7 +93,7 @@ def with_its_own_reward(reward_GK: Tensor) -> Tensor:
 
 
 def mean_of_means(self: Outcome, counts: Any) -> Tensor:
-    return self.loss
+    return plain_over(self, {name: term.count for name, term in self.terms.items()})
 
 
 def at_the_last_position(model: Any, batch: Any) -> Tensor:

@@ -94,7 +94,7 @@ def the_first_loses_its_end(a, b, room):
         return cut_of(a, b, room)
     size = rows.np.minimum(a.size, room // 2)
     end = rows.np.minimum(b.end, b.start + room - size)
-    return rows.Span(a.start, a.start + size), rows.Span(b.start, end)
+    return rows.Bounds(a.start, a.start + size), rows.Bounds(b.start, end)
 
 
 cut_of = rows._cut

@@ -51,4 +51,4 @@ def test_experiments_give_the_arms_that_their_contrasts_weigh(
 
 
 def test_half_of_the_layers_are_faster() -> None:
-    assert family.times_faster(width=64, repeats=2) > 0
+    assert family.times_faster(width=64, repeats=3) > 1.2

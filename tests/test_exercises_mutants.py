@@ -4,17 +4,21 @@ A mutant takes the place of one of the kit's functions; a check that the kit's t
 fail then, and to hold without it.
 """
 
+import csv
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from mutants import slipped
 from solutions_duels import GOOD, WEAK
 
 from classroom import contest, grading, sandbox
 from classroom.exercises import checking, duels, students, verdicts
-from classroom.exercises.limits import Outcome, limited
+from classroom.exercises.limits import Outcome
 
 
 def mask(length: int) -> Any:
@@ -102,10 +106,7 @@ def what_an_exercise_needs_is_run() -> bool:
     return grading.needed(cells) == ["a = 1", "", cells[2]]
 
 
-def a_changed_submission_is_marked_again(tmp: list[str] | None = None) -> bool:
-    import tempfile
-    from pathlib import Path
-
+def a_changed_submission_is_marked_again() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "t.csv")
         table.write_text("student,digest\nanna,1\nben,2\n")
@@ -133,7 +134,12 @@ def a_patch_is_seen() -> bool:
 
 
 def never_stops(call: Callable[[], Any], seconds: float) -> Outcome:
-    return limited(call, 2.0)
+    return Outcome()
+
+
+def every_mark_stays(table: Path, digests: Any) -> list[dict[str, str]]:
+    with table.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], bool]]] = {
@@ -146,7 +152,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], bool]]] = {
     "an input that is not copied": (
         checking, "_copied", lambda arguments: arguments, an_input_that_is_changed_is_seen),
     "a limit that does not bite": (
-        checking, "OutOfTime", KeyError, an_endless_answer_is_stopped),
+        checking, "limited", never_stops, an_endless_answer_is_stopped),
     "a missing answer that counts": (
         checking, "is_missing", lambda answer: False, a_missing_answer_is_asked_for),
     "a duel in which every test wins": (
@@ -155,8 +161,6 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], bool]]] = {
     "a duel that forgives false alarms": (
         duels, "_false_alarm", lambda player, said: verdicts.Verdict(True, ""),
         a_false_alarm_ends_the_round),
-    "a duel that forgets an honest player": (
-        duels.random, "sample", lambda players, count: players[1:], all_honest_players_are_played),
     "a duel whose picture forgets a bug": (
         duels, "_picture", lambda bugs, said: [("bug",), *((bug.name,) for bug in bugs[1:])],
         all_bugs_are_played),
@@ -172,15 +176,17 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], bool]]] = {
     "a run that leaves out what is needed": (
         grading, "_names", lambda cell: (set(), set(), set()), what_an_exercise_needs_is_run),
     "marks that are never made anew": (
-        grading.csv, "DictReader", lambda file: [{"student": "anna", "digest": "1"},
-                                                 {"student": "ben", "digest": "3"}],
-        a_changed_submission_is_marked_again),
+        grading, "already", every_mark_stays, a_changed_submission_is_marked_again),
     "a score that counts padding": (
         contest, "score", lambda losses, task: (float((losses - task.lowest).mean()), 0.1),
         a_better_model_scores_better),
     "a patch that is not seen": (
         sandbox, "fingerprint", lambda modules: {}, a_patch_is_seen),
 }  # fmt: skip
+
+
+def test_all_honest_players_are_played() -> None:
+    assert all_honest_players_are_played()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
@@ -190,6 +196,6 @@ def test_a_mutant_of_the_kit_is_found(mutant: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, name, planted)
     try:
         found = not holds()
-    except Exception:
-        found = True
+    except Exception as problem:
+        found = not slipped(problem)
     assert found

@@ -197,7 +197,7 @@ def test_numbers_are_written_alike(tmp_path: Path) -> None:
     made = in_node("return given.map(([x, digits]) => render.fixed(x, digits));", given, tmp_path)
     wrong = [
         (one, said) for one, said in zip(given, made, strict=True)
-        if float(f"{one[0]:.{one[1]}f}") != float(said) or len(said) < one[1]
+        if f"{one[0]:.{one[1]}f}" != said
     ]  # fmt: skip
     assert wrong == []
 
@@ -417,7 +417,7 @@ def test_sampling_tells_the_same_in_the_page(
                             top_p=state["topP"])  # fmt: skip
         return sampling_view(
             state["prompt"], state["written"], settings, model, of_village, seed=state["seed"],
-            world=village if n % 5 else None,
+            world=village if n % 7 else None,
         )  # fmt: skip
 
     given = {"model": written_model(model, of_village, 32), "asked": asked,
@@ -428,12 +428,12 @@ def test_sampling_tells_the_same_in_the_page(
 def told_alike(
     kind: str, view: str, given: dict[str, Any], in_python: Callable[[int, Any], View], path: Path
 ) -> None:
-    """JavaScript tells each asked state as Python does; each fifth without the language."""
+    """JavaScript tells each asked state as Python does; each seventh without the language."""
     code = f"""
         const model = new engine.{kind}(given.model), tokenizer = new views.Tokenizer(given.model);
         const language = new engine.Language(given.language), {{start}} = given;
         return given.asked.map((state, n) => render.text(views.{view}(state,
-          {{model, tokenizer, language: n % 5 ? language : null, start}})));"""
+          {{model, tokenizer, language: n % 7 ? language : null, start}})));"""
     exact = 0
     for n, (state, text) in enumerate(zip(given["asked"], in_node(code, given, path), strict=True)):
         told = in_python(n, state).text
@@ -482,7 +482,7 @@ def test_masking_tells_the_same_in_the_page(
         setting = {name: value for name, value in state.items() if name != "text"}
         return masking_view(
             state["text"], Masking(**setting), of_village, model=model,
-            world=village if n % 5 else None,
+            world=village if n % 7 else None,
         )  # fmt: skip
 
     given = {"model": written_model(model, of_village, 32), "asked": asked,

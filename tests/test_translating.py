@@ -232,10 +232,7 @@ def test_possible_after_right_words() -> None:
     some = PAIRS[:8]
     assert all(translating.possible_after_right_words(Teller(), some))
     odd = Teller(lambda known: {("ro", "ro"): 0.9, **{w: 0.1 * p for w, p in known.items()}})
-    begins_with_ro = [pair.target[0] == "ro" for pair in some]
-    found = translating.possible_after_right_words(odd, some)
-    assert [not one for one in found] == [True] * 8 or any(begins_with_ro)
-    assert sum(found) <= sum(begins_with_ro)
+    assert not any(translating.possible_after_right_words(odd, some))
 
 
 def test_bleu_is_that_of_the_written_words_against_the_references() -> None:

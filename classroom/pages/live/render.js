@@ -29,7 +29,7 @@ const Render = (() => {
     // Only multiples of 2^-(digits + 1) can lie exactly between two numbers of so many digits.
     const tie = Number.isInteger(x * 2 ** (digits + 1)) && twice % 2 === 1;
     if (!tie || Number(shown.at(-1)) % 2 === 0) return shown;
-    return (Math.sign(x) * (twice - 1) / 2 / 10 ** digits).toFixed(digits);
+    return (x < 0 ? "-" : "") + ((twice - 1) / 2 / 10 ** digits).toFixed(digits);
   }
   const shareSaid = (value) => (value === null ? "–" : value === 0 ? "0" : fixed(value, 4));
   const said = (cell) => (typeof cell === "string" ? cell : shareSaid(cell.share));
