@@ -135,6 +135,8 @@ def _found(key: str, suffix: str, read: Callable[[Path], Made]) -> Iterator[Made
                 found = read(path)
             except FileNotFoundError:  # another process has just set it aside
                 continue
+            except (OSError, MemoryError) as problem:  # it may be as it was written
+                _say(_line(problem))
             except Exception as problem:  # a damaged file has many ways of being damaged
                 _set_aside(path, problem)
             else:

@@ -145,6 +145,8 @@ def run(path: Path, task: Task, seconds: float, threads: int = 1) -> Result:
             losses = np.concatenate(list(_losses(child, task, seconds)), axis=1)
     except (CheatError, Stopped, OSError) as why:
         return Result(path.stem, refused=str(why))
+    except (TypeError, ValueError, LookupError, AttributeError):
+        return Result(path.stem, refused="it sent something that the judge cannot read")
     above, error = score(losses, task)
     if above < -CERTAIN * error:
         below = f"its loss is {-above:.3f} below the lowest possible one"

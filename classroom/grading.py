@@ -372,7 +372,7 @@ def already(table: Path, digests: Mapping[str, str]) -> list[dict[str, str]]:
         return []
     known = {name: found for name, found in digests.items() if found}
     try:
-        with table.open(encoding="utf-8", newline="") as file:
+        with table.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             rows = list(reader)
         if not {"student", "digest"} <= set(reader.fieldnames or ()):
@@ -426,8 +426,10 @@ def _digest(path: Path) -> str:
 
 
 def safe(name: str) -> str:
-    """A name of a file for a student's name."""
-    return re.sub(r"[^\w.-]+", "_", name).strip(".") or "unnamed"
+    """A name of a file for a student's name; one that had to be changed has a digest, too."""
+    plain = re.sub(r"[^\w.-]+", "_", name.encode(errors="replace").decode()).strip(".") or "unnamed"
+    own = digest(name.encode(errors="backslashreplace"))[:8]
+    return plain if plain == name and len(plain) <= 80 else f"{plain[:80]}-{own}"
 
 
 def as_csv(rows: Iterable[Mapping[str, str]]) -> str:

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from classroom.classifying import regression
 from classroom.recipes import Shuffled, plan
 from classroom.shipped import CARD, trained
+from classroom.training import check_writable
 from labkit.blocks import Classifier, LanguageModel, evaluating
 from labkit.corpus import Batch, Windows, from_documents, from_table, pad_rows, tokenize
 from labkit.heads import Pooled, pool
@@ -91,8 +92,8 @@ class Outcome:
 
 def task_of(file: str, text: str, label: str, labels: int = 100) -> Task:
     """A fifth of the labelled rows is asked, so many of the others are known."""
-    if labels < 1:
-        raise ValueError(f"labels is {labels}: give a whole number from 1")
+    if labels < FOLDS:
+        raise ValueError(f"labels is {labels}: give a whole number from {FOLDS}")
     table = from_table(file, text, label)
     rows = [(row.text, row.label) for row in table if row.label is not None]
     random.Random(0).shuffle(rows)
@@ -104,6 +105,11 @@ def task_of(file: str, text: str, label: str, labels: int = 100) -> Task:
     asked = rows[: len(rows) // 5]
     kept = {text for text, _ in asked}
     rest = [row for row in rows if row[0] not in kept]
+    if len(rest) < FOLDS:
+        raise ValueError(
+            f"{len(rest)} labelled rows of {file} have another text than those that are asked: "
+            f"give at least {FOLDS}"
+        )
     texts = [row.text for row in table if row.text not in kept]
     return Task(table.classes, rest[:labels], asked, texts)
 
@@ -317,8 +323,10 @@ def train_classifier(
     """Compare the ways on a table, write the best one's folder, and return the report."""
     task = task_of(file, text, label, labels)
     folder.mkdir(parents=True, exist_ok=True)
+    check_writable(folder)
     found = compare(task, say=say)
     best = best_of(found)
+    (folder / CARD).unlink(missing_ok=True)
     save(best.model, folder)
     best.tokenizer.save(folder / "tokenizer.json")
     said = report(task, found)

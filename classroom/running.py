@@ -97,6 +97,11 @@ def execute(
     return Run(notebook.stem, time.perf_counter() - start, max(peak), error)
 
 
+def literal(path: Path) -> str:
+    """A path as papermill wants it, which fills in what stands between braces."""
+    return str(path).replace("{", "{{").replace("}", "}}")
+
+
 def _run_cells(
     notebook: Path, output: Path, parameters: dict[str, object], timeout: int, progress: bool
 ) -> None:
@@ -109,7 +114,7 @@ def _run_cells(
     for left in reversed(range(STARTS)):
         try:
             execute_notebook(
-                str(notebook), str(output), parameters=parameters, kernel_name="python3",
+                literal(notebook), literal(output), parameters=parameters, kernel_name="python3",
                 start_timeout=START, execution_timeout=timeout, progress_bar=progress,
                 config=encrypted(),
             )  # fmt: skip

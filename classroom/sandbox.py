@@ -48,8 +48,12 @@ REFUSED = {
 }
 """Events of Python that are refused, and what they are about."""
 NAMING = ("open", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.chmod", "os.mkdir",
-          "os.link", "os.symlink", "os.truncate")  # fmt: skip
+          "os.link", "os.symlink", "os.truncate", "os.rmdir", "os.chown")  # fmt: skip
 """Events whose first argument is a path, and sometimes the second one, too."""
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+KEPT = ("PATH", "LANG", "SYSTEMROOT", "WINDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS")  # fmt: skip
+"""Variables of the environment that a child gets, with those of the language and of Python."""
 
 
 class Refused(PermissionError):  # noqa: N818
@@ -87,14 +91,19 @@ def shield(limits: Limits, folder: Path) -> list[str]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write that is too long is an OSError
         enforced.append(f"files of {LARGEST_FILE // MB} MB at most")
-    refuse(limits)
-    enforced.append("no network, no other programs, no files of others (inside of Python)")
+    refuse(limits, folder)
+    enforced.append("no network, no other programs, no files of others, and none changed outside "
+                    "of its own folder (inside of Python)")  # fmt: skip
     return enforced
 
 
-def refuse(limits: Limits) -> None:
-    """Refuse events of Python for good: a hook cannot be taken back."""
+def refuse(limits: Limits, folder: Path) -> None:
+    """Refuse events of Python for good: a hook cannot be taken back.
+
+    Nothing is written outside of the folder and of what every program may write to.
+    """
     hidden = [os.path.realpath(path) for path in limits.hidden]
+    own = [os.path.realpath(str(path)) for path in (folder, os.devnull, *devices())]
     modules = tuple(limits.modules)
 
     def hook(event: str, words: tuple[Any, ...]) -> None:
@@ -105,10 +114,23 @@ def refuse(limits: Limits) -> None:
                 path = os.path.realpath(os.fsdecode(word))
                 if any(path == one or path.startswith(one + os.sep) for one in hidden):
                     _refuse(f"no access to {os.path.basename(path)} here")
+                if changes(event, words) and not any(
+                    path == one or path.startswith(one + os.sep) for one in own
+                ):
+                    _refuse(f"{os.path.basename(path)} may not be changed here")
         if event == "import" and words and str(words[0]).startswith(modules or ("\0",)):
             _refuse(f"{words[0]} may not be imported here")
 
     sys.addaudithook(hook)
+
+
+def changes(event: str, words: tuple[Any, ...]) -> bool:
+    """Whether an event about a path changes something there."""
+    if event != "open":
+        return event not in ("os.listdir", "os.scandir")
+    mode, flags = (*words[1:3], None, None)[:2]
+    writing = isinstance(mode, str) and bool(set(mode) & set("wax+"))
+    return writing or bool(isinstance(flags, int) and flags & WRITING)
 
 
 _refusals: list[str] = []
@@ -152,27 +174,32 @@ def readable(hidden: Sequence[Path] = ()) -> list[Path]:
 
 def devices() -> list[Path]:
     """Where a program without files of its own writes."""
-    return [Path("/dev"), Path("/proc/self")]
+    names = ("null", "zero", "full", "random", "urandom")
+    return [*(Path("/dev", name) for name in names), Path("/proc/self")]
 
 
 READ = 0b1101  # Landlock's bits: execute, read a file, read a folder
-KNOWN = 0b111111111111111  # all that its third version knows
+KNOWN = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF}  # all that each version knows
 
 
 def only_these(read: Sequence[Path], write: Sequence[Path]) -> bool:
-    """Let this process open these files and folders only, by Landlock (Linux 6.2 and newer)."""
+    """Let this process open these files and folders only, by Landlock (Linux 5.13 and newer).
+
+    To shorten a file is refused from Linux 6.2 on.
+    """
     if sys.platform != "linux" or os.uname().machine not in ("x86_64", "aarch64"):
         return False
     libc = _libc()
     version = libc.syscall(444, None, 0, 1)
-    if version < 3:
+    if version < 1:
         return False
-    handled = struct.pack("=Q", KNOWN)
+    known = KNOWN[min(version, 3)]
+    handled = struct.pack("=Q", known)
     rules = libc.syscall(444, handled, len(handled), 0)
     if rules < 0:
         return False
-    files = 0b100000000000111  # what may be said of a file: execute, write, read, truncate
-    for paths, allowed in ((read, READ), (write, KNOWN)):
+    files = known & 0b100000000000111  # of a file: execute, write, read, truncate
+    for paths, allowed in ((read, READ), (write, known)):
         for path in paths:
             if path.exists():
                 bits = allowed if path.is_dir() else allowed & files
@@ -307,6 +334,14 @@ def _begin(
     words: tuple[Any, ...],
 ) -> None:
     """The child: its own folder for all that it writes, then the shield, then the function."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):
+            os.setsid()  # the terminal is the lecturer's
+    sys.dont_write_bytecode = True
+    kept = {name: value for name, value in os.environ.items()
+            if name in KEPT or name.startswith(("LC_", "PYTHON", "LABKIT_"))}  # fmt: skip
+    os.environ.clear()
+    os.environ.update(kept)
     os.environ.update(dict.fromkeys(OWN, str(folder)), MPLBACKEND="agg", **limits.settings)
     tempfile.tempdir = str(folder)
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT, 0o600)

@@ -220,6 +220,7 @@ def carry_out(
     recipe = known.recipe
     # A folder that cannot be written is refused now, and not after hours.
     folder.mkdir(parents=True, exist_ok=True)
+    check_writable(folder)
     start = time.monotonic()
     run = known.prepare(recipe)
     preparing = time.monotonic() - start
@@ -329,6 +330,12 @@ def _fill_positions(model: Any, length: int) -> None:
     position = model.backbone.position
     if position is not None:
         position.weight[length - 1 :] = position.weight[length - 2]
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder in which nothing can be written."""
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{folder} cannot be written: give another folder")
 
 
 def silent(message: str) -> None:

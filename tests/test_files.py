@@ -1,5 +1,6 @@
 """Files are replaced whole or not at all, whatever happens meanwhile."""
 
+import errno
 import os
 import stat
 import time
@@ -9,6 +10,23 @@ import torch
 
 from labkit.keeping import files
 from labkit.keeping.files import UNFINISHED, digest, file_digest, save_tensors
+
+
+def test_a_folder_that_cannot_be_flushed_is_no_error(tmp_path, monkeypatch):
+    """Shared folders of virtual machines have no fsync; what a file's disk refuses counts."""
+    flush = os.fsync
+
+    def refusing(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        flush(handle)
+
+    monkeypatch.setattr(os, "fsync", refusing)
+    files.write_text(tmp_path / "a.txt", "half of a pair: \ud800")
+    assert (tmp_path / "a.txt").read_text() == "half of a pair: \\ud800"
+    monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(errno.EIO, "")))
+    with pytest.raises(OSError, match="Errno 5"):
+        files.write_text(tmp_path / "a.txt", "second")
 
 
 def test_a_file_is_replaced_or_stays(tmp_path):

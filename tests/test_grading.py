@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import sys
 import time
@@ -427,6 +428,43 @@ def probe(pipe: Any, enforced: list[str], other: str) -> None:
     names: dict[str, Any] = {"OTHER": other}
     exec(OTHER_EVENTS, names)
     pipe.send_bytes(json.dumps({"tried": names["tried"]}).encode())
+
+
+def changing(pipe: Any, enforced: Any, outside: str) -> None:
+    tried = []
+    for change in (lambda: open(outside, "w").close(), lambda: os.mkdir(outside),
+                   lambda: os.close(os.open(outside, os.O_WRONLY | os.O_CREAT)),
+                   lambda: open("inside", "w").close(),
+                   lambda: open(os.devnull, "w").close()):  # fmt: skip
+        try:
+            change()
+            tried.append("done")
+        except BaseException as error:
+            tried.append(type(error).__name__)
+    pipe.send_bytes(json.dumps({"tried": tried, "secret": os.environ.get("SECRET")}).encode())
+
+
+def test_a_submission_changes_nothing_outside_of_its_folder_and_knows_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "a token")
+    with Child(changing, str(tmp_path / "new"), limits=Limits(20, 900 * MB)) as child:
+        found = child.said()
+    assert found == {"tried": ["Refused"] * 3 + ["done"] * 2, "secret": None}
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_name_or_an_error_of_any_letters_stops_nobody(tmp_path: Path) -> None:
+    lines = list[str]()
+    (tmp_path / "m").mkdir()
+    for name in ("a b", "a_b", "x" * 200):
+        (tmp_path / f"{name}.ipynb").write_text(
+            notebook('raise ValueError("\\ud800")', RIGHT, CHECK)
+        )
+    rows = grading.grade(tmp_path, tmp_path / "m.csv", tmp_path / "m", released,
+                         Limits(60, 1500 * MB), 2, lines.append)  # fmt: skip
+    assert [row["05.factor"] for row in rows] == ["1"] * 3
+    assert len(list((tmp_path / "m").glob("*.html"))) == 3
 
 
 def test_no_event_goes_round_what_is_hidden(tmp_path: Path) -> None:

@@ -227,6 +227,7 @@ SCRIPTS = [
     '<p style="background:u\\72l(https://example.org/x.png)">e</p>',
     '<p style="background-image:url(https://example.org/x.png)">f</p>',
     '<img src="//evil.example/share/x.png"><img src="\\\\evil.example\\share\\x.png">',
+    '<img src="%5C%5Cevil.example%5Cshare%5Cx.png"><img src="%2F%2Fevil.example/share/x.png">',
     '<div data-play="sampling">g</div>',
     '<form action="https://example.org"><button>g</button></form>',
     "<object data=x></object><embed src=x><style>@import 'https://example.org/x.css'</style>",
@@ -263,7 +264,7 @@ def test_a_page_of_a_hostile_notebook_has_nothing_that_runs(tmp_path: Path) -> N
         assert not re.search(r"<[^>]*\s(on\w+|srcdoc)=", body)
         assert not re.search(r"""<[^>]*(href|src)=["'\s]*(javascript|data:text)""", body)
         assert not re.search(r"<[^>]*style=\"[^\"]*(url|\\)", body)
-        assert not re.search(r"<[^>]*(href|src)=[\"'\s]*[\\/]{2}", body)
+        assert not re.search(r"<[^>]*(href|src)=[\"'\s]*([\\/]|%5c|%2f){2}", body, re.IGNORECASE)
         assert not re.search(r"<[^>]*data-play=", body)
 
 

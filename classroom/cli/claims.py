@@ -133,6 +133,9 @@ def store(finding: Any, runs: Sequence[Any], folder: Path, words: Sequence[str])
     kept = {**ledger.plain(finding), **about}
     del kept["expected"], kept["seconds"], kept["outdated"]
     (folder / "items").mkdir(parents=True, exist_ok=True)
+    ledger.write_items(folder / "items" / f"{finding.id}.npz", runs)
+    write_json(folder / f"{finding.id}.json", kept)
+    # Last: a finding that could not be written must not look new.
     known = ledger.records(folder)
     known[finding.id] = {
         "date": datetime.date.today().isoformat(),
@@ -141,8 +144,6 @@ def store(finding: Any, runs: Sequence[Any], folder: Path, words: Sequence[str])
         "texts": ledger.digest_of_texts(finding.id),
     }
     write_json(folder / "runs.json", known, sort_keys=True)
-    ledger.write_items(folder / "items" / f"{finding.id}.npz", runs)
-    write_json(folder / f"{finding.id}.json", kept)
 
 
 def expect(finding: Any, folder: Path) -> None:

@@ -5,6 +5,7 @@ kept is what Markdown, tables, formulas and pictures are made of.
 """
 
 import re
+from urllib.parse import unquote
 
 # Of MathML all that draws, and nothing that holds other markup (`annotation-xml`, `semantics`).
 OF_MATH = """
@@ -57,7 +58,7 @@ def kept(tag: str, name: str, value: str) -> str | None:
     address = re.sub(r"[\s\x00-\x20]", "", value).lower()
     if name == "data-play":  # only the course's own pages have demos that play by themselves
         return None
-    if name in ("href", "src", "cite") and re.match(r"[\\/]{2}", address):
+    if name in ("href", "src", "cite") and re.match(r"[\\/]{2}", unquote(address)):
         # Of another machine: on Windows, a page that was opened from a disk would ask it.
         return None
     if name in ("href", "src", "cite") and address.startswith("data:"):

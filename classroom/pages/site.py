@@ -190,10 +190,12 @@ def connected(
 
     def way(found: re.Match[str]) -> str:
         named = Path(unquote(unescape(found["to"])))
+        if named.anchor:  # not even looked for: on Windows it may be on another machine
+            return found[0]
         target = (notebook.parent / named).resolve()
         if target in pages:
             to = pages[target]
-        elif not named.is_absolute() and may_travel(target, root):
+        elif may_travel(target, root):
             # Beside the pages, as a picture or as a text that a browser shows.
             inside = target.relative_to(root)
             seen = target.suffix.lower() in (PICTURES if "src" in found["before"] else SEEN)

@@ -1,6 +1,7 @@
 """Files that survive a crash, and checksums that show whether they are what was written."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -39,11 +40,16 @@ def cache_folder() -> Path:
 
 def to_disk(path: Path) -> None:
     """Wait until a file, or the names in a folder, survive a loss of power."""
-    if path.is_dir() and sys.platform == "win32":
+    folder = path.is_dir()
+    if folder and sys.platform == "win32":
         return
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    handle = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
     try:
         os.fsync(handle)
+    except OSError as problem:
+        # Some file systems, such as shared folders of virtual machines, cannot do it for folders.
+        if not folder or problem.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
+            raise
     finally:
         os.close(handle)
 
@@ -141,9 +147,9 @@ def read_json(path: Path, most: int = 10**6) -> dict[str, Any]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 file whole or not at all."""
+    """Write a UTF-8 file whole or not at all; half of a surrogate pair is written as its escape."""
     with replacing(path) as draft:
-        draft.write_text(text, encoding="utf-8", newline="\n")
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
 def write_json(path: Path, value: Any, *, sort_keys: bool = False) -> None:
