@@ -271,7 +271,9 @@ def picture(results: Sequence[Result]) -> "Chart":
     figure, axes = chart(7, 1.2 + 0.35 * len(shown), says="Nats above the floor: " + "; ".join(
         f"{one.name} {one.above:.3f}" for one in reversed(shown)))  # fmt: skip
     colours = [INK if one.name.startswith("nanoGPT") else SERIES[0] for one in shown]
-    axes.barh([one.name for one in shown], [one.above for one in shown],
+    # A dollar sign would begin a formula.
+    names = [one.name.replace("$", r"\$") for one in shown]
+    axes.barh(names, [one.above for one in shown],
               xerr=[one.error for one in shown], color=colours)  # fmt: skip
     axes.set_xlabel("nats per word above the lowest possible loss")
     return figure

@@ -260,8 +260,10 @@ class Child:
     def receive(self, seconds: float | None = None) -> bytes:
         """The next message; `Stopped` where none comes, with the reason."""
         try:
-            if seconds is not None and not self.pipe.poll(seconds):
-                self.why = self.why or f"nothing came for {seconds:g} s"
+            # What a child has started may hold the pipe when the child is no more.
+            left = self.deadline - time.monotonic() + 2 if seconds is None else seconds
+            if not self.pipe.poll(max(0.0, left)):
+                self.why = self.why or f"nothing came for {round(left, 1):g} s"
                 self.end()
                 raise Stopped(self.why)
             return self.pipe.recv_bytes(LARGEST_MESSAGE)

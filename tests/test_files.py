@@ -29,6 +29,19 @@ def test_a_folder_that_cannot_be_flushed_is_no_error(tmp_path, monkeypatch):
         files.write_text(tmp_path / "a.txt", "second")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links and modes of Windows are others")
+def test_a_file_keeps_its_readers_and_a_link_leads_where_it_led(tmp_path):
+    (tmp_path / "shared").mkdir()
+    there, link = tmp_path / "shared" / "marks.csv", tmp_path / "marks.csv"
+    there.write_text("first")
+    there.chmod(0o600)
+    link.symlink_to(there)
+    files.write_text(link, "second")
+    assert link.is_symlink()
+    assert there.read_text() == "second"
+    assert stat.S_IMODE(there.stat().st_mode) == 0o600
+
+
 def test_a_file_is_replaced_or_stays(tmp_path):
     path = tmp_path / "a.txt"
     files.write_text(path, "first\n")

@@ -195,14 +195,14 @@ def install(command: Sequence[str], root: Path, log: Path) -> None:
 def diagnosis(lines: Sequence[str], log: Path) -> str:
     """Say in one line why pip failed and what to do."""
     text = "\n".join(lines)
+    if "No space left on device" in text:
+        return f"the disk is full: .venv needs about 2.5 GB in {log.parent.parent}; free some space"
     if any(sign in text for sign in NETWORK_SIGNS):
         return (
             "the package index cannot be reached: connect to the network (behind a proxy, set "
             "HTTPS_PROXY; an index of your own: PIP_INDEX_URL) and run the same command again; "
             "a .venv that worked before still works: run its Python with `-m labkit lab --here`"
         )
-    if "No space left on device" in text:
-        return f"the disk is full: .venv needs about 2.5 GB in {log.parent.parent}; free some space"
     errors = [line for line in lines if line.startswith("ERROR")] or ["no reason given"]
     return f"pip could not install the packages ({errors[0]}): see {log} for details"
 

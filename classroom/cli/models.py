@@ -56,7 +56,7 @@ def train(parser: Parser, words: Sequence[str]) -> int:
     folder = args.output or data_path("models") / args.name
     try:
         card = shipped.train(args.name, folder, say, args.checkpoints)
-    except (ValueError, RuntimeError, MemoryError, FloatingPointError) as error:
+    except (ValueError, MemoryError, FloatingPointError) as error:
         fail(f"labkit train: {error}")
     if not card:  # another process of torchrun has written it
         return 0
@@ -86,6 +86,6 @@ def _own(args: argparse.Namespace) -> int:
             card = own.train_on(args.name, args.text, args.minutes or 10.0, folder, say)
             print(f"{folder}: {card['held_out']} {card['unit']} on held-out text, "
                   f"{card['minutes']} minutes; see {folder / 'page.html'}")  # fmt: skip
-    except (ValueError, RuntimeError, MemoryError, FloatingPointError) as error:
+    except (ValueError, MemoryError, FloatingPointError) as error:
         fail(f"labkit train: {error}")
     return 0

@@ -61,7 +61,9 @@ def publish(parser: Parser, words: Sequence[str]) -> int:
         said = f"{name} is no repository" if name else "git's origin is no repository on GitHub"
         fail(f"labkit publish: {said}: give OWNER/NAME, as in the address of its page")
     address = HOST + named[1]
-    for path, text in written(root, address).items():
+    # The project's file last: by it the next call knows what the others say.
+    texts = written(root, address)
+    for path, text in sorted(texts.items(), key=lambda item: item[0].name == "pyproject.toml"):
         if path.read_text(encoding="utf-8") != text:
             write_text(path, text)
             print(path.relative_to(root))

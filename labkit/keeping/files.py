@@ -28,11 +28,11 @@ def cache_folder() -> Path:
     An `OSError` says that there is none: in a container a user may have no home.
     """
     chosen = os.environ.get("LABKIT_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
     import platformdirs
 
     try:
+        if chosen:
+            return Path(chosen).expanduser()
         return Path(platformdirs.user_cache_dir("labkit", False))
     except (RuntimeError, KeyError) as problem:
         raise OSError(str(problem)) from problem
@@ -62,10 +62,13 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
     file that a killed process left is removed by a later call, when nobody has written to it for a
     day.
     """
+    if not folder:  # what a link leads to is replaced, not the link
+        path = Path(os.path.realpath(path))
     draft = path.with_name(f"{UNFINISHED}{path.name}-{uuid.uuid4().hex}")
     try:
         draft.mkdir() if folder else draft.touch()
-        mode = draft.stat().st_mode
+        # Who may read a file may read the new one.
+        mode = (path if path.is_file() and not folder else draft).stat().st_mode
         yield draft
         # A library may have put a file there that only its owner can read.
         draft.chmod(mode)

@@ -75,8 +75,14 @@ def _separated(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list
     try:
         for row in rows:
             if columns is None:
+                if not row:  # an empty line before the table
+                    continue
                 columns = row if header else [str(n) for n in range(len(row))]
                 _have(wanted, columns, f"{path}, line {rows.line_num}")
+                if twice := [name for name in wanted if columns.count(name) > 1]:
+                    raise ValueError(
+                        f"{path}: two columns are called {shown(twice[0])}: rename one"
+                    )
                 indices = [columns.index(name) for name in wanted]
                 if header:
                     continue

@@ -131,7 +131,7 @@ def _convolutions(dtype: torch.dtype) -> Differences:
         for place in range(length):
             features = []
             for k, kernel in enumerate((3, 5, 11)):
-                weight, bias = p[f"0.blocks.{k}.weight"], p[f"0.blocks.{k}.bias"]
+                weight, bias = p[f"0.blocks.0.{k}.weight"], p[f"0.blocks.0.{k}.bias"]
                 for feature in range(4):
                     total = bias[feature]
                     for j in range(kernel):
