@@ -427,9 +427,9 @@ def _digest(path: Path) -> str:
 
 def safe(name: str) -> str:
     """A name of a file for a student's name; one that had to be changed has a digest, too."""
-    plain = re.sub(r"[^\w.-]+", "_", name.encode(errors="replace").decode()).strip(".") or "unnamed"
+    clean = re.sub(r"[^\w.-]+", "_", name.encode(errors="replace").decode()).strip(".") or "unnamed"
     own = digest(name.encode(errors="backslashreplace"))[:8]
-    return plain if plain == name and len(plain) <= 80 else f"{plain[:80]}-{own}"
+    return clean if clean == name and len(clean) <= 80 else f"{clean[:80]}-{own}"
 
 
 def as_csv(rows: Iterable[Mapping[str, str]]) -> str:

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from classroom.classifying import regression
 from classroom.recipes import Shuffled, plan
 from classroom.shipped import CARD, trained
-from classroom.training import check_writable
+from classroom.training import make_writable
 from labkit.blocks import Classifier, LanguageModel, evaluating
 from labkit.corpus import Batch, Windows, from_documents, from_table, pad_rows, tokenize
 from labkit.heads import Pooled, pool
@@ -322,8 +322,7 @@ def train_classifier(
 ) -> str:
     """Compare the ways on a table, write the best one's folder, and return the report."""
     task = task_of(file, text, label, labels)
-    folder.mkdir(parents=True, exist_ok=True)
-    check_writable(folder)
+    make_writable(folder)
     found = compare(task, say=say)
     best = best_of(found)
     (folder / CARD).unlink(missing_ok=True)

@@ -247,7 +247,7 @@ def train_once(
 
 
 def methods(objective: Objective) -> list[FunctionType]:
-    """The code of an objective that no version knows: a claim's, or a reader's own."""
+    """The methods of an objective that the code version omits: a claim's, or a reader's own."""
     return [
         value
         for kind in type(objective).__mro__

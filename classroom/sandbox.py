@@ -112,16 +112,19 @@ def refuse(limits: Limits, folder: Path) -> None:
         for word in words[:2] if event in NAMING else ():
             if isinstance(word, str | bytes | os.PathLike):
                 path = os.path.realpath(os.fsdecode(word))
-                if any(path == one or path.startswith(one + os.sep) for one in hidden):
+                if within(path, hidden):
                     _refuse(f"no access to {os.path.basename(path)} here")
-                if changes(event, words) and not any(
-                    path == one or path.startswith(one + os.sep) for one in own
-                ):
+                if changes(event, words) and not within(path, own):
                     _refuse(f"{os.path.basename(path)} may not be changed here")
         if event == "import" and words and str(words[0]).startswith(modules or ("\0",)):
             _refuse(f"{words[0]} may not be imported here")
 
     sys.addaudithook(hook)
+
+
+def within(path: str, others: Sequence[str]) -> bool:
+    """Whether a path is one of these files and folders, or lies in one of the folders."""
+    return any(path == one or path.startswith(one + os.sep) for one in others)
 
 
 def changes(event: str, words: tuple[Any, ...]) -> bool:

@@ -219,8 +219,7 @@ def carry_out(
         say = silent
     recipe = known.recipe
     # A folder that cannot be written is refused now, and not after hours.
-    folder.mkdir(parents=True, exist_ok=True)
-    check_writable(folder)
+    make_writable(folder)
     start = time.monotonic()
     run = known.prepare(recipe)
     preparing = time.monotonic() - start
@@ -332,8 +331,9 @@ def _fill_positions(model: Any, length: int) -> None:
         position.weight[length - 1 :] = position.weight[length - 2]
 
 
-def check_writable(folder: Path) -> None:
-    """Refuse a folder in which nothing can be written."""
+def make_writable(folder: Path) -> None:
+    """Make a folder if it is missing, and refuse one in which nothing can be written."""
+    folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
         raise ValueError(f"{folder} cannot be written: give another folder")
 

@@ -156,13 +156,16 @@ class OneVector(Backbone):
         self.decoder = nn.GRU(config.width, config.width, batch_first=True)
         self.blocks = nn.ModuleList()
 
+    def read(self, source_BK: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The states of all words of each source [B, K, D], and the one after its last [B, D]."""
+        x_BKD = self.token(source_BK)
+        start, lengths_B = blank(x_BKD, self.width), lengths_of(mask, source_BK)
+        states_BKD, (last_BD,) = run_layer(self.encoder, x_BKD, start, lengths_B)
+        return states_BKD, last_BD
+
     def encode(self, source_BK: Tensor, *, mask: Tensor | None = None) -> States:
         """The state after the last word of each source: [B, 1, D]."""
-        x_BKD = self.token(source_BK)
-        _, (h_BD,) = run_layer(
-            self.encoder, x_BKD, blank(x_BKD, self.width), lengths_of(mask, source_BK)
-        )
-        return States((h_BD[:, None],))
+        return States((self.read(source_BK, mask)[1][:, None],))
 
     def forward(
         self,
@@ -196,9 +199,7 @@ class WithAttention(OneVector):
 
     def encode(self, source_BK: Tensor, *, mask: Tensor | None = None) -> States:
         """The states of all words of each source: [B, K, D]."""
-        x_BKD = self.token(source_BK)
-        start, lengths_B = blank(x_BKD, self.width), lengths_of(mask, source_BK)
-        return States((run_layer(self.encoder, x_BKD, start, lengths_B)[0],))
+        return States((self.read(source_BK, mask)[0],))
 
     def forward(
         self,
@@ -207,8 +208,7 @@ class WithAttention(OneVector):
         source_BK: Tensor | None = None,
         encoded_BKD: Tensor | None = None,
         source_mask: Tensor | None = None,
-        mask: Tensor | None = None,
-        memory: tuple[Any, ...] | None = None,
+        **given: Any,
     ) -> States:
         """The decoder's states with what they attend to; it starts from the last word's state."""
         if encoded_BKD is None:
@@ -217,12 +217,12 @@ class WithAttention(OneVector):
         real_BK = torch.ones_like(encoded_BKD[:, :, 0], dtype=torch.bool)
         if source_mask is not None:
             real_BK = source_mask[:, 0, 0]
-        start = memory or (pool(encoded_BKD, real_BK, "last"),)
-        hidden_BTD, after = run_layer(self.decoder, self.token(tokens_BT), start)
-        states_B1KD = encoded_BKD[:, None]
-        context_B1TD = attend(hidden_BTD[:, None], states_B1KD, states_B1KD, mask=source_mask)
-        hidden_BTD = self.mix(torch.cat([context_B1TD[:, 0], hidden_BTD], dim=-1)).tanh()
-        return States((hidden_BTD,), None if memory is None else after)
+        last_B1D = pool(encoded_BKD, real_BK, "last")[:, None]
+        states = super().forward(tokens_BT, encoded_BKD=last_B1D, **given)
+        keys_B1KD = encoded_BKD[:, None]
+        context_B1TD = attend(states.hidden[:, None], keys_B1KD, keys_B1KD, mask=source_mask)
+        both_BTE = torch.cat([context_B1TD[:, 0], states.hidden], dim=-1)
+        return States((self.mix(both_BTE).tanh(),), states.memory)
 
 
 def transformer(seed: int, *, width: int = 64, layers: int = 2) -> LanguageModel:
@@ -233,18 +233,16 @@ def transformer(seed: int, *, width: int = 64, layers: int = 2) -> LanguageModel
     return LanguageModel(backbone, NextWord(backbone.token))
 
 
-def one_vector(seed: int, *, width: int = 128) -> LanguageModel:
+def one_vector(seed: int, *, width: int = 128, kind: type[OneVector] = OneVector) -> LanguageModel:
     """A recurrent encoder-decoder with about as many weights as the Transformer."""
     torch.manual_seed(seed)
-    backbone = OneVector(OneVectorConfig(len(tokenizer()), width))
+    backbone = kind(OneVectorConfig(len(tokenizer()), width))
     return LanguageModel(backbone, NextWord(backbone.token))
 
 
 def with_attention(seed: int, *, width: int = 128) -> LanguageModel:
     """The same recurrent encoder-decoder with attention."""
-    torch.manual_seed(seed)
-    backbone = WithAttention(OneVectorConfig(len(tokenizer()), width))
-    return LanguageModel(backbone, NextWord(backbone.token))
+    return one_vector(seed, width=width, kind=WithAttention)
 
 
 @torch.no_grad()

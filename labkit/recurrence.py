@@ -156,15 +156,18 @@ def run_layer(
 def _run(cell: nn.Module, x: Any, memory: LayerState) -> tuple[Any, LayerState]:
     """Call a layer in torch's way: a state has an axis for layers, and only an LSTM's is a pair."""
     state = tuple(part.unsqueeze(0) for part in memory)
-    with _exact(cell, x) as x:
+    with _in_weights_format(cell, x) as x:
         y, new = cell(x, state if len(state) == 2 else state[0])
     return y, tuple(part.squeeze(0) for part in (new if len(state) == 2 else (new,)))
 
 
 @contextmanager
-def _exact(cell: nn.Module, x: Any) -> Iterator[Any]:
-    """What torch's kernels of a GPU are given: under autocast they compute in float16, also where
-    bfloat16 is asked for, and float16 needs a loss scale. They compute in the weights' format."""
+def _in_weights_format(cell: nn.Module, x: Any) -> Iterator[Any]:
+    """Let torch's recurrent kernels compute in the format of the weights on a GPU.
+
+    Under autocast they would compute in float16, even where bfloat16 is asked for, and float16
+    needs a loss scale.
+    """
     on_gpu = (x.data if isinstance(x, PackedSequence) else x).is_cuda
     if not on_gpu or not isinstance(cell, nn.RNNBase):
         yield x

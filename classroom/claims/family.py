@@ -50,7 +50,7 @@ def learned(
 ) -> LanguageModel:
     """The model after pre-training on sentences, of which it reads as many in any batches.
 
-    `times` gives it so many times the steps.
+    With `times` it takes that many times the usual steps.
     """
     texts = village.sentences("train", WORDS[profile], seed)
     rows = village.rows(texts, batch=batch, seed=seed)
@@ -87,8 +87,8 @@ DYNAMIC_MASKS = claim("dynamic-masks", dynamic_masks)
 
 
 BATCHES = {16: 0.005, 64: 0.01, 256: 0.02}
-"""Sentences in a batch, and the rate: with the seeds 0 and 1 half of it is no better, nor is twice
-it."""
+"""Sentences in a batch, and the learning rate. Half and twice the rate were no better with the
+seeds 0 and 1."""
 
 
 def larger_batches(profile: str, seed: int) -> Measured:
@@ -291,8 +291,8 @@ PAIR = ("bert-base-uncased", "distilbert-base-uncased")
 def distillation(profile: str, seed: int) -> Measured:
     """A teacher of four layers; students of two, with its weights, its answers, both, or neither.
 
-    The teacher takes four times as many steps as each student, as one that is pre-trained. What its
-    weights give and what its answers give is told apart.
+    The teacher takes four times as many steps as a student, since it is pre-trained once. The gains
+    from its weights and from its answers are measured separately.
     """
     asked = village.blanks(TESTS, seed)
     teacher = learned(village.encoder(seed, layers=4), profile, seed, times=4)

@@ -2,7 +2,7 @@
 "use strict";
 const find = (query, within = document) => within.querySelector(query);
 const LONGEST = 2000;
-/** The first letters of a text; half of a letter at the end is left out. */
+/** The first letters of a text, without half of a surrogate pair at the end. */
 const cut = (text) => text.slice(0, LONGEST).replace(/[\ud800-\udbff]$/, "");
 
 /** What the controls of a demo say. */
