@@ -19,6 +19,7 @@ from torch import Tensor
 
 from classroom import instructions, realtext, scores, translating
 from classroom.claims import village
+from classroom.knowing import known_words
 from classroom.recipes import (
     CourseText,
     course_text,
@@ -186,6 +187,10 @@ MORE_WORDS = 60_000_000
 heart."""
 
 
+KNOWN_WORDS = 3_000_000
+"""How many ELMo learns from, not as they were drawn but with the probability of each."""
+
+
 def _awd_course(recipe: Recipe) -> Run:
     text = _text("language", COURSE_WORDS)
     model = untrained_awd_lstm(
@@ -202,12 +207,13 @@ def _awd_course(recipe: Recipe) -> Run:
 
 
 def _elmo_course(recipe: Recipe) -> Run:
-    text = _text("language", MORE_WORDS)
+    text = _text("language", KNOWN_WORDS)
     model = untrained_elmo(
         text, seed=recipe.seed, width=recipe.width, inner=recipe.inner, layers=recipe.layers,
         kernels=((1, 8), (2, 16), (3, 48)),
     )  # fmt: skip
-    return Run(model, text.tokenizer, BothDirections(), windows_of(recipe, text.train))
+    windows = windows_of(recipe, text.train)
+    return Run(model, text.tokenizer, known_words(text, windows), windows)
 
 
 def _windows_within(text: CourseText, length: int) -> list[list[str]]:
@@ -502,8 +508,10 @@ RECIPES = {
     ),
     "elmo-course": Shipped(
         Recipe(
-            "60 million words of the course's language, in windows of 64", steps=11_000, batch=256,
-            length=64, width=96, layers=2, rate=1.2e-2, precision="bfloat16", inner=128, grain=8,
+            "3 million words of the course's language, in windows of 64, and the probability of "
+            "each word that may stand there",
+            steps=9_000, batch=64, length=64, width=96, layers=2, rate=1.2e-2,
+            precision="bfloat16", inner=128, grain=8,
         ),
         _elmo_course,
         _measure_elmo_course,

@@ -101,6 +101,26 @@ def test_a_state_knows_its_own_side_alone() -> None:
     assert "right  the states change at [0, 1, 2, 3, 4]" in shown
 
 
+def test_two_readers_side_by_side_miss_little_and_sometimes_all() -> None:
+    shown = said("02", "nats per hidden word")
+    ways = ("from the left", "from the right", "multiplied")
+    learned, lowest = zip(*(numbers(name, shown) for name in ways), strict=True)
+    [together] = numbers("both at once", shown)
+    # Two sides know far more than one, and both at once a little more than their product.
+    for found in (learned, lowest):
+        assert found[2] < min(found[:2]) - 0.3
+    assert 0.02 < lowest[2] - together < 0.1
+    assert all(0 < ours - best < 0.2 for ours, best in zip(learned, lowest, strict=True))
+    worst = said("02", "worst = int(lost.argmax())")
+    [word] = re.findall(r"\[(.+)\]", worst)
+    chances = {
+        name: dict(re.findall(r"(\S+) (\d\.\d+)", line))
+        for name, line in re.findall(r"^(multiplied|both at once) +(.*)$", worst, re.MULTILINE)
+    }
+    assert float(chances["both at once"][word]) > 0.99
+    assert float(chances["multiplied"].get(word, 0)) < 0.2
+
+
 def test_spelling_is_a_first_guess_at_an_unseen_word() -> None:
     near = said("02", "likeness = near @")
     assert re.search(r"planting +planted", near)

@@ -9,11 +9,20 @@ stream of documents).
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
 from labkit.checks import check_whole, check_words
 from labkit.world.builder import compile_grammar
+from labkit.world.following import (
+    Following,
+    Way,
+    documents_of,
+    following,
+    joined,
+    way_over,
+)
 from labkit.world.grammar import Grammar
 from labkit.world.hidden import IMPOSSIBLE, Noisy, Request, distributions, hide, position_in, weigh
 from labkit.world.machine import Machine, Section
@@ -293,6 +302,52 @@ class Language:
             distribution *= math.exp(within - either)
         distribution[0] = math.exp(begins - either)
         return distribution
+
+    def following(
+        self,
+        texts: Iterable[Text],
+        *,
+        direction: str = "forward",
+        start: str = "document",
+        least: float = 0.0,
+    ) -> list[Following]:
+        """The distribution of the word after each word of each text, or of the word before it.
+
+        It is `next_word` of every prefix, in one pass. A text may go on over the end marks of
+        documents. Backward, the prefixes are read from the last word of a text on. Words that are
+        less likely than `least` are left out.
+        """
+        _check_direction(direction)
+        documents = [documents_of(self.numbers(words)) for words in texts]
+
+        def each(parts: Iterable[np.ndarray], way: Way) -> Iterator[Following]:
+            return iter(following(self.machine, self.memory, list(parts), way, least))
+
+        if direction == "backward":
+            turned = [[part[::-1] for part in reversed(parts)] for parts in documents]
+            found = each(chain(*turned), self._backward)
+            return [joined([next(found) for _ in parts]) for parts in turned]
+        first = each((parts[0] for parts in documents), self._onward(start))
+        later = each(chain(*(parts[1:] for parts in documents)), self._onward("document"))
+        chances = self.next_word([])
+        chances[chances < min(least, chances.max())] = 0.0
+        said = np.nonzero(chances)[0]
+        begins = said, chances[said] / chances.sum()
+        return [
+            joined([next(first), *(next(later) for _ in parts[1:])], begins) for parts in documents
+        ]
+
+    def _onward(self, start: str) -> Way:
+        machine = self.machine
+        every, none = np.ones(machine.states), np.zeros(machine.states)
+        return way_over(machine, machine.onward, machine.enter(self._start(start)), every, none)
+
+    @cached_property
+    def _backward(self) -> Way:
+        machine = self.machine
+        begins = machine.enter(self.begin) * self.stationary[machine.ends].sum()
+        every = np.ones(machine.states)
+        return way_over(machine, machine.turned, every, self.stationary, begins)
 
     # ── sentences and what they mean ─────────────────────────────────────────────────────────────
 

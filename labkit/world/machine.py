@@ -115,6 +115,9 @@ class Machine:
         drawn = np.zeros(len(self.emissions.start) - 1, bool)
         drawn[self.emission[self.family >= 0]] = True
         self.remembered = np.repeat(drawn, np.diff(self.emissions.start))
+        # For each class, whether each set of classes holds it.
+        sets = np.arange(self.every_class + 1)
+        self.class_bits = (sets >> np.arange(len(self.prior))[:, None] & 1).astype(float)
 
     def _from_state_to_state(self) -> tuple[Arcs, Arcs]:
         """The arcs between states, with the way over the sections, onward and turned round."""

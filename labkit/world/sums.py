@@ -232,7 +232,7 @@ def _masses(
 ) -> list[np.ndarray]:
     shape = len(machine.members), len(machine.prior)
     out: list[np.ndarray] = [np.zeros((0, *shape))] * len(rows)
-    for chunk in _chunks(rows):
+    for chunk in chunks(rows):
         lengths = [len(rows[i].symbols) for i in chunk]
         masses = np.full((len(chunk), lengths[0], *shape), -np.inf)
         for t, step in enumerate(forward(machine, [rows[i] for i in chunk], arcs, begin)):
@@ -275,7 +275,7 @@ def posteriors(
     """
     begin = machine.enter(start)
     out: list[dict[int, Posterior]] = [{} for _ in rows]
-    for chunk in _chunks(rows):
+    for chunk in chunks(rows):
         mine = [rows[i] for i in chunk]
         steps = list(forward(machine, mine, machine.onward, begin))
         want = [set(wanted[i]) for i in chunk]
@@ -302,7 +302,7 @@ def _shares(machine: Machine, row: Symbols, t: int, step: ForwardStep, span: sli
     return keep * says * ((classes & mine) > 0) + noise
 
 
-def _chunks(rows: list[Symbols]) -> Iterator[list[int]]:
+def chunks(rows: list[Symbols]) -> Iterator[list[int]]:
     """Rows of like length together, the longest first; empty rows are left out."""
     filled = [i for i in range(len(rows)) if len(rows[i].symbols)]
     order = sorted(filled, key=lambda i: -len(rows[i].symbols))
