@@ -102,15 +102,14 @@ def test_a_state_knows_its_own_side_alone() -> None:
 
 
 def test_two_readers_side_by_side_miss_little_and_sometimes_all() -> None:
-    shown = said("02", "nats per hidden word")
-    ways = ("from the left", "from the right", "multiplied")
-    learned, lowest = zip(*(numbers(name, shown) for name in ways), strict=True)
-    [together] = numbers("both at once", shown)
-    # Two sides know far more than one, and both at once a little more than their product.
-    for found in (learned, lowest):
-        assert found[2] < min(found[:2]) - 0.3
-    assert 0.02 < lowest[2] - together < 0.1
-    assert all(0 < ours - best < 0.2 for ours, best in zip(learned, lowest, strict=True))
+    shown = said("02", "lowest possible loss in nats per hidden word")
+    [left], [right], [together], [both] = (
+        numbers(name, shown)
+        for name in ("from the left", "from the right", "multiplied", "both at once")
+    )
+    # "About 0.4 nats below the better side", and "about 0.05 above" both at once.
+    assert together == pytest.approx(min(left, right) - 0.4, abs=0.05)
+    assert together == pytest.approx(both + 0.05, abs=0.02)
     worst = said("02", "worst = int(lost.argmax())")
     [word] = re.findall(r"\[(.+)\]", worst)
     chances = {
@@ -118,7 +117,7 @@ def test_two_readers_side_by_side_miss_little_and_sometimes_all() -> None:
         for name, line in re.findall(r"^(multiplied|both at once) +(.*)$", worst, re.MULTILINE)
     }
     assert float(chances["both at once"][word]) > 0.99
-    assert float(chances["multiplied"].get(word, 0)) < 0.2
+    assert float(chances["multiplied"].get(word, 0)) < 0.25
 
 
 def test_spelling_is_a_first_guess_at_an_unseen_word() -> None:
@@ -144,7 +143,8 @@ def test_only_the_words_on_the_right_tell_the_sense() -> None:
         for line in shown.splitlines()
         if line.startswith(name)
     }
-    assert all(layers[0] == 0.5 for layers in share.values())
+    # In layer 0 all vectors of a word are one: rounding alone decides.
+    assert all(layers[0] == pytest.approx(0.5, abs=0.03) for layers in share.values())
     assert share["both halves"][2] > 0.97
     assert share["from the right"][2] > 0.9
     assert share["from the left"][2] < 0.75

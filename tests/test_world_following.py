@@ -115,9 +115,9 @@ def forget_what_was_drawn(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_document_before(patch: pytest.MonkeyPatch) -> None:
     """Before a document's first word stands no end mark."""
-    way = following.way_over
+    way = following.direction_over
     patch.setattr(
-        "labkit.world.exact.way_over", lambda *parts: way(*parts)._replace(over=0 * parts[-1])
+        "labkit.world.exact.direction_over", lambda *parts: way(*parts)._replace(over=0 * parts[-1])
     )
 
 
@@ -128,13 +128,13 @@ def remember_over_the_end(patch: pytest.MonkeyPatch) -> None:
 
 def let_all_states_be_as_likely(patch: pytest.MonkeyPatch) -> None:
     """Backward, the states before a word count the same."""
-    way = following.way_over
+    way = following.direction_over
 
-    def same(*parts: Any) -> following.Way:
+    def same(*parts: Any) -> following.Direction:
         machine, arcs, begin, prior, over = parts
         return way(machine, arcs, begin, np.ones_like(prior), over)
 
-    patch.setattr("labkit.world.exact.way_over", same)
+    patch.setattr("labkit.world.exact.direction_over", same)
 
 
 MISTAKES: list[Callable[[pytest.MonkeyPatch], None]] = [

@@ -16,12 +16,12 @@ import numpy as np
 from labkit.checks import check_whole, check_words
 from labkit.world.builder import compile_grammar
 from labkit.world.following import (
+    Direction,
     Following,
-    Way,
+    direction_over,
     documents_of,
     following,
     joined,
-    way_over,
 )
 from labkit.world.grammar import Grammar
 from labkit.world.hidden import IMPOSSIBLE, Noisy, Request, distributions, hide, position_in, weigh
@@ -320,7 +320,7 @@ class Language:
         _check_direction(direction)
         documents = [documents_of(self.numbers(words)) for words in texts]
 
-        def each(parts: Iterable[np.ndarray], way: Way) -> Iterator[Following]:
+        def each(parts: Iterable[np.ndarray], way: Direction) -> Iterator[Following]:
             return iter(following(self.machine, self.memory, list(parts), way, least))
 
         if direction == "backward":
@@ -337,17 +337,19 @@ class Language:
             joined([next(first), *(next(later) for _ in parts[1:])], begins) for parts in documents
         ]
 
-    def _onward(self, start: str) -> Way:
+    def _onward(self, start: str) -> Direction:
         machine = self.machine
         every, none = np.ones(machine.states), np.zeros(machine.states)
-        return way_over(machine, machine.onward, machine.enter(self._start(start)), every, none)
+        return direction_over(
+            machine, machine.onward, machine.enter(self._start(start)), every, none
+        )
 
     @cached_property
-    def _backward(self) -> Way:
+    def _backward(self) -> Direction:
         machine = self.machine
         begins = machine.enter(self.begin) * self.stationary[machine.ends].sum()
         every = np.ones(machine.states)
-        return way_over(machine, machine.turned, every, self.stationary, begins)
+        return direction_over(machine, machine.turned, every, self.stationary, begins)
 
     # ── sentences and what they mean ─────────────────────────────────────────────────────────────
 

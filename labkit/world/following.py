@@ -33,7 +33,7 @@ class Following(NamedTuple):
         return chances
 
 
-class Way(NamedTuple):
+class Direction(NamedTuple):
     """How a text is read: from its first word on, or from its last word back.
 
     `begin` weighs the states before the first word that is read. `said` are arcs from each state
@@ -47,10 +47,10 @@ class Way(NamedTuple):
     over: np.ndarray
 
 
-def way_over(
+def direction_over(
     machine: Machine, arcs: Arcs, begin: np.ndarray, prior: np.ndarray, over: np.ndarray
-) -> Way:
-    """The way over these arcs; `prior` weighs each state that they reach."""
+) -> Direction:
+    """The direction of these arcs; `prior` weighs each state that they reach."""
     emissions = len(machine.emissions.start) - 1
     every = emissions * len(machine.members)
     source = np.repeat(np.arange(machine.states), np.diff(arcs.start))
@@ -58,11 +58,11 @@ def way_over(
     # Many states say the same words: all arcs to them are one.
     key, number = np.unique(source * every + said, return_inverse=True)
     weight = np.bincount(number, arcs.weight * prior[arcs.target])
-    return Way(arcs, begin, pack_arcs(*np.divmod(key, every), weight, machine.states), over)
+    return Direction(arcs, begin, pack_arcs(*np.divmod(key, every), weight, machine.states), over)
 
 
 def following(
-    machine: Machine, memory: Memories, texts: list[np.ndarray], way: Way, least: float
+    machine: Machine, memory: Memories, texts: list[np.ndarray], way: Direction, least: float
 ) -> list[Following]:
     """The words that may follow each prefix of each text, those less likely than `least` not."""
     nothing = Following(np.zeros(1, int), np.zeros(0, int), np.zeros(0))
@@ -112,7 +112,7 @@ Shares = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _steps(
-    machine: Machine, memory: Memories, rows: list[Symbols], way: Way, least: float
+    machine: Machine, memory: Memories, rows: list[Symbols], way: Direction, least: float
 ) -> Iterator[Shares]:
     """After each word: the rows, the words that may follow, and their probabilities."""
     words = len(machine.vocabulary)
@@ -133,7 +133,7 @@ def _steps(
         yield row, word, chance[row, word] / chance.sum(axis=1)[row]
 
 
-def _mass(machine: Machine, drawn: list["Drawn"], step: ForwardStep, way: Way) -> Shares:
+def _mass(machine: Machine, drawn: list["Drawn"], step: ForwardStep, way: Direction) -> Shares:
     """The weight of everything that may be said next: states times words times memory."""
     # From the states that are alive to what is said next ...
     arc, source = _reached(way.said.start, step.states)
