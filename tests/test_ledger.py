@@ -194,6 +194,14 @@ def test_expected_intervals_need_five_seeds(tmp_path: Path) -> None:
         ledger.interval([1.0] * 4)
 
 
+@pytest.mark.parametrize("row", ledger.rows(), ids=lambda row: row.id)
+def test_what_is_expected_is_what_was_measured(row: ledger.Finding) -> None:
+    expected = ledger.expected(row.id, row.profile)
+    assert not expected or expected.keys() == row.arms.keys()
+    for name, (low, high) in expected.items():
+        assert low <= row.arms[name].mean <= high, name
+
+
 def test_no_share_is_expected_to_be_more_than_all() -> None:
     figures = [0.9, 1.0, 1.0, 0.8, 1.0]
     assert ledger.interval(figures, "nats a word")[1] > 1

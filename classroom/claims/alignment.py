@@ -1,7 +1,8 @@
 """The claims of notebook 07: instructions, steps written out, preferences, rewards, and their cost.
 
-All experiments begin with models that ship (`gpt-base`, `gpt-tuned`); what a seed decides is the
-order of what they learn from, the pairs that are judged, and what is drawn. Read `tune` first.
+All experiments begin with models that ship (`gpt-base`, `gpt-tuned`); only the small model of
+`small_and_tuned` is pre-trained anew with each seed. Otherwise a seed decides the order of what
+they learn from, the pairs that are judged, and what is drawn. Read `tune` first.
 """
 
 import copy
