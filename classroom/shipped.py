@@ -181,8 +181,7 @@ def _measure_bert_village(model: LanguageModel, tokenizer: Tokenizer) -> Measure
 # ELMo does not ship yet. In the size for which there is room, it ended 0.122 above the floor after
 # 180 million words as they were drawn (11,000 steps with batches of 256, two processes, 128
 # minutes). From the probabilities of the words it was as near after a fifth of them (9,000 steps
-# with batches of 64, 51 minutes): 0.114, and 0.121 with its matrices rounded (a grain of 8). After
-# 700 steps with batches of 128 it was 0.39 from the probabilities and 0.46 from drawn words.
+# with batches of 64, 51 minutes): 0.114, and 0.121 with its matrices rounded (a grain of 8).
 COURSE_WORDS = 8_000_000
 """How many words each of these models can learn from."""
 MORE_WORDS = 60_000_000
