@@ -28,7 +28,7 @@ from labkit.world.machine import spans
 LEAST = 1e-5
 """Words that are less likely are left out."""
 ROWS = 2_048
-"""So many rows are asked about at once."""
+"""How many rows are computed at once."""
 
 
 class Table(NamedTuple):
@@ -77,9 +77,9 @@ def table_of(world: World, rows: Sequence[np.ndarray], direction: str, token: np
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KnownWords(BothDirections):
-    """ELMo, from the probabilities of both neighbours of each word.
+    """The objective of ELMo with the probabilities of the next and of the previous word.
 
-    The tables are those of all rows of the corpus, whose numbers are a batch's `examples`.
+    The tables cover all rows of the corpus; a batch's `examples` are the numbers of its rows.
     """
 
     after: Table

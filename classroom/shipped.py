@@ -187,8 +187,6 @@ COURSE_WORDS = 8_000_000
 MORE_WORDS = 60_000_000
 """How many ELMo can learn from, and AWD-LSTM in its ending, which knew some of eight million by
 heart."""
-
-
 KNOWN_WORDS = 5_000_000
 """How many ELMo learns from, not as they were drawn but with the probability of each."""
 

@@ -111,7 +111,7 @@ class Targets:
     queries: Tensor | None = None
     """XLNet: the positions [B, N] of the words that the query stream predicts."""
     sampled: tuple[Tensor, ...] = ()
-    """Word vectors: which words stand near which, and the words drawn as noise."""
+    """Other tensors that an objective needs, such as the noise words of word vectors."""
     parts: "tuple[Targets, ...]" = ()
     """Several objectives at once: the targets of each."""
 

@@ -22,6 +22,7 @@ from labkit.world.following import (
     documents_of,
     following,
     joined,
+    likely,
 )
 from labkit.world.grammar import Grammar
 from labkit.world.hidden import IMPOSSIBLE, Noisy, Request, distributions, hide, position_in, weigh
@@ -329,10 +330,9 @@ class Language:
             return [joined([next(found) for _ in parts]) for parts in turned]
         first = each((parts[0] for parts in documents), self._onward(start))
         later = each(chain(*(parts[1:] for parts in documents)), self._onward("document"))
-        chances = self.next_word([])
-        chances[chances < min(least, chances.max())] = 0.0
+        chances = likely(self.next_word([]), least)
         said = np.nonzero(chances)[0]
-        begins = said, chances[said] / chances.sum()
+        begins = said, chances[said]
         return [
             joined([next(first), *(next(later) for _ in parts[1:])], begins) for parts in documents
         ]

@@ -18,7 +18,7 @@ from labkit.world.sums import ForwardStep, Symbols, chunks, forward
 class Following(NamedTuple):
     """The words that may follow each prefix of a text, and how likely each is.
 
-    Those after word n are the numbers from start[n] to start[n + 1].
+    Those after word n, counted from 0, are the entries from start[n] to start[n + 1].
     """
 
     start: np.ndarray
@@ -123,14 +123,21 @@ def _steps(
         for group in drawn:
             group.add(shown)
         row, word, mass = _mass(machine, drawn, step, way)
-        chance = np.bincount(row * words + word, mass, count * words).astype(float)
-        chance = chance.reshape(count, words)
-        # Nothing follows the end of a document within the same one.
-        chance /= np.maximum(chance.sum(axis=1, keepdims=True), 1e-300)
-        # The likeliest word stays in any case.
-        chance[chance < np.minimum(least, chance.max(axis=1, keepdims=True))] = 0.0
+        chance = np.bincount(row * words + word, mass, count * words).reshape(count, words)
+        chance = likely(normalised(chance), least)
         row, word = np.nonzero(chance)
-        yield row, word, chance[row, word] / chance.sum(axis=1)[row]
+        yield row, word, chance[row, word]
+
+
+def likely(chances: np.ndarray, least: float) -> np.ndarray:
+    """Distributions without words that are less likely than `least`; the likeliest always stays."""
+    unlikely = chances < np.minimum(least, chances.max(axis=-1, keepdims=True))
+    return normalised(np.where(unlikely, 0.0, chances))
+
+
+def normalised(weights: np.ndarray) -> np.ndarray:
+    """Weights that add up to 1, or to 0 where nothing can follow: after the end of a document."""
+    return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-300)
 
 
 def _mass(machine: Machine, drawn: list["Drawn"], step: ForwardStep, way: Direction) -> Shares:
@@ -145,12 +152,13 @@ def _mass(machine: Machine, drawn: list["Drawn"], step: ForwardStep, way: Direct
     word, bits = machine.emissions.word[entry], classes[source] & machine.emissions.classes[entry]
     value = (value * way.said.weight[arc])[source] * machine.emissions.weight[entry]
     row, group = row[source], group[source]
-    remembered = machine.remembered[entry] & (chances.values[group, word] >= 0)
-    value[~remembered] *= chances.sums[row, group, bits][~remembered]
+    share = chances.sums[row, group, bits]
     for g, one in enumerate(drawn):
-        urn = np.nonzero(remembered & (group == g))[0]
+        remembered = machine.remembered[entry] & (group == g) & (one.memory.value_of[word] >= 0)
+        urn = np.nonzero(remembered)[0]
         if len(urn):
-            value[urn] *= one.next(chances, g, row[urn], word[urn], bits[urn])
+            share[urn] = one.next(chances, g, row[urn], word[urn], bits[urn])
+    value *= share
     ends = step.alpha * way.over[step.states]
     ends *= chances.sums[step.owner, machine.group[step.states], step.classes]
     last = np.zeros(len(ends), int)
@@ -166,13 +174,10 @@ def _reached(start: np.ndarray, sources: np.ndarray) -> tuple[np.ndarray, np.nda
 class Chances(NamedTuple):
     """How likely all draws are: for each group [row, class, style], times the class's own chance;
     and summed over the styles and over every set of classes: [row, group, bits].
-
-    `values` says which value of each group a word is, or -1: [group, word].
     """
 
     weights: list[np.ndarray]
     sums: np.ndarray
-    values: np.ndarray
 
 
 def _chances(
@@ -192,7 +197,7 @@ def _chances(
         for one in drawn
     ]
     sums = np.stack([one.sum(axis=2) @ machine.class_bits for one in weights], axis=1)
-    return Chances(weights, sums, np.stack([one.memory.value_of for one in drawn]))
+    return Chances(weights, sums)
 
 
 class Drawn:
@@ -223,7 +228,7 @@ class Drawn:
         self, chances: Chances, g: int, row: np.ndarray, word: np.ndarray, bits: np.ndarray
     ) -> np.ndarray:
         """Of each word, its chance in the next draw, summed over the classes and styles."""
-        weights, value = chances.weights[g], chances.values[g, word]
+        weights, value = chances.weights[g], self.memory.value_of[word]
         seen, share, whole = self._urn(row, value)
         # Only the base depends on the class and the style.
         mass = seen * chances.sums[row, g, bits]
