@@ -6,7 +6,7 @@ and which are matrices for Muon, and it can skip a step without waiting for the 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -124,7 +124,7 @@ class Optimizers:
         if plan.optimizer == "muon" and not hidden:
             raise ValueError("this model has no matrices for Muon: choose optimizer='adamw'")
         self.all: list[torch.optim.Optimizer] = []
-        others = self._grouped(groups, plan, lambda name: name not in hidden)
+        others = self._grouped(groups, plan, self.parameters.keys() - hidden)
         if plan.optimizer == "sgd":
             # Not fused: that kernel leaves the momentum unset when the first step is called off.
             self.all.append(torch.optim.SGD(others, lr=0.0, momentum=plan.momentum))
@@ -133,11 +133,11 @@ class Optimizers:
                 torch.optim.AdamW(others, lr=0.0, betas=plan.betas, eps=plan.eps, fused=True)
             )
         if hidden:
-            inner = self._grouped(groups, plan, lambda name: name in hidden)
+            inner = self._grouped(groups, plan, hidden)
             self.all.append(Muon(inner, lr=0.0))
 
     def _grouped(
-        self, groups: list[tuple[list[str], float]], plan: Plan, chosen: Callable[[str], bool]
+        self, groups: list[tuple[list[str], float]], plan: Plan, chosen: Set[str]
     ) -> list[dict[str, Any]]:
         """torch's groups: by factor of the rate, and by whether they decay."""
         made: list[dict[str, Any]] = []
@@ -146,7 +146,7 @@ class Optimizers:
                 picked = [
                     self.parameters[name]
                     for name in names
-                    if chosen(name) and decays(name, self.parameters[name]) == decay
+                    if name in chosen and decays(name, self.parameters[name]) == decay
                 ]
                 if picked:
                     share = plan.decay if decay else 0.0

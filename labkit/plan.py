@@ -171,12 +171,8 @@ class Plan:
     def __post_init__(self) -> None:
         check_plan(self)
 
-    @property
-    def shape(self) -> Schedule:
-        """The schedule as a function."""
-        return SCHEDULES[self.schedule]
-
     def share(self, step: int) -> float:
         """The share of the rate that a step takes; steps are counted from 0."""
         risen = self.decay_from == "start" and step >= (self.warmup or 0)
-        return self.shape(step, self.steps, None if risen else self.warmup)
+        schedule = SCHEDULES[self.schedule]
+        return schedule(step, self.steps, None if risen else self.warmup)

@@ -176,7 +176,7 @@ class OneWord:
 
 
 def norm(layer: nn.LayerNorm) -> Product:
-    """layer(x), with what the layer knows at hand."""
+    """layer(x), without looking up its attributes at each call."""
     shape, weight, bias, eps = layer.normalized_shape, layer.weight, layer.bias, layer.eps
     return lambda x: F.layer_norm(x, shape, weight, bias, eps)
 

@@ -34,7 +34,7 @@ from labkit.keeping.files import (
 MANIFEST = "manifest.json"
 NAME = re.compile(r"step-(\d{8,})")
 FORMAT = 2
-"""Of what is written here; the first edition wrote 1, and did not say so."""
+"""The format of a checkpoint; a manifest of format 1 does not name its format."""
 
 
 class BrokenCheckpointError(Exception):
@@ -131,13 +131,12 @@ def listed(folder: Path) -> list[Path]:
 
 def sweep(folder: Path) -> None:
     """Clear away what a crash left unfinished."""
-    if folder.is_dir():
-        for path in folder.glob(f"{UNFINISHED}*"):
-            shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob(f"{UNFINISHED}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def copied(tensor: Tensor) -> Tensor:
-    """The values as they are now, in the machine's own memory, while training goes on."""
+    """A copy in main memory of the values as they are now, while training goes on."""
     tensor = tensor.detach()
     if tensor.device.type != "cuda":
         return tensor.to("cpu", copy=True).contiguous()
@@ -167,14 +166,14 @@ class Saver:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
-        """Whatever ends a run, what was begun to be saved is saved; but at once means at once."""
+        """Finish the checkpoint that is being written, except after an interrupt or an exit."""
         if kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit):
             self._left = True
         else:
             self.wait(last=kind is None)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Begin to write a snapshot whose tensors nobody changes any more."""
+        """Start to write a snapshot, whose tensors must not change any more."""
         self.wait()
         if self.silent:
             return
@@ -187,9 +186,9 @@ class Saver:
         self._thread.start()
 
     def wait(self, *, last: bool = False) -> None:
-        """Until what was begun is on the disk; say so if it could not be written.
+        """Wait until the checkpoint is on the disk, and warn if it could not be written.
 
-        At the end of a run it is an error, since nobody will try again.
+        With `last` this is an error, since no later checkpoint will be written.
         """
         if self._thread is not None:
             self._thread.join()
@@ -247,7 +246,7 @@ def _manifest(content: dict[str, Any]) -> bytes:
 
 
 def _check_format(path: Path, content: dict[str, Any]) -> None:
-    """Refuse a checkpoint of another version, which is whole and shall not be passed over."""
+    """Refuse a checkpoint of another format: it is whole, and must not be passed over."""
     found = content.get("format", 1)
     if found != FORMAT:
         raise ValueError(

@@ -22,7 +22,7 @@ from labkit.plan import Plan
 
 
 class Computing:
-    """How the loss is computed. All is undone after it, so that a copy of a model is clean."""
+    """How the loss is computed. After each forward pass the model has its own methods again."""
 
     def __init__(self, model: nn.Module, plan: Plan, device: torch.device) -> None:
         self.device, self.precision = device, precision_of(plan, device, width_of(model))
@@ -80,7 +80,7 @@ def seeded(device: torch.device, *key: int) -> Iterator[None]:
 def memory_explained(
     plan: Plan, batch: Callable[[], Batch], processes: int, together: int, choices: str
 ) -> Iterator[None]:
-    """Where a batch does not fit: what it was, and what to change.
+    """Say what to change where a batch does not fit into memory.
 
     `together` rows are one question, and `choices` are what else can be changed.
     """
@@ -109,7 +109,7 @@ def memory_explained(
 
 
 def smaller(plan: Plan, model: nn.Module, precision: torch.dtype) -> str:
-    """What needs less memory than the plan does, as a list to be continued."""
+    """The options that need less memory than the plan, as the beginning of a list."""
     checkpointing = "checkpointing=True, " if not plan.checkpointing and blocks(model) else ""
     return checkpointing + ("precision='bfloat16', " if precision == torch.float32 else "")
 
@@ -196,7 +196,7 @@ def processor() -> str:
 
 
 def _cpu_has_bfloat16() -> bool:
-    # torch has had these questions under such names only, and in some releases not at all.
+    # Private functions of torch, which some releases lack.
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(getattr(torch.cpu, name, lambda: False)() for name in names)
 

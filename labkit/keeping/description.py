@@ -20,7 +20,7 @@ FREE = frozenset({"accumulate", "compile", "checkpointing", "save_every", "keep"
 
 
 def plain(facts: dict[str, Any]) -> dict[str, Any]:
-    """A copy as a file gives it back, so that what is read is what was written."""
+    """The facts as JSON gives them back, so that what is read is what was written."""
     try:
         return json.loads(json.dumps(facts))
     except (TypeError, ValueError) as problem:
@@ -83,14 +83,10 @@ def _unsound(saved: Snapshot) -> Iterator[str]:
         yield "holds a memory of unlike rows"
 
 
-def _number(given: Any) -> bool:
-    return type(given) in (int, float)
-
-
 SOUND: dict[str, Callable[[Any], bool]] = {
     "about": lambda given: isinstance(given, dict),
     "plan": lambda given: isinstance(given, dict) and "optimizer" in given,
-    "scale": lambda given: _number(given) and 0 < given < math.inf,
+    "scale": lambda given: type(given) in (int, float) and 0 < given < math.inf,
     "notes": lambda given: isinstance(given, dict),
     "averaging": lambda given: isinstance(given, bool),
     "averaged": lambda given: type(given) is int and given >= 0,
@@ -100,9 +96,9 @@ SOUND: dict[str, Callable[[Any], bool]] = {
 
 
 def differences(
-    saved: Mapping[str, Any], given: Mapping[str, Any], changed: Iterable[str] = ()
+    saved: Mapping[str, Any], given: Mapping[str, Any], changed: Iterable[str]
 ) -> list[str]:
-    """Where a saved description of a run and this one differ, but for what may differ."""
+    """The differences between a saved description and this one, except those that are allowed."""
     allowed = FREE | set(changed)
     return [
         f"{name} was {saved.get(name)!r} and is {given.get(name)!r}"
@@ -118,7 +114,7 @@ def check_same(
     changed: Iterable[str],
     folder: Path,
 ) -> None:
-    """Refuse to go on with something else than what was saved."""
+    """Refuse to resume a run that differs from the one that was saved."""
     old = saved.facts
     unlike = differences(old["about"], new["about"], changed)
     unlike += differences(old["plan"], new["plan"], changed)
@@ -157,7 +153,7 @@ def named(part: Any) -> str:
         return f"tensor {list(part.shape)} {digest(tensor_bytes(part))[:8]}"
     if isinstance(part, nn.Module):
         return type(part).__name__
-    if isinstance(part, list | tuple) and type(part) in (list, tuple):
+    if type(part) in (list, tuple):
         return f"[{', '.join(map(named, part))}]"
     if is_dataclass(part) and not isinstance(part, type):
         inside = ", ".join(f"{name}={named(value)}" for name, value in vars(part).items())

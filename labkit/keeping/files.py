@@ -27,11 +27,10 @@ def cache_folder() -> Path:
 
     An `OSError` says that there is none: in a container a user may have no home.
     """
-    chosen = os.environ.get("LABKIT_CACHE")
     import platformdirs
 
     try:
-        if chosen:
+        if chosen := os.environ.get("LABKIT_CACHE"):
             return Path(chosen).expanduser()
         return Path(platformdirs.user_cache_dir("labkit", False))
     except (RuntimeError, KeyError) as problem:

@@ -43,20 +43,19 @@ class Health:
 
     def __init__(self, plan: Plan, half: bool, device: torch.device) -> None:
         self.clip, self.half = plan.clip, half
-        self.moves = half and plan.loss_scale is not None
         names = ("bad_in_a_row", "skipped", "good_in_a_row", "seen", "usual", "distance")
         self.tensors = {name: torch.zeros((), device=device) for name in names}
         self._one = torch.ones((), device=device)
-        if self.moves:
-            self.tensors["scale"] = self._one * (plan.loss_scale or 1.0)
+        if half and plan.loss_scale is not None:
+            self.tensors["scale"] = self._one * plan.loss_scale
 
     @property
     def scale(self) -> Tensor:
-        """What the loss is multiplied by before the way back."""
+        """What the loss is multiplied by before the backward pass."""
         return self.tensors.get("scale", self._one)
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Remember what was saved; a scale that another precision did not have begins anew."""
+        """Restore what was saved; a scale that another precision did not have starts afresh."""
         self.tensors = {k: tensors.get(k, v).to(v.device) for k, v in self.tensors.items()}
 
     @torch.no_grad()
@@ -96,7 +95,7 @@ class Health:
         # While the scale can still come down, too large a gradient is everyday life in float16.
         serious = bad * (self.scale <= 1)
         known["bad_in_a_row"] = (known["bad_in_a_row"] + serious) * bad
-        if self.moves:
+        if "scale" in known:
             good = (known["good_in_a_row"] + 1) * (1 - bad)
             grow = good >= PATIENT
             known["good_in_a_row"] = torch.where(grow, 0, good)

@@ -53,7 +53,7 @@ class Processes:
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
-    def gathered(self, value: T) -> list[T]:
+    def from_all(self, value: T) -> list[T]:
         """What each process says."""
         if self.count == 1:
             return [value]
@@ -64,11 +64,11 @@ class Processes:
     def joined(self, memory: Sequence[Memory | None]) -> dict[str, Tensor]:
         """The memory of all rows of a batch, from those of this process's parts and all others."""
         # A part whose rows have all begun anew remembers fewer positions than the others.
-        lengths = self.gathered([0 if part is None else part.known.shape[1] for part in memory])
+        lengths = self.from_all([0 if part is None else part.known.shape[1] for part in memory])
         longest = max(max(each, default=0) for each in lengths)
         own = [{} if part is None else part.lengthened(longest).tensors() for part in memory]
         here = [{name: tensor.cpu() for name, tensor in part.items()} for part in own]
-        parts = [part for process in self.gathered(here) for part in process]
+        parts = [part for process in self.from_all(here) for part in process]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def divided(

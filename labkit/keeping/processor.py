@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import functools
-import json
 import math
 import os
 import platform
@@ -13,7 +12,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.keeping.files import cache_folder, write_text
+from labkit.keeping.files import cache_folder, read_json, write_json
 
 if TYPE_CHECKING:
     import torch
@@ -81,9 +80,9 @@ def bfloat16_pays() -> bool:
     import torch
 
     known: dict[str, bool] = {}
-    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-        found = json.loads((cache_folder() / MEASURED).read_text(encoding="utf-8"))
-        known = {str(name): faster is True for name, faster in found.items()}
+    with contextlib.suppress(OSError, ValueError):
+        found = read_json(cache_folder() / MEASURED)
+        known = {name: faster is True for name, faster in found.items()}
     told = [f"{name}={os.environ[name]}" for name in TOLD if name in os.environ]
     count = f"{torch.get_num_threads()} threads"
     key = " | ".join([processor_name(), f"torch {torch.__version__}", count, *told])
@@ -91,7 +90,7 @@ def bfloat16_pays() -> bool:
         known[key] = seconds(torch.bfloat16) < seconds(torch.float32)
         with contextlib.suppress(OSError):
             cache_folder().mkdir(parents=True, exist_ok=True)
-            write_text(cache_folder() / MEASURED, json.dumps(known, indent=1) + "\n")
+            write_json(cache_folder() / MEASURED, known)
     return known[key]
 
 

@@ -1,6 +1,6 @@
 """What keeps a run alive: checkpoints, signals, and the way back from losses that are no numbers.
 
-A run uses what any trainer promises here: its steps, its state, and that it becomes a state again.
+A run needs no more of a trainer than `Trains` lists: its steps, its state, and a way to restore it.
 """
 
 import contextlib
@@ -58,15 +58,12 @@ class Trains(Protocol):
 
     def steps(self) -> Iterator[Report]:
         """Train, a step at a time, to the end of the plan."""
-        ...
 
     def state(self) -> Snapshot:
-        """All that the run needs to go on; every process must ask."""
-        ...
+        """The state of the run, from which `load` continues; every process must call this."""
 
     def load(self, state: Snapshot) -> None:
-        """Become what `state` gave."""
-        ...
+        """Restore what `state` returned."""
 
 
 class Run:
@@ -112,9 +109,8 @@ class Run:
                 # What cannot be written now will not be written later: better to know it at once.
                 saver.wait(last=True)
             begun = step_begun = time.perf_counter()
-            done = 0
-            for report in self._explained():
-                now, done = time.perf_counter(), done + 1
+            for done, report in enumerate(self._explained(), start=1):
+                now = time.perf_counter()
                 timed = self._timed(report, now - step_begun, (now - begun) / done)
                 bar.show(timed)
                 yield timed
@@ -249,12 +245,12 @@ class Run:
         return 0.0 if found is None else float(found)
 
     def _worth_saving(self, report: Report) -> bool:
-        """At the end, and now and then; but nobody wants to go back to a state in trouble."""
+        """Every `save_every` steps, unless the last ones were bad, and at the end."""
         regular = report.step % self.plan.save_every == 0 and not bool(report.bad_in_a_row)
         return regular or report.step == self.plan.steps
 
     def _stopping(self) -> tuple[bool, bool]:
-        """Whether this process, or any of several, was asked to stop: by a signal, by anyone."""
+        """Whether any process was asked to stop by a signal, and whether in any way."""
         own = (self.stop.asked is not None, self.trainer.stopped)
         if self.processes.count > 1:
             asked = sent(torch.tensor(own, dtype=torch.float), self.processes.device)
@@ -264,7 +260,7 @@ class Run:
         return own[0], any(own)
 
     def _read(self, waiting: list[Later]) -> Tensor | None:
-        """The newest numbers that are there: a GPU is given one step of time, but at the end."""
+        """The newest numbers that have arrived: a GPU has a step of time for each but the last."""
         lag = 1 if self.late and self.trainer.step < self.plan.steps else 0
         found = None
         while len(waiting) > lag:
@@ -290,15 +286,15 @@ class Run:
             f"step {report.step}: the loss or a gradient was not finite {self.plan.patience} times "
             f"in a row, at {scale:g} of the planned rate"
         )
-        advice = "lower the rate, raise warmup, or set clip; look at the batches of these steps"
+        hint = "lower the rate, raise warmup, or set clip; look at the batches of these steps"
         if self.saver is None:
-            raise FloatingPointError(f"{story}, and there is no folder to go back to: {advice}")
+            raise FloatingPointError(f"{story}, and there is no folder to go back to: {hint}")
         if self.plan.on_nan == "stop" or self.retries < 0:
-            raise FloatingPointError(f"{story}: {advice}")
+            raise FloatingPointError(f"{story}: {hint}")
         self.saver.wait()
         found = self._find(self.saver.folder)
         if found.snapshot is None:
-            raise FloatingPointError(f"{story}, and no checkpoint is whole: {advice}")
+            raise FloatingPointError(f"{story}, and no checkpoint is whole: {hint}")
         saved = self._ours(found.snapshot)
         health = saved.tensors["health"] | {"skipped": state.tensors["health"]["skipped"]}
         self.trainer.load(

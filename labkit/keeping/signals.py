@@ -22,7 +22,7 @@ class Stop:
         self.asked: int | None = None
 
     @contextlib.contextmanager
-    def listening(self, active: bool = True) -> Iterator[None]:
+    def listening(self, active: bool) -> Iterator[None]:
         """Catch the signals instead of being killed by them; only the main thread of Python can."""
         self.asked = None
         if not active or threading.current_thread() is not threading.main_thread():
@@ -45,7 +45,7 @@ class Stop:
 
     def leave(self, number: int | None = None, message: str = "stopped") -> NoReturn:
         """End as the signal would have: an interrupt for Ctrl-C, exit code 143 for SIGTERM."""
-        # Asked for by another process, it is the cluster's wish.
+        # A signal that another process received counts as SIGTERM.
         number = number or self.asked or signal.SIGTERM
         if number == signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)

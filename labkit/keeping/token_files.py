@@ -39,12 +39,12 @@ class Pages:
 
 def stored(folder: Path, encoded: Iterable[Arrays]) -> tuple[Arrays, Pages]:
     """The corpus of a folder, which is written first if it is missing or damaged."""
-    wrong = damage(folder) if folder.exists() else "it is not there"
-    if wrong:
-        if folder.exists():
-            aside = set_aside(folder)
-            where = f", those there are set aside as {aside.name}" if aside else ""
-            warnings.warn(f"the tokens in {folder} are made anew{where}: {wrong}", stacklevel=3)
+    if not folder.exists():
+        write_arrays(folder, encoded)
+    elif wrong := damage(folder):
+        aside = set_aside(folder)
+        where = f", those there are set aside as {aside.name}" if aside else ""
+        warnings.warn(f"the tokens in {folder} are made anew{where}: {wrong}", stacklevel=3)
         write_arrays(folder, encoded)
     return map_arrays(folder)
 

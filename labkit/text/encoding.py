@@ -1,4 +1,4 @@
-"""Documents to the tokens of a corpus, in memory or in a file that the memory need not hold.
+"""Turn documents into the tokens of a corpus, in memory or in a file that may be larger.
 
 Read `tokenize` first.
 """
@@ -56,7 +56,7 @@ def tokenize(
 def encode(
     documents: Iterable[Document], tokenizer: "Tokenizer", separator: int | None
 ) -> Iterator[Arrays]:
-    """The corpus in stretches, of which the ends count from the beginning of the corpus."""
+    """The corpus in stretches; their ends are counted from the beginning of the corpus."""
     tokens = sentences = 0
     for some, encodings in _ahead(_chunks(documents), tokenizer):
         arrays = _numbers(some, encodings, separator)

@@ -5,17 +5,16 @@ from collections.abc import Collection
 
 def split_steps(word: str, vocabulary: Collection[str], prefix: str) -> list[list[str]] | None:
     """Cut off the longest known piece again and again; None if the word cannot be spelled."""
-    steps = [[word]]
+    steps: list[list[str]] = []
     pieces: list[str] = []
     rest = word
     while rest:
         start = prefix if pieces else ""
+        steps.append([*pieces, start + rest])
         ends = range(len(rest), 0, -1)
         end = next((end for end in ends if start + rest[:end] in vocabulary), None)
         if end is None:
             return None
         pieces.append(start + rest[:end])
         rest = rest[end:]
-        steps.append(pieces + ([prefix + rest] if rest else []))
-    # The last piece was cut off with nothing left: what stands there did not change.
-    return steps[:-1]
+    return steps

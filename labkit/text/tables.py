@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -71,21 +72,16 @@ def _separated(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list
         rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
         rows = csv.reader(lines, strict=True)
-    columns: list[str] | None = None
     try:
-        for row in rows:
-            if columns is None:
-                if not row:  # an empty line before the table
-                    continue
-                columns = row if header else [str(n) for n in range(len(row))]
-                _have(wanted, columns, f"{path}, line {rows.line_num}")
-                if twice := [name for name in wanted if columns.count(name) > 1]:
-                    raise ValueError(
-                        f"{path}: two columns are called {shown(twice[0])}: rename one"
-                    )
-                indices = [columns.index(name) for name in wanted]
-                if header:
-                    continue
+        first = next((row for row in rows if row), None)  # empty lines may stand before the table
+        if first is None:
+            return
+        columns = first if header else [str(n) for n in range(len(first))]
+        _have(wanted, columns, f"{path}, line {rows.line_num}")
+        if twice := [name for name in wanted if columns.count(name) > 1]:
+            raise ValueError(f"{path}: two columns are called {shown(twice[0])}: rename one")
+        indices = [columns.index(name) for name in wanted]
+        for row in chain([] if header else [first], rows):
             if row and len(row) != len(columns):
                 raise ValueError(
                     f"{path}, line {rows.line_num}: {len(row)} fields, the first row has "
@@ -99,19 +95,19 @@ def _separated(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list
 
 def _objects(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[str]]:
     for number, line in enumerate(read_lines(path), 1):
+        where = f"{path}, line {number}"
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number}: this is not JSON: {error}") from error
+            raise ValueError(f"{where}: this is not JSON: {error}") from error
         if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number}: give an object such as {{{wanted[0]!r}: …}}")
-        _have(wanted, row, f"{path}, line {number}")
+            raise ValueError(f"{where}: give an object such as {{{wanted[0]!r}: …}}")
+        _have(wanted, row, where)
         values = [row[name] for name in wanted]
         if len(wanted) > 1 and values[-1] is None:
             values[-1] = ""
-        where = f"{path}, line {number}"
         yield [_written(value, name, where) for value, name in zip(values, wanted, strict=True)]
 
 

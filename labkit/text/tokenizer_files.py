@@ -30,7 +30,7 @@ ROLES = {
 }
 
 
-def load_library(path: Path, lowercase: bool | None = None) -> Library:
+def load_library(path: Path, lowercase: bool | None) -> Library:
     """Read a tokenizer's file, or the one in a folder; an error is one line with its name."""
     if path.is_dir():
         names = ("tokenizer.json", "vocab.json", "vocab.txt")

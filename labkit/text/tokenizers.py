@@ -18,7 +18,7 @@ from typing import Any
 from tokenizers import Encoding, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
-from labkit.checks import shown
+from labkit.checks import LARGEST_SIZE, shown
 from labkit.keeping.files import digest, write_text
 from labkit.text.tokenizer_files import (
     ROLES,
@@ -243,11 +243,11 @@ def _unknown(special: Sequence[str]) -> str:
     return unknown[0]
 
 
-def _enough(size: int, least: int, most: int = 10_000_000) -> int:
+def _enough(size: int, least: int) -> int:
     if type(size) is not int:
         raise ValueError(f"size is {shown(size)}: give a whole number of tokens")
     if size < least:
         raise ValueError(f"size is {size}: the tokens that it must hold are {least}")
-    if size > most:
-        raise ValueError(f"size is {size}: give at most {most:,}")
+    if size > LARGEST_SIZE:
+        raise ValueError(f"size is {size}: give at most {LARGEST_SIZE:,}")
     return size

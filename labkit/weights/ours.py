@@ -118,11 +118,15 @@ def contents(folder: Path) -> Contents:
                 "that were saved; save the model again, or copy the folder again"
             )
 
-    entries = list_tensors(folder / file)
-    steps = whole.get("steps", {})
+    entries = _with_steps(list_tensors(folder / file), whole.get("steps", {}), path)
+    return Contents(lambda: model_of(whole.get("model"), path), tensors, entries, check_checksum)
+
+
+def _with_steps(entries: dict[str, Entry], steps: Any, path: Path) -> dict[str, Entry]:
+    """The entries of a file; a tensor of whole numbers of one byte has its step."""
     if not isinstance(steps, dict) or not all(isinstance(step, float) for step in steps.values()):
         raise WeightsError(f"{path} has the steps {shown(steps)}: they are numbers by names")
     for name in entries.keys() & steps.keys():
         if entries[name].dtype == torch.int8:
             entries[name] = entries[name]._replace(dtype=torch.float16, step=steps[name])
-    return Contents(lambda: model_of(whole.get("model"), path), tensors, entries, check_checksum)
+    return entries

@@ -53,9 +53,9 @@ def read_rows() -> tuple[Published, ...]:
     """The rows of data/costs/published.toml."""
     text = data_path("costs", "published.toml").read_text(encoding="utf-8")
     found = []
-    for name, row in tomllib.loads(text).items():
-        config = config_of(row.pop("model"), row.pop("config"))
-        found.append(Published(name, config, **row))
+    for name, given in tomllib.loads(text).items():
+        config = config_of(given.pop("model"), given.pop("config"))
+        found.append(Published(name, config, **given))
     return tuple(found)
 
 
@@ -92,10 +92,9 @@ def parameters(name: str) -> int:
 
 def shape_of(config: Any) -> Shape | None:
     """The sizes that the formulas need, from the config of a stack of equal blocks."""
-    sizes = {field.name for field in fields(config)}
-    if not {"layers", "heads", "inner", "context"} <= sizes:
+    if not {"layers", "heads", "inner", "context"} <= {field.name for field in fields(config)}:
         return None
-    experts = (config.experts if "experts" in sizes else None) or 1
+    experts = getattr(config, "experts", None) or 1
     return Shape(
         layers=config.layers,
         width=config.width,
@@ -106,7 +105,7 @@ def shape_of(config: Any) -> Shape | None:
         experts=experts,
         experts_used=config.experts_used if experts > 1 else 1,
         causal=isinstance(config, GPTConfig | TransformerXLConfig),
-        band=config.band if "band" in sizes else None,
+        band=getattr(config, "band", None),
     )
 
 
@@ -115,21 +114,21 @@ def sizes() -> list[dict[str, str]]:
     found = []
     for each in ROWS:
         counted, shape = counting.parameters(build(each.name)), shape_of(each.config)
-        row = {"name": each.name, "parameters": counted.total, "active": counted.active}
-        row |= {field.name: getattr(shape, field.name, None) for field in fields(Shape)}
-        found.append({name: "" if value is None else str(value) for name, value in row.items()})
+        facts = {"name": each.name, "parameters": counted.total, "active": counted.active}
+        facts |= {field.name: getattr(shape, field.name, None) for field in fields(Shape)}
+        found.append({name: "" if value is None else str(value) for name, value in facts.items()})
     return found
 
 
-def table(columns: int = 100) -> str:
-    """All rows, for the eye."""
+def table() -> str:
+    """All rows as a text to print."""
     lines = [f"{'name':24} {'printed':>9} {'exact':>19}  {'layers':>6} {'width':>6}"]
     for each in ROWS:
         shape = f"{each.config.layers:>6} {each.config.width:>6}"
         figures = f"{short(each.printed):>9} {parameters(each.name):>19,}  {shape}"
         lines.append(f"{each.name:24} {figures}")
         for text in (f"source ({each.checked}): {each.source}", each.note and f"note: {each.note}"):
-            lines += [f"    {line}" for line in textwrap.wrap(text, columns - 4)]
+            lines += [f"    {line}" for line in textwrap.wrap(text, 96)]
     return "\n".join(lines)
 
 

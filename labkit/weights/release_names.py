@@ -101,20 +101,16 @@ NO_WEIGHTS = ("position_ids", "token_type_ids", "attn.bias", "attn.masked_bias")
 
 
 def _gpt(token: str, position: str) -> list[Row]:
-    block, theirs = "blocks.{i}.", "h.{i}."
+    stacked = "blocks.{i}.attention.query_key_value.{t}"
     return [
         *rows("token.weight", f"{token}.weight"),
         *rows("position.weight", f"{position}.weight"),
-        *rows(f"{block}attention_norm.{{t}}", f"{theirs}ln_1.{{t}}"),
-        *rows(
-            f"{block}attention.query_key_value.{{t}}",
-            f"{theirs}attn.c_attn.{{t}}",
-            layout="transposed",
-        ),
-        *rows(f"{block}attention.out.{{t}}", f"{theirs}attn.c_proj.{{t}}", layout="transposed"),
-        *rows(f"{block}mlp_norm.{{t}}", f"{theirs}ln_2.{{t}}"),
-        *rows(f"{block}mlp.up.{{t}}", f"{theirs}mlp.c_fc.{{t}}", layout="transposed"),
-        *rows(f"{block}mlp.down.{{t}}", f"{theirs}mlp.c_proj.{{t}}", layout="transposed"),
+        *rows("blocks.{i}.attention_norm.{t}", "h.{i}.ln_1.{t}"),
+        *rows(stacked, "h.{i}.attn.c_attn.{t}", layout="transposed"),
+        *rows("blocks.{i}.attention.out.{t}", "h.{i}.attn.c_proj.{t}", layout="transposed"),
+        *rows("blocks.{i}.mlp_norm.{t}", "h.{i}.ln_2.{t}"),
+        *rows("blocks.{i}.mlp.up.{t}", "h.{i}.mlp.c_fc.{t}", layout="transposed"),
+        *rows("blocks.{i}.mlp.down.{t}", "h.{i}.mlp.c_proj.{t}", layout="transposed"),
     ]
 
 
@@ -139,6 +135,15 @@ def _encoder(
         *rows("blocks.{i}.mlp.up.{t}", f"{layer}{mlp[0]}.{{t}}"),
         *rows("blocks.{i}.mlp.down.{t}", f"{layer}{mlp[1]}.{{t}}"),
         *rows("blocks.{i}.mlp_norm.{t}", f"{layer}{mlp[2]}.{{t}}"),
+    ]
+
+
+def _masked_word(dense: str, norm: str, bias: str) -> list[Row]:
+    """The head for hidden words, in all of BERT's family."""
+    return [
+        *rows("dense.{t}", f"{dense}.{{t}}"),
+        *rows("norm.{t}", f"{norm}.{{t}}"),
+        *rows("words.bias", bias),
     ]
 
 
@@ -268,11 +273,11 @@ RELEASES: dict[str, Release] = {
     "bert": Release(
         prefix="bert.",
         backbone=[*_embeddings(), *_BERT_LAYERS, *_BERT_POOLER],
-        words=[
-            *rows("dense.{t}", "cls.predictions.transform.dense.{t}"),
-            *rows("norm.{t}", "cls.predictions.transform.LayerNorm.{t}"),
-            *rows("words.bias", "cls.predictions.bias"),
-        ],
+        words=_masked_word(
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+            "cls.predictions.bias",
+        ),
         label=rows("labels.{t}", "cls.seq_relationship.{t}"),
         sizes=_BERT_SIZES,
         fixed={"pooler": True},
@@ -285,11 +290,7 @@ RELEASES: dict[str, Release] = {
     "roberta": Release(
         prefix="roberta.",
         backbone=[*_embeddings(), *_BERT_LAYERS, *_BERT_POOLER],
-        words=[
-            *rows("dense.{t}", "lm_head.dense.{t}"),
-            *rows("norm.{t}", "lm_head.layer_norm.{t}"),
-            *rows("words.bias", "lm_head.bias"),
-        ],
+        words=_masked_word("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
         label=[
             *rows("pool.{t}", "classifier.dense.{t}"),
             *rows("labels.{t}", "classifier.out_proj.{t}"),
@@ -316,11 +317,7 @@ RELEASES: dict[str, Release] = {
             ),
             *rows("pooler.{t}", "pooler.{t}"),
         ],
-        words=[
-            *rows("dense.{t}", "predictions.dense.{t}"),
-            *rows("norm.{t}", "predictions.LayerNorm.{t}"),
-            *rows("words.bias", "predictions.bias"),
-        ],
+        words=_masked_word("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
         label=rows("labels.{t}", "sop_classifier.classifier.{t}"),
         sizes={**_BERT_SIZES, "embedding": "embedding_size"},
         fixed={"pooler": True, "shared": True},
@@ -342,11 +339,7 @@ RELEASES: dict[str, Release] = {
                 ("ffn.lin1", "ffn.lin2", "output_layer_norm"),
             ),
         ],
-        words=[
-            *rows("dense.{t}", "vocab_transform.{t}"),
-            *rows("norm.{t}", "vocab_layer_norm.{t}"),
-            *rows("words.bias", "vocab_projector.bias"),
-        ],
+        words=_masked_word("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
         label=[*rows("pool.{t}", "pre_classifier.{t}"), *rows("labels.{t}", "classifier.{t}")],
         sizes={
             "vocabulary": "vocab_size",

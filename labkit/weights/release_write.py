@@ -82,7 +82,7 @@ def _with_prefix(
 def _check_says_all(
     kind: str, model: nn.Module, values: dict[str, Any], names: dict[str, Tensor]
 ) -> None:
-    """Refuse a model of which a release would be read as another."""
+    """Refuse a model that would be read back as a different one."""
     with torch.device("meta"):
         shapes = {name: tuple(tensor.shape) for name, tensor in names.items()}
         again = build_release(kind, values, shapes, Path())
@@ -107,7 +107,7 @@ def _facts(description: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def _check_place(folder: Path, values: dict[str, Any]) -> None:
-    """Refuse to write into a folder of another model, which would be neither for a moment."""
+    """Refuse a folder of another model: for a moment it would hold parts of both."""
     other = (folder / CONFIG).exists() and read_description(folder / CONFIG) != values
     if other or (folder / INDEX).exists() or (folder / DESCRIPTION).exists():
         raise WeightsError(f"{folder} holds another model: choose another folder")
