@@ -25,7 +25,7 @@ from labkit.blocks import evaluating, vocabulary_of
 from labkit.chance import Chance
 from labkit.corpus import Batch, Batches, Epochs
 from labkit.keeping.checkpoints import Snapshot
-from labkit.keeping.computing import Computing
+from labkit.keeping.computing import Computing, measured_peak
 from labkit.keeping.description import about
 from labkit.keeping.distributed import Loss, combined, without_weights, wrapped
 from labkit.keeping.health import Health
@@ -216,6 +216,8 @@ class Trainer:
     def measure(self) -> None:
         """Count the operations of a step and measure the machine, so that reports can say MFU."""
         self.measuring = True
+        # The result is kept, so that no step has to wait for it.
+        measured_peak(str(self.device), self.computing.precision)
 
     def start_average(self) -> None:
         """From here on the weights are averaged: NT-ASGD, when `non_monotone` says so."""

@@ -22,7 +22,7 @@ from labkit.chance import Chance
 from labkit.corpus import Batch, Stages, Windows, from_documents, tokenize
 from labkit.costs.counting import counted_flop
 from labkit.heads import NextWord
-from labkit.keeping import checkpoints
+from labkit.keeping import checkpoints, computing
 from labkit.keeping.checkpoints import Snapshot, newest
 from labkit.keeping.description import named
 from labkit.keeping.health import Health
@@ -710,7 +710,11 @@ def test_a_compiled_model_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> No
 def test_operations_are_counted_as_the_costs_count_them() -> None:
     model, text = gpt(), Text(rows=4, length=9)
     made = Trainer(model, NextToken(), text, Plan(steps=2))
+    drawn = torch.get_rng_state()
+    computing.measured_peak.cache_clear()
     made.measure()
+    assert torch.equal(torch.get_rng_state(), drawn), "the reader's random numbers stay"
+    assert computing.measured_peak.cache_info().currsize == 1, "no step waits for it"
     (report, _) = made.run()
     assert report.mfu is not None
     assert 0 < report.mfu < 1

@@ -205,7 +205,8 @@ def _cpu_has_bfloat16() -> bool:
 def measured_peak(device: str, dtype: torch.dtype) -> float:
     """Operations per second of a large matrix product, the best of some tries."""
     size = 8192 if device.startswith("cuda") else 1024
-    a = torch.randn(size, size, device=device, dtype=dtype)
+    own = torch.Generator(device).manual_seed(0)
+    a = torch.randn(size, size, device=device, dtype=dtype, generator=own)
     out = torch.empty_like(a)
     best = float("inf")
     for _ in range(8):

@@ -33,7 +33,8 @@ class Stop:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                # None stands for a handler that was not installed from Python.
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.asked is not None:
