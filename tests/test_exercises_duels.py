@@ -209,7 +209,6 @@ def test_a_symptom_is_measured_and_drawn(name: str) -> None:
 
 
 def test_a_curve_is_drawn_with_its_floor() -> None:
-    assert drawn(Seen("nothing to see")) == ""
     picture = drawn(Seen("a <curve>", [2.0, 1.0, 0.0], "step", floor=1.0))
     assert "lowest possible" in picture
     assert "a &lt;curve&gt;" in picture

@@ -17,7 +17,7 @@ from pathlib import Path
 from classroom.cli.environment import become, venv_python
 from classroom.cli.parser import Parser, fail, unknown
 from labkit import __version__
-from labkit.keeping.paths import instead_of_home, to_install
+from labkit.keeping.paths import checkout, instead_of_home, to_install
 
 # name: (module of this package, function, what it does).  `function(parser, words) -> exit code`
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -34,30 +34,17 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "bench": ("suite", "bench", "run the benchmarks, all or some"),
     "students": ("notebooks", "students", "write the notebooks without solutions"),
     "grade": ("grading", "grade", "run a class's notebooks and write their marks"),
-    "speedrun": (
-        "grading",
-        "speedrun",
-        "train the model of each file for a minute and rank them",
-    ),
-    "train": (
-        "models",
-        "train",
-        "train a model on your own text or labels, or retrain one that ships",
-    ),
+    "speedrun": ("grading", "speedrun", "train the model of each file for a minute and rank them"),
+    "train": ("models", "train",
+              "train a model on your own text or labels, or retrain one that ships"),
     "copy": ("copying", "copy", "copy the notebooks into a folder of your own"),
-    "cache": (
-        "caching",
-        "command",
-        "show or clear the cache of measured claims, or fill it before a class",
-    ),
+    "cache": ("caching", "command",
+              "show or clear the cache of measured claims, or fill it before a class"),
     "costs": ("costs", "costs", "what it costs to train a model, or what money buys"),
-    "publish": (
-        "publish",
-        "publish",
-        "write the course's public address wherever a reader meets it",
-    ),
+    "publish": ("publish", "publish",
+                "write the course's public address wherever a reader meets it"),
     "pins": ("environment", "pins", "write constraints.txt from pyproject.toml"),
-}
+}  # fmt: skip
 # What a command imports besides the libraries that labkit always brings, and the extra with it.
 NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "run": ("lab", ("papermill", "ipykernel")),
@@ -75,9 +62,7 @@ EXAMPLES = """examples:
   python -m labkit doctor                               is this machine ready?
   python -m labkit run 00 --profile laptop -p seed 3    one notebook, other parameters
   python -m labkit sweep 00 -p seed=0:5                 one notebook, many parameters
-  python -m labkit run --help                           everything about one command
-"""
-
+  python -m labkit run --help                           everything about one command"""
 
 # Which option names another place for what a command writes.
 WHERE = {"run": "--output", "course": "--output", "students": "--output", "train": "--output",
@@ -138,13 +123,10 @@ def called(words: list[str]) -> int:
         fail(f"labkit: {unknown('command', name, COMMANDS)}")
     asks_for_help = any(word in ("-h", "--help") for word in words[1:])
     if name not in NEED_NOTHING and not asks_for_help and importlib.util.find_spec("torch") is None:
-        python = venv_python()
+        root = checkout()
+        python = venv_python(root) if root else None
         # If a set-up was interrupted, this may be that very Python, still without torch.
-        if (
-            python is not None
-            and python.exists()
-            and not Path(sys.prefix).samefile(python.parents[1])
-        ):
+        if python and python.exists() and not Path(sys.prefix).samefile(python.parents[1]):
             return become([str(python), "-m", "labkit", *words])
         if name != "doctor":
             fail(f"labkit {name}: torch is not installed in {sys.executable}: `make lab` (without "
@@ -161,16 +143,9 @@ def called(words: list[str]) -> int:
 
 def overview() -> str:
     """Return the help of the whole command line."""
-    rows = [f"  {name:<10} {summary}" for name, (_, _, summary) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: python -m labkit COMMAND [...]",
-            "",
-            "A course and lab kit on pre-training and transfer learning in NLP.",
-            "",
-            "commands:",
-            *rows,
-            "",
-            EXAMPLES.rstrip(),
-        ]
+    rows = "\n".join(f"  {name:<10} {summary}" for name, (_, _, summary) in COMMANDS.items())
+    return (
+        "usage: python -m labkit COMMAND [...]\n\n"
+        "A course and lab kit on pre-training and transfer learning in NLP.\n\n"
+        f"commands:\n{rows}\n\n{EXAMPLES}"
     )

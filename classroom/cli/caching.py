@@ -40,23 +40,22 @@ def command(parser: Parser, words: Sequence[str]) -> int:
 def warm(names: Sequence[str], profile: str | None) -> int:
     """Measure the claims of notebooks, one after another, so that others read what is kept."""
     from classroom import cache
-    from classroom.cli.notebooks import TIMEOUT, every_notebook, find
-    from classroom.cli.parameters import known
+    from classroom.cli.notebooks import TIMEOUT, named_or_all
+    from classroom.cli.parameters import declared
     from classroom.running import execute
 
     place, failed = cache.folder(), 0
     place.mkdir(parents=True, exist_ok=True)
     wanted: dict[str, object] = {"measure": True, "profile": profile}
-    for book in [find(name) for name in names] or every_notebook():
-        given = {name: wanted[name] for name in known(book, {}) if wanted.get(name)}
+    for book in named_or_all(names):
+        given = {name: wanted[name] for name in declared(book) if wanted.get(name)}
         with tempfile.TemporaryDirectory(prefix="labkit-warm-") as folder:
             run = execute(book, Path(folder, book.name), given, TIMEOUT[profile or "laptop"])
         failed += run.error is not None
         state = f"FAILED: {run.error}" if run.error else "ok"
         print(f"{book.stem:<28} {run.seconds:6.1f} s  {state}", flush=True)
     private = [path for path, stat in cache.files() if not stat.st_mode & 4]
-    closed = private if os.name != "nt" else []
-    if closed:
-        print(f"{len(closed)} files can be read by you or your group only: chmod -R o+rX {place}")
+    if private and os.name != "nt":
+        print(f"{len(private)} files can be read by you or your group only: chmod -R o+rX {place}")
     print(f"for all to read it: export LABKIT_CACHE_SHARED={place.parent}")
     return 1 if failed else 0

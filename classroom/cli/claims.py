@@ -1,5 +1,6 @@
 """`labkit claims`: measure what the lectures claim."""
 
+import argparse
 import datetime
 import os
 import platform
@@ -18,7 +19,7 @@ from labkit.keeping.files import read_json, write_json
 
 
 def command(parser: Parser, words: Sequence[str]) -> int:
-    """Measure claims with several seeds, print the table and, when asked, keep it."""
+    """Measure claims with several seeds, or print what is kept of them."""
     add = parser.add_argument
     add("names", nargs="*", help="which claims [all]")
     add("--profile", choices=PROFILES, default="laptop", help="how large [laptop]")
@@ -46,16 +47,21 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         kept = [one for one in ledger.rows() if one.id in args.names or not args.names]
         print(ledger.table(kept) if args.kept else ledger.cost(kept))
         return 0
+    return measure_and_keep(args, words)
+
+
+def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
+    """Measure the claims, print the table and, when asked, keep each finding."""
+    from classroom import ledger
     from classroom.claims import claims
 
     known = claims()
     chosen = {name: known[name] for name in args.names or known}
     usual = ledger.SEEDS[args.profile]
     counts = {
-        name: args.seeds if args.seeds is not None
-        else ledger.bounds()[name]["seeds"] if args.store else usual
+        name: args.seeds or (ledger.bounds()[name]["seeds"] if args.store else usual)
         for name in chosen
-    }  # fmt: skip
+    }
     first = (100 if args.store else 0) if args.seed is None else args.seed
     fewest = min(counts.values())
     if args.expect and fewest < 5:

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from classroom.cli.parser import Parser, fail
@@ -40,22 +40,24 @@ def answer(given: argparse.Namespace) -> int:
     """Print what was asked for."""
     try:
         device = bills.machine(given.gpu)
-        found: list[Bill | Affordable] = []
+        owed, offers = list[Bill](), list[Affordable]()
         if given.model:
-            found.append(bills.bill(
+            owed = [bills.bill(
                 given.model, device, count=given.count, mfu=given.mfu, tokens=given.tokens,
                 dollars_per_hour=given.price,
-            ))  # fmt: skip
+            )]  # fmt: skip
         if given.budget is not None:
-            found += bills.afford(given.budget, device, mfu=given.mfu, dollars_per_hour=given.price)
+            offers = bills.afford(given.budget, device, mfu=given.mfu, dollars_per_hour=given.price)
     except ValueError as error:
         fail(f"labkit costs: {error}")
     if given.json:
-        print(json.dumps([entry._asdict() for entry in found], indent=2))
+        rows = [bill._asdict() for bill in owed] + [best._asdict() for best in offers]
+        print(json.dumps(rows, indent=2))
         return 0
-    for entry in found:
-        print(receipt(entry) if isinstance(entry, Bill) else offer(entry))
-    offers = [entry for entry in found if isinstance(entry, Affordable)]
+    for bill in owed:
+        print(receipt(bill))
+    for best in offers:
+        print(offer(best))
     if offers:
         print(f"\n{why_they_differ(offers[0].flop)}")
     if given.tables:
@@ -134,24 +136,20 @@ def tables() -> str:
     ):
         parts += ["", title, f"  {'row':26}{'column':22}{'printed':>10}{'computed':>10}"]
         parts += [_printed(row) for row in table()]
-    parts += [
-        "",
-        *agreement(),
-        "",
-        "Figures of the lectures and papers, computed from other figures",
-    ]
+    parts += ["", *agreement(), ""]
+    parts += ["Figures of the lectures and papers, computed from other figures"]
     parts += [f"  {'':44}{'computed':>12}{'reported':>12}{'ratio':>8}"]
     for row in cost_tables.derived():
         name = f"{row.name}: {row.quantity.replace('_', ' ')} [{row.unit}]"
         parts.append(f"  {name:44}{row.estimate:>12.4g}{row.reported:>12.4g}{row.ratio:>8.3f}")
-        parts += _indented([row.source, row.note])
+        parts += [f"      {line}" for line in (row.source, row.note) if line]
     return "\n".join(parts[1:])
 
 
 def agreement() -> list[str]:
     """How far 6 N D agrees with the count of every product, over size and context."""
-    lines = ["6 N D as a share of all operations, attention included"]
-    lines += [f"  {'row':26}" + "".join(f"{context:>9}" for context in CONTEXTS)]
+    head = "".join(f"{context:>9}" for context in CONTEXTS)
+    lines = ["6 N D as a share of all operations, attention included", f"  {'row':26}{head}"]
     for row in cost_tables.read_table("table_21"):
         shares = []
         for context in CONTEXTS:
@@ -165,7 +163,3 @@ def agreement() -> list[str]:
 def _printed(row: cost_tables.Recomputed) -> str:
     mark = "" if row.agrees else f"  <- {row.note}"
     return f"  {row.row:26}{row.column:22}{row.printed:>10}{row.computed:>10}{mark}"
-
-
-def _indented(lines: Iterable[str]) -> list[str]:
-    return [f"      {line}" for line in lines if line]

@@ -46,11 +46,8 @@ def checkout_of(what: str) -> Path:
     return root
 
 
-def venv_python(root: Path | None = None, folder: str = ".venv") -> Path | None:
-    """Return where the checkout's own Python stands, or would stand; None outside a checkout."""
-    root = root or checkout()
-    if root is None:
-        return None
+def venv_python(root: Path, folder: str = ".venv") -> Path:
+    """Return where the checkout's own Python stands, or would stand."""
     return root / folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
@@ -84,7 +81,6 @@ def stamp(root: Path) -> str:
 def prepare(root: Path, folder: str = ".venv") -> Path:
     """Return the checkout's own Python, after installing what is missing or out of date."""
     python, mark = venv_python(root, folder), root / folder / "labkit-stamp.txt"
-    assert python is not None
 
     def is_ready() -> bool:
         # A Python that this user may not run does not count.

@@ -85,7 +85,6 @@ def released(number: str) -> list[str]:
     """What the course's own notebook of this number asks, in order."""
     for path in every_notebook():
         if path.name.startswith(number):
-            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-            sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-            return list(dict.fromkeys(name for source in sources for name in asked(source)))
+            cells = grading.code_of(json.loads(path.read_text(encoding="utf-8")))
+            return list(dict.fromkeys(name for cell in cells for name in asked(cell)))
     raise ValueError(f"the course has no notebook {number}")

@@ -39,15 +39,17 @@ def lab(parser: Parser, words: Sequence[str]) -> int:
 
 def server(root: Path, port: int) -> list[str]:
     """Return the words that start JupyterLab over `root`, after the name of the Python."""
-    words = ["-m", "jupyterlab", "--ip=127.0.0.1", f"--port={port}", f"--ServerApp.root_dir={root}"]
-    # Others on the machine may listen: messages to kernels are encrypted (`classroom.running`).
-    words.append("--KernelManager.transport_encryption=auto")
-    # Pages of other sites cannot make a browser send the cookie along.
-    words.append("--IdentityProvider.cookie_options=samesite=Strict")
-    # No question about news, and nothing that is fetched.
-    words += ["--LabApp.news_url=None", f"--LabApp.check_for_updates_class={NO_UPDATES}"]
-    words.append(f"--LabApp.extra_labextensions_path={SHARE}")
-    words.append("--ServerApp.contents_manager_class=classroom.cli.contents.CleanNotebooks")
+    words = [
+        "-m", "jupyterlab", "--ip=127.0.0.1", f"--port={port}", f"--ServerApp.root_dir={root}",
+        # Others on the machine may listen: messages to kernels are encrypted (`classroom.running`).
+        "--KernelManager.transport_encryption=auto",
+        # Pages of other sites cannot make a browser send the cookie along.
+        "--IdentityProvider.cookie_options=samesite=Strict",
+        # No question about news, and nothing that is fetched.
+        "--LabApp.news_url=None", f"--LabApp.check_for_updates_class={NO_UPDATES}",
+        f"--LabApp.extra_labextensions_path={SHARE}",
+        "--ServerApp.contents_manager_class=classroom.cli.contents.CleanNotebooks",
+    ]  # fmt: skip
     if (root / START).is_file():
         words.append(f"--LabApp.default_url=/lab/tree/{START}")
     if getattr(os, "geteuid", lambda: 1)() == 0:  # in a container one often is root

@@ -14,9 +14,9 @@ from typing import Any
 
 from classroom.cli.environment import REPEATABLE
 from classroom.cli.lab import METADATA
-from classroom.cli.parameters import ParameterError, checked, declared, known
+from classroom.cli.parameters import ParameterError, checked, declared
 from classroom.cli.parser import Parser, fail, positive, unknown
-from classroom.cli.results import in_view, index_of, write_table
+from classroom.cli.results import OPENED, in_view, index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
 from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
@@ -25,9 +25,6 @@ from labkit.keeping.files import write_json, write_text
 from labkit.keeping.paths import checkout
 
 PROFILES = ("smoke", "laptop", "gpu")
-OPENED = "opened"
-"""What `course --table` also measures: the laptop profile with the models that ship, where cells
-that train in view only show that they run."""
 LARGEST = 100 * 10**6  # bytes of a notebook
 # Seconds that one cell may take: a cell that hangs ends with an error, not never.
 TIMEOUT = {"smoke": 300, "laptop": 1800, "gpu": 24 * 3600}
@@ -81,31 +78,19 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     books = every_notebook()
     kinds = ["smoke", "laptop", OPENED] if args.table else ["laptop"]
     args.profile = args.profile or dict(args.parameter).get("profile")
-    if args.profile and args.profile not in PROFILES:
-        fail(f"labkit course: {unknown('profile', args.profile, PROFILES)}")
-    kinds, asked = [args.profile] if args.profile else kinds, {}
+    if args.profile:
+        if args.profile not in PROFILES:
+            fail(f"labkit course: {unknown('profile', args.profile, PROFILES)}")
+        kinds = [args.profile]
+    asked = {}
     for kind in kinds:
         args.profile = "laptop" if kind == OPENED else kind
         asked[kind] = [parameters_or_fail(book, args, args.where_known) for book in books]
     chosen = [to_prove(book, args.output) for book in books] if args.unsolved else books
     measured, outputs = dict[str, list[Run]](), list[Path]()
     for kind in kinds:
-        profile = "laptop" if kind == OPENED else kind
-        settings: dict[str, str] = {}
-        if kind == OPENED:
-            from classroom.live import SHORT
-
-            settings = {SHORT: "1"}
         named = [args.output / f"{book.stem}-{kind}.ipynb" for book in books]
-        with environment(settings):
-            measured[kind] = run_all(
-                chosen, named, asked[kind], profile, args.jobs, afresh=args.table
-            )
-        if kind == OPENED:
-            measured[kind] = [
-                run._replace(seconds=run.seconds - in_view(output))
-                for run, output in zip(measured[kind], named, strict=True)
-            ]
+        measured[kind] = run_kind(kind, chosen, named, asked[kind], args)
         outputs += named
     runs = [run for some in measured.values() for run in some]
     failed = sum(run.error is not None for run in runs)
@@ -115,6 +100,24 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     if args.table and not failed:
         write_table(books, measured, args.jobs)
     return 1 if failed else 0
+
+
+def run_kind(
+    kind: str,
+    books: Sequence[Path],
+    outputs: Sequence[Path],
+    parameters: Sequence[dict[str, object]],
+    args: Any,
+) -> list[Run]:
+    """Run notebooks in a profile, or as they open, without the seconds of training in view."""
+    if kind != OPENED:
+        return run_all(books, outputs, parameters, kind, args.jobs, afresh=args.table)
+    from classroom.live import SHORT
+
+    with environment({SHORT: "1"}):
+        runs = run_all(books, outputs, parameters, "laptop", args.jobs, afresh=args.table)
+    return [run._replace(seconds=run.seconds - in_view(output))
+            for run, output in zip(runs, outputs, strict=True)]  # fmt: skip
 
 
 def run_all(
@@ -161,7 +164,7 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
     from nbclient import NotebookClient
 
     with environment({**REPEATABLE, STORE: "1"}):
-        for path in [find(name) for name in args.names] or every_notebook():
+        for path in named_or_all(args.names):
             notebook = nbformat.read(path, as_version=4)
             folder = {"metadata": {"path": str(path.parent)}}
             client = NotebookClient(
@@ -199,7 +202,7 @@ def students(parser: Parser, words: Sequence[str]) -> int:
                         help="replace notebooks that may hold answers")  # fmt: skip
     args = parser.parse_args(words)
     args.output.mkdir(parents=True, exist_ok=True)
-    books = [find(name) for name in args.names] or every_notebook()
+    books = named_or_all(args.names)
     if any(args.output.resolve() == path.parent.resolve() for path in books):
         fail(f"labkit students: {args.output} holds the notebooks with their solutions: "
              "give another folder with --output")  # fmt: skip
@@ -220,7 +223,7 @@ def parameters_or_fail(
     """Return the parameters of the command line, with their types, or leave with one line."""
     given = dict(args.parameter)
     if where_known:
-        names = known(notebook, {})
+        names = declared(notebook)
         given |= {name: value for name, value in where_known if name in names}
     if args.profile:
         given["profile"] = args.profile
@@ -244,12 +247,18 @@ def notebooks_folder() -> Path:
     return root / "notebooks" if root else Path(__file__).resolve().parent.parent / "notebooks"
 
 
+def named_or_all(names: Sequence[str]) -> list[Path]:
+    """Return the notebooks of these names; without names, all of the course."""
+    return [find(name) for name in names] or every_notebook()
+
+
 def find(name: str) -> Path:
     """Return the notebook of that path, or the only one whose name begins so."""
-    if name.endswith(".ipynb") and Path(name).is_file():
-        read_notebook(Path(name))
-        return Path(name)
-    path, books = Path(name), every_notebook()
+    path = Path(name)
+    if name.endswith(".ipynb") and path.is_file():
+        check_notebook(path)
+        return path
+    books = every_notebook()
     if path.parent.name not in ("", "notebooks"):
         fail(f"labkit: there is no file {name} (the beginning of a name, such as 05, is enough)")
     found = [book for book in books if book.name.startswith(path.name)]
@@ -261,8 +270,8 @@ def find(name: str) -> Path:
     return found[0]
 
 
-def read_notebook(path: Path) -> dict[str, Any]:
-    """Return what a notebook's file holds, or leave with one line if it is no notebook."""
+def check_notebook(path: Path) -> None:
+    """Leave with one line if a file is no notebook."""
     if path.stat().st_size > LARGEST:
         fail(f"labkit: {path} has more than {LARGEST // 10**6} MB: a notebook of that size is not "
              "read; clear its outputs")  # fmt: skip
@@ -272,15 +281,13 @@ def read_notebook(path: Path) -> dict[str, Any]:
             raise ValueError
     except (ValueError, TypeError, KeyError, RecursionError):
         fail(f"labkit: {path} is not a Jupyter notebook of version 4: give a sound .ipynb file")
-    return dict(found)
 
 
 def listing(notebook: Path) -> str:
     """Return the parameters of a notebook: name, type, default, what it means."""
-    rows = declared(notebook).values()
     return "\n".join(
-        f"{row['name']}: {row['inferred_type_name']} = {row['default']}    {row['help']}".rstrip()
-        for row in rows
+        f"{name}: {row['inferred_type_name']} = {row['default']}    {row['help']}".rstrip()
+        for name, row in declared(notebook).items()
     )
 
 
@@ -332,7 +339,6 @@ def write_notebook(path: Path, notebook: dict[str, Any]) -> None:
 
 def dumps(notebook: Any) -> str:
     """Return an executed notebook as the text of its file."""
-    light_jsonschema()
     import nbformat
 
-    return nbformat.writes(nbformat.from_dict(notebook), version=4).rstrip("\n") + "\n"
+    return nbformat.writes(nbformat.from_dict(notebook), version=4) + "\n"

@@ -54,7 +54,7 @@ def known(notebook: Path, given: Iterable[str]) -> dict[str, Any]:
 
 
 def declared(notebook: Path) -> dict[str, dict[str, str]]:
-    """Return the name, type, default and comment of each parameter of a notebook.
+    """Return the type, default and comment of each parameter of a notebook, by name.
 
     `papermill.inspect_notebook` finds the same, and takes two seconds to be imported.
     """
@@ -72,12 +72,9 @@ def declared(notebook: Path) -> dict[str, dict[str, str]]:
         target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
         if not isinstance(target, ast.Name):
             continue
-        name, kind = target.id, "None"
-        if isinstance(node, ast.AnnAssign):
-            kind = ast.unparse(node.annotation)
+        kind = ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else "None"
         after = lines[(node.end_lineno or node.lineno) - 1].encode()[node.end_col_offset or 0 :]
-        rows[name] = {
-            "name": name,
+        rows[target.id] = {
             "inferred_type_name": kind,
             "default": ast.get_source_segment(source, node.value) or "",
             "help": after.decode().partition("#")[2].strip(),

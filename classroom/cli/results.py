@@ -12,6 +12,9 @@ from classroom.running import Run
 from labkit.keeping.files import write_text
 from labkit.keeping.paths import checkout
 
+OPENED = "opened"
+"""What `course --table` also measures: the laptop profile with the models that ship, where cells
+that train in view only show that they run."""
 START_MARK, END_MARK = "<!-- notebooks: begin -->", "<!-- notebooks: end -->"
 
 
@@ -49,18 +52,11 @@ def write_table(books: Sequence[Path], measured: Mapping[str, Sequence[Run]], jo
         f"Measured by `python -m labkit course{named} --jobs {jobs} --table` on {today}, with "
         f"nothing in the cache: {processor()}, {os.cpu_count()} cores, {memory:.0f} GB, "
         f"Python {platform.python_version()}, torch {torch.__version__}.",
-        *(
-            [
-                "*opened*: the laptop profile with `LABKIT_SHORT=1`: cells that train are "
-                "shortened, and their time is left out."
-            ]
-            if "opened" in measured
-            else []
-        ),
-        "",
-        f"| notebook | |{head}",
-        f"|---|---|{'---:|---:|' * len(measured)}",
     ]
+    if OPENED in measured:
+        lines.append("*opened*: the laptop profile with `LABKIT_SHORT=1`: cells that train are "
+                     "shortened, and their time is left out.")  # fmt: skip
+    lines += ["", f"| notebook | |{head}", f"|---|---|{'---:|---:|' * len(measured)}"]
     for book, *results in zip(books, *measured.values(), strict=True):
         cells = "".join(f" {run.seconds:.0f} s | {run.memory} |" for run in results)
         lines.append(f"| [`{book.stem}`](notebooks/{book.name}) | {title(book)} |{cells}")

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from classroom.cli.notebooks import every_notebook, find
+from classroom.cli.notebooks import named_or_all
 from classroom.cli.parser import Parser
 
 
@@ -15,7 +15,7 @@ def site(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("site"), help="the folder [site]")
     parser.add_argument("--students", action="store_true", help="leave the solutions out")
     args = parser.parse_args(words)
-    books = [find(name) for name in args.names] or every_notebook()
+    books = named_or_all(args.names)
     args.out.mkdir(parents=True, exist_ok=True)  # whether it can be is known before the work
     pages = write(books, args.out, students=args.students)
     print(f"{len(pages)} notebooks: open {args.out / 'index.html'}")

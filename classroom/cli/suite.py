@@ -127,17 +127,16 @@ def run_part(name: str, command: Sequence[str]) -> Part:
     print(f"\n--- {name}: {' '.join(command[1:])}", flush=True)
     start = time.perf_counter()
     settings = {**os.environ, **REPEATABLE, **MORE.get(name, {}), "PYTHONUNBUFFERED": "1"}
-    # What was trained before the tests must not answer for the code that is tested.
-    with tempfile.TemporaryDirectory(prefix="labkit-cache-") as empty:
-        return _run(name, command, {**settings, "LABKIT_CACHE": empty}, start)
-
-
-def _run(name: str, command: Sequence[str], settings: dict[str, str], start: float) -> Part:
     last = ""
-    with subprocess.Popen(
-        command, cwd=checkout(), env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace",
-    ) as process:  # fmt: skip
+    with (
+        # What was trained before the tests must not answer for the code that is tested.
+        tempfile.TemporaryDirectory(prefix="labkit-cache-") as empty,
+        subprocess.Popen(
+            command, cwd=checkout(), env={**settings, "LABKIT_CACHE": empty},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            encoding="utf-8", errors="replace",
+        ) as process,
+    ):  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
             sys.stdout.write(line)

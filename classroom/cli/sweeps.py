@@ -17,11 +17,6 @@ from classroom.running import Point, Row, cores, first_line
 from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
 from labkit.keeping.paths import to_install
 
-NO_DASK = (
-    f"labkit sweep: --cluster needs Dask, which the extra `cluster` brings: {to_install('cluster')}"
-)
-
-
 # The certificates of tls://, in the words of Dask's own commands: their names in
 # `distributed.security.Security`, and what they are.
 TLS = {
@@ -96,8 +91,9 @@ def check_options(args: Any, grid: Mapping[str, object]) -> None:
         fail(f"labkit sweep: --plot: {args.plot[0]} is not given with -p{near} "
              f"(given: {', '.join(grid) or 'none'})")  # fmt: skip
     for name in ("workers", "timeout"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            fail(f"labkit sweep: --{name} {getattr(args, name)}: give 1 or more")
+        number = getattr(args, name)
+        if number is not None and number < 1:
+            fail(f"labkit sweep: --{name} {number}: give 1 or more")
     if args.cluster is None:
         return
     if args.cluster != "local" and "://" not in args.cluster:
@@ -107,7 +103,8 @@ def check_options(args: Any, grid: Mapping[str, object]) -> None:
         fail("labkit sweep: --workers is for this machine: a cluster has the workers that were "
              "started with `dask worker`")  # fmt: skip
     if importlib.util.find_spec("distributed") is None:
-        fail(NO_DASK)
+        fail("labkit sweep: --cluster needs Dask, which the extra `cluster` brings: "
+             f"{to_install('cluster')}")  # fmt: skip
 
 
 def tls_of(args: Any) -> dict[str, str]:
@@ -140,14 +137,9 @@ def executor_of(
     with contextlib.ExitStack() as stack:
         where: Any = cluster
         if cluster == "local":
-            where = stack.enter_context(
-                LocalCluster(
-                    n_workers=workers,
-                    threads_per_worker=1,
-                    host="127.0.0.1",
-                    dashboard_address=None,
-                )
-            )
+            where = stack.enter_context(LocalCluster(
+                n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
+            ))  # fmt: skip
         try:
             # What is not named here stands in the configuration of Dask, or in its environment.
             security = Security(**tls, require_encryption=cluster.startswith("tls://"))

@@ -301,8 +301,9 @@ EXERCISES: dict[str, Exercise] = {
              lambda model, exact: _largest(-(exact * model.log()).sum(dim=1))),
             ("that is KL(model || exact), which is infinite here: weigh with the exact one",
              lambda model, exact: _largest((model * (model / exact).log()).sum(dim=1))),
-            ("that is the row in which the model is best: take the largest", lambda model, exact:
-             (lambda found: (int(found.argmin()), float(found.min())))(_divergences(model, exact))),
+            ("that is the row in which the model is best: take the largest",
+             lambda model, exact: (int(_divergences(model, exact).argmin()),
+                                   float(_divergences(model, exact).min()))),
             ("the mean over the vocabulary was taken: the divergence is a sum",
              lambda model, exact: _largest(_divergences(model, exact) / exact.shape[1])),
         ),

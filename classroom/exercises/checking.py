@@ -49,6 +49,8 @@ DOES_NOTHING = ("NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE")
 """The instructions of a function whose body is `...`; the constant is None."""
 LONGEST = 160
 """Characters of a value that is shown."""
+TRIALS = 40
+"""How many inputs an answer is tried on."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,6 @@ class Function:
     learned: str = ""
     hint: str = ""
     """Shown folded where the answer is not right; empty where the notebook has one beside it."""
-    trials: int = 40
     seconds: float = 10.0
     """For all trials together."""
 
@@ -109,8 +110,7 @@ def exercise(name: str) -> Exercise:
 def exercises(notebook: str) -> dict[str, Exercise]:
     """All exercises of a notebook, by name."""
     module = importlib.import_module(f"classroom.exercises.{NOTEBOOKS[notebook]}")
-    found: dict[str, Exercise] = module.EXERCISES
-    return found
+    return module.EXERCISES
 
 
 # ---- judging
@@ -118,11 +118,12 @@ def exercises(notebook: str) -> dict[str, Exercise]:
 
 @dataclass(frozen=True)
 class Trial:
-    """One input, what should come of it, and what did."""
+    """One input, what should come of it, what did, and how long it took."""
 
     arguments: tuple[Any, ...]
     wanted: Any
     outcome: Outcome
+    seconds: float
 
     @property
     def right(self) -> bool:
@@ -151,14 +152,14 @@ def judge(asked: Exercise, answer: Any) -> Verdict:
     if not callable(answer):
         return Verdict(False, f"{_kind(answer)} was given: give the function itself")
     trials, left = [], asked.seconds
-    for number in range(asked.trials):
-        trial, took = _try(asked, answer, number, left)
+    for number in range(TRIALS):
+        trial = _try(asked, answer, number, left)
         if isinstance(trial, Verdict):
             return trial
         trials.append(trial)
-        left -= took
+        left -= trial.seconds
     if all(trial.right for trial in trials):
-        return Verdict(True, f"agrees with the course's version on {asked.trials} random inputs")
+        return Verdict(True, f"agrees with the course's version on {TRIALS} random inputs")
     for says, wrong in asked.mistakes:
         if all(_makes(wrong, trial) for trial in trials):
             return Verdict(False, says)
@@ -167,7 +168,7 @@ def judge(asked: Exercise, answer: Any) -> Verdict:
 
 def _try(
     asked: Function, answer: Callable[..., Any], number: int, seconds: float
-) -> tuple[Trial | Verdict, float]:
+) -> Trial | Verdict:
     """Try an answer on one input; a verdict where no other input could say more."""
     arguments = asked.inputs(torch.Generator().manual_seed(number))
     wanted = asked.fallback(*_copied(arguments))
@@ -178,16 +179,16 @@ def _try(
     rows = _inputs(asked, arguments)
     if isinstance(outcome.error, OutOfTime):
         why = f"your function had not returned after {asked.seconds:g} s: does a loop never end?"
-        return Verdict(False, why, rows), took
+        return Verdict(False, why, rows)
     if outcome.error is None:
         if problem := _unlike(outcome.value, wanted):
-            return Verdict(False, problem, rows), took
+            return Verdict(False, problem, rows)
         if not all(same(a, b) for a, b in zip(arguments, given, strict=True)):
-            return Verdict(False, "your function changes its input: work on a copy", rows), took
+            return Verdict(False, "your function changes its input: work on a copy", rows)
         for says, holds in asked.properties:
             if not holds(outcome.value, *_copied(arguments)):
-                return Verdict(False, says, [*rows, ("yours", shown(outcome.value))]), took
-    return Trial(arguments, wanted, outcome), took
+                return Verdict(False, says, [*rows, ("yours", shown(outcome.value))])
+    return Trial(arguments, wanted, outcome, took)
 
 
 def _makes(wrong: Callable[..., Any], trial: Trial) -> bool:
@@ -207,7 +208,7 @@ def _smallest(asked: Function, wrong: Sequence[Trial]) -> Verdict:
         return Verdict(False, f"your function stops with {told(trial.outcome.error)}", rows)
     return Verdict(
         False,
-        f"it differs on {len(wrong)} of {asked.trials} inputs; this is the smallest of them",
+        f"it differs on {len(wrong)} of {TRIALS} inputs; this is the smallest of them",
         [*rows, ("expected", shown(trial.wanted)), ("yours", shown(trial.outcome.value))],
     )
 

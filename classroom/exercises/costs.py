@@ -67,13 +67,9 @@ def _machines(rng: torch.Generator) -> tuple[float, float, float, int]:
 
 
 def _budget(rng: torch.Generator) -> tuple[float, float, float, float, float]:
-    exponents = (between(28, 40, rng) / 100, between(28, 40, rng) / 100)
-    return (
-        10.0 ** between(18, 26, rng),
-        1.0 * between(200, 500, rng),
-        1.0 * between(300, 2_500, rng),
-        *exponents,
-    )
+    alpha, beta = between(28, 40, rng) / 100, between(28, 40, rng) / 100
+    flop = 10.0 ** between(18, 26, rng)
+    return flop, 1.0 * between(200, 500, rng), 1.0 * between(300, 2_500, rng), alpha, beta
 
 
 def _scores(rng: torch.Generator) -> tuple[Tensor, int]:

@@ -15,7 +15,7 @@ from html import escape
 from typing import Any
 
 from classroom.exercises.checking import is_missing, told
-from classroom.exercises.limits import Outcome, OutOfTime, limited
+from classroom.exercises.limits import OutOfTime, limited
 from classroom.exercises.verdicts import Verdict
 
 TOPICS = (
@@ -75,14 +75,12 @@ class Said:
 
 def topic_of(name: str) -> Topic:
     """The topic of that name."""
-    found: Topic = _module(name, "duel").TOPIC
-    return found
+    return _module(name, "duel").TOPIC
 
 
 def symptom_of(name: str) -> "Symptom":
     """The symptom of that name."""
-    found: Symptom = _module(name, "symptom").SYMPTOM
-    return found
+    return _module(name, "symptom").SYMPTOM
 
 
 def _module(name: str, what: str) -> Any:
@@ -148,7 +146,7 @@ def _ask(test: Test, player: Honest | Bug, arguments: Callable[[], tuple[Any, ..
 
 def _ask_once(test: Test, player: Honest | Bug, arguments: tuple[Any, ...]) -> Said:
     """Ask a test: it finds a bug by returning something true, or by an assertion that fails."""
-    outcome: Outcome = limited(lambda: test(player.player, *arguments), SECONDS)
+    outcome = limited(lambda: test(player.player, *arguments), SECONDS)
     error = outcome.error
     name = getattr(test, "__name__", "your test")
     if error is None:
@@ -175,8 +173,8 @@ class Seen:
     """What one sees of a bug: a sentence, and a curve that was measured."""
 
     says: str
-    curve: Sequence[float] = ()
-    along: str = "step"
+    curve: Sequence[float]
+    along: str
     """What the curve runs along."""
     floor: float | None = None
     """A value to compare the curve with."""
@@ -216,15 +214,13 @@ WIDE, HIGH = 320, 90
 
 def drawn(seen: Seen) -> str:
     """The curve as a small picture (SVG), with the floor as a dashed line."""
-    if not seen.curve:
-        return ""
     values = [*seen.curve, *([] if seen.floor is None else [seen.floor])]
     low, high = min(0.0, *values), max(values) or 1.0
 
     def y(value: float) -> float:
         return round(10 + HIGH * (high - value) / (high - low), 1)
 
-    step = WIDE / max(1, len(seen.curve) - 1)
+    step = WIDE / (len(seen.curve) - 1)
     points = " ".join(f"{40 + i * step:.0f},{y(v):.0f}" for i, v in enumerate(seen.curve))
     floor = "" if seen.floor is None else (
         f'<path d="M40 {y(seen.floor):.0f}h{WIDE}" stroke="currentColor" stroke-dasharray="5 4"/>'

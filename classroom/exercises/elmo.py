@@ -76,6 +76,11 @@ def _predicts_padding(tokens: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     return after.masked_fill(~real, -100), before.masked_fill(~real, -100)
 
 
+def _characters(word: str, longest: int) -> list[int]:
+    letters = [ord(letter) for letter in word][: longest - 2]
+    return [258, *letters, 259] + [260] * (longest - 2 - len(letters))
+
+
 EXERCISES: dict[str, Exercise] = {
     "02.targets": Function(
         "(the next token, the token before) of each position, −100 where there is none",
@@ -106,9 +111,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda word, longest: [258, *word.encode(), 259, *[260] * longest][:longest]),
             ("those are characters, not bytes: ß has one number and two bytes, "
              "`word.encode()` gives them",
-             lambda word, longest: (lambda own: [258, *own, 259]
-                                    + [260] * (longest - 2 - len(own)))(
-                                        [ord(letter) for letter in word][: longest - 2])),
+             _characters),
             ("a blank is 260 and not 0, which is a byte of its own",
              lambda *given: [0 if n == 260 else n for n in spelled(*given)]),
             ("the list has to have `longest` numbers: fill up with 260",

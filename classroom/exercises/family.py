@@ -60,9 +60,8 @@ def _draws(rng: torch.Generator) -> tuple[Tensor, float, int]:
 
 def _sizes(rng: torch.Generator) -> tuple[int, int, int, int, bool]:
     narrow = between(2, 9, rng)
-    return between(20, 90, rng), narrow + between(1, 9, rng), narrow, between(2, 7, rng), bool(
-        between(0, 2, rng)
-    )  # fmt: skip
+    vocabulary, width = between(20, 90, rng), narrow + between(1, 9, rng)
+    return vocabulary, width, narrow, between(2, 7, rng), bool(between(0, 2, rng))
 
 
 def _document(rng: torch.Generator) -> tuple[list[str], list[bool]]:

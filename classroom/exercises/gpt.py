@@ -8,7 +8,6 @@ from classroom.exercises.checking import Exercise, Function, Number, between
 
 Rows = list[list[str]]
 
-
 # ---- the course's own versions ----------------------------------------------------------------
 
 
@@ -22,6 +21,10 @@ def next_word_loss(logits: Tensor, tokens: Tensor, real: Tensor) -> Tensor:
     """The mean of -log p(next word) over all real next words."""
     each = _each(logits[:, :-1], tokens[:, 1:])
     return each[real[:, 1:]].mean()
+
+
+def _each(logits: Tensor, tokens: Tensor) -> Tensor:
+    return F.cross_entropy(logits.transpose(1, 2), tokens, reduction="none")
 
 
 def last_state(states: Tensor, real: Tensor) -> Tensor:
@@ -43,10 +46,6 @@ def choice_loss(scores: Tensor, answers: Tensor) -> Tensor:
 
 
 # ---- inputs -----------------------------------------------------------------------------------
-
-
-def _each(logits: Tensor, tokens: Tensor) -> Tensor:
-    return F.cross_entropy(logits.transpose(1, 2), tokens, reduction="none")
 
 
 def _batch(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,11 +1,14 @@
 """Exercises of notebook 06: temperature, top-k, nucleus, a loop that writes, one step of a beam."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from classroom.exercises.checking import Exercise, Function, Number, between
+
+Model = Callable[[Tensor], Tensor]
 
 # ---- the course's own versions ----------------------------------------------------------------
 
@@ -34,7 +37,7 @@ def _without(logits: Tensor, order: Tensor, outside: Tensor) -> Tensor:
     return logits.masked_fill(unsorted, -math.inf)
 
 
-def greedy(model, tokens: Tensor, words: int) -> Tensor:  # type: ignore[no-untyped-def]
+def greedy(model: Model, tokens: Tensor, words: int) -> Tensor:
     """The tokens [B, T] with so many words behind them, each the best after all before it."""
     for _ in range(words):
         best = model(tokens)[:, -1].argmax(dim=-1, keepdim=True)
@@ -127,19 +130,19 @@ def _worst_first(logits: Tensor, p: float) -> Tensor:
     return _without(logits, order, sorted_p.cumsum(dim=-1) - sorted_p >= p)
 
 
-def _forgets(model, tokens: Tensor, words: int) -> Tensor:  # type: ignore[no-untyped-def]
+def _forgets(model: Model, tokens: Tensor, words: int) -> Tensor:
     for _ in range(words):
         tokens = torch.cat([tokens, model(tokens[:, -1:])[:, -1:].argmax(dim=-1)], dim=1)
     return tokens
 
 
-def _first_position(model, tokens: Tensor, words: int) -> Tensor:  # type: ignore[no-untyped-def]
+def _first_position(model: Model, tokens: Tensor, words: int) -> Tensor:
     for _ in range(words):
         tokens = torch.cat([tokens, model(tokens)[:, :1].argmax(dim=-1)], dim=1)
     return tokens
 
 
-def _all_at_once(model, tokens: Tensor, words: int) -> Tensor:  # type: ignore[no-untyped-def]
+def _all_at_once(model: Model, tokens: Tensor, words: int) -> Tensor:
     best = model(tokens)[:, -1:].argmax(dim=-1)
     return torch.cat([tokens, best.expand(-1, words)], dim=1)
 

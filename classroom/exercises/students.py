@@ -26,6 +26,9 @@ SPOKEN = re.compile(r"<!--\s*notes:.*?-->", re.DOTALL | re.IGNORECASE)
 """A speaker's note inside of a text, as a comment."""
 BODY = re.compile(r"^(def|class) [^\n]*(\n[ \t]+[^\n]*|\n[ \t]*)*\Z", re.MULTILINE)
 """The lines before a solution that stands in the body of a function."""
+CHECKED = re.compile(r"^(?:\w+ = )?(?:check|duel|diagnose)\(", re.MULTILINE)
+"""Where the answer ends and its check begins."""
+ASKED = re.compile(r"\b(check|duel|diagnose)\(\s*[\"']([\w.-]+)[\"']")
 
 
 def unsolved(source: str) -> str:
@@ -57,12 +60,8 @@ def _assigned(tree: ast.Module) -> list[str]:
 
 def solved_cells(notebook: Mapping[str, Any]) -> list[int]:
     """Return which cells hold a solution."""
-    cells = notebook["cells"]
-    return [
-        i
-        for i, cell in enumerate(cells)
-        if cell["cell_type"] == "code" and BEGIN in "".join(cell["source"])
-    ]
+    return [i for i, cell in enumerate(notebook["cells"])
+            if cell["cell_type"] == "code" and BEGIN in "".join(cell["source"])]  # fmt: skip
 
 
 def students_version(notebook: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,11 +92,6 @@ def students_version(notebook: Mapping[str, Any]) -> dict[str, Any]:
             own = {"id": f"{cell.get('id', i)}-check"[:64], "source": check, "metadata": metadata}
             cells.append({**copy.deepcopy(cell), **own})
     return {**copied, "cells": cells}
-
-
-CHECKED = re.compile(r"^(?:\w+ = )?(?:check|duel|diagnose)\(", re.MULTILINE)
-"""Where the answer ends and its check begins."""
-ASKED = re.compile(r"\b(check|duel|diagnose)\(\s*[\"']([\w.-]+)[\"']")
 
 
 def asked(source: str) -> list[str]:

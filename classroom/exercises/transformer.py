@@ -123,9 +123,10 @@ def _over_queries(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
 
 
 def _waves(
-    length: int, width: int, *, first: int = 0, base: int = 10_000, pairs: int = 2
+    length: int, width: int, *, first: int = 0, base: int = 10_000, halves: int = 2
 ) -> Tensor:
-    frequencies = base ** (-torch.arange(0, width, 2) * pairs / 2 / width)
+    """Sinusoids from another position or of another base, or with halves / 2 times the exponent."""
+    frequencies = base ** (-torch.arange(0, width, 2) * halves / 2 / width)
     angles = torch.arange(first, first + length)[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
@@ -205,9 +206,9 @@ EXERCISES: dict[str, Exercise] = {
             ("positions are counted from 1: the first is 0",
              lambda length, width: _waves(length, width, first=1)),
             ("the exponent is twice as large as it should be: 2i / D for column i of D / 2",
-             lambda length, width: _waves(length, width, pairs=4)),
+             lambda length, width: _waves(length, width, halves=4)),
             ("the exponent is half as large as it should be: 2i / D for column i of D / 2",
-             lambda length, width: _waves(length, width, pairs=1)),
+             lambda length, width: _waves(length, width, halves=1)),
             ("the longest wave is too short: the base is 10,000",
              lambda length, width: _waves(length, width, base=1_000)),
         ),

@@ -75,7 +75,7 @@ class Verdict:
         style = f"text-align:left;white-space:pre-wrap{paint}"
         return f'<{kind} style="{style}">{escape(text)}</{kind}>'
 
-    def show(self, name: str = "") -> None:
+    def show(self, name: str) -> None:
         """Show it below the cell, or print it; raise where it must be right."""
         HEARD.append((name, self))
         if not self.right and os.environ.get(STRICT) == "1":

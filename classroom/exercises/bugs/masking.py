@@ -11,14 +11,9 @@ from classroom.exercises.duels import Bug, Honest, Seen, Symptom, Topic
 
 Model = Callable[[Tensor], Tensor]
 WORDS, WIDTH = 9, 8
-
-
-def _table(seed: int) -> tuple[Tensor, Tensor]:
-    rng = torch.Generator().manual_seed(seed)
-    return torch.randn(WORDS, WIDTH, generator=rng), torch.randn(WIDTH, WORDS, generator=rng)
-
-
-TABLE, MIX = _table(0)
+_RNG = torch.Generator().manual_seed(0)
+TABLE = torch.randn(WORDS, WIDTH, generator=_RNG)
+MIX = torch.randn(WIDTH, WORDS, generator=_RNG)
 
 
 def averaging(sees: Callable[[int], Tensor]) -> Model:
@@ -141,14 +136,14 @@ TOPIC = Topic(
 # ---- what one sees of a bug ---------------------------------------------------------------------
 
 
-def peeking(steps: int = 60, length: int = 8) -> list[float]:
+def peeking() -> list[float]:
     """The loss at each position of a small model that sees one word ahead, after training."""
-    rng = torch.Generator().manual_seed(0)
+    length, rng = 8, torch.Generator().manual_seed(0)
     tokens = torch.randint(WORDS, (64, length + 1), generator=rng)
     table = torch.zeros(WORDS, WORDS, requires_grad=True)
     optimizer = torch.optim.Adam([table], lr=0.5)
     loss_BT = torch.zeros(1)
-    for _ in range(steps):
+    for _ in range(60):
         # With triu(2), position t sees word t + 1, which it has to predict; the last one has none.
         seen = torch.cat([tokens[:, 1:length], tokens[:, length - 1 : length]], dim=1)
         logits = table[seen].transpose(1, 2)

@@ -64,7 +64,7 @@ def _in_a_buffer(tokens: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]
 
 def _spoiled(
     *, start: bool = True, align: bool = True, first: bool = True, twice: bool = False,
-    keep: int | None = None, rows: bool = True, detach: bool = True,
+    last: bool = True, rows: bool = True, detach: bool = True,
 ) -> Read:  # fmt: skip
     """A reader with one thing that is not as it should be."""
 
@@ -79,7 +79,7 @@ def _spoiled(
         if not first and old.shape[1]:
             mask[:, 0] = False
         new = torch.cat([old, queries, *([queries] if twice else [])], dim=1)
-        new = new if keep is None else new[:, -keep:] if keep > 0 else new[:, :keep]
+        new = new if last else new[:, :-1]
         return _attend(queries, keys, mask), new.detach() if detach else new
 
     return read
@@ -137,7 +137,7 @@ TOPIC = Topic(
         Bug("each piece is stored twice", _spoiled(twice=True),
             "transformers, pull request 4826: the text was given again with its memory",
             "Read a text in two pieces and at once: are the logits the same?"),
-        Bug("the last state is lost", _spoiled(keep=-1),
+        Bug("the last state is lost", _spoiled(last=False),
             "Transformers-RL, issue 7: the memory was cut at the wrong index",
             "Read a text in two pieces and at once: are the logits the same?"),
         Bug("all rows get the first row's memory", _spoiled(rows=False),
@@ -161,18 +161,18 @@ TOPIC = Topic(
 
 
 @torch.no_grad()
-def differences(read: Read, length: int = 12, piece: int = 4) -> list[float]:
-    """By how much the logits differ at each position when a text is read in pieces."""
-    tokens = torch.randint(WORDS, (50, length), generator=torch.Generator().manual_seed(0))
+def differences() -> list[float]:
+    """By how much the logits differ at each position when only the last piece is kept."""
+    tokens = torch.randint(WORDS, (50, 12), generator=torch.Generator().manual_seed(0))
     whole, memory, parts = honest(tokens, None)[0], None, []
-    for part in tokens.split(piece, dim=1):
-        logits, memory = read(part, memory)
+    for part in tokens.split(4, dim=1):
+        logits, memory = _last_piece_only(part, memory)
         parts.append(logits)
     return (torch.cat(parts, dim=1) - whole).abs().mean(dim=(0, 2)).tolist()
 
 
 def _measure() -> Seen:
-    by = differences(_last_piece_only)
+    by = differences()
     return Seen(
         "A text of twelve words is read in pieces of four. The logits of the first eight words are "
         f"those of reading at once; those of the last four differ by {by[9]:.1f} on average.",

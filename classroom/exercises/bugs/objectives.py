@@ -134,10 +134,10 @@ TOPIC = Topic(
 # ---- what one sees of a bug ---------------------------------------------------------------------
 
 
-def diluted(rows: int = 400) -> list[float]:
+def diluted() -> list[float]:
     """What the first bug reports for one model as rows get 0, 4, … 28 positions of padding."""
     rng = torch.Generator().manual_seed(0)
-    words = torch.randint(1, WORDS, (rows, 8), generator=rng)
+    words = torch.randint(1, WORDS, (400, 8), generator=rng)
     losses = []
     for padding in range(0, 32, 4):
         tokens = F.pad(words, (0, padding))

@@ -111,12 +111,12 @@ TOPIC = Topic(
 # ---- what one sees of a bug ---------------------------------------------------------------------
 
 
-def stuck(steps: int = 40) -> list[float]:
+def stuck() -> list[float]:
     """DPO's loss over steps when the policy stands in for its own reference."""
     torch.manual_seed(0)
     policy, _, answer, beta = arguments()
     losses = []
-    for _ in range(steps):
+    for _ in range(40):
         loss = honest(policy, policy, answer, beta)
         (slope,) = torch.autograd.grad(loss, policy)
         policy = (policy - slope).detach().requires_grad_()

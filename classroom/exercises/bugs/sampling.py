@@ -120,9 +120,9 @@ TOPIC = Topic(
 # ---- what one sees of a bug ---------------------------------------------------------------------
 
 
-def held(rows: int = 2000) -> list[float]:
+def held() -> list[float]:
     """How much the words of the first bug's nucleus hold on average, for p = 0.1, 0.2, … 0.9."""
-    logits = 0.7 * torch.randn(rows, WORDS, generator=torch.Generator().manual_seed(0))
+    logits = 0.7 * torch.randn(2000, WORDS, generator=torch.Generator().manual_seed(0))
     share = logits.softmax(-1)
     kept = [_below(logits, 1.0, WORDS, p / 10) > 0 for p in range(1, 10)]
     return [float((share * one).sum(-1).mean()) for one in kept]

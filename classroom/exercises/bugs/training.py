@@ -61,11 +61,7 @@ def _weighted_means(model: nn.Module, batches: Batches, pieces: int) -> None:
 
 
 def _loop(
-    *,
-    zero: str = "batch",
-    step: str = "batch",
-    mean: str = "rows",
-    clip: str = "batch",
+    *, zero: str = "batch", step: str = "batch", mean: str = "rows", clip: str = "batch"
 ) -> Train:
     """A loop with one thing that is not as it should be."""
 
@@ -86,10 +82,8 @@ def _loop(
                     nn.utils.clip_grad_norm_(model.parameters(), NORM)
                 if step == "piece" or (step == "first piece" and place == 0):
                     _update(model)
-            if step == "batch" and clip != "never":
-                _update(model)
-            elif step == "batch":
-                _update(model, math.inf)
+            if step == "batch":
+                _update(model, math.inf if clip == "never" else NORM)
 
     return train
 
