@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -465,6 +466,10 @@ def test_a_teacher_warms_the_cache_for_all(
     with pytest.raises(SystemExit):
         main(["cache", "clear", "00"])
     assert "are for `labkit cache warm`" in capsys.readouterr().err
+    (tmp_path / "y.ipynb").write_text("{}")
+    with pytest.raises(SystemExit):
+        main(["cache", "warm", str(tmp_path / "y.ipynb")])
+    assert re.fullmatch(r"labkit cache: .*y\.ipynb is no notebook.*\n", capsys.readouterr().err)
 
 
 # ---- trained models

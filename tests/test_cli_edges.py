@@ -27,6 +27,7 @@ def test_ctrl_c_is_one_line(
 
     monkeypatch.setattr(cli, "called", interrupted)
     assert refused(["train", "gpt-village"], capsys) == (130, "labkit train: stopped\n")
+    assert refused([], capsys) == (130, "labkit: stopped\n")
 
 
 def test_what_cannot_be_combined_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -395,13 +395,14 @@ def test_a_function_keeps_its_head_and_loses_its_body() -> None:
 
 def test_what_checks_an_answer_is_a_locked_cell_of_nbgraders() -> None:
     solved = f'{students.BEGIN}\nx = 1\n{students.END}\n\n\nx = check("05.factor", x)\nprint(x)'
-    cell = {"cell_type": "code", "id": "a", "metadata": {"tags": ["exercise"]}, "outputs": [],
+    cell = {"cell_type": "code", "id": "a" * 64, "metadata": {"tags": ["exercise"]}, "outputs": [],
             "execution_count": 1, "source": solved}  # fmt: skip
     answer, check_cell = students_version({"cells": [cell], "metadata": {}})["cells"]
     assert answer["source"] == "x = ...  # your turn"
     assert "nbgrader" not in answer["metadata"]
     assert check_cell["source"] == 'x = check("05.factor", x)\nprint(x)'
     assert check_cell["id"] != answer["id"]
+    assert len(check_cell["id"]) <= 64
     assert check_cell["metadata"]["tags"] == ["exercise"]
     graded = check_cell["metadata"]["nbgrader"]
     assert graded["grade_id"] == "05-factor"

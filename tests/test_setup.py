@@ -184,6 +184,9 @@ def test_a_second_python_is_another_version_that_works(
     by_path = stand_in(tmp_path / f"python{another}", another.replace(".", " "))
     assert suite.second_python() == (another, by_path)
     place = tmp_path / "pyenv" / "versions" / f"{other}.9" / "bin" / "python"
+    place.parent.mkdir(parents=True)
+    place.write_text("cannot be executed")
+    assert suite.second_python() == (another, by_path)
     of_pyenv = stand_in(place, other.replace(".", " "))
     assert suite.second_python() == (other, of_pyenv)
     place.write_text("#!/bin/sh\n[ $1 = -c ] && echo " + other.replace(".", " ") + " || echo $@\n")

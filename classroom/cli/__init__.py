@@ -76,6 +76,7 @@ def main(words: Sequence[str] | None = None) -> int:
     What the system refuses, such as a folder that cannot be written, is said in one line.
     """
     words = list(sys.argv[1:] if words is None else words)
+    who = " ".join(["labkit", *words[:1]])
     for stream in (sys.stdout, sys.stderr):
         # A file or a pipe on Windows may not know every letter.
         if isinstance(stream, io.TextIOWrapper):
@@ -84,16 +85,16 @@ def main(words: Sequence[str] | None = None) -> int:
         with_a_home()
         return called(words)
     except KeyboardInterrupt:
-        fail(f"labkit {words[0]}: stopped", code=130)
+        fail(f"{who}: stopped", code=130)
     except BrokenPipeError:  # whoever read what was printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except OSError as error:
         of_a_file = error.filename is not None or error.errno == errno.ENOSPC
         unread = os.path.isfile(error.filename or "") and not os.access(error.filename, os.R_OK)
-        option = WHERE.get(words[0]) if of_a_file and not unread else None
+        option = WHERE.get(words[0] if words else "") if of_a_file and not unread else None
         advice = f": name another place with {option}" if option else ""
-        fail(f"labkit {words[0]}: {error}{advice}", code=1)
+        fail(f"{who}: {error}{advice}", code=1)
 
 
 def with_a_home() -> None:

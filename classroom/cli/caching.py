@@ -41,14 +41,17 @@ def warm(names: Sequence[str], profile: str | None) -> int:
     """Measure the claims of notebooks, one after another, so that others read what is kept."""
     from classroom import cache
     from classroom.cli.notebooks import TIMEOUT, named_or_all
-    from classroom.cli.parameters import declared
+    from classroom.cli.parameters import ParameterError, declared
     from classroom.running import execute
 
     place, failed = cache.folder(), 0
     place.mkdir(parents=True, exist_ok=True)
     wanted: dict[str, object] = {"measure": True, "profile": profile}
     for book in named_or_all(names):
-        given = {name: wanted[name] for name in declared(book) if wanted.get(name)}
+        try:
+            given = {name: wanted[name] for name in declared(book) if wanted.get(name)}
+        except ParameterError as error:
+            fail(f"labkit cache: {error}")
         with tempfile.TemporaryDirectory(prefix="labkit-warm-") as folder:
             run = execute(book, Path(folder, book.name), given, TIMEOUT[profile or "laptop"])
         failed += run.error is not None

@@ -65,7 +65,7 @@ def declared(notebook: Path) -> dict[str, dict[str, str]]:
         tree = ast.parse(source)
     except (ValueError, KeyError, TypeError, AttributeError, SyntaxError, RecursionError) as error:
         raise ParameterError(f"{notebook} is no notebook: {error}") from None
-    lines, rows = source.splitlines(), {}
+    lines, rows = re.split(r"\r\n|\r|\n", source), {}  # as `ast` counts lines
     for node in tree.body:
         if not isinstance(node, ast.AnnAssign | ast.Assign) or node.value is None:
             continue

@@ -1,5 +1,6 @@
 """Everything that CI runs, part by part, with the time of each."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -107,9 +108,10 @@ def second_python() -> tuple[str, str] | None:
         for path in installed(version) if version != this else ():
             # A name on the PATH may be a stand-in of pyenv's that leads nowhere.
             asked = [path, "-c", "import ensurepip, venv, sys; print(*sys.version_info[:2])"]
-            said = subprocess.run(asked, capture_output=True, text=True)
-            if said.stdout.split() == version.split("."):
-                return version, path
+            with contextlib.suppress(OSError):  # it cannot be executed
+                said = subprocess.run(asked, capture_output=True, text=True)
+                if said.stdout.split() == version.split("."):
+                    return version, path
     return None
 
 

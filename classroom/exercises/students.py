@@ -89,7 +89,8 @@ def students_version(notebook: Mapping[str, Any]) -> dict[str, Any]:
             cells.append({**cell, "source": answer.rstrip("\n")})
         if check:
             metadata = {**cell["metadata"], "nbgrader": graded(check)}
-            own = {"id": f"{cell.get('id', i)}-check"[:64], "source": check, "metadata": metadata}
+            name = f"{str(cell.get('id', i))[:58]}-check"  # an id has at most 64 characters
+            own = {"id": name, "source": check, "metadata": metadata}
             cells.append({**copy.deepcopy(cell), **own})
     return {**copied, "cells": cells}
 
