@@ -1,4 +1,4 @@
-"""What all tests share: one thread, examples, their order, a browser, and a report of sizes."""
+"""What all tests share: one thread, examples, their order, fixtures, and a report of sizes."""
 
 import gc
 import os
@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from classroom.light import light_jsonschema
+from labkit import fast
+from labkit.world import World, load_world
 
 light_jsonschema()
 
@@ -44,6 +46,20 @@ def browser() -> Iterator[object]:
         chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def world() -> World:
+    """Give the language of the course."""
+    return load_world()
+
+
+@pytest.fixture(params=["plain", "fast"])
+def speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compute by the formulas, and then by their faster versions."""
+    monkeypatch.setenv("LABKIT_FAST", "1" if request.param == "fast" else "0")
+    with fast.enable():
+        yield
 
 
 # The files that take longest, the longest first.

@@ -1,8 +1,6 @@
 """Mistakes in sampling, beams, prompts, blanks and in the faster versions, and who finds them."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +14,7 @@ import test_prompting
 import test_sampling
 import test_softmax
 import torch
-from mutants import OURS, Mutant, edited, instead
+from mutants import OURS, Mutant, edited, everywhere, instead
 from torch import Tensor
 
 from labkit import fast, sampling
@@ -30,18 +28,7 @@ from labkit.writing import filling, prompting, reader
 
 def put(original: Callable, mutant: Callable) -> Callable[[], Any]:
     """Put a mutant wherever the package or a test has the original."""
-
-    @contextmanager
-    def planted() -> Iterator[None]:
-        with ExitStack() as stack:
-            for name, module in list(sys.modules.items()):
-                if name.split(".")[0] in ("labkit", "classroom") or name.startswith("test_"):
-                    for attribute, value in list(vars(module).items()):
-                        if value is original:
-                            stack.enter_context(patch.object(module, attribute, mutant))
-            yield
-
-    return planted
+    return lambda: everywhere(original, mutant, tests=True)
 
 
 def faster(name: str, mutant: Callable) -> Callable[[], Any]:

@@ -64,7 +64,7 @@ def lies_among(tensors: dict[str, tuple[str, tuple[int, ...]]]) -> Iterator[str]
             yield f"{name} has {len(shape)} axes: {shape}"
         else:
             for letter, size in zip(suffix, shape, strict=True):
-                first, where = sizes.setdefault("1" if letter == "1" else letter, (size, name))
+                first, where = sizes.setdefault(letter, (size, name))
                 if letter == "1" and size != 1:
                     yield f"{name} has the shape {shape}, and 1 is a broadcast axis"
                 elif letter != "1" and size != first:

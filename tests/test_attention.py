@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labkit import attention, blocks, fast
+from labkit import attention, blocks
 from labkit.attention import (
     LearnedPositions,
     attend,
@@ -28,13 +28,8 @@ from labkit.models import gpt, transformer_xl, xlnet
 
 B, H, Q, K, E = 2, 3, 4, 6, 5
 
-
-@pytest.fixture(autouse=True, params=["plain", "fast"])
-def speed(request, monkeypatch) -> Iterator[None]:
-    """Everything here holds for the formula and for its faster version."""
-    monkeypatch.setenv("LABKIT_FAST", "1" if request.param == "fast" else "0")
-    with fast.enable():
-        yield
+# Everything here holds for the formulas and for their faster versions.
+pytestmark = pytest.mark.usefixtures("speed")
 
 
 def inputs(queries: int = Q, keys: int = K, seed: int = 0) -> list[Tensor]:

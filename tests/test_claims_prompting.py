@@ -11,13 +11,7 @@ from classroom.claims import prompting
 from classroom.ledger import judged, one_seed
 from classroom.recipes import course_text
 from labkit.sampling import Sampling
-from labkit.world import World, load_world
 from labkit.writing.prompting import log_likelihoods
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    return load_world()
 
 
 @pytest.fixture(autouse=True)

@@ -10,12 +10,7 @@ from classroom.recipes import CourseText, course_text, untrained_awd_lstm
 from labkit.blocks import LanguageModel
 from labkit.objectives import Labels
 from labkit.text.tokenizers import Tokenizer
-from labkit.world import World, load_world
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    return load_world()
+from labkit.world import World
 
 
 @pytest.fixture(scope="module")

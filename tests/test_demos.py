@@ -87,7 +87,7 @@ from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import MaskedToken, NextToken
 from labkit.sampling import Sampling, steps
 from labkit.text.tokenizers import Tokenizer
-from labkit.world import World, load_world
+from labkit.world import World
 
 TEXT = "The cat sat on the mat. Then the dog came in and barked!"
 OTHERS = ["A cow ran home. It was late.", "Bread is good. We eat it."]
@@ -162,11 +162,6 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture(scope="module")
 def pieces() -> Tokenizer:
     return Tokenizer.word_pieces([TEXT, *OTHERS], size=60)
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    return load_world()
 
 
 @pytest.fixture(scope="module")

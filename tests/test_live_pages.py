@@ -88,11 +88,6 @@ def in_node(code: str, given: Any, tmp_path: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return load_world()
-
-
-@pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return Tokenizer.words([" ".join(TEXTS)])
 
@@ -412,34 +407,47 @@ def test_sampling_tells_the_same_in_the_page(
         })  # fmt: skip
     asked[3]["written"] = [5, of_village.vocabulary.sep]
 
-    def in_python(n: int, state: dict[str, Any]) -> View:
-        settings = Sampling(temperature=state["temperature"], top_k=state["topK"] or None,
-                            top_p=state["topP"])  # fmt: skip
-        return sampling_view(
-            state["prompt"], state["written"], settings, model, of_village, seed=state["seed"],
-            world=village if n % 7 else None,
-        )  # fmt: skip
-
-    given = {"model": written_model(model, of_village, 32), "asked": asked,
-             "language": written_language(village), "start": "document"}  # fmt: skip
-    told_alike("GPT", "sampling", given, in_python, tmp_path)
+    told_alike("sampling", asked, model, of_village, village, tmp_path)
 
 
 def told_alike(
-    kind: str, view: str, given: dict[str, Any], in_python: Callable[[int, Any], View], path: Path
-) -> None:
+    name: str, asked: list[dict[str, Any]], model: Any, tokenizer: Tokenizer, world: World,
+    path: Path,
+) -> None:  # fmt: skip
     """JavaScript tells each asked state as Python does; each seventh without the language."""
+    kind = type(model.backbone).__name__
+    start = "document" if name == "sampling" else "sentence"
     code = f"""
         const model = new engine.{kind}(given.model), tokenizer = new views.Tokenizer(given.model);
-        const language = new engine.Language(given.language), {{start}} = given;
-        return given.asked.map((state, n) => render.text(views.{view}(state,
+        const language = new engine.Language(given.language), start = "{start}";
+        return given.asked.map((state, n) => render.text(views.{name}(state,
           {{model, tokenizer, language: n % 7 ? language : null, start}})));"""
+    given = {"model": written_model(model, tokenizer, 32), "asked": asked,
+             "language": written_language(world)}  # fmt: skip
     exact = 0
-    for n, (state, text) in enumerate(zip(given["asked"], in_node(code, given, path), strict=True)):
-        told = in_python(n, state).text
+    for n, (state, text) in enumerate(zip(asked, in_node(code, given, path), strict=True)):
+        told = in_python(name, state, model, tokenizer, world if n % 7 else None).text
         assert alike(text, told), f"{state}\n{text}\n--- and in Python ---\n{told}"
         exact += text == told
-    assert exact > len(given["asked"]) // 2
+    assert exact > len(asked) // 2
+
+
+def in_python(
+    name: str, state: dict[str, Any], model: Any, tokenizer: Tokenizer, world: World | None
+) -> View:
+    """The view of a state of a page."""
+    if name == "sampling":
+        settings = Sampling(temperature=state["temperature"], top_k=state["topK"] or None,
+                            top_p=state["topP"])  # fmt: skip
+        return sampling_view(
+            state["prompt"], state["written"], settings, model, tokenizer, seed=state["seed"],
+            world=world,
+        )  # fmt: skip
+    if name == "masking":
+        setting = Masking(**{name: value for name, value in state.items() if name != "text"})
+        return masking_view(state["text"], setting, tokenizer, model=model, world=world)
+    seen = Asked(selected=state["selected"], every=state["every"])
+    return attention_view(state["text"], state["layer"], state["head"], model, tokenizer, seen)
 
 
 UNUSUAL = "the cat² ½ ⒶⒷ saw\ufeffthe\x85oak ٣ a\x1cb ."
@@ -478,16 +486,7 @@ def test_masking_tells_the_same_in_the_page(
             "clicked": [pick.randrange(60) for _ in range(pick.choice((0, 1, 3)))],
         })  # fmt: skip
 
-    def in_python(n: int, state: dict[str, Any]) -> View:
-        setting = {name: value for name, value in state.items() if name != "text"}
-        return masking_view(
-            state["text"], Masking(**setting), of_village, model=model,
-            world=village if n % 7 else None,
-        )  # fmt: skip
-
-    given = {"model": written_model(model, of_village, 32), "asked": asked,
-             "language": written_language(village), "start": "sentence"}  # fmt: skip
-    told_alike("BERT", "masking", given, in_python, tmp_path)
+    told_alike("masking", asked, model, of_village, village, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["gpt", "bert"])
@@ -502,13 +501,7 @@ def test_attention_tells_the_same_in_the_page(
             "selected": pick.randrange(-1, 40),
         })  # fmt: skip
 
-    def in_python(n: int, state: dict[str, Any]) -> View:
-        seen = Asked(selected=state["selected"], every=state["every"])
-        return attention_view(state["text"], state["layer"], state["head"], model, of_village, seen)
-
-    given = {"model": written_model(model, of_village, 32), "asked": asked,
-             "language": written_language(village), "start": "sentence"}  # fmt: skip
-    told_alike(kind.upper(), "attention", given, in_python, tmp_path)
+    told_alike("attention", asked, model, of_village, village, tmp_path)
 
 
 # ---- the page ------------------------------------------------------------------------------------

@@ -19,27 +19,14 @@ from unittest.mock import patch
 
 import pytest
 from mutants import everywhere
-from test_live_pages import LIVE, NODE, alike
+from test_live_pages import LIVE, NODE, alike, in_python
 
 from classroom.cli.site import models
-from classroom.demos import (
-    Masking,
-    View,
-    attention_view,
-    guesses,
-    masking,
-    masking_view,
-    reading,
-    rendering,
-    sampling_view,
-    statistics,
-)
+from classroom.demos import View, guesses, masking, reading, rendering, statistics
 from classroom.demos import attention as attentions
 from classroom.demos import sampling as samplings
-from classroom.demos.attention import Asked
 from classroom.pages.live import building
 from classroom.pages.live.written import written_language, written_model
-from labkit.sampling import Sampling
 
 pytestmark = pytest.mark.skipif(
     NODE is None, reason="node is not installed: pip install nodejs-bin"
@@ -79,22 +66,11 @@ def states() -> dict[str, list[dict[str, Any]]]:
     return {"sampling": asked, "masking": hiding, "attention": looking}
 
 
-def in_python(name: str, state: dict[str, Any]) -> View:
+def view_of(name: str, n: int) -> View:
     """The view of a state."""
-    (gpt, of_gpt), (bert, of_bert) = models()
-    world = building.village()
-    if name == "sampling":
-        settings = Sampling(temperature=state["temperature"], top_k=state["topK"] or None,
-                            top_p=state["topP"])  # fmt: skip
-        return sampling_view(
-            state["prompt"], state["written"], settings, gpt, of_gpt, seed=state["seed"],
-            world=world,
-        )  # fmt: skip
-    if name == "masking":
-        setting = Masking(**{name: value for name, value in state.items() if name != "text"})
-        return masking_view(state["text"], setting, of_bert, model=bert, world=world)
-    seen = Asked(selected=state["selected"], every=state["every"])
-    return attention_view(state["text"], state["layer"], state["head"], bert, of_bert, seen)
+    gpt, bert = models()
+    known = gpt if name == "sampling" else bert
+    return in_python(name, states()[name][n], *known, building.village())
 
 
 # ---- JavaScript: each mistake is a text that takes the place of another one ----------------------
@@ -227,7 +203,7 @@ def in_javascript() -> dict[str, Any]:
 
 @cache
 def python_tells(name: str, n: int) -> tuple[str, str]:
-    view = in_python(name, states()[name][n])
+    view = view_of(name, n)
     return view.text, view.html
 
 
@@ -326,7 +302,7 @@ def test_a_mistake_in_python_is_found(mutant: Any) -> None:
 def differs(name: str, n: int, text: str, html: str) -> bool:
     """Whether Python, as it is now, tells a state otherwise than JavaScript."""
     try:
-        view = in_python(name, states()[name][n])
+        view = view_of(name, n)
         return not alike(text, view.text) or not alike(drawn(html), drawn(view.html))
     except (IndexError, ValueError, RuntimeError):
         return True

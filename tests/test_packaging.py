@@ -21,6 +21,14 @@ from labkit import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for package in ("labkit", "classroom")
+    for path in sorted((ROOT / package).rglob("*.py"))
+    # JupyterLab's own server imports `contents`.
+    if path.stem not in ("__init__", "__main__", "contents")
+]
+IMPORT_ALL = f"import importlib\nfor n in {MODULES!r}: importlib.import_module(n)"
 CONDA_NAMES = {"torch": "pytorch-cpu", "matplotlib": "matplotlib-base"}
 
 
@@ -131,15 +139,7 @@ def test_notebooks_run_alone_side_by_side_and_twice(installed: Path, tmp_path: P
 
 
 def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:
-    names = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for package in ("labkit", "classroom")
-        for path in sorted((ROOT / package).rglob("*.py"))
-        # JupyterLab's own server imports `contents`.
-        if path.stem not in ("__init__", "__main__", "contents")
-    ]
-    run(installed, "-c", f"import importlib\nfor n in {names!r}: importlib.import_module(n)",
-        cwd=tmp_path)  # fmt: skip
+    run(installed, "-c", IMPORT_ALL, cwd=tmp_path)
 
 
 def test_the_templates_of_pages_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
@@ -213,15 +213,7 @@ WITHOUT_EXTRAS = f"import sys\nfor name in {OF_EXTRAS}: sys.modules[name] = None
 
 
 def test_every_module_can_be_imported_without_the_extras() -> None:
-    names = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for package in ("labkit", "classroom")
-        for path in sorted((ROOT / package).rglob("*.py"))
-        # JupyterLab's own server imports `contents`.
-        if path.stem not in ("__init__", "__main__", "contents")
-    ]
-    code = f"{WITHOUT_EXTRAS}import importlib\nfor n in {names!r}: importlib.import_module(n)"
-    run(sys.executable, "-c", code, cwd=ROOT)
+    run(sys.executable, "-c", WITHOUT_EXTRAS + IMPORT_ALL, cwd=ROOT)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

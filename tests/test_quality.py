@@ -10,13 +10,8 @@ import torch
 from labkit.blocks import Backbone, LanguageModel, States
 from labkit.sampling import GREEDY, Sampling
 from labkit.text.tokenizers import Tokenizer
-from labkit.world import END, load_world
+from labkit.world import END
 from labkit.writing.quality import judge, judge_model
-
-
-@pytest.fixture(scope="module")
-def world():
-    return load_world()
 
 
 def first_sentences(world, count, seed):

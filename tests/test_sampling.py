@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from labkit import fast
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.heads import NextWord
@@ -38,13 +36,8 @@ from labkit.sampling import (
 
 VOCABULARY = 23
 
-
-@pytest.fixture(autouse=True, params=["plain", "fast"])
-def speed(request, monkeypatch) -> Iterator[None]:
-    """Everything here holds for the formulas and for their faster versions."""
-    monkeypatch.setenv("LABKIT_FAST", "1" if request.param == "fast" else "0")
-    with fast.enable():
-        yield
+# Everything here holds for the formulas and for their faster versions.
+pytestmark = pytest.mark.usefixtures("speed")
 
 
 def gpt(**changed) -> LanguageModel:

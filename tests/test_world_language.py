@@ -15,11 +15,6 @@ from labkit.world.sampling import split_of
 from labkit.world.world import world_from_text
 
 
-@pytest.fixture(scope="module")
-def world() -> World:
-    return load_world()
-
-
 def test_the_language_is_as_large_as_promised(world: World) -> None:
     machine = world.machine
     assert len(world.vocabulary) >= 1500

@@ -53,9 +53,9 @@ def alignment_view(
         for i in likely
     )
     every = {"tuned": p, "the best for this beta": best, **asked.policies}
-    methods = tuple(_row(name, q, asked, beta) for name, q in every.items())
-    found = optimal.divergence(mine, p), float(mine @ rewards)
     ceiling = beta * optimal.log_partition(p, rewards, beta)
+    methods = tuple(_row(name, q, asked, beta, ceiling) for name, q in every.items())
+    found = optimal.divergence(mine, p), float(mine @ rewards)
     points = frontier or line(asked)
     xs, ys = zip(*points, found, strict=True)
     return View.of(
@@ -81,11 +81,12 @@ def alignment_view(
     )  # fmt: skip
 
 
-def _row(name: str, policy: np.ndarray, asked: Asked, beta: float) -> tuple[str, ...]:
+def _row(
+    name: str, policy: np.ndarray, asked: Asked, beta: float, ceiling: float
+) -> tuple[str, ...]:
     away = optimal.divergence(policy, asked.reference)
     reward = float(policy @ asked.rewards)
-    below = beta * optimal.log_partition(asked.reference, asked.rewards, beta) - reward
-    numbers = (reward, away, reward - beta * away, max(0.0, below + beta * away))
+    numbers = (reward, away, reward - beta * away, max(0.0, ceiling - reward + beta * away))
     return (name, *(f"{number:.3f}" for number in numbers), f"{policy[-1]:.3f}")
 
 

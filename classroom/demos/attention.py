@@ -7,7 +7,7 @@ from torch import Tensor
 
 from classroom.demos.base import Demo, choice, text_box, whole_slider
 from classroom.demos.pieces import Beside, Chip, Chips, Heading, Note, Piece, Problem, Table
-from classroom.demos.reading import as_batch, as_read, labels
+from classroom.demos.reading import as_batch, as_read, labels, ordinary_in
 from classroom.demos.rendering import View
 from classroom.demos.squares import shades
 from classroom.watching import watching
@@ -16,7 +16,7 @@ from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.masking import before, up_to
 from labkit.models.xlnet import XLNet
-from labkit.objectives.hiding import order, ordinary
+from labkit.objectives.hiding import order
 from labkit.text.tokenizers import Tokenizer
 
 LONGEST = 32
@@ -77,7 +77,7 @@ def remembered(text: str, model: Any, tokenizer: Tokenizer) -> tuple[Any, list[s
 
 def order_of(batch: Batch, tokenizer: Tokenizer, draw: int) -> Tensor:
     """The rank of each position in an order that is drawn."""
-    words = ordinary(batch.tokens, batch.real, tokenizer.vocabulary)
+    words = ordinary_in(batch, tokenizer)
     return order(words, Chance(0, draw, torch.zeros(1, dtype=torch.long))).rank
 
 
@@ -105,8 +105,9 @@ def attention_view(
     names = labels(tokenizer, batch.tokens[0].tolist())
     who = "the mean of all heads" if head == 0 else f"head {head} of {heads}"
     which = f", {asked.stream}" if two else ""
-    across = [f"({word})" for word in past] + [f"{n} {name}" for n, name in enumerate(names)]
-    rows = tuple((f"{n} {name}", *most(shown[n], across)) for n, name in enumerate(names))
+    numbered = [f"{n} {name}" for n, name in enumerate(names)]
+    across = [*(f"({word})" for word in past), *numbered]
+    rows = tuple((name, *most(row, across)) for name, row in zip(numbered, shown, strict=True))
     pieces: list[Piece] = [
         *notes,
         Heading(f"Layer {layer} of {len(layers)}, {who}{which}"),
@@ -155,7 +156,7 @@ def picked(layers: list[Tensor], layer: int, head: int) -> Tensor:
 def in_order(names: list[str], rank: list[int]) -> tuple[Chip, ...]:
     """The text; below each word, when it is predicted."""
     return tuple(
-        Chip(name, "plain" if at >= 0 else "special", f"{at + 1}." if at >= 0 else "seen")
+        Chip(name, "plain", f"{at + 1}.") if at >= 0 else Chip(name, "special", "seen")
         for name, at in zip(names, rank, strict=True)
     )
 

@@ -4,7 +4,8 @@ In JupyterLab the widget is live.  Everywhere else (an exported page, a test, a 
 same view is there as static HTML and as plain text.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ipywidgets as widgets
@@ -89,13 +90,19 @@ class Demo(widgets.VBox):
 
     def change(self, **values: Any) -> None:
         """Set some of the controls, and draw once."""
-        self._quiet = True
-        try:
+        with self.quietly():
             for name, value in values.items():
                 self.controls[name].value = value
-        finally:
-            self._quiet = False
         self.refresh()
+
+    @contextmanager
+    def quietly(self) -> Iterator[None]:
+        """Within it, a control that changes draws nothing, and no word is taken for clicked."""
+        before, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = before
 
     def reset(self) -> None:
         """Set all controls as they were at first."""
@@ -118,17 +125,13 @@ class Demo(widgets.VBox):
         """Offer the words of the picture as buttons, none of them pressed."""
         piece = self.shown.clickable
         choices = [] if piece is None else piece.choices[:MOST_WORDS]
-        quiet, self._quiet = self._quiet, True
-        try:
-            # In one message: new options press the first button, which nobody did.
-            with self.clickable.hold_sync():
-                options = [(short(clean(word)) or "␣", key) for word, key in choices]
-                if list(self.clickable.options) != options:
-                    self.clickable.options = options
-                    self.clickable.description = "" if piece is None else ACTS[piece.act]
-                self.clickable.index = None
-        finally:
-            self._quiet = quiet
+        options = [(short(clean(word)) or "␣", key) for word, key in choices]
+        # In one message: new options press the first button, which nobody did.
+        with self.quietly(), self.clickable.hold_sync():
+            if list(self.clickable.options) != options:
+                self.clickable.options = options
+                self.clickable.description = "" if piece is None else ACTS[piece.act]
+            self.clickable.index = None
 
     def _clicked(self, change: Any) -> None:
         if not self._quiet and self.act is not None and change["new"] is not None:
@@ -149,18 +152,14 @@ class Demo(widgets.VBox):
         """What a page without a kernel needs to play the demo: the views of its states."""
         return written_states(self)
 
-    @property
-    def live(self) -> dict[str, Any]:
-        """What a page with a kernel shows."""
-        return {WIDGET: {"version_major": 2, "version_minor": 0, "model_id": self.model_id}}
-
-    def _ipython_display_(self, **kwargs: Any) -> None:
+    def _ipython_display_(self) -> None:
         """Show the widget, and store its picture beside it.
 
         One output with both would show nothing but an error where the widget is gone: after a
         restart of the kernel the best format of an output is still the widget.
         """
-        display(self.live, raw=True)
+        live = {WIDGET: {"version_major": 2, "version_minor": 0, "model_id": self.model_id}}
+        display(live, raw=True)
         display(self.stored, raw=True, metadata=metadata(self.recorded))
 
 

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 
 from classroom.demos.base import Demo, text_box, whole_slider
-from classroom.demos.pieces import Heading, Note, Problem, Share, Table
-from classroom.demos.reading import words_in
+from classroom.demos.pieces import Heading, Problem, Share, Table
+from classroom.demos.reading import first_words
 from classroom.demos.rendering import View
 from labkit.world import World
 
@@ -15,8 +15,7 @@ LONGEST = 60
 
 def floors_view(text: str, reach: int, world: World, start: str = "sentence") -> View:
     """p of each word given all before, given the last `reach`, and given all others."""
-    every = words_in(text)
-    words = every[:LONGEST]
+    words, cut = first_words(text, LONGEST)
     if not words:
         said = "There is nothing to be surprised by: write some words."
         return View.of("floors", Problem(said))
@@ -35,10 +34,9 @@ def floors_view(text: str, reach: int, world: World, start: str = "sentence") ->
     )
     head = ("word", "p given all before", f"p given the last {reach}", "p given all others")
     means = tuple(f"{-float(log.mean()):.4f}" for log in (before, near, around))
-    cut = [Note(f"The first {LONGEST} of {len(every)} words.", "cut")]
     return View.of(
         "floors",
-        *(cut if len(every) > LONGEST else []),
+        *cut,
         Heading("How likely each word is"),
         Table(head, rows, "words"),
         Heading("Nats a word that this text costs a reader who knows the language exactly"),

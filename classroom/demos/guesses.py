@@ -8,14 +8,7 @@ import torch
 from torch import Tensor
 
 from classroom.demos.pieces import Note, Piece, Share, Table
-from classroom.demos.reading import (
-    Words,
-    best,
-    label,
-    labels,
-    next_distribution,
-    words_of,
-)
+from classroom.demos.reading import Words, best, label, labels, next_distribution, words_of
 from labkit.blocks import evaluating
 from labkit.corpus import Batch
 from labkit.objectives import MaskedToken, Objective, Targets
@@ -59,7 +52,7 @@ def guesses(
         if exact is not None:
             row += exact[n].cells
         rows.append(tuple(row))
-        if model is not None and exact is not None and exact[n].distribution is not None:
+        if model is not None and exact is not None:
             nats += in_nats(given[n].double().numpy(), token, exact[n], tokenizer)
     head = ["asked", *(["p by the model", "its guesses"] if model is not None else [])]
     head += [] if exact is None else ["p exact", "the likeliest"]
@@ -178,7 +171,8 @@ def masked(
     word that documents remember (a name) counts as hidden: the language has no wrong names.
     """
     world, (_, replace, keep), rate = reference.world, objective.shares, objective.rate
-    asked = sorted({words.of_position[p] for p in positions if words.of_position[p] >= 0})
+    at = [words.of_position[position] for position in positions]
+    asked = sorted({n for n in at if n >= 0})
     others, noisy = int(world.replacements.sum()), dict[int, tuple[int, float, float]]()
     shown = [world.machine.number.get(word) if word is not None else None for word in seen]
     for n, number in enumerate(shown):
@@ -191,7 +185,6 @@ def masked(
         [given] = world.distributions(texts, reference.start)
     except ValueError:
         return [None] * len(positions)
-    at = [words.of_position[p] for p in positions]
     return [given[asked.index(n)] if n >= 0 else None for n in at]
 
 

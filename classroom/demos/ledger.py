@@ -30,13 +30,13 @@ def ledger_view(
         said = "The ledger is empty: measure the claims with python -m labkit claims --store."
         return View.of("ledger", Problem(said))
     fitting = chosen(findings, notebook, verdict)
-    listed = tuple((one.id, one.verdict, one.says, one.notebook) for one in fitting)
-    pieces: list[Piece] = [
-        Heading(f"{len(fitting)} of {len(findings)} claims"),
-        Table(("claim", "verdict", "what it says", "notebook"), listed, "claims"),
-    ]
-    if not fitting:
-        pieces[1] = Problem("No claim fits: choose another notebook or verdict.")
+    pieces: list[Piece] = [Heading(f"{len(fitting)} of {len(findings)} claims")]
+    if fitting:
+        listed = tuple((one.id, one.verdict, one.says, one.notebook) for one in fitting)
+        head = ("claim", "verdict", "what it says", "notebook")
+        pieces.append(Table(head, listed, "claims"))
+    else:
+        pieces.append(Problem("No claim fits: choose another notebook or verdict."))
     about = next((one for one in findings if one.id == claim), None)
     if about is not None:
         pieces += details(about)
@@ -61,7 +61,7 @@ def details(finding: Finding) -> list[Piece]:
 
 
 def arms(finding: Finding) -> Table:
-    """One line for each arm."""
+    """The measurements of each arm."""
     shown = tuple(
         (
             name,

@@ -17,12 +17,14 @@ from classroom.demos.guesses import Reference, asked_positions, guesses
 from classroom.demos.pieces import Beside, Chip, Chips, Heading, Note, Piece, Problem
 from classroom.demos.reading import (
     as_batch,
+    asked_in,
     check_fits,
     cut_or_unknown,
     in_vocabulary,
     label,
     labels,
     longest_for,
+    ordinary_in,
     written,
 )
 from classroom.demos.rendering import View
@@ -34,7 +36,6 @@ from labkit.corpus import Batch, Pairs, from_documents, tokenize
 from labkit.masking import before, causal, up_to
 from labkit.models.xlnet import XLNet
 from labkit.objectives import MaskedToken, NextToken, Objective, Permutation, Predicted, Targets
-from labkit.objectives.hiding import ordinary
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
 
@@ -131,7 +132,7 @@ def masking_view(
         batch = batch_of(text, others, tokenizer, setting, longest)
     except ValueError as error:
         return View.of("masking", Problem(str(error)))
-    if batch is None or not bool(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).any()):
+    if batch is None or not bool(ordinary_in(batch, tokenizer).any()):
         why = f"not in the vocabulary: {', '.join(unknown)}" if unknown else "write some words"
         return View.of("masking", Problem(f"There is nothing to hide: {why}."))
     targets = objective.targets(batch, chance_of(setting))
@@ -174,18 +175,14 @@ def answers_such(model: Any, objective: Objective) -> bool:
 
 def with_clicks(targets: Targets, batch: Batch, setting: Masking, tokenizer: Tokenizer) -> Targets:
     """The targets after some positions were clicked: hidden words are shown, others hidden."""
-    mask, words = (
-        tokenizer.vocabulary.mask,
-        ordinary(batch.tokens, batch.real, tokenizer.vocabulary),
-    )
+    mask, words = tokenizer.vocabulary.mask, ordinary_in(batch, tokenizer)
     clicked = torch.zeros_like(words)
     clicked[0, [n for n in setting.clicked if n < words.shape[1]]] = True
     clicked &= words
     if mask is None or not bool(clicked.any()):
         return targets
-    [(name, asked)] = targets.predicted.items()
-    before = torch.zeros_like(words)
-    before[asked.rows_N, asked.positions_N] = True
+    [name] = targets.predicted
+    before = asked_in(targets)
     tokens = targets.inputs.tokens.where(~clicked, batch.tokens.where(before, mask))
     again = Predicted.where(before ^ clicked, batch.tokens)
     return Targets.of(replace(targets.inputs, tokens=tokens), {name: again})
@@ -202,7 +199,7 @@ def over_draws(text: str, setting: Masking, tokenizer: Tokenizer, longest: int) 
 def chips_of(batch: Batch, targets: Targets, setting: Masking, tokenizer: Tokenizer) -> list[Chip]:
     """The row as the model reads it, each token with what became of it."""
     asked = set(asked_positions(targets))
-    real = ordinary(batch.tokens, batch.real, tokenizer.vocabulary)[0].tolist()
+    real = ordinary_in(batch, tokenizer)[0].tolist()
     rank = None if targets.order is None else targets.order.rank[0].tolist()
     seen = batch.tokens[0].clone()
     seen[: targets.inputs.tokens.shape[1]] = targets.inputs.tokens[0]
@@ -235,7 +232,7 @@ def answers(
     tokens = labels(tokenizer, batch.tokens[0].tolist())
     positions = sorted(asked_positions(targets))
     told = "; ".join(f"{n}: {tokens[n]} ({shown[n].caption})" for n in positions)
-    words = int(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).sum())
+    words = int(ordinary_in(batch, tokenizer).sum())
     said = f"{len(positions)} of {len(tokens)} tokens, of which {words} are words"
     lines = [Note(f"{said}. {told or 'None this time.'}", "answers")]
     if batch.labels is not None:

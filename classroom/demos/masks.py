@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from classroom.demos.base import Demo, slider, text_box, whole_slider
-from classroom.demos.pieces import Beside, Heading, Note, Piece, Problem, Table
-from classroom.demos.reading import as_batch, cut_or_unknown, labels, written
+from classroom.demos.pieces import Beside, Heading, Note, Problem, Table
+from classroom.demos.reading import as_batch, asked_in, cut_or_unknown, labels, ordinary_in, written
 from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.objectives import MaskedToken
-from labkit.objectives.hiding import ordinary
 from labkit.text.tokenizers import Tokenizer
 
 LONGEST = 40
@@ -34,25 +33,15 @@ def asked_by_epoch(
         given = replace(
             batch[torch.zeros(epochs, dtype=torch.long)], examples=torch.arange(epochs) % copies
         )
-        return asked_in(given, Chance(0, 0, given.rows), objective)
-    drawn = [asked_in(batch, Chance(0, n, batch.rows), objective) for n in range(epochs)]
-    return torch.cat(drawn)
-
-
-def asked_in(batch: Batch, chance: Chance, objective: MaskedToken) -> Tensor:
-    """True [B, T] where a word is asked."""
-    [asked] = objective.targets(batch, chance).predicted.values()
-    found = torch.zeros(batch.tokens.shape, dtype=torch.bool)
-    found[asked.rows_N, asked.positions_N] = True
-    return found
+        return asked_in(objective.targets(given, Chance(0, 0, given.rows)))
+    drawn = (objective.targets(batch, Chance(0, n, batch.rows)) for n in range(epochs))
+    return torch.cat([asked_in(targets) for targets in drawn])
 
 
 def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Tokenizer) -> View:
     """Both ways side by side, and how many of the words have been asked for at least once."""
     batch = as_batch(text, tokenizer, LONGEST)
-    words = 0
-    if batch is not None:
-        words = int(ordinary(batch.tokens, batch.real, tokenizer.vocabulary).sum())
+    words = 0 if batch is None else int(ordinary_in(batch, tokenizer).sum())
     if batch is None or not words:
         return View.of("masks", Problem("There is nothing to hide: write some words."))
     static = asked_by_epoch(batch, epochs, rate, copies, tokenizer)
@@ -61,7 +50,9 @@ def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Toke
     down = [f"epoch {n + 1}" for n in range(epochs)]
     filled = "a filled square says that the word is asked for in this epoch"
     copied = f"Static, {copies} {'copy' if copies == 1 else 'copies'}"
-    pieces: list[Piece] = [
+    return View.of(
+        "masks",
+        *cut_or_unknown((), len(tokenizer.encode(written(text))), batch, tokenizer),
         Beside(
             (
                 grid(static, names, title=copied, down=down, filled=filled),
@@ -78,9 +69,7 @@ def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Toke
             "asked",
         ),
         Note("Expected share: 1 − (1 − rate) to the number of different draws.", "formula"),
-    ]
-    pieces[:0] = cut_or_unknown((), len(tokenizer.encode(written(text))), batch, tokenizer)
-    return View.of("masks", *pieces)
+    )
 
 
 def told(name: str, asked: Tensor, words: int, share: float) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ import ipywidgets as widgets
 import torch
 
 from classroom.demos.base import TOOLTIP, WIDE, Demo, text_box
-from classroom.demos.pieces import Beside, Chip, Chips, Heading, Note, Piece, Problem, Table
-from classroom.demos.reading import words_in
+from classroom.demos.pieces import Beside, Chip, Chips, Heading, Problem, Table
+from classroom.demos.reading import first_words
 from classroom.demos.rendering import View, clean, short
 from classroom.demos.squares import grid
 from labkit.masking import before, up_to
@@ -23,16 +23,16 @@ LONGEST = 40
 def order_of(order: str, count: int) -> list[int]:
     """The positions 1 … count in the order that was written; the natural one if nothing was."""
     given = [part for part in re.split(r"[\s,;()\[\]→>-]+", order) if part]
-    positions = []
-    for part in given or map(str, range(1, count + 1)):
+    every, positions = range(1, count + 1), []
+    for part in given or map(str, every):
         # A digit of another script is no digit here: what is typed is shown again as it stands.
         if not re.fullmatch(r"[0-9]{1,6}", part):
             raise ValueError(
                 f"“{part[:40]}” in the order is no position: give numbers from 1 to {count}"
             )
         positions.append(int(part))
-    missing = sorted(set(range(1, count + 1)) - set(positions))
-    wrong = sorted(set(positions) - set(range(1, count + 1)))
+    missing = sorted({*every} - {*positions})
+    wrong = sorted({*positions} - {*every})
     twice = sorted(position for position, times in Counter(positions).items() if times > 1)
     for said, which in (("misses", missing), ("has no word for", wrong), ("has twice", twice)):
         if which:
@@ -45,8 +45,7 @@ def order_of(order: str, count: int) -> list[int]:
 
 def orders_view(text: str, order: str) -> View:
     """Both masks of an order of the words of a text, and what each prediction is given."""
-    every = words_in(text)
-    words = every[:LONGEST]
+    words, cut = first_words(text, LONGEST)
     if not words:
         return View.of("orders", Problem("There is nothing to order: write some words."))
     try:
@@ -58,7 +57,9 @@ def orders_view(text: str, order: str) -> View:
     content, query = up_to(rank_1T)[0, 0], before(rank_1T)[0, 0]
     rank = rank_1T[0].tolist()
     names = [f"{position + 1} {word}" for position, word in enumerate(words)]
-    pieces: list[Piece] = [
+    return View.of(
+        "orders",
+        *cut,
         Heading("The text; below each word, when it is predicted"),
         Chips(tuple(Chip(word, "plain", f"{rank[i] + 1}.") for i, word in enumerate(words))),
         Heading("What each prediction is given"),
@@ -69,10 +70,7 @@ def orders_view(text: str, order: str) -> View:
                 grid(query, names, title="Query stream (its position, not its word)"),
             )
         ),
-    ]
-    if len(every) > LONGEST:
-        pieces.insert(0, Note(f"The first {LONGEST} of {len(every)} words.", "cut"))
-    return View.of("orders", *pieces)
+    )
 
 
 def given(
@@ -118,7 +116,7 @@ class OrdersDemo(Demo):
         self.dragged = words_to_drag()
         self.chosen = widgets.Dropdown(description="word to move", style=WIDE, **{TOOLTIP: "word"})
         self.chosen.add_class("labkit-chosen")
-        count = len(words_in(text)[:LONGEST])
+        count = len(first_words(text, LONGEST)[0])
         some = [order, "", spelled([*range(count, 0, -1)]), *(drawn(count, n) for n in range(1, 7))]
         kept = {"order": list(dict.fromkeys(some))}
         super().__init__("orders", orders_view, controls, buttons, kept=kept)
@@ -134,7 +132,7 @@ class OrdersDemo(Demo):
     @property
     def names(self) -> list[str]:
         """The words with their positions, which tell equal words apart."""
-        words = words_in(self.values["text"])[:LONGEST]
+        words, _ = first_words(self.values["text"], LONGEST)
         return [f"{n + 1} {short(clean(word))}" for n, word in enumerate(words)]
 
     @property
@@ -150,8 +148,7 @@ class OrdersDemo(Demo):
         """Draw, and let the words to drag stand as the order says."""
         super().refresh()
         names, positions = self.names, self.positions
-        quiet, self._quiet = self._quiet, True
-        try:
+        with self.quietly():
             if self.dragged:
                 self.dragged.allowed_tags = names
                 self.dragged.value = [names[position - 1] for position in positions]
@@ -160,8 +157,6 @@ class OrdersDemo(Demo):
                 with self.chosen.hold_sync():
                     self.chosen.options = names
                     self.chosen.index = 0 if names else None
-        finally:
-            self._quiet = quiet
 
     def _dragged(self, change: Any) -> None:
         if self._quiet:

@@ -48,10 +48,9 @@ def reach_view(segment: int, memory: int, layers: int, segments: int, position: 
     names = [f"{n // segment + 1}.{n % segment + 1}" for n in range(found.shape[1])]
     down = [f"layer {n}" if n else "words" for n in range(layers, -1, -1)]
     filled = f"a filled square says that layer {layers} at {names[at]} depends on it"
-    reach = at - int(found[-1].nonzero()[0])
-    rows = (
-        ("with memory", str(int(found[-1].sum())), str(reach)),
-        ("without", str(int(alone[-1].sum())), str(at - int(alone[-1].nonzero()[0]))),
+    rows = tuple(
+        (name, str(int(words_T.sum())), str(at - int(words_T.nonzero()[0])))
+        for name, words_T in (("with memory", found[-1]), ("without", alone[-1]))
     )
     return View.of(
         "memory-reach",

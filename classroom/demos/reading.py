@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from classroom.demos.pieces import Note
 from labkit.blocks import vocabulary_of
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples, from_documents, tokenize
+from labkit.objectives import Targets
 from labkit.objectives.hiding import ordinary
 from labkit.text.tokenizers import WORD, Tokenizer
 from labkit.world import World
@@ -33,17 +35,30 @@ def as_batch(
 
     `opened`: only the separator stands before it, as in the texts that language models read.
     """
-    documents = from_documents([written(text)])
-    if not (known := tokenizer.encode(written(text))):
+    text = written(text)
+    if not (known := tokenizer.encode(text)):
         return None
     vocabulary = tokenizer.vocabulary
     if opened and vocabulary.sep is not None:
         return Batch.of(torch.tensor([[vocabulary.sep, *known][:longest]]))
-    tokens = tokenize(documents, tokenizer, end=False)
+    tokens = tokenize(from_documents([text]), tokenizer, end=False)
     framed = vocabulary.cls is not None and vocabulary.sep is not None
     rows = Examples(tokens, batch=1, length=max(longest, 5), bucketed=False, framed=framed)
     first = torch.zeros(1, dtype=torch.long)
     return rows.rows_of(first, Chance(0, 0, first))
+
+
+def ordinary_in(batch: Batch, tokenizer: Tokenizer) -> Tensor:
+    """True [B, T] where a token is real and not special."""
+    return ordinary(batch.tokens, batch.real, tokenizer.vocabulary)
+
+
+def asked_in(targets: Targets) -> Tensor:
+    """True [B, T] where a hidden word is asked for."""
+    [asked] = targets.predicted.values()
+    found = torch.zeros(targets.inputs.tokens.shape, dtype=torch.bool)
+    found[asked.rows_N, asked.positions_N] = True
+    return found
 
 
 def longest_for(model: Any, most: int = LONGEST) -> int:
@@ -106,13 +121,16 @@ def in_vocabulary(text: str, tokenizer: Tokenizer) -> tuple[str, list[str]]:
     return fitted, [*said, *([f"and {len(unknown) - 5} more"] if len(unknown) > 5 else [])]
 
 
+def unknown_note(unknown: Sequence[str]) -> list[Note]:
+    """The words that are unknown, if there are any."""
+    return [Note(f"Not in the vocabulary: {', '.join(unknown)}.", "unknown")] if unknown else []
+
+
 def cut_or_unknown(
     unknown: Sequence[str], tokens: int, batch: Batch, tokenizer: Tokenizer
 ) -> list[Note]:
     """What became of words that are unknown, and of a text that is too long."""
-    notes = []
-    if unknown:
-        notes.append(Note(f"Not in the vocabulary: {', '.join(unknown)}.", "unknown"))
+    notes = unknown_note(unknown)
     edges = (tokenizer.vocabulary.cls, tokenizer.vocabulary.sep)
     read = sum(token not in edges for token in batch.tokens[0].tolist())
     if tokens > read:
@@ -167,6 +185,13 @@ def words_in(text: str) -> list[str]:
     return re.findall(WORD, text)
 
 
+def first_words(text: str, most: int) -> tuple[list[str], list[Note]]:
+    """The words of a text that there is room for, and a note if there are more."""
+    every = words_in(text)
+    cut = [Note(f"The first {most} of {len(every)} words.", "cut")] if len(every) > most else []
+    return every[:most], cut
+
+
 class Words(NamedTuple):
     """The words of a batch's row, and which of them each position belongs to (-1: to none)."""
 
@@ -178,7 +203,7 @@ def words_of(batch: Batch, tokenizer: Tokenizer) -> Words:
     """Put the pieces of each word together; of the special tokens, only an unknown word is one."""
     assert batch.words is not None
     tokens, numbers = batch.tokens[0].tolist(), batch.words[0].tolist()
-    known = ordinary(batch.tokens, batch.real, tokenizer.vocabulary)[0].tolist()
+    known = ordinary_in(batch, tokenizer)[0].tolist()
     unknown = tokenizer.vocabulary.unk
     is_word = [ok or token == unknown for ok, token in zip(known, tokens, strict=True)]
     groups: dict[int, list[int]] = {}
@@ -199,8 +224,8 @@ def next_distribution(world: World, words: Sequence[str], start: str) -> np.ndar
         return None
 
 
-def best(probabilities: Sequence[float] | np.ndarray, names: Sequence[str], count: int = 3) -> str:
-    """The likeliest names with their probabilities, in a line; of equal ones the first."""
+def best(probabilities: np.ndarray, names: Sequence[str]) -> str:
+    """The three likeliest names with their probabilities, in a line; of equal ones the first."""
     # What differs in the last digits of a float is equal: the order must not depend on them.
-    order = np.argsort(-np.round(probabilities, 9), kind="stable")[:count]
+    order = np.argsort(-np.round(probabilities, 9), kind="stable")[:3]
     return ", ".join(f"{names[i]} {probabilities[i]:.3f}" for i in order)

@@ -8,7 +8,7 @@ same HTML and tells the same text.
 import re
 import unicodedata
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -98,11 +98,10 @@ class View:
 
 def clean(text: str) -> str:
     """The text with nothing in it that no page can show: control characters, half characters."""
-    kept = {"\n", "\t"}
     if text.isprintable():
         return text
     return "".join(
-        "\ufffd" if unicodedata.category(c) in ("Cc", "Cs") and c not in kept else c for c in text
+        "\ufffd" if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t" else c for c in text
     )
 
 
@@ -285,7 +284,7 @@ def _grid(piece: Grid) -> str:
 def _shades(piece: Shades) -> str:
     if piece.small:
         return _small_map(piece)
-    top = max((share for row in piece.shares for share in row), default=1.0) or 1.0
+    top = _top(piece)
     rows = [
         "".join(
             f'<td style="padding:0 6px;background:rgba({BAR_RGB},{share / top:.3f})" '
@@ -318,6 +317,11 @@ def _shades(piece: Shades) -> str:
     )
 
 
+def _top(piece: Shades) -> float:
+    """The largest share, which has the fullest colour."""
+    return max((share for row in piece.shares for share in row), default=1.0) or 1.0
+
+
 def _mark(text: str) -> str:
     """A name for an element, the same for the same text (FNV-1a, 32 bits)."""
     number = 2166136261
@@ -336,8 +340,7 @@ def _heights(row: Sequence[float]) -> str:
 
 
 def _small_map(piece: Shades) -> str:
-    top = max((share for row in piece.shares for share in row), default=1.0) or 1.0
-    side = 6
+    top, side = _top(piece), 6
     squares = "".join(
         f'<rect x="{x * side}" y="{y * side}" width="{side}" height="{side}" fill="{BAR}" '
         f'fill-opacity="{share / top:.2f}"/>'
@@ -418,7 +421,7 @@ def _intervals(piece: Intervals) -> str:
     return _svg(piece.said, wide, len(piece.lines) * line + 10, drawn)
 
 
-def _interval(one: Interval, y: int, x: Any) -> str:
+def _interval(one: Interval, y: int, x: Callable[[float], float]) -> str:
     best = ""
     if one.best is not None:
         best = (

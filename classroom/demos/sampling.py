@@ -21,6 +21,7 @@ from classroom.demos.reading import (
     in_vocabulary,
     label,
     next_distribution,
+    unknown_note,
     written,
 )
 from classroom.demos.rendering import View
@@ -72,11 +73,13 @@ def sampling_view(
     if not text.tokens:
         return View.of("sampling", Problem("There is nothing to go on from: write a prompt."))
     said = log_probabilities(model, text.tokens)
-    pieces: list[Piece] = [Heading("The text"), Chips(tuple(chips_of(text, said, tokenizer)))]
-    if unknown:
-        pieces.insert(0, Note(f"Not in the vocabulary: {', '.join(unknown)}.", "unknown"))
-    if len(within(text.tokens, model)) < len(text.tokens):
-        room = len(within(text.tokens, model))
+    pieces: list[Piece] = [
+        *unknown_note(unknown),
+        Heading("The text"),
+        Chips(tuple(chips_of(text, said, tokenizer))),
+    ]
+    room = len(within(text.tokens, model))
+    if room < len(text.tokens):
         pieces.append(Note(f"The model reads the last {room} of {len(text.tokens)} tokens.", "cut"))
     if new and new[-1] == tokenizer.vocabulary.sep:
         pieces.append(Note("The text has ended: undo a step, or change the prompt.", "ended"))
@@ -93,7 +96,7 @@ def sampling_view(
         if beams:
             pieces += [Heading(f"What a beam of {beams} finds"),
                        found_by_beam(model, text.tokens, settings, beams, tokenizer)]  # fmt: skip
-    pieces += [Heading("How likely is the text (log p, in nats)")]
+    pieces.append(Heading("How likely is the text (log p, in nats)"))
     pieces += likelihoods(text, said, tokenizer, world, start)
     return View.of("sampling", *pieces)
 
@@ -221,12 +224,11 @@ def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
         else:
             kept = after > 0
             words = "1 word holds" if kept.sum() == 1 else f"{int(kept.sum())} words hold"
+            share = f"{float(before[kept].sum()):.4f}"
             rule = {"top-k": f"the {settings.top_k} best words",
                     "nucleus": f"the best words until they hold {settings.top_p:g}"}  # fmt: skip
             lines.append(
-                f"{name}: {rule.get(name, 'some words')}: {words} "
-                f"{float(before[kept].sum()):.4f}, so p = {p:.4f} / {float(before[kept].sum()):.4f}"
-                f" = {q:.4f}"
+                f"{name}: {rule[name]}: {words} {share}, so p = {p:.4f} / {share} = {q:.4f}"
             )
     return lines
 
@@ -250,11 +252,12 @@ class SamplingDemo(Demo):
         self.world, self.start = world, start
         self.new: list[int] = []
         self.past: list[list[int]] = []
-        hot, most = settings.temperature, max(50, settings.top_k or 0)
+        hot, top_k = settings.temperature, settings.top_k or 0
+        most = min(max(50, top_k), model.backbone.config.vocabulary)
         controls = {
             "prompt": text_box("prompt", prompt),
-            "temperature": slider("temperature", settings.temperature, 0.0, max(3.0, hot), 0.05),
-            "top-k": whole_slider("top-k (0: all)", settings.top_k or 0, 0, min(most, self.words)),
+            "temperature": slider("temperature", hot, 0.0, max(3.0, hot), 0.05),
+            "top-k": whole_slider("top-k (0: all)", top_k, 0, most),
             "top-p": slider("top-p", settings.top_p, 0.0, 1.0, 0.01),
             "seed": whole_slider("seed", 0, 0, 1000),
             "beams": whole_slider("beam (0: none)", 0, 0, 8),
@@ -269,11 +272,6 @@ class SamplingDemo(Demo):
         """The state, for a page that computes with the model itself."""
         names = ("prompt", "temperature", "top-k", "top-p", "seed")
         return {"name": self.name, "play": {name: self.values[name] for name in names}}
-
-    @property
-    def words(self) -> int:
-        """How many words the model may choose from."""
-        return int(self.model.backbone.config.vocabulary)
 
     @property
     def chosen(self) -> Sampling:

@@ -47,7 +47,7 @@ class Source(NamedTuple):
 def show(thing: Any) -> Source:
     """The source of a function, a class or a module, to end a cell with."""
     thing = inspect.unwrap(thing) if callable(thing) else thing
-    if not any(map_(thing) for map_ in SHOWN):
+    if not (inspect.ismodule(thing) or inspect.isclass(thing) or inspect.isroutine(thing)):
         thing = type(thing)
     try:
         code = inspect.getsource(thing)
@@ -63,22 +63,17 @@ def show(thing: Any) -> Source:
     )
 
 
-SHOWN = (inspect.ismodule, inspect.isclass, inspect.isroutine)
-
-
 def coloured(code: str) -> str:
     """The code as HTML, escaped, with its keywords, strings and comments marked.
 
     Pygments has a grammar of its own, so the picture is the same under every version of Python.
     """
-    html = []
-    for kind, text in joined(code):
-        html.append(
-            f'<span data-kind="{kind}" style="{STYLES[kind]}">{safe(text)}</span>'
-            if kind
-            else safe(text)
-        )
-    return "".join(html)
+    return "".join(
+        f'<span data-kind="{kind}" style="{STYLES[kind]}">{safe(text)}</span>'
+        if kind
+        else safe(text)
+        for kind, text in joined(code)
+    )
 
 
 def joined(code: str) -> Iterator[tuple[str | None, str]]:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from classroom.demos.pieces import Note, Piece, Table
+from classroom.demos.reading import asked_in, ordinary_in
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs
 from labkit.objectives import MaskedToken, Objective, Permutation, Targets
-from labkit.objectives.hiding import ordinary
 from labkit.text.tokenizers import Tokenizer
 
 DRAWS = 1000
@@ -21,7 +21,7 @@ def statistics(objective: Objective, batch: Batch, tokenizer: Tokenizer) -> Piec
     many = repeated(batch, DRAWS)
     # Draws of their own, which do not move when the one that is shown is drawn again.
     targets = objective.targets(many, Chance(1, 0, many.rows))
-    words = ordinary(many.tokens, many.real, tokenizer.vocabulary)
+    words = ordinary_in(many, tokenizer)
     if isinstance(objective, MaskedToken):
         rows = masked(objective, many, targets, words, tokenizer)
     elif isinstance(objective, Permutation):
@@ -61,9 +61,7 @@ def masked(
     objective: MaskedToken, many: Batch, targets: Targets, words: Tensor, tokenizer: Tokenizer
 ) -> list[Found]:
     """How much is predicted, and what became of it."""
-    [asked] = targets.predicted.values()
-    predicted = torch.zeros_like(words)
-    predicted[asked.rows_N, asked.positions_N] = True
+    predicted = asked_in(targets)
     seen, mask = targets.inputs.tokens, tokenizer.vocabulary.mask
     hidden = predicted & (seen == (-1 if mask is None else mask))
     same = predicted & (seen == many.tokens)

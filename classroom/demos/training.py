@@ -92,7 +92,7 @@ def thinned(points: Sequence[Point]) -> list[Point]:
 class TrainingDemo(Demo):
     """Draws reports as they come, at most a few times a second; a slider goes back over them."""
 
-    def __init__(self, floor: float | None, seconds: float, unit: str = "") -> None:
+    def __init__(self, floor: float | None, seconds: float, unit: str) -> None:
         self.points: list[Point] = []
         self.floor, self.seconds, self.unit = floor, seconds, unit
         controls = {"shown": whole_slider("points shown", 0, 0, 0)}
@@ -106,9 +106,9 @@ class TrainingDemo(Demo):
         """Draw; the slider stands at the last point until it is moved."""
         slider, count = self.controls["shown"], len(self.points)
         if slider.max != count:
-            quiet, self._quiet = self._quiet, True
-            slider.max, slider.min, slider.value = count, min(1, count), count
-            self._quiet, self.first = quiet, self.values
+            with self.quietly():
+                slider.max, slider.min, slider.value = count, min(1, count), count
+            self.first = self.values
             self.kept = {"shown": sorted({*range(1, count + 1, -(-count // REPLAYED)), count})}
         super().refresh()
 

@@ -103,7 +103,7 @@ def _translations(source: Sequence[str]) -> dict[tuple[str, ...], float]:
 @torch.no_grad()
 def _written(model: Any, source: list[str], forced: list[str]) -> tuple[list[str], Tensor]:
     """The forced words and what follows them, and the distribution at each step and at the end."""
-    words = translating.greedy(model, [source], begins=forced)[0]
+    [words] = translating.greedy(model, [source], begins=forced)
     given_BT = teacher_forced(torch.tensor([translating.numbers(words)]), translating.begin())
     hidden = model.backbone(given_BT, source_BK=torch.tensor([translating.numbers(source)])).hidden
     return words, model.head(hidden)[0].softmax(dim=-1)
@@ -140,8 +140,7 @@ def _alignment(
     """Cross-attention, and the exact alignment where the translation is possible."""
     maps = {"cross-attention": looks_TK[: len(words), : len(source)].tolist()}
     if tuple(words) in exact:
-        true: np.ndarray = translating.translator().alignment(source, words)
-        maps["exact alignment"] = true.tolist()
+        maps["exact alignment"] = translating.translator().alignment(source, words).tolist()
     return Beside(
         tuple(
             Shades(tuple(map(tuple, rows)), tuple(source), tuple(words), title)
@@ -183,7 +182,7 @@ def translation_demo(model: Any, sentence: str) -> Demo:
             in_vocabulary(values[name], tokenizer)[0].split() for name in ("sentence", "begins")
         )
         with evaluating(model):
-            words, _ = _written(model, source, begins)
+            [words] = translating.greedy(model, [source], begins=begins)
         kept = [*words[: values["step"] - 1], *tokenizer.pieces([token])]
         demo.change(begins=" ".join(kept), step=len(kept) + 1)
 

@@ -52,16 +52,18 @@ def harmless(html: str) -> str:
 
 def kept(tag: str, name: str, value: str) -> str | None:
     """Return the value of an attribute, or None where it is left out."""
-    if name == "style" and FETCHES.search(value):
-        return None
-    # What a browser ignores in an address must not hide the scheme.
-    address = re.sub(r"[\s\x00-\x20]", "", value).lower()
     if name == "data-play":  # only the course's own pages have demos that play by themselves
         return None
-    if name in ("href", "src", "cite") and re.match(r"[\\/]{2}", unquote(address)):
+    if name == "style" and FETCHES.search(value):
+        return None
+    if name not in ("href", "src", "cite"):
+        return value
+    # What a browser ignores in an address must not hide the scheme.
+    address = re.sub(r"[\s\x00-\x20]", "", value).lower()
+    if re.match(r"[\\/]{2}", unquote(address)):
         # Of another machine: on Windows, a page that was opened from a disk would ask it.
         return None
-    if name in ("href", "src", "cite") and address.startswith("data:"):
+    if address.startswith("data:"):
         return value if (tag, name) == ("img", "src") and PICTURE.match(address) else None
     return value
 

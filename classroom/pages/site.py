@@ -51,8 +51,8 @@ def build(
     notebooks: Sequence[Path],
     out: Path,
     *,
-    students: bool = False,
-    scripts_for: Callable[[Any], Sequence[str]] = lambda book: (),
+    students: bool,
+    scripts_for: Callable[[Any], Sequence[str]],
 ) -> list[Page]:
     """Write a page for each notebook; for students, without solutions.
 
@@ -75,8 +75,8 @@ def build(
         scripts = scripts_for(book)
         html, _ = export.from_notebook_node(book, resources)
         html = connected(harmless_page(html), path, notebooks, out, students=students)
-        text = with_contents(html)
-        (out / pages[place].file).write_text(with_demos(text, scripts), encoding="utf-8")
+        html = with_demos(with_contents(html), scripts)
+        (out / pages[place].file).write_text(html, encoding="utf-8")
     return pages
 
 
@@ -118,7 +118,6 @@ def listed(pages: Sequence[Page]) -> str:
 
 def exporter() -> Any:
     """The exporter of one notebook to one page."""
-    light_jsonschema()
     from jinja2 import pass_context
     from nbconvert.exporters.html import HTMLExporter
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
@@ -179,7 +178,7 @@ def links(pages: Sequence[Page], place: int) -> str:
 
 
 def connected(
-    html: str, notebook: Path, notebooks: Sequence[Path], out: Path, *, students: bool = False
+    html: str, notebook: Path, notebooks: Sequence[Path], out: Path, *, students: bool
 ) -> str:
     """The page with its links to notebooks as links to pages; other files travel along.
 

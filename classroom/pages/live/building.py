@@ -25,7 +25,7 @@ from classroom.pages.live.forms import (
     text_box,
 )
 from classroom.pages.live.parts import ENGINE, page, scripts_of
-from classroom.pages.live.written import written_language, written_model
+from classroom.pages.live.written import Trained, written_language, written_model
 from classroom.recipes import course_text
 from classroom.recording import Options, written_states
 from labkit.text.tokenizers import Tokenizer
@@ -38,7 +38,6 @@ TITLES = {
     "memory-reach": "How far a memory reaches",
     "schedule": "The rate and the frozen layers, step by step",
 }
-Trained = tuple[Any, Tokenizer]
 
 
 @cache
@@ -69,8 +68,7 @@ def first_page(title: str, below: str, gpt: Trained) -> str:
     """The first page: a GPT that writes at once, and then what the site has."""
     opening = " ".join(sentences(1)[0].split()[:3])
     hidden = "".join(
-        f'<input type="hidden" name="{name}" value="{value}">'
-        for name, _, _, _, _, value in SAMPLING[1:]
+        f'<input type="hidden" name="{name}" value="{value}">' for name, *_, value in SAMPLING[1:]
     )
     demo = (
         '<p>A small language model writes below, in your browser. Its language was made up for '
@@ -139,7 +137,7 @@ def played(name: str, heading: str, controls: str, note: str = "") -> str:
     """A demo that computes."""
     said = f"<p>{note}</p>" if note else ""
     return (
-        f'<section id="{name}" data-play="{name}" data-pace="60"><h2>{heading}</h2>{said}'
+        f'<section id="{name}" data-play="{name}"><h2>{heading}</h2>{said}'
         f"{controls}{PICTURE}</section>"
     )
 

@@ -485,6 +485,6 @@ const Engine = (() => {
     return { seen, asked };
   }
 
-  return { GPT, BERT, Language, HIDDEN, UNKNOWN, softmax, stages, draw, nextWord, uniform, integers, corrupt, sum };
+  return { GPT, BERT, Language, HIDDEN, UNKNOWN, softmax, nextWord, uniform, integers, corrupt, sum };
 })();
 if (typeof module !== "undefined") module.exports = Engine;

@@ -68,7 +68,7 @@ function put(demo, view, selected = -1) {
 
 /** Let a demo answer: `draw()` shows its state, `click(act, key)` is a click on a word,
  *  `buttons` are functions by name, `changed(field)` comes before a control is drawn. */
-function answering(demo, { draw, click = () => {}, buttons = {}, changed = () => {} }) {
+function answering(demo, { draw, click, buttons, changed }) {
   const pressed = (target) => {
     const does = target.closest("button")?.dataset.does, key = keyOf(target), act = target.closest(".view [data-act]")?.dataset.act;
     if (does) buttons[does]();

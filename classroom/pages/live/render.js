@@ -225,6 +225,6 @@ const Render = (() => {
   const html = (view) => '<div class="labkit-view tex2jax_ignore mathjax_ignore" role="region" tabindex="0" ' +
     `aria-label="${safe(view.name)}" data-demo="${safe(view.name)}" style="${PANEL}">${view.pieces.map(htmlOf).join("")}</div>`;
 
-  return { html, text, fixed, clean, short };
+  return { html, text, fixed };
 })();
 if (typeof module !== "undefined") module.exports = Render;

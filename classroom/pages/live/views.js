@@ -15,6 +15,7 @@ const Views = (() => {
   const heading = (title) => ({ kind: "heading", title });
   const note = (text, name) => ({ kind: "note", text, name });
   const table = (head, rows, name, more = {}) => ({ kind: "table", head, rows, name, marked: -1, act: "", keys: [], ...more });
+  const unknownNote = (unknown) => (unknown.length ? [note(`Not in the vocabulary: ${unknown.join(", ")}.`, "unknown")] : []);
   const nats = (log, digits) => (log === -Infinity ? "-inf" : fixed(log, digits));
   const general = (x) => String(Number(x.toPrecision(6)));
 
@@ -74,8 +75,7 @@ const Views = (() => {
     const chips = tokens.map((token, n) => ({ token: tokenizer.tokens[token],
       kind: n < begin.length ? "special" : n < old ? "plain" : "new",
       caption: n >= old && said[n] !== null ? fixed(Math.exp(said[n]), 3) : "" }));
-    const pieces = [...(unknown.length ? [note(`Not in the vocabulary: ${unknown.join(", ")}.`, "unknown")] : []),
-      heading("The text"), { kind: "chips", chips, act: "" }];
+    const pieces = [...unknownNote(unknown), heading("The text"), { kind: "chips", chips, act: "" }];
     if (read.length < tokens.length) pieces.push(note(`The model reads the last ${read.length} of ${tokens.length} tokens.`, "cut"));
     const words = tokenizer.spoken(tokens.slice(1));
     if (ended(state, special)) pieces.push(note("The text has ended: undo a step, or change the prompt.", "ended"));
@@ -164,8 +164,6 @@ const Views = (() => {
   // ---- typed text for BERT (classroom/demos/reading.py, masking.py, guesses.py, statistics.py)
 
   const DRAWS = 1000, DRAWN = 40;
-  const label = (tokenizer, token) => tokenizer.tokens[token];
-  const unknownNote = (unknown) => (unknown.length ? [note(`Not in the vocabulary: ${unknown.join(", ")}.`, "unknown")] : []);
   const cutNote = (all, read) => (all > read
     ? [note(`The text has ${all.toLocaleString("en-US")} tokens; shown are the first ${read}.`, "cut")] : []);
   const problem = (name, text) => ({ name, pieces: [{ kind: "problem", text }] });
@@ -194,11 +192,11 @@ const Views = (() => {
     const words = tokens.filter((token) => !special.special.includes(token)).length;
     const why = unknown.length ? `not in the vocabulary: ${unknown.join(", ")}` : "write some words";
     if (!words) return problem("masking", `There is nothing to hide: ${why}.`);
-    const { seen, asked } = hidden(tokens, state, tokenizer), names = tokens.map((token) => label(tokenizer, token));
+    const { seen, asked } = hidden(tokens, state, tokenizer), names = tokens.map((token) => tokenizer.tokens[token]);
     const fate = (n) => (seen[n] === special.mask ? ["mask", "masked"] : seen[n] === tokens[n] ? ["kept", "kept"] : ["random", "random"]);
     const chips = seen.map((token, n) => {
       const [kind, caption] = asked.includes(n) ? fate(n) : [special.special.includes(tokens[n]) ? "special" : "plain", ""];
-      return { token: label(tokenizer, token), kind, caption };
+      return { token: tokenizer.tokens[token], kind, caption };
     });
     const told = asked.map((n) => `${n}: ${names[n]} (${chips[n].caption})`).join("; ");
     const said = `${asked.length} of ${tokens.length} tokens, of which ${words} are words. ${told || "None this time."}`;
@@ -316,7 +314,8 @@ const Views = (() => {
   function attention(state, { model, tokenizer }) {
     const [text, unknown] = tokenizer.known(state.text), { layer, head } = state, { layers, heads, context } = model.config;
     if (!tokenizer.encode(text).length) return problem("attention", "There is nothing to look at: write some words.");
-    const longest = Math.min(LONGEST, context), { all, read, tokens } = framed(text, tokenizer, longest, model.config.first), names = tokens.map((token) => label(tokenizer, token));
+    const longest = Math.min(LONGEST, context), { all, read, tokens } = framed(text, tokenizer, longest, model.config.first);
+    const names = tokens.map((token) => tokenizer.tokens[token]);
     model.read(tokens);
     // What a position may not attend to gets no share.
     const each = model.layers[layer - 1].shares.map((rows) => tokens.map((_, q) => tokens.map((_, k) => rows[q][k] ?? 0)));

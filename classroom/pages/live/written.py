@@ -1,7 +1,6 @@
 """Models and languages as data that a page can hold: what `engine.js` reads."""
 
 import base64
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,13 +12,15 @@ from labkit.models.gpt import GPT
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
 
+Trained = tuple[Any, Tokenizer]
+
 
 def written_model(model: Any, tokenizer: Tokenizer, bits: int = 16) -> dict[str, Any]:
     """A GPT or a BERT: its sizes, its tokens, and its weights one after the other."""
     backbone, config = model.backbone, model.backbone.config
     weights = dict(embedding_of(model))
     for n, block in enumerate(backbone.blocks):
-        weights |= {f"{n}.{name}": weight for name, weight in block_of(block)}
+        weights.update(block_of(str(n), block))
     kind = {16: "<f2", 32: "<f4"}[bits]
     blob = b"".join(w.detach().cpu().numpy().astype(kind).tobytes() for w in weights.values())
     first = isinstance(backbone, GPT)
@@ -49,21 +50,22 @@ def embedding_of(model: Any) -> list[tuple[str, Tensor]]:
         # One sentence: its words are all of the first segment.
         found.append(("embedding.segment", backbone.segment.weight[:1]))
     found += named("embedding", norm=backbone.norm)
-    return [
-        *found,
-        *named("head", dense=head.dense, norm=head.norm),
-        ("head.bias", head.words.bias),
-    ]
+    found += named("head", dense=head.dense, norm=head.norm)
+    return [*found, ("head.bias", head.words.bias)]
 
 
-def block_of(block: Any) -> list[tuple[str, Tensor]]:
+def block_of(group: str, block: Any) -> list[tuple[str, Tensor]]:
     """The weights of a block."""
     up, down = (part for part in block.mlp.children() if hasattr(part, "weight"))
-    parts = {
-        "qkv": block.attention.query_key_value, "out": block.attention.out, "up": up, "down": down,
-        "norm1": block.attention_norm, "norm2": block.mlp_norm,
-    }  # fmt: skip
-    return [(name.removeprefix("."), weight) for name, weight in named("", **parts)]
+    return named(
+        group,
+        qkv=block.attention.query_key_value,
+        out=block.attention.out,
+        up=up,
+        down=down,
+        norm1=block.attention_norm,
+        norm2=block.mlp_norm,
+    )
 
 
 def named(group: str, **parts: Any) -> list[tuple[str, Tensor]]:
@@ -75,15 +77,13 @@ def named(group: str, **parts: Any) -> list[tuple[str, Tensor]]:
     return found
 
 
-def written_language(
-    world: World, starts: Sequence[str] = ("document", "sentence")
-) -> dict[str, Any]:
+def written_language(world: World) -> dict[str, Any]:
     """A compiled language: who begins, the arcs between states, who emits what, what is remembered.
 
     An emission lists (word, weight, classes, whether it is drawn from the memory).
     """
     machine, begin = world.machine, {}
-    for start in starts:
+    for start in ("document", "sentence"):
         weights = machine.enter(world._start(start))
         begin[start] = [[int(s), float(weights[s])] for s in np.nonzero(weights)[0]]
     emissions = machine.emissions
