@@ -73,7 +73,7 @@ MUTANTS = [
     Mutant("the same position is hidden twice", OURS,
            edited(hidden, "hide", "len(set(positions)) < len(positions)", "False")),
     Mutant("True is the position 1", "numbers.Integral",
-           edited(hidden, "position_in", " and not isinstance(position, bool)", "")),
+           edited(checks, "is_whole", " and not isinstance(given, bool)", "")),
     Mutant("the floor of a text that there cannot be", OURS,
            put(floors._possible, floors.mean_of)),
     Mutant("a document is read by the numbers of another language", OURS,

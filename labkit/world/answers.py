@@ -13,6 +13,7 @@ What is best for a reward is in `optimal.py`: `best_policy(answers.chances, rewa
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -43,17 +44,14 @@ class Answers:
         """What may be wished of an answer: right, polite, brief, nothing said twice."""
         lines = [" ".join(words) for words in self.texts]
         polite = [any(p in line for p in POLITE) - any(r in line for r in RUDE) for line in lines]
-        repeats = [len(words) - len(set(words)) for words in map(_long_words, self.texts)]
+        long = [[word for word in words if len(word) > 4] for words in self.texts]
+        repeats = [len(words) - len(set(words)) for words in long]
         return {
             "right": np.array([truth in words for words in self.texts], float),
             "polite": np.array(polite, float),
             "brief": -np.array([max(0, len(words) - BRIEF) for words in self.texts]) / 10,
             "fresh": -np.array(repeats, float),
         }
-
-
-def _long_words(words: list[str]) -> list[str]:
-    return [word for word in words if len(word) > 4]
 
 
 def list_answers(language: Language, prompt: Sequence[str], most: int = MOST) -> Answers:
@@ -85,20 +83,21 @@ def _continuations(
 ) -> list[np.ndarray]:
     """Follow every arc to the end marks; texts with the same words are one."""
     arcs, emissions = machine.onward, machine.emissions
-    says: dict[int, list[tuple[int, int]]] = {}
-    after: dict[Alive, dict[int, Alive]] = {}
 
-    def step(states: Alive) -> dict[int, Alive]:
+    @cache
+    def says(emission: int) -> list[tuple[int, int]]:
+        """The words of an emission, each with its classes."""
+        span = slice(emissions.start[emission], emissions.start[emission + 1])
+        words, classes = emissions.word[span].tolist(), emissions.classes[span].tolist()
+        return list(zip(words, classes, strict=True))
+
+    @cache
+    def after(states: Alive) -> dict[int, Alive]:
         """The next words, and the states that are alive behind each."""
         found: dict[int, set[tuple[int, int]]] = defaultdict(set)
         for state, classes in states:
             for target in arcs.target[arcs.start[state] : arcs.start[state + 1]].tolist():
-                emission = int(machine.emission[target])
-                if emission not in says:
-                    span = slice(emissions.start[emission], emissions.start[emission + 1])
-                    pairs = zip(emissions.word[span], emissions.classes[span], strict=True)
-                    says[emission] = [(int(word), int(bits)) for word, bits in pairs]
-                for word, bits in says[emission]:
+                for word, bits in says(int(machine.emission[target])):
                     if bits & classes:
                         found[word].add((target, bits & classes))
         return {word: frozenset(states) for word, states in found.items()}
@@ -107,9 +106,7 @@ def _continuations(
     open_: list[tuple[tuple[int, ...], Alive]] = [((), alive)]
     while open_:
         words, states = open_.pop()
-        if states not in after:
-            after[states] = step(states)
-        for word, left in after[states].items():
+        for word, left in after(states).items():
             if word:
                 open_.append(((*words, word), left))
             else:

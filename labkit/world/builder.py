@@ -52,7 +52,7 @@ class Group(NamedTuple):
     chain: tuple[Token, ...]
 
 
-def compile_grammar(grammar: Grammar, new_forms: bool = False) -> Machine:
+def compile_grammar(grammar: Grammar, new_forms: bool) -> Machine:
     """Check how the parts of the grammar fit together and compile them."""
     return _Builder(grammar, new_forms).machine()
 
@@ -81,7 +81,9 @@ class _Builder:
         self._fact_families()
         self._stops()
         self._sentences()
+        self._group_families()
         self._check_families()
+        self._check_outright()
 
     def _stops(self) -> None:
         """The full stops: state k ends section k, and those of the prompts come after them."""
@@ -107,8 +109,8 @@ class _Builder:
             self._relation(k, relation)
 
     def _pattern(self, pattern: Pattern, share: float, k: int, side: int, topic: Topic) -> None:
+        self.section = k
         self.patterns.append(pattern.location)
-        self.where = (k, len(self.patterns) - 1)
         self.arity = self._sizes(pattern.items)
         sides = self.arity.get("", 1)
         shares = [1 / sides] * sides
@@ -128,9 +130,9 @@ class _Builder:
     def _relation(self, k: int, relation: Relation) -> None:
         stops = [(k, 1 - relation.stops), (self.plan.last_stop(k), relation.stops)]
         total = sum(answer.weight for _, answer in relation.pairs)
+        self.section = k
         for question, answer in relation.pairs:
             self.patterns.append(answer.location)
-            self.where = (k, len(self.patterns) - 1)
             items = (*question, Token(":"), *answer.tokens)
             self._close(self._items(items, {(): {-1 - k: answer.weight / total}}), stops)
 
@@ -138,8 +140,8 @@ class _Builder:
         for nodes in frontier.values():
             for source, weight in nodes.items():
                 if source < 0:
-                    where = self.patterns[self.where[1]]
-                    raise WorldError(where, "all words of this sentence may be left out")
+                    message = "all words of this sentence may be left out"
+                    raise WorldError(self.patterns[-1], message)
                 self.arcs += [(source, stop, weight * share) for stop, share in stops if share]
 
     def _items(
@@ -175,18 +177,7 @@ class _Builder:
             case Draw():
                 return self._draw(item, frontier)
             case Let():
-                out: Frontier = {}
-                for values, nodes in frontier.items():
-                    known = dict(values)
-                    value = sum(self._known(item, known, term) for term in item.terms) % 2
-                    _add(out, _sorted(known | {item.variable: value}), nodes)
-                return out
-
-    def _known(self, item: Let, known: dict[str, int], name: str) -> int:
-        if name not in known:
-            spoken = name.rpartition(".")[2]
-            raise WorldError(item.location, f'the variable "{spoken}" has no value here yet')
-        return known[name]
+                return _let(item, frontier)
 
     def _either(
         self,
@@ -197,9 +188,7 @@ class _Builder:
         out: Frontier = {}
         total = sum(weight for weight, _ in options)
         for weight, items in options:
-            part = self._items(items, _scaled(frontier, weight / total), scope)
-            for values, nodes in part.items():
-                _add(out, values, nodes)
+            _merge(out, self._items(items, _scaled(frontier, weight / total), scope))
         return out
 
     def _draw(self, draw: Draw, frontier: Frontier) -> Frontier:
@@ -227,9 +216,7 @@ class _Builder:
                     chance = tied.sure if k == chosen else (1 - tied.sure) / max(count - 1, 1)
                     if chance > 0:
                         part = {s: w * chance / len(drawn) for s, w in nodes.items()}
-                        said = self._items(option, {_sorted(here): part})
-                        for after, more in said.items():
-                            _add(out, after, more)
+                        _merge(out, self._items(option, {_sorted(here): part}))
         return out
 
     # ── slots ────────────────────────────────────────────────────────────────────────────────────
@@ -252,8 +239,7 @@ class _Builder:
                 part = self._say(self._token(Token(group.article)), part)
             if group.emission is not None:
                 part = self._say(group.emission, part, group.family)
-            for values, nodes in self._items(group.chain, part).items():
-                _add(out, values, nodes)
+            _merge(out, self._items(group.chain, part))
         return out
 
     def _phrase(self, slot: Slot, frontier: Frontier) -> Frontier:
@@ -295,22 +281,21 @@ class _Builder:
             for row in rows:
                 emission = self._token(Token(table.cell(row, columns)))
                 part = {_sorted(known | {name: row}): {s: w / len(rows) for s, w in nodes.items()}}
-                for after, more in self._say(emission, part).items():
-                    _add(out, after, more)
+                _merge(out, self._say(emission, part))
         return out
 
     def _groups(self, slot: Slot) -> list[Group]:
         name, _, form = slot.name.partition(".")
+        article = "a" if slot.article else ""
         if name in self.grammar.facts and f".{form}" in self.grammar.facts[name].fields:
             rows = [(Token(word), 1.0, bits) for word, bits in self.classes.words(name, form)]
-            article = "a" if slot.article else ""
             return [Group(article, 1.0, self._emission(("field", name, form), rows), -1, ())]
         if slot.name in self.grammar.facts:
             family = self.family_of[name, False]
             words = dict.fromkeys(v.tokens[0].word for v in self.grammar.facts[name].values)
             rows = [(Token(word), 1.0, self.classes.every) for word in words]
             emission = self._emission(("fact", name), rows)
-            return [Group("a" if slot.article else "", 1.0, emission, family, ())]
+            return [Group(article, 1.0, emission, family, ())]
         if slot.name == "any":
             return [Group("", 1.0, self._emission(("any",), []), -1, ())]
         if slot.name not in self.grammar.lists:
@@ -394,8 +379,8 @@ class _Builder:
         """Add a state for all values of the variables."""
         out: Frontier = {}
         for values, nodes in frontier.items():
-            state = len(self.states)
-            self.states.append((emission, *self.where, dict(values).get("", -1), family))
+            state, side = len(self.states), dict(values).get("", -1)
+            self.states.append((emission, self.section, len(self.patterns) - 1, side, family))
             self.arcs += [(source, state, weight) for source, weight in nodes.items()]
             out[values] = {state: 1.0}
         return out
@@ -446,10 +431,10 @@ class _Builder:
                 sense = token.sense
                 if sense and self.senses.setdefault((emission, number), sense) != sense:
                     message = f'the list "{key[1]}" holds "{token.word}" in two senses'
-                    raise WorldError(self.patterns[self.where[1]], f"{message}: use two lists")
+                    raise WorldError(self.patterns[-1], f"{message}: use two lists")
             if len({number for number, _ in merged}) < len(merged):
                 message = f'two verbs of "{key[1]}" share a form in different tenses'
-                raise WorldError(self.patterns[self.where[1]], f"{message}: use two lists")
+                raise WorldError(self.patterns[-1], f"{message}: use two lists")
             self.emission_rows.append([(n, w, bits) for (n, bits), w in merged.items()])
         return self.emissions[key]
 
@@ -495,8 +480,8 @@ class _Builder:
             if word not in listed:
                 raise WorldError(location, expected("a word of some list", word, listed))
 
-    def _check_families(self) -> None:
-        """The sums stay exact because remembered words come from their own slots alone."""
+    def _group_families(self) -> None:
+        """Find the families that the documents of each group of topics remember."""
         plan = self.plan
         names = [plan.groups.get(section.topic, section.stage) for section in plan.sections]
         members: dict[str, set[int]] = {}
@@ -507,6 +492,9 @@ class _Builder:
         number = {name: n for n, name in enumerate(members, start=1)}
         self.members = [[], *map(sorted, members.values())]
         self.group = np.array([number.get(names[section], 0) for _, section, *_ in self.states])
+
+    def _check_families(self) -> None:
+        """The sums stay exact because remembered words come from their own slots alone."""
         owners = [self._owners(group) for group in self.members]
         words = list(self.number)
         for state, (emission, _, pattern, _, own) in enumerate(self.states):
@@ -524,7 +512,6 @@ class _Builder:
                     raise WorldError(
                         location, f"{message}only come from {{{family}}}: use another word"
                     )
-        self._check_outright()
 
     def _owners(self, group: list[int]) -> dict[int, int]:
         """The family of each word that the documents of a group remember."""
@@ -647,6 +634,24 @@ def _sorted(known: dict[str, int]) -> Variables:
 
 def _scaled(frontier: Frontier, factor: float) -> Frontier:
     return {values: {s: w * factor for s, w in nodes.items()} for values, nodes in frontier.items()}
+
+
+def _let(let: Let, frontier: Frontier) -> Frontier:
+    out: Frontier = {}
+    for values, nodes in frontier.items():
+        known = dict(values)
+        for name in let.terms:
+            if name not in known:
+                spoken = name.rpartition(".")[2]
+                raise WorldError(let.location, f'the variable "{spoken}" has no value here yet')
+        value = sum(known[name] for name in let.terms) % 2
+        _add(out, _sorted(known | {let.variable: value}), nodes)
+    return out
+
+
+def _merge(frontier: Frontier, other: Frontier) -> None:
+    for values, nodes in other.items():
+        _add(frontier, values, nodes)
 
 
 def _add(frontier: Frontier, values: Variables, nodes: Nodes) -> None:

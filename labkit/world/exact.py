@@ -93,7 +93,7 @@ class Language:
             raise ValueError(
                 f'the split is "{split}": choose one of {", ".join(SPLITS)}, or None for both'
             )
-        begin = self.machine.leave[self.machine.ends[0]]
+        begin = self.machine.first_section
         if having is not None:
             begin = begin * [
                 getattr(section, having) is not None for section in self.machine.sections
@@ -115,10 +115,10 @@ class Language:
         follow = machine.closing @ machine.leave
         inner = np.ones(len(machine.sections), bool)
         inner[machine.ends] = False
-        begin = machine.leave[machine.ends[0]]
         sections = np.zeros(len(inner))
         within = follow[np.ix_(inner, inner)]
-        sections[inner] = np.linalg.solve(np.eye(inner.sum()) - within.T, begin[inner])
+        begin = machine.first_section[inner]
+        sections[inner] = np.linalg.solve(np.eye(inner.sum()) - within.T, begin)
         sections[~inner] = sections[inner] @ follow[np.ix_(inner, ~inner)]
         nodes = np.concatenate([np.zeros(machine.states), sections])
         now = nodes.copy()
@@ -145,7 +145,7 @@ class Language:
         """For each kind of start, the distribution of the node just before the first word."""
         machine = self.machine
         starts = {name: np.zeros(machine.states + len(machine.sections)) for name in STARTS}
-        starts["document"][machine.states :] = machine.leave[machine.ends[0]]
+        starts["document"][machine.states :] = machine.first_section
         starts["anywhere"][: machine.states] = self.stationary
         starts["anywhere"][machine.states :] = self.stationary[: len(machine.leave)] @ machine.leave
         starts["sentence"][machine.states :] = self.sentence_distribution
@@ -285,10 +285,16 @@ class Language:
         _check_direction(direction)
         if direction == "forward":
             return self.conditional(np.append(text, 0), [len(text)], start=start)[0]
+        return self._word_before(text)
+
+    def _word_before(self, text: np.ndarray) -> np.ndarray:
+        """The distribution of the word before a text.
+
+        Either the text stands within a document, or the end mark comes before and a document
+        begins with it.
+        """
         if not len(text):
             return self.conditional(np.array([0]), [0], start="anywhere")[0]
-        # Either the words stand within a document, or the end mark comes before and a document
-        # begins with them.
         before = np.insert(text, 0, self.machine.hidden)
         within = self.log_totals([Symbols(before)], "anywhere")[0]
         begins = self.log_totals([Symbols(text)], "document")[0] + math.log(

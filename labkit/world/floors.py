@@ -191,7 +191,8 @@ def masked(
             if draw >= hide:
                 shown = int(random.choice(others)) if draw < hide + replace else int(text[t])
                 noisy[t] = (shown, keep, replace / len(others))
-        noisy.pop(len(text) - 1 if text[-1] == 0 else -1, None)
+        if text[-1] == 0:
+            noisy.pop(len(text) - 1, None)
         requests.append(Request(text, positions, noisy))
     distributions = language.distributions(requests, start)
     return [

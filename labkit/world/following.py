@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labkit.world.machine import Arcs, Machine, pack_arcs, spans
+from labkit.world.machine import Arcs, Machine, items_of, owners, pack_arcs
 from labkit.world.memory import GroupMemory, Memories
 from labkit.world.sums import ForwardStep, Symbols, chunks, forward
 
@@ -51,9 +51,9 @@ def direction_over(
     machine: Machine, arcs: Arcs, begin: np.ndarray, prior: np.ndarray, over: np.ndarray
 ) -> Direction:
     """The direction of these arcs; `prior` weighs each state that they reach."""
-    emissions = len(machine.emissions.start) - 1
+    emissions = machine.emissions.distributions
     every = emissions * len(machine.members)
-    source = np.repeat(np.arange(machine.states), np.diff(arcs.start))
+    source = owners(arcs.start)
     said = machine.emission[arcs.target] + emissions * machine.group[arcs.target]
     # Many states say the same words: all arcs to them are one.
     key, number = np.unique(source * every + said, return_inverse=True)
@@ -143,12 +143,12 @@ def normalised(weights: np.ndarray) -> np.ndarray:
 def _mass(machine: Machine, drawn: list["Drawn"], step: ForwardStep, way: Direction) -> Shares:
     """The weight of everything that may be said next: states times words times memory."""
     # From the states that are alive to what is said next ...
-    arc, source = _reached(way.said.start, step.states)
-    group, emission = np.divmod(way.said.target[arc], len(machine.emissions.start) - 1)
+    arc, source = items_of(way.said.start, step.states)
+    group, emission = np.divmod(way.said.target[arc], machine.emissions.distributions)
     row, classes, value = step.owner[source], step.classes[source], step.alpha[source]
     chances = _chances(machine, drawn, step, row, group)
     # ... and from there to the words.
-    entry, source = _reached(machine.emissions.start, emission)
+    entry, source = items_of(machine.emissions.start, emission)
     word, bits = machine.emissions.word[entry], classes[source] & machine.emissions.classes[entry]
     value = (value * way.said.weight[arc])[source] * machine.emissions.weight[entry]
     row, group = row[source], group[source]
@@ -163,12 +163,6 @@ def _mass(machine: Machine, drawn: list["Drawn"], step: ForwardStep, way: Direct
     ends *= chances.sums[step.owner, machine.group[step.states], step.classes]
     last = np.zeros(len(ends), int)
     return np.append(row, step.owner), np.append(word, last), np.append(value, ends)
-
-
-def _reached(start: np.ndarray, sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of all that starts at these sources, and which source each starts at."""
-    counts = start[sources + 1] - start[sources]
-    return spans(start[sources], counts), np.repeat(np.arange(len(sources)), counts)
 
 
 class Chances(NamedTuple):

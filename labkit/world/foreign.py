@@ -7,7 +7,7 @@ drawn slot by slot, so some of its sentences translate none of the source langua
 """
 
 from labkit.world.grammar import Choice, Item, Slot, Tied, Token
-from labkit.world.translation import GENDERS, Lexicon, Translator, list_of, load_translator
+from labkit.world.translation import GENDERS, Lexicon, Translator, Words, list_of, load_translator
 
 
 def foreign_text(translator: Translator | None = None) -> str:
@@ -18,29 +18,28 @@ def foreign_text(translator: Translator | None = None) -> str:
         lines += [f"words {name}", *(f"    {' '.join(_spelled(translator, r))}" for r in rows)]
     lines += ["topic talk", "    leads to end", "stage one again 0.9"]
     for weight, source, target in translator.lexicon.patterns:
-        chances = dict(_present(source))
-        heads = dict.fromkeys(_heads(target))
+        chances, heads = _present(source), _heads(target)
         draws = [_draw(translator.lexicon, head) for head in heads]
-        said = [_say(translator, item, chances, [*heads]) for item in target]
+        said = [_say(translator, item, chances, heads) for item in target]
         lines.append(f"    {weight} {' '.join([*draws, *said])} .")
     return "\n".join(lines)
 
 
-def _spelled(translator: Translator, row: tuple[tuple[str, ...], float]) -> list[str]:
+def _spelled(translator: Translator, row: tuple[Words, float]) -> list[str]:
     words, weight = row
     return [*translator.in_letters(words), str(weight)]
 
 
-def _lists(lexicon: Lexicon) -> dict[str, list[tuple[tuple[str, ...], float]]]:
+def _lists(lexicon: Lexicon) -> dict[str, list[tuple[Words, float]]]:
     """Every list: all of it, its words of one gender, or with the endings of one gender."""
-    lists: dict[str, list[tuple[tuple[str, ...], float]]] = {}
+    lists: dict[str, list[tuple[Words, float]]] = {}
     for name, fillers in lexicon.lists.items():
         ways = [way for filler in fillers for way in filler.ways]
         lists[name] = [(way.words, way.chance) for way in ways]
         for n, gender in enumerate(GENDERS):
             if name in lexicon.endings:
                 ending = lexicon.endings[name][n]
-                rows = [((*w.words[:-1], w.words[-1] + ending), w.chance) for w in ways]
+                rows = [(way.with_ending(ending), way.chance) for way in ways]
             else:
                 rows = [(way.words, way.chance) for way in ways if way.gender == gender]
             if rows:
@@ -48,24 +47,24 @@ def _lists(lexicon: Lexicon) -> dict[str, list[tuple[tuple[str, ...], float]]]:
     return lists
 
 
-def _present(items: tuple[Item, ...]) -> list[tuple[str, float]]:
+def _present(items: tuple[Item, ...]) -> dict[str, float]:
     """How often each slot of the source is said, when it may be left out."""
-    return [
-        (item.name, weight / sum(choice.weights))
+    return {
+        item.name: weight / sum(choice.weights)
         for choice in items
         if isinstance(choice, Choice)
         for weight, option in zip(choice.weights, choice.options, strict=True)
         for item in option
         if isinstance(item, Slot)
-    ]
+    }
 
 
 def _heads(items: tuple[Item, ...]) -> list[str]:
     """The nouns whose gender shows in other words."""
-    heads = [item.variables[0] for item in items if isinstance(item, Tied)]
-    return heads + [
-        i.name.partition("^")[2] for i in items if isinstance(i, Slot) and "^" in i.name
-    ]
+    tied = [item.variables[0] for item in items if isinstance(item, Tied)]
+    slots = [item.name for item in items if isinstance(item, Slot)]
+    agreeing = [name.partition("^")[2] for name in slots if "^" in name]
+    return list(dict.fromkeys(tied + agreeing))
 
 
 def _draw(lexicon: Lexicon, head: str) -> str:

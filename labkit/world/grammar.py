@@ -116,14 +116,12 @@ class Pattern(NamedTuple):
     location: Location
 
 
-@dataclass
-class Stage:
+class Stage(NamedTuple):
     """A step of a topic: its sentences, and how likely another one of them follows."""
 
     name: str
     again: float
-    location: Location
-    patterns: list[Pattern] = field(default_factory=list)
+    patterns: list[Pattern]
 
 
 @dataclass
@@ -217,15 +215,6 @@ class Grammar:
     topics: dict[str, Topic] = field(default_factory=dict)
     kinds: dict[str, Kind] = field(default_factory=dict)
     held_out: dict[str, Location] = field(default_factory=dict)
-
-    def add(self, table: dict, name: str, value: object, location: Location) -> None:
-        """Add a named thing once; the second of the same name is refused with both locations."""
-        if name in table:
-            first = getattr(table[name], "location", None) or table[name][0].location
-            raise WorldError(
-                location, f'"{name}" was defined already in {first}: give it another name'
-            )
-        table[name] = value
 
 
 def expected(what: str, given: str, known: Iterable[str]) -> str:

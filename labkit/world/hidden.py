@@ -1,10 +1,10 @@
 """The distributions of hidden and of noisy words."""
 
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from labkit.checks import is_whole
 from labkit.world.machine import Machine
 from labkit.world.memory import Memories
 from labkit.world.sums import Posterior, Symbols, posteriors
@@ -27,8 +27,7 @@ IMPOSSIBLE = "no text of this language has the words that are seen: check them w
 
 def position_in(position: Any, length: int) -> int:
     """A position of a text, counted from its end where it is negative, as in lists."""
-    whole = isinstance(position, Integral) and not isinstance(position, bool)
-    if not whole or not -length <= int(position) < length:
+    if not is_whole(position) or not -length <= int(position) < length:
         raise ValueError(
             f"the position is {position}, but the text has {length} words: "
             f"choose {-length} to {length - 1}"
@@ -131,7 +130,7 @@ def _words(
         drawn = machine.remembered & (value >= 0)
         for c in np.nonzero(weights[mine].any(axis=0))[0]:
             here = machine.emission[states[mine]]
-            mass = np.bincount(here, weights[mine, c], len(emissions.start) - 1)
+            mass = np.bincount(here, weights[mine, c], emissions.distributions)
             spread = np.repeat(mass, np.diff(emissions.start)) * emissions.weight
             spread *= emissions.classes >> c & 1
             spread[drawn] *= next_draws[g][c, value[drawn]]

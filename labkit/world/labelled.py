@@ -31,6 +31,7 @@ from labkit.world.sums import Symbols
 
 TASKS = ("feeling", "topic", "sense", "relation", "order", "passages", "next")
 PAIRED = ("order", "passages", "next")
+WHOLE = ("feeling", "relation")
 PASSAGE = 6
 """Sentences of a passage."""
 TRIES = 200_000
@@ -102,14 +103,13 @@ def _candidates(
     language: Language, task: str, seed: int, split: str, random: np.random.Generator
 ) -> Iterator[Example]:
     """Go through documents of the split without end, and cut examples from them."""
-    documents = language.documents(
-        seed=seed, split=split, having=task if task in ("feeling", "relation") else None
-    )
+    having = task if task in WHOLE else None
+    documents = language.documents(seed=seed, split=split, having=having)
     while task in PAIRED:
         yield from _pairs(task, list(itertools.islice(documents, 200)), random)
     for document in documents:
         section = document.machine.sections[document.machine.section[document.states[0]]]
-        if task in ("feeling", "relation"):
+        if task in WHOLE:
             yield Example(document.words[:-1], None, None, getattr(section, task), {})
         elif not section.relation:
             notes = document.annotations
@@ -162,7 +162,7 @@ def priors(language: Language, task: str) -> dict[str, float]:
         visits = np.bincount(
             machine.emission,
             language.visits[: machine.states],
-            minlength=len(machine.emissions.start) - 1,
+            minlength=machine.emissions.distributions,
         )
         for (emission, word), sense in machine.senses.items():
             span = slice(machine.emissions.start[emission], machine.emissions.start[emission + 1])
@@ -174,7 +174,7 @@ def priors(language: Language, task: str) -> dict[str, float]:
             for label, p in sorted(found.items())
             if words.count(label.split("~")[0]) > 1 and p
         }
-    begins = language.sentence_distribution if task == "topic" else machine.leave[machine.ends[0]]
+    begins = language.sentence_distribution if task == "topic" else machine.first_section
     for section, chance in zip(machine.sections, begins, strict=True):
         label = getattr(section, task)
         if label and chance:
@@ -195,7 +195,7 @@ def _chances(
             {yes: 1 / (1 + math.exp(-x)), no: 1 / (1 + math.exp(x))}
             for x in np.clip(odds, -700, 700)
         ]
-    whole = task in ("feeling", "relation")
+    whole = task in WHOLE
     texts = [
         (
             [*row.words, END] if whole else row.words,
@@ -220,8 +220,7 @@ Pairs = Sequence[tuple[Text, Text]]
 
 def order_odds(language: Language, pairs: Pairs) -> np.ndarray:
     """log p(first, second) - log p(second, first), as neighbours in a document."""
-    there = language.log_totals([Symbols(_joined(language, a, b)) for a, b in pairs], "sentence")
-    back = language.log_totals([Symbols(_joined(language, b, a)) for a, b in pairs], "sentence")
+    there, back = _together(language, pairs), _together(language, [(b, a) for a, b in pairs])
     both = zip(there, back, strict=True)
     return np.array([x - y if max(x, y) > -np.inf else 0.0 for x, y in both])
 
@@ -230,7 +229,7 @@ def next_odds(language: Language, pairs: Pairs) -> np.ndarray:
     """The log odds that the second follows the first, against a second of another document."""
     machine = language.machine
     goes_on = 1 - machine.leave[:, machine.ends].sum(axis=1)
-    together = language.log_totals([Symbols(_joined(language, a, b)) for a, b in pairs], "sentence")
+    together = _together(language, pairs)
     firsts = [Symbols(language.numbers(a)) for a, _ in pairs]
     last = [[len(row.symbols) - 1] for row in firsts]
     first = []
@@ -246,8 +245,12 @@ def next_odds(language: Language, pairs: Pairs) -> np.ndarray:
     return np.array(together) - alone
 
 
-def _joined(language: Language, first: Text, second: Text) -> np.ndarray:
-    texts = [language.numbers(first), language.numbers(second)]
-    if not all(map(len, texts)):
-        raise ValueError("a text of a pair has no words: leave the pair out")
-    return np.concatenate(texts)
+def _together(language: Language, pairs: Pairs) -> list[float]:
+    """log p(first, second) of every pair, as neighbours in a document."""
+    rows = []
+    for pair in pairs:
+        texts = [language.numbers(text) for text in pair]
+        if not all(map(len, texts)):
+            raise ValueError("a text of a pair has no words: leave the pair out")
+        rows.append(Symbols(np.concatenate(texts)))
+    return language.log_totals(rows, "sentence")

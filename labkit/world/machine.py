@@ -48,6 +48,11 @@ class Emissions(NamedTuple):
     weight: np.ndarray
     classes: np.ndarray
 
+    @property
+    def distributions(self) -> int:
+        """How many distributions there are."""
+        return len(self.start) - 1
+
 
 class Entries(NamedTuple):
     """Which states emit a symbol: those of symbol n from start[n] on, with their probabilities."""
@@ -108,11 +113,10 @@ class Machine:
         # Inside one text nothing follows the end of a document.
         self.inside = self.leave.copy()
         self.inside[self.ends] = 0.0
-        number = np.repeat(np.arange(len(self.entries.start) - 1), np.diff(self.entries.start))
-        self._keys = number * self.states + self.entries.state
+        self._keys = owners(self.entries.start) * self.states + self.entries.state
         self.onward, self.turned = self._from_state_to_state()
         # For each word of each emission, whether it is drawn from a family.
-        drawn = np.zeros(len(self.emissions.start) - 1, bool)
+        drawn = np.zeros(self.emissions.distributions, bool)
         drawn[self.emission[self.family >= 0]] = True
         self.remembered = np.repeat(drawn, np.diff(self.emissions.start))
         # For each class, whether each set of classes holds it.
@@ -126,11 +130,9 @@ class Machine:
         by_source = pack_arcs(
             self.arc_source, self.arc_target, self.arc_weight, self.states + len(self.sections)
         )
-        first = by_source.start[self.states + section]
-        counts = by_source.start[self.states + section + 1] - first
-        begins = spans(first, counts)
-        over = np.repeat(self.inside[stop, section], counts) * by_source.weight[begins]
-        source = np.concatenate([self.arc_source[inner], np.repeat(stop, counts)])
+        begins, way = items_of(by_source.start, self.states + section)
+        over = self.inside[stop, section][way] * by_source.weight[begins]
+        source = np.concatenate([self.arc_source[inner], stop[way]])
         target = np.concatenate([self.arc_target[inner], by_source.target[begins]])
         weight = np.concatenate([self.arc_weight[inner], over])
         size = self.states
@@ -147,6 +149,11 @@ class Machine:
         index = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         found = self._keys[index] == keys
         return self.entries.weight[index] * found, self.entries.classes[index] * found
+
+    @property
+    def first_section(self) -> np.ndarray:
+        """The distribution of the first section of a document: what follows another's end."""
+        return self.leave[self.ends[0]]
 
     @property
     def every_class(self) -> int:
@@ -170,6 +177,21 @@ def spans(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
 
 
+def items_of(start: np.ndarray, lists: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All items of these lists, and for each item which of the lists it is from: 0, 1, ….
+
+    List n has the items from start[n] to start[n + 1].
+    """
+    first = start[lists]
+    counts = start[lists + 1] - first
+    return spans(first, counts), np.repeat(np.arange(len(lists)), counts)
+
+
+def owners(start: np.ndarray) -> np.ndarray:
+    """The number of the list that each item is from."""
+    return np.repeat(np.arange(len(start) - 1), np.diff(start))
+
+
 def pack_emissions(rows: list[list[tuple[int, float, int]]]) -> Emissions:
     """Put the distributions, given as (word, weight, classes), one behind the other."""
     start = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
@@ -180,10 +202,9 @@ def pack_emissions(rows: list[list[tuple[int, float, int]]]) -> Emissions:
 def list_entries(emissions: Emissions, emission: np.ndarray, words: int, every: int) -> Entries:
     """Pair every state with every word that it emits and with the hidden word, sorted by symbol."""
     size = len(emission)
-    counts = np.diff(emissions.start)[emission]
-    index = spans(emissions.start[emission], counts)
+    index, owner = items_of(emissions.start, emission)
     symbol = np.concatenate([emissions.word[index], np.full(size, words)])
-    state = np.concatenate([np.repeat(np.arange(size), counts), np.arange(size)])
+    state = np.concatenate([owner, np.arange(size)])
     emits = np.concatenate([emissions.weight[index], np.ones(size)])
     classes = np.concatenate([emissions.classes[index], np.full(size, every)])
     order = np.lexsort((state, symbol))

@@ -59,7 +59,7 @@ class GroupMemory:
     """The families of a group of topics by the numbers of their words."""
 
     def __init__(self, families: list[Family], prior: np.ndarray, number: dict[str, int]) -> None:
-        self.families, self.prior = families, prior
+        self.prior = prior
         sizes = [len(family.words) for family in families]
         self.family_of = np.repeat(np.arange(len(families)), sizes)
         self.alpha = np.array([family.alpha for family in families])

@@ -85,7 +85,7 @@ def read_weighted(line: Line, whole: bool = True) -> Pattern:
     return read_pattern(rest.strip(), weight, line.location, whole)
 
 
-def read_pattern(text: str, weight: float, location: Location, whole: bool = True) -> Pattern:
+def read_pattern(text: str, weight: float, location: Location, whole: bool) -> Pattern:
     """Read one sentence with its slots and choices; unless it is a phrase it ends with ` .`."""
     pieces = _PIECES.findall(text)
     if whole and pieces[-1:] != ["."]:

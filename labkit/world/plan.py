@@ -48,9 +48,9 @@ class SectionPlan:
         self.ends = range(len(self.sections), len(self.sections) + len(names))
         self.sections += [Section("end", group, None, None) for group in names]
         self.end_of = dict(zip(names, self.ends, strict=True))
-        self.stops = len(self.sections) + len(grammar.relations)
-        self.leave = np.zeros((self.stops, len(self.sections)))
-        self.closing = np.eye(len(self.sections), self.stops)
+        stops = len(self.sections) + len(grammar.relations)
+        self.leave = np.zeros((stops, len(self.sections)))
+        self.closing = np.eye(len(self.sections), stops)
         self._follow_ends()
         self._follow_topics()
         self._follow_relations()
@@ -124,24 +124,43 @@ def leads_to(grammar: Grammar, topic: Topic) -> dict[str, tuple[float, Location]
 
 def groups(grammar: Grammar) -> dict[str, str]:
     """Check that every topic can be reached and left; name the group of topics that each is in."""
+    _check_kinds(grammar)
+    after = {topic.name: _after(grammar, topic) for topic in grammar.topics.values()}
+    _check_reached(grammar, after)
+    group = {name: name for name in after}
+    for name, others in after.items():
+        for other in others - {"end"}:
+            old, new = group[other], group[name]
+            group = {key: new if value == old else value for key, value in group.items()}
+    return group | ({"relations": "relations"} if grammar.relations else {})
+
+
+def _check_kinds(grammar: Grammar) -> None:
+    """Documents begin with topics that there are."""
     if not grammar.kinds:
         location = Location("the language", 0)
         raise WorldError(location, "no `documents` block says which kinds of documents there are")
-    known = [*grammar.topics, *["relations"] * bool(grammar.relations)]
+    known = [*grammar.topics, *(["relations"] if grammar.relations else [])]
     for kind in grammar.kinds.values():
         for name, (_, location) in kind.begins.items():
             if name not in known:
                 raise WorldError(location, expected("a topic", name, known))
-    after = {}
-    for topic in grammar.topics.values():
-        if not topic.stages:
-            message = f'topic "{topic.name}" has no stage: write `stage NAME` below it'
-            raise WorldError(topic.location, message)
-        table = leads_to(grammar, topic)
-        for name, (_, location) in (table | topic.comes_after).items():
-            if name not in grammar.topics and (name != "end" or name in topic.comes_after):
-                raise WorldError(location, expected("a topic", name, [*grammar.topics, "end"]))
-        after[topic.name] = set(table)
+
+
+def _after(grammar: Grammar, topic: Topic) -> set[str]:
+    """The topics that may follow a topic, and the end."""
+    if not topic.stages:
+        message = f'topic "{topic.name}" has no stage: write `stage NAME` below it'
+        raise WorldError(topic.location, message)
+    table = leads_to(grammar, topic)
+    for name, (_, location) in (table | topic.comes_after).items():
+        if name not in grammar.topics and (name != "end" or name in topic.comes_after):
+            raise WorldError(location, expected("a topic", name, [*grammar.topics, "end"]))
+    return set(table)
+
+
+def _check_reached(grammar: Grammar, after: dict[str, set[str]]) -> None:
+    """Some document reaches each topic, and can end after it."""
     begins = {name for kind in grammar.kinds.values() for name in kind.begins}
     reached = _closure(begins, after)
     for topic in grammar.topics.values():
@@ -158,12 +177,6 @@ def groups(grammar: Grammar) -> dict[str, str]:
         raise WorldError(
             location, "no document reaches the relations: add `prompt 1 begins with relations`"
         )
-    group = {name: name for name in after}
-    for name, others in after.items():
-        for other in others - {"end"}:
-            old, new = group[other], group[name]
-            group = {key: new if value == old else value for key, value in group.items()}
-    return group | ({"relations": "relations"} if grammar.relations else {})
 
 
 def _closure(names: set[str], after: dict[str, set[str]]) -> set[str]:

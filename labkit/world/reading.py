@@ -33,17 +33,17 @@ def read(files: dict[str, str]) -> Grammar:
     for name, text in files.items():
         topic: Topic | None = None
         for header, body in read_blocks(name, text):
-            keyword, *arguments = header.text.split()
+            keyword = header.text.split()[0]
             if keyword == "topic":
-                topic = _topic(grammar, header, arguments, body)
+                topic = _topic(grammar, header, body)
             elif keyword == "stage":
                 if topic is None:
                     raise WorldError(
                         header.location, "a stage belongs to a topic: write `topic NAME` above it"
                     )
-                topic.stages.append(_stage(header, arguments, body))
+                topic.stages.append(_stage(header, body))
             elif keyword in _BLOCKS:
-                _BLOCKS[keyword](grammar, header, arguments, body)
+                _BLOCKS[keyword](grammar, header, body)
             else:
                 known = ["topic", "stage", *_BLOCKS]
                 raise WorldError(header.location, expected("a block", keyword, known))
@@ -111,21 +111,29 @@ def _options(arguments: list[str], names: set[str], location: Location) -> dict[
     return given
 
 
-def _one_name(header: Line, arguments: list[str]) -> str:
-    if not arguments or not re.fullmatch(r"[a-z][a-z0-9_]*", arguments[0]):
-        raise WorldError(
-            header.location, f"expected a name in small letters after `{header.text.split()[0]}`"
-        )
-    return arguments[0]
+def _named(header: Line) -> tuple[str, list[str]]:
+    """The name behind the keyword of a header, and the words behind the name."""
+    keyword, *words = header.text.split()
+    if not words or not re.fullmatch(r"[a-z][a-z0-9_]*", words[0]):
+        raise WorldError(header.location, f"expected a name in small letters after `{keyword}`")
+    return words[0], words[1:]
+
+
+def _add(table: dict, name: str, value: object, location: Location) -> None:
+    """Add a named thing once; the second of the same name is refused with both locations."""
+    if name in table:
+        first = getattr(table[name], "location", None) or table[name][0].location
+        raise WorldError(location, f'"{name}" was defined already in {first}: give it another name')
+    table[name] = value
 
 
 # ── the blocks ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _list(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
+def _list(grammar: Grammar, header: Line, body: list[Line]) -> None:
     """`words fruit zipf urn 2`: fillers as they are; `nouns`, `verbs`: all forms."""
-    keyword, name = header.text.split()[0], _one_name(header, arguments)
-    exponent, urn = _remembered(header, arguments[1:])
+    name, arguments = _named(header)
+    exponent, urn = _remembered(header, arguments)
     rows = []
     for rank, (entry, location) in enumerate(_entries(body), start=1):
         text, weight = _weighted(entry, location)
@@ -137,6 +145,7 @@ def _list(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]
         )
     if urn is not None:
         grammar.urns[name] = urn
+    keyword = header.text.split()[0]
     for form, inflect in FORMS[keyword].items():
         fillers = []
         for text, weight, location in rows:
@@ -148,7 +157,7 @@ def _list(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]
             said = read_token(inflect(last.word, irregular), location)
             tokens[-1] = said._replace(sense=last.sense)
             fillers.append(Filler(tuple(tokens), weight, location))
-        grammar.add(grammar.lists, name + form, fillers, header.location)
+        _add(grammar.lists, name + form, fillers, header.location)
 
 
 def _remembered(header: Line, arguments: list[str]) -> tuple[float, Urn | None]:
@@ -171,13 +180,13 @@ def _remembered(header: Line, arguments: list[str]) -> tuple[float, Urn | None]:
     return exponent, Urn(alpha, "styled" in given, place)
 
 
-def _fact(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
+def _fact(grammar: Grammar, header: Line, body: list[Line]) -> None:
     """`fact hero he his`: every value is a name and a word for each further field.
 
     Values that share these words may stand behind them: `she her: anna, clara`.
     """
-    name = _one_name(header, arguments)
-    fact = Fact(name, ("", *("." + field for field in arguments[1:])), header.location)
+    name, further = _named(header)
+    fact = Fact(name, ("", *("." + field for field in further)), header.location)
     fields = ""
     for line in body:
         before, colon, after = line.text.partition(":")
@@ -189,7 +198,7 @@ def _fact(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]
         raise WorldError(
             header.location, f'the fact "{name}" has no values: write them below the header'
         )
-    grammar.add(grammar.facts, name, fact, header.location)
+    _add(grammar.facts, name, fact, header.location)
 
 
 def _value(fact: Fact, entry: str, fields: str, location: Location) -> None:
@@ -201,34 +210,34 @@ def _value(fact: Fact, entry: str, fields: str, location: Location) -> None:
     fact.values.append(Filler(words, weight, location))
 
 
-def _facts_of_all(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
+def _facts_of_all(grammar: Grammar, header: Line, body: list[Line]) -> None:
     """`table village name town`: what is true in all documents, a row a line."""
-    name, table = _one_name(header, arguments), Table(tuple(arguments[1:]), header.location)
+    name, columns = _named(header)
+    table = Table(tuple(columns), header.location)
     for line in body:
         row = tuple(line.text.split())
-        if len(row) != len(table.columns):
-            columns = " ".join(table.columns)
-            message = f'expected {len(table.columns)} words ({columns}), not "{line.text}"'
+        if len(row) != len(columns):
+            message = f'expected {len(columns)} words ({" ".join(columns)}), not "{line.text}"'
             raise WorldError(line.location, message)
         table.rows.append(row)
     if not table.rows:
         raise WorldError(header.location, f'the table "{name}" has no rows: write them below it')
-    grammar.add(grammar.tables, name, table, header.location)
+    _add(grammar.tables, name, table, header.location)
 
 
-def _phrase(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
+def _phrase(grammar: Grammar, header: Line, body: list[Line]) -> None:
     """`phrase when`: patterns without a full stop, one of which is put in for {when}."""
-    name = _one_name(header, arguments)
+    name, _ = _named(header)
     patterns = [read_weighted(line, whole=False) for line in body]
     if not patterns:
         raise WorldError(header.location, f'the phrase "{name}" is empty: write it below')
-    grammar.add(grammar.phrases, name, patterns, header.location)
+    _add(grammar.phrases, name, patterns, header.location)
 
 
-def _relation(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
+def _relation(grammar: Grammar, header: Line, body: list[Line]) -> None:
     """`relation capital weight 2 stops 0.1`: pairs such as `france = paris`."""
-    name, location = _one_name(header, arguments), header.location
-    given = _options(arguments[1:], {"weight", "stops"}, location)
+    (name, arguments), location = _named(header), header.location
+    given = _options(arguments, {"weight", "stops"}, location)
     weight = read_number(given.get("weight", "1"), location, "the weight")
     stops = read_number(given.get("stops", "0.1"), location, "how often a prompt stops", most=1)
     relation = Relation(name, weight, stops, location)
@@ -245,10 +254,10 @@ def _relation(grammar: Grammar, header: Line, arguments: list[str], body: list[L
         raise WorldError(
             location, f'the relation "{name}" has no pairs: write `question = answer` below it'
         )
-    grammar.add(grammar.relations, name, relation, location)
+    _add(grammar.relations, name, relation, location)
 
 
-def _documents(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
+def _documents(grammar: Grammar, header: Line, body: list[Line]) -> None:
     """`documents`: lines such as `story 6 begins with opening`; the last block counts."""
     grammar.kinds.clear()
     for line in body:
@@ -259,15 +268,15 @@ def _documents(grammar: Grammar, header: Line, arguments: list[str], body: list[
             )
         weight = read_number(match[2], line.location, f'the weight of "{match[1]}"')
         kind = Kind(weight, _table(match[3], line.location), line.location)
-        grammar.add(grammar.kinds, match[1], kind, line.location)
+        _add(grammar.kinds, match[1], kind, line.location)
 
 
-def _held_out(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> None:
+def _held_out(grammar: Grammar, header: Line, body: list[Line]) -> None:
     """`held_out`: forms that the training text never shows."""
     grammar.held_out.update(dict(_entries(body)))
 
 
-_BLOCKS: dict[str, Callable[[Grammar, Line, list[str], list[Line]], None]] = {
+_BLOCKS: dict[str, Callable[[Grammar, Line, list[Line]], None]] = {
     "words": _list,
     "nouns": _list,
     "verbs": _list,
@@ -280,8 +289,9 @@ _BLOCKS: dict[str, Callable[[Grammar, Line, list[str], list[Line]], None]] = {
 }
 
 
-def _topic(grammar: Grammar, header: Line, arguments: list[str], body: list[Line]) -> Topic:
-    topic = Topic(_one_name(header, arguments), header.location)
+def _topic(grammar: Grammar, header: Line, body: list[Line]) -> Topic:
+    name, _ = _named(header)
+    topic = Topic(name, header.location)
     for line in body:
         words = line.text.split()
         if words[:2] == ["leads", "to"]:
@@ -298,20 +308,19 @@ def _topic(grammar: Grammar, header: Line, arguments: list[str], body: list[Line
             )
             message = f'expected {allowed}, not "{line.text}"; sentences stand in a stage'
             raise WorldError(line.location, message)
-    grammar.add(grammar.topics, topic.name, topic, header.location)
+    _add(grammar.topics, name, topic, header.location)
     return topic
 
 
-def _stage(header: Line, arguments: list[str], body: list[Line]) -> Stage:
-    name = _one_name(header, arguments)
-    given = _options(arguments[1:], {"again"}, header.location)
+def _stage(header: Line, body: list[Line]) -> Stage:
+    name, arguments = _named(header)
+    given = _options(arguments, {"again"}, header.location)
     again = read_number(
         given.get("again", "0"), header.location, "how often a stage goes on", most=0.99, zero=True
     )
-    stage = Stage(name, again, header.location)
-    stage.patterns += [read_weighted(line) for line in body]
-    if not stage.patterns:
+    patterns = [read_weighted(line) for line in body]
+    if not patterns:
         raise WorldError(
             header.location, f'the stage "{name}" has no sentences: write them below it'
         )
-    return stage
+    return Stage(name, again, patterns)

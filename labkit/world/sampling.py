@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from labkit.checks import check_seed
-from labkit.world.machine import END, Machine, Section
+from labkit.world.machine import END, Machine, Section, owners
 from labkit.world.memory import GroupMemory
 
 # One text of eight belongs to the held-out split.
@@ -135,19 +135,19 @@ class Sampler:
         self.leave = _Wheel(stop, machine.leave[stop, section], len(machine.leave))
         # The node of a wheel of words is an emission in a class.
         emissions = machine.emissions
-        number = np.repeat(np.arange(len(emissions.start) - 1), np.diff(emissions.start))
         row, of_class = np.nonzero(emissions.classes[:, None] >> np.arange(classes) & 1)
-        node = number[row] * classes + of_class
+        node = owners(emissions.start)[row] * classes + of_class
         order = np.argsort(node, kind="stable")
         self.emitted = emissions.word[row[order]]
         self.emit = _Wheel(
-            node[order], emissions.weight[row[order]], (len(emissions.start) - 1) * classes
+            node[order], emissions.weight[row[order]], emissions.distributions * classes
         )
         if machine.families:
-            self._draws()
+            self._first_draws()
+            self._words_of_values()
 
-    def _draws(self) -> None:
-        """What is needed to draw a word that is remembered: values, and the word for each."""
+    def _first_draws(self) -> None:
+        """The wheel of the values that are remembered, for a family in a class and a style."""
         machine, memory = self.machine, self.memory
         of_class, style, value = np.nonzero(memory.base)
         families = len(memory.alpha)
@@ -156,12 +156,14 @@ class Sampler:
         self.first_draw = _Wheel(
             node, memory.base[of_class, style, value], families * memory.styles * len(machine.prior)
         )
-        # (emission, value, class) -> word, as sorted keys.
-        classes, emissions = len(machine.prior), machine.emissions
-        number = np.repeat(np.arange(len(emissions.start) - 1), np.diff(emissions.start))
-        family = np.full(len(emissions.start) - 1, -1)
+
+    def _words_of_values(self) -> None:
+        """The word that says a value: (emission, value, class) -> word, as sorted keys."""
+        machine, emissions = self.machine, self.machine.emissions
+        number = owners(emissions.start)
+        family = np.full(emissions.distributions, -1)
         family[machine.emission] = machine.family
-        first = np.searchsorted(memory.family_of, np.arange(families))
+        first = np.searchsorted(self.memory.family_of, np.arange(len(machine.families)))
         values = [
             {
                 machine.number[w]: first[f] + v
@@ -175,7 +177,8 @@ class Sampler:
         drawn = [
             values[f][w] for f, w in zip(family[number[said]], emissions.word[said], strict=True)
         ]
-        row, of_class = np.nonzero(emissions.classes[said, None] >> np.arange(classes) & 1)
+        classes = np.arange(len(machine.prior))
+        row, of_class = np.nonzero(emissions.classes[said, None] >> classes & 1)
         keys = self._key(number[said[row]], np.array(drawn)[row], of_class)
         order = np.argsort(keys)
         self.said_keys, self.said_words = keys[order], emissions.word[said[row[order]]]
@@ -206,13 +209,25 @@ class Sampler:
                 )
 
     def _chunk(self, random: np.random.Generator, begin: np.ndarray) -> Iterator[Document]:
+        """Draw documents side by side, and put the words of each together."""
+        drawn = zip(*self._words(random, begin), strict=True)
+        who, numbers, states = (np.concatenate(column) for column in drawn)
+        order = np.argsort(who, kind="stable")
+        edges = np.searchsorted(who[order], np.arange(SIDE_BY_SIDE + 1))
+        for first, past in itertools.pairwise(edges):
+            mine = order[first:past]
+            yield Document(self.machine, numbers[mine], states[mine])
+
+    def _words(
+        self, random: np.random.Generator, begin: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """The next word of each document that goes on: which documents, the words, their states."""
         machine, count = self.machine, SIDE_BY_SIDE
         of_class = random.choice(len(machine.prior), count, p=machine.prior)
         urns = _Urns(self, of_class, random)
         stops = len(machine.leave)
         alive = np.arange(count)
         node = machine.states + random.choice(len(begin), count, p=begin)
-        numbers, states, who = [], [], []
         while len(alive):
             state = self.targets[self.arcs.spin(node, random)]
             emission = machine.emission[state]
@@ -223,21 +238,12 @@ class Sampler:
                 value = urns.draw(alive[mine], machine.family[state[mine]])
                 keys = self._key(emission[mine], value, of_class[alive[mine]])
                 word[mine] = self.said_words[np.searchsorted(self.said_keys, keys)]
-            numbers.append(word)
-            states.append(state)
-            who.append(alive)
+            yield alive, word, state
             going = word != machine.number[END]
             alive, node = alive[going], state[going]
             at_stop = node < stops
             chosen = self.leave.spin(node[at_stop], random)
             node[at_stop] = machine.states + self.next_section[chosen]
-        whole = np.concatenate(who)
-        order = np.argsort(whole, kind="stable")
-        numbers_flat, states_flat = np.concatenate(numbers)[order], np.concatenate(states)[order]
-        edges = np.searchsorted(whole[order], np.arange(count + 1))
-        for i in range(count):
-            span = slice(edges[i], edges[i + 1])
-            yield Document(machine, numbers_flat[span], states_flat[span])
 
 
 class _Urns:

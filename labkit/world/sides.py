@@ -77,7 +77,7 @@ def weighted_product(features: np.ndarray, exponents: np.ndarray) -> np.ndarray:
     return logits - np.logaddexp.reduce(logits, axis=1)[:, None]
 
 
-def fit_exponents(features: np.ndarray, target: np.ndarray, steps: int = 50) -> np.ndarray:
+def fit_exponents(features: np.ndarray, target: np.ndarray) -> np.ndarray:
     """The exponents with the least mean loss, by Newton's method with halved steps."""
     rows = np.arange(len(target))
     exponents = np.array([1.0, 1.0, -1.0])
@@ -85,7 +85,7 @@ def fit_exponents(features: np.ndarray, target: np.ndarray, steps: int = 50) -> 
     def loss(at: np.ndarray) -> float:
         return float(-weighted_product(features, at)[rows, target].mean())
 
-    for _ in range(steps):
+    for _ in range(50):
         chances = np.exp(weighted_product(features, exponents))
         mean = np.einsum("fnw,nw->fn", features, chances)
         slope = (mean - features[:, rows, target]).mean(axis=1)

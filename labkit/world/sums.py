@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labkit.world.machine import Arcs, Machine, spans
+from labkit.world.machine import Arcs, Machine, items_of
 
 # So many rows go through the arrays together; with noise each row has many more states alive.
 ROWS, NOISY_ROWS = 256, 8
@@ -84,8 +84,7 @@ def forward(
 def _enter(machine: Machine, shown: Shown, begin: np.ndarray) -> ForwardStep:
     """Begin in the states that say the first symbol; with noise, in all."""
     symbols = np.where(shown.noise > 0, machine.hidden, shown.symbols)
-    first, past = machine.entries.start[symbols], machine.entries.start[symbols + 1]
-    index, owner = spans(first, past - first), np.repeat(np.arange(len(symbols)), past - first)
+    index, owner = items_of(machine.entries.start, symbols)
     states = machine.entries.state[index]
     every = np.full(len(states), machine.every_class)
     said = _emit(machine, shown, owner, states, every, begin[states])
@@ -135,11 +134,9 @@ def _advance(machine: Machine, step: ForwardStep, shown: Shown, arcs: Arcs) -> F
     """Send every weight over its arcs, to the states that say the next symbol of its row."""
     # Rows that have ended are the last ones.
     going = int(np.searchsorted(step.owner, len(shown.symbols)))
-    first, past = arcs.start[step.states[:going]], arcs.start[step.states[:going] + 1]
-    taken = spans(first, past - first)
-    source, reached = np.repeat(np.arange(going), past - first), arcs.target[taken]
+    taken, source = items_of(arcs.start, step.states[:going])
     owner, classes = step.owner[source], step.classes[source]
-    said = _emit(machine, shown, owner, reached, classes, arcs.weight[taken])
+    said = _emit(machine, shown, owner, arcs.target[taken], classes, arcs.weight[taken])
     source = source[said.source]
     sets = machine.every_class + 1
     key = (said.owner * sets + said.classes) * machine.states + said.states
@@ -185,10 +182,10 @@ def backward(
         step = steps[t]
         count, size, each = len(step.log_scale), len(step.states), len(machine.prior)
         now = np.zeros((size, each))
-        for c in range(each if after is not None else 0):
-            assert after is not None
-            sent = after.weight * beta[after.target, c]
-            now[:, c] = np.bincount(after.source, sent, minlength=size)
+        if after is not None:
+            for c in range(each):
+                sent = after.weight * beta[after.target, c]
+                now[:, c] = np.bincount(after.source, sent, minlength=size)
         last = (lengths == t + 1)[step.owner]
         now[last] = step.classes[last, None] >> np.arange(each) & 1
         top = np.zeros(count)
@@ -240,7 +237,8 @@ def _masses(
                 logs = _by_class(machine, step, prior)
                 masses[: len(logs), t] = logs + step.log_scale[:, None, None]
         for number, i in enumerate(chunk):
-            out[i] = masses[number, : lengths[number]][slice(-last if last else None, None)]
+            whole = masses[number, : lengths[number]]
+            out[i] = whole if last is None else whole[-last:]
     return out
 
 

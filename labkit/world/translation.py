@@ -60,6 +60,10 @@ class Way(NamedTuple):
     gender: str
     chance: float
 
+    def with_ending(self, ending: str) -> Words:
+        """Its words, the last one with an ending."""
+        return (*self.words[:-1], self.words[-1] + ending)
+
 
 class TranslatedFiller(NamedTuple):
     """A word or a name of the source language, its sense, and how it is translated."""
@@ -143,7 +147,7 @@ class Translator:
         check_words(target)
         total = sum(
             chance * _forward(pieces, tuple(target))[-1].get(len(target), 0.0)
-            for _, chance, pieces in self._readings(source)
+            for chance, pieces in self._readings(source)
         )
         return math.log(total) if total > 0 else -math.inf
 
@@ -156,7 +160,7 @@ class Translator:
     def translations(self, source: Sequence[str]) -> dict[Words, float]:
         """Every translation with its chance, the likeliest first."""
         out: dict[Words, float] = defaultdict(float)
-        for _, chance, pieces in self._readings(source):
+        for chance, pieces in self._readings(source):
             for options in itertools.product(*pieces):
                 words = tuple(word for option in options for word in option.words)
                 out[words] += chance * math.prod(option.chance for option in options)
@@ -174,7 +178,7 @@ class Translator:
         """Chances that a target word comes from a source word, given both: [target, source]."""
         check_words(target)
         out, total = np.zeros((len(target), len(source))), 0.0
-        for _, chance, pieces in self._readings(source):
+        for chance, pieces in self._readings(source):
             forward = _forward(pieces, tuple(target))
             total += chance * forward[-1].get(len(target), 0.0)
             backward = {len(target): 1.0}
@@ -247,11 +251,11 @@ class Translator:
                 yield Said("@" + item.word, None, at, at + 1), 1.0
             return
         assert isinstance(item, Slot)
-        fillers = self.lexicon.lists[list_of(item.name)]
-        for filler in self.starting[list_of(item.name)].get(words[at], ()):
+        name = list_of(item.name)
+        for filler in self.starting[name].get(words[at], ()):
             end = at + len(filler.words)
             if words[at:end] == filler.words:
-                yield Said(item.name, filler, at, end), 1 / len(fillers)
+                yield Said(item.name, filler, at, end), 1 / len(self.lexicon.lists[name])
 
     def _chances(self, source: Sequence[str]) -> list[tuple[Derivation, float]]:
         """The derivations with their chances, given the sentence."""
@@ -276,17 +280,15 @@ class Translator:
 
     # ── pieces of the target ─────────────────────────────────────────────────────────────────────
 
-    def _readings(
-        self, source: Sequence[str]
-    ) -> Iterator[tuple[Derivation, float, list[list[Option]]]]:
-        """Each derivation with its chance and pieces.
+    def _readings(self, source: Sequence[str]) -> Iterator[tuple[float, list[list[Option]]]]:
+        """The chance and the pieces of each derivation.
 
         A noun with translations of two genders changes its neighbours too: then each of its
         translations is a reading of its own.
         """
         for derivation, chance in self._chances(source):
             for share, ways in _ways(derivation):
-                yield derivation, chance * share, self._pieces(derivation, ways)
+                yield chance * share, self._pieces(derivation, ways)
 
     def _pieces(self, derivation: Derivation, ways: dict[str, Way]) -> list[list[Option]]:
         said = {each.name: each for each in derivation.said}
@@ -313,29 +315,15 @@ class Translator:
         filler, sources = said[name].filler, tuple(range(said[name].start, said[name].end))
         assert filler is not None
         chosen = [ways[name]._replace(chance=1.0)] if name in ways else filler.ways
-        return [Option((*w.words[:-1], w.words[-1] + ending), w.chance, sources) for w in chosen]
+        return [Option(way.with_ending(ending), way.chance, sources) for way in chosen]
 
     def _pair(self, random: np.random.Generator) -> Pair:
         number = choice(random, [weight for weight, _, _ in self.lexicon.patterns])
         said: list[Said] = []
         words: list[str] = []
-
-        def say(items: tuple[Item, ...]) -> None:
-            for item in items:
-                if isinstance(item, Choice):
-                    say(item.options[choice(random, item.weights)])
-                    continue
-                filler = None
-                if isinstance(item, Slot):
-                    fillers = self.lexicon.lists[list_of(item.name)]
-                    filler = fillers[int(random.integers(len(fillers)))]
-                assert isinstance(item, Slot | Token)
-                name = item.name if isinstance(item, Slot) else "@" + item.word
-                new = filler.words if filler else (name[1:],)
-                said.append(Said(name, filler, len(words), len(words) + len(new)))
-                words.extend(new)
-
-        say(self.lexicon.patterns[number][1])
+        for name, filler, new in self._drawn(self.lexicon.patterns[number][1], random):
+            said.append(Said(name, filler, len(words), len(words) + len(new)))
+            words += new
         derivation = Derivation(number, 0.0, tuple(said))
         readings = list(_ways(derivation))
         _, chosen = readings[choice(random, [share for share, _ in readings])]
@@ -343,6 +331,21 @@ class Translator:
         for piece in self._pieces(derivation, chosen):
             target += piece[choice(random, [option.chance for option in piece])].words
         return Pair(words, target)
+
+    def _drawn(
+        self, items: tuple[Item, ...], random: np.random.Generator
+    ) -> Iterator[tuple[str, TranslatedFiller | None, Words]]:
+        """Draw what the items of a sentence say: the name, the filler and the words of each."""
+        for item in items:
+            if isinstance(item, Choice):
+                yield from self._drawn(item.options[choice(random, item.weights)], random)
+            elif isinstance(item, Slot):
+                fillers = self.lexicon.lists[list_of(item.name)]
+                filler = fillers[int(random.integers(len(fillers)))]
+                yield item.name, filler, filler.words
+            else:
+                assert isinstance(item, Token)
+                yield "@" + item.word, None, (item.word,)
 
 
 def choice(random: np.random.Generator, weights: Sequence[float]) -> int:
@@ -357,8 +360,8 @@ def choice(random: np.random.Generator, weights: Sequence[float]) -> int:
 def _ways(derivation: Derivation) -> Iterator[tuple[float, dict[str, Way]]]:
     """The choices of a translation that decide a gender, with their chances."""
     split = [s for s in derivation.said if s.filler and len({w.gender for w in s.filler.ways}) > 1]
+    names = [said.name for said in split]
     for ways in itertools.product(*(s.filler.ways for s in split if s.filler)):
-        names = [said.name for said in split]
         yield math.prod(way.chance for way in ways), dict(zip(names, ways, strict=True))
 
 

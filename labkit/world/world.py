@@ -64,7 +64,8 @@ def _of_the_course(name: str) -> World:
     if name == "foreign":
         return world_from_text({"foreign.txt": foreign_text()})
     folder = data_path("language" if name == "crawl" else name)
-    return _from_folder(folder, *[folder / "variants" / "crawl.txt"] * (name == "crawl"))
+    noise = [folder / "variants" / "crawl.txt"] if name == "crawl" else []
+    return _from_folder(folder, *noise)
 
 
 def _from_folder(folder: Path, *extra: Path) -> World:
