@@ -18,7 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 from html import escape
 from multiprocessing.connection import Connection
@@ -28,7 +28,7 @@ from typing import Any
 
 from classroom.exercises.students import asked
 from classroom.exercises.verdicts import Verdict
-from classroom.sandbox import Child, Limits, Stopped, fingerprint
+from classroom.sandbox import Child, Limits, Stopped, end_children, fingerprint
 from labkit.keeping.files import digest, write_text
 
 LARGEST = 20 * 10**6
@@ -388,7 +388,10 @@ def grade(
     folder: Path, table: Path, pages: Path, released: Callable[[str], Sequence[str]],
     limits: Limits, jobs: int, say: Callable[[str], None],
 ) -> list[dict[str, str]]:  # fmt: skip
-    """Mark a class, going on where an earlier run stopped; return the rows of the table."""
+    """Mark a class, going on where an earlier run stopped; return the rows of the table.
+
+    A mark is written as soon as it is known; Ctrl-C ends the children whose marks are not.
+    """
     todo = submissions(folder)
     digests = {name: _digest(path) for name, path in todo.items()}
     rows = already(table, digests)
@@ -402,9 +405,10 @@ def grade(
         return mark(*item, released, limits)
 
     with ThreadPoolExecutor(jobs) as pool:
-        marks = pool.map(one_mark, left.items())
+        marks = [pool.submit(one_mark, item) for item in left.items()]
         try:
-            for number, one in enumerate(marks, start=1):
+            for number, known in enumerate(as_completed(marks), start=1):
+                one = known.result()
                 rows.append(one.row)
                 write_text(pages / f"{safe(one.student)}.html", page(one))
                 write_text(table, as_csv(rows))
@@ -412,9 +416,22 @@ def grade(
                 took = f"{one.seconds:.0f} s; about {more / 60:.0f} min left"
                 right = f"{one.points} of {len(one.of)}"
                 say(f"[{number}/{len(left)}] {one.student}: {right}, {one.status}, {took}")
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"stopped with {len(rows)} of {len(todo)} marked, which are kept in {table}: "
+                "the same command goes on"
+            ) from None
         finally:  # whoever stops, or cannot write, does not wait for the rest of the class
-            pool.shutdown(wait=False, cancel_futures=True)
+            _end(marks)
     return rows
+
+
+def _end(marks: Sequence[Future[Mark]]) -> None:
+    """Cancel the marks that wait, and end the children of those that are being made."""
+    for one in marks:
+        one.cancel()
+    while wait(marks, timeout=0.1).not_done:  # a mark may begin a second child
+        end_children()
 
 
 def _digest(path: Path) -> str:

@@ -156,7 +156,7 @@ def page(card: dict[str, Any], live: LiveCurve, samples: Sequence[str]) -> str:
         f"<tr><th scope=row>{name}</th><td>{html.escape(value)}</td></tr>"
         for name, value in rows.items()
     )
-    said = "".join(f"<li>{html.escape(text)}</li>" for text in samples)
+    said = "".join(f'<li dir="auto">{html.escape(text)}</li>' for text in samples)
     title = html.escape(card["name"])
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>'

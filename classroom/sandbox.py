@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from classroom.running import held_by, quick_start
 from labkit.keeping.paths import PACKAGE
@@ -237,6 +237,9 @@ class Stopped(Exception):  # noqa: N818
 class Child:
     """A function that runs in a fresh Python of its own, and the pipe to it."""
 
+    running: ClassVar[set["Child"]] = set()
+    """The children of all threads."""
+
     def __init__(
         self,
         target: Callable[..., None],
@@ -319,13 +322,21 @@ class Child:
         self.process.kill()
 
     def __enter__(self) -> "Child":
+        self.running.add(self)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.running.discard(self)
         self.end()
         self.process.join(10)
         self.pipe.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def end_children() -> None:
+    """End the children of all threads; who waits for one hears that it has stopped."""
+    for child in list(Child.running):
+        child.end()
 
 
 OWN = ("HOME", "TMPDIR", "IPYTHONDIR", "MPLCONFIGDIR", "LABKIT_CACHE")

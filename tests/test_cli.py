@@ -28,7 +28,7 @@ from classroom.cli.notebooks import (
     normalised,
     static,
 )
-from classroom.cli.parameters import ParameterError, checked, kind_of, value
+from classroom.cli.parameters import ParameterError, checked, kind_of, value, with_equals
 from classroom.cli.results import END_MARK, START_MARK, index_of, title, write_table
 from classroom.live import SHORT
 from classroom.running import Run
@@ -80,6 +80,10 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
         (["run", "00", "--profil", "gpu"], "did you mean --profile?"),
         (["run", "00", "--profile", "laptpo"], "did you mean laptop?"),
         (["run", "00", "-p", "sed", "1"], "there is no parameter sed; did you mean seed?"),
+        (["run", "00", "-p", "sed=1"], "there is no parameter sed; did you mean seed?"),
+        (["run", "00", "-p", "seed"], "'seed' is not NAME=VALUE: give a name and a value"),
+        (["run", "00", "-p", "seed", "--list"], "'seed' is not NAME=VALUE: give a name"),
+        (["run", "00", "-p", "=3"], "'=3' is not NAME=VALUE: give a name and a value"),
         (["run", "00", "-p", "seed", "one"], "parameter seed: 'one' is not of type int"),
         (["run", "00", "-p", "profile", "lap"], "there is no profile lap; did you mean laptop?"),
         (["run", "00_strt_here"], "there is no notebook 00_strt_here; did you mean 00_start_here?"),
@@ -340,6 +344,42 @@ def test_parameters_reach_the_notebook_and_the_folder_is_made(tmp_path: Path) ->
     last = json.loads(output.read_text())["cells"][-1]
     assert "".join(last["outputs"][0]["data"]["text/plain"]) == "(7, 0.25, 'gpu')"
     assert title(notebook) == "The title of it"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-p", "seed=7", "-p", "rate=-0.25"], ["-p", "seed", "7", "--parameter", "rate", "-0.25"],
+        ["-p", "seed=7", "-p", "rate", "-0.25"], ["-pseed=7", "--parameter=rate=-0.25"],
+    ],
+)  # fmt: skip
+def test_a_parameter_is_given_with_an_equals_sign_or_without(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[dict[str, object]] = []
+
+    def executed(
+        notebook: Path, output: Path, parameters: dict[str, object], *_: object, **__: object
+    ) -> Run:
+        ran.append(parameters)
+        return Run(notebook.name, 0.0, 0, None)
+
+    monkeypatch.setattr("classroom.cli.notebooks.execute", executed)
+    notebook = str(small_notebook(tmp_path, "1"))
+    assert main(["run", *words, notebook]) == 0
+    assert main(["run", notebook, *words]) == 0
+    assert ran == [{"seed": 7, "rate": -0.25}] * 2
+
+
+def test_only_a_name_without_an_equals_sign_takes_the_next_word() -> None:
+    given = ["05", "-p", "seed", "0:5", "-p", "a=b", "--parameter", "c", "d=e", "--profile", "gpu"]
+    assert with_equals(given) == [
+        "05", "-p", "seed=0:5", "-p", "a=b", "--parameter", "c=d=e", "--profile", "gpu"
+    ]  # fmt: skip
+    assert with_equals(["-p", "seed=1", "05"]) == ["-p", "seed=1", "05"]
+    assert with_equals(["-p", "--list", "05", "-p", "seed", "--list", "-p"]) == [
+        "-p", "--list", "05", "-p", "seed", "--list", "-p"
+    ]  # fmt: skip
 
 
 def test_nobody_listens_to_what_is_said_to_a_kernel(tmp_path: Path) -> None:

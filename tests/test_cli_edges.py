@@ -100,6 +100,8 @@ def test_a_path_that_does_not_exist_is_no_notebook_of_the_course(
         (["train", "gpt-village", "--minutes", "5"], "--minutes is for text of your own"),
         (["train", "classifier", "--text", "a.csv", "--minutes", "5"], "leave --minutes out"),
         (["course", "-p", "profile", "tiny"], "there is no profile tiny"),
+        (["course", "-p", "profile=tiny"], "there is no profile tiny"),
+        (["course", "--where-known", "seed"], "--where-known: 'seed' is not NAME=VALUE"),
         (["sweep", "00", "-p", "seed="], "parameter seed: give a value after the ="),
     ],
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Marks: what a submission gets, what it cannot do, and how a class is run."""
 
+import contextlib
 import csv
 import json
 import os
@@ -408,6 +409,45 @@ def test_whoever_cannot_write_does_not_wait_for_the_class(
         grading.grade(tmp_path / "class", tmp_path / "marks.csv", tmp_path, released,
                       Limits(5, 900 * MB), 1, lambda line: None)  # fmt: skip
     assert len(begun) < 4
+
+
+def test_ctrl_c_keeps_the_marks_and_ends_the_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "class").mkdir()
+    for name in ("anna", "ben", "carl", "dora"):
+        (tmp_path / "class" / f"{name}.ipynb").write_text(notebook(RIGHT, CHECK))
+    begun, table = list[Child](), tmp_path / "marks.csv"
+
+    def marked(student: str, path: Path, *given: Any) -> grading.Mark:
+        if student == "ben":
+            while not begun:  # until the child of anna runs
+                time.sleep(0.01)
+            return grading.Mark(student, path.name, "", ())
+        with Child(sleep, limits=Limits(60, 900 * MB)) as child:
+            begun.append(child)
+            with contextlib.suppress(Stopped):
+                child.said()
+        return grading.Mark(student, path.name, "", ())
+
+    def interrupted(line: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grading, "mark", marked)
+    monkeypatch.setattr("classroom.cli.grading.say", interrupted)
+    before = time.monotonic()
+    with pytest.raises(SystemExit) as left:
+        main(["grade", str(tmp_path / "class"), "--csv", str(table), "--jobs", "2"])
+    assert left.value.code == 130
+    assert capsys.readouterr().err == (
+        f"labkit grade: stopped with 1 of 4 marked, which are kept in {table}: the same command "
+        "goes on\n"
+    )
+    assert time.monotonic() - before < 50  # the child would sleep for 60 s
+    assert not any(child.process.is_alive() for child in begun)
+    assert not Child.running
+    # The mark of ben did not wait for that of anna.
+    assert [row["student"] for row in csv.DictReader(table.read_text().splitlines())] == ["ben"]
 
 
 OTHER_EVENTS = """

@@ -595,6 +595,7 @@ def test_typed_text_is_played_where_the_picture_is_that_of_the_models_of_the_pag
     found = found_live(*(cell_of(demo, demo.recorded()) for demo in (other, right, hiding)))
     assert [(one["name"], one["nth"]) for one in found] == [("sampling", 1), ("masking", 0)]
     assert 'value="0.9"' in found[0]["form"]
+    assert '<textarea name="prompt" dir="auto"' in found[0]["form"]
     assert found[1]["texts"] == ["she was at the inn .", "he was ."]
 
 

@@ -296,7 +296,7 @@ def pid_of(process: psutil.Process) -> int:
         (["-p", "seed=0.5"], "parameter seed: '0.5' is not of type int"),
         (["-p", "seed=5:5"], "parameter seed: 5:5 is empty, since the end is excluded"),
         (["-p", "seed=1,,2"], "parameter seed: a value is missing in '1,,2'"),
-        (["-p", "seed"], "-p seed has no values: write -p seed=1,2,3"),
+        (["-p", "seed"], "-p/--parameter: 'seed' is not NAME=VALUE: give a name and a value"),
         (["-p", "seed=1", "-p", "seed=2"], "seed is given twice"),
         (["-p", "seed=1", "-p", "sizes=[1],['a']"], "is not of type list[int]"),
         (["-p", "profile=smoke,laptpo"], "there is no profile laptpo; did you mean laptop?"),

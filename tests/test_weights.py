@@ -952,6 +952,24 @@ def test_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
+def test_the_hub_is_never_asked_for_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = FakeHub(None)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    paths = [tmp_path / "none", str(tmp_path / "none"), Path("gpt2"), "./none", "../none"]
+    for path in (*paths, "~/model", "a/b/c", "none/"):
+        with pytest.raises(WeightsError, match="there is no folder"):
+            weights.load(path)
+    for read in (weights.load, weights.load_tokenizer):
+        with pytest.raises(WeightsError, match=r"no folder runs.gpt in runs: .* the hub is not"):
+            read("runs/gpt")
+    assert "asked" not in vars(hub)
+    with pytest.raises(WeightsError, match=r"no folder 'other/gpt', and .* from the hub"):
+        weights.load("other/gpt")
+    assert hub.asked[0] == "other/gpt"
+
+
 def test_the_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", FakeHub(None))
     with pytest.raises(WeightsError, match=r"no folder 'gpt2'.*cannot reach the hub .*online"):

@@ -46,6 +46,8 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
         rows = grading.grade(args.folder, args.csv, pages, released, limits, args.jobs, say)
     except ValueError as error:
         fail(f"labkit grade: {error}")
+    except KeyboardInterrupt as error:
+        fail(f"labkit grade: {str(error) or 'stopped'}", code=130)
     print(f"{len(rows)} students: {args.csv}, and a page for each in {pages}")
     names = [name for name in dict.fromkeys(key for row in rows for key in row) if "." in name
              or name.startswith(("duel ", "diagnose "))]  # fmt: skip

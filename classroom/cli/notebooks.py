@@ -14,7 +14,7 @@ from typing import Any
 
 from classroom.cli.environment import REPEATABLE
 from classroom.cli.lab import METADATA
-from classroom.cli.parameters import ParameterError, checked, declared
+from classroom.cli.parameters import ParameterError, checked, declared, pair, with_equals
 from classroom.cli.parser import Parser, fail, positive, unknown
 from classroom.cli.results import OPENED, in_view, index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
@@ -39,7 +39,7 @@ def run(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, help="the notebook to write [runs/NAME-….ipynb]")
     parser.add_argument("--timeout", type=positive, help="seconds that one cell may take")
     parser.add_argument("--list", action="store_true", help="show the parameters and stop")
-    args = parser.parse_args(words)
+    args = parser.parse_args(with_equals(words))
     notebook = find(args.notebook)
     parameters = parameters_or_fail(notebook, args)
     if args.list:
@@ -66,15 +66,15 @@ def course(parser: Parser, words: Sequence[str]) -> int:
         help="write the table in README.md: smoke, laptop and as opened, if no profile is named",
     )
     parser.add_argument("--output", type=Path, default=Path("runs"), help="folder [runs]")
-    parser.add_argument("--where-known", nargs=2, action="append", default=[],
-                        metavar=("NAME", "VALUE"),
+    parser.add_argument("--where-known", type=pair, action="append", default=[],
+                        metavar="NAME=VALUE",
                         help="like -p, but only for notebooks with this parameter")  # fmt: skip
     parser.add_argument(
         "--unsolved",
         action="store_true",
         help="also try each exercise without its solution: it has to fail",
     )
-    args = parser.parse_args(words)
+    args = parser.parse_args(with_equals(words))
     books = every_notebook()
     kinds = ["smoke", "laptop", OPENED] if args.table else ["laptop"]
     args.profile = args.profile or dict(args.parameter).get("profile")
@@ -178,10 +178,11 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
 
 def add_parameters(parser: Parser) -> None:
     """Add the options that `run` and `course` share."""
-    parser.add_argument("-p", "--parameter", nargs=2, action="append", default=[],
-                        metavar=("NAME", "VALUE"), help="a parameter of the notebook")  # fmt: skip
+    parser.add_argument("-p", "--parameter", type=pair, action="append", default=[],
+                        metavar="NAME=VALUE",
+                        help="a parameter of the notebook, also as NAME VALUE")  # fmt: skip
     parser.add_argument(
-        "--profile", choices=PROFILES, help="the size of the run: the same as -p profile ..."
+        "--profile", choices=PROFILES, help="the size of the run: the same as -p profile=..."
     )
 
 

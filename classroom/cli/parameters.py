@@ -4,10 +4,11 @@ papermill only logs a message when a name is misspelt, and runs with the default
 one reads the result of a run that was never asked for; so names and types are checked first.
 """
 
+import argparse
 import ast
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,36 @@ MOST = 10_000
 """The most values of one parameter, and the most runs of one sweep."""
 # What a text that is no value can raise: also one of many brackets or signs.
 LITERAL_ERRORS = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
+OPTIONS = ("-p", "--parameter", "--where-known")
+"""The options whose argument is a parameter and what it is set to."""
 BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 class ParameterError(ValueError):
     """A parameter that the notebook does not have, or a value of the wrong type."""
+
+
+def with_equals(words: Sequence[str]) -> list[str]:
+    """Return the words of a command, in which each `-p NAME VALUE` becomes `-p NAME=VALUE`."""
+    found, left = list[str](), list(words)
+    while left:
+        found.append(left.pop(0))
+        if found[-1] not in OPTIONS or len(left) < 2:
+            continue
+        # In `-p seed --list` the value is missing.
+        if re.fullmatch("[^-=][^=]*", left[0]) and not re.match("--?[A-Za-z]", left[1]):
+            found.append(f"{left.pop(0)}={left.pop(0)}")
+    return found
+
+
+def pair(word: str) -> tuple[str, str]:
+    """Return the name and the value of NAME=VALUE, for an argument of that type."""
+    name, equals, words = word.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(
+            f"{shown(word)} is not NAME=VALUE: give a name and a value, as in seed=3"
+        )
+    return name, words
 
 
 def checked(notebook: Path, given: Mapping[str, str]) -> dict[str, object]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from classroom.cli.notebooks import PROFILES, TIMEOUT, find
-from classroom.cli.parameters import MOST, ParameterError, checked_grid
+from classroom.cli.parameters import MOST, ParameterError, checked_grid, pair, with_equals
 from classroom.cli.parser import Parser, fail, nearest, unknown
 from classroom.running import Point, Row, cores, first_line
 from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
@@ -30,7 +30,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     """Check every name and type, run what is not finished, and sum up."""
     add = parser.add_argument
     add("notebook", help="a path, or the beginning of a name, such as 00")
-    add("-p", "--parameter", action="append", default=[], metavar="NAME=VALUES",
+    add("-p", "--parameter", type=pair, action="append", default=[], metavar="NAME=VALUES",
         help="values of a parameter: 0.1,0.2 is a list, 0:5 is 0,1,2,3,4 (the end is excluded); "
         "each value of one is combined with each of the others")  # fmt: skip
     add("--profile", choices=PROFILES, help="the size of each run: the same as -p profile=...")
@@ -44,7 +44,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add("--out", type=Path, help="folder of the results [runs/sweep-NAME]")
     add("--plot", nargs=2, metavar=("X", "Y"), help="draw the recorded Y over the parameter X")
     add("--timeout", type=int, help="seconds that one cell may take")
-    args = parser.parse_args(words)
+    args = parser.parse_args(with_equals(words))
     notebook = find(args.notebook)
     grid = grid_or_fail(notebook, args)
     check_options(args, grid)
@@ -67,10 +67,8 @@ def command(parser: Parser, words: Sequence[str]) -> int:
 def grid_or_fail(notebook: Path, args: Any) -> dict[str, list[object]]:
     """Return the values of each parameter, with their types, or leave with one line."""
     given: dict[str, str] = {}
-    for text in [*args.parameter, *([f"profile={args.profile}"] if args.profile else [])]:
-        name, equals, values = text.partition("=")
-        if not equals:
-            fail(f"labkit sweep: -p {text} has no values: write -p {text}=1,2,3 or -p {text}=0:5")
+    profile = [("profile", args.profile)] if args.profile else []
+    for name, values in [*args.parameter, *profile]:
         if name in given:
             fail(f"labkit sweep: {name} is given twice: write all its values in one list")
         given[name] = values
@@ -78,9 +76,9 @@ def grid_or_fail(notebook: Path, args: Any) -> dict[str, list[object]]:
         grid = checked_grid(notebook, given)
     except ParameterError as error:
         fail(f"labkit sweep: {notebook.name}: {error}")
-    for profile in map(str, grid.get("profile", ())):
-        if profile not in PROFILES:
-            fail(f"labkit sweep: {unknown('profile', profile, PROFILES)}")
+    for named in map(str, grid.get("profile", ())):
+        if named not in PROFILES:
+            fail(f"labkit sweep: {unknown('profile', named, PROFILES)}")
     return grid
 
 

@@ -38,6 +38,7 @@ def load(
 ) -> nn.Module:
     """The model in a folder, or on the hub when there is no such folder, ready to evaluate.
 
+    A path is never asked for on the hub: "runs/gpt" is one where there is a folder "runs".
     A release with a head for words gives a `LanguageModel`, one with a head for labels a
     `Classifier`, one without a head the backbone; where there is a head for pairs of sentences
     beside the one for words, it is `model.pair`.  `dtype` is the file's own unless given.

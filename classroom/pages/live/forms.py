@@ -53,10 +53,10 @@ def masking_form(text: str, values: Mapping[str, float] | None = None) -> str:
 
 
 def text_box(name: str, text: str) -> str:
-    """A box to write in."""
+    """A box to write in, from left to right or from right to left, as the text is."""
     return (
-        f'<label>{name} <textarea name="{name}" rows="2" maxlength="2000">{escape(text)}'
-        "</textarea></label>"
+        f'<label>{name} <textarea name="{name}" dir="auto" rows="2" maxlength="2000">'
+        f"{escape(text)}</textarea></label>"
     )
 
 
