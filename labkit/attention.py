@@ -114,21 +114,15 @@ class Attention(nn.Module):
     """Multi-head attention: split into heads, attend, merge, project."""
 
     def __init__(
-        self,
-        width: int,
-        heads: int,
-        *,
-        dropout: float = 0.0,
-        bias: bool = True,
-        rotary: bool = False,
+        self, width: int, heads: int, *, dropout: float = 0.0, rotary: bool = False
     ) -> None:
         """`rotary`: self-attention knows positions, by `rotate`."""
         super().__init__()
         check_heads(width, heads)
         self.width, self.heads, self.dropout, self.rotary = width, heads, dropout, rotary
         # One matrix for query, key and value: one large product is faster than three small ones.
-        self.query_key_value = nn.Linear(width, 3 * width, bias=bias)
-        self.out = nn.Linear(width, width, bias=bias)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
 
     def forward(
         self,
@@ -162,10 +156,7 @@ class Attention(nn.Module):
     def _project(self, x_BTD: Tensor, first: int, last: int) -> Tensor:
         """Matrices first .. last of the three that are stacked, applied to x."""
         rows = slice(first * self.width, last * self.width)
-        bias = self.query_key_value.bias
-        return F.linear(
-            x_BTD, self.query_key_value.weight[rows], None if bias is None else bias[rows]
-        )
+        return F.linear(x_BTD, self.query_key_value.weight[rows], self.query_key_value.bias[rows])
 
 
 class RelativeAttention(nn.Module):

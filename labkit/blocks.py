@@ -243,8 +243,8 @@ class Experts(nn.Module):
 class Block(nn.Module):
     """Attention, then a feed-forward, each added to its input and normalised.
 
-    norm_first (GPT-2 on):       x + f(norm(x))
-    otherwise (Transformer, GPT, BERT): norm(x + f(x))
+    norm_first (GPT-2 on):               x + f(norm(x))
+    otherwise (Transformer, GPT, BERT):  norm(x + f(x))
     """
 
     def __init__(

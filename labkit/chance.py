@@ -11,7 +11,7 @@ One output holds 64 bits, enough for two positions. Read `Chance.bits` first.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -65,10 +65,6 @@ class Chance:
         """Numbers that stay with an example through all epochs, as for BERT's static masks."""
         return cls(seed, 0, examples)
 
-    def select(self, rows: Tensor | slice) -> "Chance":
-        """The same numbers for some of the rows: a slice, a boolean mask or indices."""
-        return replace(self, rows=self.rows[rows])
-
     def bits(self, purpose: str, positions: int) -> Tensor:
         """32 random bits for each position, as signed numbers [B, T]."""
         key, halves = key_of(self.seed, self.step, purpose), (positions + 1) // 2
@@ -84,15 +80,11 @@ class Chance:
         # A float32 holds 24 bits exactly; the shift keeps the sign, so the range starts at -1/2.
         return (self.bits(purpose, positions) >> 8).float().mul_(2.0**-24).add_(0.5)
 
-    def integers(self, purpose: str, positions: int, high: int | Tensor) -> Tensor:
-        """Whole numbers from 0 to high - 1 for each position, int64 [B, T]; high may be [B, 1]."""
-        if isinstance(high, int) and not 0 < high <= 2**31:
+    def integers(self, purpose: str, positions: int, high: int) -> Tensor:
+        """Whole numbers from 0 to high - 1 for each position, int64 [B, T]."""
+        if not 0 < high <= 2**31:
             raise ValueError(f"high is {high}: give 1 to 2^31, the numbers are 0 … high - 1")
         return scaled(self.bits(purpose, positions).long(), high)
-
-    def permutation(self, purpose: str, positions: int) -> Tensor:
-        """A random order of the positions for each row, int64 [B, T]."""
-        return self.bits(purpose, positions).argsort(dim=1, stable=True)
 
 
 def first_bits(chances: Sequence[Chance], *purposes: str) -> NDArray[np.int64]:

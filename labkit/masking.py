@@ -19,18 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = [
-    "before",
-    "causal",
-    "prefix",
-    "real",
-    "real_keys",
-    "same_position",
-    "same_segment",
-    "up_to",
-    "window",
-]
-
 Device = torch.device | str | None
 
 
@@ -105,7 +93,7 @@ def _remember(mask: Tensor, memory: int) -> Tensor:
 
 
 def _check_sizes(least: int, **sizes: Any) -> None:
-    """Refuse numbers of positions that are no whole numbers."""
+    """Refuse anything but whole numbers of positions, each at least `least`."""
     for name, size in sizes.items():
         if not isinstance(size, int) or not least <= size < 2**31:
             raise ValueError(

@@ -82,10 +82,10 @@ class WeightDropLSTM(nn.LSTM):
         weights = (self.weight_ih_l0, recurrent_weights, self.bias_ih_l0, self.bias_hh_l0)
         one_layer = (True, 1, 0.0, self.training, False)  # biases, layers, dropout, …, both ways
         if not isinstance(x, PackedSequence):
-            y, *new = torch.lstm(x, state, weights, *one_layer, True)
-            return y, (new[0], new[1])
-        data, *new = torch.lstm(x.data, x.batch_sizes, state, weights, *one_layer)
-        return PackedSequence(data, x.batch_sizes), (new[0], new[1])
+            y, h, c = torch.lstm(x, state, weights, *one_layer, True)
+            return y, (h, c)
+        data, h, c = torch.lstm(x.data, x.batch_sizes, state, weights, *one_layer)
+        return PackedSequence(data, x.batch_sizes), (h, c)
 
 
 def activation(dropped_BTD: Tensor) -> Tensor:
@@ -111,6 +111,12 @@ def real_of(mask: Tensor | None, tokens_BT: Tensor) -> Tensor | None:
         return None
     rows, positions = tokens_BT.shape[:2]
     return mask.expand(rows, 1, 1, positions)[:, 0, 0]
+
+
+def only_real(x_BTD: Tensor, mask: Tensor | None) -> Tensor:
+    """x, zero at padding."""
+    real_BT = real_of(mask, x_BTD[:, :, 0])
+    return x_BTD if real_BT is None else x_BTD * real_BT[:, :, None]
 
 
 def lengths_of(mask: Tensor | None, tokens_BT: Tensor) -> Tensor | None:
@@ -204,8 +210,8 @@ class BothWays(nn.Module):
     ) -> tuple[Tensor, Tensor, LayerState, LayerState]:
         """The states of both, word by word, and the memory of each.
 
-        The direction from the left goes on from `memory`, the one from the right from `start`: what
-        it has read is no past of this text, so it is usually blank.
+        The direction from the left goes on from `memory`, the one from the right from `start`,
+        which is usually blank: what it has read stands before this text, and it reads backwards.
         """
         y_left, after = run_layer(self.left, left, memory, lengths_B)
         y_right, before = run_layer(self.right, turned(right, lengths_B), start, lengths_B)

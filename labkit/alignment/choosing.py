@@ -26,9 +26,8 @@ def best_of(
 ) -> list[Sample]:
     """The best of n answers to each prompt; among equal rewards the first one."""
     found = []
-    for prompt, drawn in zip(
-        prompts, sample(model, prompts, settings, samples=n, seed=seed), strict=True
-    ):
+    texts = sample(model, prompts, settings, samples=n, seed=seed)
+    for prompt, drawn in zip(prompts, texts, strict=True):
         rewards = reward([prompt] * n, [text.tokens for text in drawn])
         found.append(drawn[max(range(n), key=lambda i: rewards[i])])
     return found
@@ -55,12 +54,12 @@ def rejection_sample(
     kept: list[Sample] = []
     for turn in range(rounds):
         [drawn] = sample(model, [prompt], settings, samples=64, seed=key_of(seed, turn))
-        rewards = reward([prompt] * 64, [text.tokens for text in drawn])
+        rewards = reward([prompt] * len(drawn), [text.tokens for text in drawn])
         if max(rewards) > highest + 1e-6:
             raise ValueError(
                 f"a reward is {max(rewards)}, above highest={highest}: give the highest possible"
             )
-        draws = Chance(seed, turn, torch.arange(64)).uniform("kept", 1)[:, 0].tolist()
+        draws = Chance(seed, turn, torch.arange(len(drawn))).uniform("kept", 1)[:, 0].tolist()
         for text, r, u in zip(drawn, rewards, draws, strict=True):
             if u < math.exp((r - highest) / beta):
                 kept.append(text)

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from labkit.alignment.rollouts import Reward, Tokens
-from labkit.attention import KeysValues
 from labkit.blocks import LanguageModel, evaluating
 from labkit.corpus import pad_rows
 from labkit.models.gpt import GPT
 from labkit.world import optimal
 from labkit.writing.prompting import log_likelihoods
+from labkit.writing.reader import select
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,9 @@ def log_likelihoods_of_tree(
     length_A, logs_A = real_AT.sum(dim=1), torch.zeros(len(answers), device=where)
     # The answers that go on, and the row that has read what stands before their next token.
     answer_N, row_N = torch.arange(len(answers), device=where), torch.zeros_like(length_A)
-    text_RT, memory = torch.tensor([list(prompt)], device=where), tuple[KeysValues, ...]()
+    text_RT, memory = torch.tensor([list(prompt)], device=where), ()
     for position in range(tokens_AT.shape[1]):
         states = model.backbone(text_RT, memory=memory)
-        assert states.memory is not None
         logs_RV = model.head(states.hidden[:, -1]).float().log_softmax(dim=-1)
         logs_A[answer_N] += logs_RV[row_N, tokens_AT[answer_N, position]]
         goes_on_N = length_A[answer_N] > position + 1
@@ -90,7 +89,7 @@ def log_likelihoods_of_tree(
         next_N = row_N * words + tokens_AT[answer_N, position]
         next_R, row_N = next_N.unique(return_inverse=True)
         text_RT, parent_R = (next_R % words)[:, None], next_R // words
-        memory = tuple(KeysValues(*(part[parent_R] for part in known)) for known in states.memory)
+        memory = select(states.memory, parent_R)
     return logs_A.cpu()
 
 

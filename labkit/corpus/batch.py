@@ -30,7 +30,7 @@ def pad_rows(rows: Sequence[Sequence[int]], value: int = 0) -> tuple[Tensor, Ten
 
 
 def _whole(row: Sequence[int], number: int) -> Tensor:
-    """A row as a tensor; what is no whole number would lose its fraction in silence."""
+    """A row as a tensor; a number that is not whole would lose its fraction in silence."""
     try:
         found = torch.as_tensor(row if len(row) else torch.empty(0, dtype=torch.long))
     except (TypeError, ValueError, RuntimeError):
@@ -114,7 +114,7 @@ class Batch:
     def micro(self, parts: int, *, together: int = 1) -> "list[Batch]":
         """The batch split into `parts` batches whose sizes differ by one row at most.
 
-        Or by `together` rows, where so many are one question.
+        Or by `together` rows, where that many are one question.
         """
         return [self[rows] for rows in split(len(self), parts, together=together)]
 

@@ -146,7 +146,7 @@ class Streams(Epochs):
     fresh. Rows hold length + 1 tokens, and the last one comes again as the first one of the
     next step: so each token but the first is predicted once, except those of an end that is too
     short for a segment. The seed has no effect: there is only one order. With `stride` a row begins
-    so many tokens after the one before: XLNet's overlap, since only the first part of a row is
+    that many tokens after the one before: XLNet's overlap, since only the first part of a row is
     remembered (data_utils.py, create_tfrecords; see `Permutation.reuse`). An objective that reads
     whole rows, such as `MaskedToken`, meets the token that two rows share twice; with
     `stride=length + 1` no token is shared.

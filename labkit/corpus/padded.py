@@ -21,9 +21,9 @@ from labkit.corpus.batches import Epochs
 from labkit.corpus.rows import Bounds, Rows, lay_out
 from labkit.corpus.tokens import Integers, Tokens
 
-# Labelled examples are sorted by length among those of so many batches.
+# Labelled examples are sorted by length among those of this many batches.
 BUCKETS = 64
-# Padded rows of so many tokens are laid out at once, if they are those of more than one step.
+# Rows with this many tokens in all are laid out at once, if that is more than one step needs.
 AHEAD = 2**16
 
 

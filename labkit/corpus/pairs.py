@@ -123,7 +123,7 @@ class Pairs(LaidOut):
         drawn: Integers,
         chances: Sequence[Chance],
     ) -> Integers:
-        """Sentences of other documents that have not the words of the true next ones."""
+        """Sentences of other documents that differ from the true next ones in their words."""
         begin = self.tokens.document_starts(document)
         own = self.tokens.arrays.document_ends[document] - begin
         others = len(self.tokens.arrays.sentence_ends) - own

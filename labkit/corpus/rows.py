@@ -98,8 +98,8 @@ def lay_out(
 
     What does not fit is cut: see `_cut`.
     """
-    a, b = _cut(a, b, length - (0 if not framed else 2 if b is None else 3))
     edges = int(framed)
+    a, b = _cut(a, b, length - edges * (2 if b is None else 3))
     middle = a.size + edges
     ends = middle + (edges if b is None else b.size + 2)
     positions_T = np.arange(max(1, ends.max()))

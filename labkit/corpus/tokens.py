@@ -93,7 +93,7 @@ class Tokens:
 
 
 def check_ends(arrays: Arrays, classes: int) -> None:
-    """Refuse ends that do not part the text in order, and labels that are no class."""
+    """Refuse ends that do not part the text in order, and labels that are not a class."""
     for ends, until, what in (
         (arrays.sentence_ends, len(arrays.marked), "sentences"),
         (arrays.document_ends, len(arrays.sentence_ends), "documents"),

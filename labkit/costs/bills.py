@@ -1,4 +1,4 @@
-"""Can you compete?  The bill of training a model on so many devices, and what a budget buys.
+"""Can you compete?  What training a model on some devices costs, and what a budget buys.
 
 bill("gpt-3-175b", machine("h100"), count=1024, mfu=0.4)
 afford(1000, machine("h100"))
@@ -62,7 +62,7 @@ class ModelSize(NamedTuple):
     active: int
     """How many are used for each token; a block of all layers counts once for each."""
     shape: Shape | None
-    """None for models that are no Transformers: they have no closed formula here."""
+    """None for models that are not Transformers: they have no closed formula here."""
     tokens: float | None
     """How many it was trained on, where that was printed."""
 
@@ -86,7 +86,7 @@ def model(name: str) -> ModelSize:
 
 
 def _shape(row: dict[str, str]) -> Shape | None:
-    """The sizes in a row of data/costs/sizes.csv, which has none for what is no Transformer."""
+    """The sizes in a row of data/costs/sizes.csv; None for what is not a Transformer."""
     if not row["layers"]:
         return None
     sizes: dict[str, Any] = {
@@ -180,15 +180,14 @@ def bill(
     )
     price = device.dollars_per_hour if dollars_per_hour is None else dollars_per_hour
     kwh = costs.energy_kwh(days, count=count, watts=device.watts)
-    formula, masked = (_formula_flop(what.shape, tokens, masked=m) for m in (False, True))
     return Bill(
         model=what.name,
         parameters=what.parameters,
         active_parameters=what.active,
         tokens=tokens,
         rule_flop=flop,
-        formula_flop=formula,
-        masked_flop=masked,
+        formula_flop=_formula_flop(what.shape, tokens, masked=False),
+        masked_flop=_formula_flop(what.shape, tokens, masked=True),
         petaflop_days=costs.petaflop_days(flop),
         state_bytes=16 * what.parameters,
         device=device.name,

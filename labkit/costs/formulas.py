@@ -31,10 +31,10 @@ def short(count: int | None) -> str:
 # ---- operations ------------------------------------------------------------------------------
 
 
-def rule_flop(parameters: float, tokens: float, *, training: bool = True) -> float:
+def rule_flop(parameters: float, tokens: float) -> float:
     """6 N D: a multiply and an add per parameter and token, and twice that again to go back."""
     positive(parameters=parameters, tokens=tokens)
-    return (6 if training else 2) * parameters * tokens
+    return 6 * parameters * tokens
 
 
 def keys_per_query(context: int, *, causal: bool = True, band: int | None = None) -> float:

@@ -89,9 +89,9 @@ def held_out_errors(runs: Sequence[ScalingRun], law: str = "power") -> list[floa
         raise ValueError(f"{len(runs)} runs: one is left out and four numbers fitted, give six")
     n, d, y = np.array(runs, float).T
     x, z = (np.log(v) if law == "power" else v / np.median(v) for v in (n, d))
-    others = 1 - np.eye(len(runs))
-    found, _ = _least_squares(x - x.mean(), z - z.mean(), np.log(y), others)
-    residual, _ = _residuals(found, x - x.mean(), z - z.mean(), np.log(y))
+    data, others = (x - x.mean(), z - z.mean(), np.log(y)), 1 - np.eye(len(runs))
+    found, _ = _least_squares(*data, others)
+    residual, _ = _residuals(found, *data)
     return [abs(float(each)) for each in np.diag(residual)]
 
 

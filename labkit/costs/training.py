@@ -35,13 +35,13 @@ def training_days(flop: float, *, peak_flop_per_second: float, mfu: float, count
 
 
 def rent_dollars(days: float, *, count: float, dollars_per_hour: float) -> float:
-    """What `count` devices cost to rent for so many days."""
+    """What `count` devices cost to rent for this many days."""
     positive(days=days, count=count, dollars_per_hour=dollars_per_hour)
     return 24 * days * count * dollars_per_hour
 
 
 def energy_kwh(days: float, *, count: float, watts: float, overhead: float = 1.1) -> float:
-    """Electricity of so many days; `overhead` is that of the building, its PUE."""
+    """Electricity of this many days; `overhead` is that of the building, its PUE."""
     positive(days=days, count=count, watts=watts, overhead=overhead)
     return 24 * days * count * watts / 1000 * overhead
 

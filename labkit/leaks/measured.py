@@ -90,18 +90,13 @@ class Dependence:
 
 
 def trace(
-    model: Any,
-    objective: Objective,
-    batches: Batch | Sequence[Batch],
-    *,
-    seed: int = 0,
-    tolerance: float | None = None,
+    model: Any, objective: Objective, batches: Batch | Sequence[Batch], *, seed: int = 0
 ) -> Dependence:
     """Measure what the predictions in the last batch depend on.
 
     The words of a batch should be all different where a model looks words up out of their position
     (ELMo, word vectors). A gradient is there unless it is exactly zero; a score that moves by no
-    more than `tolerance` (None: what rounding may do) when a word is exchanged has not moved.
+    more than rounding may do when a word is exchanged has not moved.
     """
     while isinstance(objective, Distillation | Balanced):
         objective = objective.task if isinstance(objective, Distillation) else objective.objective
@@ -125,8 +120,7 @@ def trace(
                 raise ValueError("nothing is predicted in this text: give more words")
             by_gradient = torch.zeros_like(allowed)
             by_gradient[:, :, now] = differentiate(scores, vectors, asked[-1])
-        if tolerance is None:
-            tolerance = 1e4 * torch.finfo(scores.dtype).eps * max(1.0, *scores.abs().tolist())
+        tolerance = 1e4 * torch.finfo(scores.dtype).eps * max(1.0, *scores.abs().tolist())
         by_word = exchange(model, objective, batches, widths, seed, tolerance)
     predictions = list(positions_of(objective, asked[-1]))
     return Dependence(predictions, widths, by_gradient, by_word, allowed & now, allowed & visible)
@@ -213,14 +207,14 @@ def differentiate(scores: Tensor, vectors: Vectors, targets: Targets) -> Tensor:
             score, vectors, retain_graph=True, allow_unused=True, materialize_grads=True
         )
         found.append((by_position[..., 0] != 0) | (by_word[tokens, 0] != 0))
-    return torch.stack(found) if found else torch.zeros(0, *tokens.shape, dtype=torch.bool)
+    return torch.stack(found)
 
 
 # ---- by exchange -------------------------------------------------------------------------------
 
 
 def special_of(objective: Objective) -> set[int]:
-    """The tokens that are no words for an objective."""
+    """The tokens that an objective does not treat as words."""
     if isinstance(objective, SkipGram | CBOW):
         return set((objective.counts == 0).nonzero()[:, 0].tolist())
     if isinstance(objective, Both):

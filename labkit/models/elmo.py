@@ -307,7 +307,7 @@ class WeightedSum(nn.Module):
         return self.weights.softmax(dim=0)
 
     def forward(self, layers: Sequence[Tensor], real_BT: Tensor | None = None) -> Tensor:
-        """One state per word [B, T, D]; `real_BT` says what is no padding."""
+        """One state per word [B, T, D]; `real_BT` is False at padding."""
         if len(layers) != len(self.weights):
             raise ValueError(
                 f"{len(layers)} layers to mix, {len(self.weights)} weights: build WeightedSum with "

@@ -39,7 +39,7 @@ class GPTConfig:
     norm_first: bool = True
     """False for the first GPT."""
     band: int | None = None
-    """GPT-3: every other layer attends to only so many positions."""
+    """GPT-3: every other layer attends to this many positions only."""
     rotary: bool = False
     """Queries and keys are turned by their positions (Su et al. 2021); none are learned."""
     experts: int | None = None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from labkit.blocks import Backbone, States
-from labkit.recurrence import BothWays, LayerState, blank, lengths_of, real_of, run_layer
+from labkit.recurrence import BothWays, LayerState, blank, lengths_of, only_real, run_layer
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,7 @@ class Bag(Backbone):
 
     def forward(self, tokens_BT: Tensor, *, mask: Tensor | None = None) -> States:
         """The words' vectors; zero at padding."""
-        real_BT = real_of(mask, tokens_BT)
-        x_BTD = self.dropout(self.token(tokens_BT))
-        return States((x_BTD if real_BT is None else x_BTD * real_BT[:, :, None],))
+        return States((only_real(self.dropout(self.token(tokens_BT)), mask),))
 
 
 @dataclass(frozen=True)
@@ -183,12 +181,9 @@ class Convolutions(Backbone):
 
     def forward(self, tokens_BT: Tensor, *, mask: Tensor | None = None) -> States:
         """The words' vectors, and what the kernels find around each word; zero at padding."""
-        real_BT = real_of(mask, tokens_BT)
-        x_BTD = self.dropout(self.token(tokens_BT))
-        if real_BT is not None:
-            # Beyond the last word a kernel sees zeros, however wide the padding is.
-            x_BTD = x_BTD * real_BT[:, :, None]
+        # Beyond the last word a kernel sees zeros, however wide the padding is.
+        x_BTD = only_real(self.dropout(self.token(tokens_BT)), mask)
         kernels: Any = self.blocks[0]
         found = [kernel(x_BTD.transpose(1, 2)).relu().transpose(1, 2) for kernel in kernels]
         y = self.dropout(torch.cat(found, dim=-1))
-        return States((x_BTD, y if real_BT is None else y * real_BT[:, :, None]))
+        return States((x_BTD, only_real(y, mask)))

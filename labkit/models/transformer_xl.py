@@ -38,7 +38,7 @@ class TransformerXLConfig:
     cutoffs: tuple[int, ...] = ()
     """Where the vocabulary, sorted from frequent to rare, is cut; () keeps it in one piece."""
     shrink: int = 1
-    """Each further piece of the vocabulary has embeddings so many times narrower."""
+    """Each further piece of the vocabulary has embeddings this many times narrower."""
     dropout: float = 0.1
     eps: float = 1e-5
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from labkit.blocks import Backbone, States
 from labkit.checks import check_whole
-from labkit.recurrence import real_of
+from labkit.recurrence import only_real
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,7 @@ class WordVectors(Backbone):
 
     def forward(self, tokens_BT: Tensor, *, mask: Tensor | None = None) -> States:
         """One vector per word, without its context; zero at padding."""
-        real_BT = real_of(mask, tokens_BT)
-        x_BTD = self.token(tokens_BT)
-        return States((x_BTD if real_BT is None else x_BTD * real_BT[:, :, None],))
+        return States((only_real(self.token(tokens_BT), mask),))
 
     def skip_gram(self, centres_N: Tensor, context_N: Tensor, noise: Tensor) -> Tensor:
         """The loss of each pair: tell the true neighbour of a centre from the noise words [N, k].

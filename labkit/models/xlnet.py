@@ -129,9 +129,7 @@ class XLNet(Backbone):
         check_mask(query_mask, rows, 1, positions, None, name="query_mask")
         h_BTD, given = self._start(tokens_BT, memory, segments_BT)
         g_BND = self.dropout(self.guess_D.expand(*asked_BN.shape, -1))
-        other = given.other
-        if other is not None:
-            other = queried_rows(other, asked_BN, positions)
+        other = None if given.other is None else queried_rows(given.other, asked_BN, positions)
         guess = {
             "r_RD": given.r_RD,
             "positions": given.memory[0].shape[1] + asked_BN,

@@ -16,6 +16,7 @@ from labkit.blocks import Experts
 from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch
+from labkit.heads import exact
 from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.memory import Memory
 
@@ -44,7 +45,7 @@ def balance(scores: Tensor, used: int) -> Tensor:
     which has no gradient, so that the mean probability of experts chosen too often falls.
     Fedus, Zoph and Shazeer 2021, section 2.2. Give the scores of the positions that count.
     """
-    likely = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)
+    likely = exact(scores).softmax(dim=-1)
     chosen = likely.topk(used, dim=-1).indices
     counts = chosen.flatten().bincount(minlength=scores.shape[-1])
     shares = counts.to(likely.dtype) / chosen.numel()

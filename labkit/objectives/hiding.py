@@ -52,7 +52,7 @@ def ordinary(tokens_BT: Tensor, real_BT: Tensor, vocabulary: Vocabulary) -> Tens
 
 
 def _ordinary_words(vocabulary: Vocabulary, device: torch.device) -> Tensor:
-    """True [V] at the words of the vocabulary that are no special tokens."""
+    """True [V] at the words of the vocabulary that are not special tokens."""
     named = (vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask)
     special = {*vocabulary.special, *(token for token in named if token is not None)}
     words_V = torch.ones(vocabulary.size, dtype=torch.bool)

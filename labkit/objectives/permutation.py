@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from labkit import blocks
-from labkit.blocks import States
+from labkit.blocks import States, remember
 from labkit.chance import Chance
 from labkit.checks import check_choice, check_share, check_whole
 from labkit.corpus import Batch
@@ -41,7 +40,7 @@ class Permutation(Continuing):
     to each other and nothing else; special tokens are ordered among the predicted words, which
     attend to those that are earlier (data_utils.py, _local_perm)."""
     reuse: int | None = None
-    """The first so many positions of a row do not attend to the others, have their own order and
+    """The first `reuse` positions of a row do not attend to the others, have their own order and
     share, and are all that is remembered (reuse_len of the release); None: no such part."""
 
     def __post_init__(self) -> None:
@@ -121,6 +120,6 @@ class Permutation(Continuing):
         pairs = zip(old, given, strict=True)
         # A memory that is full holds as many positions as the model keeps.
         length = states.memory[0].shape[1]
-        memory = tuple(blocks.remember(torch.cat(pair, dim=1), length) for pair in pairs)
+        memory = tuple(remember(torch.cat(pair, dim=1), length) for pair in pairs)
         part = replace(targets, inputs=first(targets.inputs, self.reuse))
         return super().keep(States(states.layers, memory), past, part)

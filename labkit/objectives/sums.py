@@ -147,16 +147,14 @@ def merged(every: Sequence[Targets]) -> Targets:
     )
 
 
-def auxiliary(
-    share: float, *, label: Objective | None = None, words: str = "words", by_row: bool = False
-) -> Both:
+def auxiliary(share: float, *, label: Objective | None = None, by_row: bool = False) -> Both:
     """GPT's fine-tuning: L3 = L2 + share * L1, the label and the language model together.
 
     The classifier predicts with `model.head`, the language model with `model.words`; `by_row` takes
     the mean of L1 as the release does (see `NextToken`).
     """
     label = Labels(position="last") if label is None else label
-    return Both(parts=(label, NextToken(head=words, by_row=by_row)), weights=(1.0, share))
+    return Both(parts=(label, NextToken(head="words", by_row=by_row)), weights=(1.0, share))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -137,11 +137,11 @@ def _alike(model: Classifier, backbone: nn.Module) -> Classifier:
     return model
 
 
-def labels_of(model: Classifier, *, choices: int = 1) -> Labels:
+def labels_of(model: Classifier) -> Labels:
     """The objective that asks a classifier at the position where its head answers."""
     if isinstance(model.head, Pooled):
-        return Labels(position="pooled", choices=choices)
-    return Labels(position="first" if model.backbone.summary == 0 else "last", choices=choices)
+        return Labels(position="pooled")
+    return Labels(position="first" if model.backbone.summary == 0 else "last")
 
 
 def language_model_of(model: Any, like: LanguageModel) -> LanguageModel:

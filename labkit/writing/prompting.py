@@ -12,6 +12,7 @@ from torch import Tensor
 from labkit.blocks import check_causal, evaluating
 from labkit.checks import check_whole, require
 from labkit.corpus.batch import pad_rows
+from labkit.heads import pool
 from labkit.writing.reader import checked
 
 Tokens = Sequence[int]
@@ -63,9 +64,7 @@ def score_words(model: Any, prompts: Sequence[Tokens], words: Sequence[int], row
     found = []
     for start in range(0, len(prompts), rows):
         text_BT, real_BT = (part.to(where) for part in pad_rows(prompts[start : start + rows]))
-        last_B = real_BT.sum(dim=1) - 1
-        row_B = torch.arange(len(text_BT), device=where)
-        hidden_BD = model.backbone(text_BT).hidden[row_B, last_B]
+        hidden_BD = pool(model.backbone(text_BT).hidden, real_BT, "last")
         found.append(model.head(hidden_BD).float().log_softmax(dim=-1)[:, list(words)])
     return torch.cat(found).cpu()
 

@@ -132,7 +132,7 @@ def drawing() -> None:
     for name, work in (
         ("uniform numbers", lambda: chance.uniform("hide", 512)),
         ("whole numbers below 30,000", lambda: chance.integers("word", 512, 30_000)),
-        ("orders", lambda: chance.permutation("order", 512)),
+        ("orders", lambda: chance.bits("order", 512).argsort(dim=1, stable=True)),
     ):
         print(f"{name:30}{1000 * seconds(work, repeats=50)[0]:12.2f}")
 
