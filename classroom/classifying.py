@@ -26,12 +26,7 @@ LENGTH = 160
 
 
 def rows_of(
-    labelled: LabelledSet,
-    tokenizer: Tokenizer,
-    *,
-    batch: int = 32,
-    seed: int = 0,
-    bucketed: bool = True,
+    labelled: LabelledSet, tokenizer: Tokenizer, *, batch: int = 32, seed: int = 0
 ) -> Examples:
     """A row for each example, [CLS] text [SEP] or [CLS] text [SEP] text [SEP], with its label."""
     documents = []
@@ -41,10 +36,10 @@ def rows_of(
             parts = (*parts, f" {' '.join(example.second)}")
         documents.append(Document(parts, labelled.labels.index(example.label)))
     tokens = tokenize(from_documents(documents), tokenizer)
-    return Examples(tokens, batch=batch, length=LENGTH, seed=seed, bucketed=bucketed)
+    return Examples(tokens, batch=batch, length=LENGTH, seed=seed)
 
 
-def openings(world: World, labelled: LabelledSet, pairs: int = 2) -> LabelledSet:
+def openings(world: World, labelled: LabelledSet, pairs: int) -> LabelledSet:
     """Prompts of which only the first pairs are shown, with the exact chances of each relation.
 
     Whole prompts tell their relation many times over; a short one asks for knowledge of its words.

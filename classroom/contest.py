@@ -14,7 +14,7 @@ import runpy
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +40,7 @@ ALIKE = 1e-3
 CERTAIN = 4.0
 """Standard errors below the lowest possible loss that nobody reaches by luck."""
 RECIPE = Path(__file__).with_name("recipe.py")
+BASELINE = "nanoGPT's recipe"
 OUT_OF_BOUNDS = ("labkit.world", "classroom")
 
 
@@ -103,9 +104,13 @@ def learn(
     for name in list(sys.modules):
         if name.startswith(OUT_OF_BOUNDS):
             del sys.modules[name]
+
+    def received() -> torch.Tensor:
+        return torch.from_numpy(np.frombuffer(pipe.recv_bytes(), dtype=np.int64).copy())
+
     clock = fingerprint([time])
     pipe.send_bytes(b'{"ready": 1}')
-    tokens = torch.from_numpy(np.frombuffer(pipe.recv_bytes(), dtype=np.int64).copy())
+    tokens = received()
     try:
         model = runpy.run_path(str(path))["train"](tokens, size, seconds)
         said: dict[str, object] = {"trained": 1, "clock": fingerprint([time]) == clock}
@@ -114,7 +119,7 @@ def learn(
         said = {"error": f"{type(error).__name__}: {reason}"[:500]}
     pipe.send_bytes(json.dumps(said | {"refusals": refusals()[:3]}).encode())
     while True:
-        asked = torch.from_numpy(np.frombuffer(pipe.recv_bytes(), dtype=np.int64).copy())
+        asked = received()
         position, rows = int(asked[0]), asked[1:].view(-1, ROW)
         with torch.no_grad():
             answer = model(rows)[:, position].detach().to(torch.float32).contiguous()
@@ -227,12 +232,10 @@ def race(
     task: Task,
     seconds: float,
     say: Callable[[str], None],
-    threads: int = 1,
+    threads: int,
 ) -> list[Result]:
     """Run nanoGPT's recipe and then each file, one after the other; the best first."""
-    recipe = run(RECIPE, task, seconds, threads)
-    results = [Result("nanoGPT's recipe", recipe.refused, recipe.above, recipe.error,
-                      recipe.seconds)]  # fmt: skip
+    results = [replace(run(RECIPE, task, seconds, threads), name=BASELINE)]
     say(line(results[0]))
     for path in paths:
         results.append(run(path, task, seconds, threads))
@@ -249,7 +252,7 @@ def line(result: Result) -> str:
 
 def table(results: Sequence[Result]) -> str:
     """The board as a table in Markdown."""
-    baseline = next(one.above for one in results if one.name == "nanoGPT's recipe")
+    baseline = next(one.above for one in results if one.name == BASELINE)
     rows = [
         "| | file | nats above the floor | against nanoGPT's recipe | |",
         "|---|---|---|---|---|",

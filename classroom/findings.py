@@ -46,7 +46,7 @@ def show_finding(claim: str, *, measured: tuple[str, int] | None = None) -> None
     display({"text/markdown": said, "text/plain": said}, raw=True)
     for one in charts(finding):
         display(one)
-    fold = f"<details><summary>How it was measured</summary><pre>{escape(details)}</pre></details>"
+    fold = _fold("How it was measured", details)
     display({"text/html": fold, "text/plain": details}, raw=True)
 
 
@@ -257,10 +257,13 @@ class _Page:
         """A list of claims: verdict, what was seen, and the statistics in a fold."""
         self.html.append("<ul style='list-style:none;padding-left:0'>")
         for one in some:
-            seen = [] if one.row is None else [*_seen(one.row, bounds_too)]
+            seen, fold = list[str](), ""
+            if one.row is not None:
+                seen = [*_seen(one.row, bounds_too)]
+                fold = _fold(f"{one.id}: who says so, and all figures", text_of(one.row))
             head = f"{one.sign} <b>{escape(one.says)}</b> {_verdict(one)}"
             lines = "".join(f"<div style='padding-left:3em'>{escape(x)}</div>" for x in seen)
-            self.html.append(f"<li style='margin-bottom:8px'>{head}{lines}{_fold(one)}</li>")
+            self.html.append(f"<li style='margin-bottom:8px'>{head}{lines}{fold}</li>")
             self.text += [f"{one.sign} {one.says} {_verdict(one)}", *(f"    {x}" for x in seen)]
         self.html.append("</ul>")
 
@@ -272,13 +275,9 @@ class _Page:
         display({"text/html": "".join(self.html), "text/plain": said}, raw=True)
 
 
-def _fold(one: Told) -> str:
-    if one.row is None:
-        return ""
-    return (
-        f"<details><summary>{escape(one.id)}: who says so, and all figures</summary>"
-        f"<pre>{escape(text_of(one.row))}</pre></details>"
-    )
+def _fold(summary: str, text: str) -> str:
+    """A text that unfolds below its summary."""
+    return f"<details><summary>{escape(summary)}</summary><pre>{escape(text)}</pre></details>"
 
 
 def _verdict(one: Told) -> str:

@@ -42,6 +42,8 @@ INSIDE = re.compile(
     rf"{JUDGE}\.\w+|\bHEARD\b|exercises\s+import\b.*\b(?:{'|'.join(PARTS)})\b", re.DOTALL
 )
 """What reaches into the judge, in a text that is no program."""
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What Python raises where a cell is no program that it can read."""
 
 
 @dataclass
@@ -261,7 +263,7 @@ def _made(cell: str) -> set[str]:
     """The names that a cell gives a value to, those of imports left out."""
     try:
         symbols = symtable.symtable(plain(cell), "cell", "exec").get_symbols()
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return set()
     return {one.get_name() for one in symbols if one.is_assigned() and not one.is_imported()}
 
@@ -275,7 +277,7 @@ def _names(cell: str) -> tuple[set[str], set[str], set[str]]:
     """The names that a cell uses, defines for good, and changes; "*" where nobody can say."""
     try:
         tree, table = ast.parse(plain(cell)), symtable.symtable(plain(cell), "cell", "exec")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return set(), {"*"}, set()
     defines: set[str] = set()
     changes = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned()}
@@ -326,7 +328,7 @@ def reaches_in(cells: Sequence[str]) -> str:
             commands = cell
         if found := INSIDE.search(commands):
             return found[0]
-        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        with contextlib.suppress(*UNREADABLE):
             for node in ast.walk(ast.parse(plain(cell))):
                 if named := _reaches_in(node):
                     return named

@@ -128,10 +128,14 @@ def row_of(name: str) -> dict[str, str]:
     return dict(zip(table.columns, row, strict=True))
 
 
+def plain_question(name: str, what: str) -> str:
+    """Where somebody lives ("town") or what somebody does ("craft"), as plain text asks it."""
+    return f"where does {name} live ?" if what == "town" else f"what does {name} do ?"
+
+
 def asking(name: str, what: str) -> list[str]:
-    """The prompt that asks where somebody lives ("town") or what somebody does ("craft")."""
-    asked = f"where does {name} live ?" if what == "town" else f"what does {name} do ?"
-    return f"{USER} : {asked} {MODEL} :".split()
+    """The prompt of a conversation with this question."""
+    return f"{USER} : {plain_question(name, what)} {MODEL} :".split()
 
 
 @cache
@@ -189,9 +193,8 @@ def written(
     model: Any, asked: Sequence[Question], count: int, *, seed: int = 0
 ) -> list[list[Tokens]]:
     """What a model answers to each question, `count` times."""
-    drawn = sample(
-        model, [one.prompt for one in asked], answering(), samples=count, seed=seed
-    )  # fmt: skip
+    prompts = [one.prompt for one in asked]
+    drawn = sample(model, prompts, answering(), samples=count, seed=seed)
     return [[list(text.tokens) for text in some] for some in drawn]
 
 
@@ -276,14 +279,19 @@ def answer_tests(count: int) -> tuple[Batch, float]:
     return batch, answer_floor([d for d in documents("train", count, 1) if d.words[0] == USER])
 
 
+def beginning(document: Document) -> Tokens:
+    """The first words of a document as tokens, without the one that begins it."""
+    return encoded([], document.words[:-1])[1][:CONTEXT]
+
+
 def base_rows(batch: int, *, seed: int = 0) -> Rows:
     """Plain text to mix into the tuning: a prompt of one token, and all that follows it."""
-    texts = [([end()], encoded([], one.words[:-1])[1][:CONTEXT]) for one in plain("train", 4_000)]
+    texts = [([end()], beginning(one)) for one in plain("train", 4_000)]
     return Rows(texts, batch, seed)
 
 
 def base_tests(some: Sequence[Document]) -> list[Batch]:
     """The first words of documents, each with the token that begins it."""
-    rows: list[Any] = [encoded([], one.words[:-1])[1][:CONTEXT] for one in some]
+    rows: list[Any] = [beginning(one) for one in some]
     return [answer_rows([[end()]] * len(rows[i : i + 64]), rows[i : i + 64])
             for i in range(0, len(rows), 64)]  # fmt: skip

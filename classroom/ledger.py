@@ -251,17 +251,16 @@ def _judged(
             raise ValueError(f"there is no arm {unknown[0]!r}: the arms are {', '.join(runs[0])}")
         one = estimate(runs, contrast.weights, shared=shared)
         estimates.append(Estimate(one.value, 0.0, 1.0) if contrast.exact else one)
-    bounds = [(contrast.above, contrast.below) for contrast in contrasts]
+    edges = [(contrast.above, contrast.below) for contrast in contrasts]
     exact = [contrast.exact for contrast in contrasts]
-    verdicts = judge(estimates, bounds, seeds=len(runs), exact=exact)
+    verdicts = judge(estimates, edges, seeds=len(runs), exact=exact)
     left = verdicts.count("not significant")
     found = []
-    for contrast, one, verdict in zip(contrasts, estimates, verdicts, strict=True):
+    for contrast, one, own, verdict in zip(contrasts, estimates, edges, verdicts, strict=True):
         low, high = _interval(one)
         below = None if math.isinf(contrast.below) else contrast.below
-        edges = (contrast.above, contrast.below)
         settled = verdict != "not significant"
-        wanted = None if settled else seeds_wanted(one, edges, seeds=len(runs), among=left)
+        wanted = None if settled else seeds_wanted(one, own, seeds=len(runs), among=left)
         found.append(
             Seen(contrast.says, one.value, low, high, contrast.above, below, verdict, wanted)
         )
@@ -392,8 +391,8 @@ def text_of(finding: Finding) -> str:
     wide = max([len(name) for name in finding.arms], default=0)
     lines = [f"{finding.id}: {finding.says}", f"({finding.where})", f"{finding.unit}:"]
     for name, arm in finding.arms.items():
-        bounds = finding.expected.get(name)
-        figure = inside(arm.mean, bounds[0], bounds[1]) if bounds else f"⟨{figure_of(arm.mean)}⟩"
+        edges = finding.expected.get(name)
+        figure = inside(arm.mean, edges[0], edges[1]) if edges else f"⟨{figure_of(arm.mean)}⟩"
         best = "" if arm.best is None else f"; possible ⟨{figure_of(arm.best)}⟩"
         lines.append(f"  {name:<{wide}}  {figure}{best}")
     for seen in finding.contrasts:

@@ -90,7 +90,7 @@ class Outcome:
     seconds: float
 
 
-def task_of(file: str, text: str, label: str, labels: int = 100) -> Task:
+def task_of(file: str, text: str, label: str, labels: int) -> Task:
     """A fifth of the labelled rows is asked, so many of the others are known."""
     if labels < FOLDS:
         raise ValueError(f"labels is {labels}: give a whole number from {FOLDS}")
@@ -313,12 +313,7 @@ def compare(
 
 
 def train_classifier(
-    file: str,
-    text: str,
-    label: str,
-    folder: Path,
-    labels: int = 100,
-    say: Callable[[str], None] = print,
+    file: str, text: str, label: str, folder: Path, labels: int, say: Callable[[str], None]
 ) -> str:
     """Compare the ways on a table, write the best one's folder, and return the report."""
     task = task_of(file, text, label, labels)

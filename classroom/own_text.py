@@ -12,6 +12,7 @@ import copy
 import html
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def steps_in(run: Run, minutes: float, rate: float) -> int:
 
 
 def train_on(
-    kind: str, pattern: str, minutes: float, folder: Path, say: Callable[[str], None] = print
+    kind: str, pattern: str, minutes: float, folder: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Train on the files that match, write the model's folder with a page, and return the card."""
     known, held_out = documents_of(pattern)
@@ -97,7 +98,7 @@ def train_on(
     )  # fmt: skip
     run = run_of(kind, known, recipe)
     steps = steps_in(run, minutes, recipe.rate)
-    recipe = Recipe(**{**vars(recipe), "steps": steps})
+    recipe = replace(recipe, steps=steps)
     live = LiveCurve(steps, unit=UNITS[kind])
     tests = tokenize(from_documents(held_out), run.tokenizer)
     # Made now, so that too short a text is refused before the training.

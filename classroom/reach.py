@@ -1,6 +1,6 @@
 """How many words back a reader must remember to predict each word as well as possible."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ class Reach(NamedTuple):
     the length of a text where none does."""
 
 
-def reach_of_words(text: CourseText, length: int, spans: Sequence[int] = SPANS) -> Reach:
+def reach_of_words(text: CourseText, length: int) -> Reach:
     """Ask the language about the first words of each held-out document."""
     world, documents = text.world, [words[:length] for words in text.documents]
     assert world is not None
@@ -33,9 +33,9 @@ def reach_of_words(text: CourseText, length: int, spans: Sequence[int] = SPANS) 
     def log_p(reach: int | None) -> np.ndarray:
         return np.concatenate(world.log_probabilities(documents, reach=reach))
 
-    everything, within = log_p(None), {span: log_p(span) for span in spans}
+    everything, within = log_p(None), {span: log_p(span) for span in SPANS}
     needed = np.full(len(everything), length)
-    for span in sorted(spans, reverse=True):
+    for span in reversed(SPANS):
         needed[abs(everything - within[span]) < 0.1] = span
     return Reach(everything, within, needed)
 

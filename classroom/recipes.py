@@ -8,7 +8,7 @@ by copying (`python -m labkit bench minute` measures it).
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -26,7 +26,6 @@ from labkit.blocks import LanguageModel, initialise
 from labkit.corpus import (
     Batch,
     Batches,
-    Documents,
     Tokens,
     Windows,
     from_documents,
@@ -38,11 +37,12 @@ from labkit.corpus.tokens import NUMBER
 from labkit.heads import NextWord
 from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.processor import set_threads
-from labkit.keeping.reports import Report
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
+from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import BothDirections, NextToken, Objective, SkipGram
 from labkit.plan import Plan
 from labkit.text.tokenizers import Tokenizer
@@ -111,6 +111,11 @@ class CourseText:
         whole = Batch.of(*pad_rows(rows))
         return [whole[start : start + batch] for start in range(0, len(rows), batch)]
 
+    def framed(self, texts: Iterable[Sequence[str]]) -> torch.Tensor:
+        """Texts of one length as rows of tokens: [CLS] words [SEP]."""
+        marks = self.tokenizer.vocabulary
+        return torch.tensor([[marks.cls, *self.numbers(words), marks.sep] for words in texts])
+
     def numbers(self, words: Sequence[str]) -> list[int]:
         """The tokens of words, one each; the end of a document is the separator."""
         known = self.tokenizer.vocabulary
@@ -143,34 +148,29 @@ def course_text(
         train = world.sample(words=words, seed=seed, split="train")
         tests = world.sample(words=held_out, seed=seed, split="held_out")
         tokenizer = Tokenizer.words([" ".join(world.vocabulary[1:])])
+        known, asked = (tokenize(from_documents(side), tokenizer) for side in (train, tests))
         documents = [list(document.words) for document in tests]
-        return CourseText(
-            tokenizer, _tokens(train, tokenizer), _tokens(tests, tokenizer), documents, world
-        )
+        return CourseText(tokenizer, known, asked, documents, world)
+    return _own_text(corpus)
+
+
+def _own_text(corpus: str | Path) -> CourseText:
+    """The text of a file, or of all files that match a pattern."""
     path = Path(corpus).expanduser()
     if not path.is_file() and not any(sign in str(corpus) for sign in "*?["):
         raise FileNotFoundError(
             f"corpus is {str(corpus)!r}: give {', '.join(map(repr, LANGUAGES))}, or the path of a "
             f"text file (there is none at {path.resolve()})"
         )
-    read = from_files(path)
-    texts, tests_of_it = read.split(held_out=0.1)
-    tokenizer = Tokenizer.words(texts.texts, size=8_000)
-    spelled = [
-        [*tokenizer.pieces(tokenizer.encode(document.text)), END] for document in tests_of_it
-    ]
-    if not spelled:
+    train, tests = from_files(path).split(held_out=0.1)
+    tokenizer = Tokenizer.words(train.texts, size=8_000)
+    documents = [[*tokenizer.pieces(tokenizer.encode(one.text)), END] for one in tests]
+    if not documents:
         raise ValueError(
             f"{path} has too few documents to hold one out: end documents with blank lines"
         )
-    return CourseText(
-        tokenizer, tokenize(texts, tokenizer), tokenize(tests_of_it, tokenizer), spelled, None
-    )
-
-
-def _tokens(documents: Iterable[Any], tokenizer: Tokenizer) -> Tokens:
-    texts: Documents = from_documents(documents)
-    return tokenize(texts, tokenizer)
+    known, asked = tokenize(train, tokenizer), tokenize(tests, tokenizer)
+    return CourseText(tokenizer, known, asked, documents, None)
 
 
 class Shuffled:
@@ -205,17 +205,15 @@ def train_once(
     how: Plan,
     *,
     points: int = 200,
-    watch: Callable[[Report], None] = lambda report: None,
 ) -> Curve:
     """Train a model in place, or give it the weights that the same run once ended with.
 
     What is averaged as the plan says ends as the average. The model is left in `eval()` mode.
-    `watch` sees each report.
     """
 
     def make() -> Curve:
         trainer = Trainer(model, objective, batches, how)
-        curve = _run(trainer, max(1, how.steps // points), watch)
+        curve = _run(trainer, max(1, how.steps // points))
         if how.average != "none" and trainer.average.count:
             trainer.average.swap()
         model.cpu()
@@ -257,11 +255,10 @@ def methods(objective: Objective) -> list[FunctionType]:
     ]
 
 
-def _run(trainer: Trainer, every: int, watch: Callable[[Report], None]) -> Curve:
+def _run(trainer: Trainer, every: int) -> Curve:
     """Train to the end; each point of the curve is the mean since the one before it."""
     curve, since = Curve([], []), []
     for report in trainer.run():
-        watch(report)
         since.append(report.loss.detach())
         if report.step % every == 0 or report.step == report.steps:
             curve.steps.append(report.step)
@@ -271,13 +268,7 @@ def _run(trainer: Trainer, every: int, watch: Callable[[Report], None]) -> Curve
 
 
 def word_vectors(
-    text: CourseText,
-    steps: int,
-    *,
-    seed: int = 0,
-    width: int = 64,
-    reach: int = 5,
-    **changes: Any,
+    text: CourseText, steps: int, *, seed: int = 0, width: int = 64, reach: int = 5
 ) -> tuple[LanguageModel, Curve]:
     """A table of word vectors that tell neighbours from noise, and how that went."""
     torch.manual_seed(seed)
@@ -286,8 +277,8 @@ def word_vectors(
     objective = SkipGram(counts=counts(text), reach=reach)
     batches = text.windows(16, 64, seed=seed, apart=True)
     # A word is met in few steps only, so its vector must move far in each, and never shrink.
-    changes = {"optimizer": "adamw", "rate": 3e-2, "decay": 0.0, **changes}
-    return model, train_once(model, objective, batches, plan(steps, seed=seed, **changes))
+    how = plan(steps, seed=seed, optimizer="adamw", rate=3e-2, decay=0.0)
+    return model, train_once(model, objective, batches, how)
 
 
 def counts(text: CourseText) -> torch.Tensor:
@@ -317,16 +308,13 @@ def elmo(
     steps: int,
     *,
     seed: int = 0,
-    length: int = 16,
-    batch: int = 16,
     objective: Objective | None = None,
-    sizes: Mapping[str, Any] | None = None,
-    **changes: Any,
+    sizes: Mapping[str, Any],
 ) -> tuple[LanguageModel, Curve]:
     """A small ELMo that has read a text from both sides, and how that went."""
-    model = untrained_elmo(text, seed=seed, **(sizes or {}))
-    batches = text.windows(batch, length, seed=seed)
-    how = plan(steps, seed=seed, **{"rate": 2e-2, **changes})
+    model = untrained_elmo(text, seed=seed, **sizes)
+    batches = text.windows(16, 16, seed=seed)
+    how = plan(steps, seed=seed, rate=2e-2)
     return model, train_once(model, objective or BothDirections(), batches, how)
 
 
@@ -393,6 +381,28 @@ def untrained_gpt(
     sizes = GPTConfig(text.vocabulary, width, layers, max(1, width // 32), length + 1, dropout=0.0)
     backbone = GPT(sizes)
     return LanguageModel(backbone, NextWord(backbone.token))
+
+
+def untrained_transformer_xl(
+    vocabulary: int, width: int, segment: int, memory: int, *, layers: int = 2, seed: int = 0
+) -> LanguageModel:
+    """A small Transformer-XL of four heads that has read nothing."""
+    torch.manual_seed(seed)
+    sizes = TransformerXLConfig(
+        vocabulary, width, layers, 4, segment, memory, inner=2 * width, dropout=0.0
+    )
+    backbone: Any = TransformerXL(sizes)
+    return LanguageModel(backbone, NextWord(backbone.token))
+
+
+def untrained_xlnet(
+    vocabulary: int, width: int, *, layers: int = 2, seed: int = 0
+) -> LanguageModel:
+    """A small XLNet of four heads that has read nothing."""
+    torch.manual_seed(seed)
+    sizes = XLNetConfig(vocabulary, width, layers, 4, inner=2 * width, dropout=0.0)
+    backbone = XLNet(sizes)
+    return LanguageModel(backbone, NextWord(backbone.token, bias=True))
 
 
 def larger_weights(model: nn.Module, std: float = 0.1) -> nn.Module:

@@ -94,7 +94,7 @@ def execute(
             if not is_json(output):
                 output.unlink(missing_ok=True)
             raise
-    return Run(notebook.stem, time.perf_counter() - start, max(peak), error)
+    return Run(notebook.stem, time.perf_counter() - start, peak[0], error)
 
 
 def literal(path: Path) -> str:
@@ -141,19 +141,19 @@ def encrypted() -> "Config":
 
 
 @contextlib.contextmanager
-def peak_of_children(every: float = 0.2) -> Iterator[list[int]]:
-    """Give a list whose last number will be the most memory that the child processes held."""
+def peak_of_children() -> Iterator[list[int]]:
+    """Give a list whose only number will be the most memory that the child processes held."""
     import psutil
 
     peak, done, me = [0], threading.Event(), psutil.Process()
 
     def watch() -> None:
-        while not done.wait(every):
+        while not done.wait(0.2):
             total = 0
             for child in me.children(recursive=True):
                 with contextlib.suppress(psutil.Error):
                     total += held_by(child)
-            peak.append(max(peak.pop(), total))
+            peak[0] = max(peak[0], total)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()

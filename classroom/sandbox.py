@@ -30,22 +30,12 @@ from labkit.keeping.paths import PACKAGE
 MB = 2**20
 LARGEST_FILE = 200 * MB
 LARGEST_MESSAGE = 256 * MB
-REFUSED = {
-    "socket.connect": "the network",
-    "socket.bind": "the network",
-    "socket.getaddrinfo": "the network",
-    "socket.sendto": "the network",
-    "subprocess.Popen": "other programs",
-    "os.system": "other programs",
-    "os.exec": "other programs",
-    "os.posix_spawn": "other programs",
-    "os.fork": "other programs",
-    "os.forkpty": "other programs",
-    "os.kill": "other programs",
-    "os.killpg": "other programs",
-    "os.spawn": "other programs",
-    "os.startfile": "other programs",
-}
+REFUSED = dict.fromkeys(
+    ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto"), "the network"
+) | dict.fromkeys(
+    ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty",
+     "os.kill", "os.killpg", "os.spawn", "os.startfile"), "other programs"
+)  # fmt: skip
 """Events of Python that are refused, and what they are about."""
 NAMING = ("open", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.chmod", "os.mkdir",
           "os.link", "os.symlink", "os.truncate", "os.rmdir", "os.chown")  # fmt: skip
@@ -164,7 +154,7 @@ def no_network() -> bool:
     return True
 
 
-def readable(hidden: Sequence[Path] = ()) -> list[Path]:
+def readable(hidden: Sequence[Path]) -> list[Path]:
     """What any Python program has to read: itself, its libraries, the course's data."""
     root = PACKAGE.parent
     own = [PACKAGE, root / "classroom", root / "data", Path(sys.prefix), Path(sys.base_prefix)]

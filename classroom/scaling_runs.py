@@ -57,14 +57,12 @@ def rate_of(width: int) -> float:
     return 0.025 * (64 / width) ** 0.5
 
 
-def scaling_run(
-    width: int, words: int, seed: int = 0, *, layers: int = 1, held_out: int = 20_000
-) -> Point:
+def scaling_run(width: int, words: int, seed: int = 0, *, held_out: int = 20_000) -> Point:
     """Train one GPT on text that it reads once, and measure it on documents that were held out."""
     text = _text(words, held_out, seed)
     steps = max(1, words // (LENGTH * BATCH))
     model, _ = recipes.gpt(
-        text, steps, seed=seed, width=width, layers=layers, length=LENGTH, batch=BATCH,
+        text, steps, seed=seed, width=width, layers=1, length=LENGTH, batch=BATCH,
         rate=rate_of(width),
     )  # fmt: skip
     losses, floors = document_losses(model, text.tests(LENGTH)), document_floors(text, LENGTH)

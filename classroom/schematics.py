@@ -44,9 +44,9 @@ class Schematic:
         y: float,
         width: float,
         height: float,
-        text: str = "",
+        text: str,
         *,
-        kind: str = "state",
+        kind: str,
         dashed: bool = False,
         size: int = 13,
     ) -> None:
@@ -56,7 +56,6 @@ class Schematic:
             FancyBboxPatch(
                 (x + 5, y + 5), width - 10, height - 10, boxstyle="round,pad=5", facecolor=fill,
                 edgecolor=edge, linewidth=1.2, linestyle=(0, (4, 3)) if dashed else "solid",
-                mutation_aspect=1,
             )
         )  # fmt: skip
         if text:
@@ -110,7 +109,7 @@ def two_word_models() -> Chart:
         x = 412 + 86 * i
         picture.arrow(580 + 10 * (i - 1.5), 134, x + 37, 104)
         picture.box(x, 60, 76, 42, f"{word}?  yes\nnoise?  no", kind="new", size=12)
-    picture.text(380, 286, "… was hit by a  red  bus in town", size=13)
+    picture.text(380, 286, "… was hit by a  red  bus in town")
     return picture.figure
 
 
@@ -134,7 +133,7 @@ def encoder_decoder() -> Chart:
         picture.arrow(left + 23, 372, left + 23, 304)
         picture.arrow(left + 23, 266, left + 23, 188)
         picture.arrow(left + 23, 150, left + 23, 100)
-    picture.text(x - 8, 212, "N ×", anchor="right", size=13)
+    picture.text(x - 8, 212, "N ×", anchor="right")
     x = 440
     picture.text(x + wide / 2, 24, "decoder: the target, word by word", bold=True)
     picture.box(x, 266, wide, 36, "self-attention: only to the left", kind="attention")
@@ -149,7 +148,7 @@ def encoder_decoder() -> Chart:
         for low, high in ((372, 304), (266, 246), (208, 188), (150, 136), (106, 82)):
             picture.arrow(left + 29, low, left + 29, high)
     picture.text(375, 342, "words + positions", size=12)
-    picture.text(x + wide + 8, 212, "× N", anchor="left", size=13)
+    picture.text(x + wide + 8, 212, "× N", anchor="left")
     picture.arrow(312, 81, 438, 226)
     picture.text(358, 206, "keys, values", size=12)
     picture.text(
@@ -171,19 +170,20 @@ def both_directions() -> Chart:
         "before. The vector of one word is a weighted sum of its layers.",
     )
     words = ("saw", "a", "match", "near")
-    for side, (title, first) in enumerate(
-        (("from the left", "next"), ("from the right", "one before"))
-    ):
+    sides = (
+        ("from the left: predict the next", (*words[1:], "…")),
+        ("from the right: predict the one before", ("…", *words[:-1])),
+    )
+    for side, (title, asked) in enumerate(sides):
         start = 14 + 292 * side
-        picture.text(start + 134, 20, f"{title}: predict the {first}", bold=True)
+        picture.text(start + 134, 20, title, bold=True)
         for i, word in enumerate(words):
             x = start + 68 * i
             picture.box(x, 332, 60, 28, word, kind="word", size=12)
             picture.box(x, 270, 60, 30, "letters", kind="mlp", size=12)
             picture.box(x, 190, 60, 34, "LSTM 1", kind="attention", size=12)
             picture.box(x, 110, 60, 34, "LSTM 2", kind="attention", size=12)
-            asked = words[i + 1] if side == 0 and i < 3 else words[i - 1] if side and i else "…"
-            picture.box(x, 38, 60, 28, asked, kind="word", size=12, dashed=True)
+            picture.box(x, 38, 60, 28, asked[i], kind="word", size=12, dashed=True)
             for low, high in ((332, 302), (270, 226), (190, 146), (110, 68)):
                 picture.arrow(x + 30, low, x + 30, high)
             if i < 3:
@@ -193,7 +193,7 @@ def both_directions() -> Chart:
     picture.text(678, 20, "ELMo of “match”", bold=True)
     for i, (y, name) in enumerate(((127, "layer 2"), (207, "layer 1"), (285, "layer 0"))):
         picture.box(612, y - 17, 64, 34, name, kind="state", size=12)
-        picture.arrow(677, y, 704, 206 + 8 * (1 - i) * -1)
+        picture.arrow(677, y, 704, 206 + 8 * (i - 1))
     picture.box(706, 186, 46, 42, "mix", kind="new", size=12)
     picture.text(14, 379, "orange: learned by the task; layer 0 is the same in every sentence",
                  anchor="left", size=12)  # fmt: skip
@@ -210,20 +210,20 @@ def three_stages() -> Chart:
         "with few labels, and the layers are unfrozen from the top down.",
     )
     stages = (
-        ("1 general language model", "much text, no labels", "next word", 1),
-        ("2 target language model", "the target's text, no labels", "next word", 2),
-        ("3 classifier", "few labels", "good or bad?", 3),
+        ("1 general language model", "much text, no labels", "next word"),
+        ("2 target language model", "the target's text, no labels", "next word"),
+        ("3 classifier", "few labels", "good or bad?"),
     )
-    for i, (title, text, asked, stage) in enumerate(stages):
-        x = 16 + 250 * i
+    for stage, (title, text, asked) in enumerate(stages, start=1):
+        x = 250 * stage - 234
         picture.text(x + 105, 22, title, bold=True)
         picture.box(x, 36, 210, 28, asked, kind="word", size=12, dashed=True)
         head = "softmax over words" if stage < 3 else "new head on pooled states"
         picture.box(x, 86, 210, 32, head, kind="state" if stage < 3 else "new", size=12)
         for layer, y in ((2, 142), (1, 186)):
-            rate = ("", f", rate ÷ 2.6{'' if layer == 2 else '²'}")[stage > 1]
+            rate = "" if stage == 1 else f", rate ÷ 2.6{'' if layer == 2 else '²'}"
             picture.box(x, y, 210, 32, f"LSTM {layer}{rate}", kind="attention", size=12)
-        words = ("embeddings", "embeddings, rate ÷ 2.6³")[stage > 1]
+        words = "embeddings" if stage == 1 else "embeddings, rate ÷ 2.6³"
         picture.box(x, 230, 210, 32, words, kind="mlp", size=12)
         picture.box(x, 282, 210, 30, text, kind="word", size=12)
         for low, high in ((282, 264), (230, 220), (186, 176), (142, 120), (86, 66)):
@@ -266,9 +266,8 @@ def decoder_to_gpt() -> Chart:
         x = 400 + 84 * i
         picture.box(x, 280, 70, 30, word, kind="word")
         picture.arrow(x + 35, 280, x + 35, 252)
-        for j in range(i + 1):
-            if j < i:
-                picture.arrow(400 + 84 * j + 35, 280, x + 35 - 5, 252)
+        for j in range(i):
+            picture.arrow(400 + 84 * j + 35, 280, x + 30, 252)
         picture.arrow(x + 35, 150, x + 35, 128)
         picture.box(x, 50, 70, 30, target, kind="word")
         picture.arrow(x + 35, 98, x + 35, 81)
@@ -335,7 +334,7 @@ def mixture_of_experts() -> Chart:
         if works:
             picture.arrow(380, 246, x + 38, 160)
             picture.arrow(x + 38, 124, 380, 66)
-            picture.text(x + 38 + (20 if x < 380 else -20), 104, f"× {used[i]}", size=13)
+            picture.text(x + 38 + (20 if x < 380 else -20), 104, f"× {used[i]}")
     picture.arrow(170, 200, 240, 162)
     picture.arrow(172, 212, 505, 160)
     picture.text(40, 246, "chooses two, weighs them", anchor="left", size=12)

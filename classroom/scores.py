@@ -13,10 +13,15 @@ def measured_addresses() -> list[realtext.Address]:
     return [one for one in realtext.addresses() if one.number in MEASURED_ADDRESSES]
 
 
-def five_gram_losses(tokenizer: Tokenizer, tests: Sequence[realtext.Address]) -> list[float]:
-    """Nats per byte of a Kneser-Ney model of five pieces on each of these addresses."""
+def five_gram(tokenizer: Tokenizer) -> realtext.KneserNey:
+    """A Kneser-Ney model of five pieces, which has read the other addresses."""
     known = [tokenizer.encode(text) for text in realtext.texts(held_out=False)]
-    five = realtext.KneserNey(known, len(tokenizer))
+    return realtext.KneserNey(known, len(tokenizer))
+
+
+def five_gram_losses(tokenizer: Tokenizer, tests: Sequence[realtext.Address]) -> list[float]:
+    """Nats per byte of the same on each of these addresses."""
+    five = five_gram(tokenizer)
     logs = [five.log_probabilities(tokenizer.encode(one.text)).sum() for one in tests]
     return [float(-log / len(one.text.encode())) for one, log in zip(tests, logs, strict=True)]
 
@@ -29,10 +34,7 @@ def xz(tests: Sequence[realtext.Address]) -> list[float]:
 def others_of_addresses(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
     """What else can predict the held-out addresses: five pieces at a time, and a compressor."""
     tests = measured_addresses()
-    ways = {
-        "Kneser-Ney 5-gram": five_gram_losses(tokenizer, tests),
-        "xz": xz(tests),
-    }
+    ways = {"Kneser-Ney 5-gram": five_gram_losses(tokenizer, tests), "xz": xz(tests)}
     return {
         name: {str(one.number): round(loss, 3) for one, loss in zip(tests, losses, strict=True)}
         for name, losses in ways.items()
@@ -53,8 +55,7 @@ def blanks(tokenizer: Tokenizer) -> dict[str, list[realtext.Blank]]:
 
 def others_of_blanks(tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
     """A 5-gram that sees four pieces on the left, and one that sees four on both sides."""
-    known = [tokenizer.encode(text) for text in realtext.texts(held_out=False)]
-    five = realtext.KneserNey(known, len(tokenizer))
+    five = five_gram(tokenizer)
     found: dict[str, dict[str, float]] = {"5-gram, left side": {}, "5-gram, both sides": {}}
     for number, asked in blanks(tokenizer).items():
         left = five.log_probabilities(asked[0].tokens)

@@ -8,14 +8,13 @@ A model is a folder of `data/models`: the weights, in 16 bits or rounded to 8, i
 card. The card says which command trained it, on what, for how long, and how good it is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from classroom import instructions, realtext, scores, translating
 from classroom.claims import village
@@ -26,6 +25,8 @@ from classroom.recipes import (
     random_words,
     untrained_awd_lstm,
     untrained_elmo,
+    untrained_transformer_xl,
+    untrained_xlnet,
 )
 from classroom.training import (
     CARD,
@@ -45,11 +46,8 @@ from labkit.alignment.preferences import AnswerTokens
 from labkit.blocks import LanguageModel, Model
 from labkit.chance import Chance
 from labkit.corpus import Batch, Streams, from_documents, pad_rows, tokenize
-from labkit.heads import NextWord
 from labkit.keeping.files import read_json
 from labkit.keeping.paths import data_path
-from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
-from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import BothDirections, Labels, NextToken, Permutation, Translation
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import evaluate
@@ -222,12 +220,6 @@ def _windows_within(text: CourseText, length: int) -> list[list[str]]:
             for start in range(1, len(words) - length, length)]  # fmt: skip
 
 
-def _framed(text: CourseText, windows: Sequence[Sequence[str]]) -> Tensor:
-    """Each window as a row of tokens, [CLS] before it and [SEP] after it."""
-    marks = text.tokenizer.vocabulary
-    return torch.tensor([[marks.cls, *text.numbers(words), marks.sep] for words in windows])
-
-
 def _measure_elmo_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
     """Both directions have the same floor: the first word of a window, or its last, is given."""
     text = _text("language")
@@ -263,7 +255,7 @@ def _measure_bert_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured
     best = text.world.distributions(requests, "anywhere")
     lowest = [-np.log(one[0, words[position]])
               for one, (words, [position], _) in zip(best, requests, strict=True)]  # fmt: skip
-    rows = _framed(text, [words for words, _ in asked])
+    rows = text.framed(words for words, _ in asked)
     each, positions = torch.arange(len(rows)), torch.tensor([1 + position for _, position in asked])
     targets = rows[each, positions]
     rows[each, positions] = mask
@@ -316,14 +308,10 @@ def _journey(words: int) -> CourseText:
 
 def _xl_journey(recipe: Recipe) -> Run:
     text = _journey(1_000_000)
-    torch.manual_seed(recipe.seed)
-    sizes = TransformerXLConfig(
-        text.vocabulary, recipe.width, recipe.layers, 4, recipe.length, 32,
-        inner=2 * recipe.width, dropout=0.0,
-    )  # fmt: skip
-    backbone: Any = TransformerXL(sizes)
+    model = untrained_transformer_xl(
+        text.vocabulary, recipe.width, recipe.length, 32, layers=recipe.layers, seed=recipe.seed
+    )
     batches = Streams(text.train, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
-    model = LanguageModel(backbone, NextWord(backbone.token))
     return Run(model, text.tokenizer, NextToken(carry=True), batches)
 
 
@@ -337,12 +325,7 @@ def _measure_xl_journey(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
 
 def _xlnet_journey(recipe: Recipe) -> Run:
     text = _journey(1_000_000)
-    torch.manual_seed(recipe.seed)
-    sizes = XLNetConfig(
-        text.vocabulary, recipe.width, recipe.layers, 4, inner=2 * recipe.width, dropout=0.0
-    )
-    backbone = XLNet(sizes)
-    model = LanguageModel(backbone, NextWord(backbone.token, bias=True))
+    model = untrained_xlnet(text.vocabulary, recipe.width, layers=recipe.layers, seed=recipe.seed)
     objective = Permutation(vocabulary=text.tokenizer.vocabulary)
     return Run(model, text.tokenizer, objective, windows_of(recipe, text.train, framed=True))
 
@@ -353,7 +336,7 @@ def _measure_xlnet_journey(model: LanguageModel, tokenizer: Tokenizer) -> Measur
     world = text.world
     assert world is not None
     windows = _windows_within(text, 30)
-    rows = _framed(text, windows)
+    rows = text.framed(windows)
     batch = Batch.of(rows, torch.ones_like(rows, dtype=torch.bool))
     objective = Permutation(vocabulary=tokenizer.vocabulary)
     targets = objective.targets(batch, Chance(0, 0, batch.rows))

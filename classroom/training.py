@@ -231,13 +231,20 @@ def carry_out(
     steps = {} if recipe.grain is None else round_matrices(run.model, recipe.grain)
     save(run.model.to("cpu").half(), folder, steps=steps)
     run.tokenizer.save(folder / "tokenizer.json")
+    card = _card(name, command, known, run, seconds)
+    write_json(folder / CARD, card)
+    return card
+
+
+def _card(name: str, command: str, known: Shipped, run: Run, seconds: float) -> dict[str, Any]:
+    """Measure a trained model, and say all that is known of it."""
     # Not every measure asks for eval mode, and dropout would be measured with the model.
     with evaluating(run.model):
         found = known.measure(run.model.float(), run.tokenizer)
-    described: dict[str, Any] = {
+    card: dict[str, Any] = {
         "name": name,
         "command": command,
-        "recipe": asdict(recipe),
+        "recipe": asdict(known.recipe),
         "weights": sum(weight.numel() for weight in run.model.parameters()),
         "minutes": round(seconds / 60, 1),
         "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
@@ -246,12 +253,11 @@ def carry_out(
         "others": known.others(run.tokenizer) if known.others else {},
     }
     if known.readers:
-        described["readers"] = dict(known.readers)
+        card["readers"] = dict(known.readers)
     if known.per_byte:
-        ways = {name: described["by_text"], **described["others"]}
-        described["per_byte"] = known.per_byte(run.tokenizer, ways)
-    write_json(folder / CARD, described)
-    return described
+        ways = {name: card["by_text"], **card["others"]}
+        card["per_byte"] = known.per_byte(run.tokenizer, ways)
+    return card
 
 
 def _train_in_parts(
@@ -277,16 +283,16 @@ def _train_in_parts(
     seconds = 0.0
     for windows, (length, steps) in zip(run.shorter, recipe.shorter, strict=True):
         say(f"{steps:,} steps on windows of {length} tokens")
-        how = _plan_of(recipe, steps, schedule="constant", save_every=200)
+        how = _plan_of(recipe, steps, schedule="constant")
         seconds += _go_on(run, windows, how, within(f"windows-of-{length}"), see)
         _repeat_positions(run.model, length)
-    how = _plan_of(recipe, recipe.steps, save_every=200)
+    how = _plan_of(recipe, recipe.steps)
     seconds += _go_on(run, run.batches, how, within("last"), see)
     if recipe.ending is not None:
         last = recipe.ending
         say(f"ending: {last.steps:,} steps at {last.rate:g} of the rate")
         slower = replace(recipe, rate=recipe.rate * last.rate, seed=recipe.seed + 1)
-        how = _plan_of(slower, last.steps, save_every=200)
+        how = _plan_of(slower, last.steps)
         objective: Any = run.objective
         if last.hidden is not None:
             objective = replace(objective, rate=last.hidden)
@@ -342,13 +348,13 @@ def silent(message: str) -> None:
     """Say nothing."""
 
 
-def now_and_then(say: Callable[[str], None], seconds: float = 5) -> Callable[[Report], None]:
-    """Return a function that says a report, at most one every few seconds."""
+def now_and_then(say: Callable[[str], None]) -> Callable[[Report], None]:
+    """Return a function that says a report, at most one every five seconds."""
     said = time.monotonic()
 
     def watch(report: Report) -> None:
         nonlocal said
-        if time.monotonic() - said > seconds:
+        if time.monotonic() - said > 5:
             said = time.monotonic()
             say(str(report))
 
@@ -378,5 +384,5 @@ def _plan_of(recipe: Recipe, steps: int, **changes: Any) -> Plan:
     """How a recipe trains for so many steps, in one process or in as many as torchrun starts."""
     return plan(
         steps, rate=recipe.rate, seed=recipe.seed, precision=recipe.precision,
-        decay=recipe.decay, betas=recipe.betas, processes="ddp", **changes,
+        decay=recipe.decay, betas=recipe.betas, processes="ddp", save_every=200, **changes,
     )  # fmt: skip

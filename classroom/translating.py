@@ -122,12 +122,11 @@ def drawn(seed: int) -> list[Pair]:
 def pairs(split: str, count: int, *, seed: int = 0) -> list[Pair]:
     """Sentences with a drawn translation; no sentence is in both splits."""
     found: list[Pair] = []
-    for turn in itertools.count():
-        block = drawn(1_000 * seed + turn)
+    seeds = itertools.count(1_000 * seed)
+    while len(found) < count:
+        block = drawn(next(seeds))
         found += [pair for pair in block if held_out(pair.source) == (split != "train")]
-        if len(found) >= count:
-            return found[:count]
-    raise AssertionError
+    return found[:count]
 
 
 # ---- translating

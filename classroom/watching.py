@@ -39,4 +39,5 @@ def watching() -> Iterator[list[Tensor]]:
         yield found
     finally:
         del replacements[ATTEND]
-        replacements.update({} if before is None else {ATTEND: before})
+        if before is not None:
+            replacements[ATTEND] = before

@@ -24,7 +24,7 @@ def text() -> CourseText:
 
 
 def test_shuffled_words_are_the_same_words_in_another_order(world, tokenizer):
-    rows = rows_of(world.labelled("feeling", 8, seed=0), tokenizer, batch=4, bucketed=False)
+    rows = rows_of(world.labelled("feeling", 8, seed=0), tokenizer, batch=4)
     plain = list(rows.once())
     for before, after in zip(plain, order.shuffled(rows, 0), strict=True):
         assert torch.equal(before.tokens.sort(dim=1).values, after.tokens.sort(dim=1).values)
@@ -40,7 +40,7 @@ def test_shuffled_words_are_the_same_words_in_another_order(world, tokenizer):
      ("RNN", False), ("Transformer", False)],
 )  # fmt: skip
 def test_who_is_blind_to_order(world, tokenizer, name, blind):
-    rows = rows_of(world.labelled("feeling", 4, seed=0), tokenizer, batch=4, bucketed=False)
+    rows = rows_of(world.labelled("feeling", 4, seed=0), tokenizer, batch=4)
     model, objective = order.encoders(len(tokenizer))[name].eval(), Labels(position="pooled")
     found = []
     for batch in (next(rows.once()), order.shuffled(rows, 0)[0]):
@@ -65,7 +65,7 @@ def test_an_opening_has_the_exact_chances_of_its_words(world):
 
 
 def test_right_counts_what_the_labels_say(world, tokenizer):
-    rows = rows_of(world.labelled("feeling", 20, seed=0), tokenizer, batch=7, bucketed=False)
+    rows = rows_of(world.labelled("feeling", 20, seed=0), tokenizer, batch=7)
     model, objective = order.encoders(len(tokenizer))["bag of words"], Labels(position="pooled")
     with torch.no_grad():
         model.head.labels.weight.zero_()

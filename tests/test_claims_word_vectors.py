@@ -1,7 +1,5 @@
 """The experiments of notebook 01: what they ask, and that they can come out either way."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
@@ -13,7 +11,6 @@ from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.objectives import CBOW, SkipGram
-from labkit.text.tokenizers import Tokenizer
 from labkit.transfer import classifier
 from labkit.transfer.finetuning import one_way
 from labkit.world import load_world
@@ -29,22 +26,6 @@ def text() -> CourseText:
 def start(text: CourseText, width: int = 8) -> LanguageModel:
     torch.manual_seed(0)
     return LanguageModel(WordVectors(WordVectorsConfig(text.vocabulary, width)), nn.Identity())
-
-
-def test_analogies_are_all_right_where_a_relation_is_one_step_and_wrong_where_it_is_none() -> None:
-    relation = load_world().grammar.relations["capital"]
-    world = SimpleNamespace(grammar=SimpleNamespace(relations={"capital": relation}))
-    pairs = [(q[0].word, a.tokens[0].word) for q, a in relation.pairs if len(a.tokens) == 1]
-    tokenizer = Tokenizer.words([" ".join(word for pair in pairs for word in pair)])
-    vectors_VD = torch.zeros(len(tokenizer), len(pairs) + 1)
-    for i, (country, capital) in enumerate(pairs):
-        vectors_VD[tokenizer[country], i] = 1.0
-        vectors_VD[tokenizer[capital], i] = 1.0
-        vectors_VD[tokenizer[capital], -1] = 1.0
-    assert claims.analogies(vectors_VD, tokenizer, world, top=1) == {"capital": 1.0}
-    turned = [tokenizer[capital] for _, capital in pairs]
-    vectors_VD[turned] = vectors_VD[[*turned[1:], turned[0]]]
-    assert claims.analogies(vectors_VD, tokenizer, world, top=1)["capital"] < 0.1
 
 
 def test_a_classifier_is_right_where_its_best_label_is(text: CourseText) -> None:

@@ -6,7 +6,7 @@ without it nothing is tested.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from classroom import realtext
 from classroom.claims import village
 from classroom.claims.transformer_xl import losses
 from classroom.ledger import Measured, claim
-from classroom.recipes import Shuffled, plan, train_once
+from classroom.recipes import Shuffled, plan, train_once, untrained_transformer_xl
 from classroom.scaling_runs import BATCH, LENGTH, document_losses, rate_of
 from classroom.shipped import trained
 from labkit.blocks import LanguageModel
@@ -24,7 +24,6 @@ from labkit.corpus import Batch, Streams, from_documents, tokenize
 from labkit.costs.counting import parameters
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import MaskedToken, NextToken
 from labkit.text.tokenizers import Tokenizer
 
@@ -151,12 +150,7 @@ def real_memory(profile: str, seed: int) -> Measured | None:
     known = [text[: size.letters] for text in realtext.texts(held_out=False)]
     if not known:
         return None
-    torch.manual_seed(seed)
-    sizes = TransformerXLConfig(
-        len(pieces), size.width, 2, 4, SEGMENT, MEMORY, inner=2 * size.width, dropout=0.0
-    )
-    body: Any = TransformerXL(sizes)
-    model = LanguageModel(body, NextWord(body.token))
+    model = untrained_transformer_xl(len(pieces), size.width, SEGMENT, MEMORY, seed=seed)
     rows = Streams(tokenize(from_documents(known), pieces), batch=16, length=SEGMENT, seed=seed)
     train_once(model, NextToken(carry=True), rows, plan(size.steps, seed=seed, rate=1e-2))
     asked = [pieces.encode(text)[: ROW + 1] for text in realtext.texts(held_out=True)]

@@ -38,23 +38,11 @@ from labkit.world import optimal
 
 SIZES: dict[str, dict[str, int]] = {
     "smoke": {"tune": 60, "policy": 20, "pairs": 600, "answers": 100, "rewards": 40, "draws": 1},
-    "laptop": {
-        "tune": 250,
-        "policy": 200,
-        "pairs": 20_000,
-        "answers": 5_000,
-        "rewards": 150,
-        "draws": 4,
-    },
-    "gpu": {
-        "tune": 2_000,
-        "policy": 1_000,
-        "pairs": 100_000,
-        "answers": 10_000,
-        "rewards": 600,
-        "draws": 16,
-    },
-}
+    "laptop": {"tune": 250, "policy": 200, "pairs": 20_000, "answers": 5_000, "rewards": 150,
+               "draws": 4},
+    "gpu": {"tune": 2_000, "policy": 1_000, "pairs": 100_000, "answers": 10_000, "rewards": 600,
+            "draws": 16},
+}  # fmt: skip
 SHOTS = "where does tom live ? in oslo . what does max do ? a potter . "
 
 
@@ -105,7 +93,7 @@ def instructions(profile: str, seed: int) -> Measured:
     """Whether each text begins with an answer: it names a town."""
     base = shipped("gpt-base").eval()
     tuned = tune(copy.deepcopy(base), profile, seed)
-    plainly = [f"where does {one} live ?" for one in people()]
+    plainly = [village.plain_question(one, "town") for one in people()]
     towns = {village.row_of(one)["town"] for one in people()}
     asked = {
         "base, no shot": (base, plainly),
@@ -134,7 +122,7 @@ def small_and_tuned(profile: str, seed: int) -> Measured:
     for (name, what), one, mine in zip(
         village.ASKED, asked, alignment.policies(small, asked), strict=True
     ):
-        question = f"where does {name} live ?" if what == "town" else f"what does {name} do ?"
+        question = village.plain_question(name, what)
         for arm, shots in (("against no shot", ""), ("against two shots", SHOTS)):
             shown = [village.end(), *numbers(shots + question)]
             # The base model goes on after its answer: up to there it is compared.

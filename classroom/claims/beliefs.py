@@ -49,7 +49,7 @@ def prefixes(world: World, count: int, seed: int, split: str) -> list[np.ndarray
         if len(document) > LENGTH:
             found.append(document.numbers[: random.integers(WORDS_BEFORE, LENGTH)])
         if len(found) == count:
-            return found
+            break
     return found
 
 

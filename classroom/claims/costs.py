@@ -46,9 +46,7 @@ def grid(profile: str, seed: int) -> list[Point]:
     """A run for each size of the model and of the text."""
     sizes = GRID[profile]
     return [
-        scaling_run(width, words, seed, held_out=20_000)
-        for words in sizes["words"]
-        for width in sizes["widths"]
+        scaling_run(width, words, seed) for words in sizes["words"] for width in sizes["widths"]
     ]
 
 

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classroom import cache, recipes
-from classroom.claims.word_vectors import examples, right
 from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText
 from labkit.blocks import LanguageModel, States
@@ -22,24 +21,18 @@ from labkit.chance import Chance
 from labkit.corpus import Batch, pad_rows
 from labkit.keeping.fingerprints import fingerprint
 from labkit.masking import real_keys
-from labkit.models.elmo import WeightedSum, spell
-from labkit.models.word_vectors import neighbours
+from labkit.models.elmo import WeightedSum
 from labkit.objectives import BothDirections, Objective
 from labkit.objectives.base import Targets
 from labkit.text.tokenizers import Tokenizer
-from labkit.trainer import evaluate
-from labkit.transfer import labels_of
 from labkit.world import Document, World, load_world
 from labkit.world.examples import LabelledSet
 
 SIZES: dict[str, dict[str, int]] = {
-    "smoke": {"words": 100_000, "steps": 200, "width": 32, "tests": 570,
-              "documents": 1_200, "vector_steps": 200},
-    "laptop": {"words": 300_000, "steps": 600, "width": 48, "tests": 1_140,
-               "documents": 2_000, "vector_steps": 500},
-    "gpu": {"words": 3_000_000, "steps": 8_000, "width": 128, "tests": 5_700,
-            "documents": 20_000, "vector_steps": 5_000},
-}  # fmt: skip
+    "smoke": {"words": 100_000, "steps": 200, "width": 32, "documents": 1_200},
+    "laptop": {"words": 300_000, "steps": 600, "width": 48, "documents": 2_000},
+    "gpu": {"words": 3_000_000, "steps": 8_000, "width": 128, "documents": 20_000},
+}
 
 
 def course_text(profile: str, seed: int) -> CourseText:
@@ -51,25 +44,6 @@ def reader(text: CourseText, profile: str, seed: int, **choices: Any) -> Languag
     """The ELMo of the notebook."""
     sizes = {"width": SIZES[profile]["width"]} | choices.pop("sizes", {})
     return recipes.elmo(text, SIZES[profile]["steps"], seed=seed, sizes=sizes, **choices)[0]
-
-
-def both_ways(
-    model: LanguageModel, text: CourseText, length: int = 16
-) -> dict[str, tuple[float, float | None]]:
-    """The losses from both sides on the beginnings of held-out documents, with their floors."""
-    documents = [words[:length] for words in text.documents if len(words) > 1]
-    rows = [[_number(word, text.tokenizer) for word in words] for words in documents]
-    found = evaluate(model, BothDirections(), [Batch.of(*pad_rows(rows))]).metrics
-    if text.world is None:
-        return {name: (loss, None) for name, loss in found.items()}
-    # The first word has nothing before it, the last one nothing after it: they are not asked.
-    ahead = text.world.log_probabilities(documents)
-    back = text.world.log_probabilities(documents, direction="backward")
-    floors = {
-        "next": -np.concatenate([log[1:] for log in ahead]).mean(),
-        "previous": -np.concatenate([log[:-1] for log in back]).mean(),
-    }
-    return {name: (loss, float(floors[name])) for name, loss in found.items()}
 
 
 # ---- senses
@@ -127,16 +101,14 @@ class Probed(NamedTuple):
     shares: list[float]
 
 
-def learned(
-    train: Meant, senses: int, *, seed: int = 0, steps: int = 150
-) -> tuple[WeightedSum, nn.Linear]:
+def learned(train: Meant, senses: int, *, seed: int) -> tuple[WeightedSum, nn.Linear]:
     """A probe: ELMo's weighted sum of the layers that are given, and one linear layer on top."""
     torch.manual_seed(seed)
     mix = WeightedSum(len(train.layers), normalise=True)
     answer = nn.Linear(train.layers[0].shape[-1], senses)
     weights = [*mix.parameters(), *answer.parameters()]
     optimizer = torch.optim.AdamW(weights, 0.03, weight_decay=0.01)
-    for _ in range(steps):
+    for _ in range(150):
         optimizer.zero_grad()
         F.cross_entropy(answer(mix(train.layers)), train.senses_N).backward()
         optimizer.step()
@@ -216,38 +188,7 @@ def untrained_reader(text: CourseText, profile: str, seed: int) -> Any:
     return recipes.untrained_elmo(text, seed=seed, width=SIZES[profile]["width"]).backbone
 
 
-# ---- features into a small classifier
-
-
-def topics(
-    small: Any, text: CourseText, profile: str, seed: int
-) -> tuple[float, float, list[float]]:
-    """Teach a classifier with 10 sentences of each topic: accuracy, the best, shares of layers."""
-    world = load_world()
-    train = world.labelled("topic", 120, seed=seed)
-    tests = world.labelled("topic", SIZES[profile]["tests"], seed=seed, split="held_out")
-    # All of the few at once: 32 of them show too little of 12 topics.
-    batches = examples(train, text.tokenizer, len(train), seed)
-    how = recipes.plan(100, seed=seed, optimizer="adamw", rate=2e-2, decay=0.0)
-    recipes.train_once(small, labels_of(small), batches, how)
-    hits = right(small, examples(tests, text.tokenizer, 64, seed))
-    shares = small.backbone.mix.shares.tolist()
-    return float(np.mean(hits)), tests.best_accuracy, shares
-
-
 # ---- unseen forms
-
-
-@torch.no_grad()
-def near_in_spelling(backbone: Any, word: str, tokenizer: Tokenizer, count: int = 5) -> list[str]:
-    """The words of the training text whose vectors from their letters are nearest."""
-    unseen = load_world().grammar.held_out
-    pieces = tokenizer.pieces(range(len(tokenizer)))
-    words = [one for one in pieces if one.isalpha() and one not in unseen]
-    spelled = spell([word, *words], backbone.config.longest)
-    vectors_VD = backbone.token(spelled)
-    found = neighbours(vectors_VD, vectors_VD[0], count, leave_out=(0,))
-    return [words[i - 1] for i in found.words.tolist()]
 
 
 class Twins(NamedTuple):

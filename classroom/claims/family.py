@@ -5,8 +5,9 @@ All on the small language of `village.py`; exact counts are those of the publish
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -132,9 +133,7 @@ def longer_rows(profile: str, seed: int) -> Measured:
         first = (LONG - length) // 2
         asked = [words[first : first + length - 2] for words in whole]
         place = (length - 2) // 2
-        tokens = torch.tensor(
-            [[vocabulary.cls, *text.numbers(words), vocabulary.sep] for words in asked]
-        )
+        tokens = text.framed(asked)
         targets = tokens[:, 1 + place].clone()
         tokens[:, 1 + place] = vocabulary.mask
         with torch.no_grad():
@@ -146,7 +145,7 @@ def longer_rows(profile: str, seed: int) -> Measured:
     return Measured(arms, best, note, shared=False)
 
 
-MORE_STEPS_ROWS = claim("longer-rows", longer_rows)
+LONGER_ROWS = claim("longer-rows", longer_rows)
 
 
 # ---- byte-level BPE
@@ -170,11 +169,12 @@ def subwords(profile: str, seed: int) -> Measured:
     """
     steps, documents = SUBWORDS[profile]
     batch, length = 16, 32
-    text = course_text(words=steps * batch * length // 2, held_out=1_000, seed=seed)
+    count = steps * batch * length // 2
+    text = course_text(words=count, held_out=1_000, seed=seed)
     world = load_world().new_forms
     pairs = twins(world, world.sample(documents=documents, seed=seed, split="held_out"), seed)
     assert text.world is not None
-    read = [one.text for one in text.world.sample(words=steps * batch * length // 2, seed=seed)]
+    read = [one.text for one in text.world.sample(words=count, seed=seed)]
     pieces = Tokenizer.bpe(read[:2_000], PIECES)
     inside = replace(text, tokenizer=pieces, train=tokenize(from_documents(read), pieces))
     share = len(inside.train) / len(text.train)
@@ -197,19 +197,23 @@ def subwords(profile: str, seed: int) -> Measured:
         rows = source.windows(batch, long, seed=seed)
         train_once(model, objective, rows, plan(steps, seed=seed, rate=1.5e-2))
         for kind in ("known", "unseen"):
-            sides = [(getattr(pair, kind), pair.place + 1) for pair in pairs]
-            # Byte-level pieces begin with the space before their word.
-            asked = [
-                (numbers(source, words[:end]), numbers(source, ["", *words[end:]]))
-                for words, end in sides
-            ]
-            logs = [log for i in range(0, len(asked), 64)
-                    for log in score_texts(model, asked[i : i + 64]).tolist()]  # fmt: skip
-            arms[f"{name}, {kind}"] = [
-                -log / (len(words) - end) for log, (words, end) in zip(logs, sides, strict=True)
-            ]
+            parted = [(getattr(pair, kind), pair.place + 1) for pair in pairs]
+            arms[f"{name}, {kind}"] = rest_losses(model, partial(numbers, source), parted)
     note = f"BPE of {PIECES} tokens, {share:.2f} of them a word; {len(pairs)} sentences"
     return Measured(arms, note=note, shared=False)
+
+
+def rest_losses(
+    model: LanguageModel,
+    numbers: Callable[[Sequence[str]], list[int]],
+    parted: Sequence[tuple[list[str], int]],
+) -> list[float]:
+    """For each text, the loss of the words from a place on, in nats per word."""
+    # Byte-level pieces begin with the space before their word.
+    asked = [(numbers(words[:place]), numbers(["", *words[place:]])) for words, place in parted]
+    logs = [log for i in range(0, len(asked), 64)
+            for log in score_texts(model, asked[i : i + 64]).tolist()]  # fmt: skip
+    return [-log / (len(words) - place) for log, (words, place) in zip(logs, parted, strict=True)]
 
 
 SUBWORDS_READ = claim("subwords", subwords)
@@ -260,6 +264,9 @@ def student_of(teacher: LanguageModel, seed: int) -> LanguageModel:
     return student
 
 
+PAIR = ("bert-base-uncased", "distilbert-base-uncased")
+
+
 def published_ratio(what: str) -> float:
     """BERT-base over DistilBERT: parameters, or operations for a text of 128 tokens."""
     if what == "parameters":
@@ -283,9 +290,6 @@ def times_faster(*, width: int = 384, repeats: int = 5) -> float:
             seconds.append(time.process_time() - begun)
         best.append(min(seconds[1:]))
     return best[0] / best[1]
-
-
-PAIR = ("bert-base-uncased", "distilbert-base-uncased")
 
 
 def distillation(profile: str, seed: int) -> Measured:
@@ -327,7 +331,7 @@ DISTILLATION = claim("distillation", distillation)
 CLAIMS = (
     DYNAMIC_MASKS,
     LARGER_BATCHES,
-    MORE_STEPS_ROWS,
+    LONGER_ROWS,
     SUBWORDS_READ,
     ALBERT,
     FACTORISED,

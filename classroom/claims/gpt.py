@@ -10,9 +10,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from classroom.claims.ulmfit import document_losses
 from classroom.classifying import right, rows_of
 from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText, course_text, gpt, plan, untrained_gpt
+from classroom.scaling_runs import document_floors
 from labkit.blocks import Classifier, LanguageModel, States
 from labkit.corpus import Examples
 from labkit.heads import NextWord
@@ -20,7 +22,7 @@ from labkit.keeping.computing import has_bfloat16
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken, Objective, Targets, Term, auxiliary
 from labkit.objectives.sums import weighted
-from labkit.trainer import Trainer, evaluate
+from labkit.trainer import Trainer
 from labkit.transfer import classifier, labels_of
 from labkit.world import load_world
 
@@ -94,7 +96,7 @@ def auxiliary_objective(profile: str, seed: int) -> Measured:
     size, world = SIZES[profile], load_world()
     text, start = pretrained(profile, seed)
     asked = world.labelled("topic", size.tests, seed=seed, split="held_out")
-    tests = rows_of(asked, text.tokenizer, batch=100, bucketed=False)
+    tests = rows_of(asked, text.tokenizer, batch=100)
     found: dict[str, list[list[float]]] = {}
     early = size.labelled // 6
     for count in (FEW, MANY):
@@ -165,18 +167,12 @@ def half_precision(profile: str, seed: int) -> Measured:
     """
     size = SIZES[profile]
     text, start = pretrained(profile, seed)
-    tests = text.tests(48, batch=1)
-    assert text.world is not None
-    floor = text.world.floor("next", [words[:48] for words in text.documents])
-    best = float(np.mean([losses.mean() for losses in floor.losses]))
+    tests = text.tests(48)
+    best = float(np.mean(document_floors(text, 48)))
     batches = text.windows(BATCH, LENGTH, seed=seed + 1)
     objective = PartOfStep(share=BATCH * LENGTH / WORDS_A_STEP)
-
-    def losses_of(model: LanguageModel) -> list[float]:
-        return [evaluate(model, NextToken(), [row]).loss for row in tests]
-
     zeros: dict[str, list[float]] = {}
-    losses = {"loss: before": losses_of(start)}
+    losses = {"loss: before": document_losses(start, tests)}
     for way, (precision, scale) in WAYS.items():
         model = copy.deepcopy(start)
         # A gradient that is zero is no step, and a small one a small step: plain gradient descent
@@ -189,7 +185,7 @@ def half_precision(profile: str, seed: int) -> Measured:
         share = [float(one.vanished) for one in reports if one.vanished is not None]
         if share:
             zeros[f"zero: {way}"] = share
-        losses[f"loss: {way}"] = losses_of(model)
+        losses[f"loss: {way}"] = document_losses(model, tests)
     return Measured({**zeros, **losses}, dict.fromkeys(losses, best), shared=False)
 
 
@@ -272,11 +268,8 @@ def restart(profile: str, seed: int) -> Measured:
         for _ in rest.resume(folder):
             pass
     runs = {"never stopped": whole, "stopped": half, "stopped and restarted": rest}
-    tests = text.tests(48, batch=1)
-    arms = {
-        name: [evaluate(run.model, NextToken(), [row]).loss for row in tests]
-        for name, run in runs.items()
-    }
+    tests = text.tests(48)
+    arms = {name: document_losses(run.model, tests) for name, run in runs.items()}
     return Measured(arms, note=f"{steps} steps, stopped after {steps // 2}", shared=False)
 
 

@@ -74,10 +74,7 @@ def encoders(vocabulary: int, width: int = 48, *, seed: int = 0) -> dict[str, Cl
 
 def shuffled(batches: Examples, seed: int) -> list[Batch]:
     """All batches in order, the words of each row in any order; [CLS] and [SEP] stay."""
-    found = []
-    for step, batch in enumerate(batches.once()):
-        found.append(_shuffle(batch, seed * 10_000 + step))
-    return found
+    return [_shuffle(batch, seed * 10_000 + step) for step, batch in enumerate(batches.once())]
 
 
 def _shuffle(batch: Batch, seed: int) -> Batch:
@@ -86,12 +83,8 @@ def _shuffle(batch: Batch, seed: int) -> Batch:
     for row, length in enumerate(batch.real.sum(dim=1).tolist()):
         inner = 1 + torch.from_numpy(random.permutation(max(0, length - 2)))
         tokens[row, 1 : length - 1] = batch.tokens[row, inner]
-    return Batch.of(tokens, batch.real, labels=_known(batch.labels))
-
-
-def _known(labels: torch.Tensor | None) -> torch.Tensor:
-    assert labels is not None
-    return labels
+    assert batch.labels is not None
+    return Batch.of(tokens, batch.real, labels=batch.labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +104,7 @@ def order_matters(profile: str, seed: int) -> Measured:
     tokenizer = Tokenizer.words([" ".join(world.vocabulary[1:])])
     train = rows_of(world.labelled("feeling", size.reviews, seed=seed), tokenizer, seed=seed)
     asked = world.labelled("feeling", size.tests, seed=seed, split="held_out")
-    tests = rows_of(asked, tokenizer, batch=100, bucketed=False)
+    tests = rows_of(asked, tokenizer, batch=100)
     objective = Labels(position="pooled")
 
     def how(name: str) -> Plan:
@@ -133,7 +126,7 @@ def order_matters(profile: str, seed: int) -> Measured:
 ORDER_MATTERS = claim("order-matters", order_matters)
 
 
-def seconds_a_word(lengths: tuple[int, ...] = (16, 64, 256), *, rows: int = 8) -> dict[str, list]:
+def seconds_a_word(lengths: tuple[int, ...], *, rows: int = 8) -> dict[str, list]:
     """Seconds for a word, reading and learning, of each encoder at each length of text."""
     vocabulary = 2_000
     found: dict[str, list] = {}

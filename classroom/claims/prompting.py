@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from classroom import recipes
 from classroom.ledger import Measured, claim
@@ -92,22 +92,19 @@ def skill(
     def codes(words: Words | None) -> list[int]:
         return tokenizer.encode(" ".join(words or ()))
 
+    def log_p(texts: list[list[int]]) -> Tensor:
+        return log_likelihoods(model, [[stop]], texts)[0]
+
+    def right(gains: Tensor, examples: Sequence[Example], label: str) -> list[float]:
+        pairs = zip(gains.tolist(), examples, strict=True)
+        return [float((gain > 0) == (example.label == label)) for gain, example in pairs]
+
     both = [(codes(e.words), codes(e.second)) for e in order]
-    there = log_likelihoods(model, [[stop]], [a + b for a, b in both])[0]
-    back = log_likelihoods(model, [[stop]], [b + a for a, b in both])[0]
-    ordered = [
-        float((ahead > 0) == (e.label == "right"))
-        for ahead, e in zip((there - back).tolist(), order, strict=True)
-    ]
+    there, back = log_p([a + b for a, b in both]), log_p([b + a for a, b in both])
     pairs = [(codes(e.words), codes(e.second)) for e in follows]
-    whole = log_likelihoods(model, [[stop]], [a + b for a, b in pairs])[0]
-    first = log_likelihoods(model, [[stop]], [a for a, _ in pairs])[0]
-    alone = log_likelihoods(model, [[stop]], [b for _, b in pairs])[0]
-    followed = [
-        float((gain > 0) == (e.label == "next"))
-        for gain, e in zip((whole - first - alone).tolist(), follows, strict=True)
-    ]
-    return Skill(ordered, followed)
+    whole = log_p([a + b for a, b in pairs])
+    first, alone = log_p([a for a, _ in pairs]), log_p([b for _, b in pairs])
+    return Skill(right(there - back, order, "right"), right(whole - first - alone, follows, "next"))
 
 
 def zero_shot(profile: str, seed: int) -> Measured:
@@ -306,18 +303,14 @@ def shots_or_tuning(profile: str, seed: int) -> Measured:
         asked = pairs[max(PAIRS) :]
         shown = " ; ".join(f"{question} : {answer}" for question, answer in pairs[:4]).split()
         ways: dict[str, tuple[Any, list[str]]] = {
-            "no shot": (model, []),
-            "4 shots": (model, [*shown, ";"]),
-        }
+            "no shot": (model, []), "4 shots": (model, [*shown, ";"])
+        }  # fmt: skip
         for count in PAIRS:
-            ways[f"tuned with {count} pairs"] = (
-                tuned_on(model, tokenizer, pairs[:count], seed),
-                [],
-            )
+            tuned = tuned_on(model, tokenizer, pairs[:count], seed)
+            ways[f"tuned with {count} pairs"] = (tuned, [])
         for way, (answering, before) in ways.items():
-            said = answers(
-                answering, tokenizer, [[*before, question, ":"] for question, _ in asked]
-            )
+            prompts = [[*before, question, ":"] for question, _ in asked]
+            said = answers(answering, tokenizer, prompts)
             right = [float(word == answer) for word, (_, answer) in zip(said, asked, strict=True)]
             arms.setdefault(way, []).extend(right)
     return Measured(arms, note="nine relations; the pairs that are asked are in no prompt",

@@ -15,15 +15,14 @@ import torch
 from torch import Tensor
 
 from classroom.claims.journey import SIZES, journeys
-from classroom.ledger import Claim, Measured, claim
-from classroom.recipes import CourseText, plan, train_once
+from classroom.ledger import Measured, claim
+from classroom.recipes import CourseText, plan, train_once, untrained_transformer_xl
 from labkit.attention import sinusoids
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batches, Streams
 from labkit.costs.counting import products
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import NextToken
 
 SEGMENT = 16
@@ -37,12 +36,7 @@ READ = 8 * SEGMENT
 def transformer_xl(text: CourseText, profile: str, seed: int, memory: int) -> LanguageModel:
     """A small Transformer-XL that has read segments of the text, each alone with `memory=0`."""
     size = SIZES[profile]
-    torch.manual_seed(seed)
-    sizes = TransformerXLConfig(
-        text.vocabulary, size.width, 2, 4, SEGMENT, memory, inner=2 * size.width, dropout=0.0
-    )
-    backbone: Any = TransformerXL(sizes)
-    model = LanguageModel(backbone, NextWord(backbone.token))
+    model = untrained_transformer_xl(text.vocabulary, size.width, SEGMENT, memory, seed=seed)
     batches: Batches = (
         Streams(text.train, batch=size.batch, length=SEGMENT, seed=seed)
         if memory
@@ -239,4 +233,4 @@ def stretching(profile: str, seed: int) -> Measured:
 
 RELATIVE_POSITIONS = claim("relative-positions", stretching)
 
-CLAIMS: tuple[Claim, ...] = (LONG_MEMORY, RELATIVE_POSITIONS)
+CLAIMS = (LONG_MEMORY, RELATIVE_POSITIONS)

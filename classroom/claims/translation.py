@@ -49,12 +49,10 @@ def _learn(model: Any, rows: Any, steps: int, seed: int, objective: Objective | 
 
 
 def _pairs(profile: str, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """What is learned from, and what is asked: both are other ones with each seed."""
+    """The pairs to learn from, and those that are asked: both are drawn anew for each seed."""
     size = SIZES[profile]
-    return (
-        translating.pairs("train", size.pairs, seed=seed),
-        translating.pairs("held_out", size.tests, seed=seed),
-    )
+    drawn = translating.pairs("train", size.pairs, seed=seed)
+    return drawn, translating.pairs("held_out", size.tests, seed=seed)
 
 
 def _shares(model: Any, texts: Sequence[Pair]) -> list[float]:

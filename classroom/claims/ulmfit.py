@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from classroom.claims.order import ORDER_MATTERS, SPEED_OF_ENCODERS
 from classroom.classifying import openings, right, rows_of
 from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText, course_text, plan, train_once, untrained_awd_lstm
+from classroom.scaling_runs import document_floors
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, Examples, Windows, from_documents, tokenize
 from labkit.objectives import NextToken
@@ -69,10 +71,10 @@ def general(text: CourseText, profile: str, seed: int) -> LanguageModel:
     return model
 
 
-def target_text(text: CourseText, documents: int = 2_000, *, seed: int = 0) -> Windows:
+def target_text(text: CourseText, seed: int) -> Windows:
     """Text of the target task without its labels: prompts alone."""
     world = text.world or load_world()
-    prompts = itertools.islice(world.documents(seed=seed, having="relation"), documents)
+    prompts = itertools.islice(world.documents(seed=seed, having="relation"), 2_000)
     tokens = tokenize(from_documents(list(prompts)), text.tokenizer)
     return Windows(tokens, batch=8, length=32, seed=seed)
 
@@ -82,7 +84,7 @@ def adapted(text: CourseText, profile: str, seed: int) -> LanguageModel:
     model = general(text, profile, seed)
     steps = SIZES[profile].target
     how = plan(steps, rate=1e-2, schedule="slanted_triangle", warmup=None, seed=seed)
-    train_once(model, NextToken(), target_text(text, seed=seed), how)
+    train_once(model, NextToken(), target_text(text, seed), how)
     return model
 
 
@@ -141,7 +143,7 @@ def task(profile: str, seed: int) -> Task:
     assert text.world is not None
     asked = text.world.labelled("relation", size.tests, seed=seed, split="held_out")
     asked = openings(text.world, asked, PAIRS)
-    rows = rows_of(asked, text.tokenizer, batch=100, bucketed=False)
+    rows = rows_of(asked, text.tokenizer, batch=100)
     return Task(text, list(rows.once()), asked.best_accuracy, len(asked.labels))
 
 
@@ -192,6 +194,10 @@ ABLATION: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+FEW = 54
+"""Labels: six for each relation."""
+
+
 def ablation(ways: Mapping[str, Mapping[str, Any]], profile: str, seed: int) -> Measured:
     """One pre-trained model, fine-tuned in several ways with several draws of few labels."""
     given, size = task(profile, seed), SIZES[profile]
@@ -207,9 +213,6 @@ def ablation(ways: Mapping[str, Mapping[str, Any]], profile: str, seed: int) -> 
     arms = {name: np.mean(each, axis=0).tolist() for name, each in found.items()}
     note = f"each figure is the mean of {size.draws} draws of {FEW} labels"
     return Measured(arms, dict.fromkeys(arms, given.best), note, shared=False)
-
-
-FEW = 54
 
 
 def three_tricks(profile: str, seed: int) -> Measured:
@@ -248,7 +251,7 @@ def with_new_words(model: LanguageModel, vocabulary: int, *, seed: int = 0) -> L
     return new
 
 
-def document_losses(model: LanguageModel, tests: list[Batch]) -> list[float]:
+def document_losses(model: nn.Module, tests: list[Batch]) -> list[float]:
     """The mean loss of each document."""
     rows = [batch[i : i + 1] for batch in tests for i in range(len(batch))]
     return [evaluate(model, NextToken(), [row]).loss for row in rows]
@@ -259,10 +262,7 @@ def new_language(profile: str, seed: int) -> Measured:
     size = SIZES[profile]
     first = course_text(words=size.words, held_out=4_000, seed=seed)
     second = course_text("foreign", words=size.words // 2, held_out=2_000, seed=seed)
-    assert second.world is not None
-    tests = second.tests(48)
-    floor = second.world.floor("next", [words[:48] for words in second.documents])
-    best = float(np.mean([losses.mean() for losses in floor.losses]))
+    tests, best = second.tests(48), float(np.mean(document_floors(second, 48)))
     moved = with_new_words(general(first, profile, seed), second.vocabulary, seed=seed)
     scratch = untrained_awd_lstm(second.vocabulary, size.width, seed=seed)
     starts = {"from scratch": scratch, "transferred": moved}

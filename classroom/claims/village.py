@@ -23,7 +23,6 @@ from labkit.models.bert import BERT, BERTConfig
 from labkit.objectives import MaskedToken
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World, load_world
-from labkit.world.examples import Example
 from labkit.world.sampling import Document as Sampled
 from labkit.writing.filling import one_by_one
 
@@ -70,9 +69,7 @@ def rows(texts: Sequence[Sequence[str]], *, batch: int = 64, seed: int = 0) -> E
 
 def whole(texts: Sequence[Sequence[str]]) -> Batch:
     """The same rows as one batch, in the order of the texts."""
-    source = from_documents([" ".join(words) for words in texts])
-    tokens = tokenize(source, tokenizer(), end=False)
-    [batch] = Examples(tokens, batch=len(texts), length=LONGEST, bucketed=False).once()
+    [batch] = rows(texts, batch=len(texts)).once()
     return batch
 
 
@@ -146,8 +143,7 @@ def blanks(size: int, seed: int = 0) -> Blanks:
     ]
     before = world.log_probabilities(numbers, start="sentence")
     left = [-log[place] for log, place in zip(before, places, strict=True)]
-    [batch] = rows(texts, batch=size).once()
-    return Blanks(batch, 1 + torch.tensor(places), np.array(both), np.array(left))
+    return Blanks(whole(texts), 1 + torch.tensor(places), np.array(both), np.array(left))
 
 
 @torch.no_grad()
@@ -235,12 +231,9 @@ class Senses(NamedTuple):
 def senses(split: str, size: int, seed: int = 1) -> Senses:
     """Sentences with an ambiguous word, as many of each sense."""
     drawn = village().labelled("sense", size, seed=seed, split=split)
-    number = {label: i for i, label in enumerate(drawn.labels)}
-    examples: list[Example] = list(drawn)
-    [batch] = rows([one.words for one in examples], batch=len(examples)).once()
-    places = torch.tensor([1 + (one.position or 0) for one in examples])
-    labels = torch.tensor([number[one.label] for one in examples])
-    return Senses(batch, places, labels, drawn.best_accuracy)
+    places = torch.tensor([1 + (one.position or 0) for one in drawn])
+    labels = torch.tensor([drawn.labels.index(one.label) for one in drawn])
+    return Senses(whole([one.words for one in drawn]), places, labels, drawn.best_accuracy)
 
 
 SHOWN, DRAWS = 4, 8

@@ -6,8 +6,7 @@ The four quadrants: lecture 003. Word vectors: Mikolov et al. 2013.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from classroom import classifying, recipes
 from classroom.ledger import Measured, claim
@@ -18,7 +17,7 @@ from labkit.plan import Plan
 from labkit.text.tokenizers import Tokenizer
 from labkit.transfer import labels_of
 from labkit.transfer.finetuning import Way, one_way
-from labkit.world import World, load_world
+from labkit.world import load_world
 from labkit.world.examples import LabelledSet
 
 TASKS = {"similar": "topic", "different": "feeling"}
@@ -34,36 +33,6 @@ SIZES: dict[str, dict[str, int]] = {
     "gpu": {"words": 3_000_000, "steps": 6_000, "width": 128, "small": 96, "large": 57_600,
             "tests": 3_840, "tuning": 2_000},
 }  # fmt: skip
-
-
-# ---- analogies
-
-
-def analogies(
-    vectors_VD: Tensor, tokenizer: Tokenizer, world: World, *, top: int = 5
-) -> dict[str, float]:
-    """For each relation of the language: how often the answer is among the nearest words.
-
-    "france is to paris as japan is to …" for all pairs of pairs whose parts are single words.
-    """
-    unit_VD = F.normalize(vectors_VD, dim=-1)
-    found = {}
-    for name, relation in world.grammar.relations.items():
-        pairs = [(question[0].word, answer.tokens[0].word) for question, answer in relation.pairs
-                 if len(question) == len(answer.tokens) == 1]  # fmt: skip
-        known = torch.tensor([[tokenizer[word] for word in pair] for pair in pairs])
-        hits = [_hit(unit_VD, known[i], known[j], top)
-                for i in range(len(known)) for j in range(len(known)) if i != j]  # fmt: skip
-        found[name] = sum(hits) / len(hits)
-    return found
-
-
-def _hit(unit_VD: Tensor, pair: Tensor, asked: Tensor, top: int) -> bool:
-    """Whether b - a + c is near the right word; the three words of the question do not count."""
-    query_D = unit_VD[pair[1]] - unit_VD[pair[0]] + unit_VD[asked[0]]
-    near_V = unit_VD @ query_D
-    near_V[[*pair.tolist(), int(asked[0])]] = -torch.inf
-    return bool(int(asked[1]) in near_V.topk(top).indices.tolist())
 
 
 # ---- four quadrants

@@ -17,12 +17,10 @@ from torch import Tensor
 
 from classroom.claims import journey
 from classroom.claims.journey import journeys
-from classroom.ledger import Claim, Measured, claim
-from classroom.recipes import CourseText, Curve, plan, random_words, train_once
+from classroom.ledger import Measured, claim
+from classroom.recipes import CourseText, plan, random_words, train_once, untrained_xlnet
 from labkit.blocks import LanguageModel
-from labkit.heads import NextWord
 from labkit.masking import before, up_to
-from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import MaskedToken, Objective, Permutation
 
 LENGTH = 32
@@ -55,8 +53,9 @@ def pairs(world: Any) -> set[tuple[str, str]]:
     return {(name[0], name[1]) for name in found if len(name) == 2}
 
 
-def names(world: Any, documents: Iterable[Sequence[str]], length: int = LENGTH - 2) -> Names:
+def names(world: Any, documents: Iterable[Sequence[str]]) -> Names:
     """The first name of each document that has enough words around it."""
+    length = LENGTH - 2
     known, place, found = pairs(world), length // 2, []
     for document in documents:
         words = list(document)
@@ -88,18 +87,14 @@ def gaps_of_names(world: Any, documents: Iterable[Any]) -> list[float]:
 # ---- models ------------------------------------------------------------------------------------
 
 
-def reader(
-    text: CourseText, profile: str, seed: int, asked: Objective
-) -> tuple[LanguageModel, Curve]:
+def reader(text: CourseText, profile: str, seed: int, asked: Objective) -> LanguageModel:
     """A small XLNet that has read the text under an objective, XLNet's own or BERT's."""
     size = SIZES[profile]
-    torch.manual_seed(seed)
-    sizes = XLNetConfig(text.vocabulary, size.width, 2, 4, inner=2 * size.width, dropout=0.0)
-    backbone = XLNet(sizes)
-    model = LanguageModel(backbone, NextWord(backbone.token, bias=True))
+    model = untrained_xlnet(text.vocabulary, size.width, seed=seed)
     batches = text.windows(size.batch, LENGTH, seed=seed, framed=True)
     # A norm after each sum bears, and with this little training needs, a higher rate.
-    return model, train_once(model, asked, batches, plan(size.steps, seed=seed, rate=2e-2))
+    train_once(model, asked, batches, plan(size.steps, seed=seed, rate=2e-2))
+    return model
 
 
 def objectives(text: CourseText, rate: float = 0.15) -> dict[str, Objective]:
@@ -113,23 +108,10 @@ def objectives(text: CourseText, rate: float = 0.15) -> dict[str, Objective]:
     }
 
 
-def curves(text: CourseText, profile: str, seed: int, rate: float) -> dict[str, Curve]:
-    """How the same network learned under both objectives."""
-    asked = objectives(text, rate)
-    return {f"{name}'s objective": reader(text, profile, seed, asked[name])[1] for name in asked}
-
-
-def framed(text: CourseText, what: Names) -> Tensor:
-    """[CLS] words [SEP] of each window."""
-    vocabulary = text.tokenizer.vocabulary
-    rows = [text.numbers(words) for words in what.words]
-    return torch.tensor([[vocabulary.cls, *row, vocabulary.sep] for row in rows])
-
-
 @torch.no_grad()
 def bert_losses(text: CourseText, model: LanguageModel, what: Names, order: bool) -> Tensor:
     """The loss of each word of each name [B, 2]; in order, the second word sees the first."""
-    whole, first = framed(text, what), what.place + 1
+    whole, first = text.framed(what.words), what.place + 1
     mask = text.tokenizer.vocabulary.mask
     assert mask is not None
     shown = whole.clone()
@@ -147,7 +129,7 @@ def bert_losses(text: CourseText, model: LanguageModel, what: Names, order: bool
 @torch.no_grad()
 def xlnet_losses(text: CourseText, model: LanguageModel, what: Names, order: bool) -> Tensor:
     """The same with two streams: the name comes last, and in order or both words at once."""
-    whole, first = framed(text, what), what.place + 1
+    whole, first = text.framed(what.words), what.place + 1
     rank = torch.full_like(whole, -1)
     rank[:, first], rank[:, first + 1] = 0, int(order)
     asked = torch.tensor([first, first + 1]).expand(len(whole), 2)
@@ -170,7 +152,7 @@ def name_losses(profile: str, seed: int) -> Measured:
     arms = {f"possible, {how}": floor[how] for how in floor}
     best = {}
     for name, objective in objectives(text).items():
-        model, _ = reader(text, profile, seed, objective)
+        model = reader(text, profile, seed, objective)
         for how in floor:
             arm = f"{name}, {how}"
             arms[arm] = asks[name](text, model, what, how == "in order").sum(dim=1).tolist()
@@ -182,4 +164,4 @@ def name_losses(profile: str, seed: int) -> Measured:
 NEW_YORK = claim("new-york", name_losses)
 PERMUTATION = claim("permutation", name_losses)
 
-CLAIMS: tuple[Claim, ...] = (NEW_YORK, PERMUTATION)
+CLAIMS = (NEW_YORK, PERMUTATION)

@@ -203,7 +203,7 @@ def reviews(world: World) -> None:
     """The accuracy of classifiers that have seen labelled reviews and nothing else."""
     tokenizer = Tokenizer.words([" ".join(world.vocabulary[1:])])
     asked = world.labelled("feeling", TESTS, split="held_out")
-    tests = rows_of(asked, tokenizer, batch=100, bucketed=False)
+    tests = rows_of(asked, tokenizer, batch=100)
     objective = Labels(position="pooled")
     say("reviews, best", asked.best_accuracy)
     for size, steps in ((1_000, 300), (20_000, 2_000)):
