@@ -238,7 +238,9 @@ def race(
     results = [replace(run(RECIPE, task, seconds, threads), name=BASELINE)]
     say(line(results[0]))
     for path in paths:
-        results.append(run(path, task, seconds, threads))
+        found = run(path, task, seconds, threads)
+        # A file with the name of the baseline does not become the baseline.
+        results.append(replace(found, name=path.name) if found.name == BASELINE else found)
         say(line(results[-1]))
     return sorted(results, key=lambda one: one.above)
 
@@ -273,7 +275,7 @@ def picture(results: Sequence[Result]) -> "Chart":
     shown = [one for one in reversed(results) if not one.refused]
     figure, axes = chart(7, 1.2 + 0.35 * len(shown), says="Nats above the floor: " + "; ".join(
         f"{one.name} {one.above:.3f}" for one in reversed(shown)))  # fmt: skip
-    colours = [INK if one.name.startswith("nanoGPT") else SERIES[0] for one in shown]
+    colours = [INK if one.name == BASELINE else SERIES[0] for one in shown]
     # A dollar sign would begin a formula.
     names = [one.name.replace("$", r"\$") for one in shown]
     axes.barh(names, [one.above for one in shown],

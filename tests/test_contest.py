@@ -197,6 +197,20 @@ def test_the_table_compares_with_the_recipe_and_escapes() -> None:
     assert "inf" not in contest.table([ours, refused_recipe])
 
 
+def test_a_file_with_the_name_of_the_recipe_is_not_the_recipe(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = {contest.RECIPE: 0.5}
+
+    def fake(path: Path, *_: Any) -> Result:
+        return Result(path.stem, above=losses.get(path, 0.1))
+
+    monkeypatch.setattr(contest, "run", fake)
+    board = contest.race([Path("class", "nanoGPT's recipe.py")], task, 1, lambda _: None, 1)
+    assert [one.name for one in board] == ["nanoGPT's recipe.py", "nanoGPT's recipe"]
+    assert "-0.400" in contest.table(board)
+
+
 def test_a_file_of_any_size_is_not_read(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

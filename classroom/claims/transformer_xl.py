@@ -5,9 +5,10 @@ towns are named once and needed again and again: a small model learns it in seco
 Read `remembering`, then `stretching`.
 """
 
+import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,16 +66,25 @@ def _parts(model: LanguageModel) -> tuple[Any, Any]:
 def losses(model: LanguageModel, tokens: Tensor, memory: int, segment: int = SEGMENT) -> Tensor:
     """The loss of each word of each document [B, T - 1], read segment by segment."""
     head, backbone = _parts(model)
-    before, backbone.memory_length = backbone.memory_length, memory
     past, found = None, []
-    for start in range(0, tokens.shape[1] - 1, segment):
-        inputs = tokens[:, start : start + segment + 1]
-        states = backbone(inputs[:, :-1], memory=past)
-        past = states.memory
-        asked = states.hidden.flatten(0, 1), inputs[:, 1:].flatten()
-        found.append(head.losses_N(*asked).view(len(tokens), -1))
-    backbone.memory_length = before
+    with memory_of(backbone, memory):
+        for start in range(0, tokens.shape[1] - 1, segment):
+            inputs = tokens[:, start : start + segment + 1]
+            states = backbone(inputs[:, :-1], memory=past)
+            past = states.memory
+            asked = states.hidden.flatten(0, 1), inputs[:, 1:].flatten()
+            found.append(head.losses_N(*asked).view(len(tokens), -1))
     return torch.cat(found, dim=1)
+
+
+@contextlib.contextmanager
+def memory_of(backbone: Any, positions: int) -> Iterator[None]:
+    """Inside the block the model remembers this many positions."""
+    before, backbone.memory_length = backbone.memory_length, positions
+    try:
+        yield
+    finally:
+        backbone.memory_length = before
 
 
 def fragmented(text: CourseText, words: Sequence[list[str]], segment: int = SEGMENT) -> np.ndarray:
@@ -118,10 +128,9 @@ def seconds_a_word(model: LanguageModel, length: int, tries: int = 3) -> tuple[f
     """How long a word takes: with a window that slides, and with as long a memory."""
     tokens = torch.zeros(1, length, dtype=torch.long, device=next(model.parameters()).device)
     backbone: Any = model.backbone
-    before, backbone.memory_length = backbone.memory_length, length
-    past = backbone(tokens).memory
     best = [math.inf, math.inf]
-    with torch.no_grad():
+    with torch.no_grad(), memory_of(backbone, length):
+        past = backbone(tokens).memory
         for _ in range(tries):
             for i, memory in enumerate((None, past)):
                 start = time.perf_counter()
@@ -129,7 +138,6 @@ def seconds_a_word(model: LanguageModel, length: int, tries: int = 3) -> tuple[f
                 # The window is read for its last word alone.
                 float(model.head(hidden[:, -1:] if memory is None else hidden).sum())
                 best[i] = min(best[i], time.perf_counter() - start)
-    backbone.memory_length = before
     return best[0], best[1] / length
 
 
