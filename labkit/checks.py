@@ -10,6 +10,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 LARGEST_SIZE = 10**7
 """The largest size of a model or batch: ten million words, positions or features."""
 MOST_LAYERS = 10_000
+AT_LEAST_ONE = frozenset({"width", "heads", "inner", "embedding", "layers"})
+"""The sizes of a config that cannot be 0."""
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
@@ -78,7 +80,8 @@ def check_words(words: Any) -> None:
 def check_not_negative(**given: Any) -> None:
     """Refuse anything but a finite number of at least 0."""
     for name, number in given.items():
-        if type(number) not in (int, float) or not 0 <= number < math.inf:
+        of_python = isinstance(number, int | float)  # as a float64 of numpy is
+        if not of_python or not is_number(number) or number < 0:
             raise ValueError(f"{name} is {number!r}: give a number of at least 0")
 
 
@@ -95,7 +98,7 @@ def check_config(config: Any) -> None:
         if isinstance(given, Real) and not of_python:
             raise ValueError(f"{field.name} is a {type(given).__name__}: give a number of Python")
         if int in kinds:
-            least = 1 if field.name in ("width", "heads", "inner", "embedding") else 0
+            least = 1 if field.name in AT_LEAST_ONE else 0
             most = MOST_LAYERS if field.name == "layers" else LARGEST_SIZE
             check_whole(field.name, given, least, most)
         elif float in kinds and not is_number(given):

@@ -2,13 +2,16 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from labkit import checks
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.rnn import Recurrent, RecurrentConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.xlnet import XLNet, XLNetConfig
 
 TINY = GPTConfig(vocabulary=11, width=8, layers=1, heads=2, context=5)
 
@@ -17,6 +20,7 @@ TINY = GPTConfig(vocabulary=11, width=8, layers=1, heads=2, context=5)
     "change",
     [
         {"layers": -1},
+        {"layers": 0},
         {"layers": 10**30},
         {"layers": 2.0},
         {"layers": True},
@@ -39,6 +43,20 @@ def test_a_config_out_of_range_is_refused_at_once(change):
     assert len(str(caught.value)) < 150
 
 
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: BERT(BERTConfig(11, 8, 0, 2, 5, shared=True)),
+        lambda: TransformerXL(TransformerXLConfig(11, 8, 0, 2)),
+        lambda: XLNet(XLNetConfig(11, 8, 0, 2)),
+        lambda: Recurrent(RecurrentConfig(11, 8, 0, both_ways=True)),
+    ],
+)
+def test_a_model_without_layers_is_refused(build):
+    with pytest.raises(ValueError, match="layers is 0: give a whole number from 1 to 10,000"):
+        build()
+
+
 def test_sound_configs_of_all_kinds_pass():
     GPT(dataclasses.replace(TINY, inner=None, dropout=0, eps=0.0))
     BERT(BERTConfig(11, 8, 1, 2, 5, segments=0))
@@ -51,6 +69,13 @@ def test_whole_numbers():
     for given in (2, 4, 3.0, True, "3", None):
         with pytest.raises(ValueError, match="give a whole number from 3 to 3"):
             checks.check_whole("n", given, 3, 3)
+
+
+def test_numbers_from_zero():
+    checks.check_not_negative(ar=2, tar=0.0, weight=np.float64(2))
+    for given in (-1, np.float64(-1), np.float64("nan"), float("inf"), True, "2", None):
+        with pytest.raises(ValueError, match=r"^ar is .*: give a number of at least 0$"):
+            checks.check_not_negative(ar=given)
 
 
 def test_nearest():

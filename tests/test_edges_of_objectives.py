@@ -35,13 +35,17 @@ from labkit.models.transformer_xl import (
 )
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import (
+    CBOW,
+    Balanced,
     Both,
     BothDirections,
     Distillation,
     Labels,
     NextToken,
+    Objective,
     Permutation,
     Similarity,
+    SkipGram,
     Sum,
     Translation,
 )
@@ -49,6 +53,7 @@ from labkit.objectives.base import Outcome, Term
 from labkit.objectives.sums import soft_loss
 from labkit.plan import Plan
 from labkit.text.tokenizers import Tokenizer
+from labkit.text.vocabulary import Vocabulary
 from labkit.trainer import Trainer
 from labkit.writing.prompting import log_likelihoods
 
@@ -207,10 +212,13 @@ def test_a_choice_that_nobody_knows_is_refused(made: Any, message: str) -> None:
         (lambda: gpt().backbone, NextToken(), "a bare GPT: put a head on it"),
         (lambda: LanguageModel(bag := Bag(BagConfig(20, 8)), NextWord(bag.token)),
          NextToken(carry=True), "Bag remembers nothing: give carry=False"),
+        (gpt, Permutation(vocabulary=Vocabulary(20)), "GPT has no query stream, .*: use XLNet"),
+        (gpt, SkipGram(counts=torch.ones(20)), "GPT does not tell words from noise: use"),
+        (lambda: gpt().backbone, CBOW(counts=torch.ones(20)), "a bare GPT: put a head on it"),
     ],
 )  # fmt: skip
 def test_a_model_that_lacks_what_is_asked_is_refused(
-    model: Any, objective: NextToken, message: str
+    model: Any, objective: Objective, message: str
 ) -> None:
     batch = rows()
     with pytest.raises(ValueError, match=message):
@@ -334,6 +342,19 @@ def test_objectives_in_one_forward_pass_all_check_the_model() -> None:
         Both(parts=(Labels(), NextToken(carry=True)))
     with pytest.raises(ValueError, match="Permutation has states of its own"):
         Both(parts=(Permutation(vocabulary=Tokenizer.words(["a"]).vocabulary), Labels()))
+
+
+@pytest.mark.parametrize("kind", [Both, Sum])
+def test_only_the_first_of_several_objectives_remembers(kind: Any) -> None:
+    again = NextToken(carry=True)
+    first = Both(parts=(again, Labels()))
+    for part in (again, first, Balanced(objective=again)):
+        with pytest.raises(ValueError, match="only the first objective remembers"):
+            kind(parts=(Labels(position="last"), part))
+    assert kind(parts=(again, Labels())).remembers
+    assert not kind(parts=(NextToken(), Labels())).remembers
+    with pytest.raises(ValueError, match="give the task carry=False"):
+        Distillation(task=first, teacher=gpt())
 
 
 def test_a_loss_without_any_weight_is_refused() -> None:

@@ -7,15 +7,18 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from pairings import PAIRINGS, Pairing, V, batch, named
+from pairings import PAIRINGS, Pairing, V, batch, chance, named
 from picture_of_leaks import picture
 from torch import Tensor, nn
 
 from labkit.corpus import Batch
-from labkit.leaks import Dependence, trace
+from labkit.leaks import Dependence, allowed, trace
 from labkit.models.gpt import GPT
 from labkit.objectives import (
+    Both,
+    Labels,
     MaskedToken,
+    NextSentence,
     NextToken,
     Objective,
     Sum,
@@ -259,6 +262,17 @@ def test_a_query_that_may_see_nothing_sees_nothing():
     found = trace(pairing.model(), pairing.objective(), Batch.of(tokens))
     assert found.leaks == []
     assert found.by_gradient.sum(dim=(1, 2)).sort().values.tolist() == list(range(9))
+
+
+def test_words_that_are_hidden_within_objectives_within_others_are_not_readable():
+    given, hides = batch(), named("BERT, masked").objective()
+    twice = Both(parts=(Both(parts=(hides, NextSentence(head="pair"))), Labels(head="pair")))
+    readable = [
+        allowed.readable(each, given, each.targets(given, chance(given)), chance(given))
+        for each in (hides, twice)
+    ]
+    assert not readable[0].all()
+    assert readable[0].equal(readable[1])
 
 
 def test_a_batch_that_uses_all_words_is_refused():

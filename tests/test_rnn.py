@@ -246,6 +246,8 @@ def test_what_cannot_be_is_refused() -> None:
         RecurrentConfig(WORDS, cell="gated")
     with pytest.raises(ValueError, match="sigmoid or tanh"):
         RecurrentConfig(WORDS, activation="relu")
+    with pytest.raises(ValueError, match=r"kernels is \(\): give the size of at least one"):
+        ConvolutionsConfig(WORDS, kernels=())
     with pytest.raises(ValueError, match="last, max or mean"):
         Pooled(4, 2, parts=("first",))
     both = Recurrent(RecurrentConfig(WORDS, 6, both_ways=True))

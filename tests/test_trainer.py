@@ -30,11 +30,13 @@ from labkit.keeping.speed import counted_operations
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import (
     BothDirections,
+    Labels,
     MaskedToken,
     Memory,
     NextToken,
     Objective,
     Outcome,
+    Similarity,
     Sum,
     Targets,
     total,
@@ -952,6 +954,27 @@ def test_the_bar_is_off_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -
 MASKED = Vocabulary(9, pad=0, mask=1, special=(0, 1))
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A part of an objective whose values stand in slots."""
+
+    rate: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Own(NextToken):
+    """An objective of a reader, with a field of any kind."""
+
+    own: Any
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class InSlots(NextToken):
+    """An objective of a reader whose values stand in slots."""
+
+    rate: float = 0.0
+
+
 @pytest.mark.parametrize(
     ("was", "now"),
     [
@@ -968,11 +991,26 @@ MASKED = Vocabulary(9, pad=0, mask=1, special=(0, 1))
             Sum(parts=(NextToken(), BothDirections())),
             Sum(parts=(NextToken(ar=2.0), BothDirections())),
         ),
+        (Own(own={"a": 1, "b": [2]}), Own(own={"a": 1, "b": [3]})),
+        (Own(own={1, 2}), Own(own={1, 3})),
+        (Own(own=F.relu), Own(own=F.gelu)),
+        (Own(own=Settings(1.0)), Own(own=Settings(2.0))),
+        (InSlots(), InSlots(rate=1.0)),
     ],
 )
 def test_another_objective_is_noticed_whatever_differs(was, now):
     assert named(was) == named(was)
     assert named(was) != named(now)
+
+
+def test_an_objective_is_told_as_in_earlier_runs():
+    """A run that was saved before must go on: the words for its objective stay as they are."""
+    weighted = Sum(parts=(NextToken(ar=2.0), Labels()), weights=(1.0, 0.5))
+    told = "NextToken(head='head', carry=False, "
+    assert named(weighted).startswith(f"Sum(head='head', parts=[{told}")
+    assert named(weighted).endswith("weights=[1.0, 0.5])")
+    assert named(Similarity()) == "Similarity(head='head', position='first')"
+    assert named(Own(own={"b": 1, "a": 2})) == named(Own(own={"a": 2, "b": 1}))
 
 
 def test_auto_takes_16_bits_on_a_cpu_for_wide_models_only(monkeypatch):

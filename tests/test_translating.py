@@ -99,6 +99,12 @@ def test_labels_and_smoothing_are_checked() -> None:
         Translation(begin=2, smoothing=1.0)
 
 
+def test_a_model_without_a_head_cannot_translate() -> None:
+    model, batch = small()
+    with pytest.raises(ValueError, match="a bare Transformer: put a head on it"):
+        Translation(begin=2)(model.backbone, batch, Chance(0, 0, batch.rows))
+
+
 # ---- batches and pairs
 
 

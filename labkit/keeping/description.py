@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +119,10 @@ def check_same(
     unlike = differences(old["about"], new["about"], changed)
     unlike += differences(old["plan"], new["plan"], changed)
     if unlike:
-        fields = sorted({line.split()[0] for line in unlike})
+        names = sorted({line.split()[0] for line in unlike})
         raise ValueError(
             f"{folder} holds a different run: {'; '.join(unlike)}. Choose another "
-            f"folder, or say resume(folder, changed={fields}) if it is meant to go on so"
+            f"folder, or say resume(folder, changed={names}) if it is meant to go on so"
         )
     shapes = {name: list(tensor.shape) for name, tensor in saved.tensors["weights"].items()}
     own = {name: list(tensor.shape) for name, tensor in weights.items()}
@@ -147,7 +147,8 @@ def _described(model: nn.Module) -> dict[str, Any]:
 def named(part: Any) -> str:
     """An objective by its class and its fields, those of its parts included.
 
-    A tensor is told by a checksum; a module, such as a teacher, by its class alone.
+    A tensor is told by a checksum, a function by its name; a module, such as a teacher, by its
+    class alone.
     """
     if isinstance(part, Tensor):
         return f"tensor {list(part.shape)} {digest(tensor_bytes(part))[:8]}"
@@ -156,6 +157,19 @@ def named(part: Any) -> str:
     if type(part) in (list, tuple):
         return f"[{', '.join(map(named, part))}]"
     if is_dataclass(part) and not isinstance(part, type):
-        inside = ", ".join(f"{name}={named(value)}" for name, value in vars(part).items())
+        inside = ", ".join(f"{name}={named(value)}" for name, value in _held(part).items())
         return f"{type(part).__name__}({inside})"
+    if isinstance(part, dict):
+        pairs = [f"{named(key)}: {named(value)}" for key, value in part.items()]
+        return f"{{{', '.join(sorted(pairs))}}}"
+    if isinstance(part, set | frozenset):
+        return f"{{{', '.join(sorted(map(named, part)))}}}"
+    if hasattr(part, "__qualname__"):
+        return f"{getattr(part, '__module__', None)}.{part.__qualname__}"
     return repr(part) if isinstance(part, str | int | float | tuple | None) else type(part).__name__
+
+
+def _held(part: Any) -> dict[str, Any]:
+    """What a dataclass was given, with or without slots, and what it holds beside."""
+    given = {field.name: getattr(part, field.name) for field in fields(part) if field.init}
+    return {**given, **getattr(part, "__dict__", {})}

@@ -155,7 +155,7 @@ def readable(objective: Objective, batch: Batch, targets: Targets, chance: Chanc
     """
     width = targets.inputs.tokens.shape[1]
     may_read = torch.ones(len(batch), width, dtype=torch.bool)
-    if isinstance(objective, Both):
+    while isinstance(objective, Both):
         objective = objective.parts[0]
     if isinstance(objective, MaskedToken):
         chance = Chance.of_examples(chance.seed, batch.examples) if objective.static else chance

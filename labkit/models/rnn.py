@@ -163,6 +163,10 @@ class ConvolutionsConfig:
     """How many neighbouring words each kernel sees at once."""
     dropout: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not self.kernels:
+            raise ValueError("kernels is (): give the size of at least one kernel, such as (3,)")
+
 
 class Convolutions(Backbone):
     """relu(kernel * words) for each kernel, side by side: n-grams of several lengths."""

@@ -251,6 +251,11 @@ class Objective:
         """How many rows, one after the other, belong together when a batch is split into parts."""
         return 1
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it continues from what the model remembers of the segment before."""
+        return bool(getattr(self, "carry", False))
+
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """What the model sees and what it has to predict."""
         raise NotImplementedError

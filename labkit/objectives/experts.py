@@ -72,6 +72,11 @@ class Balanced(Objective):
         """As the objective says."""
         return self.objective.together
 
+    @property
+    def remembers(self) -> bool:
+        """As the objective says."""
+        return self.objective.remembers
+
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The targets of the objective."""
         targets = self.objective.targets(batch, chance)

@@ -83,10 +83,20 @@ class Permutation(Continuing):
         words = Predicted(rows_N, columns_N, batch.tokens[rows_N, positions_N])
         return Targets.of(batch, {"word": words}, order=order, queries=queries)
 
+    def check_model(self, model: Any) -> None:
+        """Refuse a backbone that has no query stream."""
+        super().check_model(model)
+        if not hasattr(model.backbone, "two_streams"):
+            raise ValueError(
+                f"{type(model.backbone).__name__} has no query stream, so it would see the words "
+                "that it has to predict: use XLNet"
+            )
+
     def forward(
         self, model: Any, targets: Targets, memory: Memory | None = None
     ) -> tuple[States, Memory | None]:
         """The query stream's states, one for each position that is predicted."""
+        self.check_model(model)
         backbone, inputs = model.backbone, targets.inputs
         assert targets.order is not None
         past = recall(memory if self.carry else None, targets.fresh)

@@ -54,11 +54,22 @@ class Several(Objective):
             )
         for weight in self.weights:
             check_not_negative(weight=weight)
+        for part in self.parts[1:]:
+            if part.remembers:
+                raise ValueError(
+                    f"{type(part).__name__} does not come first, and only the first objective "
+                    "remembers: give it carry=False, or put it first"
+                )
 
     @property
     def together(self) -> int:
         """The least number of rows that keeps the rows of every part together."""
         return math.lcm(*(part.together for part in self.parts))
+
+    @property
+    def remembers(self) -> bool:
+        """As the first part says."""
+        return self.parts[0].remembers
 
     def scored(self, targets: Targets) -> dict[str, int]:
         """As each part says."""
@@ -87,12 +98,6 @@ class Both(Several):
                 raise ValueError(
                     f"{type(part).__name__} has states of its own, which no other objective can "
                     "read: give each a forward pass with Sum"
-                )
-        for part in self.parts[1:]:
-            if getattr(part, "carry", False):
-                raise ValueError(
-                    f"{type(part).__name__} does not come first, and only the first objective "
-                    "remembers: give it carry=False, or put it first"
                 )
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
@@ -195,7 +200,7 @@ class Distillation(Objective):
             temperature=self.temperature, hard=self.hard, soft=self.soft, cosine=self.cosine
         )
         check_in_steps(self.task)
-        if getattr(self.task, "carry", False):
+        if self.task.remembers:
             raise ValueError(
                 "the teacher would not know the segment before: give the task carry=False"
             )

@@ -55,6 +55,7 @@ class Translation(Objective):
         self, model: Any, targets: Targets, memory: Memory | None = None
     ) -> tuple[States, Memory | None]:
         """The decoder's states, each of which has read the source and the right words so far."""
+        self.check_model(model)
         source = targets.inputs
         assert source.labels is not None
         given_BT = teacher_forced(source.labels.clamp(min=0), self.begin)

@@ -63,10 +63,19 @@ class NearWords(Objective):
         documents = None if batch.documents is None else close_gaps(batch.documents, kept)
         return contexts(position, real, reach, self.reach, documents)
 
+    def check_model(self, model: Any) -> None:
+        """Refuse a backbone that does not tell words from noise."""
+        super().check_model(model)
+        if not hasattr(model.backbone, "skip_gram"):
+            raise ValueError(
+                f"{type(model.backbone).__name__} does not tell words from noise: use WordVectors"
+            )
+
     def forward(
         self, model: Any, targets: Targets, memory: Memory | None = None
     ) -> tuple[States, Memory | None]:
         """The vectors of the words; without attention, documents need no mask."""
+        self.check_model(model)
         inputs = targets.inputs
         mask = real_keys(inputs.real) if targets.padded else None
         return model.backbone(inputs.tokens, mask=mask), None
