@@ -23,7 +23,7 @@ from labkit.keeping.reports import with_progress
 from labkit.objectives import BothDirections, Targets, Term
 from labkit.objectives.base import head_of
 from labkit.world import World
-from labkit.world.machine import spans
+from labkit.world.machine import items_of
 
 LEAST = 1e-5
 """Words that are less likely are left out."""
@@ -44,11 +44,9 @@ class Table(NamedTuple):
     def take(self, rows: np.ndarray, length: int) -> tuple[Tensor, Tensor, Tensor]:
         """Positions (of one row after another), words and chances of some rows of this length."""
         asked = (rows[:, None] * length + np.arange(length)).ravel()
-        counts = self.start[asked + 1] - self.start[asked]
-        taken = spans(self.start[asked], counts)
-        position = torch.from_numpy(np.repeat(np.arange(len(asked)), counts))
+        taken, position = items_of(self.start, asked)
         words, chances = self.word[taken].astype(np.int64), self.chance[taken]
-        return position, torch.from_numpy(words), torch.from_numpy(chances)
+        return torch.from_numpy(position), torch.from_numpy(words), torch.from_numpy(chances)
 
 
 def table_of(world: World, rows: Sequence[np.ndarray], direction: str, token: np.ndarray) -> Table:

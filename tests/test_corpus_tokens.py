@@ -206,6 +206,9 @@ def test_errors_say_what_to_do(tmp_path):
     (tmp_path / "blank.txt").write_text(" \n\n")
     with pytest.raises(ValueError, match="hold no tokens"):
         tokenize(from_files(tmp_path / "blank.txt"), BPE)
+    for documents in ([Document(()), Document(("a",))], [Document(("a",)), Document(())]):
+        with pytest.raises(ValueError, match="has no parts: give it at least one text"):
+            tokenize(from_documents(documents), BPE)
 
 
 def test_documents_are_read_as_they_are_needed():

@@ -58,3 +58,13 @@ def test_the_widget_follows_its_controls() -> None:
     demo.change(beta=0.1, policy="DPO")
     assert "at beta 0.10" in demo.shown.text
     assert "where DPO stands" in demo.shown.text
+
+
+def test_all_questions_have_the_same_policies() -> None:
+    fewer = ASKED._replace(policies={"DPO": P})
+    with pytest.raises(ValueError, match=r"RLOO, DPO, but 'who\?' has DPO: give every question"):
+        alignment_demo({"where?": ASKED, "who?": fewer})
+    turned = ASKED._replace(policies=dict(reversed(ASKED.policies.items())))
+    assert "where RLOO stands" in alignment_demo({"where?": ASKED, "who?": turned}).shown.text
+    with pytest.raises(ValueError, match="no question"):
+        alignment_demo({})

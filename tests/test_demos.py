@@ -1525,6 +1525,9 @@ def test_senses_are_what_the_probes_say_of_each_layer(tokenizer: Tokenizer) -> N
     demo.change(second="no such word")
     assert "tokens that are read of text 2" in demo.shown.text
     assert 'data-table="senses-1"' in demo.shown.html
+    for few in ([], texts[:1]):
+        with pytest.raises(ValueError, match=f"two texts, not {len(few)}: give at least two"):
+            senses_demo(model, tokenizer, probes, senses, few, "Cat")
 
 
 def test_exact_senses_are_those_of_the_language(world: World, of_world: Tokenizer) -> None:

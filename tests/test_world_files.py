@@ -67,7 +67,9 @@ MISTAKES = [
     ("the <dog", "The <dog", 11, "small letters"),
     ("words fruit", "wrods fruit", 5, 'did you mean "words"?'),
     ("words fruit", "words", 5, "expected a name"),
-    ("words fruit", "words fruit zpif", 5, 'or "zipf"'),
+    ("words fruit", "words fruit zpif", 5, '"urn 2" or "zipf 0.4"'),
+    ("words fruit", "words fruit styled 5", 5, 'after `words fruit`, not "5"'),
+    ("words fruit", "words fruit zipf 1 2", 5, 'after `words fruit`, not "2"'),
     ("    apple 2, pear, ice cream\n", "", 5, "is empty"),
     ("apple 2, pear", "apple 2,, pear", 6, "between two commas"),
     ("anna she, ben he 2", "anna, ben he 2", 4, "expected 2 words"),
@@ -76,6 +78,12 @@ MISTAKES = [
     ("near the bank", "near anna bank", 11, 'belongs to the fact "hero"'),
     ("the <dog|dogs>", "pear <dog|dogs>", 13, "says it outright"),
     ("documents\n", "words fruit\n    plum\ndocuments\n", 7, "was defined already in bad.txt:2"),
+    ("held_out", "phrase fruit\n    a plum\nheld_out", 12, "was defined already in bad.txt:6"),
+    ("held_out", "table hero name\n    leo\nheld_out", 12, "was defined already in bad.txt:3"),
+    ("held_out", "fact fruit\n    plum\nheld_out", 12, "was defined already in bad.txt:6"),
+    ("held_out", "nouns hero\n    plum\nheld_out", 12, "was defined already in bad.txt:3"),
+    ("words fruit", "words any\n    plum\nwords fruit", 5, '"any" has a meaning already'),
+    ("fact hero he", "fact tense he", 3, "give the fact another name"),
     (
         "held_out",
         "topic sea\n    leads to end\nstage only\n    the sea .\nheld_out",
@@ -84,6 +92,8 @@ MISTAKES = [
     ),
     ("held_out", "words fruit\n    plum\nheld_out", 12, "was defined already in bad.txt:"),
     ("held_out", "topic sea\n    comes after walk\n    leads to end\nheld_out", 12, "has no stage"),
+    ("topic walk", "topic end", 7, "give the topic another name"),
+    ("topic walk", "topic relations", 7, '"relations" already has a meaning'),
     ("held_out", "stage more\n    (a|) (b|) .\nheld_out", 13, "may be left out"),
     ("held_out", "stage more\nheld_out", 12, "has no sentences"),
     ("held_out", "relation r\n    a = b\nheld_out", 12, "no document reaches the relations"),
@@ -177,6 +187,16 @@ def test_a_phrase_is_no_part_of_itself() -> None:
         world_from_text({"bad.txt": text})
 
 
+def test_a_phrase_may_be_called_as_verbs_are() -> None:
+    """{say} is the phrase, and [{say}] one of the verbs."""
+    phrase, verbs = "phrase say\n    at home\n", "verbs say\n    say, claim\n"
+    for more in (phrase + verbs, verbs + phrase):
+        text = GOOD.replace("(at home|)", "{say} and [{say}] so") + more
+        world = world_from_text({"good.txt": text})
+        said = ["anna", "ate", "an", "apple", "at", "home", "and", "claimed", "so", "."]
+        assert world.is_sentence(said)
+
+
 def test_what_is_remembered_is_said_by_its_slots_alone() -> None:
     text = GOOD.replace("words fruit", "words fruit urn 2").replace(", ice cream", ", plum")
     assert world_from_text({"good.txt": text}).memory.groups[1].styles == 1
@@ -194,6 +214,18 @@ def test_values_of_a_fact_may_share_their_words() -> None:
     text = GOOD.replace("    anna she, ben he 2\n", "    she: anna\n    he: ben 2\n")
     one, other = world_from_text({"a.txt": GOOD}), world_from_text({"a.txt": text})
     assert one.log_probability(["ben", "ate"]).sum() == other.log_probability(["ben", "ate"]).sum()
+
+
+def test_facts_whose_fields_combine_in_too_many_ways_are_refused() -> None:
+    """A sum over 16 classes has 2^16 columns; one over 24 would fill the memory."""
+    text = GOOD.replace("the <dog", "it [be] the <dog")
+    facts = [f"fact f{n} g\n    one{n} a, two{n} b\n" for n in range(40)]
+    assert len(world_from_text({"good.txt": text + "".join(facts[:2])}).machine.prior) == 16
+    for more, count in ((3, "32"), (40, "4,398,046,511,104")):
+        with pytest.raises(WorldError) as caught:
+            world_from_text({"bad.txt": text + "".join(facts[:more])})
+        assert str(caught.value).startswith(f"bad.txt:{12 + 2 * more}: the words of tense, hero, ")
+        assert f"combine in {count} ways: at most 16 are allowed, so" in str(caught.value)
 
 
 def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
@@ -240,7 +272,7 @@ def test_what_has_no_end_is_not_begun() -> None:
     world = world_from_text({"a.txt": ONE_QUESTION})
     with pytest.raises(ValueError, match="shots is 1: give a whole number from 0 to 0"):
         world.few_shot(1, 5)
-    for size in (math.nan, 10**30):
+    for size in (math.nan, 10**30, 0):
         with pytest.raises(ValueError, match="size is"):
             world.few_shot(0, size)
     for odds in (world.order_odds, world.next_odds):

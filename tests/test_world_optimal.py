@@ -62,8 +62,9 @@ def test_the_best_of_n_is_what_drawing_gives(listed: Answers) -> None:
     error = measured.std() / math.sqrt(len(measured))
     assert abs(policy @ reward - measured.mean()) < 4 * error
     np.testing.assert_allclose(optimal.best_of(p, reward, 1), p, atol=1e-15)
-    with pytest.raises(ValueError, match="whole number"):
-        optimal.best_of(p, reward, 0)
+    for n in (0, 1.5, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"best of {n} was asked for: give a whole number"):
+            optimal.best_of(p, reward, n)
 
 
 def test_brute_force_on_a_tiny_case() -> None:
@@ -147,6 +148,13 @@ def test_nothing_lies_above_the_frontier(listed: Answers, reward: np.ndarray) ->
         below = optimal.highest_reward(p, reward, divergence(policy, p))
         assert policy @ reward <= below + 1e-9
     assert optimal.highest_reward(p, reward, 50.0) == reward.max()
+
+
+@pytest.mark.parametrize("answers", [6, 13, 15, 22])
+def test_rounding_does_not_keep_the_highest_reward_out_of_reach(answers: int) -> None:
+    """Added up, these probabilities are 1 - 1e-16, and -log of that is more than 0."""
+    p = np.full(answers, 1 / answers)
+    assert optimal.highest_reward(p, np.zeros(answers), 0.0) == 0
 
 
 def test_what_is_not_listed_is_one_more_answer() -> None:

@@ -230,10 +230,30 @@ def test_a_mutant_is_killed(mutant, lexicon, translator, monkeypatch) -> None:
 MISTAKES = [
     ("dog = hund m", "dog = hund", 5, "its gender, m or f"),
     ("dog = hund m", "dog hund m", 5, "word = translation"),
+    ("dog = hund m", "dog = hund m / ", 5, "its gender, m or f"),
+    ("dog = hund m", "dog = 0.5", 5, "its gender, m or f"),
+    ("bank~money", "~money", 5, 'before "=", not "~money"'),
+    ("bank~money", "bank~", 5, "or word~sense"),
+    ("big = grand", "big = grand /", 8, "expected a word behind"),
+    ("big = grand", "big = 1", 8, "expected a word behind"),
     ("0.25,", "0.35,", 6, "do not add up to 1"),
     ("kas f 0.25", "kas f 1.25", 6, "at most 1"),
     ("{noun} {verb}", "{nuon} {verb}", 12, 'did you mean "noun"'),
     ("{adj1^noun}", "{adj1^nuon}", 13, 'did you mean "noun"'),
+    ("{noun} {verb}", "[run] {verb}", 12, "(choices) only"),
+    ("{adj1^noun}", "{verb^noun}", 13, 'a list with endings, not "verb"'),
+    ("{adj1^noun}", "{adj1^verb}", 13, 'a noun that the sentence always says, not "verb"'),
+    ("<noun2: ro|ra>", "<verb: ro|ra>", 13, 'always says, not "verb"'),
+    ("<noun2: ro|ra>", "<nuon2: ro|ra>", 13, 'did you mean "noun2"?'),
+    ("<noun2: ro|ra>", "<noun+noun2: ro|ra>", 13, 'not "noun+noun2"'),
+    ("<noun2: ro|ra>", "<ro|ra>", 13, 'always says, not ""'),
+    ("<noun2: ro|ra>", "<noun2: ro>", 13, "expected `<noun2: a|b>`"),
+    ("<noun2: ro|ra>", "<noun2~0.9: ro|ra>", 13, "expected `<noun2: a|b>`"),
+    ("<noun2: ro|ra>", "<noun2: {verb}|ra>", 13, "(a|b) or <noun: a|b> of words only"),
+    ("<noun2: ro|ra>", "[run]", 13, "(a|b) or <noun: a|b> of words only"),
+    ("2 the ({adj1}|2 ) {noun}", "2 the ({adj1} {noun}|2 )", 13, "There are: noun2"),
+    ("gard@watch", "gard@wach", 15, 'did you mean "watch"?'),
+    ("{noun} watch", "{noun} (watch|see)", 15, 'always says, not "watch": There are: the'),
     ("        = {noun2} gard", "        {noun2} gard", 14, "needs a line"),
     ("adj o a", "adj o", 3, "two endings"),
     ("words verb verb", "word verb verb", 9, "expected a block"),
@@ -247,6 +267,13 @@ def test_a_mistake_is_refused_with_its_line(old: str, new: str, line: int, says:
         read_lexicon("bad.txt", SMALL.replace(old, new, 1))
     assert str(caught.value).startswith(f"bad.txt:{line}: ")
     assert says in str(caught.value)
+
+
+def test_patterns_may_stand_above_what_they_need(translator: Translator) -> None:
+    above, patterns = SMALL.split("patterns\n")
+    turned = read_lexicon("a.txt", f"patterns\n{patterns}{above}")
+    source = ["the", "big", "dog", "saw", "the", "house"]
+    assert Translator(turned).translations(source) == translator.translations(source)
 
 
 def test_sentences_of_another_language_are_refused(translator) -> None:
@@ -329,13 +356,23 @@ def test_a_sentence_that_leaves_the_part_of_speech_open(shipped: Translator) -> 
     assert len(shipped.translations(["yesterday", "we", "saw", "her", "duck"])) == 2
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        ("dom m 0.75 / kas f 0.25", "dom m 0.7500001234 / kas f 0.2499998766"),
+        ("(2 |wa)", "(0.00001 |wa)"),
+        ("({adj1}|2 )", "(0.00001 {adj1}|2 )"),
+    ],
+)
 def test_the_target_as_a_language_of_its_own_is_the_sum_over_all_sources(
-    translator: Translator, lexicon: Lexicon
+    old: str, new: str
 ) -> None:
+    lexicon = read_lexicon("small.txt", SMALL.replace(old, new))
     targets: dict[tuple[str, ...], float] = defaultdict(float)
     for (_, target), ways in written_out(lexicon).items():
         targets[target] += sum(way[0] for way in ways)
-    foreign = world_from_text({"small.txt": foreign_text(translator)})
+    foreign = world_from_text({"small.txt": foreign_text(Translator(lexicon))})
     texts = [[*target, "."] for target in targets]
     logs = foreign.log_probabilities(texts, start="sentence")
     np.testing.assert_allclose([np.exp(log.sum()) for log in logs], [*targets.values()], rtol=1e-10)

@@ -92,8 +92,8 @@ def _row(
 
 def alignment_demo(asked: Mapping[str, Asked], beta: float = 0.3) -> Demo:
     """Slide beta, choose a question and a policy, and compare it with the best there is."""
+    policies = _policies(asked)
     lines = {name: line(one) for name, one in asked.items()}
-    first = next(iter(asked.values()))
 
     def draw(beta: float, question: str, policy: str) -> View:
         return alignment_view(asked[question], beta, policy, lines[question])
@@ -101,7 +101,21 @@ def alignment_demo(asked: Mapping[str, Asked], beta: float = 0.3) -> Demo:
     controls = {
         "beta": slider("beta", beta, 0.05, 2.0, 0.05),
         "question": choice("question", list(asked)),
-        "policy": choice("policy", list(first.policies)),
+        "policy": choice("policy", policies),
     }
     # A page without a kernel has views of a few values of beta, and of every question and policy.
     return Demo("alignment", draw, controls, kept={"beta": sorted({*KEPT, beta})})
+
+
+def _policies(asked: Mapping[str, Asked]) -> list[str]:
+    """The policies of every question, which are the same."""
+    if not asked:
+        raise ValueError("there is no question: give at least one")
+    (first, one), *others = asked.items()
+    for name, other in others:
+        if other.policies.keys() != one.policies.keys():
+            raise ValueError(
+                f"{first!r} has the policies {', '.join(one.policies)}, but {name!r} has "
+                f"{', '.join(other.policies)}: give every question the same ones"
+            )
+    return list(one.policies)

@@ -15,6 +15,7 @@ from classroom.demos.pieces import Chip, Chips, Heading, Note, Piece, Problem, S
 from classroom.demos.reading import as_read, labels, words_in
 from classroom.demos.rendering import View
 from labkit.blocks import evaluating
+from labkit.checks import require
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World
 
@@ -103,6 +104,7 @@ def senses_demo(
 
     A page without a kernel can choose among all `texts`; the first two are shown at once.
     """
+    require(len(texts) > 1, f"senses_demo compares two texts, not {len(texts)}: give at least two")
     vectors = reader(model, tokenizer)
 
     def draw(first: str, second: str, word: str) -> View:

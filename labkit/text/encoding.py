@@ -88,6 +88,8 @@ def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
     some: list[Document] = []
     size = 0
     for document in documents:
+        if not document.parts:
+            raise ValueError("a document has no parts: give it at least one text, empty or not")
         some.append(document)
         # Short documents cost something, too.
         size += 32 + sum(map(len, document.parts))

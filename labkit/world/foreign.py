@@ -6,6 +6,8 @@ rewritten as a language's file, so every probability is exact here, too. What ma
 drawn slot by slot, so some of its sentences translate none of the source language.
 """
 
+import numpy as np
+
 from labkit.world.grammar import Choice, Item, Slot, Tied, Token
 from labkit.world.translation import GENDERS, Lexicon, Translator, Words, list_of, load_translator
 
@@ -21,7 +23,7 @@ def foreign_text(translator: Translator | None = None) -> str:
         chances, heads = _present(source), _heads(target)
         draws = [_draw(translator.lexicon, head) for head in heads]
         said = [_say(translator, item, chances, heads) for item in target]
-        lines.append(f"    {weight} {' '.join([*draws, *said])} .")
+        lines.append(f"    {_written(weight)} {' '.join([*draws, *said])} .")
     return "\n".join(lines)
 
 
@@ -71,7 +73,12 @@ def _draw(lexicon: Lexicon, head: str) -> str:
     """Draw the gender of a noun."""
     ways = [way for filler in lexicon.lists[list_of(head)] for way in filler.ways]
     shares = (sum(way.chance for way in ways if way.gender == gender) for gender in GENDERS)
-    return f"<{head}={','.join(f'{share:.6f}' for share in shares)}>"
+    return f"<{head}={','.join(map(_written, shares))}>"
+
+
+def _written(number: float) -> str:
+    """All digits of a number, without the exponent that a sentence would take for a word."""
+    return np.format_float_positional(number, trim="0")
 
 
 def _say(translator: Translator, item: Item, chances: dict[str, float], heads: list[str]) -> str:
@@ -83,11 +90,11 @@ def _say(translator: Translator, item: Item, chances: dict[str, float], heads: l
         if isinstance(item, Tied):
             return f"<{item.variables[0]}: {'|'.join(options)}>"
         weighted = zip(item.weights, options, strict=True)
-        return f"({'|'.join(f'{weight} {option}' for weight, option in weighted)})"
+        return f"({'|'.join(f'{_written(weight)} {option}' for weight, option in weighted)})"
     assert isinstance(item, Slot)
     name, _, head = item.name.partition("^")
     listed = list_of(name)
     shows = head or (name if name in heads else "")
     said = f"<{shows}: {{{listed}_m}}|{{{listed}_f}}>" if shows else f"{{{listed}}}"
     share = chances.get(name, 1.0)
-    return said if share == 1 else f"({share} {said}|{1 - share})"
+    return said if share == 1 else f"({_written(share)} {said}|{_written(1 - share)})"

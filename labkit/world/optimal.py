@@ -82,6 +82,9 @@ def highest_reward(p: np.ndarray, reward: np.ndarray, nats: float) -> float:
         return float(top)
     low, high = 0.0, 1.0
     while _point(p, reward, 1 / high).divergence < nats:
+        # Only rounding keeps a policy of the best answers alone below this divergence.
+        if not best_policy(p, reward, 1 / high)[reward < top].any():
+            return float(top)
         high *= 2
     for _ in range(100):
         middle = (low + high) / 2
@@ -94,7 +97,7 @@ def highest_reward(p: np.ndarray, reward: np.ndarray, nats: float) -> float:
 
 def best_of(p: np.ndarray, reward: np.ndarray, n: int) -> np.ndarray:
     """The distribution of the best of n drawn answers; equal rewards are chosen by chance."""
-    if n < 1 or n != int(n):
+    if not n >= 1 or n % 1:
         raise ValueError(f"the best of {n} was asked for: give a whole number, at least 1")
     _, level = np.unique(reward, return_inverse=True)
     mass = np.bincount(level, p)

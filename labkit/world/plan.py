@@ -11,6 +11,7 @@ is one combination of all of them; a set of classes is the bits of a number.
 """
 
 import itertools
+import math
 from collections import defaultdict
 
 import numpy as np
@@ -27,7 +28,8 @@ from labkit.world.grammar import (
 )
 from labkit.world.machine import Section
 
-MOST_CLASSES = 32
+MOST_CLASSES = 16
+"""The sums over sets of classes have a column for each of up to 2^16 sets."""
 
 
 class SectionPlan:
@@ -204,12 +206,13 @@ class Classes:
                     weights[_fields(value)] += value.weight
                 axes[fact.name] = weights
         self.names, self.facts = list(axes), grammar.facts
-        self.values = list(itertools.product(*axes.values()))
-        if len(self.values) > MOST_CLASSES:
+        count = math.prod(map(len, axes.values()))
+        if count > MOST_CLASSES:
             last = grammar.facts[self.names[-1]].location
-            ways = f"the fields of the facts combine in {len(self.values)} ways"
-            advice = f"at most {MOST_CLASSES}, so give fewer facts fields of their own"
+            ways = f"the words of {', '.join(self.names)} combine in {count:,} ways"
+            advice = f"at most {MOST_CLASSES} are allowed, so give fewer facts fields of their own"
             raise WorldError(last, f"{ways}: {advice}")
+        self.values = list(itertools.product(*axes.values()))
         chances = [np.prod([axes[n][v] for n, v in zip(axes, c, strict=True)]) for c in self.values]
         self.prior = np.array(chances) / sum(chances)
         self.every = (1 << len(self.values)) - 1

@@ -31,7 +31,7 @@ def few_shot(language: Language, shots: int, size: int, *, seed: int = 0) -> Lab
     fewest = min(len({asked for asked, _ in table}) for table in tables)
     # Prompts in which a question comes twice are drawn again: with more, hardly any is left.
     check_whole("shots", shots, most=min(fewest - 1, MOST_SHOTS))
-    check_whole("size", size)
+    check_whole("size", size, 1)
     random = np.random.default_rng([seed, 4])
     weights = np.array([relation.weight for relation in relations])
     weights /= weights.sum()

@@ -5,6 +5,7 @@ starts a comment.  What is read is checked as far as one file can tell; `plan.py
 check how the parts fit.  Read `read` first, then `patterns.py`.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 
@@ -119,11 +120,36 @@ def _named(header: Line) -> tuple[str, list[str]]:
     return words[0], words[1:]
 
 
-def _add(table: dict, name: str, value: object, location: Location) -> None:
-    """Add a named thing once; the second of the same name is refused with both locations."""
+def _filling(grammar: Grammar, header: Line) -> tuple[str, list[str]]:
+    """The name, which a slot asks for, and the words behind it; no kind of block has it yet.
+
+    A phrase may be called as verbs are: {say} asks for the phrase, [{say}] for the verbs.
+    """
+    name, arguments = _named(header)
+    keyword = header.text.split()[0]
+    if name == "any" or (keyword, name) == ("fact", "tense"):
+        message = f'"{name}" has a meaning already: give the {keyword} another name'
+        raise WorldError(header.location, message)
+    tables: list[dict] = [grammar.facts, grammar.tables]
+    if keyword != "verbs":
+        tables.append(grammar.phrases)
+    if keyword != "phrase" or f"{name}.ed" not in grammar.lists:
+        tables.append(grammar.lists)
+    for table in tables:
+        _check_new(table, name, header.location)
+    return name, arguments
+
+
+def _check_new(table: dict, name: str, location: Location) -> None:
+    """Refuse a second thing of the same name, with both locations."""
     if name in table:
         first = getattr(table[name], "location", None) or table[name][0].location
         raise WorldError(location, f'"{name}" was defined already in {first}: give it another name')
+
+
+def _add(table: dict, name: str, value: object, location: Location) -> None:
+    """Add a named thing once."""
+    _check_new(table, name, location)
     table[name] = value
 
 
@@ -132,7 +158,7 @@ def _add(table: dict, name: str, value: object, location: Location) -> None:
 
 def _list(grammar: Grammar, header: Line, body: list[Line]) -> None:
     """`words fruit zipf urn 2`: fillers as they are; `nouns`, `verbs`: all forms."""
-    name, arguments = _named(header)
+    name, arguments = _filling(grammar, header)
     exponent, urn = _remembered(header, arguments)
     rows = []
     for rank, (entry, location) in enumerate(_entries(body), start=1):
@@ -163,15 +189,15 @@ def _list(grammar: Grammar, header: Line, body: list[Line]) -> None:
 def _remembered(header: Line, arguments: list[str]) -> tuple[float, Urn | None]:
     """Read what follows the name of a list: `zipf`, `zipf 0.4`, `urn 2`, `styled`."""
     given: dict[str, str] = {}
-    for word in arguments:
-        if re.fullmatch(r"[-+]?[\d.]+", word) and given:
-            given[list(given)[-1]] = word
+    for before, word in itertools.pairwise(["", *arguments]):
+        if re.fullmatch(r"[-+]?[\d.]+", word) and before in ("zipf", "urn"):
+            given[before] = word
         elif word in ("zipf", "urn", "styled"):
             given[word] = "1"
         else:
             start = " ".join(header.text.split()[:2])
-            message = f'expected nothing, "urn", "styled" or "zipf" after `{start}`, not "{word}"'
-            raise WorldError(header.location, message)
+            allowed = 'nothing, "styled", "urn 2" or "zipf 0.4"'
+            raise WorldError(header.location, f'expected {allowed} after `{start}`, not "{word}"')
     place = header.location
     exponent = read_number(given.get("zipf", "0"), place, "the exponent of zipf", 3, zero=True)
     if "urn" not in given and "styled" not in given:
@@ -185,7 +211,7 @@ def _fact(grammar: Grammar, header: Line, body: list[Line]) -> None:
 
     Values that share these words may stand behind them: `she her: anna, clara`.
     """
-    name, further = _named(header)
+    name, further = _filling(grammar, header)
     fact = Fact(name, ("", *("." + field for field in further)), header.location)
     fields = ""
     for line in body:
@@ -212,7 +238,7 @@ def _value(fact: Fact, entry: str, fields: str, location: Location) -> None:
 
 def _facts_of_all(grammar: Grammar, header: Line, body: list[Line]) -> None:
     """`table village name town`: what is true in all documents, a row a line."""
-    name, columns = _named(header)
+    name, columns = _filling(grammar, header)
     table = Table(tuple(columns), header.location)
     for line in body:
         row = tuple(line.text.split())
@@ -227,7 +253,7 @@ def _facts_of_all(grammar: Grammar, header: Line, body: list[Line]) -> None:
 
 def _phrase(grammar: Grammar, header: Line, body: list[Line]) -> None:
     """`phrase when`: patterns without a full stop, one of which is put in for {when}."""
-    name, _ = _named(header)
+    name, _ = _filling(grammar, header)
     patterns = [read_weighted(line, whole=False) for line in body]
     if not patterns:
         raise WorldError(header.location, f'the phrase "{name}" is empty: write it below')
@@ -291,6 +317,9 @@ _BLOCKS: dict[str, Callable[[Grammar, Line, list[Line]], None]] = {
 
 def _topic(grammar: Grammar, header: Line, body: list[Line]) -> Topic:
     name, _ = _named(header)
+    if name in ("end", "relations"):
+        message = f'"{name}" already has a meaning after `leads to` or `begins with`'
+        raise WorldError(header.location, f"{message}: give the topic another name")
     topic = Topic(name, header.location)
     for line in body:
         words = line.text.split()

@@ -24,7 +24,7 @@ import functools
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +39,7 @@ from labkit.world.grammar import (
     Item,
     Line,
     Location,
+    Pattern,
     Slot,
     Tied,
     Token,
@@ -417,6 +418,7 @@ def list_of(name: str) -> str:
 def read_lexicon(name: str, text: str) -> Lexicon:
     """Read the file of a translation: `endings`, `letters`, `words`, `patterns`."""
     lexicon = Lexicon()
+    patterns: list[list[Line]] = []
     for header, body in read_blocks(name, text):
         keyword, *arguments = header.text.split()
         if keyword == "endings":
@@ -433,10 +435,13 @@ def read_lexicon(name: str, text: str) -> Lexicon:
             lexicon.parts[arguments[0]] = arguments[1]
             lexicon.lists[arguments[0]] = [_filler(e, place, gendered) for e, place in entries]
         elif keyword == "patterns":
-            _patterns(lexicon, body)
+            patterns.append(body)
         else:
             known = ["endings", "letters", "words LIST PART", "patterns"]
             raise WorldError(header.location, expected("a block", header.text, known))
+    # What a pattern needs may stand below it.
+    for body in patterns:
+        _patterns(lexicon, body)
     return lexicon
 
 
@@ -450,25 +455,29 @@ def _letters(line: Line) -> Iterator[tuple[str, str]]:
 
 def _filler(entry: str, location: Location, gendered: bool) -> TranslatedFiller:
     """Read `bank~money = kontor m 0.7 / bank f 0.3`."""
-    here, equals, there = entry.partition("=")
-    if not equals or not here.strip() or not there.strip():
+    here, equals, there = (part.strip() for part in entry.partition("="))
+    if not equals or not here or not there:
         raise WorldError(location, f'expected `word = translation`, not "{entry.strip()}"')
-    ways = []
-    for way in there.split(" / "):
-        words = way.split()
-        chance = 1.0
-        if words[-1][0].isdigit():
-            chance = read_number(words.pop(), location, "the chance of a translation", most=1)
-        gender = words.pop() if gendered and words[-1] in GENDERS else ""
-        if not words or (gendered and not gender):
-            raise WorldError(
-                location, f'expected a word and its gender, m or f, not "{way.strip()}"'
-            )
-        ways.append(Way(tuple(words), gender, chance))
+    word, tilde, sense = here.partition("~")
+    if not word or (tilde and not sense):
+        raise WorldError(location, f'expected a word, or word~sense, before "=", not "{here}"')
+    ways = [_way(way, location, gendered) for way in there.split("/")]
     if abs(sum(way.chance for way in ways) - 1) > 1e-9:
-        raise WorldError(location, f'the chances of "{here.strip()}" do not add up to 1')
-    word, _, sense = here.strip().partition("~")
+        raise WorldError(location, f'the chances of "{here}" do not add up to 1')
     return TranslatedFiller(tuple(word.split()), sense, tuple(ways))
+
+
+def _way(text: str, location: Location, gendered: bool) -> Way:
+    """Read `kontor m 0.7`: words, of a noun its gender, and the chance, 1 unless given."""
+    words = text.split()
+    chance = 1.0
+    if words and words[-1][0].isdigit():
+        chance = read_number(words.pop(), location, "the chance of a translation", most=1)
+    gender = words.pop() if gendered and words and words[-1] in GENDERS else ""
+    if not words or (gendered and not gender):
+        what = "a word and its gender, m or f," if gendered else "a word"
+        raise WorldError(location, f'expected {what} behind "=" or "/", not "{text.strip()}"')
+    return Way(tuple(words), gender, chance)
 
 
 def _patterns(lexicon: Lexicon, body: list[Line]) -> None:
@@ -478,19 +487,63 @@ def _patterns(lexicon: Lexicon, body: list[Line]) -> None:
             raise WorldError(line.location, "a sentence needs a line `= …` below it")
         source = read_weighted(line, whole=False)
         target = read_pattern(below.text[2:], 1.0, below.location, whole=False)
-        names = {item.name for item in walk(source.items) if isinstance(item, Slot)}
-        for slot in names:
-            if list_of(slot) not in lexicon.lists:
-                raise WorldError(line.location, expected("a list", slot, lexicon.lists))
-        for item in target.items:
-            for slot in _name(item).split("^"):
-                if slot and slot not in names:
-                    raise WorldError(below.location, expected("a slot", slot, names))
+        _check_source(lexicon, source)
+        _check_target(lexicon, source, target)
         lexicon.patterns.append((source.weight, source.items, target.items))
 
 
-def _name(item: Item) -> str:
-    """The slot that an item of a pattern depends on."""
-    if isinstance(item, Tied):
-        return item.variables[0]
-    return item.name if isinstance(item, Slot) else ""
+def _check_source(lexicon: Lexicon, source: Pattern) -> None:
+    """A sentence holds words, slots of lists, and choices among them."""
+    for item in walk(source.items):
+        if not isinstance(item, Token | Slot | Choice):
+            message = "a sentence that is translated holds words, {slots} and (choices) only"
+            raise WorldError(source.location, message)
+        if isinstance(item, Slot):
+            _check(source.location, "a list", list_of(item.name), lexicon.lists)
+
+
+def _check_target(lexicon: Lexicon, source: Pattern, target: Pattern) -> None:
+    """A translation refers to what the sentence above it says."""
+    place, said = target.location, _always(source.items)
+    slots = {item.name for item in walk(source.items) if isinstance(item, Slot)}
+    nouns = {name for name in said if lexicon.parts.get(list_of(name)) == "noun"}
+    noun = "a noun that the sentence always says"
+    for item in target.items:
+        options = item.options if isinstance(item, Choice | Tied) else ((item,),)
+        if isinstance(item, Slot):
+            name, hat, head = item.name.partition("^")
+            _check(place, "a slot", name, slots)
+            if hat:
+                _check(place, "a list with endings", list_of(name), lexicon.endings)
+                _check(place, noun, head, nouns)
+        elif not all(isinstance(one, Token) for option in options for one in option):
+            message = "a translation holds words, {slots}, and (a|b) or <noun: a|b> of words only"
+            raise WorldError(place, message)
+        if isinstance(item, Tied):
+            _check(place, noun, "+".join(item.variables), nouns)
+            if len(options) != len(GENDERS) or item.sure < 1:
+                message = f"expected `<{item.variables[0]}: a|b>`, the words for m and those for f"
+                raise WorldError(place, message)
+    for item in walk(target.items):
+        if isinstance(item, Token) and (origin := item.word.partition("@")[2]):
+            words = {name[1:] for name in said if name.startswith("@")}
+            _check(place, "a word that the sentence always says", origin, words)
+
+
+def _check(place: Location, what: str, given: str, known: Collection[str]) -> None:
+    """Refuse a name that is not known."""
+    if given not in known:
+        raise WorldError(place, expected(what, given, known))
+
+
+def _always(items: tuple[Item, ...]) -> set[str]:
+    """The slots of a sentence and, as `@word`, its words, without those that may be left out."""
+    found: set[str] = set()
+    for item in items:
+        if isinstance(item, Choice):
+            found |= set.intersection(*map(_always, item.options))
+        elif isinstance(item, Slot):
+            found.add(item.name)
+        elif isinstance(item, Token):
+            found.add("@" + item.word)
+    return found
