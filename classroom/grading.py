@@ -420,12 +420,11 @@ def grade(
                 say(f"[{number}/{len(left)}] {one.student}: {right}, {one.status}, {took}")
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
-                f"stopped with {len(rows)} of {len(todo)} marked, which are kept in {table}: "
-                "the same command goes on"
+                f"stopped: {table} keeps the marks that are known; the same command goes on"
             ) from None
         finally:  # whoever stops, or cannot write, does not wait for the rest of the class
             _end(marks)
-    return rows
+    return sorted(rows, key=lambda row: row["student"])
 
 
 def _end(marks: Sequence[Future[Mark]]) -> None:

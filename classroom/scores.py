@@ -20,7 +20,7 @@ def five_gram(tokenizer: Tokenizer) -> realtext.KneserNey:
 
 
 def five_gram_losses(tokenizer: Tokenizer, tests: Sequence[realtext.Address]) -> list[float]:
-    """Nats per byte of the same on each of these addresses."""
+    """Nats per byte of `five_gram` on each of these addresses."""
     five = five_gram(tokenizer)
     logs = [five.log_probabilities(tokenizer.encode(one.text)).sum() for one in tests]
     return [float(-log / len(one.text.encode())) for one, log in zip(tests, logs, strict=True)]

@@ -466,7 +466,7 @@ def test_a_teacher_warms_the_cache_for_all(
     with pytest.raises(SystemExit):
         main(["cache", "clear", "00"])
     assert "are for `labkit cache warm`" in capsys.readouterr().err
-    (tmp_path / "y.ipynb").write_text("{}")
+    (tmp_path / "y.ipynb").write_text('{"nbformat": 4, "cells": [{}]}')
     with pytest.raises(SystemExit):
         main(["cache", "warm", str(tmp_path / "y.ipynb")])
     assert re.fullmatch(r"labkit cache: .*y\.ipynb is no notebook.*\n", capsys.readouterr().err)

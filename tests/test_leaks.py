@@ -122,6 +122,9 @@ def test_memory_reaches_one_segment_further_with_each_layer():
         assert found.by_word.equal(found.words_allowed)
         # Two words of each segment are read, the last of which are the seventh and the eighth.
         assert found.words_allowed[0, 0].nonzero()[:, 0].tolist() == list(range(6 - reach, 7))
+        within = trace(model, Both(parts=(NextToken(carry=True),)), stream)
+        assert within.leaks == []
+        assert within.words_allowed.equal(found.words_allowed)
 
 
 # Planted leaks

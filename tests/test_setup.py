@@ -212,7 +212,6 @@ def test_the_second_call_starts_nothing(checkout: Path, monkeypatch: pytest.Monk
         started.append(command)
 
     own = environment.venv_python(checkout)
-    assert own is not None
     own.parent.mkdir(parents=True)
     own.touch(mode=0o755)
     monkeypatch.setattr(environment, "create", lambda *_: None)
@@ -236,7 +235,6 @@ def test_a_setup_that_was_broken_off_starts_again(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = environment.venv_python(checkout)
-    assert own is not None
     own.parent.mkdir(parents=True)
     own.touch(mode=0o755)
     monkeypatch.setattr(environment, "create", lambda *_: None)
@@ -263,7 +261,6 @@ def test_commands_find_the_environment_or_say_how_to_make_it(checkout: Path) -> 
     assert done.stderr.count("\n") == 1
     assert "`make lab`" in done.stderr
     own = environment.venv_python(checkout)
-    assert own is not None
     own.parent.mkdir(parents=True)
     own.write_text('#!/bin/sh\necho "$@"\n')
     own.chmod(0o755)
@@ -274,7 +271,6 @@ def test_commands_find_the_environment_or_say_how_to_make_it(checkout: Path) -> 
 def test_an_environment_that_was_never_finished_does_not_call_itself(checkout: Path) -> None:
     """Its Python lacks torch, finds `.venv` and would start itself without end."""
     own = environment.venv_python(checkout)
-    assert own is not None
     without_torch = (
         "import sys; sys.modules['torch'] = None\n"
         f"sys.prefix = {str(checkout / '.venv')!r}\n"
@@ -292,7 +288,6 @@ def test_two_commands_set_up_one_after_the_other(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, started = environment.venv_python(checkout), []
-    assert own is not None
     own.parent.mkdir(parents=True)
     own.touch(mode=0o755)
     monkeypatch.setattr(environment, "create", lambda *_: time.sleep(0.3))
@@ -309,6 +304,5 @@ def test_an_environment_without_pip_is_made_again(tmp_path: Path) -> None:
     """As when `python -m venv` was stopped on the way."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "v"], check=True)
     own = environment.venv_python(tmp_path, "v")
-    assert own is not None
     environment.create(tmp_path / "v", own)
     subprocess.run([own, "-c", "import pip._internal.cli.main"], check=True)

@@ -188,7 +188,7 @@ class Saver:
     def wait(self, *, last: bool = False) -> None:
         """Wait until the checkpoint is on the disk, and warn if it could not be written.
 
-        With `last` this is an error, since no later checkpoint will be written.
+        With `last` this is an error: of a run's first checkpoint and of its last.
         """
         if self._thread is not None:
             self._thread.join()

@@ -25,7 +25,6 @@ from labkit.objectives import (
     SpanEnds,
     Targets,
 )
-from labkit.objectives.base import Continuing
 
 
 def allow(backbone: Any, objective: Objective, asked: Sequence[Targets]) -> Tensor:
@@ -113,7 +112,7 @@ def from_memory(
     """Which of the `start` words before the last segment its rows may look at: [B, K]."""
     fresh = asked[-1].fresh
     past = torch.zeros(len(fresh), 0, dtype=torch.bool)
-    if not (isinstance(objective, Continuing) and objective.carry):
+    if not objective.remembers:
         return past.new_zeros(len(fresh), start)
     for targets in asked[:-1]:
         past = torch.cat([past & ~targets.fresh[:, None], targets.inputs.real], dim=1)

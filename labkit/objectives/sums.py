@@ -58,7 +58,7 @@ class Several(Objective):
             if part.remembers:
                 raise ValueError(
                     f"{type(part).__name__} does not come first, and only the first objective "
-                    "remembers: give it carry=False, or put it first"
+                    "remembers: give carry=False to it, or to what it holds, or put it first"
                 )
 
     @property

@@ -123,7 +123,7 @@ def contents(folder: Path) -> Contents:
 
 
 def _with_steps(entries: dict[str, Entry], steps: Any, path: Path) -> dict[str, Entry]:
-    """The entries of a file; a tensor of whole numbers of one byte has its step."""
+    """The entries of a file; an int8 tensor gets its step."""
     if not isinstance(steps, dict) or not all(isinstance(step, float) for step in steps.values()):
         raise WeightsError(f"{path} has the steps {shown(steps)}: they are numbers by names")
     for name in entries.keys() & steps.keys():

@@ -138,7 +138,7 @@ def groups(grammar: Grammar) -> dict[str, str]:
 
 
 def _check_kinds(grammar: Grammar) -> None:
-    """Documents begin with topics that there are."""
+    """Documents begin with topics that exist."""
     if not grammar.kinds:
         location = Location("the language", 0)
         raise WorldError(location, "no `documents` block says which kinds of documents there are")
