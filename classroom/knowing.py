@@ -6,8 +6,9 @@ may stand there can be taken instead: -sum of p(w) log q(w). Its gradient is the
 without the noise of the draw. Read `KnownWords` first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 from classroom.recipes import CourseText
 from labkit.blocks import States
 from labkit.chance import Chance
-from labkit.corpus import Batch, Windows
+from labkit.corpus import Batch
 from labkit.heads import exact
 from labkit.keeping.reports import with_progress
 from labkit.objectives import BothDirections, Targets, Term
@@ -77,17 +78,18 @@ def table_of(world: World, rows: Sequence[np.ndarray], direction: str, token: np
 class KnownWords(BothDirections):
     """The objective of ELMo with the probabilities of the next and of the previous word.
 
-    The tables cover all rows of the corpus; a batch's `examples` are the numbers of its rows.
+    The tables cover all rows of the corpus; a batch's `examples` are the numbers of its rows. They
+    are computed when the first batch needs them: a part that was finished before needs none.
     """
 
-    after: Table
-    before: Table
+    after: Callable[[], Table]
+    before: Callable[[], Table]
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The words that may stand after each word and before it, with their probabilities."""
         targets = super().targets(batch, chance)
         rows, length = batch.examples.numpy(), batch.tokens.shape[1] - 1
-        known = (*self.after.take(rows, length), *self.before.take(rows, length))
+        known = (*self.after().take(rows, length), *self.before().take(rows, length))
         return replace(targets, sampled=known)
 
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
@@ -102,14 +104,15 @@ class KnownWords(BothDirections):
         return terms
 
 
-def known_words(text: CourseText, windows: Windows) -> KnownWords:
-    """The objective for windows of a text of the course's language."""
-    assert text.world is not None
-    token = np.array(text.numbers(text.world.vocabulary))
+def known_words(text: CourseText, tokens_NT: Tensor) -> KnownWords:
+    """The objective for rows of a text of the course's language."""
+    world = text.world
+    assert world is not None
+    token = np.array(text.numbers(world.vocabulary))
     number = np.zeros(text.vocabulary, int)
     number[token] = np.arange(len(token))
-    rows = [row for batch in windows.once() for row in number[batch.tokens.numpy()]]
-    after, before = (
-        table_of(text.world, rows, direction, token) for direction in ("forward", "backward")
+    rows = list(number[tokens_NT.numpy()])
+    return KnownWords(
+        after=cache(lambda: table_of(world, rows, "forward", token)),
+        before=cache(lambda: table_of(world, rows, "backward", token)),
     )
-    return KnownWords(after=after, before=before)

@@ -8,7 +8,7 @@ A model is a folder of `data/models`: the weights, in 16 bits or rounded to 8, i
 card. The card says which command trained it, on what, for how long, and how good it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from classroom.claims import village
 from classroom.knowing import known_words
 from classroom.recipes import (
     CourseText,
+    Shuffled,
     course_text,
     random_words,
     untrained_awd_lstm,
@@ -187,6 +188,8 @@ MORE_WORDS = 60_000_000
 heart."""
 KNOWN_WORDS = 5_000_000
 """How many ELMo learns from, not as they were drawn but with the probability of each."""
+ENDING_WORDS = 3_750_000
+"""How many more it learns from in its ending, in windows that lie within one document."""
 
 
 def _awd_course(recipe: Recipe) -> Run:
@@ -196,12 +199,12 @@ def _awd_course(recipe: Recipe) -> Run:
         seed=recipe.seed,
     )  # fmt: skip
     batches = Streams(text.train, batch=recipe.batch, length=recipe.length, seed=recipe.seed)
-    more = None
+    objective, more = NextToken(carry=True), None
     if recipe.ending is not None:
         tokens = _text("language", MORE_WORDS).train
         length = recipe.ending.length or recipe.length
-        more = Streams(tokens, batch=recipe.batch, length=length, seed=recipe.seed)
-    return Run(model, text.tokenizer, NextToken(carry=True), batches, ending=more)
+        more = objective, Streams(tokens, batch=recipe.batch, length=length, seed=recipe.seed)
+    return Run(model, text.tokenizer, objective, batches, ending=more)
 
 
 def _elmo_course(recipe: Recipe) -> Run:
@@ -211,12 +214,18 @@ def _elmo_course(recipe: Recipe) -> Run:
         kernels=((1, 8), (2, 16), (3, 48)),
     )  # fmt: skip
     windows = windows_of(recipe, text.train)
-    return Run(model, text.tokenizer, known_words(text, windows), windows)
+    rows = torch.cat([batch.tokens for batch in windows.once()])
+    assert text.world is not None
+    others = [list(document.words) for document in
+              text.world.sample(words=ENDING_WORDS, seed=1, split="train")]  # fmt: skip
+    inside = torch.tensor([text.numbers(words) for words in _windows_within(others, recipe.length)])
+    ending = known_words(text, inside), Shuffled(Batch.of(inside), recipe.batch, recipe.seed)
+    return Run(model, text.tokenizer, known_words(text, rows), windows, ending=ending)
 
 
-def _windows_within(text: CourseText, length: int) -> list[list[str]]:
-    """Windows of held-out documents that hold neither a beginning nor an end."""
-    return [words[start : start + length] for words in text.documents
+def _windows_within(documents: Iterable[list[str]], length: int) -> list[list[str]]:
+    """Windows of documents that hold neither a beginning nor an end."""
+    return [words[start : start + length] for words in documents
             for start in range(1, len(words) - length, length)]  # fmt: skip
 
 
@@ -224,7 +233,7 @@ def _measure_elmo_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured
     """Both directions have the same floor: the first word of a window, or its last, is given."""
     text = _text("language")
     assert text.world is not None
-    windows = _windows_within(text, 64)
+    windows = _windows_within(text.documents, 64)
     batch = Batch.of(*pad_rows([text.numbers(words) for words in windows]))
     with torch.no_grad():
         found = evaluate(model, BothDirections(), [batch])
@@ -249,7 +258,7 @@ def _measure_bert_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured
     assert mask is not None
     length = model.backbone.config.context - 2
     random = np.random.default_rng(0)
-    asked = [(words, int(position)) for words in _windows_within(text, length)
+    asked = [(words, int(position)) for words in _windows_within(text.documents, length)
              for position in random.integers(length, size=16)]  # fmt: skip
     requests: Any = [(text.world.numbers(words), [position], {}) for words, position in asked]
     best = text.world.distributions(requests, "anywhere")
@@ -335,7 +344,7 @@ def _measure_xlnet_journey(model: LanguageModel, tokenizer: Tokenizer) -> Measur
     text = _journey(1_000)
     world = text.world
     assert world is not None
-    windows = _windows_within(text, 30)
+    windows = _windows_within(text.documents, 30)
     rows = text.framed(windows)
     batch = Batch.of(rows, torch.ones_like(rows, dtype=torch.bool))
     objective = Permutation(vocabulary=tokenizer.vocabulary)
@@ -494,7 +503,7 @@ RECIPES = {
             "5 million words of the course's language, in windows of 64, and the probability of "
             "each word that may stand there",
             steps=15_000, batch=64, length=64, width=96, layers=2, rate=1.2e-2,
-            precision="bfloat16", inner=128, grain=16,
+            precision="bfloat16", inner=128, ending=Ending(5_000, rate=0.5), grain=32,
         ),
         _elmo_course,
         _measure_elmo_course,

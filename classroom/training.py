@@ -93,8 +93,8 @@ class Run(NamedTuple):
     batches: Batches
     shorter: tuple[Windows, ...] = ()
     """The same text in shorter windows, which are read before `batches`."""
-    ending: Batches | None = None
-    """What the ending reads, if it is not `batches`."""
+    ending: tuple[Objective, Batches] | None = None
+    """What the ending learns and reads, if it is not `objective` and `batches`."""
 
 
 class Measured(NamedTuple):
@@ -293,11 +293,12 @@ def _train_in_parts(
         say(f"ending: {last.steps:,} steps at {last.rate:g} of the rate")
         slower = replace(recipe, rate=recipe.rate * last.rate, seed=recipe.seed + 1)
         how = _plan_of(slower, last.steps)
-        objective: Any = run.objective
+        objective: Any
+        objective, batches = run.ending or (run.objective, run.batches)
         if last.hidden is not None:
             objective = replace(objective, rate=last.hidden)
         ending = run._replace(objective=objective)
-        seconds += _go_on(ending, run.ending or run.batches, how, within("ending"), see)
+        seconds += _go_on(ending, batches, how, within("ending"), see)
     if isinstance(run.objective, NextToken) and isinstance(run.batches, Windows):
         _fill_positions(run.model, recipe.length)
     return seconds

@@ -122,9 +122,21 @@ def test_memory_reaches_one_segment_further_with_each_layer():
         assert found.by_word.equal(found.words_allowed)
         # Two words of each segment are read, the last of which are the seventh and the eighth.
         assert found.words_allowed[0, 0].nonzero()[:, 0].tolist() == list(range(6 - reach, 7))
-        within = trace(model, Both(parts=(NextToken(carry=True),)), stream)
-        assert within.leaks == []
-        assert within.words_allowed.equal(found.words_allowed)
+
+
+def test_what_an_objective_within_another_remembers_is_allowed():
+    backbone = named("Transformer-XL, next word").model().backbone
+    parts = [batch(), batch()]
+    objective = NextToken(carry=True)
+    asked = [objective.targets(part, chance(part)) for part in parts]
+    asked[1] = replace(asked[1], fresh=torch.zeros_like(asked[1].fresh))
+    start = asked[0].inputs.tokens.shape[1]
+    both = Both(parts=(objective, Labels(head="pair")))
+    known = [allowed.from_memory(backbone, one, asked, start) for one in (objective, both)]
+    assert known[0].any()
+    assert known[0].equal(known[1])
+    without = allowed.from_memory(backbone, NextToken(), asked, start)
+    assert not without.any()
 
 
 # Planted leaks

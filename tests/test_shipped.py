@@ -226,6 +226,38 @@ def test_an_ending_reads_longer_segments(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert 3_000 <= read[0][1] < 5_000 <= read[1][1]
 
 
+def test_the_ending_of_elmo_reads_other_text_within_documents(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shipped, "KNOWN_WORDS", 2_000)
+    monkeypatch.setattr(shipped, "ENDING_WORDS", 2_000)
+    recipe = Recipe("a little", steps=2, batch=4, length=16, width=8, layers=1, rate=1e-2,
+                    inner=16, ending=Ending(2, rate=0.5))  # fmt: skip
+    read, trainer = [], training.Trainer
+
+    def begun(model: Any, objective: Any, batches: Any, how: Any, **others: Any) -> Any:
+        read.append((objective, batches, how.rate))
+        return trainer(model, objective, batches, how, **others)
+
+    monkeypatch.setattr(training, "Trainer", begun)
+    made = Shipped(recipe, shipped.RECIPES["elmo-course"].prepare,
+                   lambda model, tokenizer: Measured("nats", 1.25, 1.0))  # fmt: skip
+    kept = tmp_path / "kept"
+    training.carry_out("tiny", "a command", made, tmp_path / "one", lambda line: None, kept)
+    (main, windows, _), (last, inside, rate) = read
+    assert main is not last
+    assert rate == 5e-3
+    end = trained("gpt-course")[1].vocabulary.sep
+    assert any((batch.tokens == end).any() for batch in windows.once())
+    assert not (inside.whole.tokens == end).any()
+    # The tables are those of the rows, and a part that is finished computes none.
+    for objective, rows in ((main, len(windows.tokens) // 16), (last, len(inside.whole))):
+        assert abs(len(objective.after().start) - 1 - 15 * rows) <= 15
+    training.carry_out("tiny", "a command", made, tmp_path / "two", lambda line: None, kept)
+    (again, _, _), (also, _, _) = read[2:]
+    assert again.after.cache_info().currsize == also.after.cache_info().currsize == 0
+
+
 def short_windows_first(rotary: bool) -> Shipped:
     """A recipe that reads windows of 8 tokens, of 16, and then of 32."""
     text = course_text("village", words=2_000, held_out=500)

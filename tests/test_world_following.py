@@ -168,7 +168,7 @@ def text() -> CourseText:
 
 @pytest.fixture(scope="module")
 def known(text: CourseText) -> KnownWords:
-    return known_words(text, text.windows(4, 16))
+    return known_words(text, torch.cat([batch.tokens for batch in text.windows(4, 16).once()]))
 
 
 def test_the_loss_is_the_mean_over_all_words(text: CourseText, known: KnownWords) -> None:

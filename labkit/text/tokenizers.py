@@ -147,8 +147,8 @@ class Tokenizer:
         return cls(load_library(Path(path), lowercase))
 
     def save(self, path: str | Path) -> None:
-        """Write the library's JSON, all or nothing."""
-        write_text(Path(path), self.library.to_str(pretty=True))
+        """Write the library's JSON, without spaces, all or nothing."""
+        write_text(Path(path), self.library.to_str())
 
     @property
     def fingerprint(self) -> str:
