@@ -43,7 +43,7 @@ INSIDE = re.compile(
 )
 """What reaches into the judge, in a text that is no program."""
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""What Python raises where a cell is no program that it can read."""
+"""What Python raises for a cell that it cannot parse."""
 
 
 @dataclass

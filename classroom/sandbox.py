@@ -324,7 +324,7 @@ class Child:
 
 
 def end_children() -> None:
-    """End the children of all threads; who waits for one hears that it has stopped."""
+    """End the children of all threads; a thread that waits for one gets `Stopped`."""
     for child in list(Child.running):
         child.end()
 

@@ -147,8 +147,8 @@ def _described(model: nn.Module) -> dict[str, Any]:
 def named(part: Any) -> str:
     """An objective by its class and its fields, those of its parts included.
 
-    A tensor is told by a checksum, a function by its name (so two lambdas of one place are the
-    same); a module, such as a teacher, or an object of any other kind by its class alone.
+    A tensor is described by a checksum, and a function by its name, so two lambdas of one function
+    look the same; a module, such as a teacher, or any other object by its class alone.
     """
     if isinstance(part, Tensor):
         return f"tensor {list(part.shape)} {digest(tensor_bytes(part))[:8]}"

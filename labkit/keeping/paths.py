@@ -47,7 +47,7 @@ def data_path(*parts: str) -> Path:
 @functools.cache
 def instead_of_home() -> Path:
     """Return a folder for a user without a home folder, which nobody else can have filled."""
-    # On Windows the folder of temporary files is the user's own, and st_uid is always 0.
+    # On Windows each user has a temporary folder of their own, and st_uid is always 0.
     me = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(tempfile.gettempdir(), f"labkit-{me}")
     try:

@@ -171,12 +171,6 @@ class Machine:
         return len(self.vocabulary)
 
 
-def spans(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Concatenate the ranges start … start + count - 1."""
-    before = np.cumsum(counts) - counts
-    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
-
-
 def items_of(start: np.ndarray, lists: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """All items of these lists, and for each item which of the lists it is from: 0, 1, ….
 
@@ -184,7 +178,9 @@ def items_of(start: np.ndarray, lists: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """
     first = start[lists]
     counts = start[lists + 1] - first
-    return spans(first, counts), np.repeat(np.arange(len(lists)), counts)
+    before = np.cumsum(counts) - counts
+    items = np.repeat(first - before, counts) + np.arange(int(counts.sum()))
+    return items, np.repeat(np.arange(len(lists)), counts)
 
 
 def owners(start: np.ndarray) -> np.ndarray:

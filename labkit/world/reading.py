@@ -123,7 +123,7 @@ def _named(header: Line) -> tuple[str, list[str]]:
 def _filling(grammar: Grammar, header: Line) -> tuple[str, list[str]]:
     """The name, which a slot asks for, and the words behind it; no other block may have it.
 
-    A phrase may be called as verbs are: {say} asks for the phrase, [{say}] for the verbs.
+    A phrase may share its name with verbs: {say} asks for the phrase, [{say}] for the verbs.
     """
     name, arguments = _named(header)
     keyword = header.text.split()[0]
