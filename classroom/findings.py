@@ -52,15 +52,15 @@ def show_finding(claim: str, *, measured: tuple[str, int] | None = None) -> None
 
 def unmeasured() -> set[str]:
     """Claims whose bounds are written down and that no row of the ledger is about."""
-    return set(bounds()) - {row.id for row in ledger.rows()}
+    return set(bounds()) - set(ledger.files())
 
 
 def kept(claim: str) -> Finding:
     """The row of the ledger of that claim."""
-    found = {row.id: row for row in ledger.rows()}
+    found = ledger.files()
     if claim not in found:
-        raise ValueError(f"the ledger has no claim {claim!r}: choose {', '.join(sorted(found))}")
-    return found[claim]
+        raise ValueError(f"the ledger has no claim {claim!r}: choose {', '.join(found)}")
+    return ledger.read(found[claim])
 
 
 def _now(claim: str, profile: str, seed: int) -> Finding:

@@ -13,7 +13,7 @@ import json
 import math
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache as cache_function
 from importlib.util import find_spec
@@ -303,11 +303,15 @@ def interval(figures: Sequence[float], unit: str = "") -> list[float]:
     return [float(f"{low:.3g}"), float(f"{high:.3g}")]
 
 
-def rows(files: Iterable[Path] | None = None) -> list[Finding]:
+def files() -> dict[str, Path]:
+    """The file of each claim that was measured."""
+    found = sorted(data_path("claims").glob("*.json"))
+    return {path.stem: path for path in found if path.stem not in ("expected", "runs")}
+
+
+def rows() -> list[Finding]:
     """Read the committed ledger: one finding for each claim that was measured."""
-    if files is None:
-        files = sorted(data_path("claims").glob("*.json"))
-    return [read(path) for path in files if path.name not in ("expected.json", "runs.json")]
+    return [read(path) for path in files().values()]
 
 
 def read(path: Path) -> Finding:

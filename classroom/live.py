@@ -28,7 +28,7 @@ SHORT = "LABKIT_SHORT"
 compared, when a class is graded, when a lecture warms up."""
 
 
-def shortened(steps: int, profile: str, *, short: int = 30) -> int:
+def shortened(steps: int, profile: str, *, short: int = 10) -> int:
     """How many steps to train in view: few in the smoke profile and where LABKIT_SHORT is set."""
     return min(steps, short) if profile == "smoke" or os.environ.get(SHORT) else steps
 

@@ -54,10 +54,19 @@ class Chart(Figure):
     says = ""
 
     def png(self) -> bytes:
-        """The picture as the bytes of a file."""
-        file = io.BytesIO()
-        self.savefig(file, format="png", dpi=DOTS_PER_INCH)
-        return small(file.getvalue())
+        """The picture as the bytes of a file: 256 colours, which is all that a chart has."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from PIL import Image
+
+        canvas, before, file = FigureCanvasAgg(self), self.dpi, io.BytesIO()
+        self.dpi = DOTS_PER_INCH
+        try:
+            canvas.draw()  # `savefig` would draw twice: the first time to lay the figure out
+            picture = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
+        finally:
+            self.dpi = before
+        picture.quantize(256, method=Image.Quantize.FASTOCTREE).save(file, "png", optimize=True)
+        return file.getvalue()
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"image/png": base64.b64encode(self.png()).decode(), "text/plain": self.says}

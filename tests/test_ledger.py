@@ -96,7 +96,7 @@ def test_a_finding_is_kept_and_read_again(tmp_path: Path) -> None:
     chosen = {"coins": claim(BETTER, NEAR)}
     [(finding, runs)] = measure_all(chosen, "smoke", {"coins": range(100, 105)}, jobs=2)
     store(finding, runs, tmp_path, ["coins"])
-    [kept] = ledger.rows(tmp_path.glob("*.json"))
+    kept = ledger.read(tmp_path / "coins.json")
     assert kept.verdict == finding.verdict
     assert kept.arms["good"].mean == pytest.approx(finding.arms["good"].mean, rel=1e-5)
     assert [seen.below for seen in kept.contrasts] == [None, 0.3]

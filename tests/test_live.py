@@ -129,10 +129,10 @@ def test_what_cannot_tell_how_far_it_is_tells_that_it_works(
 def test_training_in_view_is_short_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LABKIT_SHORT", raising=False)
     assert shortened(700, "laptop") == 700
-    assert shortened(700, "smoke") == 30
-    assert shortened(20, "smoke") == 20
+    assert shortened(700, "smoke") == 10
+    assert shortened(7, "smoke") == 7
     monkeypatch.setenv("LABKIT_SHORT", "1")
-    assert shortened(700, "laptop") == 30
+    assert shortened(700, "laptop") == 10
     assert shortened(700, "laptop", short=8) == 8
 
 

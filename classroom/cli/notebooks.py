@@ -16,7 +16,7 @@ from classroom.cli.environment import REPEATABLE
 from classroom.cli.lab import METADATA
 from classroom.cli.parameters import ParameterError, checked, declared, pair, with_equals
 from classroom.cli.parser import Parser, fail, positive, unknown
-from classroom.cli.results import OPENED, in_view, index_of, write_table
+from classroom.cli.results import OPENED, index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
 from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
@@ -109,15 +109,13 @@ def run_kind(
     parameters: Sequence[dict[str, object]],
     args: Any,
 ) -> list[Run]:
-    """Run notebooks in a profile, or as they open, without the seconds of training in view."""
+    """Run notebooks in a profile, or as a lecture opens them."""
     if kind != OPENED:
         return run_all(books, outputs, parameters, kind, args.jobs, afresh=args.table)
     from classroom.live import SHORT
 
     with environment({SHORT: "1"}):
-        runs = run_all(books, outputs, parameters, "laptop", args.jobs, afresh=args.table)
-    return [run._replace(seconds=run.seconds - in_view(output))
-            for run, output in zip(runs, outputs, strict=True)]  # fmt: skip
+        return run_all(books, outputs, parameters, "laptop", args.jobs, afresh=args.table)
 
 
 def run_all(

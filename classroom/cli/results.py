@@ -13,8 +13,8 @@ from labkit.keeping.files import write_text
 from labkit.keeping.paths import checkout
 
 OPENED = "opened"
-"""What `course --table` also measures: the laptop profile with the models that ship, where cells
-that train in view only show that they run."""
+"""What `course --table` also measures: the laptop profile with `LABKIT_SHORT`, as a lecture is
+opened. The models that ship are used, and cells that train only show that they run."""
 START_MARK, END_MARK = "<!-- notebooks: begin -->", "<!-- notebooks: end -->"
 
 
@@ -54,8 +54,8 @@ def write_table(books: Sequence[Path], measured: Mapping[str, Sequence[Run]], jo
         f"Python {platform.python_version()}, torch {torch.__version__}.",
     ]
     if OPENED in measured:
-        lines.append("*opened*: the laptop profile with `LABKIT_SHORT=1`: cells that train are "
-                     "shortened, and their time is left out.")  # fmt: skip
+        lines.append("*opened*: the laptop profile with `LABKIT_SHORT=1`, which shortens the "
+                     "cells that train: after this time, a lecture is ready.")  # fmt: skip
     lines += ["", f"| notebook | |{head}", f"|---|---|{'---:|---:|' * len(measured)}"]
     for book, *results in zip(books, *measured.values(), strict=True):
         cells = "".join(f" {run.seconds:.0f} s | {run.memory} |" for run in results)
@@ -64,15 +64,6 @@ def write_table(books: Sequence[Path], measured: Mapping[str, Sequence[Run]], jo
     pattern = re.compile(f"{START_MARK}.*?{END_MARK}", re.DOTALL)
     table = "\n".join([START_MARK, *lines, END_MARK])
     write_text(readme, pattern.sub(lambda _: table, readme.read_text(encoding="utf-8")))
-
-
-def in_view(output: Path) -> float:
-    """Return how many seconds of a run went into cells that train in view."""
-    if not output.is_file():
-        return 0.0
-    cells = json.loads(output.read_text(encoding="utf-8"))["cells"]
-    told = [cell["metadata"] for cell in cells if "train" in cell["metadata"].get("tags", [])]
-    return sum(about.get("papermill", {}).get("duration") or 0.0 for about in told)
 
 
 def title(notebook: Path) -> str:

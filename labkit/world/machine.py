@@ -113,7 +113,7 @@ class Machine:
         # Inside one text nothing follows the end of a document.
         self.inside = self.leave.copy()
         self.inside[self.ends] = 0.0
-        self._keys = owners(self.entries.start) * self.states + self.entries.state
+        self._tabulate()
         self.onward, self.turned = self._from_state_to_state()
         # For each word of each emission, whether it is drawn from a family.
         drawn = np.zeros(self.emissions.distributions, bool)
@@ -143,12 +143,27 @@ class Machine:
         sent = start[self.arc_source] * self.arc_weight
         return np.bincount(self.arc_target, sent, minlength=self.states)
 
+    def _tabulate(self) -> None:
+        """Where the probability of each word in each emission stands; at 0 is what is never said.
+
+        The hidden word is said by all, in all classes; the unknown one, of the last row, by none.
+        """
+        emissions, count = self.emissions, self.emissions.distributions
+        size = len(emissions.word)
+        self._place = np.zeros((self.hidden + 2, count), np.int32)
+        self._place[emissions.word, owners(emissions.start)] = np.arange(1, size + 1)
+        self._place[self.hidden] = size + 1
+        self._weight = np.concatenate([[0.0], emissions.weight, [1.0]])
+        self._classes = np.concatenate([[0], emissions.classes, [self.every_class]])
+
+    def can_say(self, symbols: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """Whether each state can emit the symbol beside it."""
+        return self._place[symbols, self.emission[states]] > 0
+
     def says(self, symbols: np.ndarray, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The probability that each state emits the symbol beside it, and in which classes."""
-        keys = symbols * self.states + states
-        index = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        found = self._keys[index] == keys
-        return self.entries.weight[index] * found, self.entries.classes[index] * found
+        place = self._place[symbols, self.emission[states]]
+        return self._weight[place], self._classes[place]
 
     @property
     def first_section(self) -> np.ndarray:

@@ -119,9 +119,12 @@ def _emit(
 
     A state that says the word in some classes only is two: with the others, it is noise.
     """
+    source = np.arange(len(states))
+    if not shown.noise.any():  # most states cannot say the word: the sooner they go, the better
+        [source] = np.nonzero(machine.can_say(shown.symbols[owner], states))
+        states, owner, classes, value = (x[source] for x in (states, owner, classes, value))
     says, mine = machine.says(shown.symbols[owner], states)
     keep, noise = shown.keep[owner], shown.noise[owner]
-    source = np.arange(len(states))
     said = _Said(source, states, owner, classes & mine, value * (keep * says + noise))
     if shown.noise.any():
         wrong = _Said(source, states, owner, classes & ~mine, value * noise)
