@@ -12,15 +12,16 @@ Read `scaling_run` first; `scaling.fit` fits the law.
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from classroom import recipes
 from classroom.recipes import CourseText
 from classroom.running import Row
-from labkit.blocks import LanguageModel
+from labkit.blocks import evaluating
 from labkit.corpus import Batch
 from labkit.costs import counting
 from labkit.costs.scaling import ScalingRun
@@ -83,15 +84,17 @@ def _text(words: int, held_out: int, seed: int) -> CourseText:
 
 
 @torch.no_grad()
-def document_losses(model: LanguageModel, tests: Iterable[Batch]) -> list[float]:
+def document_losses(model: nn.Module, tests: Iterable[Batch]) -> list[float]:
     """The mean loss of the words of each document, for a model that reads from left to right."""
     found: list[float] = []
-    for batch in tests:
-        asked, targets = batch.real[:, 1:], batch.tokens[:, 1:]
-        hidden_BTD = model.backbone(batch.tokens[:, :-1]).hidden
-        losses = torch.zeros(asked.shape)
-        losses[asked] = model.head.losses_N(hidden_BTD[asked], targets[asked]).float()  # type: ignore[operator]
-        found += (losses.sum(dim=1) / asked.sum(dim=1)).tolist()
+    reader: Any = model
+    with evaluating(model):
+        for batch in tests:
+            asked, targets = batch.real[:, 1:], batch.tokens[:, 1:]
+            hidden_BTD = reader.backbone(batch.tokens[:, :-1]).hidden
+            losses = torch.zeros(asked.shape)
+            losses[asked] = reader.head.losses_N(hidden_BTD[asked], targets[asked]).float()
+            found += (losses.sum(dim=1) / asked.sum(dim=1)).tolist()
     return found
 
 

@@ -271,7 +271,8 @@ def _measure_bert_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured
     rows[each, positions] = mask
     head: Any = model.head
     with torch.no_grad():
-        found = head.losses_N(model.backbone(rows).hidden[each, positions], targets)
+        states = torch.cat([model.backbone(part).hidden for part in rows.split(64)])
+        found = head.losses_N(states[each, positions], targets)
     return Measured(
         "nats per hidden word, one at a time", float(found.mean()), float(np.mean(lowest))
     )

@@ -7,6 +7,7 @@ import torch
 from classroom.claims import order, ulmfit
 from classroom.classifying import openings, right, rows_of
 from classroom.recipes import CourseText, course_text, untrained_awd_lstm
+from classroom.scaling_runs import document_losses
 from labkit.blocks import LanguageModel
 from labkit.objectives import Labels
 from labkit.text.tokenizers import Tokenizer
@@ -90,7 +91,7 @@ def test_document_losses_are_means_of_documents(text):
     model: LanguageModel = untrained_awd_lstm(text.vocabulary, 8)
     with torch.no_grad():
         model.backbone.token.weight.zero_()
-    losses = ulmfit.document_losses(model, text.tests(8))
+    losses = document_losses(model, text.tests(8))
     assert len(losses) == len(text.documents)
     assert losses == pytest.approx([np.log(text.vocabulary)] * len(losses))
 

@@ -82,7 +82,7 @@ MISTAKES = [
     ("held_out", "table hero name\n    leo\nheld_out", 12, "was defined already in bad.txt:3"),
     ("held_out", "fact fruit\n    plum\nheld_out", 12, "was defined already in bad.txt:6"),
     ("held_out", "nouns hero\n    plum\nheld_out", 12, "was defined already in bad.txt:3"),
-    ("words fruit", "words any\n    plum\nwords fruit", 5, '"any" has a meaning already'),
+    ("words fruit", "words any\n    plum\nwords fruit", 5, '"any" already has a meaning'),
     ("fact hero he", "fact tense he", 3, "give the fact another name"),
     (
         "held_out",

@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from classroom.claims.order import ORDER_MATTERS, SPEED_OF_ENCODERS
 from classroom.classifying import openings, right, rows_of
 from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText, course_text, plan, train_once, untrained_awd_lstm
-from classroom.scaling_runs import document_floors
+from classroom.scaling_runs import document_floors, document_losses
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, Examples, Windows, from_documents, tokenize
 from labkit.objectives import NextToken
-from labkit.trainer import Trainer, evaluate
+from labkit.trainer import Trainer
 from labkit.transfer import classifier, labels_of
 from labkit.transfer.finetuning import Tuning, fine_tune
 from labkit.world import load_world
@@ -249,12 +248,6 @@ def with_new_words(model: LanguageModel, vocabulary: int, *, seed: int = 0) -> L
     layers: Any = new.backbone.blocks
     layers.load_state_dict(old.blocks.state_dict())
     return new
-
-
-def document_losses(model: nn.Module, tests: list[Batch]) -> list[float]:
-    """The mean loss of each document."""
-    rows = [batch[i : i + 1] for batch in tests for i in range(len(batch))]
-    return [evaluate(model, NextToken(), [row]).loss for row in rows]
 
 
 def new_language(profile: str, seed: int) -> Measured:

@@ -68,7 +68,7 @@ def machine() -> Iterator[tuple[str, str]]:
     emulated = not has_bfloat16(torch.device(device))
     for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         if dtype == torch.bfloat16 and emulated:
-            yield name, f"the {device} only emulates such products, many times as slow as float32"
+            yield name, f"the {device} only emulates such products, many times slower than float32"
         else:
             speed = measured_peak(device, dtype) / 1e9
             yield name, f"{speed:,.0f} GFLOP/s in a product of matrices on the {device}"

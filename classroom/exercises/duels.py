@@ -106,7 +106,7 @@ def play(topic: Topic, *tests: Test) -> Verdict:
                 return _false_alarm(honest, one)
     missed = [bug for bug in topic.bugs if not any(one.alarm for one in said[bug.name])]
     found, of = len(topic.bugs) - len(missed), len(topic.bugs)
-    why = f"no false alarm on {len(topic.honest)} honest players, and {found} of {of} bugs found"
+    why = f"no false alarm on {len(topic.honest)} sound versions, and {found} of {of} bugs found"
     if missed:
         why += f". {missed[0].hint}"
     return Verdict(not missed, why, _picture(topic.bugs, said), header=True)

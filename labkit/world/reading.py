@@ -128,7 +128,7 @@ def _filling(grammar: Grammar, header: Line) -> tuple[str, list[str]]:
     name, arguments = _named(header)
     keyword = header.text.split()[0]
     if name == "any" or (keyword, name) == ("fact", "tense"):
-        message = f'"{name}" has a meaning already: give the {keyword} another name'
+        message = f'"{name}" already has a meaning: give the {keyword} another name'
         raise WorldError(header.location, message)
     tables: list[dict] = [grammar.facts, grammar.tables]
     if keyword != "verbs":
