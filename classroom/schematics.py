@@ -398,6 +398,42 @@ def four_inputs() -> Chart:
     return picture.figure
 
 
+def bert_inputs() -> Chart:
+    """Devlin et al. 2019, figure 2, redrawn, with what is predicted."""
+    picture = Schematic(
+        760,
+        330,
+        "Two sentences in one row: [CLS], she saw a wave, [SEP], she was happy, [SEP]. [MASK] "
+        "hides the word saw. At each position the vectors of the piece, of the position and of the "
+        "segment (0 or 1) are added up and go into the encoder, in which every position looks at "
+        "all others. Above [CLS] it says whether the second sentence follows, above [MASK] which "
+        "word was hidden.",
+    )
+    pieces = ("[CLS]", "she", "[MASK]", "a", "wave", "[SEP]", "she", "was", "happy", "[SEP]")
+    left, step = 88, 66
+    for i, piece in enumerate(pieces):
+        x = left + step * i
+        special = piece.startswith("[")
+        picture.box(x + 2, 152, 62, 30, piece, kind="new" if special else "word", size=12)
+        picture.text(x + 33, 199, "+", size=15)
+        picture.box(x + 2, 206, 62, 30, str(i), kind="state", size=12)
+        picture.text(x + 33, 253, "+", size=15)
+        picture.box(x + 2, 260, 62, 30, "0" if i < 6 else "1", kind="state", size=12)
+        picture.arrow(x + 33, 152, x + 33, 128)
+    for y, name in ((172, "piece"), (226, "position"), (280, "segment")):
+        picture.text(12, y, name, anchor="left", bold=True)
+    picture.box(left, 84, 660, 42, "encoder: every position looks at all others", kind="attention")
+    for i, asked in ((0, "does the second\npart follow?"), (2, "which word\nwas it?")):
+        x = left + step * i + 33
+        picture.arrow(x, 84, x, 62)
+        picture.box(x - 31, 12, 124, 46, asked, kind="new", size=12)
+    picture.text(
+        12, 320, "orange: special pieces, and the two questions of pre-training", anchor="left",
+        size=12,
+    )  # fmt: skip
+    return picture.figure
+
+
 def family_tree() -> Chart:
     """What BERT took from whom, and what its family changed."""
     picture = Schematic(
