@@ -88,11 +88,12 @@ def document_losses(model: nn.Module, tests: Iterable[Batch]) -> list[float]:
     """The mean loss of the words of each document, for a model that reads from left to right."""
     found: list[float] = []
     reader: Any = model
+    device = next(model.parameters()).device
     with evaluating(model):
-        for batch in tests:
+        for batch in (test.to(device) for test in tests):
             asked, targets = batch.real[:, 1:], batch.tokens[:, 1:]
             hidden_BTD = reader.backbone(batch.tokens[:, :-1]).hidden
-            losses = torch.zeros(asked.shape)
+            losses = torch.zeros(asked.shape, device=device)
             losses[asked] = reader.head.losses_N(hidden_BTD[asked], targets[asked]).float()
             found += (losses.sum(dim=1) / asked.sum(dim=1)).tolist()
     return found

@@ -182,9 +182,8 @@ def gallery(browser: Any, folder: Path) -> None:
         page.wait_for_timeout(500)
         shown = page.locator(f"[id='cell-id={cell}'] .jp-Cell-outputWrapper .jp-OutputArea-output")
         whole = Image.open(io.BytesIO(shown.first.screenshot()))
-        part, file = whole.crop((0, 0, whole.width, min(whole.height, TALLEST))), io.BytesIO()
-        part.save(file, "png")
-        (DOCS / "gallery" / f"{name}.png").write_bytes(small(file.getvalue()))
+        part = whole.crop((0, 0, whole.width, min(whole.height, TALLEST)))
+        (DOCS / "gallery" / f"{name}.png").write_bytes(small(part.convert("RGBA")))
     page.close()
 
 

@@ -1,7 +1,7 @@
 """A test for each duel that finds every bug, and one that is too weak, with the hint that it gets.
 
 The good tests stand on properties or on a plain calculation of their own, as a student would
-write them; none calls the honest players of the course.
+write them; none calls the sound versions of the course.
 """
 
 import copy

@@ -159,7 +159,7 @@ def test_elmos_features_need_fewer_labels() -> None:
         [float(n) for n in re.findall(r"⟨([\d.]+)⟩", line)] for line in eras.splitlines() if line
     ]
     assert all(frozen > counted + 0.05 for frozen, counted in zip(*ahead, strict=True))
-    assert ahead[0][0] > ahead[1][3] - 0.05  # 30 labels against 600
+    assert ahead[0][0] > ahead[1][3]  # 30 labels against 600
 
 
 # ---- 03: ULMFiT --------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def check(name: str, answer: Any) -> Any:
 
 
 def duel(topic: str, *tests: Callable[..., Any]) -> None:
-    """Play one test or several against honest players and players with bugs; show who found what.
+    """Play one test or several against sound versions and versions with bugs; show who found what.
 
     A test finds a bug by returning True, or by an assertion that fails.
     """

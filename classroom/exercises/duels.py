@@ -1,7 +1,7 @@
-"""Duels: a student's test against honest players and players with bugs; and from symptom to bug.
+"""Duels: a student's test against sound versions and versions with bugs; and from symptom to bug.
 
 A player is a function that a course or a library would have: an attention, a loss, a training loop.
-A test must accept every honest player: one false alarm ends the round. What it finds is shown as a
+A test must accept every sound version: one false alarm ends the round. What it finds is shown as a
 picture of bugs by assertions, with the project in which each bug lived; what survives gives a hint.
 """
 

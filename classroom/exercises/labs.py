@@ -37,12 +37,12 @@ This page is the output of `python -m classroom.exercises.labs`.
 DUELS = """
 ## Duels: write the test
 
-`duel(topic, test, …)` plays a student's tests against honest players, none of which they may
+`duel(topic, test, …)` plays a student's tests against sound versions, none of which they may
 accuse, and against players with bugs, most of which lived in real projects. The result is a
 picture of bugs by assertions; a bug that survives gives a hint. `classroom/exercises/bugs` holds
 the topics.
 
-| topic | honest | bugs, and where they lived |
+| topic | sound | bugs, and where they lived |
 |---|---|---|
 """
 DIAGNOSES = """

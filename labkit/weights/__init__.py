@@ -46,6 +46,7 @@ def load(
     folder = find(source)
     own = (folder / DESCRIPTION).is_file()
     contents = ours.contents(folder) if own else release_read.release_contents(folder)
+    # To draw numbers on "meta" would import torch's compiler, which takes a second.
     with torch.device("meta"), WithoutInitialisation():
         check(contents.entries, contents.names(contents.make()), folder)
     for name, tensor in read_tensors(contents.entries):

@@ -144,9 +144,10 @@ class Machine:
         return np.bincount(self.arc_target, sent, minlength=self.states)
 
     def _tabulate(self) -> None:
-        """Where the probability of each word in each emission stands; at 0 is what is never said.
+        """`_place[word, emission]` is where `_weight` and `_classes` say how it emits the word.
 
-        The hidden word is said by all, in all classes; the unknown one, of the last row, by none.
+        Place 0 has probability 0. No emission lists a word twice. All emit the hidden word, in all
+        classes; none emits the unknown word of the last row. The table takes some 8 MB.
         """
         emissions, count = self.emissions, self.emissions.distributions
         size = len(emissions.word)

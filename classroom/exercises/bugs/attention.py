@@ -66,11 +66,11 @@ TOPIC = Topic(
     "attend(queries, keys, values, mask) returns softmax(q · k / √E) · v over the keys where the "
     "mask [B, 1, T, K] is True; return True if attend does something else",
     (
-        Honest("an honest attention", honest),
-        Honest("an honest attention of PyTorch's", F.scaled_dot_product_attention),
-        Honest("an honest attention in 64 bits",
+        Honest("a sound attention", honest),
+        Honest("a sound attention of PyTorch's", F.scaled_dot_product_attention),
+        Honest("a sound attention in 64 bits",
                lambda q, k, v, mask: honest(q.double(), k.double(), v.double(), mask).to(q.dtype)),
-        Honest("an honest attention that reads key by key", _key_by_key),
+        Honest("a sound attention that reads key by key", _key_by_key),
     ),
     (
         Bug("the mask is turned round", lambda q, k, v, mask: honest(q, k, v, ~mask | (~mask).all(

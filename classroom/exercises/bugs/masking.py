@@ -89,13 +89,13 @@ def _joined(length: int) -> Tensor:
 TOPIC = Topic(
     "return True if some position depends on a later word",
     (
-        Honest("an honest GPT", honest),
-        Honest("an honest model that sees only three words",
+        Honest("a sound GPT", honest),
+        Honest("a sound model that sees only three words",
                averaging(lambda length: causal(length).triu(-2))),
-        Honest("an honest model that ignores its input",
+        Honest("a sound model that ignores its input",
                lambda tokens: torch.zeros(*tokens.shape, WORDS)),
-        Honest("an honest model in 64 bits and another layout", _in_another_layout),
-        Honest("an honest model whose last digit is rounded differently each time",
+        Honest("a sound model in 64 bits and another layout", _in_another_layout),
+        Honest("a sound model whose last digit is rounded differently each time",
                _rounded_differently),
     ),
     (

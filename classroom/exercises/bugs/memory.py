@@ -116,10 +116,10 @@ TOPIC = Topic(
     "next piece; memory is None at the beginning of a text, and no gradient flows into it; reading "
     "in pieces gives what reading at once gives; return True if read breaks any of this",
     (
-        Honest("an honest model that keeps keys", honest),
-        Honest("an honest model that keeps the words", _keeps_words),
-        Honest("an honest recurrent model", _running_sum),
-        Honest("an honest model with a buffer of fixed size", _in_a_buffer),
+        Honest("a sound model that keeps keys", honest),
+        Honest("a sound model that keeps the words", _keeps_words),
+        Honest("a sound recurrent model", _running_sum),
+        Honest("a sound model with a buffer of fixed size", _in_a_buffer),
     ),
     (
         Bug("positions begin at 0 in each piece", _spoiled(start=False),

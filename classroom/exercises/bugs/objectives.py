@@ -89,10 +89,10 @@ TOPIC = Topic(
     "loss(logits, tokens, predicted) returns the mean of −log p(tokens) over the predicted "
     "positions; return True if loss is something else",
     (
-        Honest("an honest loss", honest),
-        Honest("an honest loss with ignore_index", _ignoring),
-        Honest("an honest loss with weights in 64 bits", _by_weights),
-        Honest("an honest loss that goes word by word", _word_by_word),
+        Honest("a sound loss", honest),
+        Honest("a sound loss with ignore_index", _ignoring),
+        Honest("a sound loss with weights in 64 bits", _by_weights),
+        Honest("a sound loss that goes word by word", _word_by_word),
     ),
     (
         Bug("the weights come after the mean", _too_late,

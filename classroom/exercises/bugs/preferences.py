@@ -59,10 +59,10 @@ TOPIC = Topic(
     "at 0 and the rejected ones at 1, and which tokens belong to the answers; return True if it is "
     "not the mean of DPO's loss over the P pairs",
     (
-        Honest("an honest loss", honest),
-        Honest("an honest loss with softplus in 64 bits", _by_softplus),
-        Honest("an honest loss that goes pair by pair", _by_pairs),
-        Honest("an honest loss as a choice between two", _by_choice),
+        Honest("a sound loss", honest),
+        Honest("a sound loss with softplus in 64 bits", _by_softplus),
+        Honest("a sound loss that goes pair by pair", _by_pairs),
+        Honest("a sound loss as a choice between two", _by_choice),
     ),
     (
         Bug("log-probabilities are averaged over the tokens", _averaged,

@@ -81,10 +81,10 @@ TOPIC = Topic(
     "drawn: divide by the temperature, keep the k best words of each row, and of those the fewest "
     "that hold at least p; return True if shares does something else",
     (
-        Honest("an honest filter", honest),
-        Honest("an honest filter that goes row by row", _by_loops),
-        Honest("an honest filter without sorting", _by_threshold),
-        Honest("an honest filter that reads the vocabulary backwards",
+        Honest("a sound filter", honest),
+        Honest("a sound filter that goes row by row", _by_loops),
+        Honest("a sound filter without sorting", _by_threshold),
+        Honest("a sound filter that reads the vocabulary backwards",
                lambda logits, *how: honest(logits.flip(1), *how).flip(1)),
     ),
     (

@@ -90,10 +90,10 @@ TOPIC = Topic(
     "rank is smaller than rank[t], and from nothing else; return True if a prediction depends on "
     "something else, or not on one of these",
     (
-        Honest("an honest model", honest),
-        Honest("an honest model that predicts one word at a time", _one_by_one),
-        Honest("an honest model in 64 bits", _double),
-        Honest("an honest model with one layer", _one_layer),
+        Honest("a sound model", honest),
+        Honest("a sound model that predicts one word at a time", _one_by_one),
+        Honest("a sound model in 64 bits", _double),
+        Honest("a sound model with one layer", _one_layer),
     ),
     (
         Bug("the query sees its own word", _with(lambda c, q, order: (c, c)),

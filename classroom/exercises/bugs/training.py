@@ -109,10 +109,10 @@ TOPIC = Topic(
     "for each batch (x, y), the gradient clipped to a norm of 1; the batch is read in `pieces` "
     "parts, which changes nothing; return True if train does something else",
     (
-        Honest("an honest loop", honest),
-        Honest("an honest loop with torch.optim.SGD", _with_an_optimizer),
-        Honest("an honest loop that reads row by row", _row_by_row),
-        Honest("an honest loop that weights the means of its pieces", _weighted_means),
+        Honest("a sound loop", honest),
+        Honest("a sound loop with torch.optim.SGD", _with_an_optimizer),
+        Honest("a sound loop that reads row by row", _row_by_row),
+        Honest("a sound loop that weights the means of its pieces", _weighted_means),
     ),
     (
         Bug("the gradients are never set to zero", _loop(zero="once"),
