@@ -1,6 +1,7 @@
 """How many words back a reader must remember to predict each word as well as possible."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +34,9 @@ def reach_of_words(text: CourseText, length: int) -> Reach:
     def log_p(reach: int | None) -> np.ndarray:
         return np.concatenate(world.log_probabilities(documents, reach=reach))
 
-    everything, within = log_p(None), {span: log_p(span) for span in SPANS}
+    with ThreadPoolExecutor() as pool:  # two thirds of the time on two cores
+        everything, *found = pool.map(log_p, (None, *SPANS))
+    within = dict(zip(SPANS, found, strict=True))
     needed = np.full(len(everything), length)
     for span in reversed(SPANS):
         needed[abs(everything - within[span]) < 0.1] = span

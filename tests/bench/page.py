@@ -101,6 +101,7 @@ QUESTIONS = {
     "fuzz": Question("How many damaged files are refused in one line?", "", ""),
     "checks": Question("What do the checks of a model's inputs cost?", "", ""),
     "pages": Question("How large are the pages of the site?", "", ""),
+    "lecture": Question("How many seconds after its first slide is a lecture ready?", "", ""),
     "addresses": Question("How well does a GPT predict English, and what does it write?", "", ""),
     "prompts": Question("What does a prompt tell after a minute of training?", "", ""),
 }  # fmt: skip
