@@ -174,3 +174,9 @@ def test_the_recomputed_verdict_is_the_ledgers() -> None:
     assert low > 0
     assert high > 1
     assert shown.rstrip().endswith("holds")
+
+
+def test_a_claim_that_is_trained_and_judged_in_view_is_settled() -> None:
+    shown = said("13", "[theirs] = judge([seen]")
+    assert number(r"between ([\d.]+)", shown) > 0.1
+    assert "your verdict: holds; the ledger's: holds" in shown
