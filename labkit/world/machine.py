@@ -144,27 +144,28 @@ class Machine:
         return np.bincount(self.arc_target, sent, minlength=self.states)
 
     def _tabulate(self) -> None:
-        """`_place[word, emission]` is where `_weight` and `_classes` say how it emits the word.
+        """Find the probability of each word in each emission without a search.
 
-        Place 0 has probability 0. No emission lists a word twice. All emit the hidden word, in all
-        classes; none emits the unknown word of the last row. The table takes some 8 MB.
+        `_position[word, emission]` is its position in `_weight` and `_classes`; position 0 has
+        probability 0. No emission lists a word twice. All emit the hidden word, in all classes;
+        none emits the unknown word of the last row. The table takes some 8 MB.
         """
         emissions, count = self.emissions, self.emissions.distributions
         size = len(emissions.word)
-        self._place = np.zeros((self.hidden + 2, count), np.int32)
-        self._place[emissions.word, owners(emissions.start)] = np.arange(1, size + 1)
-        self._place[self.hidden] = size + 1
+        self._position = np.zeros((self.hidden + 2, count), np.int32)
+        self._position[emissions.word, owners(emissions.start)] = np.arange(1, size + 1)
+        self._position[self.hidden] = size + 1
         self._weight = np.concatenate([[0.0], emissions.weight, [1.0]])
         self._classes = np.concatenate([[0], emissions.classes, [self.every_class]])
 
     def can_say(self, symbols: np.ndarray, states: np.ndarray) -> np.ndarray:
         """Whether each state can emit the symbol beside it."""
-        return self._place[symbols, self.emission[states]] > 0
+        return self._position[symbols, self.emission[states]] > 0
 
     def says(self, symbols: np.ndarray, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The probability that each state emits the symbol beside it, and in which classes."""
-        place = self._place[symbols, self.emission[states]]
-        return self._weight[place], self._classes[place]
+        position = self._position[symbols, self.emission[states]]
+        return self._weight[position], self._classes[position]
 
     @property
     def first_section(self) -> np.ndarray:

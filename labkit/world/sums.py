@@ -119,14 +119,14 @@ def _emit(
 
     A state that says the word in some classes only is two: with the others, it is noise.
     """
-    source = np.arange(len(states))
-    if not shown.noise.any():  # most states cannot say the word: the sooner they go, the better
+    source, noisy = np.arange(len(states)), shown.noise.any()
+    if not noisy:  # most states cannot say the word: the sooner they go, the better
         [source] = np.nonzero(machine.can_say(shown.symbols[owner], states))
         states, owner, classes, value = (x[source] for x in (states, owner, classes, value))
     says, mine = machine.says(shown.symbols[owner], states)
     keep, noise = shown.keep[owner], shown.noise[owner]
     said = _Said(source, states, owner, classes & mine, value * (keep * says + noise))
-    if shown.noise.any():
+    if noisy:
         wrong = _Said(source, states, owner, classes & ~mine, value * noise)
         said = _Said(*(np.concatenate(pair) for pair in zip(said, wrong, strict=True)))
     kept = (said.value > 0) & (said.classes > 0)
