@@ -2,13 +2,15 @@
 
 import itertools
 import math
+import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from world_reference import Reference, all_paths
 
-from labkit.world import END, World, labelled, load_world, sampling
+from labkit.world import END, World, labelled, load_world, memory, sampling
 from labkit.world.floors import choose, floor
 from labkit.world.reading import read
 from labkit.world.world import world_from_text
@@ -565,3 +567,23 @@ def test_the_floor_of_the_cloze_against_enumeration(
             exact.append(-math.log(chance(words[a:z]) / known))
     found = floor(world, "cloze", some, reach=reach, rate=0.5, seed=4)
     np.testing.assert_allclose(np.concatenate(found.losses), exact, atol=1e-10, rtol=0)
+
+
+def test_several_threads_may_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = memory._sums
+
+    def slow(steps: np.ndarray) -> np.ndarray:
+        time.sleep(0.05)
+        return quick(steps)
+
+    language = load_world("language")
+    urn = language.memory.groups[-1]
+    often = next(w for w, v in enumerate(urn.value_of) if v >= 0 and urn.alpha[urn.family_of[v]])
+    texts = [np.full(count, often) for count in (300, 200, 100, 5)]
+    alone = [language.memory.log_chance(text) for text in texts]
+    assert len({chance.min() for chance in alone}) == len(texts)
+    fresh = World(language.grammar).memory
+    monkeypatch.setattr(memory, "_sums", slow)  # all of them ask while the first one counts
+    with ThreadPoolExecutor(len(texts)) as pool:
+        found = list(pool.map(fresh.log_chance, texts))
+    assert all(map(np.array_equal, found, alone))

@@ -96,9 +96,10 @@ def forget_the_new_weight(patch: pytest.MonkeyPatch) -> None:
     """An urn without alpha below the line."""
     tabulate = memory.GroupMemory._tabulate
 
-    def wrong(self: memory.GroupMemory, most: int) -> None:
-        tabulate(self, most)
-        self._below[self.alpha > 0, 1:] -= np.log(self.alpha[self.alpha > 0, None])
+    def wrong(self: memory.GroupMemory, most: int) -> tuple[np.ndarray, np.ndarray]:
+        above, below = tabulate(self, most)
+        below[self.alpha > 0, 1:] -= np.log(self.alpha[self.alpha > 0, None])
+        return above, below
 
     patch.setattr(memory.GroupMemory, "_tabulate", wrong)
 

@@ -93,10 +93,11 @@ def course(parser: Parser, words: Sequence[str]) -> int:
         measured[kind] = run_kind(kind, chosen, named, asked[kind], args)
         outputs += named
     runs = [run for some in measured.values() for run in some]
-    failed = sum(run.error is not None for run in runs)
+    failed = [f"{run.notebook} ({run.error})" for run in runs if run.error]
     index = args.output / "index.md"
     write_text(index, index_of(outputs, runs))
-    print(f"{len(runs) - failed} notebooks ran, {failed} failed; what they found: {index}")
+    print(f"{len(runs) - len(failed)} notebooks ran, {len(failed)} failed"
+          f"{': ' if failed else ''}{'; '.join(failed)}; what they found: {index}")  # fmt: skip
     if args.table and not failed:
         write_table(books, measured, args.jobs)
     return 1 if failed else 0

@@ -73,7 +73,8 @@ class GroupMemory:
         for value, words in enumerate(values):
             for word in words & number.keys():
                 self.value_of[number[word]] = value
-        self._most = -1
+        # Replaced as a whole, never changed: several threads may ask at once.
+        self._tables = self._tabulate(32)
         self._known: dict[bytes, np.ndarray] = {}
 
     def values(self, words: np.ndarray) -> np.ndarray:
@@ -106,14 +107,14 @@ class GroupMemory:
         It is kept: of the windows of a text, one after another, most remember the same words.
         """
         key = np.sort(self.values(words)).tobytes()
-        if key not in self._known:
-            if len(self._known) == KEPT:
-                self._known.clear()
+        known = self._known.get(key)
+        if known is None:
             counts = self._counts(words)
-            self._known[key] = (
-                _mean(self._log_weights(counts)) if counts.any() else np.zeros(len(self.prior))
-            )
-        return self._known[key]
+            known = _mean(self._log_weights(counts)) if counts.any() else np.zeros(len(self.prior))
+            if len(self._known) >= KEPT:
+                self._known = {}
+            self._known[key] = known
+        return known
 
     def distributions(self, words: np.ndarray) -> np.ndarray:
         """Chances of the next draw of every family, given the seen words: [class, value]."""
@@ -134,28 +135,27 @@ class GroupMemory:
     def _log_weights(self, counts: np.ndarray) -> np.ndarray:
         """Log of the chance of these draws, in any order: [class, style]."""
         drawn = np.bincount(self.family_of, counts, minlength=len(self.alpha)).astype(int)
-        self._tabulate(int(drawn.max(initial=0)))
+        most = int(drawn.max(initial=0))
+        above, below = self._tables
+        if most >= below.shape[1]:
+            above, below = self._tables = self._tabulate(2 * most)
         some, used = np.nonzero(counts)[0], np.nonzero(drawn)[0]
-        above = self._above[:, :, some, counts[some]].sum(axis=-1)
+        chance = above[:, :, some, counts[some]].sum(axis=-1)
         different = np.bincount(self.family_of[some], minlength=len(drawn))
         if (different[self.alpha == 0] > 1).any():
-            return np.full_like(above, -np.inf)
-        return above - self._below[used, drawn[used]].sum()
+            return np.full_like(chance, -np.inf)
+        return chance - below[used, drawn[used]].sum()
 
-    def _tabulate(self, most: int) -> None:
+    def _tabulate(self, most: int) -> tuple[np.ndarray, np.ndarray]:
         """Log of (α b)(α b + 1) … and of α (α + 1) …, n factors each, for n up to `most`."""
-        if self._most >= most:
-            return
-        self._most = max(2 * most, 32)
-        alpha, steps = self.alpha[self.family_of], np.arange(self._most)
+        alpha, steps = self.alpha[self.family_of], np.arange(most)
         with np.errstate(divide="ignore"):
             above = np.log((alpha * self.base)[..., None] + steps)
             below = np.log(self.alpha[:, None] + steps)
             fact = np.log(self.base[:, :, alpha == 0])
         above[:, :, alpha == 0, 1:], below[self.alpha == 0] = 0.0, 0.0
         above[:, :, alpha == 0, 0] = fact
-        self._above = _sums(above)
-        self._below = _sums(below)
+        return _sums(above), _sums(below)
 
 
 def _sums(steps: np.ndarray) -> np.ndarray:
