@@ -20,9 +20,9 @@ class Reach(NamedTuple):
     everything: np.ndarray
     """The log-probability of the word for a reader who remembers the whole text so far."""
     within: dict[int, np.ndarray]
-    """The same for readers who remember only so many words."""
+    """The same for readers who remember only 4 or 16 words."""
     needed: np.ndarray
-    """The smallest of these numbers that tells as much as the whole text, within a tenth of a nat;
+    """The smallest of `SPANS` that tells as much as the whole text, within a tenth of a nat;
     the length of a text where none does."""
 
 
@@ -30,16 +30,27 @@ def reach_of_words(text: CourseText, length: int) -> Reach:
     """Ask the language about the first words of each held-out document."""
     world, documents = text.world, [words[:length] for words in text.documents]
     assert world is not None
+    *short, long = SPANS
 
     def log_p(reach: int | None) -> np.ndarray:
         return np.concatenate(world.log_probabilities(documents, reach=reach))
 
     with ThreadPoolExecutor() as pool:  # two thirds of the time on two cores
-        everything, *found = pool.map(log_p, (None, *SPANS))
-    within = dict(zip(SPANS, found, strict=True))
+        everything, *found = pool.map(log_p, (None, *short))
+    within = dict(zip(short, found, strict=True))
     needed = np.full(len(everything), length)
-    for span in reversed(SPANS):
+    for span in reversed(short):
         needed[abs(everything - within[span]) < 0.1] = span
+    # A window is read for each word: of the long ones, only those on which something depends.
+    ends = [(words, t) for words in documents for t in range(len(words))]
+    left = np.nonzero(needed == length)[0]
+    early = np.array([ends[i][1] <= long for i in left], bool)
+    needed[left[early]] = long
+    left = left[~early]
+    windows = [ends[i][0][ends[i][1] - long : ends[i][1] + 1] for i in left]
+    logs = world.log_probabilities(windows, start="anywhere")
+    last = np.array([log[-1] for log in logs])
+    needed[left[abs(everything[left] - last) < 0.1]] = long
     return Reach(everything, within, needed)
 
 
@@ -57,7 +68,7 @@ def losses_of_words(model: LanguageModel, text: CourseText, length: int) -> np.n
 def chart_by_reach(reach: Reach, losses: Mapping[str, np.ndarray]) -> Any:
     """The mean loss of each reader, for words of each reach."""
     needed, groups = reach.needed, np.unique(reach.needed)
-    names = [f"up to {n}" if n in reach.within else "more" for n in groups]
+    names = [f"up to {n}" if n in SPANS else "more" for n in groups]
     labels = [
         f"{name}\n{(needed == n).mean():.0%} of all words"
         for name, n in zip(names, groups, strict=True)

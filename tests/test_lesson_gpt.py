@@ -2,11 +2,14 @@
 
 import re
 
+import numpy as np
 import pytest
 from stored import by_reach, cells, number, said
 
 from classroom.exercises.duels import topic_of
 from classroom.findings import kept, sentence, unmeasured
+from classroom.reach import reach_of_words
+from classroom.recipes import course_text
 
 
 def test_our_gpt_is_labkits() -> None:
@@ -82,3 +85,18 @@ def test_the_duel_is_as_large_as_the_text_says() -> None:
     prose = "".join("".join(c["source"]) for c in cells("05") if c["cell_type"] == "markdown")
     size = f"{words[len(topic.honest)]} honest models and {words[len(topic.bugs)]} that leak"
     assert size in prose
+
+
+def test_the_reach_of_words_is_what_it_says() -> None:
+    text = course_text("language", words=200, held_out=800)
+    reach = reach_of_words(text, 120)
+    documents = [words[:120] for words in text.documents]
+    assert max(map(len, documents)) > 80
+    assert len(reach.everything) == sum(map(len, documents))
+    # By definition: the smallest number that tells as much as the whole text.
+    needed = np.full(len(reach.everything), 120)
+    for span in (64, 16, 4):
+        log_p = np.concatenate(text.world.log_probabilities(documents, reach=span))
+        needed[abs(reach.everything - log_p) < 0.1] = span
+    np.testing.assert_array_equal(reach.needed, needed)
+    assert set(needed) == {4, 16, 64, 120}
