@@ -150,8 +150,6 @@ def run(path: Path, task: Task, seconds: float, threads: int = 1) -> Result:
             losses = np.concatenate(list(_losses(child, task, seconds)), axis=1)
     except (CheatError, Stopped, OSError) as why:
         return Result(path.stem, refused=str(why))
-    except (TypeError, ValueError, LookupError, AttributeError):
-        return Result(path.stem, refused="it sent something that the judge cannot read")
     above, error = score(losses, task)
     if above < -CERTAIN * error:
         below = f"its loss is {-above:.3f} below the lowest possible one"
@@ -167,8 +165,9 @@ def _trained(child: Child, seconds: float) -> None:
         if "nothing came" in str(why):
             raise CheatError(f"it trained for more than {seconds:g} s") from None
         raise
-    if told.get("refusals"):
-        raise CheatError(f"it reaches for what is out of bounds: {told['refusals'][0]}")
+    if reached := told.get("refusals"):
+        first = reached[0] if isinstance(reached, list) else reached
+        raise CheatError(f"it reaches for what is out of bounds: {first}")
     if told.get("error"):
         raise CheatError(f"it stops with {told['error']}")
     if not told.get("clock"):

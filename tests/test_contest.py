@@ -133,7 +133,7 @@ def test_who_looks_ahead_and_repeats_what_it_said_gains_nothing(
 
 
 def test_who_is_better_than_possible_knew_the_text(task: Task, monkeypatch: Any) -> None:
-    child = {"refusals": [], "clock": True}
+    child: dict[str, Any] = {"refusals": [], "clock": True}
 
     class Fake:
         def __init__(self, *_: Any, **__: Any) -> None: ...
@@ -151,6 +151,14 @@ def test_who_is_better_than_possible_knew_the_text(task: Task, monkeypatch: Any)
     assert "below the lowest possible one" in contest.run(contest.RECIPE, task, 1).refused
     monkeypatch.setattr(contest, "_losses", lambda *_: iter([task.lowest]))
     assert contest.run(contest.RECIPE, task, 1).above == pytest.approx(0)
+    for reached in (["torch.hub"], "torch.hub"):
+        child["refusals"] = reached
+        assert contest.run(contest.RECIPE, task, 1).refused.endswith("out of bounds: torch.hub")
+    # A mistake of the judge is an error, and not the fault of a file.
+    monkeypatch.setattr(contest, "_trained", lambda *_: None)
+    monkeypatch.setattr(contest, "_losses", lambda *_: iter([None]))
+    with pytest.raises(ValueError, match="zero-dimensional"):
+        contest.run(contest.RECIPE, task, 1)
 
 
 def test_a_task_is_drawn_anew_each_time_and_its_floor_is_the_languages(task: Task) -> None:

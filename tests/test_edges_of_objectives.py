@@ -1,5 +1,6 @@
 """Edges of objectives: 16-bit scores, padding and memory, unspelled words, unknown choices."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -214,13 +215,14 @@ def test_a_choice_that_nobody_knows_is_refused(made: Any, message: str) -> None:
          NextToken(carry=True), "Bag remembers nothing: give carry=False"),
         (gpt, Permutation(vocabulary=Vocabulary(20)), "GPT has no query stream, .*: use XLNet"),
         (gpt, SkipGram(counts=torch.ones(20)), "GPT does not tell words from noise: use"),
+        (gpt, Translation(begin=1), "GPT reads no source: give an encoder-decoder"),
         (lambda: gpt().backbone, CBOW(counts=torch.ones(20)), "a bare GPT: put a head on it"),
     ],
 )  # fmt: skip
 def test_a_model_that_lacks_what_is_asked_is_refused(
     model: Any, objective: Objective, message: str
 ) -> None:
-    batch = rows()
+    batch = dataclasses.replace(rows(), labels=rows().tokens)
     with pytest.raises(ValueError, match=message):
         objective(model(), batch, chance(batch))
 

@@ -6,7 +6,7 @@ Sutskever et al. 2014, equation 1; Vaswani et al. 2017, sections 3.1 and 5.4 (la
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from labkit.blocks import States
+from labkit.blocks import Backbone, States
 from labkit.chance import Chance
 from labkit.checks import check_not_negative
 from labkit.corpus import Batch
@@ -37,6 +37,15 @@ class Translation(Objective):
         check_not_negative(smoothing=self.smoothing)
         if self.smoothing >= 1:
             raise ValueError(f"smoothing is {self.smoothing}: give a share below 1, such as 0.1")
+
+    def check_model(self, model: Any) -> None:
+        """Refuse a model that reads no source."""
+        super().check_model(model)
+        if isinstance(model.backbone, Backbone) and not hasattr(model.backbone, "encode"):
+            raise ValueError(
+                f"{type(model.backbone).__name__} reads no source: give an encoder-decoder, "
+                "such as Transformer"
+            )
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The words of the target, each at the position that predicts it."""
