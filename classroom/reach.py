@@ -41,7 +41,7 @@ def reach_of_words(text: CourseText, length: int) -> Reach:
     needed = np.full(len(everything), length)
     for span in reversed(short):
         needed[abs(everything - within[span]) < 0.1] = span
-    # A window is read for each word: of the long ones, only those on which something depends.
+    # Long windows are read only for the words that the short ones do not settle.
     ends = [(words, t) for words in documents for t in range(len(words))]
     left = np.nonzero(needed == length)[0]
     early = np.array([ends[i][1] <= long for i in left], bool)
