@@ -14,10 +14,12 @@ from html import escape
 from textwrap import fill
 from typing import NamedTuple
 
+from matplotlib.axes import Axes
+
 from classroom import ledger
 from classroom.figures import figure_of, unit_of
 from classroom.ledger import Arm, Finding, bounds, text_of
-from classroom.style import SERIES, Chart, chart
+from classroom.style import INK, SERIES, Chart
 from labkit.keeping.processor import give_back
 
 PLAIN = {
@@ -44,10 +46,15 @@ def show_finding(claim: str, *, measured: tuple[str, int] | None = None) -> None
     finding = _now(claim, *measured) if measured else kept(claim)
     said, details = sentence(finding), text_of(finding)
     display({"text/markdown": said, "text/plain": said}, raw=True)
-    for one in charts(finding):
-        display(one)
-    fold = _fold("How it was measured", details)
-    display({"text/html": fold, "text/plain": details}, raw=True)
+    display(finding_chart(finding))
+    show_folded("How it was measured", details)
+
+
+def show_folded(summary: str, text: str) -> None:
+    """Show a text that unfolds below its summary."""
+    from IPython.display import display
+
+    display({"text/html": _fold(summary, text), "text/plain": text}, raw=True)
 
 
 def unmeasured() -> set[str]:
@@ -89,20 +96,32 @@ def sentence(finding: Finding) -> str:
     return "\n".join([head, "", *parts]) if len(parts) > 1 else head
 
 
-def charts(finding: Finding) -> list[Chart]:
-    """A chart of the arms for each unit: losses and shares have no axis in common."""
+def finding_chart(finding: Finding) -> Chart:
+    """One chart of the arms, with a panel for each unit: losses and shares have no axis in common.
+
+    A panel shows the mean of each arm with its interval, and the best possible value as a bar.
+    Figures that are the same for every seed stand below in words, unless there are no others.
+    """
     panels: dict[str, dict[str, Arm]] = {}
     for name, arm in finding.arms.items():
         panels.setdefault(unit_of(name, finding.unit), {})[name] = arm
-    return [_chart(unit, found) for unit, found in panels.items()]
+    spread = {unit for unit, arms in panels.items() if any(x.low < x.high for x in arms.values())}
+    drawn = {unit: arms for unit, arms in panels.items() if unit in spread} or panels
+    heights = [0.36 * len(arms) + 0.9 for arms in drawn.values()]
+    figure = Chart(figsize=(7, sum(heights)), layout="constrained")
+    rows = figure.subplots(len(drawn), squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (unit, arms) in zip(rows, drawn.items(), strict=True):
+        _draw(axes, unit, arms)
+    said = {unit: "; ".join(f"{name}: {figure_of(arm.mean)}" for name, arm in arms.items())
+            for unit, arms in panels.items()}  # fmt: skip
+    figure.says = ". ".join(f"{unit}. {figures}" for unit, figures in said.items())
+    if words := [figures for unit, figures in said.items() if unit not in drawn]:
+        figure.supxlabel(fill("; ".join(words), 90), fontsize=9, color=INK)
+    return figure
 
 
-def _chart(unit: str, found: dict[str, Arm]) -> Chart:
-    """The mean of each arm with its interval, and the best possible value as a bar."""
-    names = list(found)
-    says = "; ".join(f"{name}: {figure_of(arm.mean)}" for name, arm in found.items())
-    figure, axes = chart(7, 0.36 * len(names) + 0.9, says=f"{unit}. {says}")
-    for y, arm in enumerate(found.values()):
+def _draw(axes: Axes, unit: str, arms: dict[str, Arm]) -> None:
+    for y, arm in enumerate(arms.values()):
         axes.annotate(figure_of(arm.mean), (arm.mean, y), (0, 6), textcoords="offset points",
                       ha="center", fontsize=8)  # fmt: skip
         axes.plot([arm.low, arm.high], [y, y], color=SERIES[0], linewidth=2.5, marker="")
@@ -110,10 +129,9 @@ def _chart(unit: str, found: dict[str, Arm]) -> Chart:
         if arm.best is not None:
             # Short enough not to cross the number above a mean beside it.
             axes.plot(arm.best, y, "|", color=SERIES[1], markersize=10, markeredgewidth=2)
-    best = any(arm.best is not None for arm in found.values())
-    axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.7))
+    best = any(arm.best is not None for arm in arms.values())
+    axes.set(yticks=range(len(arms)), yticklabels=list(arms), ylim=(len(arms) - 0.4, -0.7))
     axes.set_xlabel(fill(unit + (" (| is the best possible)" if best else ""), 66))
-    return figure
 
 
 # ---- the page of all findings ------------------------------------------------------------------
@@ -259,8 +277,10 @@ class _Page:
         for one in some:
             seen, fold = list[str](), ""
             if one.row is not None:
-                seen = [*_seen(one.row, bounds_too)]
-                fold = _fold(f"{one.id}: who says so, and all figures", text_of(one.row))
+                seen, figures = [*_seen(one.row)], text_of(one.row)
+                if bounds_too:
+                    figures = "\n".join([figures, *_bounds(one.row)])
+                fold = _fold(f"{one.id}: who says so, and all figures", figures)
             head = f"{one.sign} <b>{escape(one.says)}</b> {_verdict(one)}"
             lines = "".join(f"<div style='padding-left:3em'>{escape(x)}</div>" for x in seen)
             self.html.append(f"<li style='margin-bottom:8px'>{head}{lines}{fold}</li>")
@@ -285,15 +305,17 @@ def _verdict(one: Told) -> str:
     return f"{said[0].upper()}{said[1:]}."
 
 
-def _seen(row: Finding, bounds_too: bool) -> Iterator[str]:
-    """What was seen of each contrast; if asked, with its interval and where it had to lie."""
+def _seen(row: Finding) -> Iterator[str]:
+    """What was seen of each contrast."""
     weights = {about["says"]: about["weights"] for about in bounds()[row.id]["contrasts"]}
     for seen in row.contrasts:
         # A contrast is of the unit of its arms; under changed bounds nobody knows them.
         unit = unit_of(next(iter(weights.get(seen.says, [seen.says]))), row.unit)
-        said = f"{figure_of(seen.value)} ({unit}"
-        if bounds_too:
-            said += f"; 95 % interval{seen.edges}" if seen.edges else ""
-            said += f"; claimed: above {figure_of(seen.above)}"
-            said += f", below {figure_of(seen.below)}" if seen.below is not None else ""
-        yield f"{SIGNS.get(seen.verdict, '?')} {seen.says}: {said})"
+        yield f"{SIGNS.get(seen.verdict, '?')} {seen.says}: {figure_of(seen.value)} ({unit})"
+
+
+def _bounds(row: Finding) -> Iterator[str]:
+    """Where each contrast had to lie."""
+    for one in row.contrasts:
+        below = f", below {figure_of(one.below)}" if one.below is not None else ""
+        yield f"claimed of “{one.says}”: above {figure_of(one.above)}{below}"

@@ -1,6 +1,7 @@
 """The experiments of notebook 06: each figure against the language's own, and each claim runs."""
 
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,18 @@ def test_what_is_written_goes_on_from_each_beginning_and_holds_no_separator():
     alone = prompting.continued(model, text.tokenizer, starts[:1], Sampling(length=9), 0)
     assert written[0] == alone[0]
     assert all(0 < len(words) <= 9 and "[SEP]" not in words for words in written)
+
+
+def test_the_floor_of_prompts_is_the_surprise_of_the_language_at_each_word_but_the_first(world):
+    prompts = list(islice(world.documents(seed=3, having="relation"), 8))
+    surprises = []
+    for prompt in prompts:
+        for t, word in list(enumerate(prompt.words))[1:12]:
+            chances = world.next_word(prompt.words[:t])
+            surprises.append(-np.log(chances[world.vocabulary.index(word)]))
+            assert t > 1 or surprises[-1] == pytest.approx(0, abs=1e-9)  # the colon is certain
+    floor = prompting.prompt_floor(world, 8, 3, length=12)
+    assert floor == pytest.approx(np.mean(surprises), abs=1e-6)
 
 
 def test_answers_are_the_likeliest_words_whatever_stands_beside_them(world):

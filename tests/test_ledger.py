@@ -13,7 +13,7 @@ from classroom.claims import claims
 from classroom.cli import main
 from classroom.cli.claims import expect, measure_all, store
 from classroom.figures import unit_of
-from classroom.findings import charts
+from classroom.findings import finding_chart
 from classroom.judging import estimate, overall
 from classroom.ledger import Claim, Contrast, measure, table, text_of
 from labkit.keeping.paths import data_path
@@ -213,21 +213,21 @@ def test_no_share_is_expected_to_be_more_than_all() -> None:
 
 
 def test_a_picture_shows_every_arm() -> None:
-    [figure] = charts(measure(claim(BETTER), "smoke"))
+    figure = finding_chart(measure(claim(BETTER), "smoke"))
     [axes] = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["good", "poor"]
     assert "good: " in figure.says
 
 
-def test_figures_of_different_units_have_a_picture_each() -> None:
+def test_figures_of_different_units_have_a_panel_each() -> None:
     units = "nats a word (loss), accuracy (senses), times"
     arms = {"a: loss": "nats a word", "a: senses right": "accuracy", "parameters": "times"}
     assert {arm: unit_of(arm, units) for arm in arms} == arms
     assert unit_of("late, transferred", "nats a word, mean of documents") == (
         "nats a word, mean of documents"
     )
-    found = charts(measure(replace(claim(BETTER), unit="share, times (poor)"), "smoke"))
-    labels = [figure.axes[0].get_xlabel().split(" (")[0] for figure in found]
+    figure = finding_chart(measure(replace(claim(BETTER), unit="share, times (poor)"), "smoke"))
+    labels = [axes.get_xlabel().split(" (")[0] for axes in figure.axes]
     assert labels == ["share", "times"]
 
 

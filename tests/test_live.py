@@ -199,13 +199,21 @@ def test_every_claim_is_of_one_kind() -> None:
     assert sorted(kinds) == sorted(bounds())
 
 
-def test_arms_of_different_units_have_charts_of_their_own() -> None:
-    finding = findings.kept("albert")
-    drawn = findings.charts(finding)
-    assert len(drawn) == 2
-    assert sum(len(chart.axes[0].get_yticklabels()) for chart in drawn) == len(finding.arms)
-    for chart in drawn:
-        assert not math.isnan(chart.axes[0].get_xlim()[0])
+def test_arms_of_different_units_have_panels_of_their_own() -> None:
+    finding = findings.kept("hundred-labels")
+    panels = findings.finding_chart(finding).axes
+    assert len(panels) == 2
+    assert sum(len(axes.get_yticklabels()) for axes in panels) == len(finding.arms)
+    for axes in panels:
+        assert not math.isnan(axes.get_xlim()[0])
+
+
+def test_what_no_seed_changes_stands_below_the_panels() -> None:
+    drawn = findings.finding_chart(findings.kept("albert"))
+    [axes] = drawn.axes
+    assert len(axes.get_yticklabels()) == 3
+    assert drawn.get_supxlabel() == "BERT-large / ALBERT-large, parameters: 18.952"
+    assert "parameters: 18.952" in drawn.says
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux says what is held")

@@ -186,6 +186,17 @@ def prompt_text(world: World, count: int, seed: int) -> tuple[Tokenizer, Tokens]
     return tokenizer, tokenize(from_documents(documents), tokenizer)
 
 
+def prompt_floor(world: World, count: int, seed: int, length: int) -> float:
+    """The lowest loss of the next word in the first words of so many such documents.
+
+    The first word is not asked for. It gives away that the document is a prompt: the second one, a
+    colon, is certain in all of the language, so the floor of the language is that of prompts.
+    """
+    documents = list(islice(world.documents(seed=seed, having="relation"), count))
+    losses = [each[1:length] for each in world.floor("next", documents).losses]
+    return float(np.concatenate(losses).mean())
+
+
 def mixed_text(world: World, count: int, seed: int) -> tuple[Tokenizer, Tokens]:
     """As many such documents as ordinary ones: lists are a part of what is read, not all of it."""
     documents = [
