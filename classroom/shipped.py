@@ -49,7 +49,14 @@ from labkit.chance import Chance
 from labkit.corpus import Batch, Streams, from_documents, pad_rows, tokenize
 from labkit.keeping.files import read_json
 from labkit.keeping.paths import data_path
-from labkit.objectives import BothDirections, Labels, NextToken, Permutation, Translation
+from labkit.objectives import (
+    BothDirections,
+    Labels,
+    NextToken,
+    Permutation,
+    Targets,
+    Translation,
+)
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import evaluate
 from labkit.weights import load, load_tokenizer
@@ -341,23 +348,26 @@ def _xlnet_journey(recipe: Recipe) -> Run:
     return Run(model, text.tokenizer, objective, windows_of(recipe, text.train, framed=True))
 
 
-def _measure_xlnet_journey(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
-    """On windows of held-out documents; the floor is exact for the words that are asked there."""
-    text = _journey(1_000)
-    world = text.world
-    assert world is not None
-    windows = _windows_within(text.documents, 30)
+def windows_in_any_order(text: CourseText, length: int) -> tuple[Targets, float]:
+    """What XLNet's objective asks for in windows of held-out documents, and its exact floor."""
+    assert text.world is not None
+    windows = _windows_within(text.documents, length)
     rows = text.framed(windows)
     batch = Batch.of(rows, torch.ones_like(rows, dtype=torch.bool))
-    objective = Permutation(vocabulary=tokenizer.vocabulary)
+    objective = Permutation(vocabulary=text.tokenizer.vocabulary)
     targets = objective.targets(batch, Chance(0, 0, batch.rows))
     assert targets.order is not None
     asked = [row.nonzero()[:, 0].sub(1).tolist() for row in targets.order.predicted]
-    logs = [world.joint(words, hidden, start="anywhere")
+    logs = [text.world.joint(words, hidden, start="anywhere")
             for words, hidden in zip(windows, asked, strict=True)]  # fmt: skip
+    return targets, -sum(logs) / sum(map(len, asked))
+
+
+def _measure_xlnet_journey(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
+    targets, floor = windows_in_any_order(_journey(1_000), 30)
     with torch.no_grad():
-        found = float(objective.loss(model, targets).loss)
-    return Measured("nats per predicted word", found, -sum(logs) / sum(map(len, asked)))
+        found = float(Permutation(vocabulary=tokenizer.vocabulary).loss(model, targets).loss)
+    return Measured("nats per predicted word", found, floor)
 
 
 # ---- addresses of presidents
