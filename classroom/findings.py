@@ -82,18 +82,18 @@ def _now(claim: str, profile: str, seed: int) -> Finding:
 
 
 def sentence(finding: Finding) -> str:
-    """The claim and what came of it, in plain words."""
+    """The claim and what came of it; its parts are told one by one only where they differ."""
     parts = [f"- {one.says}: **{PLAIN[one.verdict]}**." for one in finding.contrasts]
+    head = f"> *{finding.says}* ({finding.where})\n\n"
     if len({one.verdict for one in finding.contrasts}) < 2:
-        came = f"The claim {PLAIN[finding.verdict]}"
-    elif finding.verdict == "not significant":
+        return f"{head}**The claim {PLAIN[finding.verdict]}.**"
+    if finding.verdict == "not significant":
         came = "Part of the claim holds here, and part of it is not settled"
     elif all(one.verdict != "holds" for one in finding.contrasts):
         came = "No part of the claim is shown to hold here"
     else:
         came = "Not all of the claim holds here"
-    head = f"> *{finding.says}* ({finding.where})\n\n**{came}.**"
-    return "\n".join([head, "", *parts]) if len(parts) > 1 else head
+    return "\n".join([f"{head}**{came}.**", "", *parts])
 
 
 def finding_chart(finding: Finding) -> Chart:
@@ -318,4 +318,4 @@ def _bounds(row: Finding) -> Iterator[str]:
     """Where each contrast had to lie."""
     for one in row.contrasts:
         below = f", below {figure_of(one.below)}" if one.below is not None else ""
-        yield f"claimed of “{one.says}”: above {figure_of(one.above)}{below}"
+        yield f"bound of “{one.says}”: above {figure_of(one.above)}{below}"

@@ -72,6 +72,10 @@ class Schematic:
         weight = "bold" if bold else "normal"
         self.axes.text(x, y, text, size=_points(size), ha=anchor, weight=weight, color=INK)
 
+    def line(self, x1: float, y1: float, x2: float, y2: float) -> None:
+        """A straight line."""
+        self.axes.plot([x1, x2], [y1, y2], color=INK, linewidth=1.2, marker="")
+
     def arrow(self, x1: float, y1: float, x2: float, y2: float, *, dashed: bool = False) -> None:
         """A straight arrow."""
         style = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0,
@@ -110,6 +114,49 @@ def two_word_models() -> Chart:
         picture.arrow(580 + 10 * (i - 1.5), 134, x + 37, 104)
         picture.box(x, 60, 76, 42, f"{word}?  yes\nnoise?  no", kind="new", size=12)
     picture.text(380, 286, "… was hit by a  red  bus in town")
+    return picture.figure
+
+
+def block() -> Chart:
+    """A block, with the norms after the sums (Vaswani et al. 2017) and before the parts (GPT-2)."""
+    picture = Schematic(
+        760,
+        392,
+        "Two blocks, read from below. Left, as in the paper: x goes through attention, a skip "
+        "connection adds x to the result, and a norm follows; then the same with a feed-forward "
+        "network. Right, as in GPT-2: each norm stands before its part, and nothing stands on "
+        "the path of the sums.",
+    )
+    columns = (
+        (190, "norm after the sum (2017)", ("attention", "+", "norm", "feed-forward", "+", "norm")),
+        (570, "norm before the part (GPT-2)", ("norm", "attention", "+", "norm", "feed-forward",
+                                               "+")),
+    )  # fmt: skip
+    kinds = {"attention": "attention", "feed-forward": "mlp", "norm": "state"}
+    for x, title, parts in columns:
+        picture.text(x, 22, title, bold=True, size=14)
+        picture.box(x - 60, 350, 120, 30, "x", kind="word")
+        y, split = 350, 350
+        for part in parts:
+            above = y - 50
+            if part == "+":
+                picture.arrow(x, y, x, above + 28)
+                picture.text(x, above + 24, "+", size=20, bold=True)
+                # The skip connection: past the parts since the last sum.
+                middle = split - 10
+                picture.line(x, middle, x + 100, middle)
+                picture.line(x + 100, middle, x + 100, above + 17)
+                picture.arrow(x + 100, above + 17, x + 10, above + 17)
+                y = split = above + 6
+            else:
+                picture.arrow(x, y, x, above + 30)
+                picture.box(x - 60, above, 120, 30, part, kind=kinds[part])
+                y = above
+                if part == "norm" and parts[0] != "norm":
+                    split = above
+        picture.arrow(x, y, x, 32)
+    picture.text(106 + 190, 306, "skip", size=12, anchor="left")
+    picture.text(106 + 570, 306, "skip", size=12, anchor="left")
     return picture.figure
 
 
@@ -391,7 +438,7 @@ def four_inputs() -> Chart:
     picture.text(
         12,
         326,
-        "orange: new, learned in fine-tuning; the linear boxes of one task are the same layer",
+        "start, $, extract, linear (orange): new in fine-tuning; linear is one layer for each task",
         anchor="left",
         size=12,
     )
