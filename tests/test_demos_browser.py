@@ -96,6 +96,16 @@ CELLS = (SETUP, *SHOWN.values(), CHART)
 # A small notebook of the same server, to be loaded again.
 SMALL = (f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom classroom.demos import reach_demo",
          "reach_demo()")  # fmt: skip
+# The masking demo without a model: the language alone knows what is likely.
+EXACT = (f"""import sys
+sys.path.insert(0, {str(ROOT)!r})
+from classroom.demos import Masking, masking_demo
+from labkit.text.tokenizers import Tokenizer
+from labkit.world import load_world
+world = load_world("village")
+tokenizer = Tokenizer.words([" ".join(world.vocabulary[1:])])""",
+         "masking_demo(text='she saw a wave near the boat .', tokenizer=tokenizer, world=world, "
+         "setting=Masking(rate=0.5))")  # fmt: skip
 LESSON = ROOT / "notebooks" / "08_bert.ipynb"
 # Wait until the picture has been the same for so long: the first change may be a frame between.
 STILL = """async ([selector, before]) => {
@@ -127,7 +137,7 @@ class Opened(NamedTuple):
 def notebook(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     state = tmp_path_factory.mktemp("demos")
     (state / "notebooks").mkdir()
-    for name, cells in (("demos", CELLS), ("small", SMALL)):
+    for name, cells in (("demos", CELLS), ("small", SMALL), ("exact", EXACT)):
         book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         # Without a name the page asks which kernel is meant, and waits for an answer.
         book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
@@ -725,6 +735,25 @@ def test_a_demo_lives_through_a_reload_and_leaves_its_picture_after_a_restart(
     page.reload()
     stored.wait_for(state="visible")
     assert "A memory of 4" in stored.inner_text()
+    page.close()
+
+
+def test_a_word_that_is_not_in_the_vocabulary_is_named(notebook: Opened) -> None:
+    page = notebook.page
+    for word, named in (("zebra", True), ("cat", False)):
+        before = shown(page, "vectors")
+        typed("word", word)(page, "vectors")
+        still(page, "vectors", before)
+        assert ("zebra" in shown(page, "vectors")) == named
+
+
+def test_the_language_alone_shows_what_is_likely(browser: Any, notebook: Opened) -> None:
+    page = opened(browser, notebook.server, "exact.ipynb")
+    assert run_all(page)
+    page.wait_for_selector(".labkit-masking .labkit-view")
+    told = shown(page, "masking")
+    assert "p exact" in told
+    assert "p by the model" not in told
     page.close()
 
 
