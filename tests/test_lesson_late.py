@@ -183,11 +183,11 @@ def test_experts_add_parameters_and_hardly_any_operations() -> None:
 
 
 def test_a_wider_model_ends_lower_in_the_race() -> None:
-    ends = re.findall(r"step (\d+) of \1: loss ([\d.]+)", said("12", "race[width] = used"))
+    ends = re.findall(r"step (\d+) of \1: loss ([\d.]+)", said("12", "race = {}"))
     losses = [float(loss) for _, loss in ends]
     assert len(losses) == 3
     assert losses == sorted(losses, reverse=True)
-    assert losses[-1] > number(r"possible: ([\d.]+)", said("12", "race[width] = used"))
+    assert losses[-1] > number(r"possible: ([\d.]+)", said("12", "race = {}"))
 
 
 def test_most_printed_figures_follow_from_their_rows() -> None:
