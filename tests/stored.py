@@ -35,6 +35,12 @@ def number(pattern: str, text: str) -> float:
     return float(found[1])
 
 
+def above_the_floor(notebook: str, part: str) -> float:
+    """How far above its floor the live curve of a cell ends."""
+    curve = said(notebook, part)
+    return number(r"loss ([\d.]+)", curve) - number(r"lowest possible: ([\d.]+)", curve)
+
+
 def numbers(name: str, text: str) -> list[float]:
     """The numbers in the only line that begins with a name."""
     lines = [line.strip() for line in text.splitlines()]

@@ -1,7 +1,6 @@
 """The experiments of notebook 06: each figure against the language's own, and each claim runs."""
 
 from collections import Counter
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +105,7 @@ def test_what_is_written_goes_on_from_each_beginning_and_holds_no_separator():
 
 
 def test_the_floor_of_prompts_is_the_surprise_of_the_language_at_each_word_but_the_first(world):
-    prompts = list(islice(world.documents(seed=3, having="relation"), 8))
+    prompts = prompting.prompts_of(world, 8, 3)
     surprises = []
     for prompt in prompts:
         for t, word in list(enumerate(prompt.words))[1:12]:

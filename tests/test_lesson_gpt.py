@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from stored import by_reach, cells, number, said
+from stored import above_the_floor, by_reach, cells, number, said
 
 from classroom.exercises.duels import topic_of
 from classroom.findings import kept, sentence, unmeasured
@@ -17,9 +17,7 @@ def test_our_gpt_is_labkits() -> None:
 
 
 def test_the_loss_comes_down_towards_the_floor_in_view() -> None:
-    curve = said("05", "live = LiveCurve(steps, floor)")
-    loss, floor = number(r"loss ([\d.]+)", curve), number(r"possible: ([\d.]+)", curve)
-    assert floor < loss < floor + 0.15
+    assert 0 < above_the_floor("05", "live = LiveCurve(steps, floor)") < 0.15
     before = said("05", 'print(f"before training')
     assert number(r"training: ([\d.]+)", before) == pytest.approx(5.32, abs=0.05)
 

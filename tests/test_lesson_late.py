@@ -3,14 +3,7 @@
 import re
 
 import pytest
-from stored import number, said
-
-
-def above_the_floor(notebook: str, part: str) -> float:
-    """How far above its floor the live curve of a cell ends."""
-    curve = said(notebook, part)
-    return number(r"loss ([\d.]+)", curve) - number(r"lowest possible: ([\d.]+)", curve)
-
+from stored import above_the_floor, number, said
 
 # ---- 08
 

@@ -26,7 +26,7 @@ from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
 from labkit.sampling import Sampling, sample
 from labkit.text.tokenizers import Tokenizer
-from labkit.world import END, World, load_world
+from labkit.world import END, Document, World, load_world
 from labkit.world.examples import Example, LabelledSet
 from labkit.writing.prompting import log_likelihoods
 
@@ -174,31 +174,36 @@ def with_leak(text: CourseText, answers: Iterable[Words], seed: int) -> CourseTe
 # ---- few shots
 
 
+def prompts_of(world: World, count: int, seed: int) -> list[Document]:
+    """So many documents such as "france : paris ; japan : tokyo ." of the language."""
+    return list(islice(world.documents(seed=seed, having="relation"), count))
+
+
 def prompt_text(world: World, count: int, seed: int) -> tuple[Tokenizer, Tokens]:
-    """Documents such as "france : paris ; japan : tokyo .", in a vocabulary of their own.
+    """So many prompts, in a vocabulary of their own.
 
     In the ordinary text one word in fifty stands in such a document: a model of this size would
     have to read for an hour to learn from them.
     """
-    documents = list(islice(world.documents(seed=seed, having="relation"), count))
+    documents = prompts_of(world, count, seed)
     known = sorted({word for document in documents for word in document.words} - {END})
     tokenizer = Tokenizer.words([" ".join(known)])
     return tokenizer, tokenize(from_documents(documents), tokenizer)
 
 
 def prompt_floor(world: World, count: int, seed: int, length: int) -> float:
-    """The lowest loss of the next word in the first words of so many such documents.
+    """The lowest loss of the next word in the first words of so many prompts.
 
     The first word is not asked for. It gives away that the document is a prompt: the second one, a
     colon, is certain in all of the language, so the floor of the language is that of prompts.
     """
-    documents = list(islice(world.documents(seed=seed, having="relation"), count))
-    losses = [each[1:length] for each in world.floor("next", documents).losses]
+    lowest = world.floor("next", prompts_of(world, count, seed))
+    losses = [each[1:length] for each in lowest.losses]
     return float(np.concatenate(losses).mean())
 
 
 def mixed_text(world: World, count: int, seed: int) -> tuple[Tokenizer, Tokens]:
-    """As many such documents as ordinary ones: lists are a part of what is read, not all of it."""
+    """As many prompts as ordinary documents: lists are a part of what is read, not all of it."""
     documents = [
         document.text
         for having in ("relation", None)
