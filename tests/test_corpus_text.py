@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.corpus import Document, from_documents, from_files, from_hub, from_table
-from labkit.corpus.documents import sentences
+from labkit.corpus.documents import Documents, sentences
 from labkit.text import files
 
 
@@ -205,6 +205,11 @@ def test_sentences_take_linear_time(text):
     parts = sentences(text * 200_000)
     assert time.perf_counter() - start < 5
     assert "".join(parts) == text * 200_000
+
+
+def test_a_label_without_a_text_is_on_one_side():
+    empty = Documents(lambda: iter([Document((), 1)] * 3))
+    assert sorted(len(list(side)) for side in empty.split(0.5)) == [0, 3]
 
 
 def test_missing_files(tmp_path):

@@ -373,23 +373,36 @@ def test_a_page_has_formulas_fallbacks_and_no_notes(browser: Any, site: Path) ->
     page.close()
 
 
-@pytest.mark.parametrize(
-    ("scheme", "width", "height"), [("light", 390, 844), ("dark", 1366, 768)], ids=["phone", "hall"]
-)
-def test_axe_finds_nothing_serious_on_the_lessons(
-    browser: Any, site: Path, scheme: str, width: int, height: int
-) -> None:
-    """On a phone and on a projector: nothing serious, and no page that is wider than the screen."""
-    source = axe()
-    size = {"width": width, "height": height}
+SCREENS = {"phone": ("light", 390, 844), "hall": ("dark", 1366, 768)}
+
+
+@pytest.fixture(scope="module")
+def readings(browser: Any, site: Path) -> dict[tuple[str, str], tuple[list[str], int]]:
+    """What axe finds on each lesson and how wide it is, on a phone and on a projector."""
+    source, found = axe(), {}
     for file in sorted(site.glob("[01]*.html")):
         # The policy of the page admits its own scripts alone; the checker comes from outside.
-        page = browser.new_page(color_scheme=scheme, viewport=size, bypass_csp=True)
+        page = browser.new_page(bypass_csp=True)
         page.goto(file.as_uri())
         page.add_script_tag(content=source)
-        assert page.evaluate(RUN) == [], file.name
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, file.name
+        for screen, (scheme, width, height) in SCREENS.items():
+            page.emulate_media(color_scheme=scheme)
+            page.set_viewport_size({"width": width, "height": height})
+            serious = page.evaluate(RUN)
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            found[screen, file.name] = serious, wide
         page.close()
+    return found
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_axe_finds_nothing_serious_on_the_lessons(screen: str, readings: Any) -> None:
+    """Nothing serious, and no page that is wider than the screen."""
+    lessons = {name: said for (where, name), said in readings.items() if where == screen}
+    assert len(lessons) == len(list((ROOT / "notebooks").glob("[0-9]*.ipynb")))
+    for name, (serious, wide) in lessons.items():
+        assert serious == [], name
+        assert wide <= SCREENS[screen][1], name
 
 
 def test_axe_finds_nothing_serious_in_a_lecture(lecture: Lecture) -> None:

@@ -75,7 +75,7 @@ class _Texts:
 
 def _number(document: Document) -> float:
     """A number in [0, 1) from a hash of the text, or of the first text of a labelled pair."""
-    text = document.text if document.label is None else document.parts[0]
+    text = document.text if document.label is None else "".join(document.parts[:1])
     number = hashlib.blake2b(" ".join(text.split()).encode(), digest_size=8).digest()
     return int.from_bytes(number, "little") / 2**64
 

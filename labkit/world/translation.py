@@ -23,6 +23,7 @@ import bisect
 import functools
 import itertools
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -430,6 +431,8 @@ def read_lexicon(name: str, text: str) -> Lexicon:
         elif keyword == "letters":
             lexicon.letters |= dict(pair for line in body for pair in _letters(line))
         elif keyword == "words" and len(arguments) == 2:
+            if not body:
+                raise WorldError(header.location, f'"{header.text}" has no words below it')
             entries = [(e, line.location) for line in body for e in line.text.strip(",").split(",")]
             gendered = arguments[1] == "noun"
             lexicon.parts[arguments[0]] = arguments[1]
@@ -471,7 +474,8 @@ def _way(text: str, location: Location, gendered: bool) -> Way:
     """Read `kontor m 0.7`: words, of a noun its gender, and the chance, 1 unless given."""
     words = text.split()
     chance = 1.0
-    if words and words[-1][0].isdigit():
+    # Also -0.5 and .5: one is refused, and neither is a word.
+    if words and re.match(r"[-+]?\.?\d", words[-1]):
         chance = read_number(words.pop(), location, "the chance of a translation", most=1)
     gender = words.pop() if gendered and words and words[-1] in GENDERS else ""
     if not words or (gendered and not gender):
