@@ -432,7 +432,8 @@ def read_lexicon(name: str, text: str) -> Lexicon:
             lexicon.letters |= dict(pair for line in body for pair in _letters(line))
         elif keyword == "words" and len(arguments) == 2:
             if not body:
-                raise WorldError(header.location, f'"{header.text}" has no words below it')
+                message = f'"{header.text}" is empty: write its words, indented, below the header'
+                raise WorldError(header.location, message)
             entries = [(e, line.location) for line in body for e in line.text.strip(",").split(",")]
             gendered = arguments[1] == "noun"
             lexicon.parts[arguments[0]] = arguments[1]
@@ -474,7 +475,7 @@ def _way(text: str, location: Location, gendered: bool) -> Way:
     """Read `kontor m 0.7`: words, of a noun its gender, and the chance, 1 unless given."""
     words = text.split()
     chance = 1.0
-    # Also -0.5 and .5: one is refused, and neither is a word.
+    # -0.5 and .5 are numbers as well: the first is refused, the second is a chance.
     if words and re.match(r"[-+]?\.?\d", words[-1]):
         chance = read_number(words.pop(), location, "the chance of a translation", most=1)
     gender = words.pop() if gendered and words and words[-1] in GENDERS else ""

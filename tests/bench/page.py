@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
-BUSY = ", busy with other work"
 
 
 class Question(NamedTuple):
@@ -123,8 +122,7 @@ def parsed(page: str) -> dict[str, Printed]:
 
 def composed(found: Mapping[str, Printed]) -> str:
     """Return the page."""
-    # Whether one was busy is said where its numbers stand.
-    machines = sorted({printed.where.removesuffix(BUSY) for printed in found.values()})
+    machines = sorted({printed.where for printed in found.values()})
     lines = [
         "# Benchmarks",
         "",
