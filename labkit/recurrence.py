@@ -162,13 +162,15 @@ def run_layer(
 def _run(cell: nn.Module, x: Any, memory: LayerState) -> tuple[Any, LayerState]:
     """Call a layer in torch's way: a state has an axis for layers, and only an LSTM's is a pair."""
     state = tuple(part.unsqueeze(0) for part in memory)
-    with _in_weights_format(cell, x) as x:
+    with _in_weights_format(cell, x, state) as (x, state):
         y, new = cell(x, state if len(state) == 2 else state[0])
     return y, tuple(part.squeeze(0) for part in (new if len(state) == 2 else (new,)))
 
 
 @contextmanager
-def _in_weights_format(cell: nn.Module, x: Any) -> Iterator[Any]:
+def _in_weights_format(
+    cell: nn.Module, x: Any, state: LayerState
+) -> Iterator[tuple[Any, LayerState]]:
     """Let torch's recurrent kernels compute in the format of the weights on a GPU.
 
     Under autocast they would compute in float16, even where bfloat16 is asked for, and float16
@@ -176,10 +178,11 @@ def _in_weights_format(cell: nn.Module, x: Any) -> Iterator[Any]:
     """
     on_gpu = (x.data if isinstance(x, PackedSequence) else x).is_cuda
     if not on_gpu or not isinstance(cell, nn.RNNBase):
-        yield x
+        yield x, state
         return
+    dtype = next(cell.parameters()).dtype
     with torch.autocast("cuda", enabled=False):
-        yield x.to(next(cell.parameters()).dtype)
+        yield x.to(dtype), tuple(part.to(dtype) for part in state)
 
 
 def turned(x_BTD: Tensor, lengths_B: Tensor | None = None) -> Tensor:

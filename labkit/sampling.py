@@ -257,10 +257,11 @@ def sample(
     said, filtered = [0.0] * len(many), [0.0] * len(many)
     stopped, done = [False] * len(many), [False] * len(many)
     for step in steps(model, many, settings, seed=seed, explain=False):
-        tokens, log_p, drawn, new = (part.tolist() for part in step[1:])
+        # All numbers of a step come from a GPU at once: each question waits for it.
+        tokens, log_p, drawn, new = torch.stack([part.double() for part in step[1:]]).tolist()
         for row, text in enumerate(written):
             if new[row] and not done[row]:
-                text.append(tokens[row])
+                text.append(int(tokens[row]))
                 said[row] += log_p[row]
                 filtered[row] += drawn[row]
                 stopped[row] = tokens[row] in settings.stop

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from crash.tiny import WORDS, Text
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from labkit import attention, fast, heads, layers, sampling
 from labkit.attention import KeysValues
@@ -407,3 +408,23 @@ def test_texts_are_the_same(monkeypatch, changed) -> None:
         found[-1] += [text.tokens for text in beam(model, [3, 4], how, beams=4)]
     assert found[0] == found[1]
     assert not replacements
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_on_a_gpu_no_mask_goes_to_the_kernel_of_cudnn(
+    masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tensor that is said to be on a GPU shows which kernels torch might choose from."""
+    allowed = []
+
+    def kernel(*given: torch.Tensor, **how: object) -> torch.Tensor:
+        allowed.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return given[0]
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", kernel)
+    with FakeTensorMode():
+        q_BHQE = torch.empty(1, 2, 3, 8, device="cuda")
+        mask = torch.ones(3, 3, dtype=torch.bool, device="cuda") if masked else None
+        fast_attention.by_kernel(q_BHQE, q_BHQE, q_BHQE, mask)
+    assert allowed == [not masked]
+    assert torch.backends.cuda.cudnn_sdp_enabled(), "what the user has set stays"

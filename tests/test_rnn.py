@@ -8,6 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from labkit.blocks import Classifier, LanguageModel, halves
 from labkit.heads import NextWord, Pooled, pool
 from labkit.masking import causal, real_keys
+from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.rnn import (
     Bag,
     BagConfig,
@@ -268,3 +269,14 @@ def test_on_a_gpu_autocast_leaves_an_lstm_in_the_format_of_its_weights() -> None
         found = model(tokens).hidden
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, model(tokens).hidden)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_autocast_gives_elmo_a_memory_in_the_format_of_its_weights() -> None:
+    """Its words come in bfloat16 out of a linear layer, and a blank memory with them."""
+    model = ELMo(ELMoConfig(0, 10, 4, ((1, 3), (3, 5)), 1, 6, 9, 2)).cuda()
+    letters = torch.randint(0, 256, (2, 5, 10), device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        found = model(None, characters=letters).hidden
+    torch.testing.assert_close(found.float(), model(None, characters=letters).hidden,
+                               atol=0.05, rtol=0)  # fmt: skip

@@ -30,8 +30,9 @@ PARTS: dict[str, tuple[str, ...]] = {
     "lint": ("-m", "ruff", "check", "."),
     "types": ("-m", "mypy"),
     "tests": (*PLAIN, "tests", "-m", "not browser and not bench", *IN_ORDER),
-    "outputs": (*PYTEST, "--nbval", "notebooks", "--nbval-current-env", "--nbval-cell-timeout=600",
-                "--nbval-sanitize-with=tests/nbval.cfg", *TWO_AT_A_TIME),
+    "outputs": (*PYTEST, "-p", "tests.kernels", "--nbval", "notebooks", "--nbval-current-env",
+                "--nbval-cell-timeout=600", "--nbval-sanitize-with=tests/nbval.cfg",
+                *TWO_AT_A_TIME),
     "parameters": ("-m", "labkit", "course", "--profile", "smoke", "-p", "seed", "1",
                    "--where-known", "corpus", "README.md", "--where-known", "mask_rate", "0.3",
                    "--unsolved", "--output", "runs/test", "--jobs", "2"),
@@ -166,13 +167,16 @@ def bench(parser: Parser, words: Sequence[str]) -> int:
     for name in args.names:
         if name not in scripts:
             fail(f"labkit bench: {unknown('benchmark', name, scripts)}")
+    # A Python in which labkit is not installed finds it too.
+    path = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     if args.page:
         page = root / "tests" / "bench" / "page.py"
-        return subprocess.call([sys.executable, str(page), *args.names], cwd=root)
+        return subprocess.call([sys.executable, str(page), *args.names], cwd=root, env=settings)
     failed = []
     for name in args.names or scripts:
         print(f"\n--- {name}", flush=True)
-        if subprocess.call([sys.executable, str(scripts[name]), *more], cwd=root):
+        if subprocess.call([sys.executable, str(scripts[name]), *more], cwd=root, env=settings):
             failed.append(name)
     if failed:
         fail(f"labkit bench: failed: {', '.join(failed)}", code=1)

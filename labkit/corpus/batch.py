@@ -16,7 +16,8 @@ def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
     """The tensor on a device; a copy to a GPU does not block."""
     if torch.device(device).type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+    # A part of a tensor would be copied once more on its way, and that copy blocks.
+    return tensor.contiguous().pin_memory().to(device, non_blocking=True)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], value: int = 0) -> tuple[Tensor, Tensor]:

@@ -1,10 +1,12 @@
 """Attention by the library's kernel, or by the formula where that is faster; and its memory."""
 
 import math
+from contextlib import nullcontext
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from labkit import masking
 from labkit.attention import KeysValues, attention_weights, check_scores
@@ -13,6 +15,9 @@ from labkit.layers import drop
 LONG = 512
 """With more keys than this, the weights of all queries are too large to be kept for the backward
 pass, if there is another way."""
+SOUND = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""The kernels that may take a mask. On recent GPUs torch prefers cuDNN's, which gives gradients of
+NaN for some masks (pytorch/pytorch issue 196678) and wrong states in decoding (193893)."""
 
 
 def attend(
@@ -47,9 +52,23 @@ def attend(
         mask = bias_BHQK.masked_fill(~mask, -math.inf)
     elif bias_BHQK is not None:
         mask = bias_BHQK
-    return F.scaled_dot_product_attention(
-        q_BHQE, k_BHKE, v_BHKE, attn_mask=mask, is_causal=causal, dropout_p=dropout
-    )
+    return by_kernel(q_BHQE, k_BHKE, v_BHKE, mask, causal=causal, dropout=dropout)
+
+
+def by_kernel(
+    q_BHQE: Tensor,
+    k_BHKE: Tensor,
+    v_BHKE: Tensor,
+    mask: Tensor | None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attention by a kernel of the library, and with a mask on a GPU by one that is sound."""
+    with sdpa_kernel(SOUND) if mask is not None and q_BHQE.is_cuda else nullcontext():
+        return F.scaled_dot_product_attention(
+            q_BHQE, k_BHKE, v_BHKE, attn_mask=mask, is_causal=causal, dropout_p=dropout
+        )
 
 
 def formula_is_faster(q_BHQE: Tensor, k_BHKE: Tensor, dropout: float) -> bool:

@@ -188,8 +188,9 @@ def product(layer: nn.Linear, rows: int, *, gelu: bool = False) -> Product:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
         then: tuple[str, list[Any], str] = ("gelu", [], "tanh") if gelu else ("none", [], "")
         return lambda x_BD: torch.ops.mkldnn._linear_pointwise(x_BD, packed, bias, *then)
+    alone_on_a_cpu = rows == 1 and weight.device.type == "cpu"
     straight: Product = (
-        in_stripes(weight, bias) if rows == 1 else partial(F.linear, weight=weight, bias=bias)
+        in_stripes(weight, bias) if alone_on_a_cpu else partial(F.linear, weight=weight, bias=bias)
     )
     return (lambda x_BD: gelu_tanh(straight(x_BD))) if gelu else straight
 

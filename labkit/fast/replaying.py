@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from labkit.attention import Attention, KeysValues, merge_heads, split_heads
 from labkit.blocks import Block
+from labkit.fast.attention import by_kernel
 
 WARM = 3
 """Calls before the recording, in which libraries choose their kernels and take their memory."""
@@ -118,5 +118,4 @@ class Replayer(WordByWord):
             seen_L = seen_L & (self.positions_L > self.position_1 - band)
         keys, values = kept
         mask_111L = seen_L.view(1, 1, 1, -1)
-        y_BH1E = F.scaled_dot_product_attention(q_BH1E, keys, values, attn_mask=mask_111L)
-        return attention.out(merge_heads(y_BH1E))
+        return attention.out(merge_heads(by_kernel(q_BH1E, keys, values, mask_111L)))

@@ -1,0 +1,100 @@
+"""Kernels that are copies of one process, which has imported what takes seconds.
+
+`pytest -p tests.kernels --nbval notebooks` starts a kernel for each notebook. torch, matplotlib and
+the course take a third of the time that most of them run, so they are imported once. A name that a
+notebook does not import is as unknown as before. The part `parameters` of the suite runs the same
+notebooks in kernels of their own.
+"""
+
+import gc
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+IMPORTED = ("torch._dynamo", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipywidgets",
+            "matplotlib.pyplot", "matplotlib_inline.backend_inline", "labkit.trainer",
+            "labkit.world", "classroom.demos", "classroom.exercises.checking", "classroom.findings",
+            "classroom.live", "classroom.shipped")  # fmt: skip
+
+
+def pytest_configure() -> None:
+    """Let Jupyter start copies, on a system that can copy a process safely."""
+    if sys.platform == "linux":
+        from jupyter_client.provisioning import local_provisioner
+
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([f"{__name__}_imported"])
+        local_provisioner.launch_kernel = lambda cmd, **how: Copy(context, cmd, **how)
+
+
+class Copy:
+    """A kernel, with what Jupyter asks of a `subprocess.Popen`."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(
+        self, context: Any, cmd: Sequence[str], env: dict[str, str], cwd: str | None, **_: object
+    ) -> None:
+        started, starts = context.Pipe(duplex=False)
+        arguments = cmd[list(cmd).index("-f") :]
+        self.process = context.Process(target=serve, args=(arguments, env, cwd, starts))
+        self.process.start()
+        # Jupyter asks for the group of the process, and ends all of it with the kernel.
+        started.recv()
+        self.pid = self.process.pid
+
+    def poll(self) -> int | None:
+        """The code with which it ended; None: it runs."""
+        return self.process.exitcode
+
+    returncode = property(poll)
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Wait for its end."""
+        self.process.join(timeout)
+        return self.poll()
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.process.terminate()
+
+    def kill(self) -> None:
+        """End it."""
+        self.process.kill()
+
+
+def serve(
+    arguments: Sequence[str], env: dict[str, str], cwd: str | None, starts: Connection
+) -> None:
+    """Become a kernel, as `python -m ipykernel_launcher` does."""
+    os.setsid()
+    starts.send(None)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd or ".")
+    silent = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(silent, stream)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.path.insert(0, "")
+
+    from ipykernel.kernelapp import IPKernelApp
+
+    IPKernelApp.launch_instance(list(arguments))
+
+
+def import_all() -> None:
+    """Import what takes long, and spare the garbage collector of each copy from looking at it."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
