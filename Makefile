@@ -1,4 +1,4 @@
-# Everything is `python -m labkit …` as well, for machines without make.
+# Everything but `clean` is `python -m labkit …` as well, for machines without make.
 PYTHON ?= python3
 
 .PHONY: lab test lecture site course bench notebooks pins clean

@@ -20,10 +20,15 @@ stored in the notebooks, in cells with the tag `notes`; slides leave them out, a
 `python -m classroom.guide` collects them here.
 
 `make lecture NB=NN` shows a notebook as slides. Start it early, since cells that train do so each
-time; `LABKIT_SHORT=1 make lecture NB=NN` shortens them. `python -m labkit students` writes the
-version without solutions. The exercises take three to fifteen minutes each ([labs.md](labs.md));
-let neighbours compare their answers before you show a solution. "Click: nothing" means that a
-picture or a table is to be read, not changed.
+time; `LABKIT_SHORT=1 make lecture NB=NN` shortens them, so that most curves stop far above the
+lowest possible loss. Slides play widgets; to change or start a cell, open the notebook in
+JupyterLab. `python -m labkit students` writes the version without solutions. The exercises take
+three to fifteen minutes each ([labs.md](labs.md)); let neighbours compare their answers before you
+show a solution. "Click: nothing" means that a picture or a table is to be read, not changed.
+
+Some words return in many notes. The *floor* is the lowest possible loss. The *village* is a small
+made-up language whose probabilities are known. An *arm* is one of the things that a claim compares,
+and a *contrast* is the difference that is judged.
 """
 
 

@@ -1,7 +1,7 @@
 """From your own table of texts, of which few have a label, to a classifier: three ways, compared.
 
     python -m labkit train classifier --text reviews.csv --column review --label stars
-    python examples/your_labels.py reviews.csv --text review --label stars --backbone gpt
+    python examples/your_labels.py reviews.csv --column review --label stars --backbone gpt
 
 * `gpt`: the GPT that ships, which has read addresses of presidents.
 * `ulmfit`: the same after it has read the texts of the table; lower layers learn more slowly.
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from classroom.classifying import regression
 from classroom.recipes import Shuffled, plan
-from classroom.shipped import CARD, trained
+from classroom.shipped import CARD, card, trained
 from classroom.training import make_writable
 from labkit.blocks import Classifier, LanguageModel, evaluating
 from labkit.corpus import Batch, Windows, from_documents, from_table, pad_rows, tokenize
@@ -184,6 +184,19 @@ def answers(model: Classifier, rows: Batch) -> Tensor:
     with torch.no_grad():
         said: Tensor = model.head.labels(vectors(model.backbone, rows)).argmax(dim=-1)  # type: ignore[operator]
     return said
+
+
+def classified(folder: str | Path, texts: Sequence[str]) -> list[str]:
+    """The label that a saved classifier gives each text."""
+    if isinstance(texts, str) or not texts:
+        raise ValueError(f"the texts are {texts!r}: give a list of at least one")
+    classes = card(folder).get("classes")
+    if classes is None:
+        raise ValueError(f"{folder} holds no classifier: train one with `labkit train classifier`")
+    model, tokenizer = trained(folder)
+    framed = isinstance(model.backbone, BERT)
+    rows = labelled_rows([(text, 0) for text in texts], tokenizer, framed=framed)
+    return [classes[number] for number in answers(model, rows).tolist()]
 
 
 def folds_of(count: int) -> list[tuple[Tensor, Tensor]]:

@@ -151,7 +151,8 @@ def page(card: dict[str, Any], live: LiveCurve, samples: Sequence[str]) -> str:
         "last losses in training": f"{sum(live.losses[-10:]) / len(live.losses[-10:]):.3f}",
         "time": f"{card['minutes']} minutes, {card['recipe']['steps']} steps",
         "weights": f"{card['weights']:,}",
-        "use it": f'model, tokenizer = classroom.shipped.trained("{card["name"]}")',
+        "use it": "from classroom.shipped import trained; "
+        f'model, tokenizer = trained("{card["name"]}")',
     }
     table = "".join(
         f"<tr><th scope=row>{name}</th><td>{html.escape(value)}</td></tr>"

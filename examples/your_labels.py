@@ -1,6 +1,6 @@
 """From your own table of texts, of which few have a label, to a classifier.
 
-    python examples/your_labels.py reviews.csv --text review --label stars
+    python examples/your_labels.py reviews.csv --column review --label stars
     python examples/your_labels.py reviews.jsonl --backbone real     # needs the extra real
 
 A row whose label is empty (or None) is text without a label.  A fifth of the labelled rows is kept
@@ -14,7 +14,7 @@ from classroom import own_labels
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("file", help="a .csv, .tsv or .jsonl")
-parser.add_argument("--text", default="text", help="the column of the texts")
+parser.add_argument("--column", default="text", help="the column of the texts")
 parser.add_argument("--label", default="label", help="the column of the labels")
 parser.add_argument("--backbone", choices=own_labels.WAYS, help="only this method [all three]")
 parser.add_argument("--labels", type=int, default=100, help="how many labels to learn from [100]")
@@ -22,7 +22,7 @@ given = parser.parse_args()
 ways = [given.backbone] if given.backbone else own_labels.WAYS
 
 try:
-    task = own_labels.task_of(given.file, given.text, given.label, given.labels)
+    task = own_labels.task_of(given.file, given.column, given.label, given.labels)
     found = own_labels.compare(task, ways)
 except (ValueError, OSError) as error:
     parser.error(str(error))

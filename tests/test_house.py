@@ -308,21 +308,3 @@ def sizes() -> str:
 
 def test_sizes_are_reported() -> None:
     assert re.match(r"sizes: \d+ lines in \d+ files; over 300 lines: ", sizes())
-
-
-def test_the_example_of_the_readme_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    [example] = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    smaller = {"steps=1000": "steps=2", "size=4000": "size=300", "step % 100": "step % 1",
-               "width=128": "width=8"}  # fmt: skip
-    for whole, small in smaller.items():
-        assert whole in example
-        example = example.replace(whole, small)
-    lines = [f"On day {n} the {n % 7} dogs slept.\n\n" for n in range(3000)]
-    (tmp_path / "books").mkdir()
-    (tmp_path / "books" / "one.txt").write_text("".join(lines))
-    monkeypatch.chdir(tmp_path)
-    exec(compile(example, "README.md", "exec"), {})
-    assert len(capsys.readouterr().out.splitlines()) == 2

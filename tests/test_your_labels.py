@@ -14,6 +14,7 @@ import torch
 from classroom.cli import main
 from classroom.shipped import card, trained
 from labkit.corpus import Batch
+from labkit.keeping.paths import data_path
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.weights import WeightsError, real_encoder
 
@@ -54,7 +55,7 @@ def write(path: Path, table: list[tuple[str, str]]) -> None:
 
 def run(monkeypatch, path: Path, *words: str) -> dict:
     """The names of the script when it has ended."""
-    columns = ["--text", "review", "--label", "stars"]
+    columns = ["--column", "review", "--label", "stars"]
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(path), *columns, *words])
     return runpy.run_path(str(SCRIPT), run_name="__main__")
 
@@ -152,6 +153,13 @@ def test_the_command_writes_a_folder_that_is_loaded(tmp_path, monkeypatch, capsy
     known = card(tmp_path / "mine")
     assert known["report"] in said
     assert known["classes"] == ["bad", "good"]
+    texts = [FORMS[0].format(thing="lamp", one=one, two=two)
+             for one, two in (("sturdy", "quick"), ("faulty", "slow"))]  # fmt: skip
+    assert quick.classified(tmp_path / "mine", texts) == ["good", "bad"]
+    with pytest.raises(ValueError, match="give a list of at least one"):
+        quick.classified(tmp_path / "mine", "a text")
+    with pytest.raises(ValueError, match="holds no classifier"):
+        quick.classified(data_path("models", "gpt-village"), texts)
     with pytest.raises(SystemExit):
         main([*words[:4], "--label", "nothing", *words[5:6]])
     assert capsys.readouterr().err.count("\n") == 1

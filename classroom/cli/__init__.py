@@ -61,7 +61,7 @@ EXAMPLES = """examples:
   python -m labkit lab                                  open the course
   python -m labkit doctor                               is this machine ready?
   python -m labkit run 00 --profile laptop -p seed=3    one notebook, other parameters
-  python -m labkit sweep 00 -p seed=0:5                 one notebook, many parameters
+  python -m labkit sweep my.ipynb -p seed=0:5           one notebook, many parameters
   python -m labkit run --help                           everything about one command"""
 
 # Which option names another place for what a command writes.

@@ -32,7 +32,7 @@ def train(parser: Parser, words: Sequence[str]) -> int:
         "--checkpoints",
         type=Path,
         metavar="FOLDER",
-        help="store checkpoints here; the same command then continues the run",
+        help="store checkpoints here; the same command then continues the run (not with --text)",
     )
     parser.add_argument("--text", help='text of your own, such as "books/*.txt"; or a table')
     parser.add_argument("--minutes", type=minutes, help="with --text: how long [10]")

@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from classroom.cli.environment import REPEATABLE
+from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.lab import METADATA
 from classroom.cli.parameters import ParameterError, checked, declared, pair, with_equals
 from classroom.cli.parser import Parser, fail, positive, unknown
@@ -28,6 +28,7 @@ PROFILES = ("smoke", "laptop", "gpu")
 LARGEST = 100 * 10**6  # bytes of a notebook
 # Seconds that one cell may take: a cell that hangs ends with an error, not never.
 TIMEOUT = {"smoke": 300, "laptop": 1800, "gpu": 24 * 3600}
+LIMITS = "[smoke {smoke}, laptop or no profile {laptop}, gpu {gpu}]".format(**TIMEOUT)
 NOT_COMPARED = "nbval-ignore-output"
 KEPT_CELL_METADATA = ("tags", "jupyter", "slideshow", "editable", "deletable")
 
@@ -37,7 +38,7 @@ def run(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("notebook", help="a path, or the beginning of a name, such as 00")
     add_parameters(parser)
     parser.add_argument("--output", type=Path, help="the notebook to write [runs/NAME-….ipynb]")
-    parser.add_argument("--timeout", type=positive, help="seconds that one cell may take")
+    parser.add_argument("--timeout", type=positive, help=f"seconds that one cell may take {LIMITS}")
     parser.add_argument("--list", action="store_true", help="show the parameters and stop")
     args = parser.parse_args(with_equals(words))
     notebook = find(args.notebook)
@@ -75,6 +76,8 @@ def course(parser: Parser, words: Sequence[str]) -> int:
         help="also try each exercise without its solution: it has to fail",
     )
     args = parser.parse_args(with_equals(words))
+    if args.table:
+        checkout_of("labkit course: the table belongs")
     books = every_notebook()
     kinds = ["smoke", "laptop", OPENED] if args.table else ["laptop"]
     args.profile = args.profile or dict(args.parameter).get("profile")
@@ -181,7 +184,10 @@ def add_parameters(parser: Parser) -> None:
                         metavar="NAME=VALUE",
                         help="a parameter of the notebook, also as NAME VALUE")  # fmt: skip
     parser.add_argument(
-        "--profile", choices=PROFILES, help="the size of the run: the same as -p profile=..."
+        "--profile",
+        choices=PROFILES,
+        help="the size of the run: the same as -p profile=... "
+        "[run: as the notebook says; course: laptop]",
     )
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from classroom.cli.notebooks import PROFILES, TIMEOUT, find
+from classroom.cli.notebooks import LIMITS, PROFILES, TIMEOUT, find
 from classroom.cli.parameters import MOST, ParameterError, checked_grid, pair, with_equals
 from classroom.cli.parser import Parser, fail, nearest, unknown
 from classroom.running import Point, Row, cores, first_line
@@ -43,7 +43,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         add(f"--tls-{part}", type=Path, metavar="FILE", help=f"{what}, as for `dask worker`")
     add("--out", type=Path, help="folder of the results [runs/sweep-NAME]")
     add("--plot", nargs=2, metavar=("X", "Y"), help="draw the recorded Y over the parameter X")
-    add("--timeout", type=int, help="seconds that one cell may take")
+    add("--timeout", type=int, help=f"seconds that one cell may take {LIMITS}")
     args = parser.parse_args(with_equals(words))
     notebook = find(args.notebook)
     grid = grid_or_fail(notebook, args)

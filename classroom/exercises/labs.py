@@ -1,13 +1,15 @@
 """The page for lecturers, docs/labs.md: every exercise, what it teaches, the mistakes it knows.
 
-python -m classroom.exercises.labs > docs/labs.md
+python -m classroom.exercises.labs          writes docs/labs.md
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from classroom.exercises.checking import NOTEBOOKS, Exercise, Number, exercises
 from classroom.exercises.duels import TOPICS, symptom_of, topic_of
 
+ROOT = Path(__file__).resolve().parents[2]
 HEAD = """\
 # Exercises
 
@@ -27,7 +29,7 @@ exercise is a `Function` with the course's version, a generator of random inputs
 mistakes with a message for each; or it is a `Number`, which is stored as a hash. The tests need two
 more right answers, written independently.
 
-This page is the output of `python -m classroom.exercises.labs`.
+`python -m classroom.exercises.labs` writes this page.
 
 ## Functions and numbers
 
@@ -83,4 +85,4 @@ def _listed(items: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    (ROOT / "docs" / "labs.md").write_text(page(), encoding="utf-8", newline="\n")

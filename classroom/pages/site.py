@@ -110,9 +110,9 @@ def listed(pages: Sequence[Page]) -> str:
     )
     return (
         f'<h2>The notebooks</h2><ol class="course-list">{items}</ol><h2>Install</h2>'
-        "<p>In a copy of the course, with Python 3.11 or newer and make:</p>"
-        '<pre tabindex="0">make lab     # opens the course in JupyterLab\n'
-        "make test    # runs all of its tests</pre>"
+        "<p>In a copy of the course, with Python 3.11 or newer:</p>"
+        '<pre tabindex="0">python -m labkit lab     # opens the course in JupyterLab\n'
+        "python -m labkit test    # runs all of its tests</pre>"
     )
 
 

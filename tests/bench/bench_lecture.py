@@ -27,8 +27,11 @@ READY = """() => document.querySelectorAll(".lecture-slide").length > 1
 
 def main() -> None:
     """Print a line for each notebook."""
+    path = find_chromium()
+    if path is None:
+        sys.exit("no Chromium was found: install it, or name its program in LABKIT_CHROMIUM")
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
         for notebook in named_or_all(sys.argv[1:]):
             with tempfile.TemporaryDirectory() as folder:
                 os.environ |= {"LABKIT_SHORT": "1", "LABKIT_CACHE": f"{folder}/cache"}
