@@ -210,6 +210,15 @@ def test_random_words_are_as_frequent_as_said():
         assert abs(surprise(counts[5:], expected)) < 4.5
 
 
+def test_tokens_of_32_bits_are_hidden_as_those_of_64():
+    tokens = torch.randint(5, 40, (4, 32), generator=torch.Generator().manual_seed(0))
+    every = torch.ones_like(tokens, dtype=torch.bool)
+    seen = hiding.corrupt(tokens, every, chance(4), VOCABULARY)
+    short = hiding.corrupt(tokens.int(), every, chance(4), VOCABULARY)
+    assert short.dtype == torch.int32
+    assert torch.equal(short.long(), seen)
+
+
 def test_hiding_leaves_what_it_is_given_as_it_was():
     tokens, real = corpus(20, 30)
     before = tokens.clone(), real.clone()

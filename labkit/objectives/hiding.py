@@ -223,7 +223,7 @@ def corrupt(
         swap = position_N[(fate_N >= masked) & (fate_N < masked + swapped)]
         known_V = _ordinary_words(vocabulary, swap.device)
         known_V = torch.ones_like(known_V) if special else known_V
-        seen[swap] = _words(known_V, frequencies, chance, length, swap)
+        seen[swap] = _words(known_V, frequencies, chance, length, swap).to(seen.dtype)
     return seen_BT
 
 
