@@ -43,7 +43,9 @@ def select(memory: Any, rows: Tensor) -> Any:
     if isinstance(memory, Tensor):
         return memory[rows]
     parts = [select(part, rows) for part in memory]
-    return KeysValues(*parts) if isinstance(memory, KeysValues) else tuple(parts)
+    if isinstance(memory, KeysValues):
+        return KeysValues(*parts)
+    return type(memory)(*parts) if hasattr(memory, "_fields") else tuple(parts)
 
 
 def highest(score_BV: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
