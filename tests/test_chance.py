@@ -179,5 +179,5 @@ def test_numbers_of_numpy_are_those_of_python():
 
 @pytest.mark.parametrize("wrong", [1.0, True, "1", None, np.float64(1)])
 def test_seeds_that_are_no_whole_numbers_are_refused(wrong):
-    with pytest.raises(ValueError, match="seed is .*: give a whole number"):
+    with pytest.raises(ValueError, match=r"seed is .*: give a whole number"):
         Chance(wrong, 0, torch.arange(3))
