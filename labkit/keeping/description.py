@@ -45,9 +45,11 @@ def about(
 
 
 def _first(batches: Batches) -> str:
-    """The first batch of each stage."""
+    """The first batch of each stage, or what batches that depend on the model say they are."""
     if isinstance(batches, Stages):
         return "; ".join(f"from {start}: {_first(stage)}" for start, stage in batches.stages)
+    if hasattr(batches, "described"):
+        return batches.described()
     tokens = batches.at(0).tokens
     checksum = digest(tensor_bytes(tokens))[:16]
     return f"{list(tokens.shape)} tokens with checksum {checksum}"
