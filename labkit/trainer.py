@@ -25,7 +25,7 @@ from labkit.blocks import evaluating, vocabulary_of
 from labkit.chance import Chance
 from labkit.corpus import Batch, Batches, Epochs
 from labkit.keeping.checkpoints import Snapshot
-from labkit.keeping.computing import Computing, measured_peak
+from labkit.keeping.computing import Computing, measured_peak, precision_of, width_of
 from labkit.keeping.description import about
 from labkit.keeping.distributed import Loss, combined, without_weights, wrapped
 from labkit.keeping.health import Health
@@ -76,7 +76,9 @@ class Trainer:
             )
         unsharded = without_weights(model) if self.processes.kind == "fsdp" else model
         self.operations = Operations(unsharded, objective, self.parts)
-        self.computing = Computing(model, plan, self.device)
+        # Each process may measure another one to be the faster, so the first decides for all.
+        precision = self.processes.agreed(precision_of(plan, self.device, width_of(model)))
+        self.computing = Computing(model, plan, self.device, precision)
         self.loss = wrapped(model, objective, self.processes)
         self.optimizers = Optimizers(model, plan, named)
         self.average = Average(model, plan)
