@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labkit import fast
+from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.checks import check_share, check_whole, is_number, is_whole, require, shown
 from labkit.heads import exact
@@ -208,7 +209,7 @@ def steps(
     seed: int = 0,
     explain: bool = True,
 ) -> Iterator[Step]:
-    """Write, and show each word as it comes. The model is used as it is: call model.eval() first.
+    """Write, and show each word as it comes. The model drops no units while it writes.
 
     The shortest prompt is read at once; from there on, a row that has prompt left reads it in
     place of a draw. So prompts of any lengths go together, without padding, for every model. A row
@@ -224,7 +225,8 @@ def steps(
     reader, unread_BT = Reader(model, end), text_BT[:, :begin]
     for position in range(begin, end):
         new_B = lengths_B <= position
-        with fast.enable():
+        # Between two words the model is in the mode that it was in.
+        with fast.enable(), evaluating(model):
             logits_BV = reader.next_word(unread_BT)
             stages = dict(settings.stages(logits_BV, text_BT[:, :position], position - lengths_B))
             *_, last_BV = stages.values()
