@@ -14,6 +14,7 @@ outside with checkpoints, signals, and the return to an earlier state when a los
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -297,10 +298,16 @@ def mean_loss(
     seed: int,
 ) -> Evaluation:
     """The mean of what `loss` gives for all batches, with the model in eval mode."""
-    device = next(model.parameters()).device
+    # A model that counts, for instance, may have no parameters.
+    device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device
     memory, outcomes = None, []
     every = batches.once() if isinstance(batches, Epochs) else batches
     every = [every] if isinstance(every, Batch) else every
+    if not isinstance(every, Iterable):
+        raise TypeError(
+            f"batches is a {type(batches).__name__}, which has no end: give a corpus that can be "
+            "read once, such as Windows, or a list of batches"
+        )
     with evaluating(model):
         for i, batch in enumerate(with_progress(every, "batch")):
             targets = objective.targets(batch, Chance(seed, i, batch.rows))

@@ -567,6 +567,12 @@ def question(reward: Tensor = REWARDS) -> Question:
     return Question(PROMPT, ANSWERS, np.append(reward.numpy(), -3.0))
 
 
+def test_an_empty_answer_has_no_probability() -> None:
+    model = tiny(0, double=False)
+    with pytest.raises(ValueError, match="answer 1 is empty"):
+        log_likelihoods_of_tree(model, PROMPT, [ANSWERS[0], []])
+
+
 def test_beginnings_that_answers_share_are_read_once() -> None:
     """The same likelihoods as of each answer by itself, from one row for each beginning."""
     model = tiny(0, double=False)
