@@ -9,6 +9,7 @@ length.
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -223,10 +224,13 @@ def steps(
     row_B = torch.arange(len(rows), device=text_BT.device)
     uniform_BT = Chance(seed, 0, row_B).uniform("word", end)
     reader, unread_BT = Reader(model, end), text_BT[:, :begin]
+    # A walk through a small model takes a good part of the time of a word.
+    parts = list(model.modules())
     for position in range(begin, end):
         new_B = lengths_B <= position
         # Between two words the model is in the mode that it was in.
-        with fast.enable(), evaluating(model):
+        learns = any(part.training for part in parts)
+        with fast.enable(), evaluating(model) if learns else nullcontext():
             logits_BV = reader.next_word(unread_BT)
             stages = dict(settings.stages(logits_BV, text_BT[:, :position], position - lengths_B))
             *_, last_BV = stages.values()
