@@ -9,7 +9,6 @@ length.
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labkit import fast
-from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.checks import check_share, check_whole, is_number, is_whole, require, shown
 from labkit.heads import exact
@@ -224,13 +222,9 @@ def steps(
     row_B = torch.arange(len(rows), device=text_BT.device)
     uniform_BT = Chance(seed, 0, row_B).uniform("word", end)
     reader, unread_BT = Reader(model, end), text_BT[:, :begin]
-    # A walk through a small model takes a good part of the time of a word.
-    parts = list(model.modules())
     for position in range(begin, end):
         new_B = lengths_B <= position
-        # Between two words the model is in the mode that it was in.
-        learns = any(part.training for part in parts)
-        with fast.enable(), evaluating(model) if learns else nullcontext():
+        with fast.enable(), reader.evaluating():
             logits_BV = reader.next_word(unread_BT)
             stages = dict(settings.stages(logits_BV, text_BT[:, :position], position - lengths_B))
             *_, last_BV = stages.values()
