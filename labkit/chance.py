@@ -10,6 +10,7 @@ One output holds 64 bits, enough for two positions. Read `Chance.bits` first.
 """
 
 import hashlib
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -18,6 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from labkit.checks import is_whole
 
 Numbers = TypeVar("Numbers", Tensor, NDArray[np.int64])
 
@@ -38,7 +41,9 @@ def mix(x: Numbers) -> Numbers:
 
 def key_of(*parts: int | str) -> int:
     """Hash numbers and words to one signed 64-bit key, the same in every process and machine."""
-    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    # A number of numpy has another `repr` than the same number of Python.
+    plain = tuple(part if isinstance(part, str) else operator.index(part) for part in parts)
+    digest = hashlib.blake2b(repr(plain).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
@@ -52,7 +57,7 @@ class Chance:
 
     def __post_init__(self) -> None:
         for name in ("seed", "step"):
-            if type(getattr(self, name)) is not int:
+            if not is_whole(getattr(self, name)):
                 raise ValueError(f"{name} is {getattr(self, name)!r}: give a whole number")
         if self.rows.dtype != torch.int64 or self.rows.dim() != 1:
             raise ValueError(

@@ -5,7 +5,8 @@ import difflib
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import Any, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 LARGEST_SIZE = 10**7
 """The largest size of a model or batch: ten million words, positions or features."""
@@ -86,26 +87,35 @@ def check_not_negative(**given: Any) -> None:
 
 
 def check_config(config: Any) -> None:
-    """Refuse a config whose sizes are not whole numbers in range, or whose rates are not shares."""
+    """Refuse a config whose sizes are not whole numbers in range, or whose rates are not shares.
+
+    Fields of other types than `int` and `float`, with or without None, are not looked at.
+    """
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
         given = getattr(config, field.name)
         hint = hints[field.name]
-        kinds = {hint} if get_origin(hint) is tuple else {hint, *get_args(hint)}
+        several = get_origin(hint) in (Union, UnionType)
+        kinds = set(get_args(hint)) if several else {hint}
         if given is None and type(None) in kinds:
             continue
+        kinds.discard(type(None))
         of_python = isinstance(given, int | float)
         if isinstance(given, Real) and not of_python:
             raise ValueError(f"{field.name} is a {type(given).__name__}: give a number of Python")
-        if int in kinds:
+        if kinds == {int}:
             least = 1 if field.name in AT_LEAST_ONE else 0
             most = MOST_LAYERS if field.name == "layers" else LARGEST_SIZE
             check_whole(field.name, given, least, most)
-        elif float in kinds and not is_number(given):
-            raise ValueError(f"{field.name} is {shown(given)}: give a number")
-        elif float in kinds and field.name == "clip" and not given > 0:
-            raise ValueError(f"clip is {shown(given)}: give a number above 0, or None")
-        elif float in kinds and field.name != "clip" and not 0 <= given < 1:
-            raise ValueError(
-                f"{field.name} is {shown(given)}: give a number from 0 up to, not including, 1"
-            )
+        elif kinds == {float}:
+            _check_rate(field.name, given)
+
+
+def _check_rate(name: str, given: Any) -> None:
+    """Refuse a number of a config that is none, or not in the range that its name asks for."""
+    if not is_number(given):
+        raise ValueError(f"{name} is {shown(given)}: give a number")
+    if name == "clip" and not given > 0:
+        raise ValueError(f"clip is {shown(given)}: give a number above 0, or None")
+    if ("dropout" in name or name == "eps") and not 0 <= given < 1:
+        raise ValueError(f"{name} is {shown(given)}: give a number from 0 up to, not including, 1")

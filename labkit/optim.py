@@ -125,15 +125,21 @@ class Optimizers:
             raise ValueError("this model has no matrices for Muon: choose optimizer='adamw'")
         self.all: list[torch.optim.Optimizer] = []
         others = self._grouped(groups, plan, self.parameters.keys() - hidden)
-        if plan.optimizer == "sgd":
+        inner = self._grouped(groups, plan, hidden)
+        if not others and not inner:
+            raise ValueError(
+                "no parameter is in a group, so nothing would learn: give groups with parameters "
+                "of the model, or groups=None for all of them"
+            )
+        # The groups may leave one of the two without weights, which torch refuses.
+        if others and plan.optimizer == "sgd":
             # Not fused: that kernel leaves the momentum unset when the first step is called off.
             self.all.append(torch.optim.SGD(others, lr=0.0, momentum=plan.momentum))
-        else:
+        elif others:
             self.all.append(
                 torch.optim.AdamW(others, lr=0.0, betas=plan.betas, eps=plan.eps, fused=True)
             )
-        if hidden:
-            inner = self._grouped(groups, plan, hidden)
+        if inner:
             self.all.append(Muon(inner, lr=0.0))
 
     def _grouped(

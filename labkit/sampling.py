@@ -208,7 +208,7 @@ def steps(
     seed: int = 0,
     explain: bool = True,
 ) -> Iterator[Step]:
-    """Write, and show each word as it comes. The model is used as it is: call model.eval() first.
+    """Write, and show each word as it comes. The model drops no units while it writes.
 
     The shortest prompt is read at once; from there on, a row that has prompt left reads it in
     place of a draw. So prompts of any lengths go together, without padding, for every model. A row
@@ -224,7 +224,7 @@ def steps(
     reader, unread_BT = Reader(model, end), text_BT[:, :begin]
     for position in range(begin, end):
         new_B = lengths_B <= position
-        with fast.enable():
+        with fast.enable(), reader.evaluating():
             logits_BV = reader.next_word(unread_BT)
             stages = dict(settings.stages(logits_BV, text_BT[:, :position], position - lengths_B))
             *_, last_BV = stages.values()

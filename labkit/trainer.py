@@ -14,6 +14,7 @@ outside with checkpoints, signals, and the return to an earlier state when a los
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from labkit.blocks import evaluating, vocabulary_of
 from labkit.chance import Chance
 from labkit.corpus import Batch, Batches, Epochs
 from labkit.keeping.checkpoints import Snapshot
-from labkit.keeping.computing import Computing, measured_peak
+from labkit.keeping.computing import Computing, measured_peak, precision_of, width_of
 from labkit.keeping.description import about
 from labkit.keeping.distributed import Loss, combined, without_weights, wrapped
 from labkit.keeping.health import Health
@@ -76,7 +77,9 @@ class Trainer:
             )
         unsharded = without_weights(model) if self.processes.kind == "fsdp" else model
         self.operations = Operations(unsharded, objective, self.parts)
-        self.computing = Computing(model, plan, self.device)
+        # Each process may measure another one to be the faster, so the first decides for all.
+        precision = self.processes.agreed(precision_of(plan, self.device, width_of(model)))
+        self.computing = Computing(model, plan, self.device, precision)
         self.loss = wrapped(model, objective, self.processes)
         self.optimizers = Optimizers(model, plan, named)
         self.average = Average(model, plan)
@@ -295,10 +298,16 @@ def mean_loss(
     seed: int,
 ) -> Evaluation:
     """The mean of what `loss` gives for all batches, with the model in eval mode."""
-    device = next(model.parameters()).device
+    # A model that counts, for instance, may have no parameters.
+    device = next(chain(model.parameters(), model.buffers()), torch.empty(0)).device
     memory, outcomes = None, []
     every = batches.once() if isinstance(batches, Epochs) else batches
     every = [every] if isinstance(every, Batch) else every
+    if not isinstance(every, Iterable):
+        raise TypeError(
+            f"batches is a {type(batches).__name__}, which has no end: give a corpus that can be "
+            "read once, such as Windows, or a list of batches"
+        )
     with evaluating(model):
         for i, batch in enumerate(with_progress(every, "batch")):
             targets = objective.targets(batch, Chance(seed, i, batch.rows))

@@ -112,15 +112,15 @@ def labels_by_the_alphabet(labels):
 
 
 @contextlib.contextmanager
-def written_in_place(path: Path, *, folder: bool = False) -> Iterator[Path]:
+def written_in_place(path: Path, *, folder: bool = False, **how: Any) -> Iterator[Path]:
     if folder:
         path.mkdir(exist_ok=True)
     yield path
 
 
 @contextlib.contextmanager
-def named_before_it_is_on_disk(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    with patch.object(files, "to_disk"), replacing_of(path, folder=folder) as draft:
+def named_before_it_is_on_disk(path: Path, **how: Any) -> Iterator[Path]:
+    with patch.object(files, "to_disk"), replacing_of(path, **how) as draft:
         yield draft
     files.to_disk(path)
 

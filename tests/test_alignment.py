@@ -535,11 +535,42 @@ def test_a_resumed_run_is_the_same_bit_for_bit(objective: Any, epochs: int, tmp_
         assert torch.equal(weight, second.model.state_dict()[name]), name
 
 
+def test_a_run_is_resumed_with_the_model_that_it_has_changed(tmp_path: Path) -> None:
+    model, calls = tiny(0, double=False), list[int]()
+    reference = alignment.reference_of(model)
+
+    def counted(prompts: Any, answers: Any) -> list[float]:
+        calls.append(len(answers))
+        return gold(prompts, answers)
+
+    def trainer(**changes: Any) -> Trainer:
+        plan = Plan(steps=4, rate=1e-2, precision="float32", device="cpu")
+        made = replace(rollouts(model, reference, **changes), reward=counted)
+        return Trainer(model, Reinforce(group=4), made, plan, progress=False)
+
+    first = trainer()
+    assert not calls, "no rewards are asked for before the first step"
+    for report in first.resume(tmp_path):
+        if report.step == 2:
+            first.stop()
+    assert [report.step for report in trainer().resume(tmp_path)] == [3, 4]
+    assert len(calls) == 4
+    for change in ({"seed": 1}, {"batch": 3}, {"prompts": [[1], [2]]}, {"group": 8}):
+        with pytest.raises(ValueError, match="holds a different run: batches was '4 answers to"):
+            next(trainer(**change).resume(tmp_path))
+
+
 # ---- choosing, and exact measures ----------------------------------------------------------------
 
 
 def question(reward: Tensor = REWARDS) -> Question:
     return Question(PROMPT, ANSWERS, np.append(reward.numpy(), -3.0))
+
+
+def test_an_empty_answer_has_no_probability() -> None:
+    model = tiny(0, double=False)
+    with pytest.raises(ValueError, match="answer 1 is empty"):
+        log_likelihoods_of_tree(model, PROMPT, [ANSWERS[0], []])
 
 
 def test_beginnings_that_answers_share_are_read_once() -> None:

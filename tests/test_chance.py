@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -167,3 +168,16 @@ def test_seeds_and_steps_are_whole_numbers() -> None:
     for name, wrong in (("seed", "x"), ("seed", 1.0), ("seed", None), ("step", True)):
         with pytest.raises(ValueError, match=f"{name} is {wrong!r}: give a whole number"):
             Chance(**{"seed": 0, "step": 0, "rows": torch.arange(2), name: wrong})
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    rows = torch.arange(3)
+    given = Chance(np.int64(1), np.int32(2), rows)  # type: ignore[arg-type]
+    assert torch.equal(given.bits("hide", 5), Chance(1, 2, rows).bits("hide", 5))
+    assert torch.equal(shuffled(9, np.int64(1), "order", np.int64(2)), shuffled(9, 1, "order", 2))
+
+
+@pytest.mark.parametrize("wrong", [1.0, True, "1", None, np.float64(1)])
+def test_seeds_that_are_no_whole_numbers_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"seed is .*: give a whole number"):
+        Chance(wrong, 0, torch.arange(3))

@@ -1,17 +1,27 @@
 """Sizes and rates that make no sense are refused in one line, before anything is built."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from crash.tiny import Text
+from torch import nn
 
 from labkit import checks
+from labkit.blocks import Backbone, LanguageModel
+from labkit.heads import NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.rnn import Recurrent, RecurrentConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
+from labkit.objectives import NextToken
+from labkit.plan import Plan
+from labkit.trainer import Trainer
 
 TINY = GPTConfig(vocabulary=11, width=8, layers=1, heads=2, context=5)
 
@@ -86,3 +96,54 @@ def test_nearest():
 def test_a_rate_of_dropout_is_below_one() -> None:
     with pytest.raises(ValueError, match=r"dropout is 1\.0: give a number from 0 up to, not"):
         GPT(GPTConfig(20, 8, 1, 2, 8, dropout=1.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnConfig:
+    """A config of a reader, with fields of many kinds."""
+
+    vocabulary: int = 20
+    width: int = 8
+    base: float = 10000.0
+    shift: float | None = -3.0
+    dropout: float = 0.1
+    embedding_dropout: float | None = None
+    at: list[int] = dataclasses.field(default_factory=lambda: [1, 2])
+    norm: int | str = "none"
+    kind: Any = torch.float32
+    activation: Callable[..., Any] = torch.tanh
+
+
+def test_only_sizes_and_rates_are_checked() -> None:
+    checks.check_config(OwnConfig())
+    checks.check_config(OwnConfig(embedding_dropout=0.5, shift=None))
+    for change in ({"dropout": 1.0}, {"embedding_dropout": -0.1}, {"base": float("nan")}):
+        with pytest.raises(ValueError, match=rf"^{next(iter(change))} is .*: give a number"):
+            checks.check_config(OwnConfig(**change))
+
+
+class OwnModel(Backbone):
+    """A model of a reader, with that config."""
+
+    config: OwnConfig
+    causal, attends = True, False
+
+    def __init__(self, config: OwnConfig) -> None:
+        super().__init__(config)
+        self.token = nn.Embedding(config.vocabulary, config.width)
+        self.blocks = nn.ModuleList()
+
+
+def test_a_config_that_json_does_not_know_is_described() -> None:
+    found = []
+    for config in (
+        OwnConfig(),
+        OwnConfig(kind=torch.float64),
+        OwnConfig(activation=torch.relu),
+    ):
+        body = OwnModel(config)
+        model = LanguageModel(body, NextWord(body.token))
+        found.append(Trainer(model, NextToken(), Text(), Plan(steps=1)).about)
+    assert found[0]["kind"] == "torch.float32"
+    assert found[0] != found[1]
+    assert found[0] != found[2]

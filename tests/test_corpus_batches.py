@@ -66,6 +66,13 @@ def pieces(batch: Batch, tokenizer: Tokenizer = WORDS) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("kind", ALL)
+def test_numbers_of_numpy_name_the_same_batches(kind):
+    batches, last = ALL[kind], 2 * ALL[kind].steps + 1
+    again = dataclasses.replace(batches, seed=np.int64(3))
+    assert same(again.at(np.int64(last)), batches.at(last))
+
+
+@pytest.mark.parametrize("kind", ALL)
 def test_a_batch_is_a_function_of_seed_and_step(kind):
     batches = ALL[kind]
     steps = [5, 0, 2, 2 * batches.steps + 1, 5]

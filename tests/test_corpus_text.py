@@ -251,3 +251,10 @@ def test_bad_tables(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(ValueError, match=message):
         from_table(tmp_path / name)
+
+
+def test_a_text_with_half_a_surrogate_pair_is_refused_when_it_is_held_out_or_not():
+    documents = from_documents(["a \ud83d b", "c"])
+    for side in documents.split(0.5):
+        with pytest.raises(ValueError, match=r"'a \\ud83d b' holds half of a surrogate pair"):
+            list(side)

@@ -198,6 +198,21 @@ def test_two_runs_at_once(tmp_path):
     assert token_files.damage(folder) is None
 
 
+def test_what_a_faster_run_has_written_stays_where_it_is(tmp_path):
+    folder, written = tmp_path / "corpus", []
+
+    def slow():
+        parts = list(encoding.encode(from_documents(TEXTS), BPE, BPE.vocabulary.sep))
+        yield from parts
+        token_files.write_arrays(folder, iter(parts))
+        written.append(token_files.map_arrays(folder))
+        written.append({path.name: path.stat().st_ino for path in folder.iterdir()})
+
+    token_files.write_arrays(folder, slow())
+    assert {path.name: path.stat().st_ino for path in folder.iterdir()} == written[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+
+
 def test_errors_say_what_to_do(tmp_path):
     with pytest.raises(ValueError, match="give end=False"):
         tokenize(from_documents(["a"]), Tokenizer.bpe(TEXTS, 300, special=[]))

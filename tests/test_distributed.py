@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from crash.several import last_weights
 from crash.tiny import Text, gpt
 
+from labkit import trainer
+from labkit.keeping import computing
+from labkit.keeping.processes import Processes
 from labkit.objectives import NextToken
 from labkit.plan import Plan
 from labkit.trainer import Trainer
@@ -103,3 +107,21 @@ def test_a_plan_for_several_also_runs_alone() -> None:
     for kind in ("ddp", "fsdp"):
         plan = Plan(steps=2, processes=kind)  # type: ignore[arg-type]
         assert len(list(Trainer(gpt(), NextToken(), Text(), plan).run())) == 2
+
+
+class Second(Processes):
+    """A process whose first one has chosen bfloat16."""
+
+    def agreed(self, value: Any) -> Any:
+        return torch.bfloat16 if isinstance(value, torch.dtype) else value
+
+
+def test_all_processes_compute_in_the_precision_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each would measure for itself which one is faster, and they might find different ones."""
+    monkeypatch.setattr(trainer, "join", lambda *_: Second("single", 0, 1, torch.device("cpu")))
+    monkeypatch.setattr(computing, "_cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr(computing, "bfloat16_pays", lambda: False)
+    made = Trainer(gpt(width=128), NextToken(), Text(), Plan(steps=1))
+    assert made.computing.precision == torch.bfloat16

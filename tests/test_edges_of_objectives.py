@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ from labkit.alignment.preferences import (
     answer_rows,
     learned_rewards,
 )
-from labkit.blocks import Classifier, LanguageModel
+from labkit.blocks import Backbone, Classifier, LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples, from_documents, pad_rows, tokenize
 from labkit.fast.softmax import losses
@@ -53,9 +53,11 @@ from labkit.objectives import (
 from labkit.objectives.base import Outcome, Term
 from labkit.objectives.sums import soft_loss
 from labkit.plan import Plan
+from labkit.sampling import Sampling
 from labkit.text.tokenizers import Tokenizer
 from labkit.text.vocabulary import Vocabulary
-from labkit.trainer import Trainer
+from labkit.trainer import Trainer, evaluate
+from labkit.writing.beam import beam
 from labkit.writing.prompting import log_likelihoods
 
 
@@ -365,3 +367,86 @@ def test_a_loss_without_any_weight_is_refused() -> None:
     nothing = Outcome({"word": Term(torch.tensor(1.0), 1, weight=0.0)})
     with pytest.raises(ValueError, match="every part of the loss has the weight 0"):
         nothing.over({"word": 1})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Penalised(NextToken):
+    """Predicts words, and measures what its targets do not count."""
+
+    def terms(self, model: Any, states: Any, targets: Any) -> dict[str, Term]:
+        return {**super().terms(model, states, targets), "l2": Term(torch.tensor(1.0), 1, 0.1)}
+
+
+def test_a_term_that_the_targets_do_not_count_is_named() -> None:
+    with pytest.raises(ValueError, match=r"do not count the term 'l2': .*counts=\{'l2': …\}"):
+        evaluate(gpt(), Penalised(), [rows()])
+
+
+def test_a_head_that_gives_no_losses_of_words_is_named() -> None:
+    model = LanguageModel(gpt().backbone, nn.Linear(8, 20))
+    with pytest.raises(ValueError, match="'head' is a Linear, which has no losses_N: give NextW"):
+        evaluate(model, NextToken(), [rows()])
+
+
+class HC(NamedTuple):
+    """The state of an LSTM."""
+
+    h: Tensor
+    c: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class CellConfig:
+    vocabulary: int = 20
+    width: int = 8
+
+
+class Cell(Backbone):
+    """One LSTM cell, which remembers by the names of its parts."""
+
+    config: CellConfig
+    causal, attends, remembers, memory_length, summary = True, False, True, None, -1
+
+    def __init__(self, config: CellConfig) -> None:
+        super().__init__(config)
+        self.token = nn.Embedding(config.vocabulary, config.width)
+        self.cell, self.blocks = nn.LSTMCell(config.width, config.width), nn.ModuleList()
+
+    def forward(self, tokens_BT: Tensor, *, mask: Any = None, memory: Any = ()) -> States:
+        x_BTD, outputs = self.token(tokens_BT), []
+        zero_BD = x_BTD.new_zeros(len(x_BTD), self.width)
+        state = memory[0] if memory else HC(zero_BD, zero_BD)
+        for x_BD in x_BTD.unbind(dim=1):
+            state = HC(*self.cell(x_BD, (state.h, state.c)))
+            outputs.append(state.h)
+        return States((x_BTD, torch.stack(outputs, dim=1)), (state,))
+
+
+class Following:
+    """Segments of which each goes on with the one before."""
+
+    def at(self, step: int) -> Batch:
+        random = torch.Generator().manual_seed(step)
+        fresh = torch.tensor([step == 0, step in (0, 2)])
+        return Batch.of(torch.randint(0, 20, (2, 5), generator=random), fresh=fresh)
+
+
+def test_a_memory_whose_parts_have_names_keeps_them(tmp_path: Path) -> None:
+    def trainer() -> Trainer:
+        torch.manual_seed(0)
+        body = Cell(CellConfig())
+        model = LanguageModel(body, NextWord(body.token))
+        plan = Plan(steps=4, rate=0.01, schedule="constant", save_every=2)
+        return Trainer(model, NextToken(carry=True), Following(), plan)
+
+    whole = [float(report.loss) for report in trainer().resume()]
+    losses = []
+    for report in trainer().resume(tmp_path):
+        losses.append(float(report.loss))
+        if report.step == 3:
+            break
+    saved = trainer()
+    losses[2:] = [float(report.loss) for report in saved.resume(tmp_path)]
+    assert losses == whole
+    settings = Sampling(length=4)
+    assert beam(saved.model, [1, 2], settings, beams=3)

@@ -62,6 +62,23 @@ def test_a_folder_is_replaced_whole(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["folder"]
 
 
+def test_a_folder_is_deleted_once_the_new_one_has_its_place(tmp_path, monkeypatch):
+    path, delete, there = tmp_path / "folder", files._delete, []
+    path.mkdir()
+    (path / "first").write_text("x")
+
+    def deleting(which):
+        there.append((path / "second").exists())
+        delete(which)
+
+    monkeypatch.setattr(files, "_delete", deleting)
+    with files.replacing(path, folder=True) as draft:
+        (draft / "second").write_text("x")
+    assert there
+    assert all(there)
+    assert [one.name for one in tmp_path.iterdir()] == ["folder"]
+
+
 def test_everything_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     path, synced = tmp_path / "a", []
 

@@ -11,6 +11,7 @@ from labkit.heads import MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
+from labkit.writing import filling
 from labkit.writing.filling import fill, log_probabilities, one_by_one
 
 V, MASK = 7, 6
@@ -140,3 +141,30 @@ def test_a_narrow_search_goes_on_from_the_best_alone(width) -> None:
     found = fill(model, TEXT, blanks, mask=MASK, keep=4, width=width)
     assert [way.words for way in found] == [words for words, _ in ways]
     assert [way.log_probability for way in found] == pytest.approx([s for _, s in ways], abs=1e-4)
+
+
+@pytest.mark.parametrize("keep", [1, 4, 50])
+@pytest.mark.parametrize("tied", [False, True])
+def test_alone_the_best_combinations_are_those_of_all_that_there_are(keep, tied, monkeypatch):
+    model, blanks = bert(), (4, 0, 2)
+    if tied:  # many words of many blanks are equally likely
+        rounded = filling.one_by_one
+        monkeypatch.setattr(filling, "one_by_one", lambda *a, **k: rounded(*a, **k).round())
+    log_p = filling.one_by_one(model, TEXT, blanks, mask=MASK)
+    every = {}
+    for words in itertools.product(range(V), repeat=3):
+        first, second, third = (log_p[i, word] for i, word in enumerate(words))
+        every[words[1], words[2], words[0]] = float((first + second) + third)
+    kept, sizes = filling.highest, []
+
+    def counting(score_BV, count):
+        sizes.append(len(score_BV))
+        return kept(score_BV, count)
+
+    monkeypatch.setattr(filling, "highest", counting)
+    found = fill(model, TEXT, blanks, mask=MASK, jointly=False, keep=keep)
+    best = sorted(every.values(), reverse=True)[:keep]
+    assert [way.log_probability for way in found] == best
+    assert all(every[way.words] == way.log_probability for way in found)
+    assert len({way.words for way in found}) == keep
+    assert max(sizes) <= keep, "no more combinations are kept than are asked for"

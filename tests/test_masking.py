@@ -210,6 +210,31 @@ def test_random_words_are_as_frequent_as_said():
         assert abs(surprise(counts[5:], expected)) < 4.5
 
 
+@pytest.mark.parametrize(
+    ("frequencies", "message"),
+    [
+        (torch.ones(39), r"shape \[39\]: give one number for each of the 40 words"),
+        (torch.ones(40, 1), r"shape \[40, 1\]"),
+        (torch.zeros(40), r"add up to 0\.0: give numbers of at least 0"),
+        (torch.full((40,), torch.nan), "add up to nan"),
+    ],
+)
+def test_frequencies_that_say_nothing_are_refused(frequencies, message):
+    tokens = torch.full((50, 40), 7)
+    everywhere = torch.ones_like(tokens, dtype=torch.bool)
+    with pytest.raises(ValueError, match=message):
+        hiding.corrupt(tokens, everywhere, chance(50), VOCABULARY, frequencies=frequencies)
+
+
+def test_tokens_of_32_bits_are_hidden_as_those_of_64():
+    tokens = torch.randint(5, 40, (4, 32), generator=torch.Generator().manual_seed(0))
+    every = torch.ones_like(tokens, dtype=torch.bool)
+    seen = hiding.corrupt(tokens, every, chance(4), VOCABULARY)
+    short = hiding.corrupt(tokens.int(), every, chance(4), VOCABULARY)
+    assert short.dtype == torch.int32
+    assert torch.equal(short.long(), seen)
+
+
 def test_hiding_leaves_what_it_is_given_as_it_was():
     tokens, real = corpus(20, 30)
     before = tokens.clone(), real.clone()

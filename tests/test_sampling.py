@@ -408,3 +408,16 @@ def test_a_broken_model_is_named_as_such(broken):
 def test_stop_words_that_are_no_numbers_of_words_are_refused(stop):
     with pytest.raises(ValueError, match=r"stop is .*: give the numbers of words"):
         Sampling(minimum=1, stop=stop)
+
+
+def test_no_units_are_dropped_while_a_text_is_written():
+    model = gpt(dropout=0.5, attention_dropout=0.5)
+    settings = Sampling(length=12)
+    expected = sample(model, [[1, 2], [3, 4, 5]], settings, samples=2)
+    model.train()
+    model.backbone.blocks[0].eval()
+    modes = [module.training for module in model.modules()]
+    assert sample(model, [[1, 2], [3, 4, 5]], settings, samples=2) == expected
+    for _ in steps(model, [[1, 2]], settings):
+        assert [module.training for module in model.modules()] == modes, "also between two words"
+    assert [module.training for module in model.modules()] == modes

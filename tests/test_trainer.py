@@ -168,6 +168,23 @@ def test_muon_takes_the_matrices_between_hidden_states() -> None:
     assert both == len(list(model.parameters())), "each parameter has one optimizer"
 
 
+def test_groups_may_leave_one_of_two_optimizers_without_weights() -> None:
+    model = gpt(dropout=0.0)
+    inside, plan = matrices(model), Plan(steps=1, rate=1e-2, optimizer="muon")
+    for wanted, kind in ((True, optim.Muon), (False, torch.optim.AdamW)):
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_((name in inside) == wanted)
+        before = weights(model)
+        groups = [([p for p in model.parameters() if p.requires_grad], 1.0)]
+        made = Trainer(model, NextToken(), Text(), plan, groups=groups)
+        assert [type(one) for one in made.optimizers.all] == [kind]
+        list(made.run())
+        moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+        assert moved == {name for name in before if (name in inside) == wanted}
+    with pytest.raises(ValueError, match="no parameter is in a group, so nothing would learn"):
+        Trainer(model.requires_grad_(False), NextToken(), Text(), plan, groups=[])
+
+
 @pytest.mark.parametrize("has_bfloat16", [True, False])
 def test_muon_is_torchs_in_a_precision_that_the_processor_has(
     has_bfloat16: bool, monkeypatch: pytest.MonkeyPatch
@@ -660,6 +677,16 @@ def test_gradient_checkpointing_changes_nothing_but_memory() -> None:
     assert b == a
     assert equal(weights(plain), weights(thrifty))
     assert kept == [0] * 12, "nothing stays patched between steps"
+
+
+def test_a_block_that_stands_several_times_is_checkpointed_too() -> None:
+    losses = []
+    for on in (False, True):
+        model: Any = gpt(dropout=0.0)
+        model.backbone.blocks = nn.ModuleList([model.backbone.blocks[0]] * 3)
+        made = trainer(model, checkpointing=on, steps=3)
+        losses.append([float(report.loss) for report in made.run()])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
 
 def test_gradient_checkpointing_keeps_less_for_the_way_back() -> None:

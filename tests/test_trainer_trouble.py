@@ -1,5 +1,6 @@
 """What can befall a run in a notebook or on a cluster, and what it must not lose by it."""
 
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -9,19 +10,20 @@ from typing import Any
 
 import pytest
 import torch
-from crash.tiny import Failing, Text, awd_lstm, gpt
-from torch import nn
+from crash.tiny import WORDS, Failing, Text, awd_lstm, gpt
+from torch import Tensor, nn
 
-from labkit.blocks import LanguageModel
+from labkit.blocks import Backbone, LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch, Stages
-from labkit.heads import NextWord
+from labkit.heads import NextWord, WordHead
 from labkit.keeping import computing, distributed, running
 from labkit.keeping.checkpoints import Saver, Snapshot, copied, listed, newest
 from labkit.keeping.processes import join
 from labkit.keeping.reports import Evaluation
 from labkit.keeping.speed import Operations
 from labkit.models.bert import BERT, BERTConfig
+from labkit.models.gpt import GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import (
     Balanced,
@@ -54,6 +56,35 @@ def losses(made: Trainer, folder: Path | None = None) -> list[float]:
 
 def same(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+# ---- what is evaluated -----------------------------------------------------------------------
+
+
+class Even(Backbone):
+    """A model without parameters: all words are equally likely."""
+
+    causal, attends = True, False
+
+    def forward(self, tokens_BT: Tensor, *, mask: Any = None) -> States:
+        return States((torch.zeros(*tokens_BT.shape, self.config.vocabulary),))
+
+
+class Same(WordHead):
+    def forward(self, hidden_ND: Tensor) -> Tensor:
+        return hidden_ND
+
+
+def test_a_model_without_parameters_is_evaluated() -> None:
+    model = LanguageModel(Even(GPTConfig(WORDS, width=16, layers=1, heads=2, context=8)), Same())
+    assert evaluate(model, NextToken(), [Text().at(0)]).loss == pytest.approx(math.log(WORDS))
+
+
+@pytest.mark.parametrize("batches", [Text(), Stages((0, Text()))])
+def test_batches_without_an_end_are_not_evaluated(batches: Any) -> None:
+    said = f"batches is a {type(batches).__name__}, which has no end: give a corpus"
+    with pytest.raises(TypeError, match=said):
+        evaluate(gpt(), NextToken(), batches)
 
 
 # ---- gradients that are left over ------------------------------------------------------------

@@ -562,6 +562,15 @@ def test_a_model_that_its_config_does_not_describe_is_refused(tmp_path: Path) ->
         weights.save(LanguageModel(tiny_gpt().backbone, nn.Linear(16, 2)), tmp_path)
 
 
+def test_a_model_of_a_class_derived_from_a_whole_is_refused(tmp_path: Path) -> None:
+    class Own(LanguageModel):
+        """A language model that may compute something else."""
+
+    model = tiny_gpt()
+    with pytest.raises(WeightsError, match=r"cannot describe a Own; .* in LanguageModel or Class"):
+        weights.save(Own(model.backbone, model.head), tmp_path)
+
+
 def test_a_name_in_a_file_imports_and_runs_nothing(tmp_path: Path) -> None:
     weights.save(tiny_gpt(), tmp_path)
     path = tmp_path / "labkit.json"

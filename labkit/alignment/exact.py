@@ -19,6 +19,7 @@ from torch import Tensor
 
 from labkit.alignment.rollouts import Reward, Tokens
 from labkit.blocks import LanguageModel, evaluating
+from labkit.checks import require
 from labkit.corpus import pad_rows
 from labkit.models.gpt import GPT
 from labkit.world import optimal
@@ -72,6 +73,8 @@ def log_likelihoods_of_tree(
 
     All beginnings of one length are the rows of a pass.
     """
+    for i, answer in enumerate(answers):
+        require(len(answer) > 0, f"answer {i} is empty: give at least the token that ends it")
     where = next(model.parameters()).device
     tokens_AT, real_AT = (part.to(where) for part in pad_rows(answers))
     length_A, logs_A = real_AT.sum(dim=1), torch.zeros(len(answers), device=where)

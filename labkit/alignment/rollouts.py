@@ -23,6 +23,7 @@ from labkit.chance import key_of, shuffled
 from labkit.checks import check_whole
 from labkit.corpus import Batch
 from labkit.corpus.batches import in_turn
+from labkit.keeping.files import digest
 from labkit.sampling import Sampling, sample
 
 Tokens = Sequence[int]
@@ -116,6 +117,15 @@ class Rollouts:
         if self.epochs > 1:
             self.model.behaviour = None
             self.model.behaviour = reference_of(self.model)
+
+    def described(self) -> str:
+        """What is asked, and how: no batch, which the weights that the model has now would draw."""
+        prompts = [[int(token) for token in prompt] for prompt in self.prompts]
+        return (
+            f"{self.group} answers to each of {self.batch} of {len(prompts)} prompts with checksum "
+            f"{digest(repr(prompts).encode())[:16]}, {self.settings}, epochs={self.epochs}, "
+            f"seed={int(self.seed)}"
+        )
 
     def numbers(self, turn: int) -> list[int]:
         """Which prompts are asked: each once, in an order of its own for each epoch."""

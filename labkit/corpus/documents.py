@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from labkit.checks import shown
 from labkit.keeping.files import digest
 
 # Where a sentence may end: after its sign, or at the end of a line.
@@ -76,7 +77,14 @@ class _Texts:
 def _number(document: Document) -> float:
     """A number in [0, 1) from a hash of the text, or of the first text of a labelled pair."""
     text = document.text if document.label is None else "".join(document.parts[:1])
-    number = hashlib.blake2b(" ".join(text.split()).encode(), digest_size=8).digest()
+    try:
+        content = " ".join(text.split()).encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"the text {shown(text)} holds half of a surrogate pair, which is no character: clean "
+            "it with text.encode('utf-8', 'replace').decode()"
+        ) from None
+    number = hashlib.blake2b(content, digest_size=8).digest()
     return int.from_bytes(number, "little") / 2**64
 
 

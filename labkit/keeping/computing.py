@@ -24,12 +24,16 @@ from labkit.plan import Plan
 class Computing:
     """How the loss is computed. After each forward pass the model has its own methods again."""
 
-    def __init__(self, model: nn.Module, plan: Plan, device: torch.device) -> None:
-        self.device, self.precision = device, precision_of(plan, device, width_of(model))
-        check_precision(model, self.precision, device)
+    def __init__(
+        self, model: nn.Module, plan: Plan, device: torch.device, precision: torch.dtype
+    ) -> None:
+        self.device, self.precision = device, precision
+        check_precision(model, precision, device)
         found = blocks(model) if plan.checkpointing else []
-        # Made once, since a compiled model is compiled again for every new function.
-        self.blocks = [(b, partial(checkpoint, b.forward, use_reentrant=False)) for b in found]
+        # Made once, since a compiled model is compiled again for every new function. A block that
+        # stands in the list several times is replaced once, or its own method would be lost.
+        once = dict.fromkeys(found)
+        self.blocks = [(b, partial(checkpoint, b.forward, use_reentrant=False)) for b in once]
         if plan.checkpointing and not self.blocks:
             raise ValueError("checkpointing is on, but this model has no blocks: leave it out")
         self.head: Any = None

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from labkit.blocks import Backbone, Model, backbone_of
@@ -39,13 +40,16 @@ def about(
     """What is trained on what, in words that two runs can be compared by."""
     told = {**_described(model), "objective": named(objective), "batches": _first(batches)}
     rates = [f"{factor:g} of {len(names)} weights {_checksum(names)}" for names, factor in groups]
-    return json.loads(json.dumps(told | {"groups": ", ".join(rates)}))
+    # A config of the reader's own may hold what JSON does not know, such as a function.
+    return json.loads(json.dumps(told | {"groups": ", ".join(rates)}, default=named))
 
 
 def _first(batches: Batches) -> str:
-    """The first batch of each stage."""
+    """The first batch of each stage, or what batches that depend on the model say they are."""
     if isinstance(batches, Stages):
         return "; ".join(f"from {start}: {_first(stage)}" for start, stage in batches.stages)
+    if hasattr(batches, "described"):
+        return batches.described()
     tokens = batches.at(0).tokens
     checksum = digest(tensor_bytes(tokens))[:16]
     return f"{list(tokens.shape)} tokens with checksum {checksum}"
@@ -166,7 +170,8 @@ def named(part: Any) -> str:
         return f"{{{', '.join(sorted(map(named, part)))}}}"
     if hasattr(part, "__qualname__"):
         return f"{getattr(part, '__module__', None)}.{part.__qualname__}"
-    return repr(part) if isinstance(part, str | int | float | tuple | None) else type(part).__name__
+    written = isinstance(part, str | int | float | tuple | torch.dtype | None)
+    return repr(part) if written else type(part).__name__
 
 
 def _held(part: Any) -> dict[str, Any]:

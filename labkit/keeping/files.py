@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +54,12 @@ def to_disk(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
+def replacing(
+    path: Path, *, folder: bool = False, sound: Callable[[Path], bool] = lambda path: False
+) -> Iterator[Path]:
     """Give an empty file (or folder) to write, which replaces `path` once it is on the disk.
 
+    A folder of which `sound` is true by then stays, and the new one is dropped.
     After an error or a crash, a file is what it was before; a folder may be missing. An unfinished
     file that a killed process left is removed by a later call, when nobody has written to it for a
     day.
@@ -64,6 +67,7 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
     if not folder:  # what a link leads to is replaced, not the link
         path = Path(os.path.realpath(path))
     draft = path.with_name(f"{UNFINISHED}{path.name}-{uuid.uuid4().hex}")
+    old = path.with_name(f"{UNFINISHED}old-{path.name}-{uuid.uuid4().hex}")
     try:
         draft.mkdir() if folder else draft.touch()
         # Who may read a file may read the new one.
@@ -75,12 +79,16 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
             to_disk(file)
         to_disk(draft)
         if folder and path.exists():
-            remove(path)
+            if sound(path):
+                return
+            # Deleted later, so that other processes miss the folder for a moment only.
+            path.rename(old)
         draft.replace(path)
         to_disk(path.parent)
         _remove_abandoned(path.parent)
     finally:
         _delete(draft)
+        _delete(old)
 
 
 def remove(path: Path) -> None:

@@ -53,7 +53,8 @@ def write_arrays(folder: Path, encoded: Iterable[Arrays]) -> None:
     """Write a corpus and the checksums of its files, all or nothing."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with replacing(folder, folder=True) as draft:
+        # What another run has written meanwhile stays: it may be reading it by now.
+        with replacing(folder, folder=True, sound=lambda path: damage(path) is None) as draft:
             with contextlib.ExitStack() as stack:
                 files = [stack.enter_context((draft / name).open("wb")) for name in Arrays._fields]
                 for arrays in encoded:

@@ -51,11 +51,13 @@ class Outcome:
 
     def over(self, counts: Mapping[str, int]) -> Tensor:
         """This part's share of the loss of a whole step with `counts` predictions."""
-        shares = [
-            term.weight * term.total / max(counts[name], 1)
-            for name, term in self.terms.items()
-            if term.weight
-        ]
+        weighed = {name: term for name, term in self.terms.items() if term.weight}
+        if unknown := weighed.keys() - counts.keys():
+            raise ValueError(
+                f"the targets do not count the term {min(unknown)!r}: say of how many predictions "
+                f"it is a sum, Targets.of(…, counts={{{min(unknown)!r}: …}})"
+            )
+        shares = [term.weight * term.total / max(counts[name], 1) for name, term in weighed.items()]
         if not shares:
             raise ValueError("every part of the loss has the weight 0: give at least one more")
         return torch.stack(shares).sum()
@@ -290,6 +292,11 @@ class Objective:
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """The terms of the loss: minus the log-probability of the right answers."""
         head, terms = head_of(model, self.head), {}
+        if not hasattr(head, "losses_N"):
+            raise ValueError(
+                f"the head {self.head!r} is a {type(head).__name__}, which has no losses_N: give "
+                "NextWord, MaskedWord, or a head of your own that derives from WordHead"
+            )
         vocabulary = vocabulary_of(model)
         for name, hidden_ND in self.hidden(states, targets).items():
             predicted = targets.predicted[name]

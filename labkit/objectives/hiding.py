@@ -10,6 +10,7 @@ code differs from the papers: BERT and ALBERT hide an exact share of each row (`
 XLNet spans of an exact share (`choose_in_contexts`).
 """
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -223,7 +224,7 @@ def corrupt(
         swap = position_N[(fate_N >= masked) & (fate_N < masked + swapped)]
         known_V = _ordinary_words(vocabulary, swap.device)
         known_V = torch.ones_like(known_V) if special else known_V
-        seen[swap] = _words(known_V, frequencies, chance, length, swap)
+        seen[swap] = _words(known_V, frequencies, chance, length, swap).to(seen.dtype)
     return seen_BT
 
 
@@ -234,7 +235,17 @@ def _words(
     words = known_V.nonzero().squeeze(1)
     if frequencies is None:
         return words[scaled(chance.bits("word", length).flatten()[swap].long(), len(words))]
+    if frequencies.shape != known_V.shape:
+        raise ValueError(
+            f"frequencies have the shape {list(frequencies.shape)}: give one number for each of "
+            f"the {len(known_V)} words of the vocabulary"
+        )
     up_to = frequencies.to(swap.device)[words].double().cumsum(0)
+    if not 0 < float(up_to[-1]) < math.inf:
+        raise ValueError(
+            f"the frequencies of all words that may be drawn add up to {float(up_to[-1])}: give "
+            "numbers of at least 0, one of them above 0"
+        )
     draws = chance.uniform("word", length).flatten()[swap].double() * up_to[-1]
     return words[torch.searchsorted(up_to, draws, right=True)]
 

@@ -50,7 +50,9 @@ def _kind(layer: Any) -> str:
     """What one layer of a memory is: keys and values, states of positions, or of a recurrence."""
     if isinstance(layer, KeysValues):
         return "keys_values"
-    return "states" if isinstance(layer, Tensor) else "tuple"
+    if isinstance(layer, Tensor):
+        return "states"
+    return type(layer).__name__ if hasattr(layer, "_fields") else "tuple"
 
 
 def _parts(layer: Any) -> tuple[Tensor, ...]:
@@ -64,7 +66,18 @@ def _rebuild(kind: str, parts: list[Tensor]) -> Any:
     """One layer of a memory from its parts."""
     if kind == "keys_values":
         return KeysValues(parts[0], parts[1])
-    return tuple(parts) if kind == "tuple" else parts[0]
+    if kind == "states":
+        return parts[0]
+    # A NamedTuple of the reader's own; a cell that is run again defines another of the same name.
+    named = [k for k in tuple.__subclasses__() if k.__name__ == kind and hasattr(k, "_fields")]
+    return named[-1](*parts) if named else tuple(parts)
+
+
+def _with(layer: Any, parts: list[Tensor]) -> Any:
+    """A layer of the same kind with other tensors."""
+    if hasattr(layer, "_fields") and not isinstance(layer, KeysValues):
+        return type(layer)(*parts)
+    return _rebuild(_kind(layer), parts)
 
 
 def recall(memory: Memory | None, fresh: Tensor) -> Memory:
@@ -108,4 +121,4 @@ def _length(layer: Any) -> int:
 
 def _each(layers: tuple[Any, ...], change: Callable[[Tensor], Tensor]) -> tuple[Any, ...]:
     """The same memory with every tensor changed."""
-    return tuple(_rebuild(_kind(x), [change(part) for part in _parts(x)]) for x in layers)
+    return tuple(_with(x, [change(part) for part in _parts(x)]) for x in layers)

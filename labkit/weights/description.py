@@ -41,7 +41,7 @@ def _below(kind: type[Backbone]) -> list[type[Backbone]]:
 
 def describe(model: nn.Module) -> dict[str, Any]:
     """What `model_of` needs to make a model of the same shape."""
-    if isinstance(model, LanguageModel | Classifier):
+    if isinstance(model, LanguageModel | Classifier) and type(model) in WHOLES.values():
         heads = {
             name: _describe_head(head, model.backbone)
             for name, head in model.named_children()

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from labkit import fast
-from labkit.blocks import evaluating
 from labkit.checks import check_whole, is_number, require, shown
 from labkit.sampling import NEVER, Sample, Sampling
 from labkit.writing.reader import Reader, highest, rows_of
@@ -73,7 +72,7 @@ def beam(
     texts, found = Texts(prompt_T[None], zero_1, zero_1), list[Sample]()
     reader, unread_BT = Reader(model, len(prompt) + settings.length), texts.tokens_BT
     for new in range(1, settings.length + 1):
-        with fast.enable(), evaluating(model):
+        with fast.enable(), reader.evaluating():
             logits_BV = reader.next_word(unread_BT)
             new_B = torch.full_like(texts.score_B, new - 1)
             *_, (_, last_BV) = settings.stages(logits_BV, texts.tokens_BT, new_B)

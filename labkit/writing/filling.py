@@ -95,7 +95,10 @@ def fill(
             log_p_BV = alone[i].expand(len(ways_BN), -1)
         total_BV = score_B[:, None] + log_p_BV
         last = i + 1 == len(blanks)
-        wanted = keep if last else total_BV.numel() if width is None else width
+        # Alone, words that come later score the same after any others: what is not among the `keep`
+        # best now has that many better ones in the end, too.
+        few = last or not jointly
+        wanted = keep if few else total_BV.numel() if width is None else width
         score_B, row, word = highest(total_BV, wanted)
         ways_BN = torch.cat([ways_BN[row], word[:, None]], dim=1)
     order = sorted(range(len(blanks)), key=lambda i: blanks[i])

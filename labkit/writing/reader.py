@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from labkit.attention import KeysValues
-from labkit.blocks import check_causal
+from labkit.blocks import check_causal, evaluating
 from labkit.checks import is_whole, require, shown
 from labkit.layers import replaceable
 
@@ -19,6 +20,13 @@ class Reader:
     def __init__(self, model: Any, length: int) -> None:
         self.model, self.length = model, length
         self.memory: Any = ()
+        # A walk through a small model takes a third of the time of a word.
+        self.parts: list[nn.Module] = list(model.modules())
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """For reading: the model is in eval mode, and afterwards as it was before."""
+        learns = any(part.training for part in self.parts)
+        return evaluating(self.model) if learns else nullcontext()
 
     @replaceable
     def next_word(self, tokens_BT: Tensor) -> Tensor:
@@ -43,7 +51,9 @@ def select(memory: Any, rows: Tensor) -> Any:
     if isinstance(memory, Tensor):
         return memory[rows]
     parts = [select(part, rows) for part in memory]
-    return KeysValues(*parts) if isinstance(memory, KeysValues) else tuple(parts)
+    if isinstance(memory, KeysValues):
+        return KeysValues(*parts)
+    return type(memory)(*parts) if hasattr(memory, "_fields") else tuple(parts)
 
 
 def highest(score_BV: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
