@@ -31,6 +31,8 @@ def claim(*contrasts: Contrast, id: str = "coins", experiment=coins) -> Claim:  
     )
 
 
+FOLDERS = {"crawl": "language", "foreign": "translation"}
+"""Languages without a folder of their own, and the one that they are made from."""
 BETTER = Contrast("good - poor", {"good": 1, "poor": -1})
 WORSE = Contrast("poor - good", {"good": -1, "poor": 1})
 FAR = Contrast("good - poor above 0.2", {"good": 1, "poor": -1}, above=0.2)
@@ -160,9 +162,30 @@ def test_a_claim_that_was_measured_on_other_texts_says_so(
     assert table([kept]).endswith("; 1 on an earlier version of their texts")
 
 
-def test_every_claim_names_what_its_models_read() -> None:
+def test_every_claim_names_the_folders_that_its_models_read() -> None:
+    folders = {"addresses", "translation", *LANGUAGES} - FOLDERS.keys()
     for name, about in ledger.bounds().items():
-        assert set(about["texts"]) <= {"addresses", "translation", *LANGUAGES}, name
+        assert set(about["texts"]) <= folders, name
+        assert ledger.digest_of_texts(name)
+
+
+class Asked(Exception):
+    """An experiment asks for a language."""
+
+
+def test_every_claim_names_the_language_that_it_loads_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked(name: str) -> None:
+        raise Asked(FOLDERS.get(name, name))
+
+    monkeypatch.setattr("labkit.world.world._of_the_course", asked)
+    for name, one in claims().items():
+        texts = set(ledger.bounds()[name]["texts"])
+        if texts & set(LANGUAGES):
+            with pytest.raises(Asked) as first:
+                one.experiment("smoke", 0)
+            assert str(first.value) in texts, name
 
 
 def test_every_claim_has_bounds_that_were_written_down_before() -> None:
