@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib.metadata
 import json
+import math
 import multiprocessing
 import os
 import platform
@@ -274,7 +275,19 @@ class Row(NamedTuple):
     @property
     def line(self) -> str:
         """The row as a line of JSON."""
-        return json.dumps(self._asdict(), default=list) + "\n"
+        return json.dumps(spelled(self._asdict()), default=list, allow_nan=False) + "\n"
+
+
+NOT_FINITE = ("nan", "inf", "-inf")
+
+
+def spelled(value: Any) -> Any:
+    """Return a value with the numbers that JSON does not have as the texts in `NOT_FINITE`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))
+    if isinstance(value, dict):
+        return {name: spelled(one) for name, one in value.items()}
+    return [spelled(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 class Ran(NamedTuple):

@@ -169,7 +169,7 @@ def test_every_claim_names_the_folders_that_its_models_read() -> None:
         assert ledger.digest_of_texts(name)
 
 
-class Asked(Exception):
+class AskedError(Exception):
     """An experiment asks for a language."""
 
 
@@ -177,13 +177,13 @@ def test_every_claim_names_the_language_that_it_loads_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def asked(name: str) -> None:
-        raise Asked(FOLDERS.get(name, name))
+        raise AskedError(FOLDERS.get(name, name))
 
     monkeypatch.setattr("labkit.world.world._of_the_course", asked)
     for name, one in claims().items():
         texts = set(ledger.bounds()[name]["texts"])
         if texts & set(LANGUAGES):
-            with pytest.raises(Asked) as first:
+            with pytest.raises(AskedError) as first:
                 one.experiment("smoke", 0)
             assert str(first.value) in texts, name
 
