@@ -20,6 +20,7 @@ A variable of a phrase is its own, unless its name is a capital letter.
 
 import math
 import re
+import unicodedata
 
 from labkit.world.grammar import (
     Choice,
@@ -46,6 +47,9 @@ _PIECES = re.compile(
     r"|[()|<>]|[^\s(){}|<>\[\]]+|[{}\[\]]"
 )
 
+# What `Tokenizer.words` keeps whole: floors count a word of a language as one token.
+_WHOLE = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]", re.ASCII)
+
 
 # ── numbers, words ───────────────────────────────────────────────────────────────────────────────
 
@@ -70,7 +74,19 @@ def read_token(text: str, location: Location) -> Token:
     word, mark, sense = text.partition("~")
     if not word or (mark and not sense) or re.search(r"[A-Z{}()<>|~\[\]\s]", word + sense):
         raise WorldError(location, f'expected a word in small letters, or word~sense, not "{text}"')
+    if not _WHOLE.fullmatch("".join(map(_stand_in, word))):
+        raise WorldError(
+            location,
+            f'"{word}" would be split into several tokens: write letters and digits, with "\'" or '
+            '"-" only inside a word, and any other sign as a word of its own',
+        )
     return Token(word, sense or None)
+
+
+def _stand_in(sign: str) -> str:
+    """Return "a" for what belongs to a word; for the tokenizers, unlike for `re`, accents do."""
+    kind = unicodedata.category(sign)
+    return "a" if kind[0] in "LM" or kind in ("Nd", "Nl", "Pc") else sign
 
 
 # ── a sentence ───────────────────────────────────────────────────────────────────────────────────
