@@ -129,7 +129,8 @@ def _draw(axes: Axes, unit: str, arms: dict[str, Arm]) -> None:
     for y, arm in enumerate(arms.values()):
         axes.annotate(figure_of(arm.mean), (arm.mean, y), (0, 6), textcoords="offset points",
                       ha="center", fontsize=8)  # fmt: skip
-        axes.plot([arm.low, arm.high], [y, y], color=SERIES[0], linewidth=2.5, marker="")
+        if len(arm.by_seed) > 1:
+            axes.plot([arm.low, arm.high], [y, y], color=SERIES[0], linewidth=2.5, marker="")
         axes.plot(arm.mean, y, "o", color=SERIES[0])
         if arm.best is not None:
             # Short enough not to cross the number above a mean beside it.

@@ -12,6 +12,7 @@ from classroom import ledger
 from classroom.claims import claims
 from classroom.cli import main
 from classroom.cli.claims import expect, measure_all, store
+from classroom.demos.ledger import arms
 from classroom.figures import unit_of
 from classroom.findings import finding_chart
 from classroom.judging import estimate, overall
@@ -67,6 +68,32 @@ def test_a_single_seed_gives_figures_and_no_verdict() -> None:
     assert finding.verdict == "not judged"
     [seen] = finding.contrasts
     assert (seen.low, seen.high, seen.edges) == (None, None, "")
+
+
+@pytest.mark.parametrize("figure", [float("nan"), float("inf")])
+def test_a_figure_that_is_not_finite_is_named_and_not_judged(
+    figure: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [ledger.one_seed(claim(BETTER), "smoke", seed) for seed in range(100, 105)]
+    runs[3]["arms"]["poor"][17] = figure
+    with pytest.raises(ValueError, match=f"arm 'poor' with seed 103 gave {figure} for item 17: "):
+        ledger.judged(claim(BETTER), "smoke", range(100, 105), runs)
+    asked = {"one": claim(BETTER, id="one"), "two": claim(BETTER, id="two")}
+    monkeypatch.setattr("classroom.cli.claims._alone", lambda one, profile, seed: (
+        runs[seed - 100] if one.id == "one" else ledger.one_seed(one, profile, seed)))  # fmt: skip
+    seeds = dict.fromkeys(asked, range(100, 105))
+    assert [one.id for one, _ in measure_all(asked, "smoke", seeds, jobs=1)] == ["two"]
+    assert "FAILED: arm 'poor' with seed 103" in capsys.readouterr().out
+
+
+def test_a_single_seed_is_shown_without_an_interval() -> None:
+    one, three = (measure(claim(BETTER), "smoke", seeds=seeds) for seeds in (1, 3))
+    shown = {len(each.seeds): [row[2] for row in arms(each).rows] for each in (one, three)}
+    assert shown[1] == ["–", "–"]
+    assert all(" … " in interval for interval in shown[3])
+    bars = [[line for line in finding_chart(each).axes[0].lines if len(line.get_xdata()) > 1]
+            for each in (one, three)]  # fmt: skip
+    assert [len(some) for some in bars] == [0, 2]
 
 
 def test_seeds_run_in_several_processes_and_give_the_same(
