@@ -42,6 +42,7 @@ MISTAKES = [
     ("apple 2", "apple, 10%", 6, "write letters and digits"),
     ("apple 2", "u.s. 2", 6, '"u.s." would be split into several tokens'),
     ("at home|", "at c++|", 10, '"c++" would be split into several tokens'),
+    ("at home|", "at@home|", 10, '"at@home" would be split into several tokens'),
     ("held_out", "table t name town\n    leo 3.5\nheld_out", 13, '"3.5" would be split'),
     ("{a fruit}", "{a friut}", 10, 'not "friut": did you mean "fruit"?'),
     ("{hero} ate", "{hero.she} ate", 10, 'did you mean "hero.he"?'),
