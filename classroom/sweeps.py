@@ -156,8 +156,14 @@ def unfinished(points: Sequence[Point], out: Path) -> list[Point]:
 
 def results(out: Path) -> list[Row]:
     """Return the newest row of each run in a folder of results."""
-    path, rows = out / RESULTS, {}
-    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+    path = out / RESULTS
+    return read_rows(path) if path.is_file() else []
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the newest row of each run in a file of results."""
+    rows = {}
+    for line in path.read_bytes().split(b"\n"):
         try:
             row = Row.of(line.decode())
         except ValueError:  # a damaged line, or one that a killed sweep did not finish
