@@ -1,6 +1,8 @@
 """A verdict is right when the truth is known, and intervals hold what they should as often."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from classroom.figures import unit_of
 from classroom.findings import finding_chart
 from classroom.judging import estimate, overall
 from classroom.ledger import Claim, Contrast, measure, table, text_of
+from labkit.keeping.files import write_json
 from labkit.keeping.paths import data_path
 from labkit.world import LANGUAGES
 
@@ -142,6 +145,28 @@ def test_a_finding_is_kept_and_read_again(tmp_path: Path) -> None:
     seen = kept.contrasts[0]
     assert again.value == pytest.approx(seen.value, abs=1e-5)
     assert again.interval() == pytest.approx((seen.low, seen.high), abs=1e-4)
+
+
+def test_commands_that_store_at_the_same_time_lose_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(*given: object, **how: object) -> None:
+        time.sleep(0.05)  # long enough for another one to have read what is replaced here
+        write_json(*given, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("classroom.cli.claims.write_json", slowly)
+    finding = measure(claim(BETTER), "smoke", seeds=5)
+    runs = [ledger.one_seed(claim(BETTER), "smoke", seed) for seed in finding.seeds]
+    names = ["one", "two", "three"]
+
+    def keep(name: str) -> None:
+        store(replace(finding, id=name), runs, tmp_path, [name])
+        expect(replace(finding, id=name), tmp_path)
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(keep, names))
+    assert set(ledger.records(tmp_path)) == set(names)
+    assert set(json.loads((tmp_path / "expected.json").read_text())) == set(names)
 
 
 def test_changed_bounds_take_the_verdict_back(
