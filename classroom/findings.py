@@ -87,12 +87,17 @@ def sentence(finding: Finding) -> str:
     head = f"> *{finding.says}* ({finding.where})\n\n"
     if len({one.verdict for one in finding.contrasts}) < 2:
         return f"{head}**The claim {PLAIN[finding.verdict]}.**"
+    some = any(one.verdict == "holds" for one in finding.contrasts)
     if finding.verdict == "not significant":
         came = "Part of the claim holds here, and part of it is not settled"
-    elif all(one.verdict != "holds" for one in finding.contrasts):
-        came = "No part of the claim is shown to hold here"
-    else:
+    elif finding.verdict == "not judged":
+        came = "Part of the claim holds here; the rest was not judged: that takes more seeds"
+    elif finding.verdict != "does not hold here":
+        came = f"The claim {PLAIN[finding.verdict]}"
+    elif some:
         came = "Not all of the claim holds here"
+    else:
+        came = "No part of the claim is shown to hold here"
     return "\n".join([f"{head}**{came}.**", "", *parts])
 
 
@@ -124,7 +129,8 @@ def _draw(axes: Axes, unit: str, arms: dict[str, Arm]) -> None:
     for y, arm in enumerate(arms.values()):
         axes.annotate(figure_of(arm.mean), (arm.mean, y), (0, 6), textcoords="offset points",
                       ha="center", fontsize=8)  # fmt: skip
-        axes.plot([arm.low, arm.high], [y, y], color=SERIES[0], linewidth=2.5, marker="")
+        if len(arm.by_seed) > 1:
+            axes.plot([arm.low, arm.high], [y, y], color=SERIES[0], linewidth=2.5, marker="")
         axes.plot(arm.mean, y, "o", color=SERIES[0])
         if arm.best is not None:
             # Short enough not to cross the number above a mean beside it.

@@ -75,13 +75,13 @@ class Mark:
     @property
     def row(self) -> dict[str, str]:
         """The line of the table."""
-        plain = {"student": harmless(self.student), "file": harmless(self.file),
+        plain = {"student": no_formula(self.student), "file": no_formula(self.file),
                  "points": f"{self.points}", "of": f"{len(self.of)}", "status": self.status,
                  "seconds": f"{self.seconds:.1f}", "digest": self.digest}  # fmt: skip
         return plain | {name: f"{int(self.got(name))}" for name in self.of}
 
 
-def harmless(text: str) -> str:
+def no_formula(text: str) -> str:
     """A text that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 

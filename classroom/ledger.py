@@ -220,6 +220,7 @@ def judged(
 ) -> Finding:
     """Put the runs of several seeds together, with intervals and the verdict."""
     given = [run["arms"] for run in runs]
+    _refuse_what_is_not_finite(seeds, given)
     shared = bool(runs[0]["shared"])
     arms: dict[str, Arm] = {}
     best = {name: float(np.mean([run["best"][name] for run in runs])) for name in runs[0]["best"]}
@@ -238,6 +239,20 @@ def judged(
         overall([one.verdict for one in seen]), arms, seen, seconds, runs[0]["note"],
         digest_of(claim.id), expected=expected(claim.id, profile),
     )  # fmt: skip
+
+
+def _refuse_what_is_not_finite(
+    seeds: Sequence[int], given: Sequence[Mapping[str, Sequence[float]]]
+) -> None:
+    """Raise where a figure is NaN or infinite: compared with a bound, it would give a verdict."""
+    for seed, arms in zip(seeds, given, strict=True):
+        for name, figures in arms.items():
+            for item, figure in enumerate(figures):
+                if not math.isfinite(figure):
+                    raise ValueError(
+                        f"arm {name!r} with seed {seed} gave {figure} for item {item}: only finite "
+                        "figures can be judged, so mend the experiment and measure it again"
+                    )
 
 
 def _judged(

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib.metadata
 import json
+import math
 import multiprocessing
 import os
 import platform
@@ -265,7 +266,9 @@ class Row(NamedTuple):
             row = cls(**json.loads(line))
         except (TypeError, RecursionError) as error:
             raise ValueError(f"not a row of a sweep: {error}") from None
-        kinds = {"run": str, "status": str, "parameters": dict, "results": dict}
+        kinds = {
+            "run": str, "status": str, "parameters": dict, "results": dict, "versions": dict,
+        }  # fmt: skip
         right = all(isinstance(getattr(row, name), kind) for name, kind in kinds.items())
         if not (right and isinstance(row.seconds, int | float)):
             raise ValueError("not a row of a sweep")
@@ -274,7 +277,19 @@ class Row(NamedTuple):
     @property
     def line(self) -> str:
         """The row as a line of JSON."""
-        return json.dumps(self._asdict(), default=list) + "\n"
+        return json.dumps(spelled(self._asdict()), default=list, allow_nan=False) + "\n"
+
+
+NOT_FINITE = ("nan", "inf", "-inf")
+
+
+def spelled(value: Any) -> Any:
+    """Return a value with the numbers that JSON does not have as the texts in `NOT_FINITE`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))
+    if isinstance(value, dict):
+        return {name: spelled(one) for name, one in value.items()}
+    return [spelled(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 class Ran(NamedTuple):

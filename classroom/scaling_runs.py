@@ -20,7 +20,7 @@ from torch import nn
 
 from classroom import recipes
 from classroom.recipes import CourseText
-from classroom.running import Row
+from classroom.sweeps import read_rows
 from labkit.blocks import evaluating
 from labkit.corpus import Batch
 from labkit.costs import counting
@@ -107,11 +107,17 @@ def document_floors(text: CourseText, length: int) -> list[float]:
 
 
 def read(path: Path) -> list[Point]:
-    """The points that a sweep recorded: its `results.jsonl`, a row for each run."""
+    """The points that a sweep recorded: its `results.jsonl`, a row for each run.
+
+    Where the code has changed between runs, only those of the newest version count: points of two
+    versions do not lie on one law.
+    """
+    done = [row for row in read_rows(path) if row.status == "finished"]
+    done = [row for row in done if row.versions.get("labkit") == done[-1].versions.get("labkit")]
     try:
-        rows = [Row.of(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        done = {row.run: row.results for row in rows if row.status == "finished"}
-        points = [Point(*(found[name] for name in Point._fields)) for found in done.values()]
+        if not done:
+            raise ValueError("it holds no finished run")
+        points = [Point(*(row.results[name] for name in Point._fields)) for row in done]
         if not all(isinstance(number, int | float) for point in points for number in point):
             raise ValueError("not all results are numbers")
         return points

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from classroom.running import (
+    NOT_FINITE,
     RECORD,
     Point,
     Ran,
@@ -23,6 +24,7 @@ from classroom.running import (
     end_runs,
     first_line,
     run_point,
+    spelled,
 )
 from classroom.versions import code_version
 from labkit.keeping.files import write_text
@@ -48,7 +50,8 @@ def record(**values: object) -> None:
             ) from None
         _recorded[name] = plain
     if RECORD in os.environ:
-        write_text(Path(os.environ[RECORD]), json.dumps(_recorded, indent=1) + "\n")
+        text = json.dumps(spelled(_recorded), indent=1, allow_nan=False)
+        write_text(Path(os.environ[RECORD]), text + "\n")
 
 
 def recorded() -> dict[str, object]:
@@ -153,8 +156,14 @@ def unfinished(points: Sequence[Point], out: Path) -> list[Point]:
 
 def results(out: Path) -> list[Row]:
     """Return the newest row of each run in a folder of results."""
-    path, rows = out / RESULTS, {}
-    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+    path = out / RESULTS
+    return read_rows(path) if path.is_file() else []
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Return the newest row of each run in a file of results."""
+    rows = {}
+    for line in path.read_bytes().split(b"\n"):
         try:
             row = Row.of(line.decode())
         except ValueError:  # a damaged line, or one that a killed sweep did not finish
@@ -198,16 +207,18 @@ def plot(results: Sequence[Row], *, x: str, y: str) -> "Figure":
     from matplotlib import pyplot
 
     rows = [row for row in results if row.status == "finished" and x in row.parameters]
-    rows = [row for row in rows if _is_number(row.results.get(y))]
+    rows = [row for row in rows
+            if _is_number(row.results.get(y)) or row.results.get(y) in NOT_FINITE]  # fmt: skip
     if not rows:
         raise ValueError(f"no finished run has a parameter {x} and a recorded number {y}")
     others = [name for name in varied(rows) if name not in (x, "seed")]
     words = not all(_is_number(row.parameters[x]) for row in rows)
+    labels = _labels(rows, others)
     lines: dict[str, dict[Any, list[float]]] = {}
-    for row in rows:
-        label = ", ".join(f"{name} = {_cell(row.parameters.get(name))}" for name in others)
+    for row, label in zip(rows, labels, strict=True):
         at = str(row.parameters[x]) if words else row.parameters[x]
-        lines.setdefault(label, {}).setdefault(at, []).append(row.results[y])
+        # A run that diverged leaves a gap: without it, the mean of the others would look fine.
+        lines.setdefault(label, {}).setdefault(at, []).append(float(row.results[y]))
     figure = pyplot.figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.add_subplot(xlabel=x, ylabel=y)
     for marker, (label, values) in zip(itertools.cycle("osD^vPX*"), lines.items(), strict=False):
@@ -222,6 +233,20 @@ def plot(results: Sequence[Row], *, x: str, y: str) -> "Figure":
     # Shown by whoever it is returned to, and not once more by pyplot.
     pyplot.close(figure)
     return figure
+
+
+def _labels(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
+    """Return what each row is called; values are written in full where short ones look the same."""
+    own = [[row.parameters.get(name) for name in names] for row in rows]
+    exact = [", ".join(f"{name} = {value!r}" for name, value in zip(names, one, strict=True))
+             for one in own]  # fmt: skip
+    short = [", ".join(f"{name} = {_cell(value)}" for name, value in zip(names, one, strict=True))
+             for one in own]  # fmt: skip
+    meant: dict[str, set[str]] = {}
+    for brief, full in zip(short, exact, strict=True):
+        meant.setdefault(brief, set()).add(full)
+    return [brief if len(meant[brief]) == 1 else full
+            for brief, full in zip(short, exact, strict=True)]  # fmt: skip
 
 
 def _is_number(value: object) -> bool:

@@ -1,5 +1,6 @@
 """The experiments of notebook 12: counts against the whole model, losses against the floor."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -112,20 +113,25 @@ def test_the_runs_that_ship_follow_a_power_law():
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ('"loss"', '"los"'),
-        (
-            "{",
-            "",
-        ),
-        ('"loss": ', '"loss": "x", "y": '),
-    ],
+    [('"loss"', '"los"'), ('"loss": ', '"loss": "nan", "y": '), ('"finished"', '"failed"')],
 )
 def test_damaged_runs_of_the_scaling_laws_are_named(old: str, new: str, tmp_path: Path) -> None:
-    text = data_path("claims", "scaling_runs.jsonl").read_text()
+    line, *_ = data_path("claims", "scaling_runs.jsonl").read_text().splitlines(keepends=True)
     path = tmp_path / "results.jsonl"
-    path.write_text(text)
-    assert len(read(path)) == len(shipped())
-    path.write_text(text.replace(old, new, 1))
+    path.write_text(line)
+    assert read(path) == shipped()[:1]
+    path.write_text(line.replace(old, new, 1))
     with pytest.raises(ValueError, match=r"results\.jsonl is no record of runs"):
         read(path)
+
+
+def test_runs_of_the_scaling_laws_are_those_of_one_version_and_a_torn_line_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    lines = data_path("claims", "scaling_runs.jsonl").read_text().splitlines(keepends=True)
+    version = json.loads(lines[0])["versions"]["labkit"]
+    older = [line.replace(version, "0.0.9").replace('"run": "', '"run": "x') for line in lines[:3]]
+    path = tmp_path / "results.jsonl"
+    path.write_text("".join([*older, lines[0][:60] + "\n", *lines]))
+    assert read(path) == shipped()
+    assert len(shipped()) == len(lines)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import solutions_transformer
 import torch
@@ -39,6 +40,10 @@ MISTAKES = [
     for name, one in FUNCTIONS.items()
     for number, (says, wrong) in enumerate(one.mistakes)
 ]
+
+
+def gives_a_list(one: Function) -> bool:
+    return isinstance(one.fallback(*one.inputs(torch.Generator().manual_seed(0))), list)
 
 
 def test_every_exercise_knows_at_least_three_mistakes() -> None:
@@ -200,6 +205,22 @@ def test_several_values_come_as_a_tuple_or_a_list_and_all_of_them() -> None:
 
 
 # ---- what a check says
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor], ids=["arrays", "tensors"])
+@pytest.mark.parametrize("name", [name for name, one in FUNCTIONS.items() if gives_a_list(one)])
+def test_a_list_of_arrays_is_not_right_and_no_end(name: str, kind: Callable[..., Any]) -> None:
+    one = FUNCTIONS[name]
+    verdict = judge(one, lambda *given: [kind([1.0, 2.0]) for _ in one.fallback(*given)])
+    assert not verdict.right
+    assert verdict.why
+
+
+def test_a_tensor_of_another_kind_is_named() -> None:
+    one = Function("double", lambda x: 2 * x, lambda rng: (torch.rand(3, generator=rng),), [])
+    assert judge(one, lambda x: x + x).right
+    assert judge(one, lambda x: (x + x).to(torch.complex64)).why.endswith("give real numbers")
+    assert "give a dense one" in judge(one, lambda x: (x + x).to_sparse()).why
 
 
 def test_a_missing_answer_is_asked_for_and_the_notebook_goes_on(

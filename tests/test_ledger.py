@@ -1,6 +1,8 @@
 """A verdict is right when the truth is known, and intervals hold what they should as often."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +14,12 @@ from classroom import ledger
 from classroom.claims import claims
 from classroom.cli import main
 from classroom.cli.claims import expect, measure_all, store
+from classroom.demos.ledger import arms
 from classroom.figures import unit_of
 from classroom.findings import finding_chart
 from classroom.judging import estimate, overall
 from classroom.ledger import Claim, Contrast, measure, table, text_of
+from labkit.keeping.files import write_json
 from labkit.keeping.paths import data_path
 from labkit.world import LANGUAGES
 
@@ -31,6 +35,8 @@ def claim(*contrasts: Contrast, id: str = "coins", experiment=coins) -> Claim:  
     )
 
 
+FOLDERS = {"crawl": "language", "foreign": "translation"}
+"""Languages without a folder of their own, and the one that they are made from."""
 BETTER = Contrast("good - poor", {"good": 1, "poor": -1})
 WORSE = Contrast("poor - good", {"good": -1, "poor": 1})
 FAR = Contrast("good - poor above 0.2", {"good": 1, "poor": -1}, above=0.2)
@@ -65,6 +71,32 @@ def test_a_single_seed_gives_figures_and_no_verdict() -> None:
     assert finding.verdict == "not judged"
     [seen] = finding.contrasts
     assert (seen.low, seen.high, seen.edges) == (None, None, "")
+
+
+@pytest.mark.parametrize("figure", [float("nan"), float("inf")])
+def test_a_figure_that_is_not_finite_is_named_and_not_judged(
+    figure: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [ledger.one_seed(claim(BETTER), "smoke", seed) for seed in range(100, 105)]
+    runs[3]["arms"]["poor"][17] = figure
+    with pytest.raises(ValueError, match=f"arm 'poor' with seed 103 gave {figure} for item 17: "):
+        ledger.judged(claim(BETTER), "smoke", range(100, 105), runs)
+    asked = {"one": claim(BETTER, id="one"), "two": claim(BETTER, id="two")}
+    monkeypatch.setattr("classroom.cli.claims._alone", lambda one, profile, seed: (
+        runs[seed - 100] if one.id == "one" else ledger.one_seed(one, profile, seed)))  # fmt: skip
+    seeds = dict.fromkeys(asked, range(100, 105))
+    assert [one.id for one, _ in measure_all(asked, "smoke", seeds, jobs=1)] == ["two"]
+    assert "FAILED: arm 'poor' with seed 103" in capsys.readouterr().out
+
+
+def test_a_single_seed_is_shown_without_an_interval() -> None:
+    one, three = (measure(claim(BETTER), "smoke", seeds=seeds) for seeds in (1, 3))
+    shown = {len(each.seeds): [row[2] for row in arms(each).rows] for each in (one, three)}
+    assert shown[1] == ["–", "–"]
+    assert all(" … " in interval for interval in shown[3])
+    bars = [[line for line in finding_chart(each).axes[0].lines if len(line.get_xdata()) > 1]
+            for each in (one, three)]  # fmt: skip
+    assert [len(some) for some in bars] == [0, 2]
 
 
 def test_seeds_run_in_several_processes_and_give_the_same(
@@ -115,6 +147,28 @@ def test_a_finding_is_kept_and_read_again(tmp_path: Path) -> None:
     assert again.interval() == pytest.approx((seen.low, seen.high), abs=1e-4)
 
 
+def test_commands_that_store_at_the_same_time_lose_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(*given: object, **how: object) -> None:
+        time.sleep(0.05)  # long enough for another one to have read what is replaced here
+        write_json(*given, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("classroom.cli.claims.write_json", slowly)
+    finding = measure(claim(BETTER), "smoke", seeds=5)
+    runs = [ledger.one_seed(claim(BETTER), "smoke", seed) for seed in finding.seeds]
+    names = ["one", "two", "three"]
+
+    def keep(name: str) -> None:
+        store(replace(finding, id=name), runs, tmp_path, [name])
+        expect(replace(finding, id=name), tmp_path)
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(keep, names))
+    assert set(ledger.records(tmp_path)) == set(names)
+    assert set(json.loads((tmp_path / "expected.json").read_text())) == set(names)
+
+
 def test_changed_bounds_take_the_verdict_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,9 +214,30 @@ def test_a_claim_that_was_measured_on_other_texts_says_so(
     assert table([kept]).endswith("; 1 on an earlier version of their texts")
 
 
-def test_every_claim_names_what_its_models_read() -> None:
+def test_every_claim_names_the_folders_that_its_models_read() -> None:
+    folders = {"addresses", "translation", *LANGUAGES} - FOLDERS.keys()
     for name, about in ledger.bounds().items():
-        assert set(about["texts"]) <= {"addresses", "translation", *LANGUAGES}, name
+        assert set(about["texts"]) <= folders, name
+        assert ledger.digest_of_texts(name)
+
+
+class AskedError(Exception):
+    """An experiment asks for a language."""
+
+
+def test_every_claim_names_the_language_that_it_loads_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked(name: str) -> None:
+        raise AskedError(FOLDERS.get(name, name))
+
+    monkeypatch.setattr("labkit.world.world._of_the_course", asked)
+    for name, one in claims().items():
+        texts = set(ledger.bounds()[name]["texts"])
+        if texts & set(LANGUAGES):
+            with pytest.raises(AskedError) as first:
+                one.experiment("smoke", 0)
+            assert str(first.value) in texts, name
 
 
 def test_every_claim_has_bounds_that_were_written_down_before() -> None:

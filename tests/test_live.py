@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -155,6 +156,26 @@ def test_a_finding_is_that_of_the_ledger() -> None:
             assert (f"- {one.says}: **{findings.PLAIN[one.verdict]}**." in said) == differ
     with pytest.raises(ValueError, match="the ledger has no claim 'nothing'"):
         findings.kept("nothing")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "parts", "said"),
+    [
+        ("not judged", ("holds", "not judged"),
+         "Part of the claim holds here; the rest was not judged: that takes more seeds."),
+        ("does not hold here", ("does not hold here", "not judged"),
+         "No part of the claim is shown to hold here."),
+        ("bounds changed after measuring", ("holds", "does not hold here"),
+         "The claim was judged against other bounds: measure it again."),
+    ],
+)  # fmt: skip
+def test_a_headline_says_no_more_than_the_verdict(
+    verdict: Verdict, parts: tuple[Verdict, ...], said: str
+) -> None:
+    row = next(row for row in rows() if len(row.contrasts) == 2)
+    seen = [replace(one, verdict=part) for one, part in zip(row.contrasts, parts, strict=True)]
+    head = findings.sentence(replace(row, verdict=verdict, contrasts=seen)).splitlines()[2]
+    assert head == f"**{said}**"
 
 
 def test_every_verdict_has_plain_words() -> None:

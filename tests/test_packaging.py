@@ -261,6 +261,33 @@ def bounds(lines: list[str]) -> dict[str, str]:
     return {match[1]: match[2] for match in found if match}
 
 
+PINS = """
+import json, subprocess, sys
+from pathlib import Path
+from classroom.cli import environment
+from classroom.cli.parser import Parser
+
+def resolve(command):
+    found = [{"metadata": {"name": "one", "version": "1.0+cpu", "author": "Zo\\u00eb"}}]
+    report = json.dumps({"install": found}, ensure_ascii=False)
+    Path(command[command.index("--report") + 1]).write_text(report, encoding="utf-8")
+
+environment.checkout_of = lambda what: Path.cwd()
+subprocess.call = resolve
+environment.importlib.util.find_spec = lambda name: name
+environment.pins(Parser('pins', 'writes the pins'), [])
+"""
+
+
+def test_pins_are_read_as_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
+    project = "[project]\ndependencies = []\n[project.optional-dependencies]\n"
+    (tmp_path / "pyproject.toml").write_text(project)
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", PINS], cwd=tmp_path, check=True,
+                   env=os.environ | plain)  # fmt: skip
+    assert (tmp_path / "constraints.txt").read_text().splitlines()[1:] == ["one==1.0"]
+
+
 def test_every_requirement_has_a_lower_bound_and_a_pin() -> None:
     pins = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()

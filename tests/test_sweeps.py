@@ -481,6 +481,39 @@ def test_the_plot_shows_every_run_and_the_means() -> None:
         plot(rows, x="rate", y="los")
 
 
+def test_runs_whose_values_look_the_same_when_shortened_are_lines_of_their_own() -> None:
+    long = "texts/of/many/years/and/of/more/"
+    for one, other in (("0.001", "0.00100001"), (f"'{long}a.txt'", f"'{long}b.txt'"), ("1", "'1'")):
+        rows = [row(0, 0.5, 2.0)._replace(parameters={"x": 1, "y": json.loads(y.replace("'", '"'))})
+                for y in (one, other)]  # fmt: skip
+        axes = plot(rows, x="x", y="loss").axes[0]
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+            f"y = {float(y) if '.0' in y else y}" for y in (one, other)
+        ]
+
+
+def test_what_is_not_finite_is_written_as_text_that_any_reader_of_json_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(text: str) -> None:
+        raise ValueError(f"{text} is no JSON")
+
+    place = tmp_path / "run.records.json"
+    monkeypatch.setattr("classroom.sweeps._recorded", {})
+    monkeypatch.setenv(RECORD, str(place))
+    record(loss=float("nan"), curve=[1.0, float("inf")])
+    found = json.loads(place.read_text(), parse_constant=refuse)
+    assert found == {"loss": "nan", "curve": [1.0, "inf"]}
+    diverged = row(0, 0.5, float("nan"))
+    kept = json.loads(diverged.line, parse_constant=refuse)
+    assert kept["results"] == {"loss": "nan"}
+    rows = [Row.of(diverged.line), row(1, 0.5, 1.0), row(0, 0.1, 3.0)]
+    assert table(rows).splitlines()[1].split()[3] == "nan"
+    # A mean over the runs that did not diverge would hide the one that did.
+    low, high = plot(rows, x="rate", y="loss").axes[0].lines[0].get_ydata()
+    assert (low, high != high) == (3.0, True)
+
+
 def test_the_summary_lists_what_failed_and_says_so_in_the_exit_code(
     notebook: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

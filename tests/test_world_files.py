@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from labkit.keeping.paths import data_path
-from labkit.world import WorldError, load_world
+from labkit.text.tokenizers import Tokenizer
+from labkit.world import END, WorldError, load_world
 from labkit.world.forms import FORMS, tenses
 from labkit.world.world import world_from_text
 
@@ -38,6 +39,11 @@ SAID = "the <dog|dogs> <was|were> near the bank~river .\n"
 TABLE = "table t name old\n    leo no\n"
 # (what is replaced, by what, the line of the complaint, what it says)
 MISTAKES = [
+    ("apple 2", "apple, 10%", 6, "write letters and digits"),
+    ("apple 2", "u.s. 2", 6, '"u.s." would be split into several tokens'),
+    ("at home|", "at c++|", 10, '"c++" would be split into several tokens'),
+    ("at home|", "at@home|", 10, '"at@home" would be split into several tokens'),
+    ("held_out", "table t name town\n    leo 3.5\nheld_out", 13, '"3.5" would be split'),
     ("{a fruit}", "{a friut}", 10, 'not "friut": did you mean "fruit"?'),
     ("{hero} ate", "{hero.she} ate", 10, 'did you mean "hero.he"?'),
     ("apple 2", "apple -2", 6, "more than 0"),
@@ -131,6 +137,20 @@ def test_a_mistake_is_refused_with_its_place(old: str, new: str, line: int, says
         world_from_text({"bad.txt": GOOD.replace(old, new, 1)})
     assert str(caught.value).startswith(f"bad.txt:{line}: ")
     assert says in str(caught.value)
+
+
+def test_every_word_that_is_read_is_one_token() -> None:
+    known = ["naïve", "nai\u0308ve", "o'clock", "mother-in-law", "10", "%", "हिन्दी"]
+    world = world_from_text({"good.txt": GOOD.replace("apple 2", ", ".join(known))})
+    words = [word for word in world.vocabulary if word != END]
+    assert {"naïve", "o'clock", "%", "हिन्दी"} < set(words)
+    assert "nai\u0308ve" not in words
+    tokenizer = Tokenizer.words([" ".join(words)])
+    assert tokenizer.pieces(tokenizer.encode(" ".join(words))) == words
+    for word in ("10%", "3.5", "n'", "'s", "a--b", "x\u200cy"):
+        assert len(Tokenizer.words([word]).encode(word)) > 1, word
+        with pytest.raises(WorldError, match="would be split into several tokens"):
+            world_from_text({"bad.txt": GOOD.replace("apple 2", f"apple, {word}, plum")})
 
 
 def test_a_word_of_two_letters_is_no_verb_that_doubles_its_end() -> None:

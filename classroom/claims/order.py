@@ -88,7 +88,7 @@ def _shuffle(batch: Batch, seed: int) -> Batch:
 
 
 @dataclass(frozen=True, eq=False)
-class Shuffled:
+class WithoutOrder:
     """Batches whose rows have lost the order of their words, anew at each step."""
 
     batches: Examples
@@ -118,7 +118,7 @@ def order_matters(profile: str, seed: int) -> Measured:
         arms[name] = right(model, objective, tests.once())
         best[name] = asked.best_accuracy
     for name in ("kernels of 3, 5, 11", "RNN"):
-        train_once(again[name], objective, Shuffled(train), how(name))
+        train_once(again[name], objective, WithoutOrder(train), how(name))
         arms[f"{name}, words shuffled"] = right(again[name], objective, shuffled(tests, seed))
     return Measured(arms, best, shared=False)
 

@@ -1,6 +1,7 @@
 """`labkit claims`: measure what the lectures claim."""
 
 import argparse
+import contextlib
 import datetime
 import os
 import platform
@@ -10,12 +11,16 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
+from classroom import cache
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.notebooks import PROFILES
 from classroom.cli.parser import Parser, fail, positive, unknown
 from classroom.running import cores, processes, versions
 from classroom.versions import code_version
 from labkit.keeping.files import read_json, write_json
+from labkit.keeping.fingerprints import fingerprint
 
 
 def command(parser: Parser, words: Sequence[str]) -> int:
@@ -115,7 +120,12 @@ def measure_all(
             print(f"{name:<22} seed {seed}  {future.result()['seconds']:6.1f} s", flush=True)
             if len(found[name]) == len(seeds[name]):
                 runs = [found[name][one] for one in seeds[name]]
-                yield ledger.judged(chosen[name], profile, seeds[name], runs), runs
+                try:
+                    finding = ledger.judged(chosen[name], profile, seeds[name], runs)
+                except ValueError as problem:  # the other claims go on
+                    print(f"{name:<22} FAILED: {problem}", flush=True)
+                    continue
+                yield finding, runs
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in set(active_children()) - others:
@@ -144,24 +154,42 @@ def store(finding: Any, runs: Sequence[Any], folder: Path, words: Sequence[str])
     ledger.write_items(folder / "items" / f"{finding.id}.npz", runs)
     write_json(folder / f"{finding.id}.json", kept)
     # Last: a finding that could not be written must not look new.
-    known = ledger.records(folder)
-    known[finding.id] = {
+    record = {
         "date": datetime.date.today().isoformat(),
         "machine": f"{platform.machine()}, {cores()} cores",
         "seconds": round(finding.seconds),
         "texts": ledger.digest_of_texts(finding.id),
     }
-    write_json(folder / "runs.json", known, sort_keys=True)
+    with _alone_in(folder):
+        known = ledger.records(folder) | {finding.id: record}
+        write_json(folder / "runs.json", known, sort_keys=True)
 
 
 def expect(finding: Any, folder: Path) -> None:
     """Keep between which figures each arm of a claim must fall."""
     from classroom import ledger
 
-    path = folder / "expected.json"
-    known = read_json(path) if path.is_file() else {}
-    known.setdefault(finding.id, {})[finding.profile] = ledger.intervals(finding)
-    write_json(path, known, sort_keys=True)
+    path, intervals = folder / "expected.json", ledger.intervals(finding)
+    with _alone_in(folder):
+        known = read_json(path) if path.is_file() else {}
+        known.setdefault(finding.id, {})[finding.profile] = intervals
+        write_json(path, known, sort_keys=True)
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait for other commands that change a file which all claims share: none may lose a record."""
+    lock = FileLock(cache.folder() / f"ledger-{fingerprint(str(folder.resolve()))}.lock")
+    try:
+        cache.folder().mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except (OSError, NotImplementedError):  # where nothing can be locked, nobody waits
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _folder() -> Path:

@@ -226,7 +226,8 @@ def pins(parser: Parser, words: Sequence[str]) -> int:
         command += ["--target", folder, *wanted]  # pip asks for it, and writes nothing there
         if subprocess.call(command):
             fail("labkit pins: pip could not resolve the versions; it says why above", code=1)
-        found = [item["metadata"] for item in json.loads(report.read_text())["install"]]
+        resolved = json.loads(report.read_text(encoding="utf-8"))["install"]
+        found = [item["metadata"] for item in resolved]
     # A local version such as 2.13.0+cpu is this machine's build of a release: pin the release.
     lines = [f"{item['name']}=={item['version'].split('+')[0]}" for item in found]
     text = "# Written by `make pins`: the exact versions that the tests run with.\n"

@@ -66,7 +66,8 @@ def arms(finding: Finding) -> Table:
         (
             name,
             figure_of(arm.mean),
-            f"{figure_of(arm.low)} … {figure_of(arm.high)}",
+            # One seed says nothing about the next.
+            f"{figure_of(arm.low)} … {figure_of(arm.high)}" if len(arm.by_seed) > 1 else "–",
             "–" if arm.best is None else figure_of(arm.best),
             ", ".join(map(figure_of, arm.by_seed)),
         )

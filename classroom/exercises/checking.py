@@ -186,9 +186,17 @@ def _try(
         if not all(same(a, b) for a, b in zip(arguments, given, strict=True)):
             return Verdict(False, "your function changes its input: work on a copy", rows)
         for says, holds in asked.properties:
-            if not holds(outcome.value, *_copied(arguments)):
+            if _lacks(holds, outcome.value, arguments):
                 return Verdict(False, says, [*rows, ("yours", shown(outcome.value))])
     return Trial(arguments, wanted, outcome, took)
+
+
+def _lacks(holds: Callable[..., bool], value: Any, arguments: tuple[Any, ...]) -> bool:
+    """Whether a result lacks a property; one that it cannot be asked about is left to `same`."""
+    try:
+        return not holds(value, *_copied(arguments))
+    except Exception:
+        return False
 
 
 def _makes(wrong: Callable[..., Any], trial: Trial) -> bool:
@@ -248,6 +256,10 @@ def _unlike(given: Any, wanted: Any) -> str:
         return "" if fits else f"your function returns {_kind(given)}, not {_kind(wanted)}"
     if not isinstance(given, Tensor):
         return f"your function returns {_kind(given)}, not a tensor"
+    if given.layout != torch.strided:
+        return "your function returns a sparse tensor: give a dense one (.to_dense())"
+    if given.is_complex() and not wanted.is_complex():
+        return f"your function returns {given.dtype}: give real numbers"
     if wanted.dtype == torch.bool and given.dtype != torch.bool:
         return f"your function returns {given.dtype}: give True and False (dtype=torch.bool)"
     if not wanted.is_floating_point() and given.is_floating_point():
@@ -261,7 +273,14 @@ def _unlike(given: Any, wanted: Any) -> str:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two results agree, up to rounding."""
+    """Whether two results agree, up to rounding; what cannot be compared is not the same."""
+    try:
+        return _same(a, b)
+    except Exception:  # such as an array beside a number, which is neither true nor false
+        return False
+
+
+def _same(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.shape != b.shape:
             return False
@@ -270,7 +289,7 @@ def same(a: Any, b: Any) -> bool:
         close = torch.equal(a, b) if exact else torch.allclose(a, b, 1e-4, 1e-5, equal_nan=True)
         return bool(close)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, float) or isinstance(b, float):
         return isinstance(a, int | float) and math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5)
     return a is b or bool(a == b)

@@ -20,6 +20,7 @@ A variable of a phrase is its own, unless its name is a capital letter.
 
 import math
 import re
+import unicodedata
 
 from labkit.world.grammar import (
     Choice,
@@ -46,6 +47,9 @@ _PIECES = re.compile(
     r"|[()|<>]|[^\s(){}|<>\[\]]+|[{}\[\]]"
 )
 
+# What `Tokenizer.words` keeps whole: floors count a word of a language as one token.
+_WHOLE = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]", re.ASCII)
+
 
 # ── numbers, words ───────────────────────────────────────────────────────────────────────────────
 
@@ -65,12 +69,25 @@ def read_number(
     return value
 
 
-def read_token(text: str, location: Location) -> Token:
-    """Read `word` or `word~sense`."""
+def read_token(text: str, location: Location, origin: bool = False) -> Token:
+    """Read `word` or `word~sense`; with `origin` also the `word@origin` of a translation."""
     word, mark, sense = text.partition("~")
     if not word or (mark and not sense) or re.search(r"[A-Z{}()<>|~\[\]\s]", word + sense):
         raise WorldError(location, f'expected a word in small letters, or word~sense, not "{text}"')
+    parts = word.split("@") if origin and word != "@" else [word]
+    if not all(_WHOLE.fullmatch("".join(map(_stand_in, part))) for part in parts):
+        raise WorldError(
+            location,
+            f'"{word}" would be split into several tokens: write letters and digits, with "\'" or '
+            '"-" only inside a word, and any other sign as a word of its own',
+        )
     return Token(word, sense or None)
+
+
+def _stand_in(sign: str) -> str:
+    """Return "a" for what belongs to a word; for the tokenizers, unlike for `re`, accents do."""
+    kind = unicodedata.category(sign)
+    return "a" if kind[0] in "LM" or kind in ("Nd", "Nl", "Pc") else sign
 
 
 # ── a sentence ───────────────────────────────────────────────────────────────────────────────────
@@ -80,9 +97,14 @@ def read_weighted(line: Line, whole: bool = True) -> Pattern:
     """Read `2 the dog ran .`: a weight, if it begins with one, and a pattern."""
     first, _, rest = line.text.partition(" ")
     if not re.fullmatch(r"[-+]?[\d.]+", first) or not rest.strip():
-        return read_pattern(line.text, 1.0, line.location, whole)
-    weight = read_number(first, line.location, "the weight of a sentence")
-    return read_pattern(rest.strip(), weight, line.location, whole)
+        pattern = read_pattern(line.text, 1.0, line.location, whole)
+    else:
+        weight = read_number(first, line.location, "the weight of a sentence")
+        pattern = read_pattern(rest.strip(), weight, line.location, whole)
+    for item in walk(pattern.items):
+        if isinstance(item, Token):
+            read_token(item.word, line.location)  # only the other language has `word@origin`
+    return pattern
 
 
 def read_pattern(text: str, weight: float, location: Location, whole: bool) -> Pattern:
@@ -126,7 +148,7 @@ def _sequence(
         elif piece[0] == "[":
             items.append(_verb(piece, location))
         else:
-            items.append(read_token(piece, location))
+            items.append(read_token(piece, location, origin=True))
         pieces = rest
     if closing:
         raise WorldError(location, f'a bracket is not closed: expected "{closing}"')

@@ -7,6 +7,7 @@ check how the parts fit.  Read `read` first, then `patterns.py`.
 
 import itertools
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 
 from labkit.world.forms import FORMS
@@ -55,7 +56,8 @@ def read_blocks(name: str, text: str) -> Iterable[tuple[Line, list[Line]]]:
     """The blocks of a file: each header with the lines that are indented below it."""
     header: Line | None = None
     body: list[Line] = []
-    for number, raw in enumerate(text.splitlines(), start=1):
+    # An accented letter may be stored as one character or as two: equal words must be equal here.
+    for number, raw in enumerate(unicodedata.normalize("NFC", text).splitlines(), start=1):
         line = Line(raw.split("#")[0].rstrip(), Location(name, number))
         if not line.text:
             continue
@@ -245,6 +247,8 @@ def _facts_of_all(grammar: Grammar, header: Line, body: list[Line]) -> None:
         if len(row) != len(columns):
             message = f'expected {len(columns)} words ({" ".join(columns)}), not "{line.text}"'
             raise WorldError(line.location, message)
+        for word in row:
+            read_token(word, line.location)
         table.rows.append(row)
     if not table.rows:
         raise WorldError(header.location, f'the table "{name}" has no rows: write them below it')
