@@ -12,8 +12,10 @@ outside with checkpoints, signals, and the return to an earlier state when a los
 """
 
 import contextlib
+import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +174,11 @@ class Trainer:
         self.stopped = True
 
     def state(self) -> Snapshot:
-        """The state of the run, from which `load` continues; every process must call this."""
+        """A copy of the state, from which `load` continues; every process must call this."""
+        return self.live_state().copy()
+
+    def live_state(self) -> Snapshot:
+        """The state itself, which the next step changes; every process must call this."""
         facts = {
             "scale": self.scale,
             "notes": self.notes,
@@ -210,8 +216,10 @@ class Trainer:
             tensors.get("memory", {}), self.plan.accumulate, self.objective.together
         )
         self.step, self.scale = state.step, facts["scale"]
+        # First a copy: they may be these very notes, and what is noted later is no part of `state`.
+        notes = copy.deepcopy(facts["notes"])
         self.notes.clear()
-        self.notes.update(facts["notes"])
+        self.notes.update(notes)
 
     def measure(self) -> None:
         """Count the operations of a step and measure the machine, so that reports can say MFU."""
@@ -308,7 +316,8 @@ def mean_loss(
             with fast.enable():
                 _, outcome = loss(targets, memory, targets.counts)
             memory = outcome.memory
-            outcomes.append(outcome)
+            # The next batch needs the memory, and the mean does not.
+            outcomes.append(replace(outcome, memory=None))
     if not outcomes:
         raise ValueError("there are no batches to evaluate on: give at least one")
     everything = combine(outcomes)
