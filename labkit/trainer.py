@@ -69,8 +69,8 @@ class Trainer:
         self.device = self.processes.device
         model.to(self.device)
         self.parts = self.processes.count * plan.accumulate
-        fewest = getattr(batches, "fewest", self.parts * objective.together)
-        if fewest // objective.together < self.parts:
+        fewest = getattr(batches, "fewest", None)
+        if fewest is not None and fewest // objective.together < self.parts:
             raise ValueError(
                 f"the smallest batch has {fewest} rows, which cannot be divided among "
                 f"accumulate={plan.accumulate} and {self.processes.count} process(es): lower "

@@ -20,7 +20,7 @@ from labkit.alignment.preferences import (
 )
 from labkit.blocks import Classifier, LanguageModel
 from labkit.chance import Chance
-from labkit.corpus import Batch, Examples, from_documents, pad_rows, tokenize
+from labkit.corpus import Batch, Examples, Stages, from_documents, pad_rows, tokenize
 from labkit.fast.softmax import losses
 from labkit.heads import Label, MaskedWord, NextWord, Pooled
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
@@ -267,8 +267,9 @@ def test_a_last_batch_that_is_too_small_to_be_divided_is_found_at_once(bucketed:
     body = GPT(GPTConfig(len(tokenizer), 8, 1, 2, 16, dropout=0.0))
     model, plan = Classifier(body, Label(8, 2, pooled=False)), Plan(steps=1, accumulate=2)
     if bucketed:
-        with pytest.raises(ValueError, match="the smallest batch has 1 rows"):
-            Trainer(model, Labels(position="last"), corpus, plan)
+        for batches in (corpus, Stages((0, corpus))):
+            with pytest.raises(ValueError, match="the smallest batch has 1 rows"):
+                Trainer(model, Labels(position="last"), batches, plan)
     else:
         Trainer(model, Labels(position="last"), corpus, plan)
 
