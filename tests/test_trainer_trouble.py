@@ -184,14 +184,26 @@ def test_runs_side_by_side_leave_the_signals_as_they_were(
 # ---- what the reader notes -------------------------------------------------------------------
 
 
-def test_notes_under_numbers_do_not_spoil_a_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("note", [{1: 0.5}, (1, 2), [{"a": (1,)}], {"a": {None: 1}}])
+def test_a_note_that_would_come_back_as_something_else_is_refused(
+    note: Any, tmp_path: Path
+) -> None:
+    made = trainer(save_every=4)
+    with pytest.raises(TypeError, match=r"trainer.notes cannot be saved: 'kept' holds a tuple, or"):  # noqa: PT012
+        for _ in made.resume(tmp_path):
+            made.notes["kept"] = note
+
+
+def test_notes_come_back_as_they_were(tmp_path: Path) -> None:
     made = trainer(save_every=1)
     for report in made.resume(tmp_path):
-        made.notes.setdefault("losses", {})[report.step] = float(report.loss)
+        made.notes.setdefault("losses", {})[f"{report.step}"] = float(report.loss)
+        made.notes["others"] = [float("nan"), None, True, "text", 2]
     found = newest(tmp_path)
     assert found.skipped == ()
     assert found.snapshot is not None
     assert len(found.snapshot.facts["notes"]["losses"]) == 12
+    assert found.snapshot.facts["notes"]["others"][1:] == [None, True, "text", 2]
 
 
 def test_a_note_that_no_file_can_hold_is_an_error_where_it_is_saved(tmp_path: Path) -> None:

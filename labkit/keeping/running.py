@@ -27,7 +27,7 @@ from labkit.keeping.checkpoints import (
     sweep,
 )
 from labkit.keeping.computing import Computing, measured_peak, memory_explained, smaller
-from labkit.keeping.description import check_same, check_sound, plain
+from labkit.keeping.description import check_notes, check_same, check_sound, plain
 from labkit.keeping.health import Later
 from labkit.keeping.locks import hold
 from labkit.keeping.processes import Processes, gathered
@@ -151,9 +151,11 @@ class Run:
 
     def snapshot(self) -> Snapshot:
         """The state of the trainer and what it trains; the first process gets the tensors."""
-        state, known = self.trainer.live_state(), self._known()
+        state = self.trainer.live_state()
+        facts = plain(state.facts | self._known())
+        check_notes(state.facts["notes"], facts["notes"])
         tensors = {kind: gathered(own, self.processes) for kind, own in state.tensors.items()}
-        return Snapshot(state.step, plain(state.facts | known), tensors)
+        return Snapshot(state.step, facts, tensors)
 
     def _known(self) -> dict[str, Any]:
         """What tells this run from another."""
