@@ -55,7 +55,7 @@ from labkit.objectives.sums import soft_loss
 from labkit.plan import Plan
 from labkit.text.tokenizers import Tokenizer
 from labkit.text.vocabulary import Vocabulary
-from labkit.trainer import Trainer
+from labkit.trainer import Trainer, evaluate
 from labkit.writing.prompting import log_likelihoods
 
 
@@ -272,6 +272,22 @@ def test_a_last_batch_that_is_too_small_to_be_divided_is_found_at_once(bucketed:
                 Trainer(model, Labels(position="last"), batches, plan)
     else:
         Trainer(model, Labels(position="last"), corpus, plan)
+
+
+def test_a_document_of_one_token_predicts_nothing_and_training_goes_on() -> None:
+    texts = ["a", "a b a b", "b a"]
+    tokenizer = Tokenizer.words(texts)
+    tokens = tokenize(from_documents(texts), tokenizer, end=False)
+    corpus = Examples(tokens, batch=1, length=8, framed=False)
+    assert min(corpus.at(step).tokens.shape[1] for step in range(3)) == 1
+    torch.manual_seed(0)
+    body = GPT(GPTConfig(len(tokenizer), 8, 1, 2, 16, dropout=0.0))
+    model = LanguageModel(body, NextWord(body.token))
+    reports = list(Trainer(model, NextToken(), corpus, Plan(steps=6)).run())
+    losses_of = sorted(float(report.loss) for report in reports)
+    assert losses_of[1] == 0.0 < losses_of[2]
+    assert int(reports[-1].skipped) == 0
+    assert evaluate(model, NextToken(), corpus).count == 4
 
 
 def test_a_mask_of_keys_alone_serves_both_streams() -> None:
