@@ -113,7 +113,7 @@ SOUND: dict[str, Callable[[Any], bool]] = {
     "averaged": lambda given: type(given) is int and given >= 0,
     "learning": lambda given: isinstance(given, list),
 }
-"""What `Trainer.state` gives, and which values make sense."""
+"""What the state of a trainer holds, and which values make sense."""
 
 
 def differences(

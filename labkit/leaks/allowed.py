@@ -35,7 +35,7 @@ def allow(backbone: Any, objective: Objective, asked: Sequence[Targets]) -> Tens
     found = []
     for part, own, name in terms_of(objective, last):
         targets = own.predicted[name]
-        through = narrowed(looks, part, name)
+        through = look_for(looks, part, name)
         reach = compose(backbone, through, query=isinstance(part, Permutation))
         offset = reach.shape[-1] - width
         positions_N = targets.positions_N
@@ -96,7 +96,7 @@ def look(backbone: Any, objective: Objective, asked: Sequence[Targets]) -> Looks
     return Looks(*both)
 
 
-def narrowed(looks: Looks, objective: Objective, term: str) -> Looks:
+def look_for(looks: Looks, objective: Objective, term: str) -> Looks:
     """The same, where a term is predicted from less: from one direction, or from a word alone."""
     length = looks.content.shape[-1]
     if isinstance(objective, BothDirections):

@@ -109,11 +109,6 @@ def trace(
         raise ValueError("a translation reads two texts: trace NextToken with a model of one")
     batches = [batches] if isinstance(batches, Batch) else list(batches)
     asked = ask(objective, batches, seed)
-    if not asked[-1].predicted:
-        raise ValueError(
-            f"{type(objective).__name__} compares whole answers: trace NextToken, which predicts "
-            "each word of them"
-        )
     widths = [targets.inputs.tokens.shape[1] for targets in asked]
     allowed = allow(model.backbone, objective, asked)
     now = torch.arange(sum(widths)) >= sum(widths[:-1])
@@ -137,7 +132,13 @@ def trace(
 def ask(objective: Objective, batches: Sequence[Batch], seed: int) -> list[Targets]:
     """The targets of each segment."""
     pairs = enumerate(batches)
-    return [objective.targets(batch, Chance(seed, step, batch.rows)) for step, batch in pairs]
+    asked = [objective.targets(batch, Chance(seed, step, batch.rows)) for step, batch in pairs]
+    if not asked[-1].predicted:
+        raise ValueError(
+            f"{type(objective).__name__} compares whole answers: trace NextToken, which predicts "
+            "each word of them"
+        )
+    return asked
 
 
 def positions_of(objective: Objective, targets: Targets) -> Iterator[tuple[str, int, int]]:
