@@ -12,8 +12,10 @@ outside with checkpoints, signals, and the return to an earlier state when a los
 """
 
 import contextlib
+import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -68,8 +70,8 @@ class Trainer:
         self.device = self.processes.device
         model.to(self.device)
         self.parts = self.processes.count * plan.accumulate
-        fewest = getattr(batches, "fewest", self.parts * objective.together)
-        if fewest // objective.together < self.parts:
+        fewest = getattr(batches, "fewest", None)
+        if fewest is not None and fewest // objective.together < self.parts:
             raise ValueError(
                 f"the smallest batch has {fewest} rows, which cannot be divided among "
                 f"accumulate={plan.accumulate} and {self.processes.count} process(es): lower "
@@ -86,7 +88,7 @@ class Trainer:
         self.health = Health(plan, self.computing.precision == torch.float16, self.device)
         self.step, self.scale = 0, 1.0
         self.notes: dict[str, Any] = {}
-        """Of the reader's own, saved with every checkpoint: numbers, texts, lists, by name."""
+        """Of the reader's own, saved with every checkpoint: numbers, texts, lists and dicts."""
         self.memory: list[Memory | None] = [None] * plan.accumulate
         self.averaging = self.stopped = self.measuring = False
 
@@ -175,7 +177,11 @@ class Trainer:
         self.stopped = True
 
     def state(self) -> Snapshot:
-        """The state of the run, from which `load` continues; every process must call this."""
+        """A copy of the state, from which `load` continues; every process must call this."""
+        return self.live_state().copy()
+
+    def live_state(self) -> Snapshot:
+        """The state itself, which the next step changes; every process must call this."""
         facts = {
             "scale": self.scale,
             "notes": self.notes,
@@ -213,8 +219,10 @@ class Trainer:
             tensors.get("memory", {}), self.plan.accumulate, self.objective.together
         )
         self.step, self.scale = state.step, facts["scale"]
+        # First a copy: they may be these very notes, and what is noted later is no part of `state`.
+        notes = copy.deepcopy(facts["notes"])
         self.notes.clear()
-        self.notes.update(facts["notes"])
+        self.notes.update(notes)
 
     def measure(self) -> None:
         """Count the operations of a step and measure the machine, so that reports can say MFU."""
@@ -317,7 +325,8 @@ def mean_loss(
             with fast.enable():
                 _, outcome = loss(targets, memory, targets.counts)
             memory = outcome.memory
-            outcomes.append(outcome)
+            # The next batch needs the memory, and the mean does not.
+            outcomes.append(replace(outcome, memory=None))
     if not outcomes:
         raise ValueError("there are no batches to evaluate on: give at least one")
     everything = combine(outcomes)

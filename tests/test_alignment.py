@@ -428,7 +428,7 @@ def gold(prompts: Any, answers: Any) -> list[float]:
 
 def rollouts(model: Any, reference: Any, **changes: Any) -> Rollouts:
     given = {"prompts": [PROMPT, [1], [2, 2, 1]], "settings": HOW, "batch": 2, "group": 4}
-    return Rollouts(model=model, reference=reference, reward=gold, **{**given, **changes})
+    return Rollouts(model=model, reference=reference, **{"reward": gold, **given, **changes})
 
 
 def test_rollouts_are_what_the_policy_wrote(reference: Any) -> None:
@@ -449,6 +449,16 @@ def test_rollouts_are_what_the_policy_wrote(reference: Any) -> None:
         logs = model(torch.tensor([text[:-1]]))[0].log_softmax(-1)
         own = sum(logs[t - 1, text[t]] for t in range(len(prompt), len(text)))
         assert batch.old[row].sum().item() == pytest.approx(own.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "given", [lambda n: [1.0] * 2 * n, lambda n: [1.0] * (n - 1), lambda n: [[1.0]] * n]
+)
+def test_each_answer_has_one_reward(given: Any) -> None:
+    made = rollouts(tiny(0, double=False), tiny(1, double=False),
+                    reward=lambda prompts, answers: given(len(answers)))  # fmt: skip
+    with pytest.raises(ValueError, match=r"rewards of 8 answers have the shape .* one number"):
+        made.at(0)
 
 
 def test_the_sampler_says_how_likely_a_text_was_with_and_without_filters() -> None:

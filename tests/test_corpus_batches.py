@@ -405,6 +405,14 @@ def test_a_batch_of_bare_tokens():
     assert batch.documents is None
 
 
+def test_the_parts_of_a_batch_lie_apart():
+    batch = Batch.of(torch.arange(6).view(2, 3))
+    batch.fresh[:] = False
+    batch.examples.add_(100)
+    assert batch.real.all()
+    assert batch.rows.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (0, 0), (4,), (1, 2, 3), ()])
 def test_a_batch_has_at_least_one_token(shape):
     with pytest.raises(ValueError, match=r"give whole numbers \[B, T\]"):
@@ -413,6 +421,12 @@ def test_a_batch_has_at_least_one_token(shape):
         Batch.of(torch.zeros(2, 2))
     with pytest.raises(ValueError, match=r"real is float32 .* give booleans"):
         Batch.of(torch.ones(2, 2, dtype=torch.long), torch.ones(2, 2))
+
+
+def test_the_smallest_batch_of_stages_is_that_of_their_smallest_stage():
+    small, large = (Windows(CORPUS, 7, batch=rows) for rows in (2, 8))
+    assert Stages((0, large), (2, small), (4, large)).fewest == 2
+    assert Stages((0, large), (2, Stages((0, small)))).fewest == 2
 
 
 def test_errors_say_what_to_do():

@@ -139,3 +139,11 @@ def test_models_of_another_kind_are_left_to_their_own_way():
     assert not can_decode(gpt(experts=4))
     assert not can_decode(LanguageModel(gpt().backbone, nn.Linear(16, 23)).eval())
     assert not can_decode(nn.Linear(2, 2))
+    patched = gpt()
+    mlp = patched.backbone.blocks[1].mlp
+    mlp.forward = lambda x: 2 * type(mlp).forward(mlp, x)
+    assert not can_decode(patched)
+    hook = nn.modules.module.register_module_forward_hook(lambda *given: None)
+    assert not can_decode(gpt())
+    hook.remove()
+    assert can_decode(gpt())

@@ -20,7 +20,7 @@ from labkit.alignment.preferences import (
 )
 from labkit.blocks import Backbone, Classifier, LanguageModel, States
 from labkit.chance import Chance
-from labkit.corpus import Batch, Examples, from_documents, pad_rows, tokenize
+from labkit.corpus import Batch, Examples, Stages, from_documents, pad_rows, tokenize
 from labkit.fast.softmax import losses
 from labkit.heads import Label, MaskedWord, NextWord, Pooled
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
@@ -269,10 +269,27 @@ def test_a_last_batch_that_is_too_small_to_be_divided_is_found_at_once(bucketed:
     body = GPT(GPTConfig(len(tokenizer), 8, 1, 2, 16, dropout=0.0))
     model, plan = Classifier(body, Label(8, 2, pooled=False)), Plan(steps=1, accumulate=2)
     if bucketed:
-        with pytest.raises(ValueError, match="the smallest batch has 1 rows"):
-            Trainer(model, Labels(position="last"), corpus, plan)
+        for batches in (corpus, Stages((0, corpus))):
+            with pytest.raises(ValueError, match="the smallest batch has 1 rows"):
+                Trainer(model, Labels(position="last"), batches, plan)
     else:
         Trainer(model, Labels(position="last"), corpus, plan)
+
+
+def test_a_document_of_one_token_predicts_nothing_and_training_goes_on() -> None:
+    texts = ["a", "a b a b", "b a"]
+    tokenizer = Tokenizer.words(texts)
+    tokens = tokenize(from_documents(texts), tokenizer, end=False)
+    corpus = Examples(tokens, batch=1, length=8, framed=False)
+    assert min(corpus.at(step).tokens.shape[1] for step in range(3)) == 1
+    torch.manual_seed(0)
+    body = GPT(GPTConfig(len(tokenizer), 8, 1, 2, 16, dropout=0.0))
+    model = LanguageModel(body, NextWord(body.token))
+    reports = list(Trainer(model, NextToken(), corpus, Plan(steps=6)).run())
+    losses_of = sorted(float(report.loss) for report in reports)
+    assert losses_of[1] == 0.0 < losses_of[2]
+    assert int(reports[-1].skipped) == 0
+    assert evaluate(model, NextToken(), corpus).count == 4
 
 
 def test_a_mask_of_keys_alone_serves_both_streams() -> None:

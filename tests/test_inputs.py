@@ -363,6 +363,9 @@ def test_pairs_of_answers_are_pairs() -> None:
     for label in (float("nan"), -0.5, 2.0):
         with pytest.raises(ValueError, match="give the chance that the first is preferred"):
             loss(answer_rows(prompts, answers, labels=torch.tensor([label, 0.0])))
+    for labels in (torch.ones(2, 1), torch.zeros(2, dtype=torch.long)):
+        with pytest.raises(ValueError, match=r"labels are .*: give a float for each of the 2 rows"):
+            loss(answer_rows(prompts, answers, labels=labels))
     for wrong in (([], []), ([[]], [[1]]), ([[1]], [[2], [3]])):
         with pytest.raises(ValueError, match="give an answer to each prompt"):
             answer_rows(*wrong)

@@ -7,21 +7,25 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from pairings import PAIRINGS, Pairing, V, batch, chance, named
+from pairings import PAIRINGS, D, Pairing, V, batch, chance, named, words_only
 from picture_of_leaks import picture
 from torch import Tensor, nn
 
+from labkit.alignment.preferences import DPO
 from labkit.corpus import Batch
+from labkit.heads import Label, Pooled
 from labkit.leaks import Dependence, allowed, trace
 from labkit.models.gpt import GPT
 from labkit.objectives import (
     Both,
+    BothDirections,
     Labels,
     MaskedToken,
     NextSentence,
     NextToken,
     Objective,
     Sum,
+    Translation,
     base,
     memory,
     permutation,
@@ -277,6 +281,52 @@ def test_a_query_that_may_see_nothing_sees_nothing():
     found = trace(pairing.model(), pairing.objective(), Batch.of(tokens))
     assert found.leaks == []
     assert found.by_gradient.sum(dim=(1, 2)).sort().values.tolist() == list(range(9))
+
+
+def both_of(name: str) -> tuple[nn.Module, Both, Batch]:
+    """Two objectives at once, a model with the heads of both, and its text."""
+    hides = named("BERT, masked").objective()
+    match name:
+        case "pooled":
+            model = named("GPT, next word").model()
+            model.pair = Pooled(D, 2, inner=None)
+            parts = (Labels(position="pooled", head="pair"), NextToken())
+        case "choices":
+            model = named("BERT, masked").model()
+            model.pair = Label(D, 1)
+            parts = (hides, Labels(choices=2, head="pair"))
+        case "within another":
+            model = named("BERT, masked").model()
+            model.pair, model.which = Label(D, 2), Label(D, 1)
+            pairs = Both(parts=(hides, NextSentence(head="pair")))
+            parts = (pairs, Labels(choices=2, head="which"))
+        case "directions":
+            model = named("ELMo, both directions").model()
+            model.pair = Pooled(model.backbone.width, 2, inner=None)
+            parts = (BothDirections(), Labels(position="pooled", head="pair"))
+            return (
+                model.double(),
+                Both(parts=parts),
+                replace(words_only(), labels=batch().labels)[:2],
+            )
+    return model.double(), Both(parts=parts), batch("choices")[:2]
+
+
+@pytest.mark.parametrize("name", ["pooled", "choices", "within another", "directions"])
+def test_several_objectives_at_once_may_see_what_each_of_them_may(name: str):
+    model, objective, given = both_of(name)
+    found = trace(model, objective, given)
+    assert found.leaks == []
+    assert found.by_gradient.equal(found.positions_allowed)
+    assert len({term for term, _, _ in found.predictions}) >= 2
+
+
+def test_objectives_that_cannot_be_traced_are_refused():
+    model, given = named("GPT, next word").model(), batch()
+    with pytest.raises(ValueError, match="DPO compares whole answers: trace NextToken"):
+        trace(model, DPO(reference=nn.Module()), replace(given, labels=None))
+    with pytest.raises(ValueError, match="a translation reads two texts"):
+        trace(model, Translation(begin=1), given)
 
 
 def test_words_that_are_hidden_within_objectives_within_others_are_not_readable():

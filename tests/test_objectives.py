@@ -495,7 +495,6 @@ def test_what_cannot_be_asked_is_refused():
         (masked(unit="word")(), replace(given, words=None), "give Batch.words"),
         (NextToken(), replace(given, real=given.real.flip(1)), "put it all at the end"),
         (NextToken(carry=True), replace(given, documents=given.segments), "packed documents"),
-        (NextToken(), Batch.of(text(3, 1)), "hold no next word"),
         (BothDirections(), replace(given, documents=given.segments), "give each a row"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -1,8 +1,11 @@
 """What can befall a run in a notebook or on a cluster, and what it must not lose by it."""
 
 import math
+import os
+import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from crash.tiny import WORDS, Failing, Text, awd_lstm, gpt
+from crash.tiny import WORDS, Failing, Text, alike, awd_lstm, gpt, transformer_xl
 from torch import Tensor, nn
 
 from labkit.blocks import Backbone, LanguageModel, States
@@ -120,17 +123,118 @@ def test_a_run_that_was_broken_off_between_parts_goes_on_as_if_it_was_not(tmp_pa
     assert same(made.model, whole.model)
 
 
+# ---- states --------------------------------------------------------------------------------
+
+
+def test_a_state_that_was_kept_is_not_changed_by_later_steps() -> None:
+    """Not the weights, nor the notes; and it can be loaded more than once."""
+    made = trainer(average="mean", average_from=2)
+    kept = None
+    for report in made.run():
+        made.notes.setdefault("steps", []).append(report.step)
+        if report.step == 5:
+            kept = made.state()
+    assert kept is not None
+    end = made.state()
+    for _ in range(2):
+        made.load(kept)
+        assert made.notes == {"steps": [1, 2, 3, 4, 5]}
+        for report in made.run():
+            made.notes["steps"].append(report.step)
+        assert alike(end, made.state()) == []
+
+
+def test_a_run_that_began_without_a_folder_saves_where_it_is_taken_up(tmp_path: Path) -> None:
+    made = trainer(save_every=100)
+    for report in made.run():
+        if report.step == 2:
+            break
+    next(made.resume(tmp_path))
+    assert [path.name for path in listed(tmp_path)] == ["step-00000002"]
+
+
+def test_an_evaluation_keeps_no_memory_but_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    combined = []
+
+    def watched(outcomes: Any) -> Outcome:
+        combined.extend(outcomes)
+        return combine(outcomes)
+
+    monkeypatch.setattr("labkit.trainer.combine", watched)
+    text = Text(streams=True)
+    evaluate(transformer_xl(), NextToken(carry=True), [text.at(i) for i in (1, 2, 3)])
+    assert [outcome.memory for outcome in combined] == [None, None, None]
+
+
+# ---- signals ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def heard() -> Iterator[threading.Event]:
+    """Set when SIGTERM reaches what handled it before the run."""
+    event = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *given: event.set())
+    yield event
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("how", ["break", "error"])
+def test_a_signal_is_obeyed_also_where_the_loop_is_left(
+    how: str, heard: threading.Event, tmp_path: Path
+) -> None:
+    made = trainer()
+    try:
+        for report in made.resume(tmp_path):
+            if report.step == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+                assert how == "break", "an error of the reader"
+                break
+    except AssertionError as problem:
+        assert "of the reader" in str(problem)  # noqa: PT017
+    assert heard.wait(20)
+    found = newest(tmp_path).snapshot
+    assert found is not None
+    assert found.step == 3
+
+
+@pytest.mark.parametrize("steps", [(2, 4), (4, 2)])
+def test_runs_side_by_side_leave_the_signals_as_they_were(
+    steps: tuple[int, int], tmp_path: Path
+) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    one, other = (trainer(steps=count).resume(tmp_path / str(count)) for count in steps)
+    next(one)
+    next(other)
+    assert signal.getsignal(signal.SIGINT) != before[signal.SIGINT]
+    list(one if steps[0] < steps[1] else other)
+    assert signal.getsignal(signal.SIGINT) != before[signal.SIGINT], "the longer one still listens"
+    list(other if steps[0] < steps[1] else one)
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
 # ---- what the reader notes -------------------------------------------------------------------
 
 
-def test_notes_under_numbers_do_not_spoil_a_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("note", [{1: 0.5}, (1, 2), [{"a": (1,)}], {"a": {None: 1}}])
+def test_a_note_that_would_come_back_as_something_else_is_refused(
+    note: Any, tmp_path: Path
+) -> None:
+    made = trainer(save_every=4)
+    with pytest.raises(TypeError, match=r"trainer.notes cannot be saved: 'kept' holds a tuple, or"):  # noqa: PT012
+        for _ in made.resume(tmp_path):
+            made.notes["kept"] = note
+
+
+def test_notes_come_back_as_they_were(tmp_path: Path) -> None:
     made = trainer(save_every=1)
     for report in made.resume(tmp_path):
-        made.notes.setdefault("losses", {})[report.step] = float(report.loss)
+        made.notes.setdefault("losses", {})[f"{report.step}"] = float(report.loss)
+        made.notes["others"] = [float("nan"), None, True, "text", 2]
     found = newest(tmp_path)
     assert found.skipped == ()
     assert found.snapshot is not None
     assert len(found.snapshot.facts["notes"]["losses"]) == 12
+    assert found.snapshot.facts["notes"]["others"][1:] == [None, True, "text", 2]
 
 
 def test_a_note_that_no_file_can_hold_is_an_error_where_it_is_saved(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
+from labkit.models.transformer_xl import AdaptiveWord, TransformerXL, TransformerXLConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import Labels, NextToken, Similarity, SpanEnds
 from labkit.plan import Plan
@@ -250,6 +250,19 @@ def test_a_language_model_of_a_classifier_has_its_own_words() -> None:
     tokens = torch.randint(0, V, (2, 5))
     hidden = built.backbone(tokens).hidden
     assert torch.equal(again(tokens), hidden @ built.backbone.token.weight.T)
+
+
+def test_an_adaptive_softmax_has_the_words_of_the_classifier_too() -> None:
+    sizes = TransformerXLConfig(V, width=8, layers=1, heads=2, context=8, memory=0, cutoffs=(4, 7),
+                                shrink=2)  # fmt: skip
+    backbone = TransformerXL(sizes)
+    model = LanguageModel(backbone, AdaptiveWord(backbone.token))
+    built = classifier(copy.deepcopy(model), 2)
+    again = language_model_of(built, model)
+    learned = {id(p) for p in built.backbone.token.parameters()}
+    shared = {name for name, p in again.head.named_parameters() if id(p) in learned}
+    assert shared == {"vectors.0", "vectors.1", "vectors.2", "down.1", "down.2"}
+    assert again.head.rare is not model.head.rare
 
 
 def test_the_language_model_of_an_elmo_classifier_is_below_the_mix() -> None:

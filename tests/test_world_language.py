@@ -15,6 +15,15 @@ from labkit.world.sampling import split_of
 from labkit.world.world import world_from_text
 
 
+def test_a_language_that_all_share_cannot_be_changed() -> None:
+    shared = load_world("village")
+    assert isinstance(shared.vocabulary, tuple)
+    for kept in (shared.visits, shared.stationary, shared.begin, shared.replacements,
+                 shared.sentence_distribution):  # fmt: skip
+        with pytest.raises(ValueError, match="read-only"):
+            kept[0] = 0
+
+
 def test_the_language_is_as_large_as_promised(world: World) -> None:
     machine = world.machine
     assert len(world.vocabulary) >= 1500

@@ -142,7 +142,15 @@ def check_pairs(batch: Batch) -> None:
             f"{len(batch)} rows are not pairs: give the rejected answer after each chosen one"
         )
     labels = batch.labels
-    if labels is not None and not bool(((labels >= 0) & (labels <= 1)).all()):
+    if labels is None:
+        return
+    if labels.shape != (len(batch),) or not labels.is_floating_point():
+        raise ValueError(
+            f"labels are {str(labels.dtype).removeprefix('torch.')} of shape {list(labels.shape)}: "
+            f"give a float for each of the {len(batch)} rows, the chance that the first of the "
+            "pair is preferred, or no labels"
+        )
+    if not bool(((labels >= 0) & (labels <= 1)).all()):
         raise ValueError(
             "a label is not between 0 and 1: give the chance that the first is preferred"
         )

@@ -165,6 +165,11 @@ class Rollouts:
         if hasattr(policy, "value"):
             values = policy.value(policy.backbone(there.tokens[:, :-1]).hidden)[..., 0].cpu()
         rewards = torch.tensor(list(self.reward(prompts, answers)), dtype=torch.get_default_dtype())
+        if rewards.shape != (len(answers),):
+            raise ValueError(
+                f"the rewards of {len(answers)} answers have the shape {list(rewards.shape)}: let "
+                "the reward function give one number for each answer"
+            )
         return Rollout(
             **vars(batch),
             rewards=rewards,

@@ -128,8 +128,9 @@ class Batch:
         """A batch from tokens [B, T] alone: all real, rows and examples counted, all rows fresh."""
         check_tokens(tokens, 0)
         count = torch.arange(len(tokens), device=tokens.device)
+        # Each in memory of its own, so that a change of one part is not one of another.
+        defaults = {"rows": count, "examples": count.clone(), "fresh": count >= 0}
         everything = torch.ones_like(tokens, dtype=torch.bool)
-        defaults = {"rows": count, "examples": count, "fresh": everything[:, 0]}
         return cls(tokens, everything if real is None else real, **(defaults | parts))
 
 

@@ -212,6 +212,12 @@ class Stages:
             )
         object.__setattr__(self, "stages", stages)
 
+    @property
+    def fewest(self) -> int | None:
+        """How many rows the smallest batch has, of the stages that say so; None if none does."""
+        told = [getattr(batches, "fewest", None) for _, batches in self.stages]
+        return min((rows for rows in told if rows is not None), default=None)
+
     def at(self, step: int) -> Batch:
         """The batch of this step, from the stage that it falls into."""
         start, batches = [stage for stage in self.stages if stage[0] <= step][-1]

@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from labkit.attention import Attention, KeysValues, LearnedPositions, rotate
 from labkit.blocks import Block, FeedForward, LanguageModel, backbone_of, gelu_tanh
@@ -42,7 +43,8 @@ def can_decode(model: Any) -> bool:
         and backbone.config.experts is None
         and backbone.config.activation == "gelu_tanh"
         and not backbone.training
-        # `Decoder` only reads the weights: it would miss a replaced layer, or a hook.
+        # `Decoder` only reads the weights: it would miss what is replaced, or a hook.
+        and not _has_any_global_hook()
         and all(map(is_plain, (*backbone.modules(), *model.head.modules())))
     )
 
@@ -53,8 +55,9 @@ PLAIN = (GPT, LearnedPositions, Dropout, Block, Attention, FeedForward, NextWord
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether a module is of a known class and has no hooks."""
-    return type(module) in PLAIN and not (module._forward_hooks or module._forward_pre_hooks)
+    """Whether a module is of a known class, and has no hooks and no `forward` of its own."""
+    hooks = module._forward_hooks or module._forward_pre_hooks
+    return type(module) in PLAIN and not hooks and "forward" not in vars(module)
 
 
 def next_word(reader: Any, tokens_BT: Tensor) -> Tensor | None:

@@ -13,6 +13,7 @@ import re
 import shutil
 import threading
 import warnings
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +49,14 @@ class Snapshot:
     step: int
     facts: dict[str, Any]
     tensors: dict[str, dict[str, Tensor]]
+
+    def copy(self) -> "Snapshot":
+        """The same values in memory of their own, where the tensors are."""
+        tensors = {
+            kind: {name: tensor.detach().clone() for name, tensor in own.items()}
+            for kind, own in self.tensors.items()
+        }
+        return Snapshot(self.step, deepcopy(self.facts), tensors)
 
 
 class Found(NamedTuple):

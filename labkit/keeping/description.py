@@ -20,15 +20,36 @@ from labkit.objectives.base import Objective
 FREE = frozenset({"accumulate", "compile", "checkpointing", "save_every", "keep", "processes"})
 
 
+NOTES = "give numbers, texts, lists and dicts with texts as keys, float(…) of a tensor"
+"""What `trainer.notes` may hold."""
+
+
 def plain(facts: dict[str, Any]) -> dict[str, Any]:
     """The facts as JSON gives them back, so that what is read is what was written."""
     try:
         return json.loads(json.dumps(facts))
     except (TypeError, ValueError) as problem:
+        raise TypeError(f"trainer.notes cannot be saved: {problem}; {NOTES}") from problem
+
+
+def check_notes(given: dict[str, Any], read: dict[str, Any]) -> None:
+    """Refuse notes that JSON gives back as something else, such as a tuple as a list."""
+    if not _as_given(given, read):
+        name = next((n for n in given if n not in read or not _as_given(given[n], read[n])), None)
         raise TypeError(
-            f"trainer.notes cannot be saved: {problem}; give numbers, texts, lists and dicts with "
-            "texts as keys, float(…) of a tensor"
-        ) from problem
+            f"trainer.notes cannot be saved: {name!r} holds a tuple, or a key that is no text; "
+            f"{NOTES}"
+        )
+
+
+def _as_given(given: Any, read: Any) -> bool:
+    if isinstance(given, dict):
+        return list(given) == list(read) and all(
+            _as_given(given[name], read[name]) for name in read
+        )
+    if isinstance(given, list):
+        return all(map(_as_given, given, read))
+    return given == read or given != given  # nan is no number, not even itself
 
 
 def about(
@@ -96,7 +117,7 @@ SOUND: dict[str, Callable[[Any], bool]] = {
     "averaged": lambda given: type(given) is int and given >= 0,
     "learning": lambda given: isinstance(given, list),
 }
-"""What `Trainer.state` gives, and which values make sense."""
+"""What the state of a trainer holds, and which values make sense."""
 
 
 def differences(

@@ -27,7 +27,7 @@ from labkit.keeping.checkpoints import (
     sweep,
 )
 from labkit.keeping.computing import Computing, measured_peak, memory_explained, smaller
-from labkit.keeping.description import check_same, check_sound, plain
+from labkit.keeping.description import check_notes, check_same, check_sound, plain
 from labkit.keeping.health import Later
 from labkit.keeping.locks import hold
 from labkit.keeping.processes import Processes, gathered
@@ -59,11 +59,11 @@ class Trains(Protocol):
     def steps(self) -> Iterator[Report]:
         """Train, a step at a time, to the end of the plan."""
 
-    def state(self) -> Snapshot:
-        """The state of the run, from which `load` continues; every process must call this."""
+    def live_state(self) -> Snapshot:
+        """The state of the run, which the next step changes; every process must call this."""
 
     def load(self, state: Snapshot) -> None:
-        """Restore what `state` returned."""
+        """Restore a state that was saved."""
 
 
 class Run:
@@ -104,7 +104,7 @@ class Run:
             contextlib.closing(Bar(trainer.step, plan.steps, self.progress)) as bar,
             saver or contextlib.nullcontext(),
         ):
-            if saver is not None and trainer.step == 0:
+            if saver is not None and (trainer.step == 0 or not saver.good):
                 saver.save(self.snapshot())
                 # What cannot be written now will not be written later: better to know it at once.
                 saver.wait(last=True)
@@ -113,7 +113,11 @@ class Run:
                 now = time.perf_counter()
                 timed = self._timed(report, now - step_begun, (now - begun) / done)
                 bar.show(timed)
-                yield timed
+                try:
+                    yield timed
+                except GeneratorExit:
+                    self._keep_promise()
+                    raise
                 # What the reader does is not the step's time, unless the reader may have waited for
                 # the GPU; to save is.
                 step_begun = now if self.late else time.perf_counter()
@@ -147,9 +151,11 @@ class Run:
 
     def snapshot(self) -> Snapshot:
         """The state of the trainer and what it trains; the first process gets the tensors."""
-        state, known = self.trainer.state(), self._known()
+        state = self.trainer.live_state()
+        facts = plain(state.facts | self._known())
+        check_notes(state.facts["notes"], facts["notes"])
         tensors = {kind: gathered(own, self.processes) for kind, own in state.tensors.items()}
-        return Snapshot(state.step, plain(state.facts | known), tensors)
+        return Snapshot(state.step, facts, tensors)
 
     def _known(self) -> dict[str, Any]:
         """What tells this run from another."""
@@ -189,7 +195,7 @@ class Run:
         found = self._find(folder)
         if found.snapshot is not None:
             saved = found.snapshot
-            own = trainer.state().tensors["weights"]
+            own = trainer.live_state().tensors["weights"]
             check_sound(saved, found.path)
             check_same(saved, self._known(), own, changed, folder)
             trainer.load(self._ours(saved))
@@ -277,10 +283,17 @@ class Run:
         if signalled:
             self.stop.leave(message=message)
 
+    def _keep_promise(self) -> None:
+        """Save where the reader's loop was left after a signal was told that this would be done."""
+        # Other processes may not have left theirs, and to save they would all have to take part.
+        if self.saver is not None and self.stop.promised and self.processes.count == 1:
+            self.saver.save(self.snapshot())
+            self._end(signalled=False)
+
     def _go_back(self, report: Report) -> None:
         """Too many bad steps in a row: half the rate from the last checkpoint, or the end."""
         self.retries -= 1
-        state = self.trainer.state()
+        state = self.trainer.live_state()
         scale = state.facts["scale"]
         story = (
             f"step {report.step}: the loss or a gradient was not finite {self.plan.patience} times "

@@ -10,9 +10,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+SOON = 0.1
+"""Seconds after which a signal is sent again: an exception while a generator closes is lost."""
 
 
 class Stop:
@@ -20,24 +24,50 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked: int | None = None
+        self.at_once = self.over = False
+        self.before: dict[int, Any] = {}
 
     @contextlib.contextmanager
     def listening(self, active: bool) -> Iterator[None]:
-        """Catch the signals instead of being killed by them; only the main thread of Python can."""
-        self.asked = None
+        """Catch the signals instead of being killed by them; only the main thread of Python can.
+
+        Where the reader's loop is left before the run could stop, the signal is sent again.
+        """
+        self.asked, self.at_once, self.over = None, False, False
         if not active or threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        self.before = {number: signal.signal(number, self._hear) for number in SIGNALS}
         try:
             yield
+        except GeneratorExit:
+            if self.promised:
+                threading.Timer(SOON, os.kill, (os.getpid(), self.asked)).start()
+            raise
         finally:
-            for number, handler in before.items():
-                # None stands for a handler that was not installed from Python.
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            self.over = True
+            for number in SIGNALS:
+                # A run that began later may still be listening; it will restore the handler.
+                if signal.getsignal(number) == self._hear:
+                    signal.signal(number, self.handler_before(number))
+
+    @property
+    def promised(self) -> bool:
+        """Whether somebody was told that the step will be finished and saved."""
+        return self.asked is not None and not self.at_once
+
+    def handler_before(self, number: int) -> Any:
+        """What handled the signal before this run, and before those that have ended by now."""
+        handler = self.before[number]
+        earlier = getattr(handler, "__self__", None)
+        if isinstance(earlier, Stop) and earlier.over:
+            return earlier.handler_before(number)
+        # None stands for a handler that was not installed from Python.
+        return signal.SIG_DFL if handler is None else handler
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.asked is not None:
+            self.at_once = True
             self.leave(number)
         self.asked = number
         # Not print: it might have been interrupted in the middle of printing.

@@ -5,7 +5,7 @@ does: the masks are written down again from what the objective says, so that a m
 keep to them is found out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -33,26 +33,41 @@ def allow(backbone: Any, objective: Objective, asked: Sequence[Targets]) -> Tens
     rows, width = last.inputs.tokens.shape
     looks = look(backbone, objective, asked)
     found = []
-    for name, targets in last.predicted.items():
-        reach = compose(backbone, looks[name], query=isinstance(objective, Permutation))
+    for part, own, name in terms_of(objective, last):
+        targets = own.predicted[name]
+        through = look_for(looks, part, name)
+        reach = compose(backbone, through, query=isinstance(part, Permutation))
         offset = reach.shape[-1] - width
         positions_N = targets.positions_N
         if last.queries is not None:
             positions_N = last.queries[targets.rows_N, positions_N]
         seen = reach[targets.rows_N, offset + positions_N]
-        pooled = isinstance(objective, Labels) and objective.position == "pooled"
-        if pooled or isinstance(objective, SpanEnds):
+        pooled = isinstance(part, Labels) and part.position == "pooled"
+        if pooled or isinstance(part, SpanEnds):
             real = torch.zeros(rows, reach.shape[-1], dtype=torch.bool)
-            real[:, offset:] = last.inputs.real
+            real[:, offset : offset + own.inputs.real.shape[1]] = own.inputs.real
             seen = (reach & real[:, :, None]).any(dim=1)[targets.rows_N]
-        if isinstance(objective, CBOW):
-            near = last.sampled[0][:, :, None] == last.inputs.tokens[targets.rows_N][:, None]
-            seen = (near & last.sampled[1][:, :, None]).any(dim=1)
-        own = torch.arange(rows) == targets.rows_N[:, None]
-        table = own[:, :, None] & seen[:, None, :]
-        choices = choices_of(objective)
+        if isinstance(part, CBOW):
+            near = own.sampled[0][:, :, None] == last.inputs.tokens[targets.rows_N][:, None]
+            seen = (near & own.sampled[1][:, :, None]).any(dim=1)
+        own_row = torch.arange(rows) == targets.rows_N[:, None]
+        table = own_row[:, :, None] & seen[:, None, :]
+        choices = choices_of(part)
         found.append(table.unflatten(0, (-1, choices)).any(dim=1) if len(table) else table)
     return torch.cat(found)
+
+
+def terms_of(objective: Objective, targets: Targets) -> Iterator[tuple[Objective, Targets, str]]:
+    """Each term, in the order of the scores, with the objective that asks for it and its targets.
+
+    Of several objectives at once it is one of their parts.
+    """
+    if isinstance(objective, Both):
+        for part, own in zip(objective.parts, targets.parts, strict=True):
+            yield from terms_of(part, own)
+    else:
+        for name in targets.predicted:
+            yield objective, targets, name
 
 
 def choices_of(objective: Objective) -> int:
@@ -67,8 +82,8 @@ class Looks(NamedTuple):
     query: Tensor | None = None
 
 
-def look(backbone: Any, objective: Objective, asked: Sequence[Targets]) -> dict[str, Looks]:
-    """The rule of one layer, from the masks of the objective; one for each term."""
+def look(backbone: Any, objective: Objective, asked: Sequence[Targets]) -> Looks:
+    """The rule of one layer, from the masks of the objective."""
     widths = [targets.inputs.tokens.shape[1] for targets in asked]
     length, rows = sum(widths), len(asked[-1].inputs)
     both = torch.zeros(2, rows, length, length, dtype=torch.bool)
@@ -78,13 +93,18 @@ def look(backbone: Any, objective: Objective, asked: Sequence[Targets]) -> dict[
         for stream, mask in enumerate(masks(backbone, objective, targets)):
             both[stream, :, here, here] = mask.expand(rows, 1, end - start, end - start)[:, 0]
         both[:, :, here, :start] = from_memory(backbone, objective, asked[: i + 1], start)[:, None]
-    content, query = both
+    return Looks(*both)
+
+
+def look_for(looks: Looks, objective: Objective, term: str) -> Looks:
+    """The same, where a term is predicted from less: from one direction, or from a word alone."""
+    length = looks.content.shape[-1]
     if isinstance(objective, BothDirections):
         left = not_later(length)
-        return {"next": Looks(content & left), "previous": Looks(content & left.T)}
+        return Looks(looks.content & (left if term == "next" else left.T))
     if isinstance(objective, SkipGram | CBOW):
-        content = torch.eye(length, dtype=torch.bool).expand_as(content)
-    return dict.fromkeys(asked[-1].predicted, Looks(content, query))
+        return Looks(torch.eye(length, dtype=torch.bool).expand_as(looks.content))
+    return looks
 
 
 def masks(backbone: Any, objective: Objective, targets: Targets) -> list[Tensor]:

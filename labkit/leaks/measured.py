@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.leaks.allowed import allow, choices_of, readable
+from labkit.leaks.allowed import allow, choices_of, readable, terms_of
 from labkit.objectives import (
     CBOW,
     Balanced,
@@ -25,6 +25,7 @@ from labkit.objectives import (
     SkipGram,
     Sum,
     Targets,
+    Translation,
 )
 
 
@@ -104,6 +105,8 @@ def trace(
         raise ValueError("the model is not on the CPU: trace it with model.cpu()")
     if isinstance(objective, Sum):
         raise ValueError("a sum reads the text several times: trace each of its parts")
+    if isinstance(objective, Translation):
+        raise ValueError("a translation reads two texts: trace NextToken with a model of one")
     batches = [batches] if isinstance(batches, Batch) else list(batches)
     asked = ask(objective, batches, seed)
     widths = [targets.inputs.tokens.shape[1] for targets in asked]
@@ -129,13 +132,19 @@ def trace(
 def ask(objective: Objective, batches: Sequence[Batch], seed: int) -> list[Targets]:
     """The targets of each segment."""
     pairs = enumerate(batches)
-    return [objective.targets(batch, Chance(seed, step, batch.rows)) for step, batch in pairs]
+    asked = [objective.targets(batch, Chance(seed, step, batch.rows)) for step, batch in pairs]
+    if not asked[-1].predicted:
+        raise ValueError(
+            f"{type(objective).__name__} compares whole answers: trace NextToken, which predicts "
+            "each word of them"
+        )
+    return asked
 
 
 def positions_of(objective: Objective, targets: Targets) -> Iterator[tuple[str, int, int]]:
     """Term, row and position of each prediction, in the order of the scores."""
-    for name, asked in targets.predicted.items():
-        every = choices_of(objective)
+    for part, own, name in terms_of(objective, targets):
+        asked, every = own.predicted[name], choices_of(part)
         for row, position in zip(
             asked.rows_N[::every].tolist(), asked.positions_N[::every].tolist(), strict=True
         ):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from labkit.blocks import States, halves
@@ -59,10 +60,12 @@ class NextToken(Continuing):
         """Every real word that has a word of its own text before it."""
         self._check(batch)
         width = batch.tokens.shape[1] - 1
-        if width < 1:
-            raise ValueError("rows of one token hold no next word: give at least two")
         # The last word of a row is not read, wherever the row ends.
-        inputs = replace(first(batch, width), real=batch.real[:, 1:] & batch.real[:, :-1])
+        real = batch.real[:, 1:] & batch.real[:, :-1]
+        if not width:
+            # Rows of one token hold no next word; a model reads one position at least.
+            width, real = 1, torch.zeros_like(batch.real)
+        inputs = replace(first(batch, width), real=real)
         predicted = Predicted.where(of_one_text(batch), batch.tokens[:, 1:])
         counts = {"word": len(predicted.rows_N.unique())} if self.by_row else {}
         if self.ar:

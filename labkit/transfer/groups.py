@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from labkit.blocks import Classifier, LanguageModel, backbone_of
-from labkit.heads import Label, Pooled, Span, tied
+from labkit.heads import Label, Pooled, Span
 from labkit.models.awd_lstm import AWDLSTM
 from labkit.models.bert import BERT
 from labkit.models.elmo import ELMo, WeightedSum
@@ -152,9 +152,10 @@ def language_model_of(model: Any, like: LanguageModel) -> LanguageModel:
     """
     backbone = model.backbone.backbone if isinstance(model.backbone, Mixed) else model.backbone
     head = like.head
-    if tied(head, like.backbone.token):
-        # A copy of the head in which the one weight is replaced by the other.
-        memo = {id(like.backbone.token.weight): backbone.token.weight}
+    own = list(like.backbone.token.parameters())
+    if {id(p) for p in own} & {id(p) for p in head.parameters()}:
+        # A copy of the head in which each of these weights is replaced by the classifier's.
+        memo = dict(zip(map(id, own), backbone.token.parameters(), strict=True))
         head = copy.deepcopy(head, memo)
     return LanguageModel(backbone, head)
 

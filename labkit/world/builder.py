@@ -553,7 +553,7 @@ class _Builder:
         source = np.where(source < 0, len(emission) - 1 - source, source)
         order = np.argsort(target, kind="stable")
         return Machine(
-            vocabulary=list(self.number),
+            vocabulary=tuple(self.number),
             number=self.number,
             sections=self.plan.sections,
             patterns=self.patterns,

@@ -38,6 +38,12 @@ MOST = 10**9
 """The most documents or words that are drawn at once; `documents` goes on without end."""
 
 
+def read_only(kept: np.ndarray) -> np.ndarray:
+    """The array, which cannot be changed: everybody who loads a language is given the same one."""
+    kept.setflags(write=False)
+    return kept
+
+
 class Language:
     """The exact probabilities of a compiled grammar."""
 
@@ -51,7 +57,7 @@ class Language:
     # ── the language ─────────────────────────────────────────────────────────────────────────────
 
     @property
-    def vocabulary(self) -> list[str]:
+    def vocabulary(self) -> tuple[str, ...]:
         """All words, the end mark first; the columns of every distribution."""
         return self.machine.vocabulary
 
@@ -104,7 +110,7 @@ class Language:
     def replacements(self) -> np.ndarray:
         """True [vocabulary] where a word may replace a masked one: no document remembers it."""
         free = ~self.memory.remembered[: len(self.vocabulary)]
-        return free & (np.arange(len(free)) > 0)
+        return read_only(free & (np.arange(len(free)) > 0))
 
     # ── where a text begins ──────────────────────────────────────────────────────────────────────
 
@@ -132,13 +138,13 @@ class Language:
             now[machine.states :] = 0.0
             now[: machine.states] = moved
             now[: len(machine.leave)] = 0.0
-        return nodes
+        return read_only(nodes)
 
     @cached_property
     def stationary(self) -> np.ndarray:
         """The distribution of the state at a random word of an endless stream of documents."""
         states = self.visits[: self.machine.states]
-        return states / states.sum()
+        return read_only(states / states.sum())
 
     @cached_property
     def _starts(self) -> dict[str, np.ndarray]:
@@ -152,7 +158,7 @@ class Language:
         second = self.sentence_distribution @ machine.closing @ machine.inside
         second[machine.ends] = 0.0
         starts["second"][machine.states :] = second / max(second.sum(), 1e-300)
-        return starts
+        return {name: read_only(start) for name, start in starts.items()}
 
     @property
     def begin(self) -> np.ndarray:
@@ -166,7 +172,7 @@ class Language:
         for k, section in enumerate(self.machine.sections):
             if section.relation or section.topic == "end":
                 sections[k] = 0.0
-        return sections / sections.sum()
+        return read_only(sections / sections.sum())
 
     def _start(self, name: str) -> np.ndarray:
         if name not in STARTS:

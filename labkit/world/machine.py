@@ -82,7 +82,7 @@ def pack_arcs(source: np.ndarray, target: np.ndarray, weight: np.ndarray, size: 
 class Machine:
     """The compiled language: see the head of the file for the arrays."""
 
-    vocabulary: list[str]
+    vocabulary: tuple[str, ...]
     number: dict[str, int]
     sections: list[Section]
     patterns: list[Location]
