@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from classroom import grading, sandbox
+from classroom import grading, running, sandbox
 from classroom.cli import main
 from classroom.cli.grading import released
 from classroom.exercises.verdicts import Verdict
@@ -491,6 +491,41 @@ def test_a_submission_changes_nothing_outside_of_its_folder_and_knows_no_secret(
         found = child.said()
     assert found == {"tried": ["Refused"] * 3 + ["done"] * 2, "secret": None}
     assert not (tmp_path / "new").exists()
+
+
+def test_the_processes_that_others_are_copied_from_know_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy can read the environment that its original began with, whatever it has now."""
+    seen: list[dict[str, str]] = []
+    monkeypatch.setenv("SECRET", "a token")
+    monkeypatch.setenv("LABKIT_KNOWN", "1")
+    monkeypatch.setattr(running, "ensure_running", lambda: seen.append(dict(os.environ)))
+    before = dict(os.environ)
+    if "forkserver" not in running.multiprocessing.get_all_start_methods():
+        pytest.skip("this system has no such process")
+    running.quick_start()
+    assert "SECRET" not in seen[0]
+    assert {"PATH", "LABKIT_KNOWN"} <= seen[0].keys()
+    assert dict(os.environ) == before
+
+
+def signalling(pipe: Any, enforced: list[str], number: int) -> None:
+    import ctypes
+
+    sent = ctypes.CDLL(None).kill(number, 0)
+    pipe.send_bytes(json.dumps({"sent": sent, "enforced": enforced}).encode())
+
+
+@LINUX
+def test_a_submission_sends_no_signal_to_the_judge() -> None:
+    with Child(signalling, os.getpid(), limits=Limits(20, 900 * MB)) as child:
+        found = child.said()
+    if "no other files (Landlock)" not in found["enforced"]:
+        pytest.skip("this kernel has no Landlock")
+    version = sandbox.landlock_version()
+    assert (found["sent"] == -1) == (version >= sandbox.SCOPED)
+    assert ("no signals" in " ".join(found["enforced"])) == (version >= sandbox.SCOPED)
 
 
 def test_a_name_or_an_error_of_any_letters_stops_nobody(tmp_path: Path) -> None:
