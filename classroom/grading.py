@@ -174,17 +174,34 @@ def mark(
         if reaches := reaches_in(cells):
             raise ValueError(f"refused: it reaches into the judge ({reaches})")
         _collect(found, needed(cells), limits, cell_seconds)
-        if any(error.startswith("NameError") for _, error in found.errors):
-            first = {name: one for name, one in found.verdicts.items() if one.right}
-            _collect(found, cells, limits, cell_seconds)  # some cell was needed after all
-            if not found.status.startswith("refused"):
-                found.verdicts |= first
+        if needed(cells) != cells and _may_lack_a_cell(found):
+            _collect_all(found, cells, limits, cell_seconds)
     except Exception as error:  # what a child reports may be anything
         found.status = " ".join(str(error).split())[:200] or "this is not a notebook"
         if isinstance(error, OSError):  # the machine's fault: a later run tries it again
             found.status = f"stopped: {found.status}"
     found.seconds = time.monotonic() - begun
     return found
+
+
+def _may_lack_a_cell(found: Mark) -> bool:
+    """Whether a cell that was left out may have been needed after all: one may change anything."""
+    if found.status != "finished":
+        return any(error.startswith("NameError") for _, error in found.errors)
+    return bool(found.errors) or any(not one.right for one in found.verdicts.values())
+
+
+def _collect_all(found: Mark, cells: Sequence[str], limits: Limits, cell_seconds: float) -> None:
+    """Run all cells, and keep the better of both verdicts on each answer."""
+    first, errors, status = found.verdicts, found.errors, found.status
+    found.status = "finished"
+    _collect(found, cells, limits, cell_seconds)
+    if found.status.startswith("refused"):
+        return
+    if found.status != "finished":  # a cell that no exercise needs may stop the others
+        found.errors, found.status = errors, status
+    right = {name: one for name, one in first.items() if one.right}
+    found.verdicts = first | found.verdicts | right
 
 
 def _collect(found: Mark, cells: Sequence[str], limits: Limits, cell_seconds: float) -> None:
@@ -480,7 +497,7 @@ def page(mark: Mark) -> str:
         "pre{background:#f4f4f4;padding:8px;overflow:auto}</style>"
         f"<h1>{escape(mark.student)}: {mark.points} of {len(mark.of)}</h1>"
         f"<p>{escape(mark.file)}, {escape(mark.status)}, {mark.seconds:.1f} s; "
-        "cells that no exercise needs were not run</p>"
+        "cells that no exercise needs are run only if an answer is not right</p>"
         + (f"<h2>Cells that stopped</h2><ul>{errors}</ul>" if errors else "")
         + "".join(cards)
         + f"<p>Enforced: {escape('; '.join(mark.enforced) or unknown)}</p></html>\n"

@@ -273,9 +273,20 @@ def test_a_second_run_of_a_notebook_loses_no_mark(monkeypatch: Any, tmp_path: Pa
         found.verdicts, found.errors, found.status = next(runs)
 
     monkeypatch.setattr(grading, "_collect", collect)
-    (tmp_path / "05_gpt.ipynb").write_text(notebook(RIGHT, CHECK))
+    (tmp_path / "05_gpt.ipynb").write_text(notebook(RIGHT, CHECK, "print(1)"))
     found = grading.mark("a", tmp_path / "05_gpt.ipynb", released, Limits(9, MB))
     assert (found.got("05.factor"), found.got("05.loss")) == (True, True)
+    assert found.status == "finished"
+
+
+def test_an_answer_that_needs_a_cell_which_seems_idle_is_right(tmp_path: Path) -> None:
+    """Nobody can say in advance what a call changes."""
+    cells = ("values = [8]\ndef double(v):\n    v[0] *= 8", "double(values)",
+             'from classroom.exercises import check\ncheck("05.factor", values[0])')  # fmt: skip
+    assert grading.needed(cells)[1] == ""
+    (tmp_path / "anna.ipynb").write_text(notebook(*cells))
+    found = grading.mark("anna", tmp_path / "anna.ipynb", released, Limits(60, 1500 * MB))
+    assert found.got("05.factor")
 
 
 # ---- the sandbox
