@@ -28,18 +28,24 @@ from typing import Any
 
 from classroom.exercises.students import asked
 from classroom.exercises.verdicts import Verdict
-from classroom.sandbox import Child, Limits, Stopped, end_children, fingerprint
+from classroom.sandbox import MB, Child, Limits, Stopped, end_children, fingerprint
 from labkit.keeping.files import digest, write_text
 
 LARGEST = 20 * 10**6
 """Bytes of a notebook."""
+MOST_CODE, MOST_CELLS, MOST_CHECKS = 200_000, 1000, 200
+"""Characters of code, code cells, and checks of a notebook: what the judge reads costs its time."""
+SHOWN = 20_000
+"""Characters of the code of an answer that its page shows."""
+LARGEST_REPORT = 4 * MB
+"""Bytes of what a child says of a cell."""
 SAID = 2000
 """Characters of a reason that are kept."""
 JUDGE = "classroom.exercises"
 PARTS = ("checking", "duels", "limits", "verdicts")
 """The modules of the judge, which a notebook has no use for."""
 INSIDE = re.compile(
-    rf"{JUDGE}\.\w+|\bHEARD\b|exercises\s+import\b.*\b(?:{'|'.join(PARTS)})\b", re.DOTALL
+    rf"{JUDGE}\.\w+|\bHEARD\b|exercises\s+import\b.{{0,1000}}\b(?:{'|'.join(PARTS)})\b", re.DOTALL
 )
 """What reaches into the judge, in a text that is no program."""
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -168,13 +174,14 @@ def mark(
         text = read(path)
         found.digest = _digest(path)
         cells = code_of(json.loads(text))
+        _refuse_too_much(cells)
         found.of = released(number_of(cells, path))
-        found.code = [(name, answer_in(cells, number)) for number, cell in enumerate(cells)
-                      for name in asked(cell)]  # fmt: skip
+        found.code = answers(cells)
         if reaches := reaches_in(cells):
             raise ValueError(f"refused: it reaches into the judge ({reaches})")
-        _collect(found, needed(cells), limits, cell_seconds)
-        if needed(cells) != cells and _may_lack_a_cell(found):
+        some = needed(cells)
+        _collect(found, some, limits, cell_seconds)
+        if some != cells and _may_lack_a_cell(found):
             _collect_all(found, cells, limits, cell_seconds)
     except Exception as error:  # what a child reports may be anything
         found.status = " ".join(str(error).split())[:200] or "this is not a notebook"
@@ -209,25 +216,41 @@ def _collect(found: Mark, cells: Sequence[str], limits: Limits, cell_seconds: fl
     found.verdicts, found.errors = {}, []
     with Child(run_submission, cells, cell_seconds, limits=limits) as child:
         try:
-            while True:
-                told = child.said()
+            for left in range(len(cells), -1, -1):
+                told = child.said(largest=LARGEST_REPORT)
                 if told.get("done"):
                     break
+                if not left:
+                    raise Stopped("it reports more than it has cells")
                 if told["error"]:
-                    found.errors.append((int(told["cell"]), str(told["error"])))
+                    found.errors.append((int(told["cell"]), str(told["error"])[:SAID]))
                 for one in told["heard"]:
-                    verdict = Verdict(bool(one["right"]), str(one["why"]),
-                                      [[str(cell) for cell in row] for row in one["rows"]],
-                                      bool(one["header"]))  # fmt: skip
-                    if not found.got(one["name"]):
-                        found.verdicts[one["name"]] = verdict
+                    if one["name"] in found.of and not found.got(one["name"]):
+                        found.verdicts[one["name"]] = _heard(one)
         except Stopped as why:
             found.status = f"stopped: {why}"
             return
-    found.enforced = [str(one) for one in told["enforced"]]
+    found.enforced = [str(one)[:SAID] for one in told["enforced"][:10]]
     if told["patched"]:
         found.verdicts.clear()
-        found.status = f"refused: it changes the judge ({', '.join(map(str, told['patched']))})"
+        names = ", ".join(map(str, told["patched"][:5]))[:SAID]
+        found.status = f"refused: it changes the judge ({names})"
+
+
+def _heard(one: Mapping[str, Any]) -> Verdict:
+    """A verdict that a child reports, cut to a size that a page can show."""
+    rows = [[str(cell)[:SAID] for cell in row[:20]] for row in one["rows"][:100]]
+    return Verdict(bool(one["right"]), str(one["why"])[:SAID], rows, bool(one["header"]))
+
+
+def _refuse_too_much(cells: Sequence[str]) -> None:
+    """Refuse a notebook whose code would keep the judge itself busy."""
+    checks = sum(len(asked(cell)) for cell in cells)
+    for what, count, most in (("characters of code", sum(map(len, cells)), MOST_CODE),
+                              ("code cells", len(cells), MOST_CELLS),
+                              ("checks", checks, MOST_CHECKS)):  # fmt: skip
+        if count > most:
+            raise ValueError(f"refused: it has {count:,} {what}, and at most {most:,} are marked")
 
 
 def read(path: Path) -> str:
@@ -265,15 +288,25 @@ def needed(cells: Sequence[str]) -> list[str]:
     return kept
 
 
-def answer_in(cells: Sequence[str], number: int) -> str:
+def answers(cells: Sequence[str]) -> list[tuple[str, str]]:
+    """The names of what is checked, in order, and the code of each answer."""
+    made, found = [_made(cell) for cell in cells], list[tuple[str, str]]()
+    for number, cell in enumerate(cells):
+        if names := asked(cell):
+            code = _answer_in(cells, made, number)
+            found += [(name, code) for name in names]
+    return found
+
+
+def _answer_in(cells: Sequence[str], made: Sequence[set[str]], number: int) -> str:
     """The cell that checks an answer, after those that give a value to what it names itself."""
     wanted, parts = _names(cells[number])[0], [cells[number]]
-    for cell in reversed(cells[:number]):
-        made = _made(cell) & wanted
-        if made and not asked(cell):
+    for cell, names in zip(reversed(cells[:number]), reversed(made[:number]), strict=True):
+        if wanted & names and not asked(cell):
             parts.insert(0, cell)
-        wanted -= made
-    return "\n\n".join(parts)
+        wanted -= names
+    code = "\n\n".join(parts)
+    return code if len(code) <= SHOWN else f"{code[:SHOWN]}\n…"
 
 
 def _made(cell: str) -> set[str]:

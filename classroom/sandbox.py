@@ -260,8 +260,8 @@ class Child:
         self._watch = threading.Thread(target=self._watched, daemon=True)
         self._watch.start()
 
-    def receive(self, seconds: float | None = None) -> bytes:
-        """The next message; `Stopped` where none comes, with the reason."""
+    def receive(self, seconds: float | None = None, largest: int = LARGEST_MESSAGE) -> bytes:
+        """The next message; `Stopped` where none comes, or a larger one, with the reason."""
         try:
             # What a child has started may hold the pipe when the child is no more.
             left = self.deadline - time.monotonic() + 2 if seconds is None else seconds
@@ -269,16 +269,19 @@ class Child:
                 self.why = self.why or f"nothing came for {round(left, 1):g} s"
                 self.end()
                 raise Stopped(self.why)
-            return self.pipe.recv_bytes(LARGEST_MESSAGE)
-        except (EOFError, OSError):
+            return self.pipe.recv_bytes(largest)
+        except (EOFError, OSError) as error:
+            if "bad message length" in str(error):
+                self.why = f"it sent more than {largest // MB} MB at once"
+                self.end()
             self.process.join(5)
             code = self.process.exitcode
             raise Stopped(self.why or f"its process ended by itself (code {code})") from None
 
-    def said(self, seconds: float | None = None) -> dict[str, Any]:
+    def said(self, seconds: float | None = None, largest: int = LARGEST_MESSAGE) -> dict[str, Any]:
         """The next message as JSON; what is no JSON object is a reason to stop."""
         try:
-            found = json.loads(self.receive(seconds))
+            found = json.loads(self.receive(seconds, largest))
             if isinstance(found, dict):
                 return found
         except (ValueError, RecursionError):

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import functools
 import json
 import os
 import re
@@ -234,8 +235,73 @@ def test_what_a_student_wrote_is_escaped_on_the_page() -> None:
 def test_the_page_shows_the_answer_of_a_cell_before_its_check() -> None:
     cells = ["import torch", "def f(n):\n    return 64", "def f(n):\n    return torch.ones(n)",
              "g = 3", "from classroom.exercises import check\ncheck('05.factor', f)"]  # fmt: skip
-    assert grading.answer_in(cells, 4) == f"{cells[2]}\n\n{cells[4]}"
-    assert grading.answer_in([CHECK], 0) == CHECK
+    assert grading.answers(cells) == [("05.factor", f"{cells[2]}\n\n{cells[4]}")]
+    assert grading.answers([CHECK]) == [("05.factor", CHECK)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        (["x=1\n" * 60_000, CHECK], "240,0.. characters of code, and at most 200,000 are marked"),
+        (["x"] * 1000 + [CHECK], "1,001 code cells, and at most 1,000"),
+        ([CHECK] * 201, "201 checks, and at most 200"),
+    ],
+)
+def test_a_notebook_that_would_keep_the_judge_busy_is_refused(
+    cells: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grading, "_collect", lambda *words: None)
+    (tmp_path / "anna.ipynb").write_text(notebook(*cells))
+    found = grading.mark("anna", tmp_path / "anna.ipynb", released, Limits(9, MB))
+    assert re.match(f"refused: it has {says}", found.status)
+
+
+def test_the_code_of_a_cell_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, read = grading._made, list[str]()
+
+    def counted(cell: str) -> set[str]:
+        read.append(cell)
+        return made(cell)
+
+    monkeypatch.setattr(grading, "_made", counted)
+    cells = ["f = 64", *[CHECK] * 20]
+    assert len(grading.answers(cells)) == 20
+    assert len(read) == len(cells)
+    assert len(grading.answers(["f = 1 #" + "x" * 30_000, CHECK])[0][1]) <= grading.SHOWN + 2
+
+
+def talk(pipe: Any, enforced: Any, messages: list[dict[str, Any]]) -> None:
+    for message in messages:
+        pipe.send_bytes(json.dumps(message).encode())
+
+
+def test_what_a_child_says_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = {"name": "a", "right": True, "why": "x" * 9000, "rows": [["y" * 9000] * 30] * 300,
+             "header": False}  # fmt: skip
+    told = {"cell": 1, "error": "z" * 9000, "heard": [heard, {**heard, "name": "b"}]}
+    done = {"done": True, "patched": [], "enforced": ["e" * 9000] * 99}
+    monkeypatch.setattr(grading, "LARGEST_REPORT", 200 * MB)
+    for messages, status in (([told, done], "finished"), ([told, told], "stopped: it reports")):
+        found = grading.Mark("anna", "f", "d", ["a"])
+        monkeypatch.setattr(grading, "run_submission", functools.partial(talk, messages=messages))
+        monkeypatch.setattr(
+            grading, "Child", lambda what, *words, limits: Child(what, limits=limits)
+        )
+        grading._collect(found, ["f"], Limits(30, 900 * MB), 1)
+        assert found.status.startswith(status)
+        assert found.verdicts.keys() == {"a"}
+        rows = found.verdicts["a"].rows
+        assert (len(rows), len(rows[0])) == (100, 20)
+        texts = (found.verdicts["a"].why, rows[0][0], found.errors[0][1], *found.enforced)
+        assert {len(text) for text in texts} == {grading.SAID}
+
+
+def test_a_message_that_is_too_large_is_not_read() -> None:
+    with (
+        Child(say, "x" * (2 * MB), limits=Limits(30, 900 * MB)) as child,
+        pytest.raises(Stopped, match="it sent more than 1 MB at once"),
+    ):
+        child.said(largest=MB)
 
 
 @pytest.mark.parametrize(
@@ -260,6 +326,13 @@ def test_what_a_lesson_imports_is_no_reach() -> None:
         "from classroom.exercises import check, diagnose, duel", "%matplotlib inline",
         "limits = checking = 3\nplot.limits", "%time verdicts = 3", CHECK,
     ])  # fmt: skip
+
+
+def test_a_command_is_searched_for_so_many_characters() -> None:
+    """Else a text of many imports would take a time that grows with its square."""
+    near, far = (f"%%x\nexercises import {'a' * n} verdicts" for n in (900, 1100))
+    assert grading.reaches_in([near])
+    assert not grading.reaches_in([far])
 
 
 def test_a_second_run_of_a_notebook_loses_no_mark(monkeypatch: Any, tmp_path: Path) -> None:
