@@ -66,6 +66,9 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--threads", type=positive, default=cores(), help="of each model [cores]")
     parser.add_argument("--board", type=Path, default=Path("board.md"), help="table [board.md]")
     args = parser.parse_args(words)
+    if args.board.suffix.lower() == ".png":
+        fail(f"labkit speedrun: --board {args.board} would be the picture, which stands beside the "
+             f"table: give a table such as {args.board.with_suffix('.md')}")  # fmt: skip
     from classroom import contest
 
     paths = sorted(args.path.glob("*.py")) if args.path.is_dir() else [args.path]
@@ -76,10 +79,22 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
     if not os.access(args.board.parent, os.W_OK):
         fail(f"labkit speedrun: {args.board.parent} cannot be written: give another --board")
     task = contest.draw(args.language, args.words, held_out=8_000)
-    results = contest.race(paths, task, args.seconds, say, args.threads)
-    write_text(args.board, contest.table(results))
-    args.board.with_suffix(".png").write_bytes(contest.picture(results).png())
-    print(f"the board: {args.board} and {args.board.with_suffix('.png')}")
+    results: list[contest.Result] = []
+
+    def keep(found: Sequence[contest.Result]) -> None:
+        results[:] = found
+        write_text(args.board, contest.table(results))
+
+    picture = args.board.with_suffix(".png")
+    try:
+        contest.race(paths, task, args.seconds, say, args.threads, keep)
+    except KeyboardInterrupt:
+        kept = f"{args.board} keeps the results so far" if results else "there is no result yet"
+        fail(f"labkit speedrun: stopped: {kept}", code=130)
+    finally:
+        if results:
+            picture.write_bytes(contest.picture(results).png())
+    print(f"the board: {args.board} and {picture}")
     return int(len(paths) == 1 and any(one.refused for one in results))
 
 
