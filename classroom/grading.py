@@ -9,6 +9,7 @@ the usual tricks, not a determined attacker, whose page a lecturer reads anyway.
 import ast
 import contextlib
 import csv
+import functools
 import io
 import json
 import re
@@ -29,6 +30,7 @@ from typing import Any
 from classroom.exercises.students import asked
 from classroom.exercises.verdicts import Verdict
 from classroom.sandbox import MB, Child, Limits, Stopped, end_children, fingerprint
+from classroom.versions import code_version
 from labkit.keeping.files import digest, write_text
 
 LARGEST = 20 * 10**6
@@ -37,6 +39,10 @@ MOST_CODE, MOST_CELLS, MOST_CHECKS = 200_000, 1000, 200
 """Characters of code, code cells, and checks of a notebook: what the judge reads costs its time."""
 SHOWN = 20_000
 """Characters of the code of an answer that its page shows."""
+LAST = ["status", "seconds", "digest"]
+"""The last columns of the table, behind those of the exercises."""
+BOM = "\ufeff"
+"""By which a spreadsheet on Windows knows that a table is UTF-8."""
 LARGEST_REPORT = 4 * MB
 """Bytes of what a child says of a cell."""
 SAID = 2000
@@ -173,7 +179,7 @@ def mark(
     try:
         text = read(path)
         found.digest = _digest(path)
-        cells = code_of(json.loads(text))
+        cells = code_of(notebook_in(text))
         _refuse_too_much(cells)
         found.of = released(number_of(cells, path))
         found.code = answers(cells)
@@ -257,7 +263,27 @@ def read(path: Path) -> str:
     """The text of a notebook that is not too large."""
     if path.stat().st_size > LARGEST:
         raise ValueError(f"the file has more than {LARGEST // 10**6} MB")
-    return path.read_text(encoding="utf-8", errors="replace")
+    return path.read_text(encoding="utf-8-sig", errors="replace")
+
+
+def notebook_in(text: str) -> dict[str, Any]:
+    """The notebook that a text is: a `ValueError` where it is none, or one of another version."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("this is not a notebook: the file holds no JSON") from None
+    if not (isinstance(found, dict) and isinstance(found.get("cells"), list)
+            and all(_is_cell(cell) for cell in found["cells"])):  # fmt: skip
+        raise ValueError("this is not a notebook of version 4: save it again with JupyterLab")
+    return found
+
+
+def _is_cell(cell: Any) -> bool:
+    if not isinstance(cell, dict) or not isinstance(cell.get("metadata", {}), dict):
+        return False
+    source, tags = cell.get("source"), cell.get("metadata", {}).get("tags", [])
+    lines = source if isinstance(source, list) else [source]
+    return "cell_type" in cell and isinstance(tags, list) and all(isinstance(a, str) for a in lines)
 
 
 def code_of(notebook: Mapping[str, Any]) -> list[str]:
@@ -418,22 +444,41 @@ def submissions(folder: Path) -> dict[str, Path]:
     return found
 
 
-def already(table: Path, digests: Mapping[str, str]) -> list[dict[str, str]]:
-    """The rows of an earlier run whose submissions are what they were."""
+def earlier(table: Path) -> list[dict[str, str]]:
+    """The rows of an earlier run, with what a lecturer has added."""
     if not table.is_file():
         return []
-    known = {name: found for name, found in digests.items() if found}
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = list(reader)
+            reader = csv.DictReader(file, restkey="", restval="")
+            rows: list[dict[str, Any]] = list(reader)
         if not {"student", "digest"} <= set(reader.fieldnames or ()):
             raise ValueError
-        # A notebook that was stopped may need a longer time than it was given.
-        return [row for row in rows if not row.get("status", "").startswith("stopped")
-                and row["digest"] == known.get(row["student"].removeprefix("'"))]  # fmt: skip
-    except (ValueError, KeyError, AttributeError, csv.Error):
+    except (ValueError, csv.Error):
         raise ValueError(f"{table} is no table of marks: remove it, or name another") from None
+    for row in rows:  # fields behind the last column come as a list
+        if isinstance(more := row.get(""), list):
+            row[""] = ", ".join(more)
+    return rows
+
+
+def already(rows: Iterable[dict[str, str]], digests: Mapping[str, str]) -> list[dict[str, str]]:
+    """The rows of an earlier run whose submissions, and the judge, are what they were."""
+    known = {harmless(name): found for name, found in digests.items() if found}
+    # A notebook that was stopped may need a longer time than it was given.
+    return [row for row in rows if not row.get("status", "").startswith("stopped")
+            and row["digest"] == known.get(row["student"])]  # fmt: skip
+
+
+def added(row: Mapping[str, str]) -> dict[str, str]:
+    """What a lecturer has added to a row: the columns that no mark has."""
+    own = ("student", "file", "points", "of", *LAST)
+    return {name: text for name, text in row.items() if name not in own and not is_asked(name)}
+
+
+def is_asked(name: str) -> bool:
+    """Whether a column is that of an exercise, a duel, or a diagnosis."""
+    return bool(re.match(r"\d\d\.|duel |diagnose ", name))
 
 
 def grade(
@@ -446,9 +491,11 @@ def grade(
     """
     todo = submissions(folder)
     digests = {name: _digest(path) for name, path in todo.items()}
-    rows = already(table, digests)
-    done = {row["student"].removeprefix("'") for row in rows}
-    left = {name: path for name, path in todo.items() if name not in done}
+    before = earlier(table)
+    rows = already(before, digests)
+    done = {row["student"] for row in rows}
+    comments = {row["student"]: added(row) for row in before}
+    left = {name: path for name, path in todo.items() if harmless(name) not in done}
     if done:
         say(f"{len(done)} of {len(todo)} were marked before")
     begun = time.monotonic()
@@ -461,9 +508,9 @@ def grade(
         try:
             for number, known in enumerate(as_completed(marks), start=1):
                 one = known.result()
-                rows.append(one.row)
+                rows.append(one.row | comments.get(one.row["student"], {}))
                 write_text(pages / f"{safe(one.student)}.html", page(one))
-                write_text(table, as_csv(rows))
+                write_text(table, BOM + as_csv(rows))
                 more = (time.monotonic() - begun) / number * (len(left) - number)
                 took = f"{one.seconds:.0f} s; about {more / 60:.0f} min left"
                 right = f"{one.points} of {len(one.of)}"
@@ -486,11 +533,17 @@ def _end(marks: Sequence[Future[Mark]]) -> None:
 
 
 def _digest(path: Path) -> str:
-    """What a submission is known by; empty for one that cannot be read or is too large."""
+    """What a mark depends on: the submission and the judge; empty for one that cannot be read."""
     with contextlib.suppress(OSError):
         if path.stat().st_size <= LARGEST:
-            return digest(path.read_bytes())[:16]
+            return digest(path.read_bytes(), judge_version().encode())[:16]
     return ""
+
+
+@functools.cache
+def judge_version() -> str:
+    """The version of all that marks depend on, read once: a class has many notebooks."""
+    return code_version()
 
 
 def safe(name: str) -> str:
@@ -504,8 +557,9 @@ def as_csv(rows: Iterable[Mapping[str, str]]) -> str:
     """The table of a class, by name."""
     ordered = sorted(rows, key=lambda row: row["student"])
     columns = list(dict.fromkeys(name for row in ordered for name in row))
-    last = ["status", "seconds", "digest"]
-    columns = [name for name in columns if name not in last] + last
+    # A column without a name comes last: its fields stand behind all others.
+    columns = [name for name in columns if name and name not in LAST] + LAST
+    columns += [""] * any("" in row for row in ordered)
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
@@ -528,8 +582,8 @@ def page(mark: Mark) -> str:
         f"<title>{escape(mark.student)}</title>"
         "<style>body{font:16px sans-serif;max-width:50em;margin:2em auto}"
         "pre{background:#f4f4f4;padding:8px;overflow:auto}</style>"
-        f"<h1>{escape(mark.student)}: {mark.points} of {len(mark.of)}</h1>"
-        f"<p>{escape(mark.file)}, {escape(mark.status)}, {mark.seconds:.1f} s; "
+        f"<h1><bdi>{escape(mark.student)}</bdi>: {mark.points} of {len(mark.of)}</h1>"
+        f"<p><bdi>{escape(mark.file)}</bdi>, {escape(mark.status)}, {mark.seconds:.1f} s; "
         "cells that no exercise needs are run only if an answer is not right</p>"
         + (f"<h2>Cells that stopped</h2><ul>{errors}</ul>" if errors else "")
         + "".join(cards)

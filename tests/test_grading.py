@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def rows_of(graded: Any) -> dict[str, dict[str, str]]:
-    with graded[0][1].open(newline="") as file:
+    with graded[0][1].open(encoding="utf-8-sig", newline="") as file:
         return {row["student"]: row for row in csv.DictReader(file)}
 
 
@@ -99,7 +100,7 @@ def test_a_right_answer_gets_its_point_and_a_row_and_a_page(graded: Any) -> None
     assert (row["points"], row["of"], row["status"]) == ("1", f"{asked}", "finished")
     assert (row["05.factor"], row["05.loss"]) == ("1", "0")
     page = page_of(graded, "anna")
-    assert f"anna: 1 of {asked}" in page
+    assert f"anna</bdi>: 1 of {asked}" in page
     assert "Right: 64" in re.sub("<[^>]*>", "", page)
     assert escape(f"{RIGHT}\n\n{CHECK}") in page
     assert "this was never checked" in page
@@ -163,7 +164,7 @@ def test_it_goes_on_where_it_was_stopped_and_marks_what_changed(graded: Any) -> 
     words, lines = graded
     assert len(lines) == 9
     assert lines[-1].startswith("[9/9] ")
-    before = words[1].read_text()
+    before = words[1].read_text(encoding="utf-8-sig")
     (words[0] / "fred.ipynb").write_text(notebook(RIGHT, CHECK))
     again = list[str]()
     grading.grade(*words[:-1], again.append)
@@ -175,7 +176,7 @@ def test_it_goes_on_where_it_was_stopped_and_marks_what_changed(graded: Any) -> 
     assert {line.split(":")[0].split("] ")[1] for line in again[1:]} == {
         "fred", *(name.removeprefix("'") for name in stopped)
     }  # fmt: skip
-    after = words[1].read_text()
+    after = words[1].read_text(encoding="utf-8-sig")
     changed = {a.split(",")[0] for a, b in zip(after.splitlines(), before.splitlines(), strict=True)
                if a != b}  # fmt: skip
     assert changed - stopped == {"fred"}
@@ -402,7 +403,7 @@ def test_a_table_that_holds_no_marks_is_named(raw: bytes, tmp_path: Path) -> Non
     table = tmp_path / "marks.csv"
     table.write_bytes(raw)
     with pytest.raises(ValueError, match=r"marks\.csv is no table of marks: remove it"):
-        grading.already(table, {"anna": "0123"})
+        grading.earlier(table)
 
 
 def test_a_report_of_any_kind_spoils_no_other_mark(tmp_path: Path, monkeypatch: Any) -> None:
@@ -421,10 +422,10 @@ def test_line_ends_of_windows_do_not_change_what_a_submission_is(tmp_path: Path)
     path, table = tmp_path / "anna.ipynb", tmp_path / "marks.csv"
     path.write_bytes(notebook(RIGHT, CHECK).replace("{", "{\r\n", 1).encode())
     found = grading.mark("anna", path, lambda number: [], grading.Limits(1, 1, []))
-    assert found.digest == grading.digest(path.read_bytes())[:16]
+    assert found.digest == grading._digest(path) != ""
     table.write_text("a,b\n")
     with pytest.raises(ValueError, match="no table of marks"):
-        grading.already(table, {"anna": found.digest})
+        grading.earlier(table)
 
 
 def test_a_name_that_a_method_changes_is_run() -> None:
@@ -468,7 +469,7 @@ def test_a_submission_that_cannot_be_read_or_run_costs_nobody_else(
     rows = grading.grade(*words)
     assert [row["status"].startswith("stopped:") for row in rows] == [True, True]
     # It was the machine's fault, so both are tried again.
-    assert grading.already(words[1], {"ben": rows[1]["digest"]}) == []
+    assert grading.already(grading.earlier(words[1]), {"ben": rows[1]["digest"]}) == []
 
 
 def test_whoever_cannot_write_does_not_wait_for_the_class(
@@ -530,7 +531,7 @@ def test_ctrl_c_keeps_the_marks_and_ends_the_children(
     assert not any(child.process.is_alive() for child in begun)
     assert not Child.running
     # The mark of ben did not wait for that of anna.
-    assert [row["student"] for row in csv.DictReader(table.read_text().splitlines())] == ["ben"]
+    assert [row["student"] for row in grading.earlier(table)] == ["ben"]
 
 
 OTHER_EVENTS = """
@@ -630,3 +631,97 @@ def test_no_event_goes_round_what_is_hidden(tmp_path: Path) -> None:
     other.write_text("theirs")
     with Child(probe, str(other), limits=Limits(20, 900 * MB, [tmp_path])) as child:
         assert child.said()["tried"] == ["Refused"] * 5
+
+
+# ---- the table of a class
+
+
+def marked_class(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str
+) -> Callable[[], list[str]]:
+    """A class that is marked without running anything, and a call that marks it once more."""
+    (folder / "class").mkdir()
+    for name in names:
+        (folder / "class" / f"{name}.ipynb").write_text(notebook(RIGHT, CHECK))
+
+    def marked(student: str, path: Path, *given: Any) -> grading.Mark:
+        return grading.Mark(student, path.name, grading._digest(path), ["05.factor"])
+
+    monkeypatch.setattr(grading, "mark", marked)
+
+    def once_more() -> list[str]:
+        assert main(["grade", str(folder / "class"), "--csv", str(folder / "marks.csv")]) == 0
+        lines = (folder / "marks.csv").read_text(encoding="utf-8-sig").splitlines()
+        return [line for line in lines if line]
+
+    once_more()
+    return once_more
+
+
+def test_what_a_lecturer_adds_to_the_table_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    once_more = marked_class(tmp_path, monkeypatch, "anna", "ben")
+    table = tmp_path / "marks.csv"
+    header, anna, ben = table.read_text(encoding="utf-8-sig").splitlines()
+    table.write_text(f"{header}\n{anna},asked again\n{ben},late,ill\n", encoding="utf-8")
+    # The notebook of anna is marked again, and has another digest then.
+    (tmp_path / "class" / "anna.ipynb").write_text(notebook(RIGHT, RIGHT, CHECK))
+    again = once_more()
+    assert again[0] == f"{header},"
+    assert again[1].endswith(",asked again")
+    assert again[1] != f"{anna},asked again"
+    assert again[2] == f'{ben},"late, ill"'
+    named = f"{header},note 1.5\n{anna},well done\n{ben}\n"
+    table.write_text(named, encoding="utf-8")
+    assert "well done" in once_more()[1]
+    assert "note 1.5 " not in capsys.readouterr().out
+
+
+def test_marks_of_another_judge_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    once_more = marked_class(tmp_path, monkeypatch, "anna")
+    once_more()
+    assert "1 of 1 were marked before" in capsys.readouterr().out
+    monkeypatch.setattr(grading, "judge_version", lambda: "another")
+    once_more()
+    assert "marked before" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["'t Hooft", "=a", "Müller"])
+def test_a_name_of_any_letters_is_marked_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    once_more = marked_class(tmp_path, monkeypatch, name)
+    capsys.readouterr()
+    assert len(once_more()) == 2
+    assert "1 of 1 were marked before" in capsys.readouterr().out
+    assert (tmp_path / "marks.csv").read_bytes().startswith(b"\xef\xbb\xbfstudent,")
+
+
+def test_a_name_that_is_written_from_right_to_left_stands_apart_from_its_points() -> None:
+    page = grading.page(grading.Mark("محمد", "محمد.ipynb", "d", ["05.factor"]))
+    assert "<h1><bdi>محمد</bdi>: 0 of 1</h1>" in page
+    assert "<bdi>محمد.ipynb</bdi>, finished" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("no JSON", "the file holds no JSON"),
+        ("[1]", "not a notebook of version 4"),
+        ('{"worksheets": []}', "not a notebook of version 4"),
+        ('{"cells": [1]}', "not a notebook of version 4"),
+        ('{"cells": [{"cell_type": "code", "source": 3}]}', "not a notebook of version 4"),
+        (notebook(CHECK).replace('"metadata": {}', '"metadata": null'), "of version 4"),
+    ],
+)
+def test_what_is_no_notebook_is_told_what_to_do(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "anna.ipynb").write_text(text)
+    assert says in grading.mark("anna", tmp_path / "anna.ipynb", released, Limits(1, 1)).status
+
+
+def test_a_notebook_may_begin_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
+    (tmp_path / "anna.ipynb").write_text(notebook(CHECK), encoding="utf-8-sig")
+    assert grading.notebook_in(grading.read(tmp_path / "anna.ipynb"))["cells"]

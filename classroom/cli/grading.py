@@ -49,9 +49,7 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
     except KeyboardInterrupt as error:
         fail(f"labkit grade: {str(error) or 'stopped'}", code=130)
     print(f"{len(rows)} students: {args.csv}, and a page for each in {pages}")
-    names = [name for name in dict.fromkeys(key for row in rows for key in row) if "." in name
-             or name.startswith(("duel ", "diagnose "))]  # fmt: skip
-    for name in names:
+    for name in filter(grading.is_asked, dict.fromkeys(key for row in rows for key in row)):
         print(f"  {name:<24} {sum(row.get(name) == '1' for row in rows)} right")
     return 0
 
