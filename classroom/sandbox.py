@@ -39,7 +39,7 @@ REFUSED = dict.fromkeys(
 """Events of Python that are refused, and what they are about."""
 NAMING = ("open", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.chmod", "os.mkdir",
           "os.link", "os.symlink", "os.truncate", "os.rmdir", "os.chown")  # fmt: skip
-"""Events whose first argument is a path, and sometimes the second one, too."""
+"""Events whose first argument is a path, and sometimes the second one, too; of `open`, the mode."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -95,7 +95,7 @@ def refuse(limits: Limits, folder: Path) -> None:
     def hook(event: str, words: tuple[Any, ...]) -> None:
         if event in REFUSED:
             _refuse(f"no access to {REFUSED[event]} here")
-        for word in words[:2] if event in NAMING else ():
+        for word in words[: 1 if event == "open" else 2] if event in NAMING else ():
             if isinstance(word, str | bytes | os.PathLike):
                 path = os.path.realpath(os.fsdecode(word))
                 if within(path, hidden):

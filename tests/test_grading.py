@@ -626,6 +626,18 @@ def test_a_name_or_an_error_of_any_letters_stops_nobody(tmp_path: Path) -> None:
     assert len(list((tmp_path / "m").glob("*.html"))) == 3
 
 
+def elsewhere(pipe: Any, enforced: Any) -> None:
+    own = Path.cwd()
+    os.chdir(os.path.dirname(os.__file__))
+    (own / "x.txt").write_text("mine")
+    pipe.send_bytes(b'{"written": 1}')
+
+
+def test_a_submission_writes_to_its_folder_from_any_other() -> None:
+    with Child(elsewhere, limits=Limits(20, 900 * MB)) as child:
+        assert child.said() == {"written": 1}
+
+
 def test_no_event_goes_round_what_is_hidden(tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_text("theirs")
