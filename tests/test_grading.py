@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from classroom import grading, running, sandbox
+from classroom import grading, handed_in, running, sandbox
 from classroom.cli import main
 from classroom.cli.grading import released
 from classroom.exercises.verdicts import Verdict
@@ -208,20 +208,20 @@ def test_only_what_an_exercise_needs_is_run() -> None:
         'f = check("05.factor", f)',
         "f(3)",
     ]
-    assert [bool(cell) for cell in grading.needed(cells)] == [
+    assert [bool(cell) for cell in handed_in.needed(cells)] == [
         True, False, True, False, True, True, True, True, False,
     ]  # fmt: skip
-    assert grading.needed(["def f(:", "%matplotlib inline\nx = 1", 'check("05.factor", 1)'])[0]
+    assert handed_in.needed(["def f(:", "%matplotlib inline\nx = 1", 'check("05.factor", 1)'])[0]
 
 
 def test_profiles_are_small_and_the_lesson_is_found() -> None:
     tagged = {"cell_type": "code", "source": ["a = 1"], "metadata": {"tags": ["parameters"]}}
     text = {"cell_type": "markdown", "source": "text"}
-    assert grading.code_of({"cells": [tagged, text]}) == ['a = 1\nprofile = "smoke"']
-    assert grading.number_of([CHECK], Path("12_x.ipynb")) == "05"
-    assert grading.number_of(["x"], Path("12_x.ipynb")) == "12"
+    assert handed_in.code_of({"cells": [tagged, text]}) == ['a = 1\nprofile = "smoke"']
+    assert handed_in.number_of([CHECK], Path("12_x.ipynb")) == "05"
+    assert handed_in.number_of(["x"], Path("12_x.ipynb")) == "12"
     with pytest.raises(ValueError, match="no exercise of the course"):
-        grading.number_of(["x"], Path("homework.ipynb"))
+        handed_in.number_of(["x"], Path("homework.ipynb"))
     assert released("05")[0].startswith("05.")
     assert "duel masking" in released("05")
 
@@ -236,8 +236,8 @@ def test_what_a_student_wrote_is_escaped_on_the_page() -> None:
 def test_the_page_shows_the_answer_of_a_cell_before_its_check() -> None:
     cells = ["import torch", "def f(n):\n    return 64", "def f(n):\n    return torch.ones(n)",
              "g = 3", "from classroom.exercises import check\ncheck('05.factor', f)"]  # fmt: skip
-    assert grading.answers(cells) == [("05.factor", f"{cells[2]}\n\n{cells[4]}")]
-    assert grading.answers([CHECK]) == [("05.factor", CHECK)]
+    assert handed_in.answers(cells) == [("05.factor", f"{cells[2]}\n\n{cells[4]}")]
+    assert handed_in.answers([CHECK]) == [("05.factor", CHECK)]
 
 
 @pytest.mark.parametrize(
@@ -258,17 +258,17 @@ def test_a_notebook_that_would_keep_the_judge_busy_is_refused(
 
 
 def test_the_code_of_a_cell_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, read = grading._made, list[str]()
+    made, read = handed_in._made, list[str]()
 
     def counted(cell: str) -> set[str]:
         read.append(cell)
         return made(cell)
 
-    monkeypatch.setattr(grading, "_made", counted)
+    monkeypatch.setattr(handed_in, "_made", counted)
     cells = ["f = 64", *[CHECK] * 20]
-    assert len(grading.answers(cells)) == 20
+    assert len(handed_in.answers(cells)) == 20
     assert len(read) == len(cells)
-    assert len(grading.answers(["f = 1 #" + "x" * 30_000, CHECK])[0][1]) <= grading.SHOWN + 2
+    assert len(handed_in.answers(["f = 1 #" + "x" * 30_000, CHECK])[0][1]) <= handed_in.SHOWN + 2
 
 
 def talk(pipe: Any, enforced: Any, messages: list[dict[str, Any]]) -> None:
@@ -319,11 +319,11 @@ def test_a_message_that_is_too_large_is_not_read() -> None:
     ],
 )
 def test_no_form_of_import_hides_the_judge(cell: str) -> None:
-    assert grading.reaches_in(["x = 1", cell])
+    assert handed_in.reaches_in(["x = 1", cell])
 
 
 def test_what_a_lesson_imports_is_no_reach() -> None:
-    assert not grading.reaches_in([
+    assert not handed_in.reaches_in([
         "from classroom.exercises import check, diagnose, duel", "%matplotlib inline",
         "limits = checking = 3\nplot.limits", "%time verdicts = 3", CHECK,
     ])  # fmt: skip
@@ -332,8 +332,8 @@ def test_what_a_lesson_imports_is_no_reach() -> None:
 def test_a_command_is_searched_for_so_many_characters() -> None:
     """Else a text of many imports would take a time that grows with its square."""
     near, far = (f"%%x\nexercises import {'a' * n} verdicts" for n in (900, 1100))
-    assert grading.reaches_in([near])
-    assert not grading.reaches_in([far])
+    assert handed_in.reaches_in([near])
+    assert not handed_in.reaches_in([far])
 
 
 def test_a_second_run_of_a_notebook_loses_no_mark(monkeypatch: Any, tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_an_answer_that_needs_a_cell_which_seems_idle_is_right(tmp_path: Path) -
     """Nobody can say in advance what a call changes."""
     cells = ("values = [8]\ndef double(v):\n    v[0] *= 8", "double(values)",
              'from classroom.exercises import check\ncheck("05.factor", values[0])')  # fmt: skip
-    assert grading.needed(cells)[1] == ""
+    assert handed_in.needed(cells)[1] == ""
     (tmp_path / "anna.ipynb").write_text(notebook(*cells))
     found = grading.mark("anna", tmp_path / "anna.ipynb", released, Limits(60, 1500 * MB))
     assert found.got("05.factor")
@@ -431,7 +431,7 @@ def test_line_ends_of_windows_do_not_change_what_a_submission_is(tmp_path: Path)
 def test_a_name_that_a_method_changes_is_run() -> None:
     cells = ["words = []", "words.append(1)", "print(words)", "def f():\n    return words[0]",
              'f = check("05.factor", f)']  # fmt: skip
-    assert [bool(cell) for cell in grading.needed(cells)] == [True, True, False, True, True]
+    assert [bool(cell) for cell in handed_in.needed(cells)] == [True, True, False, True, True]
 
 
 def test_paths_are_whole_where_a_child_hides_them(
@@ -736,4 +736,4 @@ def test_what_is_no_notebook_is_told_what_to_do(text: str, says: str, tmp_path: 
 
 def test_a_notebook_may_begin_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
     (tmp_path / "anna.ipynb").write_text(notebook(CHECK), encoding="utf-8-sig")
-    assert grading.notebook_in(grading.read(tmp_path / "anna.ipynb"))["cells"]
+    assert handed_in.notebook_in(handed_in.read(tmp_path / "anna.ipynb"))["cells"]

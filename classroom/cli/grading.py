@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from classroom import grading
+from classroom import grading, handed_in
 from classroom.cli.notebooks import every_notebook
 from classroom.cli.parser import Parser, fail, positive, say
 from classroom.exercises import asked
@@ -100,6 +100,6 @@ def released(number: str) -> list[str]:
     """What the course's own notebook of this number asks, in order."""
     for path in every_notebook():
         if path.name.startswith(number):
-            cells = grading.code_of(json.loads(path.read_text(encoding="utf-8")))
+            cells = handed_in.code_of(json.loads(path.read_text(encoding="utf-8")))
             return list(dict.fromkeys(name for cell in cells for name in asked(cell)))
     raise ValueError(f"the course has no notebook {number}")
