@@ -255,17 +255,16 @@ def race(
     `keep` is called after each of them with the results so far.
     """
     baseline = replace(run(RECIPE, task, seconds, threads), name=BASELINE)
-    to_answer = max(LEAST_TO_ANSWER, SLOWER * baseline.answering)
-    if baseline.refused:
-        to_answer = TO_ANSWER
+    known = max(LEAST_TO_ANSWER, SLOWER * baseline.answering)
+    to_answer = TO_ANSWER if baseline.refused else known
     results = [baseline]
     keep(results)
     say(line(baseline))
     for path in paths:
         found = run(path, task, seconds, threads, to_answer)
-        # A file with the name of the baseline does not become the baseline.
-        results.append(replace(found, name=path.name) if found.name == BASELINE else found)
-        results.sort(key=lambda one: one.above)
+        if found.name == BASELINE:  # a file with that name does not become the baseline
+            found = replace(found, name=path.name)
+        results = sorted([*results, found], key=lambda one: one.above)
         keep(results)
         say(line(found))
     return results

@@ -303,8 +303,7 @@ def grade(
     """
     todo = submissions(folder)
     digests = {name: _digest(path) for name, path in todo.items()}
-    before = earlier(table)
-    rows = already(before, digests)
+    rows = already(before := earlier(table), digests)
     done = {row["student"] for row in rows}
     comments = {row["student"]: added(row) for row in before}
     left = {name: path for name, path in todo.items() if harmless(name) not in done}
