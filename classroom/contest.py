@@ -33,6 +33,12 @@ ROW = 64
 """Words of a document that are predicted."""
 GRACE = 5.0
 """Seconds that a file may train longer, since clocks and processors are not exact."""
+TO_ANSWER = 300.0
+"""Seconds in which all predictions have to come, where no baseline says how many they take."""
+SLOWER = 2
+"""How many times as long as the baseline's the predictions of a file may take."""
+LEAST_TO_ANSWER = 5.0
+"""Seconds that they may take in any case: what is very fast varies by more than a factor."""
 MEMORY = 4000 * MB
 LARGEST = 10**6  # bytes of a file
 ALIKE = 1e-3
@@ -68,6 +74,8 @@ class Result:
     """Nats per word."""
     error: float = 0.0
     seconds: float = 0.0
+    answering: float = 0.0
+    """Seconds in which it made all its predictions."""
 
 
 class CheatError(Exception):
@@ -129,11 +137,13 @@ def learn(
 # ---- the judge ----------------------------------------------------------------------------------
 
 
-def run(path: Path, task: Task, seconds: float, threads: int = 1) -> Result:
-    """Train what a file defines and judge it."""
+def run(
+    path: Path, task: Task, seconds: float, threads: int = 1, to_answer: float = TO_ANSWER
+) -> Result:
+    """Train what a file defines and judge it; its predictions may take `to_answer` seconds."""
     limits = Limits(
-        2 * seconds + 240, MEMORY, [data_path("village").parent, PACKAGE.parent / "notebooks"],
-        OUT_OF_BOUNDS,
+        seconds + GRACE + to_answer + 240, MEMORY,
+        [data_path("village").parent, PACKAGE.parent / "notebooks"], OUT_OF_BOUNDS,
     )  # fmt: skip
     words = (Path(path.name), len(task.world.vocabulary), seconds, threads)
     try:
@@ -146,15 +156,16 @@ def run(path: Path, task: Task, seconds: float, threads: int = 1) -> Result:
             begun = time.monotonic()
             child.send(task.train.astype(np.int64).tobytes())
             _trained(child, seconds)
-            took = time.monotonic() - begun
-            losses = np.concatenate(list(_losses(child, task, seconds)), axis=1)
+            trained = time.monotonic()
+            losses = np.concatenate(list(_losses(child, task, to_answer)), axis=1)
+            answering = time.monotonic() - trained
     except (CheatError, Stopped, OSError) as why:
         return Result(path.stem, refused=str(why))
     above, error = score(losses, task)
     if above < -CERTAIN * error:
         below = f"its loss is {-above:.3f} below the lowest possible one"
         return Result(path.stem, refused=f"{below}: it knew the held-out text")
-    return Result(path.stem, above=above, error=error, seconds=took)
+    return Result(path.stem, "", above, error, trained - begun, answering)
 
 
 def _trained(child: Child, seconds: float) -> None:
@@ -174,14 +185,15 @@ def _trained(child: Child, seconds: float) -> None:
         raise CheatError("it changes the clock")
 
 
-def _losses(child: Child, task: Task, seconds: float) -> Iterator[np.ndarray]:
+def _losses(child: Child, task: Task, to_answer: float) -> Iterator[np.ndarray]:
     """-log p of the held-out words, [N, 1] for each position in turn.
 
     What is sent has the words up to a position and random ones behind it. So nothing is gained by
-    looking ahead, or by remembering what was sent before.
+    looking ahead, or by remembering what was sent before. All answers have to come in a limited
+    time: else a file could go on training when it is asked.
     """
     rng = np.random.default_rng()
-    deadline = time.monotonic() + 60 + seconds
+    deadline = time.monotonic() + to_answer
     twice = int(rng.integers(1, ROW - 1))
     for position in range(ROW):
         log_p = _asked(child, position, task, rng, deadline)
@@ -206,6 +218,10 @@ def _asked(
     left = deadline - time.monotonic()
     try:
         found = np.frombuffer(child.receive(max(left, 0.1)), dtype=np.float32)
+    except Stopped as why:
+        if "nothing came" in str(why):
+            raise CheatError("its predictions take too long: train in train(...) only") from None
+        raise
     except ValueError:
         found = np.empty(0, dtype=np.float32)
     if found.size != math.prod(shape) or np.isnan(found).any() or found.max() > ALIKE:
@@ -232,16 +248,26 @@ def race(
     seconds: float,
     say: Callable[[str], None],
     threads: int,
+    keep: Callable[[Sequence[Result]], None] = lambda results: None,
 ) -> list[Result]:
-    """Run nanoGPT's recipe and then each file, one after the other; the best first."""
-    results = [replace(run(RECIPE, task, seconds, threads), name=BASELINE)]
-    say(line(results[0]))
+    """Run nanoGPT's recipe and then each file, one after the other; the best first.
+
+    `keep` is called after each of them with the results so far.
+    """
+    baseline = replace(run(RECIPE, task, seconds, threads), name=BASELINE)
+    known = max(LEAST_TO_ANSWER, SLOWER * baseline.answering)
+    to_answer = TO_ANSWER if baseline.refused else known
+    results = [baseline]
+    keep(results)
+    say(line(baseline))
     for path in paths:
-        found = run(path, task, seconds, threads)
-        # A file with the name of the baseline does not become the baseline.
-        results.append(replace(found, name=path.name) if found.name == BASELINE else found)
-        say(line(results[-1]))
-    return sorted(results, key=lambda one: one.above)
+        found = run(path, task, seconds, threads, to_answer)
+        if found.name == BASELINE:  # a file with that name does not become the baseline
+            found = replace(found, name=path.name)
+        results = sorted([*results, found], key=lambda one: one.above)
+        keep(results)
+        say(line(found))
+    return results
 
 
 def line(result: Result) -> str:

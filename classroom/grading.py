@@ -6,17 +6,15 @@ comparing the judge with what it was before, and by reading what the notebook im
 the usual tricks, not a determined attacker, whose page a lecturer reads anyway.
 """
 
-import ast
 import contextlib
 import csv
+import functools
 import io
 import json
 import re
 import signal
-import symtable
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
@@ -26,24 +24,31 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from classroom.exercises.students import asked
 from classroom.exercises.verdicts import Verdict
-from classroom.sandbox import Child, Limits, Stopped, end_children, fingerprint
+from classroom.handed_in import (
+    JUDGE,
+    LARGEST,
+    answers,
+    code_of,
+    needed,
+    notebook_in,
+    number_of,
+    reaches_in,
+    read,
+    refuse_too_much,
+)
+from classroom.sandbox import MB, Child, Limits, Stopped, end_children, fingerprint
+from classroom.versions import code_version
 from labkit.keeping.files import digest, write_text
 
-LARGEST = 20 * 10**6
-"""Bytes of a notebook."""
+LAST = ["status", "seconds", "digest"]
+"""The last columns of the table, behind those of the exercises."""
+BOM = "\ufeff"
+"""By which a spreadsheet on Windows knows that a table is UTF-8."""
+LARGEST_REPORT = 4 * MB
+"""Bytes of what a child says of a cell."""
 SAID = 2000
 """Characters of a reason that are kept."""
-JUDGE = "classroom.exercises"
-PARTS = ("checking", "duels", "limits", "verdicts")
-"""The modules of the judge, which a notebook has no use for."""
-INSIDE = re.compile(
-    rf"{JUDGE}\.\w+|\bHEARD\b|exercises\s+import\b.*\b(?:{'|'.join(PARTS)})\b", re.DOTALL
-)
-"""What reaches into the judge, in a text that is no program."""
-UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
-"""What Python raises for a cell that it cannot parse."""
 
 
 @dataclass
@@ -167,18 +172,16 @@ def mark(
     try:
         text = read(path)
         found.digest = _digest(path)
-        cells = code_of(json.loads(text))
+        cells = code_of(notebook_in(text))
+        refuse_too_much(cells)
         found.of = released(number_of(cells, path))
-        found.code = [(name, answer_in(cells, number)) for number, cell in enumerate(cells)
-                      for name in asked(cell)]  # fmt: skip
+        found.code = answers(cells)
         if reaches := reaches_in(cells):
             raise ValueError(f"refused: it reaches into the judge ({reaches})")
-        _collect(found, needed(cells), limits, cell_seconds)
-        if any(error.startswith("NameError") for _, error in found.errors):
-            first = {name: one for name, one in found.verdicts.items() if one.right}
-            _collect(found, cells, limits, cell_seconds)  # some cell was needed after all
-            if not found.status.startswith("refused"):
-                found.verdicts |= first
+        some = needed(cells)
+        _collect(found, some, limits, cell_seconds)
+        if some != cells and _may_lack_a_cell(found):
+            _collect_all(found, cells, limits, cell_seconds)
     except Exception as error:  # what a child reports may be anything
         found.status = " ".join(str(error).split())[:200] or "this is not a notebook"
         if isinstance(error, OSError):  # the machine's fault: a later run tries it again
@@ -187,171 +190,56 @@ def mark(
     return found
 
 
+def _may_lack_a_cell(found: Mark) -> bool:
+    """Whether a cell that was left out may have been needed after all: one may change anything."""
+    if found.status != "finished":
+        return any(error.startswith("NameError") for _, error in found.errors)
+    return bool(found.errors) or any(not one.right for one in found.verdicts.values())
+
+
+def _collect_all(found: Mark, cells: Sequence[str], limits: Limits, cell_seconds: float) -> None:
+    """Run all cells, and keep the better of both verdicts on each answer."""
+    first, errors, status = found.verdicts, found.errors, found.status
+    found.status = "finished"
+    _collect(found, cells, limits, cell_seconds)
+    if found.status.startswith("refused"):
+        return
+    if found.status != "finished":  # a cell that no exercise needs may stop the others
+        found.errors, found.status = errors, status
+    right = {name: one for name, one in first.items() if one.right}
+    found.verdicts = first | found.verdicts | right
+
+
 def _collect(found: Mark, cells: Sequence[str], limits: Limits, cell_seconds: float) -> None:
     """Run cells in a child and take down what it reports until it ends."""
     found.verdicts, found.errors = {}, []
     with Child(run_submission, cells, cell_seconds, limits=limits) as child:
         try:
-            while True:
-                told = child.said()
+            for left in range(len(cells), -1, -1):
+                told = child.said(largest=LARGEST_REPORT)
                 if told.get("done"):
                     break
+                if not left:
+                    raise Stopped("it reports more than it has cells")
                 if told["error"]:
-                    found.errors.append((int(told["cell"]), str(told["error"])))
+                    found.errors.append((int(told["cell"]), str(told["error"])[:SAID]))
                 for one in told["heard"]:
-                    verdict = Verdict(bool(one["right"]), str(one["why"]),
-                                      [[str(cell) for cell in row] for row in one["rows"]],
-                                      bool(one["header"]))  # fmt: skip
-                    if not found.got(one["name"]):
-                        found.verdicts[one["name"]] = verdict
+                    if one["name"] in found.of and not found.got(one["name"]):
+                        found.verdicts[one["name"]] = _heard(one)
         except Stopped as why:
             found.status = f"stopped: {why}"
             return
-    found.enforced = [str(one) for one in told["enforced"]]
+    found.enforced = [str(one)[:SAID] for one in told["enforced"][:10]]
     if told["patched"]:
         found.verdicts.clear()
-        found.status = f"refused: it changes the judge ({', '.join(map(str, told['patched']))})"
+        names = ", ".join(map(str, told["patched"][:5]))[:SAID]
+        found.status = f"refused: it changes the judge ({names})"
 
 
-def read(path: Path) -> str:
-    """The text of a notebook that is not too large."""
-    if path.stat().st_size > LARGEST:
-        raise ValueError(f"the file has more than {LARGEST // 10**6} MB")
-    return path.read_text(encoding="utf-8", errors="replace")
-
-
-def code_of(notebook: Mapping[str, Any]) -> list[str]:
-    """The code cells of a notebook, small: what `profile` says is "smoke"."""
-    cells = []
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            source = cell["source"]
-            text = source if isinstance(source, str) else "".join(source)
-            if "parameters" in cell.get("metadata", {}).get("tags", ()):
-                text += '\nprofile = "smoke"'
-            cells.append(text)
-    return cells
-
-
-def needed(cells: Sequence[str]) -> list[str]:
-    """The cells that check something, and those that define what such a cell uses; others empty.
-
-    It goes backwards: a name is wanted from its use to the cell that defines it.
-    """
-    wanted: set[str] = set()
-    kept = [""] * len(cells)
-    for number in range(len(cells) - 1, -1, -1):
-        uses, defines, changes = _names(cells[number])
-        if asked(cells[number]) or wanted & (defines | changes) or "*" in defines:
-            kept[number] = cells[number]
-            wanted = (wanted - defines) | uses
-    return kept
-
-
-def answer_in(cells: Sequence[str], number: int) -> str:
-    """The cell that checks an answer, after those that give a value to what it names itself."""
-    wanted, parts = _names(cells[number])[0], [cells[number]]
-    for cell in reversed(cells[:number]):
-        made = _made(cell) & wanted
-        if made and not asked(cell):
-            parts.insert(0, cell)
-        wanted -= made
-    return "\n\n".join(parts)
-
-
-def _made(cell: str) -> set[str]:
-    """The names that a cell gives a value to, those of imports left out."""
-    try:
-        symbols = symtable.symtable(plain(cell), "cell", "exec").get_symbols()
-    except UNREADABLE:
-        return set()
-    return {one.get_name() for one in symbols if one.is_assigned() and not one.is_imported()}
-
-
-def plain(cell: str) -> str:
-    """The cell as Python: commands of IPython are left out."""
-    return re.sub(r"^( *)([%!].*)$", r"\1pass  # \2", cell, flags=re.MULTILINE)
-
-
-def _names(cell: str) -> tuple[set[str], set[str], set[str]]:
-    """The names that a cell uses, defines for good, and changes; "*" where nobody can say."""
-    try:
-        tree, table = ast.parse(plain(cell)), symtable.symtable(plain(cell), "cell", "exec")
-    except UNREADABLE:
-        return set(), {"*"}, set()
-    defines: set[str] = set()
-    changes = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned()}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-            changes |= {one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)}
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):  # words.sort()
-            owner = getattr(node.value.func, "value", None)
-            if owner is not None:
-                changes |= {one.id for one in ast.walk(owner) if isinstance(one, ast.Name)}
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            defines.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            defines |= {(one.asname or one.name).split(".")[0] for one in node.names}
-        elif isinstance(node, ast.Assign):
-            targets = [one for target in node.targets for one in ast.walk(target)]
-            names = [one for one in targets if isinstance(one, ast.Name)]
-            defines |= {one.id for one in names if isinstance(one.ctx, ast.Store)}
-    return _used(table), defines, changes
-
-
-def _used(table: symtable.SymbolTable, top: bool = True) -> set[str]:
-    """The names of the notebook that a cell looks up, also from inside of its functions."""
-    own = {symbol.get_name() for symbol in table.get_symbols()
-           if symbol.is_referenced() and (top or symbol.is_global())}  # fmt: skip
-    return own.union(*(_used(inner, False) for inner in table.get_children()))
-
-
-def number_of(cells: Sequence[str], path: Path) -> str:
-    """The number of the lesson, from the names of its exercises, else from the file's name."""
-    names = [name for cell in cells for name in asked(cell)]
-    numbers = Counter(name[:2] for name in names if re.match(r"\d\d\.", name))
-    named = re.findall(r"\d\d(?=[_-])", path.name)
-    if not (numbers or named):
-        raise ValueError("no exercise of the course is in this notebook")
-    return numbers.most_common(1)[0][0] if numbers else str(named[0])
-
-
-def reaches_in(cells: Sequence[str]) -> str:
-    """What in a notebook reaches into the judge; empty where nothing does.
-
-    What a command of IPython runs, such as `%time`, is looked through as text.
-    """
-    for cell in cells:
-        commands = "\n".join(re.findall(r"^ *[%!].*", cell, flags=re.MULTILINE))
-        if cell.lstrip().startswith("%%"):
-            commands = cell
-        if found := INSIDE.search(commands):
-            return found[0]
-        with contextlib.suppress(*UNREADABLE):
-            for node in ast.walk(ast.parse(plain(cell))):
-                if named := _reaches_in(node):
-                    return named
-    return ""
-
-
-def _reaches_in(node: ast.AST) -> str:
-    """The part of the judge that a node of a program names; empty where it names none."""
-    if isinstance(node, ast.ImportFrom) and node.module == JUDGE:
-        return next((f"{JUDGE}.{one.name}" for one in node.names if one.name in PARTS), "")
-    if isinstance(node, ast.Attribute | ast.Name) and _name(node) == "HEARD":
-        return "HEARD"
-    if isinstance(node, ast.Attribute) and node.attr in PARTS:
-        owner = node.value
-        if isinstance(owner, ast.Attribute | ast.Name) and _name(owner) == JUDGE.split(".")[-1]:
-            return f"{JUDGE}.{node.attr}"
-    named = getattr(node, "module", None) or getattr(node, "name", None) or ""
-    text = node.value if isinstance(node, ast.Constant) else named
-    return text if isinstance(text, str) and text.startswith(f"{JUDGE}.") else ""
-
-
-def _name(node: ast.Attribute | ast.Name) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id
+def _heard(one: Mapping[str, Any]) -> Verdict:
+    """A verdict that a child reports, cut to a size that a page can show."""
+    rows = [[str(cell)[:SAID] for cell in row[:20]] for row in one["rows"][:100]]
+    return Verdict(bool(one["right"]), str(one["why"])[:SAID], rows, bool(one["header"]))
 
 
 # ---- a class ------------------------------------------------------------------------------------
@@ -368,22 +256,41 @@ def submissions(folder: Path) -> dict[str, Path]:
     return found
 
 
-def already(table: Path, digests: Mapping[str, str]) -> list[dict[str, str]]:
-    """The rows of an earlier run whose submissions are what they were."""
+def earlier(table: Path) -> list[dict[str, str]]:
+    """The rows of an earlier run, with what a lecturer has added."""
     if not table.is_file():
         return []
-    known = {name: found for name, found in digests.items() if found}
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = list(reader)
+            reader = csv.DictReader(file, restkey="", restval="")
+            rows: list[dict[str, Any]] = list(reader)
         if not {"student", "digest"} <= set(reader.fieldnames or ()):
             raise ValueError
-        # A notebook that was stopped may need a longer time than it was given.
-        return [row for row in rows if not row.get("status", "").startswith("stopped")
-                and row["digest"] == known.get(row["student"].removeprefix("'"))]  # fmt: skip
-    except (ValueError, KeyError, AttributeError, csv.Error):
+    except (ValueError, csv.Error):
         raise ValueError(f"{table} is no table of marks: remove it, or name another") from None
+    for row in rows:  # fields behind the last column come as a list
+        if isinstance(more := row.get(""), list):
+            row[""] = ", ".join(more)
+    return rows
+
+
+def already(rows: Iterable[dict[str, str]], digests: Mapping[str, str]) -> list[dict[str, str]]:
+    """The rows of an earlier run whose submissions, and the judge, are what they were."""
+    known = {harmless(name): found for name, found in digests.items() if found}
+    # A notebook that was stopped may need a longer time than it was given.
+    return [row for row in rows if not row.get("status", "").startswith("stopped")
+            and row["digest"] == known.get(row["student"])]  # fmt: skip
+
+
+def added(row: Mapping[str, str]) -> dict[str, str]:
+    """What a lecturer has added to a row: the columns that no mark has."""
+    own = ("student", "file", "points", "of", *LAST)
+    return {name: text for name, text in row.items() if name not in own and not is_asked(name)}
+
+
+def is_asked(name: str) -> bool:
+    """Whether a column is that of an exercise, a duel, or a diagnosis."""
+    return bool(re.match(r"\d\d\.|duel |diagnose ", name))
 
 
 def grade(
@@ -396,9 +303,10 @@ def grade(
     """
     todo = submissions(folder)
     digests = {name: _digest(path) for name, path in todo.items()}
-    rows = already(table, digests)
-    done = {row["student"].removeprefix("'") for row in rows}
-    left = {name: path for name, path in todo.items() if name not in done}
+    rows = already(before := earlier(table), digests)
+    done = {row["student"] for row in rows}
+    comments = {row["student"]: added(row) for row in before}
+    left = {name: path for name, path in todo.items() if harmless(name) not in done}
     if done:
         say(f"{len(done)} of {len(todo)} were marked before")
     begun = time.monotonic()
@@ -411,9 +319,9 @@ def grade(
         try:
             for number, known in enumerate(as_completed(marks), start=1):
                 one = known.result()
-                rows.append(one.row)
+                rows.append(one.row | comments.get(one.row["student"], {}))
                 write_text(pages / f"{safe(one.student)}.html", page(one))
-                write_text(table, as_csv(rows))
+                write_text(table, BOM + as_csv(rows))
                 more = (time.monotonic() - begun) / number * (len(left) - number)
                 took = f"{one.seconds:.0f} s; about {more / 60:.0f} min left"
                 right = f"{one.points} of {len(one.of)}"
@@ -436,11 +344,17 @@ def _end(marks: Sequence[Future[Mark]]) -> None:
 
 
 def _digest(path: Path) -> str:
-    """What a submission is known by; empty for one that cannot be read or is too large."""
+    """What a mark depends on: the submission and the judge; empty for one that cannot be read."""
     with contextlib.suppress(OSError):
         if path.stat().st_size <= LARGEST:
-            return digest(path.read_bytes())[:16]
+            return digest(path.read_bytes(), judge_version().encode())[:16]
     return ""
+
+
+@functools.cache
+def judge_version() -> str:
+    """The version of all that marks depend on, read once: a class has many notebooks."""
+    return code_version()
 
 
 def safe(name: str) -> str:
@@ -454,8 +368,9 @@ def as_csv(rows: Iterable[Mapping[str, str]]) -> str:
     """The table of a class, by name."""
     ordered = sorted(rows, key=lambda row: row["student"])
     columns = list(dict.fromkeys(name for row in ordered for name in row))
-    last = ["status", "seconds", "digest"]
-    columns = [name for name in columns if name not in last] + last
+    # A column without a name comes last: its fields stand behind all others.
+    columns = [name for name in columns if name and name not in LAST] + LAST
+    columns += [""] * any("" in row for row in ordered)
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
@@ -478,9 +393,9 @@ def page(mark: Mark) -> str:
         f"<title>{escape(mark.student)}</title>"
         "<style>body{font:16px sans-serif;max-width:50em;margin:2em auto}"
         "pre{background:#f4f4f4;padding:8px;overflow:auto}</style>"
-        f"<h1>{escape(mark.student)}: {mark.points} of {len(mark.of)}</h1>"
-        f"<p>{escape(mark.file)}, {escape(mark.status)}, {mark.seconds:.1f} s; "
-        "cells that no exercise needs were not run</p>"
+        f"<h1><bdi>{escape(mark.student)}</bdi>: {mark.points} of {len(mark.of)}</h1>"
+        f"<p><bdi>{escape(mark.file)}</bdi>, {escape(mark.status)}, {mark.seconds:.1f} s; "
+        "cells that no exercise needs are run only if an answer is not right</p>"
         + (f"<h2>Cells that stopped</h2><ul>{errors}</ul>" if errors else "")
         + "".join(cards)
         + f"<p>Enforced: {escape('; '.join(mark.enforced) or unknown)}</p></html>\n"

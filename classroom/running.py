@@ -7,7 +7,6 @@ for functions, whose processes do not wait for torch to be imported.
 
 import ast
 import contextlib
-import functools
 import importlib.metadata
 import json
 import math
@@ -50,6 +49,13 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_
 PRELOADED = ["torch._dynamo", "IPython.core.interactiveshell", "classroom.exercises.checking",
              "labkit.models.gpt"]  # fmt: skip
 
+KEPT = ("PATH", "LANG", "SYSTEMROOT", "WINDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS")  # fmt: skip
+"""Variables of the environment that a sandbox gets, with those of the language and of Python."""
+NEEDED = ("HOME", "USER", "LOGNAME", "USERPROFILE", "TMPDIR", "TEMP", "TMP")
+"""Variables that a process needs to find its user and its folders."""
+
+_starting = threading.Lock()
 _processes: set["subprocess.Popen[bytes]"] = set()
 
 
@@ -192,18 +198,39 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-@functools.cache
+def kept_variables() -> dict[str, str]:
+    """The variables of the environment that code which is not trusted may know."""
+    return {name: value for name, value in os.environ.items()
+            if name in KEPT or name.startswith(("LC_", "PYTHON", "LABKIT_"))}  # fmt: skip
+
+
+@contextlib.contextmanager
+def only_variables(settings: Mapping[str, str]) -> Iterator[None]:
+    """Have these variables in the environment and no others, and put the others back."""
+    others = {name: value for name, value in os.environ.items() if name not in settings}
+    for name in others:
+        del os.environ[name]
+    try:
+        with environment(settings):
+            yield
+    finally:
+        os.environ.update(others)
+
+
 def quick_start() -> Any:
     """How processes start: from a server that has imported torch already, where there is one.
 
-    The server is fresh, and each process is a copy of it: none sees what another did.
+    The server is fresh, and each process is a copy of it: none sees what another did. The server
+    gets few variables of the environment: a copy of it can always read those that it began with.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    with environment(dict.fromkeys(THREADS, "1")):
-        ensure_running()
+    with _starting:  # a server that somebody has ended starts again, from any thread
+        needed = {name: os.environ[name] for name in NEEDED if name in os.environ}
+        with only_variables({**kept_variables(), **needed, **dict.fromkeys(THREADS, "1")}):
+            ensure_running()
     return context
 
 

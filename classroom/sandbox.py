@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, NoReturn
 
-from classroom.running import held_by, quick_start
+from classroom.running import held_by, kept_variables, quick_start
 from labkit.keeping.paths import PACKAGE
 
 MB = 2**20
@@ -39,11 +39,8 @@ REFUSED = dict.fromkeys(
 """Events of Python that are refused, and what they are about."""
 NAMING = ("open", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.chmod", "os.mkdir",
           "os.link", "os.symlink", "os.truncate", "os.rmdir", "os.chown")  # fmt: skip
-"""Events whose first argument is a path, and sometimes the second one, too."""
+"""Events whose first argument is a path, and sometimes the second one, too; of `open`, the mode."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-KEPT = ("PATH", "LANG", "SYSTEMROOT", "WINDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS")  # fmt: skip
-"""Variables of the environment that a child gets, with those of the language and of Python."""
 
 
 class Refused(PermissionError):  # noqa: N818
@@ -72,8 +69,7 @@ def shield(limits: Limits, folder: Path) -> list[str]:
     enforced = []
     if no_network():
         enforced.append("no network (a namespace without interfaces)")
-    if only_these(readable(limits.hidden), [folder, *devices()]):
-        enforced.append("no other files (Landlock)")
+    enforced += only_these(readable(limits.hidden), [folder, *devices()])
     if sys.platform != "win32":
         import resource
 
@@ -99,7 +95,7 @@ def refuse(limits: Limits, folder: Path) -> None:
     def hook(event: str, words: tuple[Any, ...]) -> None:
         if event in REFUSED:
             _refuse(f"no access to {REFUSED[event]} here")
-        for word in words[:2] if event in NAMING else ():
+        for word in words[: 1 if event == "open" else 2] if event in NAMING else ():
             if isinstance(word, str | bytes | os.PathLike):
                 path = os.path.realpath(os.fsdecode(word))
                 if within(path, hidden):
@@ -173,24 +169,32 @@ def devices() -> list[Path]:
 
 READ = 0b1101  # Landlock's bits: execute, read a file, read a folder
 KNOWN = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF}  # all that each version knows
+SCOPED = 6  # the version from which on abstract Unix sockets and signals are refused, too
 
 
-def only_these(read: Sequence[Path], write: Sequence[Path]) -> bool:
+def landlock_version() -> int:
+    """The version of Landlock that the kernel has; below 1 where it has none."""
+    if sys.platform != "linux" or os.uname().machine not in ("x86_64", "aarch64"):
+        return 0
+    return int(_libc().syscall(444, None, 0, 1))
+
+
+def only_these(read: Sequence[Path], write: Sequence[Path]) -> list[str]:
     """Let this process open these files and folders only, by Landlock (Linux 5.13 and newer).
 
-    To shorten a file is refused from Linux 6.2 on.
+    To shorten a file is refused from Linux 6.2 on, to send signals to other processes from 6.12 on.
+    Return what is enforced, in words.
     """
-    if sys.platform != "linux" or os.uname().machine not in ("x86_64", "aarch64"):
-        return False
-    libc = _libc()
-    version = libc.syscall(444, None, 0, 1)
+    version, libc = landlock_version(), _libc()
     if version < 1:
-        return False
+        return []
     known = KNOWN[min(version, 3)]
-    handled = struct.pack("=Q", known)
+    scoped = version >= SCOPED
+    # Files, ports (none: there is no network), abstract sockets and signals.
+    handled = struct.pack("=QQQ", known, 0, 0b11) if scoped else struct.pack("=Q", known)
     rules = libc.syscall(444, handled, len(handled), 0)
     if rules < 0:
-        return False
+        return []
     files = known & 0b100000000000111  # of a file: execute, write, read, truncate
     for paths, allowed in ((read, READ), (write, known)):
         for path in paths:
@@ -200,7 +204,10 @@ def only_these(read: Sequence[Path], write: Sequence[Path]) -> bool:
                 libc.syscall(445, rules, 1, struct.pack("=Qi", bits, handle), 0)
                 os.close(handle)
     libc.prctl(38, 1, 0, 0, 0)  # no new privileges: what Landlock asks for
-    return bool(libc.syscall(446, rules, 0) == 0)
+    if libc.syscall(446, rules, 0) != 0:
+        return []
+    signals = ["no signals to other processes (Landlock)"] if scoped else []
+    return ["no other files (Landlock)", *signals]
 
 
 def _libc() -> ctypes.CDLL:
@@ -253,8 +260,8 @@ class Child:
         self._watch = threading.Thread(target=self._watched, daemon=True)
         self._watch.start()
 
-    def receive(self, seconds: float | None = None) -> bytes:
-        """The next message; `Stopped` where none comes, with the reason."""
+    def receive(self, seconds: float | None = None, largest: int = LARGEST_MESSAGE) -> bytes:
+        """The next message; `Stopped` where none comes, or a larger one, with the reason."""
         try:
             # What a child has started may hold the pipe when the child is no more.
             left = self.deadline - time.monotonic() + 2 if seconds is None else seconds
@@ -262,16 +269,19 @@ class Child:
                 self.why = self.why or f"nothing came for {round(left, 1):g} s"
                 self.end()
                 raise Stopped(self.why)
-            return self.pipe.recv_bytes(LARGEST_MESSAGE)
-        except (EOFError, OSError):
+            return self.pipe.recv_bytes(largest)
+        except (EOFError, OSError) as error:
+            if "bad message length" in str(error):
+                self.why = f"it sent more than {largest // MB} MB at once"
+                self.end()
             self.process.join(5)
             code = self.process.exitcode
             raise Stopped(self.why or f"its process ended by itself (code {code})") from None
 
-    def said(self, seconds: float | None = None) -> dict[str, Any]:
+    def said(self, seconds: float | None = None, largest: int = LARGEST_MESSAGE) -> dict[str, Any]:
         """The next message as JSON; what is no JSON object is a reason to stop."""
         try:
-            found = json.loads(self.receive(seconds))
+            found = json.loads(self.receive(seconds, largest))
             if isinstance(found, dict):
                 return found
         except (ValueError, RecursionError):
@@ -344,8 +354,7 @@ def _begin(
         with contextlib.suppress(OSError):
             os.setsid()  # the terminal is the lecturer's
     sys.dont_write_bytecode = True
-    kept = {name: value for name, value in os.environ.items()
-            if name in KEPT or name.startswith(("LC_", "PYTHON", "LABKIT_"))}  # fmt: skip
+    kept = kept_variables()
     os.environ.clear()
     os.environ.update(kept)
     os.environ.update(dict.fromkeys(OWN, str(folder)), MPLBACKEND="agg", **limits.settings)

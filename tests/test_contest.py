@@ -219,6 +219,73 @@ def test_a_file_with_the_name_of_the_recipe_is_not_the_recipe(
     assert "-0.400" in contest.table(board)
 
 
+LATE = """import time as now
+    def model(rows):
+        now.sleep(SECONDS)
+        return table[rows]
+    return model"""
+
+
+def test_who_trains_when_it_is_asked_is_refused(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contest, "GRACE", 60.0)
+    source = changed("return lambda rows: table[rows]", LATE.replace("SECONDS", "60"))
+    path = written(tmp_path, "late", source)
+    assert "its predictions take too long" in contest.run(path, task, 1, to_answer=1).refused
+
+
+@pytest.mark.parametrize(
+    ("baseline", "wanted"),
+    [(Result("a", above=1, answering=10), 20), (Result("a", above=1, answering=0.1), 5),
+     (Result("a", refused="no"), 300)],
+)  # fmt: skip
+def test_predictions_may_take_a_few_times_as_long_as_the_recipes(
+    baseline: Result, wanted: float, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+
+    def fake(path: Path, task: Task, seconds: float, threads: int, *more: float) -> Result:
+        given.extend(more)
+        return baseline
+
+    monkeypatch.setattr(contest, "run", fake)
+    contest.race([Path("a.py")], task, 1, lambda _: None, 1)
+    assert given == [wanted]
+
+
+@pytest.mark.parametrize(("runs", "kept"), [(2, "keeps the results so far"), (0, "no result yet")])
+def test_ctrl_c_keeps_the_board(
+    runs: int, kept: str, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    results = iter([Result("x", above=0.5), Result("anna", above=0.4)][:runs])
+
+    def fake(path: Path, *_: Any) -> Result:
+        for one in results:
+            return one
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(contest, "run", fake)
+    monkeypatch.setattr(contest, "draw", lambda *_, **__: task)
+    board = tmp_path / "board.md"
+    for name in ("anna", "ben"):
+        written(tmp_path, name, BIGRAMS)
+    with pytest.raises(SystemExit) as left:
+        main(["speedrun", str(tmp_path), "--board", str(board)])
+    assert left.value.code == 130
+    assert kept in capsys.readouterr().err
+    assert board.is_file() == board.with_suffix(".png").is_file() == bool(runs)
+    if runs:
+        assert "| 1 | anna |" in board.read_text(encoding="utf-8")
+
+
+def test_a_table_is_not_written_where_the_picture_goes(tmp_path: Path, capsys: Any) -> None:
+    path = written(tmp_path, "anna", BIGRAMS)
+    with pytest.raises(SystemExit):
+        main(["speedrun", str(path), "--board", str(tmp_path / "x.PNG")])
+    assert "give a table such as" in capsys.readouterr().err
+
+
 def test_a_file_of_any_size_is_not_read(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

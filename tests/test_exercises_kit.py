@@ -24,6 +24,7 @@ from classroom.exercises.checking import (
     exercise,
     hashed,
     judge,
+    lent,
     sealed,
 )
 from classroom.exercises.checking import exercises as exercises_of
@@ -232,7 +233,7 @@ def test_a_missing_answer_is_asked_for_and_the_notebook_goes_on(
 
     for answer in (..., None, last_state, with_a_comment):
         used = check("05.last", answer)
-        assert used is FUNCTIONS["05.last"].fallback
+        assert used is lent("05.last")
     assert capsys.readouterr().out.count("Not yet: write the function above") == 4
     assert check("05.last", last_by_loops) is last_by_loops
     assert capsys.readouterr().out.startswith("Right")
@@ -247,6 +248,22 @@ def test_the_version_that_stands_in_for_a_wrong_answer_is_no_answer(
     said = capsys.readouterr().out
     assert "Right" not in said
     assert "Not yet: this is the course's own version" in said
+
+
+def test_the_courses_version_in_another_function_is_no_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lent_last: Any = check("05.last", lambda states, real: states[:, 0])
+    check("05.last", lambda states, real: lent_last(states, real))
+    said = capsys.readouterr().out
+    assert "Right" not in said
+    assert "it calls the course's own version: write it yourself" in said
+    # It serves everywhere else: in later cells, and in the answers to other exercises.
+    states, real = torch.randn(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
+    assert torch.equal(lent_last(states, real), last_by_loops(states, real))
+    mask: Any = check("04.mask", ...)
+    check("05.last", lambda states, real: (mask(3), last_by_loops(states, real))[1])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Right")
 
 
 def test_a_function_that_returns_a_plain_value_is_an_answer() -> None:

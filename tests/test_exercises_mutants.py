@@ -4,7 +4,6 @@ A mutant takes the place of one of the kit's functions; a check that the kit's t
 fail then, and to hold without it.
 """
 
-import csv
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,7 @@ import torch
 from mutants import slipped
 from solutions_duels import GOOD, WEAK
 
-from classroom import contest, grading, sandbox
+from classroom import contest, grading, handed_in, sandbox
 from classroom.exercises import checking, duels, students, verdicts
 from classroom.exercises.limits import Outcome
 
@@ -98,21 +97,20 @@ def what_is_written_is_escaped() -> bool:
 
 
 def who_reaches_into_the_judge_is_seen() -> bool:
-    return bool(grading.reaches_in(["from classroom.exercises.verdicts import HEARD"]))
+    return bool(handed_in.reaches_in(["from classroom.exercises.verdicts import HEARD"]))
 
 
 def what_an_exercise_needs_is_run() -> bool:
     cells = ["a = 1", "b = 2", 'check("05.factor", a)']
-    return grading.needed(cells) == ["a = 1", "", cells[2]]
+    return handed_in.needed(cells) == ["a = 1", "", cells[2]]
 
 
 def a_changed_submission_is_marked_again() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "t.csv")
         table.write_text("student,digest\nanna,1\nben,2\n")
-        return [row["student"] for row in grading.already(table, {"anna": "1", "ben": "3"})] == [
-            "anna"
-        ]
+        rows = grading.already(grading.earlier(table), {"anna": "1", "ben": "3"})
+        return [row["student"] for row in rows] == ["anna"]
 
 
 def a_better_model_scores_better() -> bool:
@@ -137,9 +135,8 @@ def never_stops(call: Callable[[], Any], seconds: float) -> Outcome:
     return Outcome()
 
 
-def every_mark_stays(table: Path, digests: Any) -> list[dict[str, str]]:
-    with table.open(newline="") as file:
-        return list(csv.DictReader(file))
+def every_mark_stays(rows: list[dict[str, str]], digests: Any) -> list[dict[str, str]]:
+    return rows
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], bool]]] = {
@@ -172,9 +169,9 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], bool]]] = {
     "a page that is not escaped": (
         verdicts, "escape", lambda text: text, what_is_written_is_escaped),
     "a judge that does not look at imports": (
-        grading, "reaches_in", lambda cells: "", who_reaches_into_the_judge_is_seen),
+        handed_in, "reaches_in", lambda cells: "", who_reaches_into_the_judge_is_seen),
     "a run that leaves out what is needed": (
-        grading, "_names", lambda cell: (set(), set(), set()), what_an_exercise_needs_is_run),
+        handed_in, "_names", lambda cell: (set(), set(), set()), what_an_exercise_needs_is_run),
     "marks that are never made anew": (
         grading, "already", every_mark_stays, a_changed_submission_is_marked_again),
     "a score that counts padding": (

@@ -2,18 +2,20 @@
 
 import contextlib
 import csv
+import functools
 import json
 import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from classroom import grading, sandbox
+from classroom import grading, handed_in, running, sandbox
 from classroom.cli import main
 from classroom.cli.grading import released
 from classroom.exercises.verdicts import Verdict
@@ -84,7 +86,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def rows_of(graded: Any) -> dict[str, dict[str, str]]:
-    with graded[0][1].open(newline="") as file:
+    with graded[0][1].open(encoding="utf-8-sig", newline="") as file:
         return {row["student"]: row for row in csv.DictReader(file)}
 
 
@@ -98,7 +100,7 @@ def test_a_right_answer_gets_its_point_and_a_row_and_a_page(graded: Any) -> None
     assert (row["points"], row["of"], row["status"]) == ("1", f"{asked}", "finished")
     assert (row["05.factor"], row["05.loss"]) == ("1", "0")
     page = page_of(graded, "anna")
-    assert f"anna: 1 of {asked}" in page
+    assert f"anna</bdi>: 1 of {asked}" in page
     assert "Right: 64" in re.sub("<[^>]*>", "", page)
     assert escape(f"{RIGHT}\n\n{CHECK}") in page
     assert "this was never checked" in page
@@ -162,7 +164,7 @@ def test_it_goes_on_where_it_was_stopped_and_marks_what_changed(graded: Any) -> 
     words, lines = graded
     assert len(lines) == 9
     assert lines[-1].startswith("[9/9] ")
-    before = words[1].read_text()
+    before = words[1].read_text(encoding="utf-8-sig")
     (words[0] / "fred.ipynb").write_text(notebook(RIGHT, CHECK))
     again = list[str]()
     grading.grade(*words[:-1], again.append)
@@ -174,7 +176,7 @@ def test_it_goes_on_where_it_was_stopped_and_marks_what_changed(graded: Any) -> 
     assert {line.split(":")[0].split("] ")[1] for line in again[1:]} == {
         "fred", *(name.removeprefix("'") for name in stopped)
     }  # fmt: skip
-    after = words[1].read_text()
+    after = words[1].read_text(encoding="utf-8-sig")
     changed = {a.split(",")[0] for a, b in zip(after.splitlines(), before.splitlines(), strict=True)
                if a != b}  # fmt: skip
     assert changed - stopped == {"fred"}
@@ -206,20 +208,20 @@ def test_only_what_an_exercise_needs_is_run() -> None:
         'f = check("05.factor", f)',
         "f(3)",
     ]
-    assert [bool(cell) for cell in grading.needed(cells)] == [
+    assert [bool(cell) for cell in handed_in.needed(cells)] == [
         True, False, True, False, True, True, True, True, False,
     ]  # fmt: skip
-    assert grading.needed(["def f(:", "%matplotlib inline\nx = 1", 'check("05.factor", 1)'])[0]
+    assert handed_in.needed(["def f(:", "%matplotlib inline\nx = 1", 'check("05.factor", 1)'])[0]
 
 
 def test_profiles_are_small_and_the_lesson_is_found() -> None:
     tagged = {"cell_type": "code", "source": ["a = 1"], "metadata": {"tags": ["parameters"]}}
     text = {"cell_type": "markdown", "source": "text"}
-    assert grading.code_of({"cells": [tagged, text]}) == ['a = 1\nprofile = "smoke"']
-    assert grading.number_of([CHECK], Path("12_x.ipynb")) == "05"
-    assert grading.number_of(["x"], Path("12_x.ipynb")) == "12"
+    assert handed_in.code_of({"cells": [tagged, text]}) == ['a = 1\nprofile = "smoke"']
+    assert handed_in.number_of([CHECK], Path("12_x.ipynb")) == "05"
+    assert handed_in.number_of(["x"], Path("12_x.ipynb")) == "12"
     with pytest.raises(ValueError, match="no exercise of the course"):
-        grading.number_of(["x"], Path("homework.ipynb"))
+        handed_in.number_of(["x"], Path("homework.ipynb"))
     assert released("05")[0].startswith("05.")
     assert "duel masking" in released("05")
 
@@ -234,8 +236,73 @@ def test_what_a_student_wrote_is_escaped_on_the_page() -> None:
 def test_the_page_shows_the_answer_of_a_cell_before_its_check() -> None:
     cells = ["import torch", "def f(n):\n    return 64", "def f(n):\n    return torch.ones(n)",
              "g = 3", "from classroom.exercises import check\ncheck('05.factor', f)"]  # fmt: skip
-    assert grading.answer_in(cells, 4) == f"{cells[2]}\n\n{cells[4]}"
-    assert grading.answer_in([CHECK], 0) == CHECK
+    assert handed_in.answers(cells) == [("05.factor", f"{cells[2]}\n\n{cells[4]}")]
+    assert handed_in.answers([CHECK]) == [("05.factor", CHECK)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        (["x=1\n" * 60_000, CHECK], "240,0.. characters of code, and at most 200,000 are marked"),
+        (["x"] * 1000 + [CHECK], "1,001 code cells, and at most 1,000"),
+        ([CHECK] * 201, "201 checks, and at most 200"),
+    ],
+)
+def test_a_notebook_that_would_keep_the_judge_busy_is_refused(
+    cells: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grading, "_collect", lambda *words: None)
+    (tmp_path / "anna.ipynb").write_text(notebook(*cells))
+    found = grading.mark("anna", tmp_path / "anna.ipynb", released, Limits(9, MB))
+    assert re.match(f"refused: it has {says}", found.status)
+
+
+def test_the_code_of_a_cell_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, read = handed_in._made, list[str]()
+
+    def counted(cell: str) -> set[str]:
+        read.append(cell)
+        return made(cell)
+
+    monkeypatch.setattr(handed_in, "_made", counted)
+    cells = ["f = 64", *[CHECK] * 20]
+    assert len(handed_in.answers(cells)) == 20
+    assert len(read) == len(cells)
+    assert len(handed_in.answers(["f = 1 #" + "x" * 30_000, CHECK])[0][1]) <= handed_in.SHOWN + 2
+
+
+def talk(pipe: Any, enforced: Any, messages: list[dict[str, Any]]) -> None:
+    for message in messages:
+        pipe.send_bytes(json.dumps(message).encode())
+
+
+def test_what_a_child_says_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = {"name": "a", "right": True, "why": "x" * 9000, "rows": [["y" * 9000] * 30] * 300,
+             "header": False}  # fmt: skip
+    told = {"cell": 1, "error": "z" * 9000, "heard": [heard, {**heard, "name": "b"}]}
+    done = {"done": True, "patched": [], "enforced": ["e" * 9000] * 99}
+    monkeypatch.setattr(grading, "LARGEST_REPORT", 200 * MB)
+    for messages, status in (([told, done], "finished"), ([told, told], "stopped: it reports")):
+        found = grading.Mark("anna", "f", "d", ["a"])
+        monkeypatch.setattr(grading, "run_submission", functools.partial(talk, messages=messages))
+        monkeypatch.setattr(
+            grading, "Child", lambda what, *words, limits: Child(what, limits=limits)
+        )
+        grading._collect(found, ["f"], Limits(30, 900 * MB), 1)
+        assert found.status.startswith(status)
+        assert found.verdicts.keys() == {"a"}
+        rows = found.verdicts["a"].rows
+        assert (len(rows), len(rows[0])) == (100, 20)
+        texts = (found.verdicts["a"].why, rows[0][0], found.errors[0][1], *found.enforced)
+        assert {len(text) for text in texts} == {grading.SAID}
+
+
+def test_a_message_that_is_too_large_is_not_read() -> None:
+    with (
+        Child(say, "x" * (2 * MB), limits=Limits(30, 900 * MB)) as child,
+        pytest.raises(Stopped, match="it sent more than 1 MB at once"),
+    ):
+        child.said(largest=MB)
 
 
 @pytest.mark.parametrize(
@@ -252,14 +319,21 @@ def test_the_page_shows_the_answer_of_a_cell_before_its_check() -> None:
     ],
 )
 def test_no_form_of_import_hides_the_judge(cell: str) -> None:
-    assert grading.reaches_in(["x = 1", cell])
+    assert handed_in.reaches_in(["x = 1", cell])
 
 
 def test_what_a_lesson_imports_is_no_reach() -> None:
-    assert not grading.reaches_in([
+    assert not handed_in.reaches_in([
         "from classroom.exercises import check, diagnose, duel", "%matplotlib inline",
         "limits = checking = 3\nplot.limits", "%time verdicts = 3", CHECK,
     ])  # fmt: skip
+
+
+def test_a_command_is_searched_for_so_many_characters() -> None:
+    """Else a text of many imports would take a time that grows with its square."""
+    near, far = (f"%%x\nexercises import {'a' * n} verdicts" for n in (900, 1100))
+    assert handed_in.reaches_in([near])
+    assert not handed_in.reaches_in([far])
 
 
 def test_a_second_run_of_a_notebook_loses_no_mark(monkeypatch: Any, tmp_path: Path) -> None:
@@ -273,9 +347,20 @@ def test_a_second_run_of_a_notebook_loses_no_mark(monkeypatch: Any, tmp_path: Pa
         found.verdicts, found.errors, found.status = next(runs)
 
     monkeypatch.setattr(grading, "_collect", collect)
-    (tmp_path / "05_gpt.ipynb").write_text(notebook(RIGHT, CHECK))
+    (tmp_path / "05_gpt.ipynb").write_text(notebook(RIGHT, CHECK, "print(1)"))
     found = grading.mark("a", tmp_path / "05_gpt.ipynb", released, Limits(9, MB))
     assert (found.got("05.factor"), found.got("05.loss")) == (True, True)
+    assert found.status == "finished"
+
+
+def test_an_answer_that_needs_a_cell_which_seems_idle_is_right(tmp_path: Path) -> None:
+    """Nobody can say in advance what a call changes."""
+    cells = ("values = [8]\ndef double(v):\n    v[0] *= 8", "double(values)",
+             'from classroom.exercises import check\ncheck("05.factor", values[0])')  # fmt: skip
+    assert handed_in.needed(cells)[1] == ""
+    (tmp_path / "anna.ipynb").write_text(notebook(*cells))
+    found = grading.mark("anna", tmp_path / "anna.ipynb", released, Limits(60, 1500 * MB))
+    assert found.got("05.factor")
 
 
 # ---- the sandbox
@@ -318,7 +403,7 @@ def test_a_table_that_holds_no_marks_is_named(raw: bytes, tmp_path: Path) -> Non
     table = tmp_path / "marks.csv"
     table.write_bytes(raw)
     with pytest.raises(ValueError, match=r"marks\.csv is no table of marks: remove it"):
-        grading.already(table, {"anna": "0123"})
+        grading.earlier(table)
 
 
 def test_a_report_of_any_kind_spoils_no_other_mark(tmp_path: Path, monkeypatch: Any) -> None:
@@ -337,16 +422,16 @@ def test_line_ends_of_windows_do_not_change_what_a_submission_is(tmp_path: Path)
     path, table = tmp_path / "anna.ipynb", tmp_path / "marks.csv"
     path.write_bytes(notebook(RIGHT, CHECK).replace("{", "{\r\n", 1).encode())
     found = grading.mark("anna", path, lambda number: [], grading.Limits(1, 1, []))
-    assert found.digest == grading.digest(path.read_bytes())[:16]
+    assert found.digest == grading._digest(path) != ""
     table.write_text("a,b\n")
     with pytest.raises(ValueError, match="no table of marks"):
-        grading.already(table, {"anna": found.digest})
+        grading.earlier(table)
 
 
 def test_a_name_that_a_method_changes_is_run() -> None:
     cells = ["words = []", "words.append(1)", "print(words)", "def f():\n    return words[0]",
              'f = check("05.factor", f)']  # fmt: skip
-    assert [bool(cell) for cell in grading.needed(cells)] == [True, True, False, True, True]
+    assert [bool(cell) for cell in handed_in.needed(cells)] == [True, True, False, True, True]
 
 
 def test_paths_are_whole_where_a_child_hides_them(
@@ -384,7 +469,7 @@ def test_a_submission_that_cannot_be_read_or_run_costs_nobody_else(
     rows = grading.grade(*words)
     assert [row["status"].startswith("stopped:") for row in rows] == [True, True]
     # It was the machine's fault, so both are tried again.
-    assert grading.already(words[1], {"ben": rows[1]["digest"]}) == []
+    assert grading.already(grading.earlier(words[1]), {"ben": rows[1]["digest"]}) == []
 
 
 def test_whoever_cannot_write_does_not_wait_for_the_class(
@@ -446,7 +531,7 @@ def test_ctrl_c_keeps_the_marks_and_ends_the_children(
     assert not any(child.process.is_alive() for child in begun)
     assert not Child.running
     # The mark of ben did not wait for that of anna.
-    assert [row["student"] for row in csv.DictReader(table.read_text().splitlines())] == ["ben"]
+    assert [row["student"] for row in grading.earlier(table)] == ["ben"]
 
 
 OTHER_EVENTS = """
@@ -493,6 +578,41 @@ def test_a_submission_changes_nothing_outside_of_its_folder_and_knows_no_secret(
     assert not (tmp_path / "new").exists()
 
 
+def test_the_processes_that_others_are_copied_from_know_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy can read the environment that its original began with, whatever it has now."""
+    seen: list[dict[str, str]] = []
+    monkeypatch.setenv("SECRET", "a token")
+    monkeypatch.setenv("LABKIT_KNOWN", "1")
+    monkeypatch.setattr(running, "ensure_running", lambda: seen.append(dict(os.environ)))
+    before = dict(os.environ)
+    if "forkserver" not in running.multiprocessing.get_all_start_methods():
+        pytest.skip("this system has no such process")
+    running.quick_start()
+    assert "SECRET" not in seen[0]
+    assert {"PATH", "LABKIT_KNOWN"} <= seen[0].keys()
+    assert dict(os.environ) == before
+
+
+def signalling(pipe: Any, enforced: list[str], number: int) -> None:
+    import ctypes
+
+    sent = ctypes.CDLL(None).kill(number, 0)
+    pipe.send_bytes(json.dumps({"sent": sent, "enforced": enforced}).encode())
+
+
+@LINUX
+def test_a_submission_sends_no_signal_to_the_judge() -> None:
+    with Child(signalling, os.getpid(), limits=Limits(20, 900 * MB)) as child:
+        found = child.said()
+    if "no other files (Landlock)" not in found["enforced"]:
+        pytest.skip("this kernel has no Landlock")
+    version = sandbox.landlock_version()
+    assert (found["sent"] == -1) == (version >= sandbox.SCOPED)
+    assert ("no signals" in " ".join(found["enforced"])) == (version >= sandbox.SCOPED)
+
+
 def test_a_name_or_an_error_of_any_letters_stops_nobody(tmp_path: Path) -> None:
     lines = list[str]()
     (tmp_path / "m").mkdir()
@@ -506,8 +626,114 @@ def test_a_name_or_an_error_of_any_letters_stops_nobody(tmp_path: Path) -> None:
     assert len(list((tmp_path / "m").glob("*.html"))) == 3
 
 
+def elsewhere(pipe: Any, enforced: Any) -> None:
+    own = Path.cwd()
+    os.chdir(os.path.dirname(os.__file__))
+    (own / "x.txt").write_text("mine")
+    pipe.send_bytes(b'{"written": 1}')
+
+
+def test_a_submission_writes_to_its_folder_from_any_other() -> None:
+    with Child(elsewhere, limits=Limits(20, 900 * MB)) as child:
+        assert child.said() == {"written": 1}
+
+
 def test_no_event_goes_round_what_is_hidden(tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_text("theirs")
     with Child(probe, str(other), limits=Limits(20, 900 * MB, [tmp_path])) as child:
         assert child.said()["tried"] == ["Refused"] * 5
+
+
+# ---- the table of a class
+
+
+def marked_class(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str
+) -> Callable[[], list[str]]:
+    """A class that is marked without running anything, and a call that marks it once more."""
+    (folder / "class").mkdir()
+    for name in names:
+        (folder / "class" / f"{name}.ipynb").write_text(notebook(RIGHT, CHECK))
+
+    def marked(student: str, path: Path, *given: Any) -> grading.Mark:
+        return grading.Mark(student, path.name, grading._digest(path), ["05.factor"])
+
+    monkeypatch.setattr(grading, "mark", marked)
+
+    def once_more() -> list[str]:
+        assert main(["grade", str(folder / "class"), "--csv", str(folder / "marks.csv")]) == 0
+        lines = (folder / "marks.csv").read_text(encoding="utf-8-sig").splitlines()
+        return [line for line in lines if line]
+
+    once_more()
+    return once_more
+
+
+def test_what_a_lecturer_adds_to_the_table_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    once_more = marked_class(tmp_path, monkeypatch, "anna", "ben")
+    table = tmp_path / "marks.csv"
+    header, anna, ben = table.read_text(encoding="utf-8-sig").splitlines()
+    table.write_text(f"{header}\n{anna},asked again\n{ben},late,ill\n", encoding="utf-8")
+    # The notebook of anna is marked again, and has another digest then.
+    (tmp_path / "class" / "anna.ipynb").write_text(notebook(RIGHT, RIGHT, CHECK))
+    again = once_more()
+    assert again[0] == f"{header},"
+    assert again[1].endswith(",asked again")
+    assert again[1] != f"{anna},asked again"
+    assert again[2] == f'{ben},"late, ill"'
+    named = f"{header},note 1.5\n{anna},well done\n{ben}\n"
+    table.write_text(named, encoding="utf-8")
+    assert "well done" in once_more()[1]
+    assert "note 1.5 " not in capsys.readouterr().out
+
+
+def test_marks_of_another_judge_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    once_more = marked_class(tmp_path, monkeypatch, "anna")
+    once_more()
+    assert "1 of 1 were marked before" in capsys.readouterr().out
+    monkeypatch.setattr(grading, "judge_version", lambda: "another")
+    once_more()
+    assert "marked before" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["'t Hooft", "=a", "Müller"])
+def test_a_name_of_any_letters_is_marked_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    once_more = marked_class(tmp_path, monkeypatch, name)
+    capsys.readouterr()
+    assert len(once_more()) == 2
+    assert "1 of 1 were marked before" in capsys.readouterr().out
+    assert (tmp_path / "marks.csv").read_bytes().startswith(b"\xef\xbb\xbfstudent,")
+
+
+def test_a_name_that_is_written_from_right_to_left_stands_apart_from_its_points() -> None:
+    page = grading.page(grading.Mark("محمد", "محمد.ipynb", "d", ["05.factor"]))
+    assert "<h1><bdi>محمد</bdi>: 0 of 1</h1>" in page
+    assert "<bdi>محمد.ipynb</bdi>, finished" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("no JSON", "the file holds no JSON"),
+        ("[1]", "not a notebook of version 4"),
+        ('{"worksheets": []}', "not a notebook of version 4"),
+        ('{"cells": [1]}', "not a notebook of version 4"),
+        ('{"cells": [{"cell_type": "code", "source": 3}]}', "not a notebook of version 4"),
+        (notebook(CHECK).replace('"metadata": {}', '"metadata": null'), "of version 4"),
+    ],
+)
+def test_what_is_no_notebook_is_told_what_to_do(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "anna.ipynb").write_text(text)
+    assert says in grading.mark("anna", tmp_path / "anna.ipynb", released, Limits(1, 1)).status
+
+
+def test_a_notebook_may_begin_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
+    (tmp_path / "anna.ipynb").write_text(notebook(CHECK), encoding="utf-8-sig")
+    assert handed_in.notebook_in(handed_in.read(tmp_path / "anna.ipynb"))["cells"]

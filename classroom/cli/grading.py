@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from classroom import grading
+from classroom import grading, handed_in
 from classroom.cli.notebooks import every_notebook
 from classroom.cli.parser import Parser, fail, positive, say
 from classroom.exercises import asked
@@ -49,9 +49,7 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
     except KeyboardInterrupt as error:
         fail(f"labkit grade: {str(error) or 'stopped'}", code=130)
     print(f"{len(rows)} students: {args.csv}, and a page for each in {pages}")
-    names = [name for name in dict.fromkeys(key for row in rows for key in row) if "." in name
-             or name.startswith(("duel ", "diagnose "))]  # fmt: skip
-    for name in names:
+    for name in filter(grading.is_asked, dict.fromkeys(key for row in rows for key in row)):
         print(f"  {name:<24} {sum(row.get(name) == '1' for row in rows)} right")
     return 0
 
@@ -66,6 +64,9 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--threads", type=positive, default=cores(), help="of each model [cores]")
     parser.add_argument("--board", type=Path, default=Path("board.md"), help="table [board.md]")
     args = parser.parse_args(words)
+    if args.board.suffix.lower() == ".png":
+        fail(f"labkit speedrun: --board {args.board} would be the picture, which stands beside the "
+             f"table: give a table such as {args.board.with_suffix('.md')}")  # fmt: skip
     from classroom import contest
 
     paths = sorted(args.path.glob("*.py")) if args.path.is_dir() else [args.path]
@@ -76,10 +77,22 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
     if not os.access(args.board.parent, os.W_OK):
         fail(f"labkit speedrun: {args.board.parent} cannot be written: give another --board")
     task = contest.draw(args.language, args.words, held_out=8_000)
-    results = contest.race(paths, task, args.seconds, say, args.threads)
-    write_text(args.board, contest.table(results))
-    args.board.with_suffix(".png").write_bytes(contest.picture(results).png())
-    print(f"the board: {args.board} and {args.board.with_suffix('.png')}")
+    results: list[contest.Result] = []
+
+    def keep(found: Sequence[contest.Result]) -> None:
+        results[:] = found
+        write_text(args.board, contest.table(results))
+
+    picture = args.board.with_suffix(".png")
+    try:
+        contest.race(paths, task, args.seconds, say, args.threads, keep)
+    except KeyboardInterrupt:
+        kept = f"{args.board} keeps the results so far" if results else "there is no result yet"
+        fail(f"labkit speedrun: stopped: {kept}", code=130)
+    finally:
+        if results:
+            picture.write_bytes(contest.picture(results).png())
+    print(f"the board: {args.board} and {picture}")
     return int(len(paths) == 1 and any(one.refused for one in results))
 
 
@@ -87,6 +100,6 @@ def released(number: str) -> list[str]:
     """What the course's own notebook of this number asks, in order."""
     for path in every_notebook():
         if path.name.startswith(number):
-            cells = grading.code_of(json.loads(path.read_text(encoding="utf-8")))
+            cells = handed_in.code_of(json.loads(path.read_text(encoding="utf-8")))
             return list(dict.fromkeys(name for cell in cells for name in asked(cell)))
     raise ValueError(f"the course has no notebook {number}")

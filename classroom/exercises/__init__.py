@@ -31,20 +31,21 @@ __all__ = [
 
 def check(name: str, answer: Any) -> Any:
     """Say whether an answer is right, and return what the notebook can go on with."""
-    from classroom.exercises.checking import Function, exercise, judge
+    from classroom.exercises.checking import Function, exercise, judge, lent, while_judged
     from classroom.exercises.verdicts import Verdict
 
-    asked = exercise(name)
-    if answer is asked.fallback and isinstance(asked, Function):
+    asked, fallback = exercise(name), lent(name)
+    if answer is fallback and isinstance(asked, Function):
         # After a wrong answer its name stands for the course's version, which is no answer.
         why = "this is the course's own version: run the cell with your function again, then this"
         verdict = Verdict(right=False, why=why)
     else:
-        verdict = judge(asked, answer)
+        with while_judged(name):
+            verdict = judge(asked, answer)
     if not verdict.right:
         verdict = replace(verdict, hint=asked.hint)
     verdict.show(name)
-    return answer if verdict.right else asked.fallback
+    return answer if verdict.right else fallback
 
 
 def duel(topic: str, *tests: Callable[..., Any]) -> None:
