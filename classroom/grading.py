@@ -276,7 +276,7 @@ def earlier(table: Path) -> list[dict[str, str]]:
 
 def already(rows: Iterable[dict[str, str]], digests: Mapping[str, str]) -> list[dict[str, str]]:
     """The rows of an earlier run whose submissions, and the judge, are what they were."""
-    known = {harmless(name): found for name, found in digests.items() if found}
+    known = {no_formula(name): found for name, found in digests.items() if found}
     # A notebook that was stopped may need a longer time than it was given.
     return [row for row in rows if not row.get("status", "").startswith("stopped")
             and row["digest"] == known.get(row["student"])]  # fmt: skip
@@ -306,7 +306,7 @@ def grade(
     rows = already(before := earlier(table), digests)
     done = {row["student"] for row in rows}
     comments = {row["student"]: added(row) for row in before}
-    left = {name: path for name, path in todo.items() if harmless(name) not in done}
+    left = {name: path for name, path in todo.items() if no_formula(name) not in done}
     if done:
         say(f"{len(done)} of {len(todo)} were marked before")
     begun = time.monotonic()
