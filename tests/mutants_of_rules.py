@@ -264,7 +264,11 @@ MUTANTS = [
         edited(Pairs, "_room", "(short + 2**31) < self.short * 2**32", "short * self.short < 0"),
     ),
     # Beside the rules.
-    Mutant("a seed is any text", OURS, edited(Chance, "__post_init__", "is not int", "is bytes")),
+    Mutant(
+        "a seed is any text",
+        OURS,
+        edited(Chance, "__post_init__", "not is_whole", "callable"),
+    ),
     Mutant(
         "tokens for a GPU are not looked at",
         OURS,

@@ -11,16 +11,12 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
-from classroom import cache
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.notebooks import PROFILES
 from classroom.cli.parser import Parser, fail, positive, unknown
 from classroom.running import cores, processes, versions
 from classroom.versions import code_version
-from labkit.keeping.files import read_json, write_json
-from labkit.keeping.fingerprints import fingerprint
+from labkit.keeping.files import digest, read_json, write_json
 
 
 def command(parser: Parser, words: Sequence[str]) -> int:
@@ -179,7 +175,12 @@ def expect(finding: Any, folder: Path) -> None:
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """Wait for other commands that change a file which all claims share: none may lose a record."""
-    lock = FileLock(cache.folder() / f"ledger-{fingerprint(str(folder.resolve()))}.lock")
+    from filelock import FileLock
+
+    from classroom import cache
+
+    name = digest(str(folder.resolve()).encode())[:16]
+    lock = FileLock(cache.folder() / f"ledger-{name}.lock")
     try:
         cache.folder().mkdir(parents=True, exist_ok=True)
         lock.acquire()
