@@ -9,7 +9,7 @@ that is killed leaves nothing half written.  Read `record` and `sweep` first.
 import itertools
 import json
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, as_completed, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -237,11 +237,11 @@ def plot(results: Sequence[Row], *, x: str, y: str) -> "Figure":
 
 def _labels(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     """Return what each row is called; values are written in full where short ones look the same."""
-    own = [[row.parameters.get(name) for name in names] for row in rows]
-    exact = [", ".join(f"{name} = {value!r}" for name, value in zip(names, one, strict=True))
-             for one in own]  # fmt: skip
-    short = [", ".join(f"{name} = {_cell(value)}" for name, value in zip(names, one, strict=True))
-             for one in own]  # fmt: skip
+
+    def written(row: Row, write: Callable[[object], str]) -> str:
+        return ", ".join(f"{name} = {write(row.parameters.get(name))}" for name in names)
+
+    exact, short = ([written(row, write) for row in rows] for write in (repr, _cell))
     meant: dict[str, set[str]] = {}
     for brief, full in zip(short, exact, strict=True):
         meant.setdefault(brief, set()).add(full)

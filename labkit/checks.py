@@ -86,6 +86,18 @@ def check_not_negative(**given: Any) -> None:
             raise ValueError(f"{name} is {number!r}: give a number of at least 0")
 
 
+HALF_A_PAIR = (
+    "holds half of a surrogate pair, which is no character: clean it with "
+    "text.encode('utf-8', 'replace').decode()"
+)
+"""What is said of a text that no file can hold."""
+
+
+def has_half_a_pair(text: str) -> bool:
+    """Whether a text holds half of a surrogate pair."""
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def check_config(config: Any) -> None:
     """Refuse a config whose sizes are not whole numbers in range, or whose rates are not shares.
 

@@ -6,8 +6,6 @@ notebook does not import is as unknown as before. The part `parameters` of the s
 notebooks in kernels of their own.
 """
 
-import gc
-import importlib
 import multiprocessing
 import os
 import signal
@@ -15,11 +13,6 @@ import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
-
-IMPORTED = ("torch._dynamo", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipywidgets",
-            "matplotlib.pyplot", "matplotlib_inline.backend_inline", "labkit.trainer",
-            "labkit.world", "classroom.demos", "classroom.exercises.checking", "classroom.findings",
-            "classroom.live", "classroom.shipped")  # fmt: skip
 
 
 def pytest_configure() -> None:
@@ -90,11 +83,3 @@ def serve(
     from ipykernel.kernelapp import IPKernelApp
 
     IPKernelApp.launch_instance(list(arguments))
-
-
-def import_all() -> None:
-    """Import what takes long, and spare the garbage collector of each copy from looking at it."""
-    for name in IMPORTED:
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from labkit.checks import shown
+from labkit.checks import HALF_A_PAIR, shown
 from labkit.keeping.files import digest
 
 # Where a sentence may end: after its sign, or at the end of a line.
@@ -80,10 +80,7 @@ def _number(document: Document) -> float:
     try:
         content = " ".join(text.split()).encode()
     except UnicodeEncodeError:
-        raise ValueError(
-            f"the text {shown(text)} holds half of a surrogate pair, which is no character: clean "
-            "it with text.encode('utf-8', 'replace').decode()"
-        ) from None
+        raise ValueError(f"the text {shown(text)} {HALF_A_PAIR}") from None
     number = hashlib.blake2b(content, digest_size=8).digest()
     return int.from_bytes(number, "little") / 2**64
 

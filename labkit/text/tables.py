@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from labkit.checks import shown
+from labkit.checks import has_half_a_pair, shown
 from labkit.corpus.documents import Document, Documents, ordered, sentences, unknown
 from labkit.keeping.paths import to_install
 from labkit.text.files import LONGEST_LINE, content, find_files, read_lines
@@ -115,7 +115,7 @@ def _written(value: Any, column: str, where: str) -> str:
     if value is None:
         raise ValueError(f"{where}: {column!r} is null; give a text, or leave the row out")
     text = str(value)
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
+    if has_half_a_pair(text):
         raise ValueError(f"{where}: {column!r} holds half of a surrogate pair; clean the text")
     return text
 

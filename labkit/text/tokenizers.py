@@ -18,7 +18,7 @@ from typing import Any
 from tokenizers import Encoding, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
-from labkit.checks import LARGEST_SIZE, shown
+from labkit.checks import HALF_A_PAIR, LARGEST_SIZE, has_half_a_pair, shown
 from labkit.keeping.files import digest, write_text
 from labkit.text.tokenizer_files import (
     ROLES,
@@ -217,11 +217,8 @@ def _encoded(encode: Callable[..., Any], text: str | Sequence[str]) -> Any:
     try:
         return library_call("the text cannot be encoded", encode, text, add_special_tokens=False)
     except ValueError:
-        if any("\ud800" <= letter <= "\udfff" for letter in "".join(text)):
-            raise ValueError(
-                "the text holds half of a surrogate pair, which is no character: clean it with "
-                "text.encode('utf-8', 'replace').decode()"
-            ) from None
+        if has_half_a_pair("".join(text)):
+            raise ValueError(f"the text {HALF_A_PAIR}") from None
         raise
 
 
