@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from classroom.light import light_papermill
 from classroom.versions import code_version
+from labkit.checks import in_a_line
 from labkit.keeping.files import digest, write_text
 from labkit.keeping.paths import PACKAGE
 from labkit.keeping.processor import cores
@@ -96,7 +97,7 @@ def execute(
             said = " ".join(f"{found.ename}: {found.evalue}".split())
             error = f"cell {found.exec_count}: {said}".rstrip(": ")
         except (TimeoutError, RuntimeError) as found:  # a cell that hangs, a kernel that died
-            error = f"{type(found).__name__}: {first_line(found)}"
+            error = in_a_line(found)
         except OSError:  # a full disk: half a notebook is no use to anybody
             if not is_json(output):
                 output.unlink(missing_ok=True)
@@ -178,11 +179,6 @@ def held_by(process: "Process") -> int:
     with contextlib.suppress(AttributeError, psutil.AccessDenied):
         return int(process.memory_full_info().pss)
     return int(process.memory_info().rss)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line that an error says, for a report of one line."""
-    return (str(error).strip().splitlines() or ["no reason given"])[0]
 
 
 @contextlib.contextmanager

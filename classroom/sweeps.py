@@ -22,11 +22,11 @@ from classroom.running import (
     Row,
     blank,
     end_runs,
-    first_line,
     run_point,
     spelled,
 )
 from classroom.versions import code_version
+from labkit.checks import in_a_line
 from labkit.keeping.files import write_text
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _outcome(future: "Future[Ran]", point: Point) -> Ran:
     try:
         return future.result()
     except (Exception, CancelledError) as error:
-        return Ran(blank(point, f"{type(error).__name__}: {first_line(error)}"), "")
+        return Ran(blank(point, in_a_line(error)), "")
 
 
 def stop(futures: Mapping["Future[Ran]", Point]) -> None:
