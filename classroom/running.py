@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from classroom.light import light_papermill
 from classroom.versions import code_version
 from labkit.checks import in_a_line
-from labkit.keeping.files import digest, write_text
+from labkit.keeping.files import digest, with_numbers, write_text
 from labkit.keeping.paths import PACKAGE
 from labkit.keeping.processor import cores
 
@@ -308,11 +308,7 @@ NOT_FINITE = ("nan", "inf", "-inf")
 
 def spelled(value: Any) -> Any:
     """Return a value with the numbers that JSON does not have as the texts in `NOT_FINITE`."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(float(value))
-    if isinstance(value, dict):
-        return {name: spelled(one) for name, one in value.items()}
-    return [spelled(one) for one in value] if isinstance(value, list | tuple) else value
+    return with_numbers(value, lambda x: x if math.isfinite(x) else str(float(x)))
 
 
 class Ran(NamedTuple):
