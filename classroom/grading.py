@@ -37,6 +37,7 @@ from classroom.handed_in import (
     read,
     refuse_too_much,
 )
+from classroom.pages.live.parts import page as whole_page
 from classroom.sandbox import MB, Child, Limits, Stopped, end_children, fingerprint
 from classroom.versions import code_version
 from labkit.keeping.files import digest, write_text
@@ -388,15 +389,12 @@ def page(mark: Mark) -> str:
         cards.append(f"<h2>{escape(name)}</h2>{verdict.html}<pre>{escape(code)}</pre>")
     unknown = "unknown: the notebook was not run to its end"
     errors = "".join(f"<li>cell {number}: {escape(text)}</li>" for number, text in mark.errors)
-    return (
-        '<!DOCTYPE html><html lang="en"><meta charset="utf-8">'
-        f"<title>{escape(mark.student)}</title>"
-        "<style>body{font:16px sans-serif;max-width:50em;margin:2em auto}"
-        "pre{background:#f4f4f4;padding:8px;overflow:auto}</style>"
+    return whole_page(
+        mark.student,
         f"<h1><bdi>{escape(mark.student)}</bdi>: {mark.points} of {len(mark.of)}</h1>"
         f"<p><bdi>{escape(mark.file)}</bdi>, {escape(mark.status)}, {mark.seconds:.1f} s; "
         "cells that no exercise needs are run only if an answer is not right</p>"
         + (f"<h2>Cells that stopped</h2><ul>{errors}</ul>" if errors else "")
         + "".join(cards)
-        + f"<p>Enforced: {escape('; '.join(mark.enforced) or unknown)}</p></html>\n"
+        + f"<p>Enforced: {escape('; '.join(mark.enforced) or unknown)}</p>",
     )
