@@ -19,8 +19,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
@@ -399,6 +399,15 @@ def main(folder: Path) -> None:
     source.write_text(point.source, encoding="utf-8")
     result = execute(source, folder / "run.ipynb", point.parameters, point.timeout)
     write_text(folder / "ended", json.dumps(result._asdict()))
+
+
+def cancel(futures: Iterable[Future[Any]], end: Callable[[], None]) -> None:
+    """Cancel what waits, and `end` what runs until nothing does."""
+    futures = list(futures)
+    for future in futures:
+        future.cancel()
+    while wait(futures, timeout=0.1).not_done:  # what runs may begin another process
+        end()
 
 
 def end_runs() -> None:

@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import CancelledError, Executor, Future, as_completed, wait
+from concurrent.futures import CancelledError, Executor, Future, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from classroom.running import (
     Ran,
     Row,
     blank,
+    cancel,
     end_runs,
     run_point,
     spelled,
@@ -94,7 +95,8 @@ def sweep(points: Sequence[Point], out: Path, executor: Executor) -> Generator[R
             keep(ran, out)
             yield ran.row
     finally:
-        stop(futures)
+        # On a cluster a run ends by itself, and is dropped.
+        cancel(futures, end_runs)
 
 
 def _outcome(future: "Future[Ran]", point: Point) -> Ran:
@@ -103,14 +105,6 @@ def _outcome(future: "Future[Ran]", point: Point) -> Ran:
         return future.result()
     except (Exception, CancelledError) as error:
         return Ran(blank(point, in_a_line(error)), "")
-
-
-def stop(futures: Mapping["Future[Ran]", Point]) -> None:
-    """Cancel what waits and end what runs; on a cluster that ends by itself, and is dropped."""
-    for future in futures:
-        future.cancel()
-    while wait(futures, timeout=0.1).not_done:
-        end_runs()
 
 
 def keep(ran: Ran, out: Path) -> None:
