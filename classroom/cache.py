@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from filelock import FileLock, Timeout
 
 from classroom.versions import code_version
+from labkit.checks import first_line
 from labkit.keeping.files import UNFINISHED, cache_folder, file_digest, replacing, set_aside
 from labkit.keeping.paths import instead_of_home
 
@@ -116,12 +117,12 @@ def kept(
                 write(made, draft)
             path.replace(path.with_name(f"{key}.{file_digest(path)}{suffix}"))
         except Exception as problem:  # whatever it is, what was made is not lost by it
-            _say(f"{path} cannot be written ({_line(problem)}): nothing is kept")
+            _say(f"{path} cannot be written ({first_line(problem)}): nothing is kept")
             return made
         try:
             shrink()
         except (OSError, ValueError) as problem:
-            _say(_line(problem))
+            _say(first_line(problem))
     return made
 
 
@@ -136,7 +137,7 @@ def _found(key: str, suffix: str, read: Callable[[Path], Made]) -> Iterator[Made
             except FileNotFoundError:  # another process has just set it aside
                 continue
             except (OSError, MemoryError) as problem:  # it may be as it was written
-                _say(_line(problem))
+                _say(first_line(problem))
             except Exception as problem:  # a damaged file has many ways of being damaged
                 _set_aside(path, problem)
             else:
@@ -149,7 +150,7 @@ def _set_aside(path: Path, problem: Exception) -> None:
     """Rename a damaged file, so that the next one finds a sound one, and say so."""
     aside = set_aside(path)
     where = f", is set aside as {aside.name}" if aside else ""
-    _say(f"{path} cannot be read ({_line(problem)}){where} and is made anew")
+    _say(f"{path} cannot be read ({first_line(problem)}){where} and is made anew")
 
 
 @contextlib.contextmanager
@@ -212,10 +213,6 @@ def shrink(to: int | None = None) -> int:
             path.unlink()
             gone += stat.st_size
     return gone
-
-
-def _line(problem: Exception) -> str:
-    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
 
 
 def _say(message: str) -> None:

@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from html import escape
 from multiprocessing.connection import Connection
@@ -37,10 +37,14 @@ from classroom.handed_in import (
     read,
     refuse_too_much,
 )
+from classroom.pages.live.parts import page as whole_page
+from classroom.running import cancel
 from classroom.sandbox import MB, Child, Limits, Stopped, end_children, fingerprint
 from classroom.versions import code_version
 from labkit.keeping.files import digest, write_text
 
+CELL = 60
+"""Seconds that one cell may take."""
 LAST = ["status", "seconds", "digest"]
 """The last columns of the table, behind those of the exercises."""
 BOM = "\ufeff"
@@ -163,9 +167,8 @@ def _time_for_a_cell(seconds: float) -> Iterator[None]:
 
 
 def mark(
-    student: str, path: Path, released: Callable[[str], Sequence[str]], limits: Limits,
-    cell_seconds: float = 60,
-) -> Mark:  # fmt: skip
+    student: str, path: Path, released: Callable[[str], Sequence[str]], limits: Limits
+) -> Mark:
     """Run one submission; whatever it does, there is a mark."""
     found = Mark(student, path.name, "", ())
     begun = time.monotonic()
@@ -179,9 +182,9 @@ def mark(
         if reaches := reaches_in(cells):
             raise ValueError(f"refused: it reaches into the judge ({reaches})")
         some = needed(cells)
-        _collect(found, some, limits, cell_seconds)
+        _collect(found, some, limits)
         if some != cells and _may_lack_a_cell(found):
-            _collect_all(found, cells, limits, cell_seconds)
+            _collect_all(found, cells, limits)
     except Exception as error:  # what a child reports may be anything
         found.status = " ".join(str(error).split())[:200] or "this is not a notebook"
         if isinstance(error, OSError):  # the machine's fault: a later run tries it again
@@ -197,11 +200,11 @@ def _may_lack_a_cell(found: Mark) -> bool:
     return bool(found.errors) or any(not one.right for one in found.verdicts.values())
 
 
-def _collect_all(found: Mark, cells: Sequence[str], limits: Limits, cell_seconds: float) -> None:
+def _collect_all(found: Mark, cells: Sequence[str], limits: Limits) -> None:
     """Run all cells, and keep the better of both verdicts on each answer."""
     first, errors, status = found.verdicts, found.errors, found.status
     found.status = "finished"
-    _collect(found, cells, limits, cell_seconds)
+    _collect(found, cells, limits)
     if found.status.startswith("refused"):
         return
     if found.status != "finished":  # a cell that no exercise needs may stop the others
@@ -210,10 +213,10 @@ def _collect_all(found: Mark, cells: Sequence[str], limits: Limits, cell_seconds
     found.verdicts = first | found.verdicts | right
 
 
-def _collect(found: Mark, cells: Sequence[str], limits: Limits, cell_seconds: float) -> None:
+def _collect(found: Mark, cells: Sequence[str], limits: Limits) -> None:
     """Run cells in a child and take down what it reports until it ends."""
     found.verdicts, found.errors = {}, []
-    with Child(run_submission, cells, cell_seconds, limits=limits) as child:
+    with Child(run_submission, cells, CELL, limits=limits) as child:
         try:
             for left in range(len(cells), -1, -1):
                 told = child.said(largest=LARGEST_REPORT)
@@ -331,16 +334,8 @@ def grade(
                 f"stopped: {table} keeps the marks that are known; the same command goes on"
             ) from None
         finally:  # whoever stops, or cannot write, does not wait for the rest of the class
-            _end(marks)
+            cancel(marks, end_children)
     return sorted(rows, key=lambda row: row["student"])
-
-
-def _end(marks: Sequence[Future[Mark]]) -> None:
-    """Cancel the marks that wait, and end the children of those that are being made."""
-    for one in marks:
-        one.cancel()
-    while wait(marks, timeout=0.1).not_done:  # a mark may begin a second child
-        end_children()
 
 
 def _digest(path: Path) -> str:
@@ -388,15 +383,12 @@ def page(mark: Mark) -> str:
         cards.append(f"<h2>{escape(name)}</h2>{verdict.html}<pre>{escape(code)}</pre>")
     unknown = "unknown: the notebook was not run to its end"
     errors = "".join(f"<li>cell {number}: {escape(text)}</li>" for number, text in mark.errors)
-    return (
-        '<!DOCTYPE html><html lang="en"><meta charset="utf-8">'
-        f"<title>{escape(mark.student)}</title>"
-        "<style>body{font:16px sans-serif;max-width:50em;margin:2em auto}"
-        "pre{background:#f4f4f4;padding:8px;overflow:auto}</style>"
+    return whole_page(
+        mark.student,
         f"<h1><bdi>{escape(mark.student)}</bdi>: {mark.points} of {len(mark.of)}</h1>"
         f"<p><bdi>{escape(mark.file)}</bdi>, {escape(mark.status)}, {mark.seconds:.1f} s; "
         "cells that no exercise needs are run only if an answer is not right</p>"
         + (f"<h2>Cells that stopped</h2><ul>{errors}</ul>" if errors else "")
         + "".join(cards)
-        + f"<p>Enforced: {escape('; '.join(mark.enforced) or unknown)}</p></html>\n"
+        + f"<p>Enforced: {escape('; '.join(mark.enforced) or unknown)}</p>",
     )

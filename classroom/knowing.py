@@ -106,8 +106,7 @@ class KnownWords(BothDirections):
 
 def known_words(text: CourseText, tokens_NT: Tensor) -> KnownWords:
     """The objective for rows of a text of the course's language."""
-    world = text.world
-    assert world is not None
+    world = text.language
     token = np.array(text.numbers(world.vocabulary))
     number = np.zeros(text.vocabulary, int)
     number[token] = np.arange(len(token))

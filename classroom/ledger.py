@@ -28,7 +28,7 @@ from classroom import cache
 from classroom.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
 from classroom.running import processes
-from labkit.keeping.files import read_json, replacing
+from labkit.keeping.files import read_json, replacing, with_numbers
 from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.paths import data_path
 
@@ -380,16 +380,8 @@ def _in_rows(figures: Sequence[Sequence[float]]) -> np.ndarray:
 
 def plain(finding: Finding) -> dict[str, Any]:
     """Return a finding as JSON knows it, with figures of six digits."""
-    found: dict[str, Any] = _rounded(asdict(finding))
+    found: dict[str, Any] = with_numbers(asdict(finding), lambda figure: float(f"{figure:.6g}"))
     return found
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {name: _rounded(one) for name, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list) else value
 
 
 # ---- how it looks

@@ -18,6 +18,7 @@ from typing import Any
 
 from classroom import realtext
 from classroom.live import LiveCurve
+from classroom.pages.live.parts import page as whole_page
 from classroom.recipes import plan
 from classroom.shipped import trained
 from classroom.style import lowest
@@ -155,17 +156,14 @@ def page(card: dict[str, Any], live: LiveCurve, samples: Sequence[str]) -> str:
         f'model, tokenizer = trained("{card["name"]}")',
     }
     table = "".join(
-        f"<tr><th scope=row>{name}</th><td>{html.escape(value)}</td></tr>"
+        f'<tr><th scope="row">{name}</th><td>{html.escape(value)}</td></tr>'
         for name, value in rows.items()
     )
     said = "".join(f'<li dir="auto">{html.escape(text)}</li>' for text in samples)
-    title = html.escape(card["name"])
-    return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        "<style>body{font:16px/1.5 sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem}"
-        "th{text-align:left;padding-right:1rem;vertical-align:top}img{max-width:100%}</style>"
-        f"<main><h1>{title}</h1><table>{table}</table><h2>Loss</h2>"
+    return whole_page(
+        card["name"],
+        f"<h1>{html.escape(card['name'])}</h1><table>{table}</table><h2>Loss</h2>"
         f'<img alt="{html.escape(figure.says)}" src="data:image/png;base64,{picture}">'
         f"<h2>{'Samples' if card['unit'] == UNITS['gpt'] else 'Blanks, filled in'}</h2>"
-        f"<ol>{said}</ol></main></html>\n"
+        f"<ol>{said}</ol>",
     )

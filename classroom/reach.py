@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from classroom.recipes import CourseText
+from classroom.scaling_runs import word_losses
 from classroom.style import chart
 from labkit.blocks import LanguageModel
 
@@ -28,8 +29,7 @@ class Reach(NamedTuple):
 
 def reach_of_words(text: CourseText, length: int) -> Reach:
     """Ask the language about the first words of each held-out document."""
-    world, documents = text.world, [words[:length] for words in text.documents]
-    assert world is not None
+    world, documents = text.language, [words[:length] for words in text.documents]
     *short, long = SPANS
 
     def log_p(reach: int | None) -> np.ndarray:
@@ -54,15 +54,10 @@ def reach_of_words(text: CourseText, length: int) -> Reach:
     return Reach(everything, within, needed)
 
 
-@torch.no_grad()
 def losses_of_words(model: LanguageModel, text: CourseText, length: int) -> np.ndarray:
     """The loss of a model at each of the same words."""
-    found = []
-    for batch in text.tests(length, batch=8):
-        log_p = model(batch.tokens)[:, :-1].log_softmax(dim=-1)
-        each = log_p.gather(2, batch.tokens[:, 1:, None])[..., 0]
-        found.append(-each[batch.real[:, 1:]])
-    return torch.cat(found).numpy()
+    tests = text.tests(length, batch=8)
+    return torch.cat([word_losses(model, one)[one.real[:, 1:]] for one in tests]).numpy()
 
 
 def chart_by_reach(reach: Reach, losses: Mapping[str, np.ndarray]) -> Any:

@@ -99,6 +99,12 @@ class CourseText:
         """How many different tokens there are."""
         return len(self.tokenizer)
 
+    @property
+    def language(self) -> World:
+        """The language that the text is from, in experiments that are on no other text."""
+        assert self.world is not None
+        return self.world
+
     def windows(self, batch: int, length: int, *, seed: int = 0, **choices: Any) -> Windows:
         """Batches to train on."""
         return Windows(self.train, batch=batch, length=length, seed=seed, **choices)

@@ -14,12 +14,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from labkit.keeping.files import with_numbers
+
 MOST = 400
 """How many states of a demo are written down."""
 STORE = "LABKIT_STORE"
 KEY = "labkit"
 """The key of the metadata of an output that holds what was recorded."""
 DIGITS = 7
+"""Of the numbers of a view: as many as are ever shown, and some more."""
 LARGEST = 50_000_000
 """Bytes of a recording; those of the course have a few hundred thousand."""
 Options = Mapping[str, Sequence[Any]]
@@ -86,7 +89,10 @@ def written_states(demo: Any, options: Options | None = None) -> dict[str, Any]:
     kept, known, views = kept_values(demo, options), dict[str, int](), []
     for state in itertools.product(*kept.values()):
         view = demo.draw(**{**demo.values, **dict(zip(kept, state, strict=True))})
-        written = (json.dumps(rounded(piece.as_data())) for piece in view.pieces)
+        pieces = (
+            with_numbers(piece.as_data(), lambda x: round(x, DIGITS)) for piece in view.pieces
+        )
+        written = map(json.dumps, pieces)
         views.append([known.setdefault(piece, len(known)) for piece in written])
     controls = [
         {
@@ -97,14 +103,5 @@ def written_states(demo: Any, options: Options | None = None) -> dict[str, Any]:
         }
         for name, values in kept.items()
     ]
-    pieces = [json.loads(piece) for piece in known]
-    return {"name": demo.name, "controls": controls, "views": views, "pieces": pieces}
-
-
-def rounded(value: Any) -> Any:
-    """Plain data whose numbers have as many digits as are ever shown, and some more."""
-    if isinstance(value, float):
-        return round(value, DIGITS)
-    if isinstance(value, dict):
-        return {name: rounded(part) for name, part in value.items()}
-    return [rounded(part) for part in value] if isinstance(value, list) else value
+    loaded = [json.loads(piece) for piece in known]
+    return {"name": demo.name, "controls": controls, "views": views, "pieces": loaded}

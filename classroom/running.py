@@ -19,8 +19,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from classroom.light import light_papermill
 from classroom.versions import code_version
-from labkit.keeping.files import digest, write_text
+from labkit.checks import in_a_line
+from labkit.keeping.files import digest, with_numbers, write_text
 from labkit.keeping.paths import PACKAGE
 from labkit.keeping.processor import cores
 
@@ -96,7 +97,7 @@ def execute(
             said = " ".join(f"{found.ename}: {found.evalue}".split())
             error = f"cell {found.exec_count}: {said}".rstrip(": ")
         except (TimeoutError, RuntimeError) as found:  # a cell that hangs, a kernel that died
-            error = f"{type(found).__name__}: {first_line(found)}"
+            error = in_a_line(found)
         except OSError:  # a full disk: half a notebook is no use to anybody
             if not is_json(output):
                 output.unlink(missing_ok=True)
@@ -178,11 +179,6 @@ def held_by(process: "Process") -> int:
     with contextlib.suppress(AttributeError, psutil.AccessDenied):
         return int(process.memory_full_info().pss)
     return int(process.memory_info().rss)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line that an error says, for a report of one line."""
-    return (str(error).strip().splitlines() or ["no reason given"])[0]
 
 
 @contextlib.contextmanager
@@ -312,11 +308,7 @@ NOT_FINITE = ("nan", "inf", "-inf")
 
 def spelled(value: Any) -> Any:
     """Return a value with the numbers that JSON does not have as the texts in `NOT_FINITE`."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(float(value))
-    if isinstance(value, dict):
-        return {name: spelled(one) for name, one in value.items()}
-    return [spelled(one) for one in value] if isinstance(value, list | tuple) else value
+    return with_numbers(value, lambda x: x if math.isfinite(x) else str(float(x)))
 
 
 class Ran(NamedTuple):
@@ -407,6 +399,15 @@ def main(folder: Path) -> None:
     source.write_text(point.source, encoding="utf-8")
     result = execute(source, folder / "run.ipynb", point.parameters, point.timeout)
     write_text(folder / "ended", json.dumps(result._asdict()))
+
+
+def cancel(futures: Iterable[Future[Any]], end: Callable[[], None]) -> None:
+    """Cancel what waits, and `end` what runs until nothing does."""
+    futures = list(futures)
+    for future in futures:
+        future.cancel()
+    while wait(futures, timeout=0.1).not_done:  # what runs may begin another process
+        end()
 
 
 def end_runs() -> None:

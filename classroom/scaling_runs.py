@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from classroom import recipes
 from classroom.recipes import CourseText
@@ -26,7 +26,6 @@ from labkit.corpus import Batch
 from labkit.costs import counting
 from labkit.costs.scaling import ScalingRun
 from labkit.keeping.paths import data_path
-from labkit.world import load_world
 
 LENGTH, BATCH = 64, 4
 
@@ -84,25 +83,28 @@ def _text(words: int, held_out: int, seed: int) -> CourseText:
 
 
 @torch.no_grad()
+def word_losses(model: Any, batch: Batch) -> Tensor:
+    """The loss of each word after those before it [B, T - 1], by a causal model; 0 at padding."""
+    batch = batch.to(next(model.parameters()).device)
+    asked, targets = batch.real[:, 1:], batch.tokens[:, 1:]
+    with evaluating(model):
+        hidden_BTD = model.backbone(batch.tokens[:, :-1]).hidden
+        losses = torch.zeros(asked.shape, device=asked.device)
+        losses[asked] = model.head.losses_N(hidden_BTD[asked], targets[asked]).float()
+    return losses.cpu()
+
+
 def document_losses(model: nn.Module, tests: Iterable[Batch]) -> list[float]:
     """The mean loss of the words of each document, for a model that reads from left to right."""
     found: list[float] = []
-    reader: Any = model
-    device = next(model.parameters()).device
-    with evaluating(model):
-        for batch in (test.to(device) for test in tests):
-            asked, targets = batch.real[:, 1:], batch.tokens[:, 1:]
-            hidden_BTD = reader.backbone(batch.tokens[:, :-1]).hidden
-            losses = torch.zeros(asked.shape, device=device)
-            losses[asked] = reader.head.losses_N(hidden_BTD[asked], targets[asked]).float()
-            found += (losses.sum(dim=1) / asked.sum(dim=1)).tolist()
+    for batch in tests:
+        found += (word_losses(model, batch).sum(dim=1) / batch.real[:, 1:].sum(dim=1)).tolist()
     return found
 
 
 def document_floors(text: CourseText, length: int) -> list[float]:
     """The lowest possible mean loss of the words of each document."""
-    world = text.world or load_world()
-    told = world.log_probabilities([words[:length] for words in text.documents])
+    told = text.language.log_probabilities([words[:length] for words in text.documents])
     return [float(-each.mean()) for each in told]
 
 

@@ -223,9 +223,8 @@ def _elmo_course(recipe: Recipe) -> Run:
     )  # fmt: skip
     windows = windows_of(recipe, text.train)
     rows = torch.cat([batch.tokens for batch in windows.once()])
-    assert text.world is not None
     others = [list(document.words) for document in
-              text.world.sample(words=ENDING_WORDS, seed=1, split="train")]  # fmt: skip
+              text.language.sample(words=ENDING_WORDS, seed=1, split="train")]  # fmt: skip
     inside = torch.tensor([text.numbers(words) for words in _windows_within(others, recipe.length)])
     ending = known_words(text, inside), Shuffled(Batch.of(inside), recipe.batch, recipe.seed)
     return Run(model, text.tokenizer, known_words(text, rows), windows, ending=ending)
@@ -240,13 +239,12 @@ def _windows_within(documents: Iterable[list[str]], length: int) -> list[list[st
 def _measure_elmo_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
     """Both directions have the same floor: the first word of a window, or its last, is given."""
     text = _text("language")
-    assert text.world is not None
     windows = _windows_within(text.documents, 64)
     batch = Batch.of(*pad_rows([text.numbers(words) for words in windows]))
     with torch.no_grad():
         found = evaluate(model, BothDirections(), [batch])
-    ahead = text.world.log_probabilities(windows, start="anywhere")
-    back = text.world.log_probabilities(windows, direction="backward")
+    ahead = text.language.log_probabilities(windows, start="anywhere")
+    back = text.language.log_probabilities(windows, direction="backward")
     logs = [log[1:] for log in ahead] + [log[:-1] for log in back]
     return Measured(
         "nats per word, both directions", found.loss, -float(np.concatenate(logs).mean())
@@ -262,14 +260,13 @@ def _bert_course(recipe: Recipe) -> Run:
 def _measure_bert_course(model: LanguageModel, tokenizer: Tokenizer) -> Measured:
     """One hidden word of each window at a time, at sixteen positions."""
     text, mask = _text("language"), tokenizer.vocabulary.mask
-    assert text.world is not None
     assert mask is not None
     length = model.backbone.config.context - 2
     random = np.random.default_rng(0)
     asked = [(words, int(position)) for words in _windows_within(text.documents, length)
              for position in random.integers(length, size=16)]  # fmt: skip
-    requests: Any = [(text.world.numbers(words), [position], {}) for words, position in asked]
-    best = text.world.distributions(requests, "anywhere")
+    requests: Any = [(text.language.numbers(words), [position], {}) for words, position in asked]
+    best = text.language.distributions(requests, "anywhere")
     lowest = [-np.log(one[0, words[position]])
               for one, (words, [position], _) in zip(best, requests, strict=True)]  # fmt: skip
     rows = text.framed(words for words, _ in asked)
@@ -350,7 +347,6 @@ def _xlnet_journey(recipe: Recipe) -> Run:
 
 def windows_in_any_order(text: CourseText, length: int) -> tuple[Targets, float]:
     """What XLNet's objective asks for in windows of held-out documents, and its exact floor."""
-    assert text.world is not None
     windows = _windows_within(text.documents, length)
     rows = text.framed(windows)
     batch = Batch.of(rows, torch.ones_like(rows, dtype=torch.bool))
@@ -358,7 +354,7 @@ def windows_in_any_order(text: CourseText, length: int) -> tuple[Targets, float]
     targets = objective.targets(batch, Chance(0, 0, batch.rows))
     assert targets.order is not None
     asked = [row.nonzero()[:, 0].sub(1).tolist() for row in targets.order.predicted]
-    logs = [text.world.joint(words, hidden, start="anywhere")
+    logs = [text.language.joint(words, hidden, start="anywhere")
             for words, hidden in zip(windows, asked, strict=True)]  # fmt: skip
     return targets, -sum(logs) / sum(map(len, asked))
 

@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import CancelledError, Executor, Future, as_completed, wait
+from concurrent.futures import CancelledError, Executor, Future, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,13 @@ from classroom.running import (
     Ran,
     Row,
     blank,
+    cancel,
     end_runs,
-    first_line,
     run_point,
     spelled,
 )
 from classroom.versions import code_version
+from labkit.checks import in_a_line
 from labkit.keeping.files import write_text
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def sweep(points: Sequence[Point], out: Path, executor: Executor) -> Generator[R
             keep(ran, out)
             yield ran.row
     finally:
-        stop(futures)
+        # On a cluster a run ends by itself, and is dropped.
+        cancel(futures, end_runs)
 
 
 def _outcome(future: "Future[Ran]", point: Point) -> Ran:
@@ -102,15 +104,7 @@ def _outcome(future: "Future[Ran]", point: Point) -> Ran:
     try:
         return future.result()
     except (Exception, CancelledError) as error:
-        return Ran(blank(point, f"{type(error).__name__}: {first_line(error)}"), "")
-
-
-def stop(futures: Mapping["Future[Ran]", Point]) -> None:
-    """Cancel what waits and end what runs; on a cluster that ends by itself, and is dropped."""
-    for future in futures:
-        future.cancel()
-    while wait(futures, timeout=0.1).not_done:
-        end_runs()
+        return Ran(blank(point, in_a_line(error)), "")
 
 
 def keep(ran: Ran, out: Path) -> None:

@@ -30,6 +30,17 @@ def clipped(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]} … ({len(text):,} characters)"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line that an error says, or its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def in_a_line(error: BaseException) -> str:
+    """Return the kind of an error, and the first line that it says."""
+    kind, said = type(error).__name__, first_line(error)
+    return kind if said == kind else f"{kind}: {said}"
+
+
 def require(condition: bool, message: str) -> None:
     """Refuse what does not meet a condition."""
     if not condition:

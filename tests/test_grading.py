@@ -80,7 +80,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Any:
     limits = Limits(60, 1500 * MB, [folder])
     words = (folder, table, folder / "out" / "marks", released, limits, 2, lines.append)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grading.mark, "__defaults__", (2.0,))
+        patch.setattr(grading, "CELL", 2.0)
         grading.grade(*words)
     return words, lines
 
@@ -288,7 +288,7 @@ def test_what_a_child_says_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             grading, "Child", lambda what, *words, limits: Child(what, limits=limits)
         )
-        grading._collect(found, ["f"], Limits(30, 900 * MB), 1)
+        grading._collect(found, ["f"], Limits(30, 900 * MB))
         assert found.status.startswith(status)
         assert found.verdicts.keys() == {"a"}
         rows = found.verdicts["a"].rows

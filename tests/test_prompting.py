@@ -8,7 +8,7 @@ from labkit.heads import NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.world import load_world
-from labkit.writing.prompting import choose_answers, log_likelihoods
+from labkit.writing.prompting import log_likelihoods
 
 PROMPTS, ANSWERS = [[1, 2, 3], [4], [5, 6, 7, 8, 9]], [[1], [2, 3], [4, 5, 6]]
 
@@ -37,13 +37,6 @@ def test_likelihoods_are_those_of_each_text_alone(model, rows, answers):
             places = range(len(prompt) - 1, len(prompt) + len(answer) - 1)
             expected = sum(said[p, w].item() for p, w in zip(places, answer, strict=True))
             assert found[i, j].item() == pytest.approx(expected, abs=1e-4)
-
-
-def test_calibration_takes_off_what_a_blank_prompt_likes(model):
-    plain = choose_answers(model, PROMPTS, ANSWERS)
-    assert plain.answers == plain.probabilities.argmax(1).tolist()
-    blank = choose_answers(model, [PROMPTS[0]], ANSWERS, blank=PROMPTS[0])
-    torch.testing.assert_close(blank.probabilities, torch.full((1, 3), 1 / 3))
 
 
 def test_the_exact_best_rises_with_every_shot():

@@ -16,6 +16,8 @@ from classroom import recipes
 from classroom.classifying import regression
 from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText, course_text
+from labkit.corpus import pad_rows
+from labkit.heads import pool
 from labkit.world import World
 from labkit.world.sums import Symbols
 
@@ -78,14 +80,10 @@ def kinds_of(world: World) -> Tensor:
 @torch.no_grad()
 def layers(model: Any, text: CourseText, texts: list[np.ndarray]) -> tuple[Tensor, ...]:
     """The state [N, D] of the last word of each text, in each layer of a GPT."""
-    assert text.world is not None
-    names = text.world.vocabulary
-    end = text.tokenizer.vocabulary.sep
-    rows = [torch.tensor([end, *text.numbers([names[i] for i in one])]) for one in texts]
-    last_N = torch.tensor([len(row) - 1 for row in rows])
-    tokens_BT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    found = model.backbone(tokens_BT).layers
-    return tuple(layer[torch.arange(len(rows)), last_N] for layer in found)
+    names, end = text.language.vocabulary, text.tokenizer.vocabulary.sep or 0
+    rows = [[end, *text.numbers([names[i] for i in one])] for one in texts]
+    tokens_BT, real_BT = pad_rows(rows)
+    return tuple(pool(layer, real_BT, "last") for layer in model.backbone(tokens_BT).layers)
 
 
 def last_words(texts: list[np.ndarray], vocabulary: int, count: int) -> Tensor:
@@ -117,12 +115,11 @@ def posterior_in_states(profile: str, seed: int) -> Measured:
     """The share of the exact belief that is read from each layer, as training goes on."""
     size = SIZES[profile]
     text = course_text("village", words=size.words, held_out=1_000, seed=seed)
-    assert text.world is not None
-    both = [prefixes(text.world, size.prefixes, seed, split) for split in ("train", "held_out")]
-    known, right = (beliefs(text.world, texts) for texts in both)
+    both = [prefixes(text.language, size.prefixes, seed, split) for split in ("train", "held_out")]
+    known, right = (beliefs(text.language, texts) for texts in both)
     arms: dict[str, list[float]] = {}
     for count in (1, WORDS_BEFORE):
-        seen = [last_words(texts, len(text.world.vocabulary), count) for texts in both]
+        seen = [last_words(texts, len(text.language.vocabulary), count) for texts in both]
         arms[f"last {count} words" if count > 1 else "last word"] = told(
             seen[0], known, seen[1], right
         )
@@ -138,7 +135,7 @@ def posterior_in_states(profile: str, seed: int) -> Measured:
         for layer, (few, many) in enumerate(zip(*read, strict=True)):
             arms[f"layer {layer}, {name}"] = told(few, known, many, right)
     note = (
-        f"early: {size.steps[0]} steps, trained: {size.steps[-1]}; {text.world.machine.states} "
+        f"early: {size.steps[0]} steps, trained: {size.steps[-1]}; {text.language.machine.states} "
         f"hidden states of {known.shape[1]} kinds"
     )
     return Measured(arms, dict.fromkeys(arms, 1.0), note, shared=False)

@@ -15,7 +15,7 @@ from classroom.ledger import Measured, claim
 from classroom.recipes import larger_weights, plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batches, Document, Examples, Pairs, from_documents, tokenize
-from labkit.heads import Label, NextWord
+from labkit.heads import Label, NextWord, pool
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import (
     Both,
@@ -67,17 +67,12 @@ def next_scores(model: Any, asked: village.Blanks) -> Tensor:
     return scores.log_softmax(dim=-1)
 
 
-def asked_words(asked: village.Blanks) -> Tensor:
-    """The words that are asked for, as tokens."""
-    return asked.batch.tokens[torch.arange(len(asked.batch)), asked.places]
-
-
 def both_sides(profile: str, seed: int) -> Measured:
     """The same words of the same sentences, guessed from both sides and from the left alone."""
     asked = village.blanks(TESTS, seed)
     scores = next_scores(one_direction(profile, seed), asked)
     arms = {
-        "left only": (-scores.gather(1, asked_words(asked)[:, None])[:, 0]).tolist(),
+        "left only": (-scores.gather(1, asked.words[:, None])[:, 0]).tolist(),
         "both sides": village.cloze(pretrained(profile, seed), asked),
     }
     best = {"left only": float(asked.left.mean()), "both sides": float(asked.both.mean())}
@@ -209,8 +204,7 @@ def pair_features(
     assert batch.segments is not None
     assert batch.labels is not None
     hidden = village.states(model, batch.tokens, batch.real, segments_BT=batch.segments)
-    mean = (hidden * batch.real[:, :, None]).sum(dim=1) / batch.real.sum(dim=1, keepdim=True)
-    return torch.cat([hidden[:, 0], mean], dim=1), batch.labels
+    return torch.cat([hidden[:, 0], pool(hidden, batch.real, "mean")], dim=1), batch.labels
 
 
 def next_sentence(profile: str, seed: int) -> Measured:

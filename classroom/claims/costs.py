@@ -179,12 +179,11 @@ def curated(profile: str, seed: int) -> Measured:
     sizes = CURATED[profile]
     crawl = recipes.course_text("crawl", words=sizes["dirty"], held_out=1_000, seed=seed)
     clean = recipes.course_text(words=1_000, held_out=40_000, seed=seed)
-    assert clean.world is not None
     # One vocabulary for all: that of the crawl, which holds all words of the clean language.
     tests = replace(crawl, documents=clean.documents)
     texts = {"crawl": crawl}
     for name, words in zip(("clean, few words", "clean"), sizes["clean"], strict=True):
-        documents = clean.world.sample(words=words, seed=seed)
+        documents = clean.language.sample(words=words, seed=seed)
         read = tokenize(from_documents(documents), crawl.tokenizer)
         texts[name] = replace(crawl, train=read)
     floors = document_floors(clean, LENGTH)

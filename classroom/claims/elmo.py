@@ -145,11 +145,10 @@ def senses(profile: str, seed: int) -> Measured:
 def _senses(profile: str, seed: int) -> dict[str, Any]:
     sizes = SENSES[profile]
     text = recipes.course_text("village", words=sizes["words"], held_out=1_000, seed=seed)
-    assert text.world is not None
-    tests = text.world.labelled("sense", sizes["tests"], seed=seed, split="held_out")
+    tests = text.language.labelled("sense", sizes["tests"], seed=seed, split="held_out")
     kinds = len(tests.labels)
     drawn = [
-        text.world.labelled("sense", kinds * SHOTS, seed=1_000 * draw + seed)
+        text.language.labelled("sense", kinds * SHOTS, seed=1_000 * draw + seed)
         for draw in range(DRAWS)
     ]
     width = {"width": SIZES[profile]["width"]}

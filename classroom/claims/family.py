@@ -116,11 +116,10 @@ MORE_STEPS = 4
 def longer_rows(profile: str, seed: int) -> Measured:
     """As many words in short rows or in long ones; then the same words, asked in such rows."""
     text, size = journeys(profile, seed), journey.SIZES[profile]
-    assert text.world is not None
     vocabulary = text.tokenizer.vocabulary
     assert vocabulary.mask is not None
     objective = MaskedToken(
-        vocabulary=vocabulary, frequencies=random_words(text.world, text.tokenizer)
+        vocabulary=vocabulary, frequencies=random_words(text.language, text.tokenizer)
     )
     whole = [words[: LONG - 2] for words in text.documents if len(words) >= LONG - 2]
     arms, best = {}, {}
@@ -139,7 +138,7 @@ def longer_rows(profile: str, seed: int) -> Measured:
         with torch.no_grad():
             hidden = model.backbone(tokens).hidden[:, 1 + place]
             arms[name] = model.head.losses_N(hidden, targets).tolist()  # type: ignore[operator]
-        each = [text.world.joint(words, [place], start="anywhere") for words in asked]
+        each = [text.language.joint(words, [place], start="anywhere") for words in asked]
         best[name] = -sum(each) / len(each)
     note = f"rows of {SHORT} and {LONG} tokens; one word of each of {len(whole)} documents"
     return Measured(arms, best, note, shared=False)
@@ -173,8 +172,7 @@ def subwords(profile: str, seed: int) -> Measured:
     text = course_text(words=count, held_out=1_000, seed=seed)
     world = load_world().new_forms
     pairs = twins(world, world.sample(documents=documents, seed=seed, split="held_out"), seed)
-    assert text.world is not None
-    read = [one.text for one in text.world.sample(words=count, seed=seed)]
+    read = [one.text for one in text.language.sample(words=count, seed=seed)]
     pieces = Tokenizer.bpe(read[:2_000], PIECES)
     inside = replace(text, tokenizer=pieces, train=tokenize(from_documents(read), pieces))
     share = len(inside.train) / len(text.train)

@@ -20,8 +20,8 @@ from classroom.ledger import Measured, claim
 from classroom.recipes import CourseText
 from labkit.alignment.preferences import AnswerTokens, answer_rows
 from labkit.blocks import LanguageModel
-from labkit.corpus import Batch, Examples, Tokens, from_documents, tokenize
-from labkit.heads import NextWord
+from labkit.corpus import Batch, Examples, Tokens, from_documents, pad_rows, tokenize
+from labkit.heads import NextWord, pool
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
 from labkit.sampling import Sampling, sample
@@ -110,9 +110,8 @@ def skill(
 def zero_shot(profile: str, seed: int) -> Measured:
     """Accuracy of two tasks after a sixteenth, a quarter and all of the pre-training."""
     text = ordinary(profile, seed)
-    assert text.world is not None
-    order = text.world.labelled("order", SIZES[profile]["tests"], seed=seed, split="held_out")
-    follows = text.world.labelled("next", SIZES[profile]["tests"], seed=seed, split="held_out")
+    order = text.language.labelled("order", SIZES[profile]["tests"], seed=seed, split="held_out")
+    follows = text.language.labelled("next", SIZES[profile]["tests"], seed=seed, split="held_out")
     arms: dict[str, list[float]] = {}
     best: dict[str, float] = {}
     for name, share in (("1/16", 1 / 16), ("1/4", 1 / 4), ("all", 1.0)):
@@ -136,8 +135,7 @@ def leaked(profile: str, seed: int) -> Measured:
     some times among the documents that are read.
     """
     text = ordinary(profile, seed)
-    assert text.world is not None
-    tests = text.world.labelled("order", SIZES[profile]["tests"], seed=seed, split="held_out")
+    tests = text.language.labelled("order", SIZES[profile]["tests"], seed=seed, split="held_out")
     known, unknown = tests[: len(tests) // 2], tests[len(tests) // 2 :]
     read = with_leak(text, [answer_of(example) for example in known], seed)
     models = {
@@ -161,10 +159,9 @@ def answer_of(example: Example) -> list[str]:
 
 def with_leak(text: CourseText, answers: Iterable[Words], seed: int) -> CourseText:
     """The same number of words, among them some copies of the answers."""
-    assert text.world is not None
     extra = [list(answer) for answer in answers for _ in range(COPIES)]
     words = len(text.train) - sum(len(answer) + 1 for answer in extra)
-    documents = [d.text for d in text.world.sample(words=max(words, 1), seed=seed)]
+    documents = [d.text for d in text.language.sample(words=max(words, 1), seed=seed)]
     documents += [" ".join(answer) for answer in extra]
     order = np.random.default_rng(seed).permutation(len(documents))
     mixed = from_documents([documents[i] for i in order])
@@ -230,11 +227,8 @@ def prompted(
 @torch.no_grad()
 def answers(model: Any, tokenizer: Tokenizer, prompts: Sequence[Words]) -> list[str]:
     """The likeliest next word of each prompt."""
-    codes = [tokenizer.encode(" ".join(words)) for words in prompts]
-    longest = max(map(len, codes))
-    text_BT = torch.tensor([row + [0] * (longest - len(row)) for row in codes])
-    last = torch.tensor([len(row) - 1 for row in codes])
-    hidden_ND = model.backbone(text_BT).hidden[torch.arange(len(codes)), last]
+    text_BT, real_BT = pad_rows([tokenizer.encode(" ".join(words)) for words in prompts])
+    hidden_ND = pool(model.backbone(text_BT).hidden, real_BT, "last")
     return tokenizer.pieces(model.head(hidden_ND).argmax(dim=-1).tolist())
 
 
@@ -425,13 +419,12 @@ def continued(
 def ways_to_write(profile: str, seed: int) -> Measured:
     """Sense and variety of texts written greedily, from the nucleus, and by pure sampling."""
     text = ordinary(profile, seed)
-    assert text.world is not None
     model = reader(text, profile, seed)
-    starts, truth = openings(text.world, SIZES[profile]["tests"] // 2, seed)
-    real = shares(truth, text.world)
+    starts, truth = openings(text.language, SIZES[profile]["tests"] // 2, seed)
+    real = shares(truth, text.language)
     arms, best = {}, {}
     for way, how in WAYS.items():
-        found = shares(continued(model, text.tokenizer, starts, how, seed), text.world)
+        found = shares(continued(model, text.tokenizer, starts, how, seed), text.language)
         for name, items, ceiling in zip(Shares._fields, found, real, strict=True):
             arms[f"{name}, {way}"] = items
             best[f"{name}, {way}"] = float(np.mean(ceiling))

@@ -89,22 +89,20 @@ def memory_of(backbone: Any, positions: int) -> Iterator[None]:
 
 def fragmented(text: CourseText, words: Sequence[list[str]], segment: int = SEGMENT) -> np.ndarray:
     """The lowest loss of each word for who forgets at the end of each segment: exact."""
-    assert text.world is not None
     rows = []
     for one in words:
         cut = [one[start : start + segment] for start in range(0, len(one), segment)]
-        first = text.world.log_probability(cut[0])
+        first = text.language.log_probability(cut[0])
         # A segment is read with the word before it, as the models are: it is what they are asked.
         known = [one[start - 1 : start + segment] for start in range(segment, len(one), segment)]
-        rest = text.world.log_probabilities(known, start="anywhere")
+        rest = text.language.log_probabilities(known, start="anywhere")
         rows.append(-np.concatenate([first, *(log[1:] for log in rest)]))
     return np.stack(rows)
 
 
 def floors(text: CourseText, words: Sequence[list[str]]) -> np.ndarray:
     """The lowest loss of each word for who remembers everything."""
-    assert text.world is not None
-    return np.stack([-log for log in text.world.log_probabilities(words)])
+    return np.stack([-log for log in text.language.log_probabilities(words)])
 
 
 def operations(backbone: Any, segment: int, memory: int) -> float:
@@ -215,9 +213,8 @@ ENDS = tuple(range(4 * SEGMENT + 1, READ, SCORED))
 
 def lowest(text: CourseText, words: Sequence[list[str]], length: int) -> float:
     """The floor of the same words, for who knows as many words before them: exact."""
-    assert text.world is not None
     known = [one[end - length - 1 : end] for one in words for end in ENDS]
-    logs = text.world.log_probabilities(known, start="anywhere")
+    logs = text.language.log_probabilities(known, start="anywhere")
     return -float(np.mean([log[-SCORED:] for log in logs]))
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from classroom import translating
 from classroom.ledger import Measured, claim
 from classroom.recipes import plan, train_once
+from classroom.scaling_runs import document_losses
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch, Epochs, pad_rows
@@ -194,7 +195,8 @@ def second_language(profile: str, seed: int) -> Measured:
     drawn, asked = _pairs(profile, seed)
     first, second = (_text([getattr(pair, side) for pair in drawn], seed)
                      for side in ("source", "target"))  # fmt: skip
-    tests = _text([pair.target for pair in asked], seed)
+    rows = _text([pair.target for pair in asked], seed)
+    tests = Batch.of(rows.source, rows.real)
     before = _learn(_language_model(seed), first, size.steps, seed, NextToken())
     arms = {}
     for when, steps in (("early", size.steps // 8), ("late", size.steps)):
@@ -206,7 +208,7 @@ def second_language(profile: str, seed: int) -> Measured:
                 layers = {k: v for k, v in before.state_dict().items() if k not in new}
                 model.load_state_dict(layers, strict=False)
             _learn(model, second, max(2, steps), seed, NextToken())
-            arms[f"{when}, {name}"] = _word_losses(model, tests)
+            arms[f"{when}, {name}"] = document_losses(model, [tests])
     return Measured(arms, shared=False)
 
 
@@ -222,15 +224,6 @@ def _language_model(seed: int) -> LanguageModel:
     sizes = GPTConfig(len(translating.tokenizer()), 64, 2, 4, context=32, dropout=0.0)
     backbone = GPT(sizes)
     return LanguageModel(backbone, NextWord(backbone.token))
-
-
-@torch.no_grad()
-def _word_losses(model: Any, tests: translating.Labelled) -> list[float]:
-    """The loss of each sentence, in nats per word."""
-    log_BTV = model(tests.source[:, :-1]).log_softmax(dim=-1)
-    each_BT = -log_BTV.gather(2, tests.source[:, 1:, None])[..., 0] * tests.real[:, 1:]
-    found: list[float] = (each_BT.sum(dim=1) / tests.real[:, 1:].sum(dim=1)).tolist()
-    return found
 
 
 CLAIMS = (

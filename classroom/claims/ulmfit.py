@@ -20,7 +20,6 @@ from labkit.objectives import NextToken
 from labkit.trainer import Trainer
 from labkit.transfer import classifier, labels_of
 from labkit.transfer.finetuning import Tuning, fine_tune
-from labkit.world import load_world
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,7 @@ def general(text: CourseText, profile: str, seed: int) -> LanguageModel:
 
 def target_text(text: CourseText, seed: int) -> Windows:
     """Text of the target task without its labels: prompts alone."""
-    world = text.world or load_world()
-    prompts = itertools.islice(world.documents(seed=seed, having="relation"), 2_000)
+    prompts = itertools.islice(text.language.documents(seed=seed, having="relation"), 2_000)
     tokens = tokenize(from_documents(list(prompts)), text.tokenizer)
     return Windows(tokens, batch=8, length=32, seed=seed)
 
@@ -125,8 +123,7 @@ class Task:
 
     def rows(self, count: int, seed: int) -> Examples:
         """So many labelled prompts to learn from."""
-        assert self.text.world is not None
-        world = self.text.world
+        world = self.text.language
         labelled = openings(world, world.labelled("relation", count, seed=seed), PAIRS)
         return rows_of(labelled, self.text.tokenizer, batch=16, seed=seed)
 
@@ -139,9 +136,8 @@ def task(profile: str, seed: int) -> Task:
     """The task, with its general text."""
     size = SIZES[profile]
     text = course_text(words=size.words, held_out=4_000, seed=seed)
-    assert text.world is not None
-    asked = text.world.labelled("relation", size.tests, seed=seed, split="held_out")
-    asked = openings(text.world, asked, PAIRS)
+    asked = text.language.labelled("relation", size.tests, seed=seed, split="held_out")
+    asked = openings(text.language, asked, PAIRS)
     rows = rows_of(asked, text.tokenizer, batch=100)
     return Task(text, list(rows.once()), asked.best_accuracy, len(asked.labels))
 

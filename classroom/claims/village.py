@@ -126,6 +126,11 @@ class Blanks(NamedTuple):
     left: np.ndarray
     """-log p(word | the words before it)"""
 
+    @property
+    def words(self) -> Tensor:
+        """The words that are asked for, as tokens."""
+        return self.batch.tokens[torch.arange(len(self.batch)), self.places]
+
 
 @cache
 def blanks(size: int, seed: int = 0) -> Blanks:
@@ -157,8 +162,7 @@ def cloze(model: Any, asked: Blanks, *, hidden: bool = True) -> list[float]:
     if hidden:
         tokens[count, asked.places] = tokenizer().vocabulary.mask or 0
     answers = states(model, tokens, batch.real)[count, asked.places]
-    targets = batch.tokens[count, asked.places]
-    losses: list[float] = model.head.losses_N(answers, targets).tolist()
+    losses: list[float] = model.head.losses_N(answers, asked.words).tolist()
     return losses
 
 

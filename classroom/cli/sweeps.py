@@ -13,8 +13,9 @@ from typing import Any
 from classroom.cli.notebooks import LIMITS, PROFILES, TIMEOUT, find
 from classroom.cli.parameters import MOST, ParameterError, checked_grid, pair, with_equals
 from classroom.cli.parser import Parser, fail, nearest, unknown
-from classroom.running import Point, Row, cores, first_line
+from classroom.running import Point, Row, cores
 from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
+from labkit.checks import first_line
 from labkit.keeping.paths import to_install
 
 # The certificates of tls://, in the words of Dask's own commands: their names in

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from classroom.exercises.limits import Outcome, OutOfTime, limited
 from classroom.exercises.verdicts import Verdict
+from labkit.checks import in_a_line
 
 NOTEBOOKS = {
     "00": "start",
@@ -371,8 +372,7 @@ def _judge_number(asked: Number, answer: Any) -> Verdict:
 
 def told(error: BaseException) -> str:
     """An error of the student's code in one line, with the line of code that raised it."""
-    message = str(error).strip().splitlines()
-    said = type(error).__name__ + (f": {message[0]}" if message else "")
+    said = in_a_line(error)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
     if not own or not own[-1].line:

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from labkit.blocks import Backbone, Model, backbone_of
 from labkit.chance import key_of
+from labkit.checks import first_line
 from labkit.corpus import Batch
 from labkit.heads import WordHead
 from labkit.keeping.processor import TOLD, bfloat16_pays, has_compiler, processor_name
@@ -103,11 +104,11 @@ def memory_explained(
         if more > plan.accumulate:
             at_once = math.ceil(rows / (processes * more))
             parts = f"accumulate={more} ({at_once} rows at once, the same result), "
-        said = str(problem).splitlines()[0]
         raise MemoryError(
             f"{math.ceil(rows / (processes * plan.accumulate))} rows of {length} tokens at once "
-            f"are more than the memory holds ({said}). Now: accumulate={plan.accumulate}, "
-            f"precision={plan.precision!r}, checkpointing={plan.checkpointing}. "
+            f"are more than the memory holds ({first_line(problem)}). Now: "
+            f"accumulate={plan.accumulate}, precision={plan.precision!r}, "
+            f"checkpointing={plan.checkpointing}. "
             f"Change to {parts}{choices}or make the model, the batch or its texts smaller"
         ) from problem
 

@@ -156,6 +156,17 @@ def read_json(path: Path, most: int = 10**6) -> dict[str, Any]:
     return found
 
 
+def with_numbers(value: Any, change: Callable[[float], Any]) -> Any:
+    """Return plain data, such as JSON holds, with each float as `change` gives it."""
+    if isinstance(value, float):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: with_numbers(part, change) for name, part in value.items()}
+    return (
+        [with_numbers(part, change) for part in value] if isinstance(value, list | tuple) else value
+    )
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file whole or not at all; half of a surrogate pair is written as its escape."""
     with replacing(path) as draft:

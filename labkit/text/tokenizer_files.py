@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
-from labkit.checks import shown
+from labkit.checks import first_line, shown
 from labkit.keeping.files import read_json, read_text
 
 LARGEST_FILE = 100_000_000  # bytes
@@ -60,8 +60,7 @@ def library_call(problem: str, function: Any, *arguments: Any, **options: Any) -
         return function(*arguments, **options)
     except BaseException as error:
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
-            raise ValueError(f"{problem}: {reason}") from error
+            raise ValueError(f"{problem}: {first_line(error)[:300]}") from error
         raise
 
 

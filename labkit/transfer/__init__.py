@@ -1,7 +1,6 @@
 """From a pre-trained model to a task: another head, and a say in which layers learn."""
 
 from labkit.transfer.groups import (
-    both_orders,
     classifier,
     discriminative,
     features_only,
@@ -9,16 +8,12 @@ from labkit.transfer.groups import (
     labels_of,
     language_model_of,
     layer_groups,
-    one_text,
     span_finder,
     tagger,
-    two_texts,
     unfreeze_from_top,
-    with_choices,
 )
 
 __all__ = [
-    "both_orders",
     "classifier",
     "discriminative",
     "features_only",
@@ -26,10 +21,7 @@ __all__ = [
     "labels_of",
     "language_model_of",
     "layer_groups",
-    "one_text",
     "span_finder",
     "tagger",
-    "two_texts",
     "unfreeze_from_top",
-    "with_choices",
 ]

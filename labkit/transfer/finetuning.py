@@ -1,20 +1,16 @@
-"""Whole recipes of transfer, one call each: fine-tuning, ULMFiT's three stages, four quadrants.
-
-Each is a short loop over the Trainer: read them, and write your own.
-"""
+"""Fine-tuning, with layers that learn later or slower or never: short loops over the Trainer."""
 
 import copy
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from torch import nn
 
-from labkit.blocks import Classifier, LanguageModel
-from labkit.corpus import Batch, Batches
-from labkit.objectives import NextToken, Objective
+from labkit.blocks import Classifier
+from labkit.corpus import Batches
+from labkit.objectives import Objective
 from labkit.plan import Plan
-from labkit.trainer import Evaluation, Trainer, evaluate
+from labkit.trainer import Trainer
 from labkit.transfer.groups import (
     classifier,
     discriminative,
@@ -53,55 +49,7 @@ def fine_tune(
     return model
 
 
-@dataclass(frozen=True)
-class ThreeStages:
-    """What ULMFiT's three stages gave."""
-
-    language_model: LanguageModel
-    classifier: Classifier
-    losses: dict[str, Evaluation] = field(default_factory=dict)
-
-
-def ulmfit(
-    model: LanguageModel,
-    general: Batches | None,
-    target: Batches | None,
-    labelled: Batches,
-    *,
-    labels: int,
-    plans: Sequence[Plan],
-    factor: float = 2.6,
-    unfreeze_every: int | None = None,
-    held_out: Iterable[Batch] | None = None,
-) -> ThreeStages:
-    """Howard and Ruder 2018: a language model of general text, of the target's text, a classifier.
-
-    A stage without batches is left out (a model that is pre-trained already needs no first one).
-    The second and third use discriminative rates; the third unfreezes layer after layer, one every
-    `unfreeze_every` steps (a fraction of its plan when None). Give `plans` with the slanted
-    triangle for the paper's recipe. The language model itself is trained, not a copy of it.
-    """
-    if len(plans) != 3:
-        raise ValueError(f"{len(plans)} plans: give three, one for each stage")
-    for batches, plan, slower in ((general, plans[0], 1.0), (target, plans[1], factor)):
-        if batches is not None:
-            groups = discriminative(model, slower)
-            for _ in Trainer(model, NextToken(), batches, plan, groups=groups).run():
-                pass
-    built = classifier(copy.deepcopy(model), labels)
-    every = unfreeze_every or max(1, plans[2].steps // (2 * len(layer_groups(built))))
-    objective = labels_of(built)
-    fine_tune(
-        built, objective, labelled, Tuning(plan=plans[2], factor=factor, unfreeze_every=every)
-    )
-    found = ThreeStages(model, built)
-    if held_out is not None:
-        found.losses["classifier"] = evaluate(built, objective, held_out)
-    return found
-
-
 Way = Literal["frozen", "fine-tuned", "from scratch"]
-WAYS: tuple[Way, ...] = ("frozen", "fine-tuned", "from scratch")
 
 
 def one_way(start: nn.Module, way: Way, batches: Batches, *, labels: int, plan: Plan) -> Classifier:
@@ -112,25 +60,3 @@ def one_way(start: nn.Module, way: Way, batches: Batches, *, labels: int, plan: 
     for _ in Trainer(built, labels_of(built), batches, plan).run():
         pass
     return built
-
-
-def quadrants(
-    model: LanguageModel,
-    fresh: LanguageModel,
-    tasks: dict[str, tuple[Batches, Sequence[Batch]]],
-    *,
-    labels: int,
-    plan: Plan,
-) -> dict[tuple[str, Way], Evaluation]:
-    """Freeze, fine-tune, or start anew?  Each way on each task (lectures/003: the four quadrants).
-
-    `tasks` are labelled batches to train on and others to test on, under names such as
-    "small, similar"; `fresh` is the same model before it was pre-trained. Neither is changed.
-    """
-    found = {}
-    for task, (batches, held_out) in tasks.items():
-        for way in WAYS:
-            start: nn.Module = fresh if way == "from scratch" else model
-            built = one_way(start, way, batches, labels=labels, plan=plan)
-            found[task, way] = evaluate(built, labels_of(built), held_out)
-    return found

@@ -158,35 +158,3 @@ def language_model_of(model: Any, like: LanguageModel) -> LanguageModel:
         memo = dict(zip(map(id, own), backbone.token.parameters(), strict=True))
         head = copy.deepcopy(head, memo)
     return LanguageModel(backbone, head)
-
-
-# ---- the inputs of GPT -------------------------------------------------------------------------
-
-
-def one_text(text: Sequence[int], start: int, extract: int) -> list[int]:
-    """Classification: start, text, extract. The answer is read at the last position."""
-    return [start, *text, extract]
-
-
-def two_texts(
-    first: Sequence[int], second: Sequence[int], start: int, between: int, extract: int
-) -> list[int]:
-    """Entailment: start, premise, delimiter, hypothesis, extract."""
-    return [start, *first, between, *second, extract]
-
-
-def both_orders(
-    first: Sequence[int], second: Sequence[int], start: int, between: int, extract: int
-) -> list[list[int]]:
-    """Similarity: both orders, one row each, for `objectives.Similarity`."""
-    one, other = (first, second), (second, first)
-    return [two_texts(*pair, start, between, extract) for pair in (one, other)]
-
-
-def with_choices(
-    context: Sequence[int], choices: Sequence[Sequence[int]], start: int, between: int, extract: int
-) -> list[list[int]]:
-    """Multiple choice: the context with each answer, one row each, for `Labels(choices=n)`."""
-    if not choices:
-        raise ValueError("a question without answers: give at least one")
-    return [two_texts(context, answer, start, between, extract) for answer in choices]

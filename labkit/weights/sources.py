@@ -4,6 +4,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+from labkit.checks import first_line
 from labkit.keeping.paths import to_install
 from labkit.weights.tensors import WeightsError
 
@@ -52,10 +53,9 @@ def _fetch(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=FILES, ignore_patterns=["*/*"]))
     # The hub raises errors of its own, of its HTTP library and of the system: all mean one thing.
     except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
         raise WeightsError(
-            f"{here}: {reason[0]} (is the name right, and is this machine online? a model that "
-            "was fetched once is found offline too)"
+            f"{here}: {first_line(error)} (is the name right, and is this machine online? a model "
+            "that was fetched once is found offline too)"
         ) from error
 
 

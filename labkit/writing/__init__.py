@@ -1,1 +1,1 @@
-"""Writing beyond sampling: the likeliest text, blanks, prompts, and how good a text is."""
+"""Writing beyond sampling: the likeliest text, blanks, prompts."""

@@ -14,7 +14,13 @@ from torch import Tensor
 from labkit import fast
 from labkit.checks import check_whole, is_number, require, shown
 from labkit.sampling import NEVER, Sample, Sampling
-from labkit.writing.reader import Reader, highest, rows_of
+from labkit.writing.reader import Reader, rows_of
+
+
+def highest(score_BV: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The highest scores of a table, `count` at most, with the row and the word of each."""
+    best, where = score_BV.flatten().topk(min(count, score_BV.numel()))
+    return best, where // score_BV.shape[1], where % score_BV.shape[1]
 
 
 class Texts(NamedTuple):

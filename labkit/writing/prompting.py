@@ -4,7 +4,7 @@ No weight is changed: the model reads the prompt and is asked how likely each an
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,26 +67,3 @@ def score_words(model: Any, prompts: Sequence[Tokens], words: Sequence[int], row
         hidden_BD = pool(model.backbone(text_BT).hidden, real_BT, "last")
         found.append(model.head(hidden_BD).float().log_softmax(dim=-1)[:, list(words)])
     return torch.cat(found).cpu()
-
-
-class ChosenAnswers(NamedTuple):
-    """Which answer a model gives to each prompt, and how sure it is."""
-
-    answers: list[int]
-    probabilities: Tensor
-    """[prompts, answers], over the answers that were offered."""
-
-
-def choose_answers(
-    model: Any, prompts: Sequence[Tokens], answers: Sequence[Tokens], *, blank: Tokens | None = None
-) -> ChosenAnswers:
-    """The likeliest of the answers after each prompt.
-
-    With a `blank` prompt that has no content, the scores are calibrated: an answer counts by how
-    much likelier the prompt makes it (Zhao et al. 2021, section 4), so that a frequent word is not
-    always chosen.
-    """
-    scores = log_likelihoods(model, prompts, answers)
-    if blank is not None:
-        scores = scores - log_likelihoods(model, [blank], answers)
-    return ChosenAnswers(scores.argmax(dim=1).tolist(), scores.softmax(dim=1))

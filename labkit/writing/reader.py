@@ -56,12 +56,6 @@ def select(memory: Any, rows: Tensor) -> Any:
     return type(memory)(*parts) if hasattr(memory, "_fields") else tuple(parts)
 
 
-def highest(score_BV: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The highest scores of a table, `count` at most, with the row and the word of each."""
-    best, where = score_BV.flatten().topk(min(count, score_BV.numel()))
-    return best, where // score_BV.shape[1], where % score_BV.shape[1]
-
-
 # ---- checks ------------------------------------------------------------------------------------
 
 

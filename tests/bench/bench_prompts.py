@@ -32,7 +32,7 @@ from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer
 from labkit.world import World, load_world
 from labkit.world.examples import LabelledSet
-from labkit.writing.prompting import choose_answers
+from labkit.writing.prompting import log_likelihoods
 
 SHOTS, LENGTH, ROWS = (0, 1, 2, 3, 4), 40, 32
 
@@ -77,7 +77,7 @@ def right(model: torch.nn.Module, tokenizer: Tokenizer, tests: LabelledSet) -> f
     words = sorted({label.split()[0] for label in tests.labels})
     answers = [tokenizer.encode(word) for word in words]
     prompts = [tokenizer.encode(" ".join(example.words)) for example in tests]
-    chosen = choose_answers(model, prompts, answers).answers
+    chosen = log_likelihoods(model, prompts, answers).argmax(dim=1).tolist()
     pairs = zip(chosen, tests, strict=True)
     return sum(words[i] == example.label.split()[0] for i, example in pairs) / len(tests)
 

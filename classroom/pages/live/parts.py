@@ -16,17 +16,17 @@ SHOWN = ("render", "page")
 """The scripts of a page whose views were written down."""
 
 
-def page(title: str, body: str, scripts: Sequence[str]) -> str:
-    """A page with its scripts inside."""
+def page(title: str, body: str, scripts: Sequence[str] = ()) -> str:
+    """A page with its scripts inside; without any, nothing in it can run."""
     style = (FOLDER / "page.css").read_text(encoding="utf-8")
+    if scripts:
+        style += style_of_demos()
+        body += "<noscript><p>These demos need JavaScript; the notebooks do not.</p></noscript>"
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">{policy(scripts)}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{style}{style_of_demos()}</style></head>"
-        "<body><main>"
-        f"{body}<noscript><p>These demos need JavaScript; the notebooks do not.</p></noscript>"
-        "</main>"
-        f"{inline(scripts)}</body></html>\n"
+        f"<title>{escape(title)}</title><style>{style}</style></head>"
+        f"<body><main>{body}</main>{inline(scripts)}</body></html>\n"
     )
 
 
