@@ -22,6 +22,8 @@ HELD_OUT_SHARE, SIDE_BY_SIDE = 8, 512
 SPLITS = ("train", "held_out")
 TRIES = 100
 """How many chunks of documents are drawn before a split is declared empty."""
+KEPT = 8
+"""How many chunks are kept: both splits of a seed are read from the same ones."""
 
 
 def text_hash(text: str) -> int:
@@ -116,11 +118,21 @@ class Document:
         return self.text
 
 
+@dataclass
+class _Drawn:
+    """What is kept of a document; its words and text are made anew for each reader."""
+
+    numbers: np.ndarray
+    states: np.ndarray
+    split: str | None = None
+
+
 class Sampler:
     """Draws documents; what may be computed once is computed here."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self.kept: dict[tuple[int, int, bytes], list[_Drawn]] = {}
         self.memory = GroupMemory(machine.families, machine.prior, {})
         size, classes = machine.states, len(machine.prior)
         by_source = np.argsort(machine.arc_source, kind="stable")
@@ -195,20 +207,33 @@ class Sampler:
         check_seed(seed)
         if not begin.sum():
             raise ValueError("no document of this language begins like that: ask for others")
-        drawn = 0
+        found, begin = 0, begin / begin.sum()
         for chunk in itertools.count():
-            random = np.random.default_rng([seed, chunk])
-            for document in self._chunk(random, begin / begin.sum()):
-                if split is None or split_of(document.text) == split:
-                    drawn += 1
+            for drawn in self._chunk(seed, chunk, begin):
+                document = Document(self.machine, drawn.numbers, drawn.states)
+                if split is not None and drawn.split is None:
+                    drawn.split = split_of(document.text)
+                if split is None or drawn.split == split:
+                    found += 1
                     yield document
-            if not drawn and chunk == TRIES:
+            if not found and chunk == TRIES:
                 raise ValueError(
                     f"none of {TRIES * SIDE_BY_SIDE:,} documents belongs to {split}: this language "
                     "has too few of them to be split, so give split=None"
                 )
 
-    def _chunk(self, random: np.random.Generator, begin: np.ndarray) -> Iterator[Document]:
+    def _chunk(self, seed: int, chunk: int, begin: np.ndarray) -> list[_Drawn]:
+        """Draw documents side by side, or find those that were drawn a moment ago."""
+        key = (seed, chunk, begin.tobytes())
+        found = self.kept.pop(key, None)
+        if found is None:
+            found = list(self._draw(np.random.default_rng([seed, chunk]), begin))
+        self.kept[key] = found
+        for oldest in list(self.kept)[:-KEPT]:
+            self.kept.pop(oldest, None)
+        return found
+
+    def _draw(self, random: np.random.Generator, begin: np.ndarray) -> Iterator[_Drawn]:
         """Draw documents side by side, and put the words of each together."""
         drawn = zip(*self._words(random, begin), strict=True)
         who, numbers, states = (np.concatenate(column) for column in drawn)
@@ -216,7 +241,11 @@ class Sampler:
         edges = np.searchsorted(who[order], np.arange(SIDE_BY_SIDE + 1))
         for first, past in itertools.pairwise(edges):
             mine = order[first:past]
-            yield Document(self.machine, numbers[mine], states[mine])
+            made = _Drawn(numbers[mine], states[mine])
+            # Every reader of a kept document has the same arrays.
+            made.numbers.setflags(write=False)
+            made.states.setflags(write=False)
+            yield made
 
     def _words(
         self, random: np.random.Generator, begin: np.ndarray
@@ -233,11 +262,11 @@ class Sampler:
             emission = machine.emission[state]
             wheel = emission * len(machine.prior) + of_class[alive]
             word = self.emitted[self.emit.spin(wheel, random)]
-            mine = np.nonzero(machine.family[state] >= 0)[0]
+            mine = (machine.family[state] >= 0).nonzero()[0]
             if len(mine):
                 value = urns.draw(alive[mine], machine.family[state[mine]])
                 keys = self._key(emission[mine], value, of_class[alive[mine]])
-                word[mine] = self.said_words[np.searchsorted(self.said_keys, keys)]
+                word[mine] = self.said_words[self.said_keys.searchsorted(keys)]
             yield alive, word, state
             going = word != machine.number[END]
             alive, node = alive[going], state[going]
@@ -293,4 +322,4 @@ class _Wheel:
 
     def spin(self, node: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """One arc per node."""
-        return np.searchsorted(self.edges, node + random.random(len(node)), side="right")
+        return self.edges.searchsorted(node + random.random(len(node)), side="right")
