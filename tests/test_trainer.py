@@ -226,7 +226,8 @@ def test_every_optimizer_learns(optimizer: str) -> None:
     rate = {"adamw": 1e-2, "muon": 1e-2, "sgd": 0.5}[optimizer]
     run = trainer(gpt(dropout=0.0), steps=40, optimizer=optimizer, rate=rate).run()
     losses = [float(report.loss) for report in run]
-    # It falls by 0.6 to 1.2, with five seeds each. Half of the words follow from the one before by adding one, half by adding two or none.
+    # Half of the words follow from the one before by adding one, half by adding two or none. With
+    # five seeds each the loss falls by 0.6 to 1.2.
     assert losses[-1] < losses[0] - 0.4
 
 
