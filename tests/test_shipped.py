@@ -570,7 +570,7 @@ def test_bert_fills_in_the_blanks_of_each_address_better_than_a_5_gram_from_the_
 
 
 class Packing:
-    """`lzma.compress` that goes on from a text which it has packed before, in a copy of the process.
+    """`lzma.compress` that goes on from a text which it has packed, in a copy of the process.
 
     The package `lzma` cannot copy a compressor, and ten megabytes take it ten seconds.
     """

@@ -69,7 +69,7 @@ class Document:
     @cached_property
     def words(self) -> list[str]:
         """The words, full stops and the end mark among them."""
-        return [self.machine.vocabulary[number] for number in self.numbers]
+        return [self.machine.vocabulary[number] for number in self.numbers.tolist()]
 
     @cached_property
     def text(self) -> str:
@@ -87,11 +87,12 @@ class Document:
         """What is hidden in this document."""
         machine = self.machine
         firsts = [self.states[a] for a, _ in self.sentences]
+        emissions = machine.emission[self.states].tolist()
         sections: list[Section] = [machine.sections[machine.section[s]] for s in firsts]
         senses = [
             Sense(i, word, machine.senses[emission, number])
-            for i, (word, number, emission) in enumerate(
-                zip(self.words, self.numbers, machine.emission[self.states], strict=True)
+            for i, (word, emission, number) in enumerate(
+                zip(self.words, emissions, self.numbers.tolist(), strict=True)
             )
             if (emission, number) in machine.senses
         ]
@@ -259,20 +260,21 @@ class Sampler:
         node = machine.states + random.choice(len(begin), count, p=begin)
         while len(alive):
             state = self.targets[self.arcs.spin(node, random)]
-            emission = machine.emission[state]
-            wheel = emission * len(machine.prior) + of_class[alive]
+            emission, classes = machine.emission[state], of_class[alive]
+            wheel = emission * len(machine.prior) + classes
             word = self.emitted[self.emit.spin(wheel, random)]
             mine = (machine.family[state] >= 0).nonzero()[0]
             if len(mine):
                 value = urns.draw(alive[mine], machine.family[state[mine]])
-                keys = self._key(emission[mine], value, of_class[alive[mine]])
+                keys = self._key(emission[mine], value, classes[mine])
                 word[mine] = self.said_words[self.said_keys.searchsorted(keys)]
             yield alive, word, state
             going = word != machine.number[END]
             alive, node = alive[going], state[going]
             at_stop = node < stops
-            chosen = self.leave.spin(node[at_stop], random)
-            node[at_stop] = machine.states + self.next_section[chosen]
+            if at_stop.any():
+                chosen = self.leave.spin(node[at_stop], random)
+                node[at_stop] = machine.states + self.next_section[chosen]
 
 
 class _Urns:
