@@ -59,13 +59,13 @@ def rate_of(width: int) -> float:
 
 def scaling_run(width: int, words: int, seed: int = 0, *, held_out: int = 20_000) -> Point:
     """Train one GPT on text that it reads once, and measure it on documents that were held out."""
-    text = _text(words, held_out, seed)
+    text, floors = _text(words, held_out, seed)
     steps = max(1, words // (LENGTH * BATCH))
     model, _ = recipes.gpt(
         text, steps, seed=seed, width=width, layers=1, length=LENGTH, batch=BATCH,
         rate=rate_of(width),
     )  # fmt: skip
-    losses, floors = document_losses(model, text.tests(LENGTH)), document_floors(text, LENGTH)
+    losses = document_losses(model, text.tests(LENGTH))
     operations = steps * counting.counted_flop(model, torch.zeros(BATCH, LENGTH, dtype=torch.long))
     return Point(
         counting.parameters(model).total,
@@ -77,9 +77,10 @@ def scaling_run(width: int, words: int, seed: int = 0, *, held_out: int = 20_000
 
 
 @lru_cache(maxsize=2)
-def _text(words: int, held_out: int, seed: int) -> CourseText:
-    """The text of several runs, drawn once."""
-    return recipes.course_text(words=words, held_out=held_out, seed=seed)
+def _text(words: int, held_out: int, seed: int) -> tuple[CourseText, list[float]]:
+    """The text of several runs, drawn once, and the floors of its documents."""
+    text = recipes.course_text(words=words, held_out=held_out, seed=seed)
+    return text, document_floors(text, LENGTH)
 
 
 @torch.no_grad()

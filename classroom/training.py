@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from classroom.recipes import RECIPE, larger_weights, plan
+from labkit import fast
 from labkit.blocks import LanguageModel, Model, evaluating
 from labkit.corpus import Batches, Tokens, Windows
 from labkit.heads import MaskedWord, NextWord
@@ -239,7 +240,7 @@ def carry_out(
 def _card(name: str, command: str, known: Shipped, run: Run, seconds: float) -> dict[str, Any]:
     """Measure a trained model, and say all that is known of it."""
     # Not every measure asks for eval mode, and dropout would be measured with the model.
-    with evaluating(run.model):
+    with evaluating(run.model), fast.enable():
         found = known.measure(run.model.float(), run.tokenizer)
     card: dict[str, Any] = {
         "name": name,

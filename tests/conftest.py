@@ -23,8 +23,12 @@ light_jsonschema()
 torch.set_num_threads(1)
 # A shell that runs the tests in the background has Ctrl-C ignored, also by what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# The same examples on every machine: a failure in CI is a failure at home.
-hypothesis.settings.register_profile("labkit", deadline=None, derandomize=True, database=None)
+# The same examples on every machine: a failure in CI is a failure at home. To explain a failure,
+# Hypothesis would run the test line by line, again and again, also where a mutant has to fail.
+hypothesis.settings.register_profile(
+    "labkit", deadline=None, derandomize=True, database=None,
+    phases=set(hypothesis.Phase) - {hypothesis.Phase.explain},
+)  # fmt: skip
 hypothesis.settings.load_profile("labkit")
 
 

@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from classroom import cache
+from classroom import cache, versions
 from classroom.cli import main
 from classroom.recipes import course_text, gpt, plan, train_once
 from labkit.blocks import LanguageModel
@@ -104,6 +104,30 @@ def test_another_number_of_threads_is_another_result(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         found |= {cache.versions(), cache.versions()}
     assert len(found) == 2
+
+
+def test_each_changed_file_is_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The digests of files are kept, but not that of a file which was just written."""
+    for settled in (0.0, 10.0):
+        monkeypatch.setattr(versions, "SETTLED", settled)
+        monkeypatch.setattr(versions, "PACKAGE", tmp_path / str(settled))
+        path = tmp_path / str(settled) / "inner" / "a.py"
+        path.parent.mkdir(parents=True)
+        found = []
+        for text in ("a = 1", "a = 2", "a = 2"):
+            path.write_text(text)
+            # As long, and of the same time: still another file. Without a pause only where it must.
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+            time.sleep(0.1 if settled == 0 else 0)
+            found.append(versions.code_version())
+        assert found[0] != found[1] == found[2]
+        for other in (".hidden.py", "__pycache__/a.py", "a.txt", "left/a.py"):
+            (path.parents[1] / other).parent.mkdir(exist_ok=True)
+            (path.parents[1] / other).write_text("b = 1")
+        assert versions.code_version(("left",)) == found[2]
+        assert versions.code_version() != found[2]
 
 
 def test_whatever_differs_has_another_key() -> None:
@@ -324,7 +348,7 @@ def test_without_a_home_there_is_a_folder_all_the_same(tmp_path: Path) -> None:
 WORK = """
 import sys, time
 from pathlib import Path
-from classroom import cache
+from classroom import cache, versions
 folder = Path(sys.argv[1])
 def make():
     (folder / f"begun-{sys.argv[2]}").touch()

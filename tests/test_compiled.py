@@ -30,15 +30,16 @@ V = 12
 WORDS = [chr(97 + i) * (1 + i % 4) for i in range(V)]
 KERNELS = ((1, 4), (2, 4))
 
+# One layer, which the compiler follows as it would the next one; two where they differ.
 MODELS: dict[str, Callable[[], nn.Module]] = {
-    "BERT": lambda: BERT(BERTConfig(V, width=8, layers=2, heads=2, context=16)),
+    "BERT": lambda: BERT(BERTConfig(V, width=8, layers=1, heads=2, context=16)),
     "RoBERTa": lambda: BERT(
-        BERTConfig(V, width=8, layers=2, heads=2, context=16, segments=1, unused_positions=2)
+        BERTConfig(V, width=8, layers=1, heads=2, context=16, segments=1, unused_positions=2)
     ),
-    "DistilBERT": lambda: BERT(BERTConfig(V, width=8, layers=2, heads=2, context=16, segments=0)),
-    "GPT": lambda: GPT(GPTConfig(V, width=8, layers=2, heads=2, context=16, norm_first=False)),
+    "DistilBERT": lambda: BERT(BERTConfig(V, width=8, layers=1, heads=2, context=16, segments=0)),
+    "GPT": lambda: GPT(GPTConfig(V, width=8, layers=1, heads=2, context=16, norm_first=False)),
     "GPT-3": lambda: GPT(GPTConfig(V, width=8, layers=2, heads=2, context=16, band=3)),
-    "rotary": lambda: GPT(GPTConfig(V, width=8, layers=2, heads=2, context=16, rotary=True)),
+    "rotary": lambda: GPT(GPTConfig(V, width=8, layers=1, heads=2, context=16, rotary=True)),
     "experts": lambda: GPT(GPTConfig(V, width=8, layers=1, heads=2, context=16, experts=3)),
     "word vectors": lambda: WordVectors(WordVectorsConfig(V, width=8)),
     "bag of words": lambda: Bag(BagConfig(V, width=8)),

@@ -3,6 +3,7 @@
 import copy
 import os
 import random
+import shutil
 import signal
 import time
 from dataclasses import dataclass, replace
@@ -223,17 +224,19 @@ def test_muons_update_is_nearly_orthogonal_in_float32(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", "sgd"])
 def test_every_optimizer_learns(optimizer: str) -> None:
     rate = {"adamw": 1e-2, "muon": 1e-2, "sgd": 0.5}[optimizer]
-    run = trainer(gpt(dropout=0.0), steps=60, optimizer=optimizer, rate=rate).run()
+    run = trainer(gpt(dropout=0.0), steps=40, optimizer=optimizer, rate=rate).run()
     losses = [float(report.loss) for report in run]
-    # Half of the words follow from the one before by adding one, half by adding two or none.
+    # Half of the words follow from the one before by adding one, half by adding two or none. With
+    # five seeds each the loss falls by 0.6 to 1.2.
     assert losses[-1] < losses[0] - 0.4
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_kind_of_model_trains(name: str) -> None:
     case = CASES[name]
-    plan = Plan(**{"steps": 80, "rate": 1e-2, **case.plan})
+    plan = Plan(**{"steps": 40, "rate": 1e-2, **case.plan})
     losses = [float(r.loss) for r in Trainer(case.model(0), case.objective, case.text, plan).run()]
+    # AWD-LSTM's falls by 0.5, with three seeds each, and the others' by more than 2.8.
     assert sum(losses[-10:]) < sum(losses[:10]) - 0.3
 
 
@@ -241,7 +244,7 @@ def test_every_kind_of_model_trains(name: str) -> None:
 
 
 def built(case: Case, seed: int = 0, **more: Any) -> Trainer:
-    plan = {"steps": 20, "rate": 1e-2, "save_every": 3, "seed": 7, **case.plan, **more}
+    plan = {"steps": 13, "rate": 1e-2, "save_every": 3, "seed": 7, **case.plan, **more}
     return Trainer(case.model(seed), case.objective, case.text, Plan(**plan))
 
 
@@ -254,7 +257,7 @@ def test_an_interrupted_run_ends_bit_for_bit_like_one_that_was_not(
     reports = [(float(r.loss), float(r.norm), r.rate) for r in whole.resume(tmp_path / "whole")]
     chance = random.Random(name)
     again: dict[int, tuple[float, float, float]] = {}
-    for stop in (*sorted(chance.sample(range(1, 20), 3)), 99):
+    for stop in (*sorted(chance.sample(range(1, 13), 3)), 99):
         # Another seed: what the new model begins with must not matter once there is a checkpoint.
         part = built(CASES[name], seed=0 if not again else stop)
         torch.manual_seed(stop)
@@ -272,11 +275,11 @@ def test_the_bits_depend_on_everything_that_is_saved(tmp_path: Path) -> None:
     case = replace(case, objective=NextToken(carry=True), text=Text(streams=True))
     whole = built(case)
     list(whole.resume(tmp_path / "whole"))
+    for report in built(case).resume(tmp_path / "part"):
+        if report.step == 10:
+            break
     for file in ("optimizer", "average", "memory"):
-        part = built(case)
-        for report in part.resume(tmp_path / file):
-            if report.step == 10:
-                break
+        shutil.copytree(tmp_path / "part", tmp_path / file)
         forgetful = built(case)
         found = newest(tmp_path / file).snapshot
         assert found is not None
@@ -602,7 +605,7 @@ def test_the_average_is_the_mean_of_the_weights() -> None:
 
 def test_nt_asgd_begins_to_average_when_the_held_out_loss_stops_falling() -> None:
     plan = Plan(
-        steps=150, optimizer="sgd", rate=3.0, schedule="constant", clip=0.25, average="mean",
+        steps=70, optimizer="sgd", rate=3.0, schedule="constant", clip=0.25, average="mean",
         decay=0.0,
     )  # fmt: skip
     made = Trainer(awd_lstm(), NextToken(), Text(), plan)
@@ -616,9 +619,9 @@ def test_nt_asgd_begins_to_average_when_the_held_out_loss_stops_falling() -> Non
                 made.start_average()
                 started = report.step
     assert started is not None
-    assert made.average.count == 150 - started + 1
+    assert made.average.count == 70 - started + 1
     last = evaluate(made.model, NextToken(), held_out).loss
-    with made.averaged():
+    with made.averaged():  # better by 0.07 to 0.09, with five seeds
         assert evaluate(made.model, NextToken(), held_out).loss < last
 
 
@@ -853,8 +856,8 @@ def test_evaluating_in_the_loop_leaves_training_as_it_was(name: str) -> None:
         last.eval()
         for _ in made.run():
             if looks:
-                a = evaluate(made.model, case.objective, [case.text.at(i) for i in (0, 1, 2)])
-                b = evaluate(made.model, case.objective, [case.text.at(i) for i in (0, 1, 2)])
+                a = evaluate(made.model, case.objective, [case.text.at(i) for i in (0, 1)])
+                b = evaluate(made.model, case.objective, [case.text.at(i) for i in (0, 1)])
                 assert a == b
                 assert made.model.training
                 assert not last.training

@@ -421,21 +421,18 @@ def test_the_floor_of_masked_words_under_the_channel(
             elif draw < hide + replace:
                 shown[t] = int(random.choice(others))
         like = reference.like(words, set(range(len(words) - 1)))
-        weights = dict.fromkeys(like, 0.0)
-        for other, chance in like.items():
-            for t, word in list(shown.items())[:-1]:
-                true = world.machine.number[other[t]]
-                random_word = replace * (word in others) / len(others)
-                if t not in positions:
-                    chance *= (1 - rate) * (word == true) + rate * (
-                        keep * (word == true) + random_word
-                    )
-                elif word is not None:
-                    chance *= keep * (word == true) + random_word
-            weights[other] = chance
+        # All of these documents side by side: there are thousands.
+        true_DT = np.array([[world.machine.number[word] for word in other] for other in like])
+        chance_D = np.array([*like.values()])
+        for t, word in list(shown.items())[:-1]:
+            same_D, random_word = true_DT[:, t] == word, replace * (word in others) / len(others)
+            if t not in positions:
+                chance_D *= (1 - rate) * same_D + rate * (keep * same_D + random_word)
+            elif word is not None:
+                chance_D *= keep * same_D + random_word
         for t in positions:
-            exact = distribution_at(world, weights, t)
-            losses.append(-math.log(exact[text[t]]))
+            right = chance_D[true_DT[:, t] == text[t]].sum() / chance_D.sum()
+            losses.append(-math.log(right))
     found = floor(world, "masked", texts, rate=rate, channel=channel, seed=seed)
     np.testing.assert_allclose(np.concatenate(found.losses), losses, rtol=1e-10, atol=1e-12)
 
@@ -576,8 +573,8 @@ def test_several_threads_may_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
         time.sleep(0.05)
         return quick(steps)
 
-    language = load_world("language")
-    urn = language.memory.groups[-1]
+    language = world_from_text({"tiny.txt": REMEMBERS})
+    urn = next(one for one in language.memory.groups if one.alpha.any())
     often = next(w for w, v in enumerate(urn.value_of) if v >= 0 and urn.alpha[urn.family_of[v]])
     texts = [np.full(count, often) for count in (300, 200, 100, 5)]
     alone = [language.memory.log_chance(text) for text in texts]

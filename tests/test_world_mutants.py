@@ -45,18 +45,16 @@ def _check_hidden(
     noisy: hidden.Noisy,
 ) -> None:
     weights = reference.like(words, {*want, *noisy})
-    for other in weights:
-        for t, (shown, keep, noise) in noisy.items():
-            weights[other] *= noise * world.replacements[shown] + keep * (
-                world.machine.number[other[t]] == shown
-            )
-    if not any(weights.values()):
+    # All documents side by side: there are thousands.
+    true_DT = np.array([[world.machine.number[word] for word in other] for other in weights])
+    weight_D = np.array([*weights.values()])
+    for t, (shown, keep, noise) in noisy.items():
+        weight_D *= noise * world.replacements[shown] + keep * (true_DT[:, t] == shown)
+    if not weight_D.any():
         return  # these words cannot be shown
     distributions = world.distributions([(world.numbers(words), want, noisy)], "document")[0]
     for distribution, t in zip(distributions, want, strict=True):
-        exact = np.zeros(len(world.vocabulary))
-        for other, weight in weights.items():
-            exact[world.machine.number[other[t]]] += weight
+        exact = np.bincount(true_DT[:, t], weight_D, minlength=len(world.vocabulary))
         np.testing.assert_allclose(distribution, exact / exact.sum(), atol=1e-9)
 
 

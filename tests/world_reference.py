@@ -8,6 +8,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 from labkit.world.forms import tenses
@@ -336,11 +337,11 @@ class Reference:
 
     def like(self, words: tuple[str, ...], hidden: Collection[int]) -> dict[tuple[str, ...], float]:
         """The documents of this length with these words wherever nothing is hidden."""
+        seen = [i for i in range(len(words)) if i not in hidden]
+        those = itemgetter(*seen) if seen else len
+        wanted, size = those(words), len(words)
         return {
             other: chance
             for other, chance in self.texts.items()
-            if len(other) == len(words)
-            and all(
-                i in hidden or a == b for i, (a, b) in enumerate(zip(words, other, strict=True))
-            )
+            if len(other) == size and those(other) == wanted
         }

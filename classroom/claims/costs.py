@@ -6,6 +6,7 @@ Experts: Shazeer et al. 2017. Curated text: Radford et al. 2019, section 2.1.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -82,6 +83,7 @@ def built(name: str, layers: int) -> LanguageModel:
         return LanguageModel(backbone, head(backbone.token))
 
 
+@cache
 def operations(name: str, context: int | None = None) -> tuple[float, float]:
     """6 N D of a text of the model's context, and the operations that are counted.
 

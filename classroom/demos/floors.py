@@ -1,6 +1,6 @@
 """Floors, to play with: how surprising each word is to one who knows the language exactly."""
 
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -19,15 +19,13 @@ def floors_view(text: str, reach: int, world: World, start: str = "sentence") ->
     if not words:
         said = "There is nothing to be surprised by: write some words."
         return View.of("floors", Problem(said))
-    numbers = world.numbers(words)
-    before = world.log_probability(words, start=start)
+    before = given_before(tuple(words), world, start)
     if not np.isfinite(before).all():
         position = int(np.flatnonzero(~np.isfinite(before))[0])
         said = f"“{words[position][:40]}” cannot be word {position + 1}."
         return View.of("floors", Problem(f"The language cannot say this: {said}"))
     near = world.log_probability(words, reach=reach, start=start)
-    given = world.distributions([(numbers, [n], {}) for n in range(len(words))], start)
-    around = np.log([one[0, number] for one, number in zip(given, numbers, strict=True)])
+    around = given_others(tuple(words), world, start)
     rows: tuple[tuple[str | Share, ...], ...] = tuple(
         (word, *(Share(float(np.exp(log[i]))) for log in (before, near, around)))
         for i, word in enumerate(words)
@@ -42,6 +40,20 @@ def floors_view(text: str, reach: int, world: World, start: str = "sentence") ->
         Heading("Nats a word that this text costs a reader who knows the language exactly"),
         Table(("all before", f"the last {reach}", "all others"), (means,), "floors"),
     )
+
+
+@lru_cache(maxsize=64)
+def given_before(words: tuple[str, ...], world: World, start: str) -> np.ndarray:
+    """log p of each word given all before; the slider of the reach does not change it."""
+    return world.log_probability(words, start=start)
+
+
+@lru_cache(maxsize=64)
+def given_others(words: tuple[str, ...], world: World, start: str) -> np.ndarray:
+    """log p of each word given all others."""
+    numbers = world.numbers(words)
+    given = world.distributions([(numbers, [n], {}) for n in range(len(words))], start)
+    return np.log([one[0, number] for one, number in zip(given, numbers, strict=True)])
 
 
 def floors_demo(world: World, text: str = "") -> Demo:

@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from functools import cache
 from html import escape, unescape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,8 +117,9 @@ def listed(pages: Sequence[Page]) -> str:
     )
 
 
+@cache
 def exporter() -> Any:
-    """The exporter of one notebook to one page."""
+    """The exporter of one notebook to one page; its templates are compiled once."""
     from jinja2 import pass_context
     from nbconvert.exporters.html import HTMLExporter
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath

@@ -114,18 +114,21 @@ def _levenberg(
 ) -> tuple[Array, Array]:
     """Damped Gauss-Newton steps for all rows at once; a row's step counts if its cost falls."""
     damping = np.full(len(values), 1e-2)
-    cost = (weights * _residuals(values, x, z, log_y)[0] ** 2).sum(axis=1)
+    residual, slope = _residuals(values, x, z, log_y)
+    cost = (weights * residual**2).sum(axis=1)
     for _ in range(60):
-        residual, slope = _residuals(values, x, z, log_y)
         hessian = np.einsum("rn,rni,rnj->rij", weights, slope, slope)
         gradient = np.einsum("rn,rni,rn->ri", weights, slope, residual)
         # A little on the diagonal keeps it solvable when a resample leaves a direction free.
         extra = damping[:, None, None] * np.eye(4)
         tried = values - np.linalg.solve(hessian + extra, gradient[..., None])[..., 0]
         tried[:, [1, 3]] = np.clip(tried[:, [1, 3]], 1e-3, 5.0)
-        new = (weights * _residuals(tried, x, z, log_y)[0] ** 2).sum(axis=1)
+        there, slope_there = _residuals(tried, x, z, log_y)
+        new = (weights * there**2).sum(axis=1)
         better = new < cost
         values = np.where(better[:, None], tried, values)
+        residual = np.where(better[:, None], there, residual)
+        slope = np.where(better[:, None, None], slope_there, slope)
         cost = np.where(better, new, cost)
         damping = np.clip(np.where(better, damping / 3, damping * 4), 1e-9, 1e6)
     return values, cost

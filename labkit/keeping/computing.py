@@ -209,14 +209,22 @@ def _cpu_has_bfloat16() -> bool:
 @cache
 def measured_peak(device: str, dtype: torch.dtype) -> float:
     """Operations per second of a large matrix product, the best of some tries in a second."""
-    size = 8192 if device.startswith("cuda") else 1024
+    if device.startswith("cuda"):
+        return _measured(device, dtype, 8192)
+    # Where products of 16-bit numbers are only emulated, a large one takes seconds.
+    small = _measured(device, dtype, 256)
+    return small if 2 * 1024**3 / small > 1 else _measured(device, dtype, 1024)
+
+
+def _measured(device: str, dtype: torch.dtype, size: int) -> float:
+    """Operations per second of a square matrix product of that size."""
     own = torch.Generator(device).manual_seed(0)
     a = torch.randn(size, size, device=device, dtype=dtype, generator=own)
     out = torch.empty_like(a)
     best, end = float("inf"), time.perf_counter() + 1
     for tried in range(8):
         start = time.perf_counter()
-        if tried and start > end:  # a product that is only emulated takes seconds
+        if tried and start > end:
             break
         torch.mm(a, a, out=out)
         if device.startswith("cuda"):

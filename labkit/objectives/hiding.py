@@ -133,6 +133,8 @@ def choose_exactly(
         words = [list(word) for _, word in groupby(positions, key=number.__getitem__)]
         taken: set[int] = set()
         for i in sorted(range(len(words)), key=lambda i: key[row][words[i][0]]):
+            if len(taken) >= most:
+                break
             gram: list[int] = []
             # One word after the other, as long as the n-gram does not exceed what is left.
             for word in words[i : i + size[row][words[i][0]]]:

@@ -22,6 +22,8 @@ HELD_OUT_SHARE, SIDE_BY_SIDE = 8, 512
 SPLITS = ("train", "held_out")
 TRIES = 100
 """How many chunks of documents are drawn before a split is declared empty."""
+KEPT = 8
+"""How many chunks are kept: both splits of a seed are read from the same ones."""
 
 
 def text_hash(text: str) -> int:
@@ -67,7 +69,7 @@ class Document:
     @cached_property
     def words(self) -> list[str]:
         """The words, full stops and the end mark among them."""
-        return [self.machine.vocabulary[number] for number in self.numbers]
+        return [self.machine.vocabulary[number] for number in self.numbers.tolist()]
 
     @cached_property
     def text(self) -> str:
@@ -85,11 +87,12 @@ class Document:
         """What is hidden in this document."""
         machine = self.machine
         firsts = [self.states[a] for a, _ in self.sentences]
+        emissions = machine.emission[self.states].tolist()
         sections: list[Section] = [machine.sections[machine.section[s]] for s in firsts]
         senses = [
             Sense(i, word, machine.senses[emission, number])
-            for i, (word, number, emission) in enumerate(
-                zip(self.words, self.numbers, machine.emission[self.states], strict=True)
+            for i, (word, emission, number) in enumerate(
+                zip(self.words, emissions, self.numbers.tolist(), strict=True)
             )
             if (emission, number) in machine.senses
         ]
@@ -116,11 +119,21 @@ class Document:
         return self.text
 
 
+@dataclass
+class _Drawn:
+    """What is kept of a document; its words and text are made anew for each reader."""
+
+    numbers: np.ndarray
+    states: np.ndarray
+    split: str | None = None
+
+
 class Sampler:
     """Draws documents; what may be computed once is computed here."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self.kept: dict[tuple[int, int, bytes], list[_Drawn]] = {}
         self.memory = GroupMemory(machine.families, machine.prior, {})
         size, classes = machine.states, len(machine.prior)
         by_source = np.argsort(machine.arc_source, kind="stable")
@@ -195,20 +208,33 @@ class Sampler:
         check_seed(seed)
         if not begin.sum():
             raise ValueError("no document of this language begins like that: ask for others")
-        drawn = 0
+        found, begin = 0, begin / begin.sum()
         for chunk in itertools.count():
-            random = np.random.default_rng([seed, chunk])
-            for document in self._chunk(random, begin / begin.sum()):
-                if split is None or split_of(document.text) == split:
-                    drawn += 1
+            for drawn in self._chunk(seed, chunk, begin):
+                document = Document(self.machine, drawn.numbers, drawn.states)
+                if split is not None and drawn.split is None:
+                    drawn.split = split_of(document.text)
+                if split is None or drawn.split == split:
+                    found += 1
                     yield document
-            if not drawn and chunk == TRIES:
+            if not found and chunk == TRIES:
                 raise ValueError(
                     f"none of {TRIES * SIDE_BY_SIDE:,} documents belongs to {split}: this language "
                     "has too few of them to be split, so give split=None"
                 )
 
-    def _chunk(self, random: np.random.Generator, begin: np.ndarray) -> Iterator[Document]:
+    def _chunk(self, seed: int, chunk: int, begin: np.ndarray) -> list[_Drawn]:
+        """Draw documents side by side, or find those that were drawn a moment ago."""
+        key = (seed, chunk, begin.tobytes())
+        found = self.kept.pop(key, None)
+        if found is None:
+            found = list(self._draw(np.random.default_rng([seed, chunk]), begin))
+        self.kept[key] = found
+        for oldest in list(self.kept)[:-KEPT]:
+            self.kept.pop(oldest, None)
+        return found
+
+    def _draw(self, random: np.random.Generator, begin: np.ndarray) -> Iterator[_Drawn]:
         """Draw documents side by side, and put the words of each together."""
         drawn = zip(*self._words(random, begin), strict=True)
         who, numbers, states = (np.concatenate(column) for column in drawn)
@@ -216,7 +242,11 @@ class Sampler:
         edges = np.searchsorted(who[order], np.arange(SIDE_BY_SIDE + 1))
         for first, past in itertools.pairwise(edges):
             mine = order[first:past]
-            yield Document(self.machine, numbers[mine], states[mine])
+            made = _Drawn(numbers[mine], states[mine])
+            # Every reader of a kept document has the same arrays.
+            made.numbers.setflags(write=False)
+            made.states.setflags(write=False)
+            yield made
 
     def _words(
         self, random: np.random.Generator, begin: np.ndarray
@@ -230,20 +260,21 @@ class Sampler:
         node = machine.states + random.choice(len(begin), count, p=begin)
         while len(alive):
             state = self.targets[self.arcs.spin(node, random)]
-            emission = machine.emission[state]
-            wheel = emission * len(machine.prior) + of_class[alive]
+            emission, classes = machine.emission[state], of_class[alive]
+            wheel = emission * len(machine.prior) + classes
             word = self.emitted[self.emit.spin(wheel, random)]
-            mine = np.nonzero(machine.family[state] >= 0)[0]
+            mine = (machine.family[state] >= 0).nonzero()[0]
             if len(mine):
                 value = urns.draw(alive[mine], machine.family[state[mine]])
-                keys = self._key(emission[mine], value, of_class[alive[mine]])
-                word[mine] = self.said_words[np.searchsorted(self.said_keys, keys)]
+                keys = self._key(emission[mine], value, classes[mine])
+                word[mine] = self.said_words[self.said_keys.searchsorted(keys)]
             yield alive, word, state
             going = word != machine.number[END]
             alive, node = alive[going], state[going]
             at_stop = node < stops
-            chosen = self.leave.spin(node[at_stop], random)
-            node[at_stop] = machine.states + self.next_section[chosen]
+            if at_stop.any():
+                chosen = self.leave.spin(node[at_stop], random)
+                node[at_stop] = machine.states + self.next_section[chosen]
 
 
 class _Urns:
@@ -293,4 +324,4 @@ class _Wheel:
 
     def spin(self, node: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """One arc per node."""
-        return np.searchsorted(self.edges, node + random.random(len(node)), side="right")
+        return self.edges.searchsorted(node + random.random(len(node)), side="right")

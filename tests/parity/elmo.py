@@ -25,15 +25,14 @@ def _word(p: dict[str, Tensor], letters: list[int]) -> Tensor:
     """Section 2 of Kim et al.: kernels over the letters, their best matches, two highways."""
     spelled = [p["token.letter.weight"][letter] for letter in letters]
     best = []
-    for k, (size, count) in enumerate(CONFIG.kernels):
+    for k, (size, _) in enumerate(CONFIG.kernels):
         weight, bias = p[f"token.kernels.{k}.weight"], p[f"token.kernels.{k}.bias"]
-        for feature in range(count):
-            matches = [
-                bias[feature] + sum(weight[feature, :, j] @ spelled[at + j] for j in range(size))
-                for at in range(len(letters) - size + 1)
-            ]
-            best.append(max(loops.relu(torch.stack(matches)), key=Tensor.detach))
-    x = torch.stack(best)
+        matches = [
+            bias + sum(weight[:, :, j] @ spelled[at + j] for j in range(size))
+            for at in range(len(letters) - size + 1)
+        ]
+        best.append(loops.relu(torch.stack(matches)).max(dim=0).values)
+    x = torch.cat(best)
     for i in range(CONFIG.highways):
         name = f"token.highways.{i}"
         gate = loops.sigmoid(p[f"{name}.gate.weight"] @ x + p[f"{name}.gate.bias"])

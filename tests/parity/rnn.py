@@ -108,7 +108,7 @@ def _both_ways(cell: str, dtype: torch.dtype) -> Differences:
 def _pool(text: list[Tensor], parts: tuple[str, ...]) -> Tensor:
     pooled = {
         "last": text[-1],
-        "max": torch.stack([max(column, key=Tensor.detach) for column in zip(*text, strict=True)]),
+        "max": torch.stack(text).max(dim=0).values,
         "mean": sum(text) / len(text),
     }
     return torch.cat([pooled[part] for part in parts])
@@ -132,14 +132,13 @@ def _convolutions(dtype: torch.dtype) -> Differences:
             features = []
             for k, kernel in enumerate((3, 5, 11)):
                 weight, bias = p[f"0.blocks.0.{k}.weight"], p[f"0.blocks.0.{k}.bias"]
-                for feature in range(4):
-                    total = bias[feature]
-                    for j in range(kernel):
-                        at = place + j - kernel // 2
-                        if 0 <= at < length:
-                            total = total + weight[feature, :, j] @ text[at]
-                    features.append(total)
-            found.append(loops.drop(loops.relu(torch.stack(features))))
+                total = bias
+                for j in range(kernel):
+                    at = place + j - kernel // 2
+                    if 0 <= at < length:
+                        total = total + weight[:, :, j] @ text[at]
+                features.append(total)
+            found.append(loops.drop(loops.relu(torch.cat(features))))
         layers[0].append(text)
         layers[1].append(found)
         pooled = loops.drop(_pool(found, ("max",)))
