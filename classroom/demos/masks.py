@@ -5,7 +5,7 @@ BERT's data were masked once, before training, in ten copies; RoBERTa hides othe
 """
 
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -27,15 +27,21 @@ def asked_by_epoch(
     batch: Batch, epochs: int, rate: float, copies: int, tokenizer: Tokenizer
 ) -> Tensor:
     """True [epochs, T] where a word is asked; with 0 copies each epoch draws anew."""
-    objective = MaskedToken(vocabulary=tokenizer.vocabulary, rate=rate, static=copies > 0)
     if copies:
+        objective = MaskedToken(vocabulary=tokenizer.vocabulary, rate=rate, static=True)
         # The copies are examples of their own, which come back in turn: one batch of all epochs.
         given = replace(
             batch[torch.zeros(epochs, dtype=torch.long)], examples=torch.arange(epochs) % copies
         )
         return asked_in(objective.targets(given, Chance(0, 0, given.rows)))
-    drawn = (objective.targets(batch, Chance(0, n, batch.rows)) for n in range(epochs))
-    return torch.cat([asked_in(targets) for targets in drawn])
+    return torch.cat([asked_anew(batch, n, rate, tokenizer) for n in range(epochs)])
+
+
+@lru_cache(maxsize=1 << 10)
+def asked_anew(batch: Batch, epoch: int, rate: float, tokenizer: Tokenizer) -> Tensor:
+    """True [1, T] where a word is asked in one epoch: the next view has most epochs in common."""
+    objective = MaskedToken(vocabulary=tokenizer.vocabulary, rate=rate)
+    return asked_in(objective.targets(batch, Chance(0, epoch, batch.rows)))
 
 
 def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Tokenizer) -> View:

@@ -26,10 +26,9 @@ from classroom.pages.live.forms import (
 )
 from classroom.pages.live.parts import ENGINE, page, scripts_of
 from classroom.pages.live.written import Trained, written_language, written_model
-from classroom.recipes import course_text
 from classroom.recording import Options, written_states
 from labkit.text.tokenizers import Tokenizer
-from labkit.world import World
+from labkit.world import World, load_world
 
 TITLES = {
     "floors": "How surprising each word is to one who knows the language",
@@ -43,9 +42,7 @@ TITLES = {
 @cache
 def village() -> World:
     """The language of the live pages."""
-    world = course_text("village").world
-    assert world is not None
-    return world
+    return load_world("village")
 
 
 def sentences(count: int) -> list[str]:
