@@ -10,9 +10,10 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from .copies import Copy
 
 
 def pytest_configure() -> None:
@@ -22,11 +23,11 @@ def pytest_configure() -> None:
 
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([f"{__name__}_imported"])
-        local_provisioner.launch_kernel = lambda cmd, **how: Copy(context, cmd, **how)
+        local_provisioner.launch_kernel = lambda cmd, **how: Kernel(context, cmd, **how)
 
 
-class Copy:
-    """A kernel, with what Jupyter asks of a `subprocess.Popen`."""
+class Kernel(Copy):
+    """A kernel that is a copy of the server."""
 
     stdin = stdout = stderr = None
 
@@ -34,43 +35,25 @@ class Copy:
         self, context: Any, cmd: Sequence[str], env: dict[str, str], cwd: str | None, **_: object
     ) -> None:
         started, starts = context.Pipe(duplex=False)
-        arguments = cmd[list(cmd).index("-f") :]
-        self.process = context.Process(target=serve, args=(arguments, env, cwd, starts))
-        self.process.start()
+        super().__init__(context, serve, arguments(cmd), env, cwd, starts.send)
         # Jupyter asks for the group of the process, and ends all of it with the kernel.
         started.recv()
-        self.pid = self.process.pid
 
-    def poll(self) -> int | None:
-        """The code with which it ended; None: it runs."""
-        return self.process.exitcode
 
-    returncode = property(poll)
-
-    def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for its end."""
-        self.process.join(timeout)
-        return self.poll()
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal."""
-        os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self.process.terminate()
-
-    def kill(self) -> None:
-        """End it."""
-        self.process.kill()
+def arguments(cmd: Sequence[str]) -> list[str]:
+    """What a kernel is told by the command that starts one."""
+    return list(cmd[list(cmd).index("-f") :])
 
 
 def serve(
-    arguments: Sequence[str], env: dict[str, str], cwd: str | None, starts: Connection
+    words: Sequence[str],
+    env: dict[str, str],
+    cwd: str | None,
+    started: Callable[[None], object],
 ) -> None:
     """Become a kernel, as `python -m ipykernel_launcher` does."""
     os.setsid()
-    starts.send(None)
+    started(None)
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd or ".")
@@ -82,4 +65,4 @@ def serve(
 
     from ipykernel.kernelapp import IPKernelApp
 
-    IPKernelApp.launch_instance(list(arguments))
+    IPKernelApp.launch_instance(list(words))

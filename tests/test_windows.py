@@ -28,10 +28,11 @@ for name in ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGALRM"):
     vars(signal).pop(name, None)
 """
 # These know real Windows by other means, and would miss what is taken away here.
-IN_KERNELS = """
+LIGHT = """
 import asyncio, getpass, multiprocessing.util, subprocess, tempfile
-import filelock, platformdirs, psutil, torch
+import filelock, platformdirs, psutil
 """
+IN_KERNELS = f"{LIGHT}import torch\n"
 BEFORE = f"""{IN_KERNELS}
 from classroom.light import light_papermill
 light_papermill()
@@ -43,6 +44,13 @@ import labkit.trainer
 from labkit.keeping.processor import threads
 
 print(cache.kept_json("windows", lambda: {"threads": threads()[0]}), "λ ⟨⟩")
+"""
+# The kernel of a sweep starts as that of `run` does; one of the two imports torch.
+SWEPT = """
+from classroom import cache
+from labkit.keeping.processor import cores
+
+print(cache.kept_json("swept", lambda: {"cores": cores()}), "λ ⟨⟩")
 """
 
 
@@ -59,7 +67,7 @@ CALLS = {
     "test": Call(["tets"], 2, "did you mean tests?"),
     "doctor": Call([], 0, "threads"),
     "run": Call(["./small.ipynb", "--output", "out.ipynb"], 0, "out.ipynb"),
-    "sweep": Call(["./small.ipynb", "-p", "a=0", "--workers", "1", "--out", "grid"], 0, "grid"),
+    "sweep": Call(["./swept.ipynb", "-p", "a=0", "--workers", "1", "--out", "grid"], 0, "grid"),
     "claims": Call(["--kept"], 0, " claims: "),
     "course": Call(["--profile", "x"], 2, "choose from"),
     "notebooks": Call(["zz"], 2, "there is no notebook zz"),
@@ -78,7 +86,10 @@ CALLS = {
 }
 SIMULATION = """
 import contextlib, io, json, traceback
+from classroom import recording
 from classroom.cli import main
+
+recording.MOST = 8  # states of a demo that `site` writes down
 
 def call(*words):
     said = [io.TextIOWrapper(io.BytesIO(), encoding="cp1252") for _ in range(2)]
@@ -104,15 +115,17 @@ sys.__stdout__.write(json.dumps({
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[object, str, str]]]:
     """Return the exit code and both streams of each command's help and call."""
     folder = tmp_path_factory.mktemp("windows")
-    cells = [
-        nbformat.v4.new_code_cell("a: int = 1", metadata={"tags": ["parameters"]}),
-        nbformat.v4.new_code_cell(IN_KERNELS + WITHOUT + KERNEL),
-    ]
-    book = nbformat.v4.new_notebook(cells=cells)
-    book.metadata["kernelspec"] = {
-        "name": "python3", "display_name": "Python 3", "language": "python"
-    }  # fmt: skip
-    nbformat.write(book, folder / "small.ipynb")
+    work = {"small": IN_KERNELS + WITHOUT + KERNEL, "swept": LIGHT + WITHOUT + SWEPT}
+    for name, code in work.items():
+        cells = [
+            nbformat.v4.new_code_cell("a: int = 1", metadata={"tags": ["parameters"]}),
+            nbformat.v4.new_code_cell(code),
+        ]
+        book = nbformat.v4.new_notebook(cells=cells)
+        book.metadata["kernelspec"] = {
+            "name": "python3", "display_name": "Python 3", "language": "python"
+        }  # fmt: skip
+        nbformat.write(book, folder / f"{name}.ipynb")
     (folder / "class").mkdir()
     nbformat.write(book, folder / "class" / "ann.ipynb")
     done = subprocess.run(

@@ -26,10 +26,9 @@ from classroom.pages.live.forms import (
 )
 from classroom.pages.live.parts import ENGINE, page, scripts_of
 from classroom.pages.live.written import Trained, written_language, written_model
-from classroom.recipes import course_text
 from classroom.recording import Options, written_states
 from labkit.text.tokenizers import Tokenizer
-from labkit.world import World
+from labkit.world import World, load_world
 
 TITLES = {
     "floors": "How surprising each word is to one who knows the language",
@@ -43,7 +42,7 @@ TITLES = {
 @cache
 def village() -> World:
     """The language of the live pages."""
-    return course_text("village").language
+    return load_world("village")
 
 
 def sentences(count: int) -> list[str]:
