@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import nbformat
+import psutil
 import pytest
 from test_accessibility import RUN, axe
 
@@ -45,6 +47,7 @@ class Lecture(NamedTuple):
     page: Any
     errors: list[str]
     requests: list[str]
+    server: int
 
 
 def outside(requests: list[str]) -> list[str]:
@@ -87,7 +90,7 @@ def served(browser: Any, book: Path) -> Iterator[Lecture]:
             page.goto(link)
             page.wait_for_selector(".lecture-slide:not([hidden]) h1")
             ARTIFACTS.mkdir(exist_ok=True)
-            yield Lecture(link, page, errors, requests)
+            yield Lecture(link, page, errors, requests, server.pid)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGTERM)
@@ -282,6 +285,37 @@ def test_the_token_leaves_the_address_bar_and_sliders_have_names(lecture: Lectur
     handles = page.locator(".noUi-handle")
     assert handles.count()
     assert all(one.get_attribute("aria-label") for one in handles.all())
+
+
+def test_a_page_that_is_left_ends_its_kernel(lecture: Lecture) -> None:
+    """One for the page of the other tests, and one for this page, however often it is loaded."""
+
+    def kernels() -> int:
+        count = 0
+        for child in psutil.Process(lecture.server).children(recursive=True):
+            with suppress(psutil.Error):  # it has just ended
+                count += "ipykernel" in " ".join(child.cmdline())
+        return count
+
+    def become(count: int) -> None:
+        end = time.monotonic() + 30
+        while kernels() != count and time.monotonic() < end:
+            time.sleep(0.1)
+        assert kernels() == count
+
+    become(1)
+    context = lecture.page.context.browser.new_context()  # it outlives its page, as a browser does
+    page = context.new_page()
+    alive = ".labkit-masking .labkit-view"  # then the page knows its kernel
+    page.goto(lecture.link)
+    page.wait_for_selector(alive, state="attached")
+    become(2)
+    page.reload()
+    page.wait_for_selector(alive, state="attached")
+    become(2)
+    page.close(run_before_unload=True)
+    become(1)
+    context.close()
 
 
 def test_no_slide_asks_for_anything_outside(lecture: Lecture) -> None:

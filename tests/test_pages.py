@@ -14,7 +14,7 @@ import nbformat
 import pytest
 
 from classroom.cli import main
-from classroom.cli.lecture import KERNEL, free_port, room
+from classroom.cli.lecture import KERNEL, free_port, room, serve
 from classroom.cli.site import write as build
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless_page
@@ -192,6 +192,18 @@ def test_a_lecture_says_how_many_browsers_it_can_serve(
     free = SimpleNamespace(available=kernels * KERNEL)
     monkeypatch.setattr("psutil.virtual_memory", lambda: free)
     assert room().endswith(said)
+
+
+def test_a_lecture_ends_the_kernel_of_a_browser_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("voila")
+    monkeypatch.setenv("JUPYTER_PATH", "")  # which is written
+    with patch("voila.app.Voila") as voila:
+        serve(tmp_path / "x.ipynb", "127.0.0.1", 8866, "a-token", "light")
+    culled = voila.call_args.kwargs["config"].MappingKernelManager
+    assert 0 < culled.cull_idle_timeout <= 600
+    assert not culled.get("cull_connected"), "an open page keeps its kernel, however long it rests"
 
 
 def test_a_port_that_is_taken_is_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
