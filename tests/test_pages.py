@@ -1,5 +1,6 @@
 """Notebooks as pages: formulas, the list of the site, and the words of the two commands."""
 
+import json
 import re
 import socket
 import xml.etree.ElementTree as ElementTree
@@ -19,7 +20,7 @@ from classroom.cli.site import write as build
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless_page
 from classroom.pages.live.parts import ENGINE, SHOWN
-from classroom.pages.site import described, links
+from classroom.pages.site import described, links, listed
 from classroom.recording import KEY
 
 
@@ -83,6 +84,77 @@ def test_a_notebook_is_described_by_its_title_and_first_sentence() -> None:
     both = links([found, found], 0)
     assert "A &lt;title&gt; →" in both
     assert "←" not in both
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "first"),
+    [
+        ("```python\n# a comment\n```\n\n# Right\n\nText. More.", "Right", "Text."),
+        ("Right\n=====\n\nText. More.", "Right", "Text."),
+        ("# A *bold* `a_b`, [here](x.html), $n$-grams #\nText.", "A bold a_b, here, n-grams",
+         "Text."),
+        ("<!-- notes: ask them -->\n\n# Right\n\n<!-- notes:\n\nhidden\n\n-->\n\nText.",
+         "Right", "Text."),
+    ],
+)  # fmt: skip
+def test_titles_are_found_as_readers_see_them(text: str, title: str, first: str) -> None:
+    assert described(Path("07_name.ipynb"), book(text))[2:] == (title, first)
+
+
+def test_names_of_files_are_quoted_in_links() -> None:
+    odd = described(Path("50% #1?.ipynb"), book("# T\n\nx"))
+    address = 'href="50%25%20%231%3F.html"'
+    assert address in links([odd, odd], 0)
+    assert address in links([odd, odd], 1)
+    assert address in listed([odd])
+
+
+def test_code_that_shows_a_link_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("1", encoding="utf-8")
+    shown = '<a href="data.csv">'
+    nbformat.write(book(f"# T\n\n```\n{shown}\n```"), tmp_path / "01_x.ipynb")
+    build([tmp_path / "01_x.ipynb"], tmp_path / "out")
+    assert 'href="data.csv"' in (tmp_path / "out" / "01_x.html").read_text(encoding="utf-8")
+    assert not (tmp_path / "out" / "files").exists()
+
+
+def test_half_a_character_and_a_cell_of_notes_leave_a_page(tmp_path: Path) -> None:
+    made = book("The speaker says: hello.", "# A \ud83d title\n\nText \ud83d.")
+    made.cells[0].metadata["tags"] = ["notes"]
+    made.cells.append(nbformat.v4.new_code_cell("x = '\ud83d'"))
+    (tmp_path / "01_x.ipynb").write_text(json.dumps(made), encoding="utf-8")
+    build([tmp_path / "01_x.ipynb"], tmp_path / "out")
+    for name in ("01_x", "index"):
+        page = (tmp_path / "out" / f"{name}.html").read_text(encoding="utf-8")
+        assert "A ? title" in page
+        assert "speaker says" not in page
+
+
+@pytest.mark.parametrize("names", [["01_x", "folder/01_X"], ["index"], ["live"]])
+def test_a_page_never_takes_the_place_of_another(
+    names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder").mkdir()
+    paths = [tmp_path / f"{name}.ipynb" for name in names]
+    for path in paths:
+        nbformat.write(book("# T\n\nx"), path)
+    with pytest.raises(SystemExit):
+        main(["site", *map(str, paths), "--out", str(tmp_path / "out")])
+    assert f"another page {paths[-1].stem}.html" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("left", ["02_y.html", "files/02_y.ipynb.txt"])
+def test_the_site_for_students_is_not_put_beside_solutions(
+    left: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    (out / "files").mkdir(parents=True)
+    (out / left).write_text("### BEGIN SOLUTION", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["site", "00", "--students", "--out", str(out)])
+    assert "holds solutions" in capsys.readouterr().err
+    assert not (out / "index.html").exists()
 
 
 def test_the_site_escapes_titles_and_is_written_again(tmp_path: Path) -> None:
