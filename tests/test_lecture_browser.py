@@ -262,6 +262,27 @@ def test_a_widget_is_alive_and_keeps_its_arrows(lecture: Lecture) -> None:
     assert box.input_value() == "n c"
 
 
+@pytest.mark.parametrize(("width", "height"), [(683, 384), (390, 844)])
+def test_the_bar_covers_nothing_on_a_small_screen(
+    lecture: Lecture, width: int, height: int
+) -> None:
+    """Nor does what is wide: it scrolls by itself."""
+    page = lecture.page
+    page.set_viewport_size({"width": width, "height": height})
+    turn(lecture, "Home", "ArrowRight", "?", "n")
+    page.evaluate("document.querySelector('.lecture-more').hidden = false")
+    bar, *others = [
+        page.locator(f".lecture-{name}").bounding_box() for name in ("bar", "more", "help", "notes")
+    ]
+    assert [box["y"] + box["height"] <= bar["y"] for box in others] == [True] * 3
+    ground = "e => getComputedStyle(e).backgroundColor"
+    assert page.locator(".lecture-bar").evaluate(ground) == "rgb(255, 255, 255)"
+    style = "e => [getComputedStyle(e).display, getComputedStyle(e).overflowX]"
+    assert page.locator(".labkit-wide").first.evaluate(style) == ["block", "auto"]
+    turn(lecture, "?", "n")
+    page.set_viewport_size({"width": 1280, "height": 800})
+
+
 def test_all_slides_are_printed_and_one_is_left_on_the_screen(lecture: Lecture) -> None:
     page = lecture.page
     page.keyboard.press("Home")
@@ -413,6 +434,9 @@ def test_a_page_has_formulas_fallbacks_and_no_notes(browser: Any, site: Path) ->
     assert "forty-two" not in page.content()
     targets = {link.rsplit("/", 1)[-1] for link in found["links"]}
     assert {"index.html", "12_cost_tables.html#x", "source.py.txt"} <= targets
+    page.goto((site / "12_cost_tables.html").as_uri())
+    printed = page.locator(".jp-OutputArea-output pre").first
+    assert printed.evaluate("e => getComputedStyle(e).wordBreak") == "normal"
     page.close()
 
 

@@ -13,9 +13,10 @@ from unittest.mock import patch
 
 import nbformat
 import pytest
+from test_live import contrast
 
 from classroom.cli import main
-from classroom.cli.lecture import KERNEL, free_port, room, serve
+from classroom.cli.lecture import KERNEL, SHARE, free_port, room, serve
 from classroom.cli.site import write as build
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless_page
@@ -246,6 +247,20 @@ def test_stored_pictures_of_widgets_are_in_the_site(course: Course) -> None:
         own = page.count("<script>")
         assert own == len(re.findall("'sha256-", page)) in (0, 1 + len(SHOWN), 1 + len(ENGINE))
         assert not re.search(r"<script|<link|@import|url\((?!data:)", main)
+
+
+def test_colours_of_code_and_tracebacks_are_read_on_light_and_dark() -> None:
+    style = SHARE / "nbconvert" / "templates" / "course" / "shared.css"
+    text = style.read_text(encoding="utf-8")
+    for name in ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"):
+        assert f".ansi-{name}-fg, .ansi-{name}-intense-fg" in text
+    colours = re.findall(r"light-dark\((#\w{6}), (#\w{6})\)", text)
+    assert len(colours) == text.count("light-dark")
+    for light, dark in colours:
+        # On the page, and behind an error.
+        for colour, ground in ((light, "#ffffff"), (light, "#ffdddd"), (dark, "#212121")):
+            assert contrast(colour, ground) > 4.5, (colour, ground)
+        assert contrast(dark, "#541414") > 4.5, dark
 
 
 @pytest.mark.parametrize("command", ["lecture", "site"])
