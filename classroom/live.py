@@ -6,6 +6,7 @@ for step in live:
     live.add(loss)
 """
 
+import math
 import os
 import threading
 import time
@@ -88,10 +89,12 @@ class LiveCurve:
         self.losses.append(float(loss.detach()))
 
     def view(self, step: int, left: float = 0.0) -> Chart:
-        """The curve, smoothed over ten steps, with its state in words."""
+        """The curve, smoothed over up to ten steps, with its state in words."""
         says, points = self._state(step, left), self._smooth()
         figure, axes = chart(7, 2.6, says=says)
-        axes.plot(*zip(*points, strict=True), color=SERIES[0], marker="")
+        # A single point has no line, and nothing would be seen of it.
+        marker = "o" if sum(math.isfinite(loss) for _, loss in points) < 2 else ""
+        axes.plot(*zip(*points, strict=True), color=SERIES[0], marker=marker)
         axes.set(xlabel="step", ylabel=f"loss, {self.unit}", xlim=(0, self.steps), title=says)
         axes.set_ylim(0, None)
         if self.floor is not None:
@@ -116,10 +119,13 @@ class LiveCurve:
         return {"name": "training", "points": some, "floor": self.floor, "unit": self.unit}
 
     def _smooth(self) -> list[tuple[int, float]]:
-        """Steps, counted from 1, with the mean loss of the ten steps that end there."""
-        window = min(10, len(self.losses))
-        if not window:
+        """Steps, counted from 1, with the mean loss of the steps that end there.
+
+        Of ten steps, or of fewer where a curve has so few that hardly a point would be left.
+        """
+        if not self.losses:
             return []
+        window = min(10, max(1, len(self.losses) // 3))
         means = torch.tensor(self.losses).unfold(0, window, 1).mean(-1).tolist()
         return list(enumerate(means, start=window))
 

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import nbformat
+import psutil
 import pytest
 from test_accessibility import RUN, axe
 
@@ -45,6 +47,7 @@ class Lecture(NamedTuple):
     page: Any
     errors: list[str]
     requests: list[str]
+    server: int
 
 
 def outside(requests: list[str]) -> list[str]:
@@ -87,7 +90,7 @@ def served(browser: Any, book: Path) -> Iterator[Lecture]:
             page.goto(link)
             page.wait_for_selector(".lecture-slide:not([hidden]) h1")
             ARTIFACTS.mkdir(exist_ok=True)
-            yield Lecture(link, page, errors, requests)
+            yield Lecture(link, page, errors, requests, server.pid)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGTERM)
@@ -259,6 +262,27 @@ def test_a_widget_is_alive_and_keeps_its_arrows(lecture: Lecture) -> None:
     assert box.input_value() == "n c"
 
 
+@pytest.mark.parametrize(("width", "height"), [(683, 384), (390, 844)])
+def test_the_bar_covers_nothing_on_a_small_screen(
+    lecture: Lecture, width: int, height: int
+) -> None:
+    """Nor does what is wide: it scrolls by itself."""
+    page = lecture.page
+    page.set_viewport_size({"width": width, "height": height})
+    turn(lecture, "Home", "ArrowRight", "?", "n")
+    page.evaluate("document.querySelector('.lecture-more').hidden = false")
+    bar, *others = [
+        page.locator(f".lecture-{name}").bounding_box() for name in ("bar", "more", "help", "notes")
+    ]
+    assert [box["y"] + box["height"] <= bar["y"] for box in others] == [True] * 3
+    ground = "e => getComputedStyle(e).backgroundColor"
+    assert page.locator(".lecture-bar").evaluate(ground) == "rgb(255, 255, 255)"
+    style = "e => [getComputedStyle(e).display, getComputedStyle(e).overflowX]"
+    assert page.locator(".labkit-wide").first.evaluate(style) == ["block", "auto"]
+    turn(lecture, "?", "n")
+    page.set_viewport_size({"width": 1280, "height": 800})
+
+
 def test_all_slides_are_printed_and_one_is_left_on_the_screen(lecture: Lecture) -> None:
     page = lecture.page
     page.keyboard.press("Home")
@@ -282,6 +306,37 @@ def test_the_token_leaves_the_address_bar_and_sliders_have_names(lecture: Lectur
     handles = page.locator(".noUi-handle")
     assert handles.count()
     assert all(one.get_attribute("aria-label") for one in handles.all())
+
+
+def test_a_page_that_is_left_ends_its_kernel(lecture: Lecture) -> None:
+    """One for the page of the other tests, and one for this page, however often it is loaded."""
+
+    def kernels() -> int:
+        count = 0
+        for child in psutil.Process(lecture.server).children(recursive=True):
+            with suppress(psutil.Error):  # it has just ended
+                count += "ipykernel" in " ".join(child.cmdline())
+        return count
+
+    def become(count: int) -> None:
+        end = time.monotonic() + 30
+        while kernels() != count and time.monotonic() < end:
+            time.sleep(0.1)
+        assert kernels() == count
+
+    become(1)
+    context = lecture.page.context.browser.new_context()  # it outlives its page, as a browser does
+    page = context.new_page()
+    alive = ".labkit-masking .labkit-view"  # then the page knows its kernel
+    page.goto(lecture.link)
+    page.wait_for_selector(alive, state="attached")
+    become(2)
+    page.reload()
+    page.wait_for_selector(alive, state="attached")
+    become(2)
+    page.close(run_before_unload=True)
+    become(1)
+    context.close()
 
 
 def test_no_slide_asks_for_anything_outside(lecture: Lecture) -> None:
@@ -379,6 +434,9 @@ def test_a_page_has_formulas_fallbacks_and_no_notes(browser: Any, site: Path) ->
     assert "forty-two" not in page.content()
     targets = {link.rsplit("/", 1)[-1] for link in found["links"]}
     assert {"index.html", "12_cost_tables.html#x", "source.py.txt"} <= targets
+    page.goto((site / "12_cost_tables.html").as_uri())
+    printed = page.locator(".jp-OutputArea-output pre").first
+    assert printed.evaluate("e => getComputedStyle(e).wordBreak") == "normal"
     page.close()
 
 

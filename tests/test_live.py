@@ -89,6 +89,22 @@ def test_a_live_curve_shows_the_loss_and_the_floor(capsys: pytest.CaptureFixture
     assert lines[-1] == f"step 30 of 30: loss {mean:.3f}; lowest possible: 0.500"
 
 
+@pytest.mark.parametrize(
+    ("losses", "points", "marker"),
+    [
+        ([4 - 0.1 * i for i in range(10)], 8, ""),
+        ([3.0], 1, "o"),
+        ([3.0, math.nan], 2, "o"),
+        ([4 - 0.1 * i for i in range(30)], 21, ""),
+    ],
+)
+def test_a_short_live_curve_is_seen(losses: list[float], points: int, marker: str) -> None:
+    live = LiveCurve(len(losses))
+    live.losses = losses
+    [line] = live.view(len(losses)).axes[0].lines
+    assert (len(line.get_xdata()), line.get_marker()) == (points, marker)
+
+
 def test_a_live_curve_says_at_its_first_step_that_it_works(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

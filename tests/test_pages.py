@@ -1,5 +1,6 @@
 """Notebooks as pages: formulas, the list of the site, and the words of the two commands."""
 
+import json
 import re
 import socket
 import xml.etree.ElementTree as ElementTree
@@ -12,14 +13,15 @@ from unittest.mock import patch
 
 import nbformat
 import pytest
+from test_live import contrast
 
 from classroom.cli import main
-from classroom.cli.lecture import KERNEL, free_port, room
+from classroom.cli.lecture import KERNEL, SHARE, free_port, room, serve
 from classroom.cli.site import write as build
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless_page
 from classroom.pages.live.parts import ENGINE, SHOWN
-from classroom.pages.site import described, links
+from classroom.pages.site import described, links, listed
 from classroom.recording import KEY
 
 
@@ -83,6 +85,77 @@ def test_a_notebook_is_described_by_its_title_and_first_sentence() -> None:
     both = links([found, found], 0)
     assert "A &lt;title&gt; →" in both
     assert "←" not in both
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "first"),
+    [
+        ("```python\n# a comment\n```\n\n# Right\n\nText. More.", "Right", "Text."),
+        ("Right\n=====\n\nText. More.", "Right", "Text."),
+        ("# A *bold* `a_b`, [here](x.html), $n$-grams #\nText.", "A bold a_b, here, n-grams",
+         "Text."),
+        ("<!-- notes: ask them -->\n\n# Right\n\n<!-- notes:\n\nhidden\n\n-->\n\nText.",
+         "Right", "Text."),
+    ],
+)  # fmt: skip
+def test_titles_are_found_as_readers_see_them(text: str, title: str, first: str) -> None:
+    assert described(Path("07_name.ipynb"), book(text))[2:] == (title, first)
+
+
+def test_names_of_files_are_quoted_in_links() -> None:
+    odd = described(Path("50% #1?.ipynb"), book("# T\n\nx"))
+    address = 'href="50%25%20%231%3F.html"'
+    assert address in links([odd, odd], 0)
+    assert address in links([odd, odd], 1)
+    assert address in listed([odd])
+
+
+def test_code_that_shows_a_link_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("1", encoding="utf-8")
+    shown = '<a href="data.csv">'
+    nbformat.write(book(f"# T\n\n```\n{shown}\n```"), tmp_path / "01_x.ipynb")
+    build([tmp_path / "01_x.ipynb"], tmp_path / "out")
+    assert 'href="data.csv"' in (tmp_path / "out" / "01_x.html").read_text(encoding="utf-8")
+    assert not (tmp_path / "out" / "files").exists()
+
+
+def test_half_a_character_and_a_cell_of_notes_leave_a_page(tmp_path: Path) -> None:
+    made = book("The speaker says: hello.", "# A \ud83d title\n\nText \ud83d.")
+    made.cells[0].metadata["tags"] = ["notes"]
+    made.cells.append(nbformat.v4.new_code_cell("x = '\ud83d'"))
+    (tmp_path / "01_x.ipynb").write_text(json.dumps(made), encoding="utf-8")
+    build([tmp_path / "01_x.ipynb"], tmp_path / "out")
+    for name in ("01_x", "index"):
+        page = (tmp_path / "out" / f"{name}.html").read_text(encoding="utf-8")
+        assert "A ? title" in page
+        assert "speaker says" not in page
+
+
+@pytest.mark.parametrize("names", [["01_x", "folder/01_X"], ["index"], ["live"]])
+def test_a_page_never_takes_the_place_of_another(
+    names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder").mkdir()
+    paths = [tmp_path / f"{name}.ipynb" for name in names]
+    for path in paths:
+        nbformat.write(book("# T\n\nx"), path)
+    with pytest.raises(SystemExit):
+        main(["site", *map(str, paths), "--out", str(tmp_path / "out")])
+    assert f"another page {paths[-1].stem}.html" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("left", ["02_y.html", "files/02_y.ipynb.txt"])
+def test_the_site_for_students_is_not_put_beside_solutions(
+    left: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    (out / "files").mkdir(parents=True)
+    (out / left).write_text("### BEGIN SOLUTION", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["site", "00", "--students", "--out", str(out)])
+    assert "holds solutions" in capsys.readouterr().err
+    assert not (out / "index.html").exists()
 
 
 def test_the_site_escapes_titles_and_is_written_again(tmp_path: Path) -> None:
@@ -176,6 +249,20 @@ def test_stored_pictures_of_widgets_are_in_the_site(course: Course) -> None:
         assert not re.search(r"<script|<link|@import|url\((?!data:)", main)
 
 
+def test_colours_of_code_and_tracebacks_are_read_on_light_and_dark() -> None:
+    style = SHARE / "nbconvert" / "templates" / "course" / "shared.css"
+    text = style.read_text(encoding="utf-8")
+    for name in ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"):
+        assert f".ansi-{name}-fg, .ansi-{name}-intense-fg" in text
+    colours = re.findall(r"light-dark\((#\w{6}), (#\w{6})\)", text)
+    assert len(colours) == text.count("light-dark")
+    for light, dark in colours:
+        # On the page, and behind an error.
+        for colour, ground in ((light, "#ffffff"), (light, "#ffdddd"), (dark, "#212121")):
+            assert contrast(colour, ground) > 4.5, (colour, ground)
+        assert contrast(dark, "#541414") > 4.5, dark
+
+
 @pytest.mark.parametrize("command", ["lecture", "site"])
 def test_a_name_that_is_not_there_gets_the_nearest(
     command: str, capsys: pytest.CaptureFixture[str]
@@ -192,6 +279,18 @@ def test_a_lecture_says_how_many_browsers_it_can_serve(
     free = SimpleNamespace(available=kernels * KERNEL)
     monkeypatch.setattr("psutil.virtual_memory", lambda: free)
     assert room().endswith(said)
+
+
+def test_a_lecture_ends_the_kernel_of_a_browser_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("voila")
+    monkeypatch.setenv("JUPYTER_PATH", "")  # which is written
+    with patch("voila.app.Voila") as voila:
+        serve(tmp_path / "x.ipynb", "127.0.0.1", 8866, "a-token", "light")
+    culled = voila.call_args.kwargs["config"].MappingKernelManager
+    assert 0 < culled.cull_idle_timeout <= 600
+    assert not culled.get("cull_connected"), "an open page keeps its kernel, however long it rests"
 
 
 def test_a_port_that_is_taken_is_passed_over(capsys: pytest.CaptureFixture[str]) -> None:

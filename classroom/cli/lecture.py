@@ -10,6 +10,7 @@ import time
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from classroom.cli.notebooks import find
 from classroom.cli.parser import Parser, fail, port
@@ -93,12 +94,22 @@ def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
     config.VoilaConfiguration = Config(
         template="lecture", theme=theme, strip_sources=False, file_allowlist=[],
         allow_template_override="NO", allow_theme_override="NO", show_tracebacks=True,
-        progressive_rendering=True,
+        progressive_rendering=True, prelaunch_hook=give_xsrf,
     )  # fmt: skip
+    # The kernel of a browser that is gone without a word; an open page keeps its kernel.
+    config.MappingKernelManager = Config(cull_idle_timeout=600, cull_interval=60)
     config.VoilaExporter.markdown_renderer_class = with_mathml(VoilaMarkdownRenderer)
     app = Voila(config=config)
     app.initialize([str(notebook)])
     app.start()
+
+
+def give_xsrf(handler: Any, *_: Any, **__: Any) -> None:
+    """Give the browser the cookie without which the server refuses to end its kernel.
+
+    A page asks for that as it is left. Voilà itself never sets the cookie; reading it does.
+    """
+    _ = handler.xsrf_token
 
 
 def free_port(ip: str, first: int) -> int:

@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from classroom.cli.notebooks import named_or_all
-from classroom.cli.parser import Parser
+from classroom.cli.parser import Parser, fail
+from classroom.exercises.students import BEGIN, SPOKEN
+
+OWN = ("index", "live")
+"""Pages that every site has."""
 
 
 def site(parser: Parser, words: Sequence[str]) -> int:
@@ -15,11 +19,36 @@ def site(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("site"), help="the folder [site]")
     parser.add_argument("--students", action="store_true", help="leave the solutions out")
     args = parser.parse_args(words)
-    books = named_or_all(args.names)
+    books = list(dict.fromkeys(named_or_all(args.names)))
+    check_names(books)
+    if args.students:
+        check_folder(books, args.out)
     args.out.mkdir(parents=True, exist_ok=True)  # whether it can be is known before the work
     pages = write(books, args.out, students=args.students)
     print(f"{len(pages)} notebooks: open {args.out / 'index.html'}")
     return 0
+
+
+def check_names(books: Sequence[Path]) -> None:
+    """Leave with one line if one page would take the place of another."""
+    taken = {*OWN}
+    for book in books:
+        name = book.stem.lower()  # some disks do not tell capital letters apart
+        if name in taken:
+            fail(f"labkit site: {book}: the site has another page {book.stem}.html: "
+                 "give the notebook another name")  # fmt: skip
+        taken.add(name)
+
+
+def check_folder(books: Sequence[Path], out: Path) -> None:
+    """Leave with one line if what an earlier site left in the folder is not for students."""
+    replaced = {f"{name}.html" for name in (*OWN, *(book.stem for book in books))}
+    for path in (*out.glob("*.html"), *out.glob("files/**/*.ipynb.txt")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        told = BEGIN in text or '"notes"' in text or SPOKEN.search(text)
+        if told and path.name not in replaced:
+            fail(f"labkit site: {path} holds solutions or speaker's notes: give another folder "
+                 "with --out, or delete it")  # fmt: skip
 
 
 def write(notebooks: Sequence[Path], out: Path, *, students: bool = False) -> Sequence[Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from classroom.demos.reading import written
 from classroom.exercises import students_version
 from classroom.exercises.students import SPOKEN
 from classroom.light import light_jsonschema
@@ -34,9 +35,16 @@ SHOWN = ("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png
 # itself may run script, one in a picture may not.
 SEEN = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".txt")
 PICTURES = (*SEEN, ".svg")
+LEFT_OUT = {"notes", "install"}
+"""Tags of cells that no page shows."""
 ICONS = re.compile(r"--jp-icon-[\w-]+:\s*url\([^)]*\);")
 SECTION = re.compile(r'<h2 id="([^"]+)"[^>]*>(.*?)<a class="anchor-link"', re.DOTALL)
-LINK = re.compile(r'(?P<before>\b(?:href|src)=")(?P<to>[^"#:]+)(?P<rest>#[^"]*)?"')
+# Within a tag, as the cleaned page has them: code that is shown may have the same letters.
+LINK = re.compile(
+    r'(?P<before><[a-z](?:[^<>"]|"[^"]*")*?\s(?:href|src)=")(?P<to>[^"#:]+)(?P<rest>#[^"]*)?"'
+)
+FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?(?:^ {0,3}\1|\Z)", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"^# +(.+?)[ #]*$|^ {0,3}(\S.*)\n {0,3}=+ *$", re.MULTILINE)
 
 
 class Page(NamedTuple):
@@ -63,6 +71,10 @@ def build(
     import nbformat
 
     books = [nbformat.read(path, as_version=4) for path in notebooks]
+    for book in books:
+        book.cells = [
+            cell for cell in book.cells if not LEFT_OUT & {*cell.metadata.get("tags", ())}
+        ]
     if students:
         books = [nbformat.from_dict(students_version(book)) for book in books]
     pages = [described(path, book) for path, book in zip(notebooks, books, strict=True)]
@@ -105,7 +117,7 @@ def with_demos(html: str, scripts: Sequence[str]) -> str:
 def listed(pages: Sequence[Page]) -> str:
     """The notebooks, and how to install the course."""
     items = "".join(
-        f'<li><a href="{escape(page.file)}">{escape(page.number)} · {escape(page.title)}</a>'
+        f'<li><a href="{escape(quote(page.file))}">{escape(page.number)} · {escape(page.title)}</a>'
         f"<p>{escape(page.first)}</p></li>"
         for page in pages
     )
@@ -137,8 +149,6 @@ def exporter() -> Any:
 
     config = Config()
     config.NbConvertBase.display_data_priority = list(SHOWN)
-    config.TagRemovePreprocessor.enabled = True
-    config.TagRemovePreprocessor.remove_cell_tags = {"notes", "install"}
     return HTMLExporter(
         config=config,
         template_name="course",
@@ -159,22 +169,30 @@ def formula(tex: str) -> str:
 
 def described(path: Path, book: Any) -> Page:
     """The number of a notebook, its title and its first sentence."""
-    texts = [cell.source for cell in book.cells if cell.cell_type == "markdown"]
-    heading = re.search(r"^# (.+)$", "\n".join(texts), re.MULTILINE)
-    paragraphs = [part for part in "\n\n".join(texts).split("\n\n") if re.match(r"[\w*]", part)]
-    plain = re.sub(r"[*`]|\$[^$]*\$", "", " ".join(paragraphs[0].split())) if paragraphs else ""
-    first = re.split(r"(?<=[.?!])\s", plain)[0]
+    texts = (cell.source for cell in book.cells if cell.cell_type == "markdown")
+    text = FENCED.sub("", SPOKEN.sub("", written("\n\n".join(texts))))
+    found = HEADING.search(text)
+    title = plain(re.sub(r"\$([^$]+)\$", r"\1", found[1] or found[2])) if found else path.stem
+    parts = HEADING.sub("", text).split("\n\n")
+    paragraphs = [part for part in map(str.strip, parts) if re.match(r"[\w*]", part)]
+    first = plain(re.sub(r"\$[^$]*\$", "", paragraphs[0])) if paragraphs else ""
     number = path.stem.split("_")[0]
-    return Page(f"{path.stem}.html", number, heading[1].strip() if heading else path.stem, first)
+    return Page(f"{path.stem}.html", number, title, re.split(r"(?<=[.?!])\s", first)[0])
+
+
+def plain(text: str) -> str:
+    """Markdown within a line, without its signs."""
+    without = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)  # of a link, its words
+    return " ".join(re.sub(r"[*`]|\b_{1,2}|_{1,2}\b", "", without).split())
 
 
 def links(pages: Sequence[Page], place: int) -> str:
     """The way to the list, and to the pages before and after."""
     ways = [("index.html", "All notebooks"), ("live.html", "Live demos")]
     if place:
-        ways.append((pages[place - 1].file, f"← {pages[place - 1].title}"))
+        ways.append((quote(pages[place - 1].file), f"← {pages[place - 1].title}"))
     if place + 1 < len(pages):
-        ways.append((pages[place + 1].file, f"{pages[place + 1].title} →"))
+        ways.append((quote(pages[place + 1].file), f"{pages[place + 1].title} →"))
     made = "".join(f'<a href="{escape(to)}">{escape(said)}</a>' for to, said in ways)
     return f'<nav class="course-links" aria-label="notebooks">{made}</nav>'
 
@@ -199,7 +217,9 @@ def connected(
         elif may_travel(target, root):
             # Beside the pages, as a picture or as a text that a browser shows.
             inside = target.relative_to(root)
-            seen = target.suffix.lower() in (PICTURES if "src" in found["before"] else SEEN)
+            seen = target.suffix.lower() in (
+                PICTURES if found["before"].endswith('src="') else SEEN
+            )
             to = (Path("files") / inside).as_posix() + ("" if seen else ".txt")
             (out / to).parent.mkdir(parents=True, exist_ok=True)
             if students and target.suffix == ".ipynb":
