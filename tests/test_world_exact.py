@@ -8,11 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from world_reference import Reference, all_paths
+from world_reference import Reference, reference_of
 
 from labkit.world import END, World, labelled, load_world, memory, sampling
 from labkit.world.floors import choose, floor
-from labkit.world.reading import read
 from labkit.world.world import world_from_text
 
 TINY = """
@@ -135,7 +134,7 @@ def world(text: str) -> World:
 
 @pytest.fixture(scope="module")
 def reference(text: str) -> Reference:
-    return Reference(all_paths(read({"tiny.txt": text})))
+    return reference_of(text)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +144,7 @@ def tiny() -> World:
 
 @pytest.fixture(scope="module")
 def tiny_reference() -> Reference:
-    return Reference(all_paths(read({"tiny.txt": TINY})))
+    return reference_of(TINY)
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from test_world_exact import REMEMBERS, TINY
-from world_reference import Reference, all_paths
+from world_reference import Reference, reference_of
 
 from labkit.world import World, hidden, memory, sums
 from labkit.world.builder import _Builder
 from labkit.world.machine import Machine
-from labkit.world.reading import read
 from labkit.world.world import world_from_text
 
-REFERENCES = {text: Reference(all_paths(read({"tiny.txt": text}))) for text in (TINY, REMEMBERS)}
+REFERENCES = {text: reference_of(text) for text in (TINY, REMEMBERS)}
 
 
 def check() -> None:

@@ -3,18 +3,17 @@
 import numpy as np
 import pytest
 from test_world_exact import TINY, distribution_at
-from world_reference import Reference, all_paths
+from world_reference import reference_of
 
 from labkit.world import load_world
 from labkit.world.floors import choose
-from labkit.world.reading import read
 from labkit.world.sides import fit_exponents, sides, weighted_product
 from labkit.world.world import world_from_text
 
 
 def test_the_sides_against_enumeration() -> None:
     world = world_from_text({"tiny.txt": TINY})
-    reference = Reference(all_paths(read({"tiny.txt": TINY})))
+    reference = reference_of(TINY)
     texts = reference.some(8)
     found = sides(world, texts, rate=0.5, seed=1)
     chosen = choose(world, [world.numbers(words) for words in texts], 0.5, 1)

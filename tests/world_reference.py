@@ -8,6 +8,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from functools import cache
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from labkit.world.grammar import (
     walk,
 )
 from labkit.world.machine import END
+from labkit.world.reading import read
 
 
 class Path(NamedTuple):
@@ -345,3 +347,9 @@ class Reference:
             for other, chance in self.texts.items()
             if len(other) == size and those(other) == wanted
         }
+
+
+@cache
+def reference_of(text: str) -> Reference:
+    """The documents of a small language, written out once for all tests."""
+    return Reference(all_paths(read({"tiny.txt": text})))

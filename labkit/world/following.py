@@ -68,7 +68,7 @@ def following(
     nothing = Following(np.zeros(1, int), np.zeros(0, int), np.zeros(0))
     out = [nothing] * len(texts)
     rows = [Symbols(text) for text in texts]
-    for chunk in chunks(rows):
+    for chunk in chunks(machine, rows):
         found = list(_steps(machine, memory, [rows[i] for i in chunk], way, least))
         step = np.repeat(np.arange(len(found)), [len(one[0]) for one in found])
         row, word, chance = (np.concatenate(column) for column in zip(*found, strict=True))

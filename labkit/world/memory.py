@@ -89,16 +89,17 @@ class GroupMemory:
         if not len(values):
             return np.zeros((len(words) + 1, len(self.prior)))
         out = np.zeros((len(values) + 1, *self.base.shape[:2]))
+        chances = np.empty_like(out[1:])
         counts: dict[int, int] = {}
         drawn: dict[int, int] = {}
         for t, v in enumerate(values.tolist()):
             family, base = int(self.family_of[v]), self.base[:, :, v]
             n, alpha = drawn.get(family, 0), float(self.alpha[family])
-            chance = base if n == 0 else (counts.get(v, 0) + alpha * base) / (n + alpha)
             # With α = 0 what was drawn is certain; only its first draw knows of the class.
-            with np.errstate(divide="ignore"):
-                out[t + 1] = out[t] + np.log(chance)
+            chances[t] = base if n == 0 else (counts.get(v, 0) + alpha * base) / (n + alpha)
             counts[v], drawn[family] = counts.get(v, 0) + 1, n + 1
+        with np.errstate(divide="ignore"):
+            out[1:] = np.log(chances).cumsum(axis=0)
         return _mean(out)[np.append(0, np.cumsum(remembered))]
 
     def log_chance(self, words: np.ndarray) -> np.ndarray:

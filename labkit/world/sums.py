@@ -20,8 +20,9 @@ import numpy as np
 
 from labkit.world.machine import Arcs, Machine, items_of
 
-# So many rows go through the arrays together; with noise each row has many more states alive.
-ROWS, NOISY_ROWS = 256, 8
+# So many rows go through the arrays together. With noise, and where a row may begin in any state,
+# it has many more states alive.
+ROWS, WIDE_ROWS = 256, 8
 # Two wrong words in a row are about a ten-thousand-millionth as likely as none.
 SMALLEST = 1e-13
 
@@ -85,11 +86,14 @@ def _enter(machine: Machine, shown: Shown, begin: np.ndarray) -> ForwardStep:
     """Begin in the states that say the first symbol; with noise, in all."""
     symbols = np.where(shown.noise > 0, machine.hidden, shown.symbols)
     index, owner = items_of(machine.entries.start, symbols)
-    states = machine.entries.state[index]
+    # Tens of thousands of states say a hidden word, and few of them begin a document.
+    begins = begin[machine.entries.state[index]] > 0
+    states, owner = machine.entries.state[index[begins]], owner[begins]
     every = np.full(len(states), machine.every_class)
     said = _emit(machine, shown, owner, states, every, begin[states])
-    order = np.argsort(said.owner, kind="stable")
-    said = _Said(*(column[order] for column in said))
+    if shown.noise.any():
+        order = np.argsort(said.owner, kind="stable")
+        said = _Said(*(column[order] for column in said))
     scale, none = np.zeros(len(symbols)), np.zeros(0, int)
     entered = ForwardStep(
         said.states, said.owner, said.classes, said.value, scale, none, none, np.zeros(0)
@@ -121,8 +125,10 @@ def _emit(
     """
     source, noisy = np.arange(len(states)), shown.noise.any()
     if not noisy:  # most states cannot say the word: the sooner they go, the better
-        [source] = np.nonzero(machine.can_say(shown.symbols[owner], states))
-        states, owner, classes, value = (x[source] for x in (states, owner, classes, value))
+        can = machine.can_say(shown.symbols[owner], states)
+        if not can.all():
+            [source] = np.nonzero(can)
+            states, owner, classes, value = (x[source] for x in (states, owner, classes, value))
     says, mine = machine.says(shown.symbols[owner], states)
     keep, noise = shown.keep[owner], shown.noise[owner]
     said = _Said(source, states, owner, classes & mine, value * (keep * says + noise))
@@ -130,7 +136,7 @@ def _emit(
         wrong = _Said(source, states, owner, classes & ~mine, value * noise)
         said = _Said(*(np.concatenate(pair) for pair in zip(said, wrong, strict=True)))
     kept = (said.value > 0) & (said.classes > 0)
-    return _Said(*(column[kept] for column in said))
+    return said if kept.all() else _Said(*(column[kept] for column in said))
 
 
 def _advance(machine: Machine, step: ForwardStep, shown: Shown, arcs: Arcs) -> ForwardStep:
@@ -160,17 +166,22 @@ def _scaled(step: ForwardStep, shown: Shown) -> ForwardStep:
         log_scale = step.log_scale + np.log(total)
     kept = (step.alpha > SMALLEST * total[step.owner]) | (shown.noise[step.owner] == 0)
     if not kept.all():
-        arcs, number = kept[step.target], np.cumsum(kept) - 1
-        step = step._replace(
-            states=step.states[kept],
-            owner=step.owner[kept],
-            classes=step.classes[kept],
-            alpha=step.alpha[kept],
-            source=step.source[arcs],
-            target=number[step.target[arcs]],
-            weight=step.weight[arcs],
-        )
+        step = _only(step, kept)
     return step._replace(alpha=step.alpha / total[step.owner], log_scale=log_scale)
+
+
+def _only(step: ForwardStep, kept: np.ndarray) -> ForwardStep:
+    """The states that are kept, and the arcs by which they were entered."""
+    arcs, number = kept[step.target], np.cumsum(kept) - 1
+    return step._replace(
+        states=step.states[kept],
+        owner=step.owner[kept],
+        classes=step.classes[kept],
+        alpha=step.alpha[kept],
+        source=step.source[arcs],
+        target=number[step.target[arcs]],
+        weight=step.weight[arcs],
+    )
 
 
 def backward(
@@ -183,20 +194,29 @@ def backward(
     beta: np.ndarray = np.zeros((0, 0))
     for t in reversed(range(len(steps))):
         step = steps[t]
-        count, size, each = len(step.log_scale), len(step.states), len(machine.prior)
-        now = np.zeros((size, each))
+        count, each = len(step.log_scale), len(machine.prior)
+        last = (lengths == t + 1)[step.owner]
+        # Behind a hidden word few of the states lead on: the others have no weight.
+        leads = last.copy()
         if after is not None:
+            leads[after.source] = True
+        some = np.flatnonzero(leads)
+        owner, now = step.owner[some], np.zeros((len(some), each))
+        if after is not None:
+            source = (np.cumsum(leads) - 1)[after.source]
             for c in range(each):
                 sent = after.weight * beta[after.target, c]
-                now[:, c] = np.bincount(after.source, sent, minlength=size)
-        last = (lengths == t + 1)[step.owner]
-        now[last] = step.classes[last, None] >> np.arange(each) & 1
-        top = np.zeros(count)
-        np.maximum.at(top, step.owner, now.max(axis=1))
+                now[:, c] = np.bincount(source, sent, minlength=len(some))
+        last = last[some]
+        now[last] = step.classes[some[last], None] >> np.arange(each) & 1
+        top, first = np.zeros(count), np.flatnonzero(np.diff(owner, prepend=-1))
+        if len(some):
+            top[owner[first]] = np.maximum.reduceat(now.max(axis=1), first)
         # A row that is impossible from here on has no weights left.
         top[top == 0] = 1.0
         scale[:count] += np.log(top)
-        beta = now / top[step.owner, None]
+        beta = np.zeros((len(step.states), each))
+        beta[some] = now / top[owner, None]
         yield t, beta, scale[:count].copy()
         after = step
 
@@ -232,7 +252,7 @@ def _masses(
 ) -> list[np.ndarray]:
     shape = len(machine.members), len(machine.prior)
     out: list[np.ndarray] = [np.zeros((0, *shape))] * len(rows)
-    for chunk in chunks(rows):
+    for chunk in chunks(machine, rows):
         lengths = [len(rows[i].symbols) for i in chunk]
         masses = np.full((len(chunk), lengths[0], *shape), -np.inf)
         for t, step in enumerate(forward(machine, [rows[i] for i in chunk], arcs, begin)):
@@ -276,7 +296,7 @@ def posteriors(
     """
     begin = machine.enter(start)
     out: list[dict[int, Posterior]] = [{} for _ in rows]
-    for chunk in chunks(rows):
+    for chunk in chunks(machine, rows):
         mine = [rows[i] for i in chunk]
         steps = list(forward(machine, mine, machine.onward, begin))
         want = [set(wanted[i]) for i in chunk]
@@ -303,10 +323,14 @@ def _shares(machine: Machine, row: Symbols, t: int, step: ForwardStep, span: sli
     return keep * says * ((classes & mine) > 0) + noise
 
 
-def chunks(rows: list[Symbols]) -> Iterator[list[int]]:
+def chunks(machine: Machine, rows: list[Symbols]) -> Iterator[list[int]]:
     """Rows of like length together, the longest first; empty rows are left out."""
-    filled = [i for i in range(len(rows)) if len(rows[i].symbols)]
-    order = sorted(filled, key=lambda i: -len(rows[i].symbols))
-    size = ROWS if all(row.noise is None for row in rows) else NOISY_ROWS
-    for first in range(0, len(order), size):
-        yield order[first : first + size]
+    wide, narrow = [], []
+    for i, row in enumerate(rows):
+        if len(row.symbols):
+            many = row.noise is not None or row.symbols[0] == machine.hidden
+            (wide if many else narrow).append(i)
+    for some, size in ((wide, WIDE_ROWS), (narrow, ROWS)):
+        order = sorted(some, key=lambda i: -len(rows[i].symbols))
+        for first in range(0, len(order), size):
+            yield order[first : first + size]
