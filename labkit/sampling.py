@@ -238,7 +238,8 @@ def steps(
         # The scores of a single word, 0 and -inf, are its log probabilities as they are.
         last_BV = last_BV if greedy else last_BV.log_softmax(dim=-1)
         drawn_B = last_BV.gather(-1, unread_BT)[:, 0]
-        after = {name: scores.softmax(dim=-1) for name, scores in stages.items() if explain}
+        # In float64: at a low temperature, a word that is kept would have the 0 of one that is cut.
+        after = {name: scores.double().softmax(-1) for name, scores in stages.items() if explain}
         yield Step(after, tokens_B, said_B, drawn_B, new_B)
 
 

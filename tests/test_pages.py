@@ -52,6 +52,12 @@ def test_what_is_no_formula_is_shown_as_it_was_written(tex: str) -> None:
     assert ElementTree.fromstring(made).tag in ("code", "math")
 
 
+@pytest.mark.parametrize("text", ["<end>", "a & b", "a<b"])
+def test_a_text_within_a_formula_is_read_as_it_is(text: str) -> None:
+    [found] = ElementTree.fromstring(mathml(f"p(\\text{{{text}}} \\mid x)")).iter("mtext")
+    assert (found.text or "").replace("\xa0", " ") == text
+
+
 def test_every_formula_of_the_course_can_be_read() -> None:
     for path in sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9]*.ipynb")):
         for cell in nbformat.read(path, as_version=4).cells:
