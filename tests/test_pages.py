@@ -137,6 +137,16 @@ def test_half_a_character_and_a_cell_of_notes_leave_a_page(tmp_path: Path) -> No
         assert "speaker says" not in page
 
 
+def test_pictures_are_counted_among_the_cells_that_a_page_shows(tmp_path: Path) -> None:
+    made = book("# T\n\nx", "spoken", "installs")
+    for cell, tag in zip(made.cells[1:], ("notes", "install"), strict=True):
+        cell.metadata["tags"] = [tag]
+    nbformat.write(made, tmp_path / "01_x.ipynb")
+    with patch("classroom.pages.live.pictures.scripts_for", return_value=[]) as asked:
+        build([tmp_path / "01_x.ipynb"], tmp_path / "out")
+    assert [cell.source for cell in asked.call_args.args[0].cells] == ["# T\n\nx"]
+
+
 @pytest.mark.parametrize("names", [["01_x", "folder/01_X"], ["index"], ["live"]])
 def test_a_page_never_takes_the_place_of_another(
     names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
