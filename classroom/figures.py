@@ -1,5 +1,6 @@
 """Charts of the bill and of scaling, and how a figure is written."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,9 @@ def scaling_law(points: Sequence[Any], law: "Fit") -> "Chart":
               label="infinitely many parameters")  # fmt: skip
     texts = sorted({point.tokens for point in points})
     axes.set_xticks(texts, [f"{count:,.0f}" for count in texts])
-    axes.set_yticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
+    low, high = (pick(p.excess for p in points) for pick in (min, max))
+    powers = [2.0**n for n in range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)]
+    axes.set_yticks(powers, [f"{power:g}" for power in powers])
     axes.minorticks_off()
     axes.set_xlabel("words read")
     axes.set_ylabel("loss - floor, nats a word")

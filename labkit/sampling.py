@@ -168,7 +168,8 @@ class Step(NamedTuple):
     """One new word for each row, and how it came about."""
 
     stages: dict[str, Tensor]
-    """Probabilities [B, V] as the model gave them and after each filter."""
+    """Probabilities [B, V] as the model gave them and after each filter, in float64: at a low
+    temperature, a word that is kept would otherwise have the 0 of one that is cut."""
     tokens_B: Tensor
     log_probability_B: Tensor
     """Of the words under the model itself, before any filter."""
@@ -238,7 +239,7 @@ def steps(
         # The scores of a single word, 0 and -inf, are its log probabilities as they are.
         last_BV = last_BV if greedy else last_BV.log_softmax(dim=-1)
         drawn_B = last_BV.gather(-1, unread_BT)[:, 0]
-        after = {name: scores.softmax(dim=-1) for name, scores in stages.items() if explain}
+        after = {name: scores.double().softmax(-1) for name, scores in stages.items() if explain}
         yield Step(after, tokens_B, said_B, drawn_B, new_B)
 
 

@@ -68,3 +68,8 @@ def test_all_questions_have_the_same_policies() -> None:
     assert "where RLOO stands" in alignment_demo({"where?": ASKED, "who?": turned}).shown.text
     with pytest.raises(ValueError, match="no question"):
         alignment_demo({})
+
+
+@pytest.mark.parametrize("beta", [0.01, 3.0])
+def test_any_beta_can_be_the_first(beta: float) -> None:
+    assert alignment_demo({"where?": ASKED}, beta=beta).values["beta"] == beta

@@ -5,7 +5,7 @@ import pytest
 from classroom import translating
 from classroom.demos import translation_demo, translation_view
 from classroom.demos.pieces import Beside, Chips, Problem, Shades, Table
-from classroom.demos.translation import ENDS, Asked
+from classroom.demos.translation import ENDS, SHOWN, Asked
 from classroom.shipped import trained
 from labkit.world.translation import Pair
 
@@ -98,3 +98,12 @@ def test_a_sentence_that_the_language_cannot_say_has_nothing_exact(model) -> Non
     view = translation_view("the dog dog the in", "", model, Asked(step=99))
     assert "nothing exact is known" in view.text
     assert all(row[2].value is None for row in table(view, "next").rows)  # type: ignore[union-attr]
+
+
+def test_no_special_token_but_the_end_is_offered(model) -> None:  # type: ignore[no-untyped-def]
+    special = {*translating.tokenizer().vocabulary.special} - {translating.end()}
+    for begins in ("", "ra flegin ro klosar"):
+        view = translation_view("the queen fed the cat", begins, model, Asked(step=5))
+        keys = table(view, "next").keys
+        assert len(keys) >= SHOWN
+        assert not special & {*keys}

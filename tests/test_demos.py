@@ -76,6 +76,7 @@ from classroom.demos.source import coloured
 from classroom.demos.squares import grid
 from classroom.demos.training import Point
 from classroom.ledger import Arm, Finding, Seen
+from classroom.shipped import trained
 from labkit.attention import merge_heads
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
@@ -1597,3 +1598,43 @@ def test_the_ledger_is_filtered_and_opened() -> None:
     untested = found_claim("d", "x")
     bare = type(untested)(**{**untested.__dict__, "arms": {}, "contrasts": []})
     assert "Not tested" in ledger_view([bare], claim="d").text
+
+
+# ---- arguments and words that a demo takes as they are -------------------------------------------
+
+
+def test_a_demo_shows_what_it_was_asked_for() -> None:
+    reach = reach_demo(12, 20, 8)
+    assert [reach.values[name] for name in ("segment", "memory", "layers")] == [12, 20, 8]
+    assert reach.values["position"] == 12
+    schedule = schedule_demo(steps=40, layers=14, every=60)
+    assert (schedule.values["layers"], schedule.values["every"]) == (14, 60)
+
+
+def test_capital_letters_and_unknown_words_are_read_alike(
+    tokenizer: Tokenizer, world: World
+) -> None:
+    assert floors_view("The", 2, world) == floors_view("the", 2, world)
+    assert "not in the vocabulary: “xyzzy”" in masks_view("xyzzy", 3, 0.3, 1, tokenizer).text
+    unknown = masks_view("the xyzzy", 3, 0.3, 1, tokenizer)
+    assert "Not in the vocabulary: “xyzzy”" in unknown.text
+
+
+def test_a_model_without_attention_gets_a_sentence() -> None:
+    demo = attention_demo(*trained("elmo-village"), "the cat sat")
+    assert "has no attention to look at" in demo.shown.text
+
+
+def test_a_curve_over_less_than_a_step_fills_its_picture() -> None:
+    curve = Curve(
+        points=((0.0, 0.0), (0.5, 1.0)), said="x", name="x", low="0", high="1", last="0.5"
+    )
+    [drawn] = re.findall(r' d="M([^"]*)"', View.of("x", curve).html)
+    first, last = (float(point.split()[0]) for point in drawn.split("L"))
+    assert last - first > 300
+
+
+def test_words_that_are_next_to_impossible_are_counted() -> None:
+    settings = Sampling(temperature=0.05, top_k=5)
+    view = sampling_view("the film", [], settings, *trained("gpt-village"))
+    assert "top-k: the 5 best words: 5 words hold" in view.text

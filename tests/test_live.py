@@ -15,12 +15,13 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from classroom import findings, schematics, style
+from classroom import figures, findings, schematics, style
 from classroom.figures import figure_of
 from classroom.judging import Verdict
 from classroom.ledger import bounds, rows
 from classroom.live import LiveCurve, progress, shortened, waiting
 from classroom.style import Chart
+from labkit.costs.scaling import Fit, ScalingRun
 
 
 def luminance(colour: str) -> float:
@@ -279,3 +280,14 @@ assert after - before < 30, (before, during, after)
     if done.returncode == 3:
         pytest.skip("this library of C has no malloc_trim")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("scale", "ticks"), [(1, [0.5, 1, 2, 4]), (2**-7, [2**-8, 2**-7, 2**-6, 2**-5])]
+)
+def test_the_chart_of_scaling_has_ticks_where_its_points_are(
+    scale: float, ticks: list[float]
+) -> None:
+    law = Fit(1.0, 0.5, 1.0, 0.5, {}, 0.0)
+    points = [ScalingRun(1e3, 1e4, 0.6 * scale), ScalingRun(1e4, 1e5, 3 * scale)]
+    assert [*figures.scaling_law(points, law).axes[0].get_yticks()] == ticks

@@ -52,6 +52,12 @@ def test_what_is_no_formula_is_shown_as_it_was_written(tex: str) -> None:
     assert ElementTree.fromstring(made).tag in ("code", "math")
 
 
+@pytest.mark.parametrize("text", ["<end>", "a & b", "a<b"])
+def test_a_text_within_a_formula_is_read_as_it_is(text: str) -> None:
+    [found] = ElementTree.fromstring(mathml(f"p(\\text{{{text}}} \\mid x)")).iter("mtext")
+    assert (found.text or "").replace("\xa0", " ") == text
+
+
 def test_every_formula_of_the_course_can_be_read() -> None:
     for path in sorted((Path(__file__).parent.parent / "notebooks").glob("[0-9]*.ipynb")):
         for cell in nbformat.read(path, as_version=4).cells:
@@ -129,6 +135,16 @@ def test_half_a_character_and_a_cell_of_notes_leave_a_page(tmp_path: Path) -> No
         page = (tmp_path / "out" / f"{name}.html").read_text(encoding="utf-8")
         assert "A ? title" in page
         assert "speaker says" not in page
+
+
+def test_pictures_are_counted_among_the_cells_that_a_page_shows(tmp_path: Path) -> None:
+    made = book("# T\n\nx", "spoken", "installs")
+    for cell, tag in zip(made.cells[1:], ("notes", "install"), strict=True):
+        cell.metadata["tags"] = [tag]
+    nbformat.write(made, tmp_path / "01_x.ipynb")
+    with patch("classroom.pages.live.pictures.scripts_for", return_value=[]) as asked:
+        build([tmp_path / "01_x.ipynb"], tmp_path / "out")
+    assert [cell.source for cell in asked.call_args.args[0].cells] == ["# T\n\nx"]
 
 
 @pytest.mark.parametrize("names", [["01_x", "folder/01_X"], ["index"], ["live"]])

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
 from classroom.cli import main, publish
-from classroom.cli.publish import TAG, address_of, with_cell, written
+from classroom.cli.publish import TAG, address_of, with_address, with_cell, written
 from classroom.exercises import students_version
 from classroom.grading import code_of, needed
 
@@ -190,3 +191,15 @@ def test_no_page_tells_anybody_to_install_a_stranger() -> None:
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         found = re.findall(r"pip install(?: -\S+)* labkit\b", path.read_text(encoding="utf-8"))
         assert not found, path
+
+
+@pytest.mark.parametrize("others", ["", 'Homepage = "https://example.org"\n'])
+def test_the_table_of_addresses_stays_one_table(others: str) -> None:
+    table = f"[project.urls]\n{others}\n" if others else ""
+    text = f'[project]\nname = "x"\n\n{table}[project.scripts]\nx = "y"\n'
+    for address in (ADDRESS, "https://github.com/b/c"):
+        told = with_address(with_address(text, ADDRESS), address)
+        urls = tomllib.loads(told)["project"]["urls"]
+        assert urls.pop("Repository") == address
+        assert bool(urls) == bool(others)
+    assert with_address(told, "") == text

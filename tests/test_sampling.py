@@ -281,12 +281,12 @@ def test_steps_show_every_filter():
     for step in steps(gpt(), [[1, 2], [3]], how):
         assert list(step.stages) == ["model", "repetition", "temperature", "top-k", "nucleus"]
         for share_BV in step.stages.values():
-            torch.testing.assert_close(share_BV.sum(-1), torch.ones(2))
+            torch.testing.assert_close(share_BV.sum(-1), torch.ones(2).double())
         assert (step.stages["top-k"] > 0).sum(-1).max() <= 9
         drawn = step.stages["nucleus"].gather(-1, step.tokens_B[:, None])
         assert (drawn[step.new_B] > 0).all()
         said = step.stages["model"].gather(-1, step.tokens_B[:, None])[:, 0].log()
-        torch.testing.assert_close(step.log_probability_B, said)
+        torch.testing.assert_close(step.log_probability_B, said.float())
 
 
 def test_going_on_twice_from_one_memory_leaves_it_as_it_is():

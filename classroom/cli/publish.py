@@ -106,9 +106,14 @@ def written(root: Path, address: str) -> dict[Path, str]:
 
 def with_address(project: str, address: str) -> str:
     """Return the text of pyproject.toml with the address."""
-    without = re.sub(r"\[project\.urls\]\nRepository = .*\n\n", "", project)
-    urls = f'[project.urls]\nRepository = "{address}"\n\n' if address else ""
-    return without.replace("[project.scripts]\n", f"{urls}[project.scripts]\n")
+    head, scripts = "[project.urls]\n", "[project.scripts]\n"
+    if head not in project:
+        project = project.replace(scripts, f"{head}\n{scripts}")
+    # The table may hold other addresses, which stay.
+    old = r"(\[project\.urls\]\n(?:(?!\[).*\n)*?)Repository = .*\n"
+    line = f'Repository = "{address}"\n' if address else ""
+    made = re.sub(old, r"\1", project).replace(head, f"{head}{line}")
+    return made.replace(f"{head}\n", "")
 
 
 def with_badges(readme: str, address: str, books: Sequence[Path]) -> str:

@@ -99,7 +99,7 @@ def alignment_demo(asked: Mapping[str, Asked], beta: float = 0.3) -> Demo:
         return alignment_view(asked[question], beta, policy, lines[question])
 
     controls = {
-        "beta": slider("beta", beta, 0.05, 2.0, 0.05),
+        "beta": slider("beta", beta, min(0.05, beta), max(2.0, beta), 0.05),
         "question": choice("question", list(asked)),
         "policy": choice("policy", policies),
     }

@@ -192,8 +192,9 @@ def attention_demo(model: Any, tokenizer: Tokenizer, text: str, before: str = ""
     controls: dict[str, Any] = {"text": text_box("text", text)}
     if backbone.memory_length:
         controls["before"] = text_box("read before", before)
+    heads = getattr(backbone.config, "heads", 1)  # without attention the view says so
     controls["layer"] = whole_slider("layer", 1, 1, backbone.config.layers)
-    controls["head"] = whole_slider("head (0: mean)", 1, 0, backbone.config.heads)
+    controls["head"] = whole_slider("head (0: mean)", 1, 0, heads)
     if isinstance(backbone, XLNet):
         controls["stream"] = choice("stream", STREAMS)
         controls["draw"] = whole_slider("order drawn", 0, 0, 100)

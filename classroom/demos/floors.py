@@ -15,7 +15,7 @@ LONGEST = 60
 
 def floors_view(text: str, reach: int, world: World, start: str = "sentence") -> View:
     """p of each word given all before, given the last `reach`, and given all others."""
-    words, cut = first_words(text, LONGEST)
+    words, cut = first_words(text.lower(), LONGEST)  # as the language has them
     if not words:
         said = "There is nothing to be surprised by: write some words."
         return View.of("floors", Problem(said))

@@ -24,6 +24,7 @@ from classroom.demos.reading import (
     label,
     labels,
     longest_for,
+    nothing_to_hide,
     ordinary_in,
     written,
 )
@@ -133,8 +134,7 @@ def masking_view(
     except ValueError as error:
         return View.of("masking", Problem(str(error)))
     if batch is None or not bool(ordinary_in(batch, tokenizer).any()):
-        why = f"not in the vocabulary: {', '.join(unknown)}" if unknown else "write some words"
-        return View.of("masking", Problem(f"There is nothing to hide: {why}."))
+        return View.of("masking", nothing_to_hide(unknown))
     targets = objective.targets(batch, chance_of(setting))
     if isinstance(objective, MaskedToken):
         targets = with_clicks(targets, batch, setting, tokenizer)

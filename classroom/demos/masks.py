@@ -11,8 +11,17 @@ import torch
 from torch import Tensor
 
 from classroom.demos.base import Demo, slider, text_box, whole_slider
-from classroom.demos.pieces import Beside, Heading, Note, Problem, Table
-from classroom.demos.reading import as_batch, asked_in, cut_or_unknown, labels, ordinary_in, written
+from classroom.demos.pieces import Beside, Heading, Note, Table
+from classroom.demos.reading import (
+    as_batch,
+    asked_in,
+    cut_or_unknown,
+    in_vocabulary,
+    labels,
+    nothing_to_hide,
+    ordinary_in,
+    written,
+)
 from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 from labkit.chance import Chance
@@ -46,10 +55,11 @@ def asked_anew(batch: Batch, epoch: int, rate: float, tokenizer: Tokenizer) -> T
 
 def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Tokenizer) -> View:
     """Both ways side by side, and how many of the words have been asked for at least once."""
+    text, unknown = in_vocabulary(text, tokenizer)
     batch = as_batch(text, tokenizer, LONGEST)
     words = 0 if batch is None else int(ordinary_in(batch, tokenizer).sum())
     if batch is None or not words:
-        return View.of("masks", Problem("There is nothing to hide: write some words."))
+        return View.of("masks", nothing_to_hide(unknown))
     static = asked_by_epoch(batch, epochs, rate, copies, tokenizer)
     dynamic = asked_by_epoch(batch, epochs, rate, 0, tokenizer)
     names = labels(tokenizer, batch.tokens[0].tolist())
@@ -58,7 +68,7 @@ def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Toke
     copied = f"Static, {copies} {'copy' if copies == 1 else 'copies'}"
     return View.of(
         "masks",
-        *cut_or_unknown((), len(tokenizer.encode(written(text))), batch, tokenizer),
+        *cut_or_unknown(unknown, len(tokenizer.encode(written(text))), batch, tokenizer),
         Beside(
             (
                 grid(static, names, title=copied, down=down, filled=filled),

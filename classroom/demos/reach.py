@@ -73,10 +73,10 @@ def reach_demo(segment: int = 4, memory: int = 4, layers: int = 3) -> Demo:
         return reach_view(segment, memory, layers, segments, min(position, segment))
 
     controls = {
-        "segment": whole_slider("segment", segment, 1, 8),
-        "memory": whole_slider("memory", memory, 0, 16),
-        "layers": whole_slider("layers", layers, 1, 6),
+        "segment": whole_slider("segment", segment, 1, max(8, segment)),
+        "memory": whole_slider("memory", memory, 0, max(16, memory)),
+        "layers": whole_slider("layers", layers, 1, max(6, layers)),
         "segments": whole_slider("segments", 5, 1, 5),
-        "position": whole_slider("position in last", segment, 1, 8),
+        "position": whole_slider("position in last", segment, 1, max(8, segment)),
     }
     return Demo("memory-reach", draw, controls)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from classroom.demos.pieces import Note
+from classroom.demos.pieces import Note, Problem
 from labkit.blocks import vocabulary_of
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples, from_documents, tokenize
@@ -124,6 +124,12 @@ def in_vocabulary(text: str, tokenizer: Tokenizer) -> tuple[str, list[str]]:
 def unknown_note(unknown: Sequence[str]) -> list[Note]:
     """The words that are unknown, if there are any."""
     return [Note(f"Not in the vocabulary: {', '.join(unknown)}.", "unknown")] if unknown else []
+
+
+def nothing_to_hide(unknown: Sequence[str]) -> Problem:
+    """Said of a text that has no word of the vocabulary."""
+    why = f"not in the vocabulary: {', '.join(unknown)}" if unknown else "write some words"
+    return Problem(f"There is nothing to hide: {why}.")
 
 
 def cut_or_unknown(

@@ -376,7 +376,7 @@ def _curve(piece: Curve) -> str:
     first, last, low, high = piece.frame or filled
 
     def x(step: float) -> float:
-        return MARGIN + (step - first) / max(last - first, 1) * (right - MARGIN)
+        return MARGIN + (step - first) / ((last - first) or 1) * (right - MARGIN)
 
     def y(value: float) -> float:
         return bottom - (value - low) / max(high - low, 1e-12) * (bottom - 16)

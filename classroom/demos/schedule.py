@@ -92,9 +92,9 @@ def schedule_demo(
     controls = {
         "step": whole_slider("step", 0, 0, steps - 1),
         "shape": choice("schedule", list(SCHEDULES), schedule),
-        "layers": whole_slider("layers", layers, 1, 12),
+        "layers": whole_slider("layers", layers, 1, max(12, layers)),
         "factor": slider("factor", 2.6, 1.0, 5.0, 0.1),
-        "every": whole_slider("unfreeze every", every, 0, steps),
+        "every": whole_slider("unfreeze every", every, 0, max(steps, every)),
     }
     kept = {
         "step": sorted({*range(0, steps, max(1, steps // 20)), steps - 1}),

@@ -118,11 +118,18 @@ def _chips(words: Sequence[str], shares_TV: Tensor, forced: int) -> tuple[Chip, 
     )
 
 
+def _likeliest(share_V: Tensor, count: int) -> list[int]:
+    """The likeliest words and the end; no other special token can stand in a translation."""
+    others = {*translating.tokenizer().vocabulary.special} - {translating.end()}
+    best = share_V.argsort(descending=True, stable=True).tolist()
+    return [token for token in best if token not in others][:count]
+
+
 def _distribution(share_V: Tensor, exact: dict[str, float]) -> Table:
     """The likeliest words of the model and all possible ones; a click forces one."""
     tokenizer = translating.tokenizer()
     possible = [translating.numbers([word])[0] if word else translating.end() for word in exact]
-    listed = dict.fromkeys([*share_V.topk(SHOWN).indices.tolist(), *possible])
+    listed = dict.fromkeys([*_likeliest(share_V, SHOWN), *possible])
     rows, keys = [], []
     for token in sorted(listed, key=lambda token: -float(share_V[token])):
         word = "" if token == translating.end() else tokenizer.pieces([token])[0]
@@ -211,7 +218,7 @@ def other_beginnings(model: Any, sentence: str) -> list[str]:
         words, shares_TV = _written(model, source, [])
     found = []
     for step in range(min(len(words), KEPT)):
-        second = int(shares_TV[step].topk(2).indices[1])
+        _, second = _likeliest(shares_TV[step], 2)
         if second != translating.end():
             found.append(" ".join([*words[:step], *translating.tokenizer().pieces([second])]))
     return found

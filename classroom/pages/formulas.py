@@ -3,7 +3,10 @@
 The usual way, MathJax from elsewhere, leaves dollar signs where there is no network.
 """
 
-from html import escape
+import re
+from html import escape, unescape
+
+TEXT = re.compile(r"(<mtext[^>]*>)(.*?)(?=</mtext>)", re.DOTALL)
 
 
 def mathml(tex: str, *, block: bool = False) -> str:
@@ -14,6 +17,8 @@ def mathml(tex: str, *, block: bool = False) -> str:
     known = tex.strip().replace("{aligned}", "{align*}")
     try:
         made = str(convert(known, display="block" if block else "inline"))
+        # The converter leaves a text as it is, also where it looks like a tag.
+        made = TEXT.sub(lambda found: found[1] + escape(unescape(found[2]), quote=False), made)
         # HTML needs no name space, and what rewrites headings would make a prefix of it.
         return made.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")
     except Exception:  # the converter's errors have no class in common

@@ -161,7 +161,7 @@ const Render = (() => {
     const values = [...p.points.map(([, y]) => y), ...(p.floor ? [p.floor[0]] : [])];
     const filled = [p.points[0][0], p.points.at(-1)[0], Math.min(...values), Math.max(...values)];
     const [first, last, low, high] = p.frame ?? filled;
-    const x = (step) => MARGIN + ((step - first) / Math.max(last - first, 1)) * (right - MARGIN);
+    const x = (step) => MARGIN + ((step - first) / (last - first || 1)) * (right - MARGIN);
     const y = (value) => bottom - ((value - low) / Math.max(high - low, 1e-12)) * (bottom - 16);
     const line = p.points.map(([step, value]) => `${fixed(x(step), 1)} ${fixed(y(value), 1)}`).join("L");
     let inside = `<path data-points="${p.points.length}" d="M${line}" stroke="${BAR}" stroke-width="2" fill="none"/>`;
