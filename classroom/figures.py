@@ -75,7 +75,7 @@ def scaling_law(points: Sequence[Any], law: "Fit") -> "Chart":
     axes.set_yticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
     axes.minorticks_off()
     axes.set_xlabel("words read")
-    axes.set_ylabel("loss - floor, nats a word")
+    axes.set_ylabel("loss - floor, nats per word")
     axes.legend(fontsize=8)
     return figure
 
