@@ -78,7 +78,7 @@ def scaling_law(points: Sequence[Any], law: "Fit") -> "Chart":
     axes.set_yticks(powers, [f"{power:g}" for power in powers])
     axes.minorticks_off()
     axes.set_xlabel("words read")
-    axes.set_ylabel("loss - floor, nats a word")
+    axes.set_ylabel("loss - floor, nats per word")
     axes.legend(fontsize=8)
     return figure
 

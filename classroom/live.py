@@ -50,7 +50,10 @@ def _displayed() -> Callable[..., None]:
 
 
 class LiveCurve:
-    """The loss of a loop, drawn while it falls, above the lowest loss that is possible."""
+    """The loss of a loop, drawn while it falls, above the lowest loss that is possible.
+
+    `quantity` says what is drawn where it is not the loss, and `name` which of several runs it is.
+    """
 
     def __init__(
         self,
@@ -59,10 +62,13 @@ class LiveCurve:
         *,
         unit: str = "nats per word",
         every: float = 1.0,
+        quantity: str = "loss",
+        name: str = "",
     ) -> None:
         if steps < 1:
             raise ValueError(f"steps is {steps}: give at least one step")
         self.steps, self.floor, self.unit, self.every = steps, floor, unit, every
+        self.quantity, self.name = quantity, name
         self.losses: list[float] = []
 
     def __iter__(self) -> Iterator[int]:
@@ -95,8 +101,8 @@ class LiveCurve:
         # A single point has no line, and nothing would be seen of it.
         marker = "o" if sum(math.isfinite(loss) for _, loss in points) < 2 else ""
         axes.plot(*zip(*points, strict=True), color=SERIES[0], marker=marker)
-        axes.set(xlabel="step", ylabel=f"loss, {self.unit}", xlim=(0, self.steps), title=says)
-        axes.set_ylim(0, None)
+        axes.set(xlabel="step", ylabel=f"{self.quantity}, {self.unit}", title=says)
+        axes.set(xlim=(0, self.steps), ylim=(0, None))
         if self.floor is not None:
             lowest(axes, self.floor)
             figure.says += f"; lowest possible: {self.floor:.3f}"
@@ -104,11 +110,12 @@ class LiveCurve:
 
     def _state(self, step: int, left: float) -> str:
         """How far the loop is, in words."""
-        says = f"step {step} of {self.steps}"
+        says = f"{self.name}, step" if self.name else "step"
+        says += f" {step} of {self.steps}"
         if left >= 1:
             says += f", {left:.0f} s left"
         points = self._smooth()
-        return f"{says}: loss {points[-1][1]:.3f}" if points else says
+        return f"{says}: {self.quantity} {points[-1][1]:.3f}" if points else says
 
     def recorded(self) -> dict[str, Any]:
         """The curve in some of its points, so that a page can play it again."""
@@ -116,7 +123,8 @@ class LiveCurve:
         some = points[:: -(-len(points) // RECORDED)] if points else []
         # The last one is what everybody looks for.
         some += [points[-1]] if some and some[-1] != points[-1] else []
-        return {"name": "training", "points": some, "floor": self.floor, "unit": self.unit}
+        unit = self.unit if self.quantity == "loss" else f"{self.quantity}, {self.unit}"
+        return {"name": "training", "points": some, "floor": self.floor, "unit": unit}
 
     def _smooth(self) -> list[tuple[int, float]]:
         """Steps, counted from 1, with the mean loss of the steps that end there.

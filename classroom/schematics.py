@@ -333,18 +333,18 @@ def block_costs() -> Chart:
         760,
         270,
         "A block of a Transformer with the entries of each matrix and the operations for one token "
-        "in the forward pass: queries, keys and values 3 D squared entries; scores and sums no "
-        "entries, 4 T D operations; output D squared; feed-forward 8 D squared.",
+        "in the forward pass: queries, keys and values 3 d squared entries; scores and sums no "
+        "entries, 4 T d operations; output d squared; feed-forward 8 d squared.",
     )
     rows = (
-        ("queries, keys, values", "attention", "3 D²", "6 D²"),
-        ("scores of T keys, sum of T values", "attention", "none", "4 T D"),
-        ("output of attention", "attention", "D²", "2 D²"),
-        ("feed-forward: up to 4 D, and down", "mlp", "8 D²", "16 D²"),
+        ("queries, keys, values", "attention", "3 d²", "6 d²"),
+        ("scores of T keys, sum of T values", "attention", "none", "4 T d"),
+        ("output of attention", "attention", "d²", "2 d²"),
+        ("feed-forward: up to 4 d, and down", "mlp", "8 d²", "16 d²"),
     )
     picture.text(190, 28, "one block", bold=True)
     picture.text(440, 28, "entries", bold=True)
-    picture.text(560, 28, "operations a token", bold=True)
+    picture.text(560, 28, "operations per token", bold=True)
     for i, (name, kind, entries, work) in enumerate(rows):
         y = 44 + 40 * i
         picture.box(50, y, 280, 34, name, kind=kind)
@@ -354,11 +354,11 @@ def block_costs() -> Chart:
             picture.arrow(190, y - 6, 190, y)
     picture.text(660, 110, "× L layers", size=14)
     picture.text(190, 228, "in all layers", bold=True)
-    picture.text(440, 228, "12 L D²", bold=True)
-    picture.text(560, 228, "24 L D² + 4 L T D", bold=True)
+    picture.text(440, 228, "12 L d²", bold=True)
+    picture.text(560, 228, "24 L d² + 4 L T d", bold=True)
     picture.text(190, 256, "the head, a row for each of V words")
-    picture.text(440, 256, "V D")
-    picture.text(560, 256, "2 V D")
+    picture.text(440, 256, "V d")
+    picture.text(560, 256, "2 V d")
     return picture.figure
 
 

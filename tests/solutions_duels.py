@@ -152,9 +152,9 @@ def remembers_wrongly(read: Any, tokens: Tensor) -> bool:
                 return True
             parts.append(logits)
             memory = new
-        if not torch.allclose(torch.cat(parts, dim=1), whole, atol=1e-4):
+        if not torch.allclose(torch.cat(parts, dim=1), whole):
             return True
-    return not torch.allclose(read(tokens, None)[0], whole, atol=1e-4)
+    return not torch.allclose(read(tokens, None)[0], whole)
 
 
 def two_pieces(read: Any, tokens: Tensor) -> bool:

@@ -123,6 +123,15 @@ def test_a_live_curve_says_how_long_it_takes_and_needs_no_loss() -> None:
         LiveCurve(0)
 
 
+def test_a_live_curve_may_show_something_else_than_a_loss() -> None:
+    live = LiveCurve(5, 0.0, quantity="below the ceiling", unit="in reward", name="PPO")
+    live.add(torch.tensor(0.25))
+    figure = live.view(2)
+    assert figure.says == "PPO, step 2 of 5: below the ceiling 0.250; lowest possible: 0.000"
+    assert figure.axes[0].get_ylabel() == "below the ceiling, in reward"
+    assert live.recorded()["unit"] == "below the ceiling, in reward"
+
+
 def test_progress_goes_through_all_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(progress([1, 2, 3], "reading", every=0.0)) == [1, 2, 3]
     said = capsys.readouterr().out.splitlines()

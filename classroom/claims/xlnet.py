@@ -1,9 +1,9 @@
 """What is claimed of XLNet: words that are hidden together say something about each other.
 
 Measured in the small language of `data/journey`, which has names such as New York: a whole name is
-hidden, and its words are predicted one by one (BERT's objective) or one after the other (XLNet's).
-Both objectives train the same network, as in the ablation of the paper (Yang et al. 2019, section
-3.4), so that nothing but the objective differs.  Read `name_losses`.
+hidden, and its words are predicted independently (BERT's objective) or one after the other
+(XLNet's).  Both objectives train the same network, as in the ablation of the paper (Yang et al.
+2019, section 3.4), so that nothing but the objective differs.  Read `name_losses`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -67,7 +67,7 @@ def names(world: Any, documents: Iterable[Sequence[str]]) -> Names:
 
 
 def lowest(world: Any, what: Names) -> dict[str, list[float]]:
-    """The lowest loss of each whole name, its words one by one and one after the other: exact."""
+    """The lowest loss of a whole name, its words independently and one after the other: exact."""
     found: dict[str, list[float]] = {"one by one": [], "in order": []}
     for words in what.words:
         together = world.joint(words, what.hidden, start="anywhere")
@@ -144,7 +144,7 @@ def xlnet_losses(text: CourseText, model: LanguageModel, what: Names, order: boo
 
 
 def name_losses(profile: str, seed: int) -> Measured:
-    """Whole names, hidden from both models: their words one by one, and one after the other."""
+    """Whole names, hidden from both models: their words independently, and one after the other."""
     text = journeys(profile, seed)
     what = names(text.world, text.documents)
     floor = lowest(text.world, what)

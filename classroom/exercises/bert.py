@@ -109,6 +109,9 @@ PIECES = frozenset({"un", "unplay", "play", "garden", "flight", "f", "##less", "
 
 
 def _words(rng: torch.Generator) -> tuple[str, set[str]]:
+    if between(0, 4, rng) == 0:  # the longest beginning leads nowhere, and a shorter one would
+        ends = ("", "able", "er", "ers")
+        return "unplay" + ends[between(0, 4, rng)], {*PIECES, "unp"} - {"unplay"}
     parts = ["un", "play", "able", "garden", "ers", "s", "less", "flight", "er", "x"]
     drawn = torch.randint(len(parts), (3,), generator=rng).tolist()
     return "".join(parts[i] for i in drawn[: between(1, 4, rng)]), set(PIECES)
@@ -149,6 +152,15 @@ def _cut(word: str, vocabulary: set[str], *, shortest: bool) -> list[str]:
 def _shortest(word: str, vocabulary: set[str]) -> list[str]:
     pieces = _cut(word, vocabulary, shortest=True)
     return ["[UNK]"] if "[UNK]" in pieces else pieces
+
+
+def _going_back(word: str, vocabulary: set[str], sharps: str = "") -> list[str]:
+    for end in range(len(word), 0, -1):
+        if sharps + word[:end] in vocabulary:
+            rest = _going_back(word[end:], vocabulary, "##") if word[end:] else []
+            if rest != ["[UNK]"]:
+                return [sharps + word[:end], *rest]
+    return ["[UNK]"]
 
 
 def _largest(divergence: Tensor) -> tuple[int, float]:
@@ -260,6 +272,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda *given: _cut(*given, shortest=False)),
             ("a word that cannot be cut has no pieces at all here: return ['[UNK]']",
              lambda *given: [piece for piece in word_pieces(*given) if piece != "[UNK]"]),
+            ("that goes back: the longest piece is kept even if the rest then fails", _going_back),
         ),
         minutes=15,
         learned="WordPiece",

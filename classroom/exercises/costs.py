@@ -11,7 +11,7 @@ from classroom.exercises.checking import Exercise, Function, between
 
 
 def parameters(layers: int, width: int, vocabulary: int, context: int) -> int:
-    """The entries of all matrices of a GPT: 12 D² a block, and the tables of words, positions."""
+    """The entries of all matrices of a GPT: 12 d² a block, and the tables of words, positions."""
     return 12 * layers * width**2 + (vocabulary + context) * width
 
 
@@ -92,7 +92,7 @@ EXERCISES: dict[str, Exercise] = {
         parameters,
         _sizes,
         (
-            ("that is attention alone: the feed-forward has 2 · D · 4D entries more",
+            ("that is attention alone: the feed-forward has 2 · d · 4d entries more",
              lambda layers, width, v, t: 4 * layers * width**2 + (v + t) * width),
             ("the feed-forward has two matrices, one up to 4D and one down",
              lambda layers, width, v, t: 8 * layers * width**2 + (v + t) * width),
@@ -106,10 +106,10 @@ EXERCISES: dict[str, Exercise] = {
              lambda layers, width, v, t: 12 * width**2 + (v + t) * width),
         ),
         learned="where the parameters are",
-        hint="Attention has four matrices D × D, the feed-forward two of D × 4D.",
+        hint="Attention has four matrices d × d, the feed-forward two of d × 4d.",
     ),
     "12.flop": Function(
-        "forward 2 · (entries of all matrices) + 4 L T D a token, and twice that to go back",
+        "forward 2 · (entries of all matrices) + 4 L T d a token, and twice that to go back",
         training_flop,
         _run,
         (
@@ -118,15 +118,15 @@ EXERCISES: dict[str, Exercise] = {
             ("an entry multiplies and adds: two operations",
              lambda layers, width, v, t, n: 3.0 * n * (12 * layers * width**2 + v * width
                                                        + 4 * layers * t * width)),
-            ("attention is missing: 4 L T D for each token",
+            ("attention is missing: 4 L T d for each token",
              lambda layers, width, v, t, n: 6.0 * n * (12 * layers * width**2 + v * width)),
             ("attention multiplies twice: queries by keys, then weights by values", _scores_alone),
-            ("the head is missing: its matrix is D × V",
+            ("the head is missing: its matrix is d × V",
              lambda layers, width, v, t, n: 3.0 * n * (24 * layers * width**2
                                                        + 4 * layers * t * width)),
         ),
         learned="6 N D, and what it leaves out",
-        hint="Forward: 2 for each entry, and 4 L T D. The backward pass costs twice the forward.",
+        hint="Forward: 2 for each entry, and 4 L T d. The backward pass costs twice the forward.",
     ),
     "12.cache": Function(
         "the bytes of the keys and values of `batch` full contexts, at 2 bytes a number",
@@ -145,7 +145,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda layers, width, context, batch: 4 * batch * layers * context**2 * width),
         ),
         learned="why generating from a long context is expensive",
-        hint="A key and a value, of D numbers each, for each position of each layer and text.",
+        hint="A key and a value, of d numbers each, for each position of each layer and text.",
     ),
     "12.days": Function(
         "the days that all devices together need for these operations",

@@ -61,6 +61,13 @@ def _rank(rng: torch.Generator) -> tuple[Tensor]:
     return (torch.cat([torch.tensor([-1]), words, torch.tensor([-1])]),)
 
 
+def _rank_and_k(rng: torch.Generator) -> tuple[Tensor, int]:
+    """Ranks of some words, with up to three special tokens anywhere, and K."""
+    words = torch.randperm(between(1, 9, rng), generator=rng)
+    rank = torch.cat([words, torch.full((between(0, 4, rng),), -1)])
+    return rank[torch.randperm(len(rank), generator=rng)], between(2, 7, rng)
+
+
 def _streams(rng: torch.Generator) -> tuple[Tensor, ...]:
     [rank] = _rank(rng)
     width = between(2, 5, rng)
@@ -131,12 +138,14 @@ EXERCISES: dict[str, Exercise] = {
     "11.partial": Function(
         "a boolean [T]: the last words // K of the order, at least one",
         to_predict,
-        lambda rng: (*_rank(rng), between(2, 7, rng)),
+        _rank_and_k,
         (
             ("those are the first of the order: they have the least to go on",
              lambda rank, K: (rank >= 0) & (rank < max(1, int((rank >= 0).sum()) // K))),
             ("special tokens, with the rank −1, are no words: do not count them",
              lambda rank, K: rank >= int((rank >= 0).sum()) - max(1, len(rank) // K)),
+            ("there need not be two special tokens: count the ranks from 0 on",
+             lambda rank, K: rank >= len(rank) - 2 - max(1, (len(rank) - 2) // K)),
             ("of a short text at least one word is predicted",
              lambda rank, K: rank >= int((rank >= 0).sum()) - int((rank >= 0).sum()) // K),
             ("those are the last of the text: the last of the order are meant",
