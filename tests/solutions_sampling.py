@@ -32,7 +32,7 @@ def nucleus_by_loops(logits: Tensor, p: float) -> Tensor:
     for row, share in enumerate(logits.softmax(dim=-1)):
         held = 0.0
         for word in share.argsort(descending=True).tolist():
-            if held >= p:
+            if held >= p and p < 1:
                 break
             kept[row, word] = logits[row, word]
             held += float(share[word])
@@ -42,7 +42,7 @@ def nucleus_by_loops(logits: Tensor, p: float) -> Tensor:
 def nucleus_by_ranks(logits: Tensor, p: float) -> Tensor:
     sorted_p, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
     count = (sorted_p.cumsum(dim=-1) < p).sum(dim=-1, keepdim=True) + 1
-    return torch.where(order.argsort(dim=-1) < count, logits, -math.inf)
+    return torch.where((order.argsort(dim=-1) < count) | (p == 1), logits, -math.inf)
 
 
 def greedy_by_topk(model: Any, tokens: Tensor, words: int) -> Tensor:
@@ -79,7 +79,7 @@ def beam_by_unravelling(scores: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
 def kept_by_loops(model: Tensor, exact: Tensor, k: int, p: float) -> tuple[int, int]:
     words, held = 0, 0.0
     for share in sorted(model.tolist(), reverse=True):
-        if held >= p:
+        if held >= p and p < 1:
             break
         words, held = words + 1, held + share
     best = sorted(range(len(model)), key=lambda word: -float(model[word]))[:k]
@@ -88,7 +88,8 @@ def kept_by_loops(model: Tensor, exact: Tensor, k: int, p: float) -> tuple[int, 
 
 def kept_by_topk(model: Tensor, exact: Tensor, k: int, p: float) -> tuple[int, int]:
     held = model.sort(descending=True).values.cumsum(0)
-    return 1 + int((held[:-1] < p).sum()), int((exact[model.topk(k).indices] == 0).sum())
+    words = len(held) if p == 1 else 1 + int((held[:-1] < p).sum())
+    return words, int((exact[model.topk(k).indices] == 0).sum())
 
 
 RIGHT = {

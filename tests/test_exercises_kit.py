@@ -197,6 +197,15 @@ def test_an_answer_that_is_nearly_right_is_not_right(name: str) -> None:
     assert not judge(exercise(name), NEARLY[name]).right
 
 
+@pytest.mark.parametrize("number", [-10.0, -15.0, -30.0])
+def test_a_large_negative_number_is_no_mask(number: float) -> None:
+    def filled(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        return scores.masked_fill(~mask, number).softmax(dim=-1) @ v
+
+    assert not judge(exercise("04.attention"), filled).right
+
+
 def test_several_values_come_as_a_tuple_or_a_list_and_all_of_them() -> None:
     asked = FUNCTIONS["02.targets"]
     assert judge(asked, lambda *given: list(asked.fallback(*given))).right

@@ -89,6 +89,10 @@ def test_energy_has_other_neighbours_than_two_centuries_ago() -> None:
     lines = [line for line in shown.splitlines() if line.startswith("energy")]
     assert "oil" in lines[1]
     assert "silver" in shown
+    # "The rare row of gold has counted fewer neighbours."
+    rarer = {word: min(int(n.replace(",", "")) for n in counted.split(" and "))
+             for word, counted in re.findall(r"(\w+) +cosine.*counted: (.+)", shown)}  # fmt: skip
+    assert rarer["gold"] < rarer["energy"]
 
 
 def test_a_table_has_one_vector_for_two_senses() -> None:
@@ -185,14 +189,20 @@ def test_both_stages_come_down_towards_their_floors() -> None:
         assert floor < number(r"loss ([\d.]+)", curve) < floor + 0.08
 
 
-def test_the_three_stages_are_best_with_few_labels() -> None:
+def test_the_three_stages_are_best_with_the_tricks_and_hardly_so_without() -> None:
     shown = said("03", "right after {reviews_labelled} labels")
     stages = [
-        number(rf"{name} +⟨([\d.]+)", shown)
+        number(rf"{name} +the tricks +⟨([\d.]+)", shown)
         for name in ("all three stages", "without stage 2", "from scratch")
     ]
     assert stages == sorted(stages, reverse=True)
     assert stages[0] > stages[2] + 0.1
+    trained, random = (
+        number(rf"{name} +one rate +⟨([\d.]+)", shown)
+        for name in ("all three stages", "from scratch")
+    )
+    # "Without them, both networks are better, and the one from random weights gains more."
+    assert 0 < trained - stages[0] < random - stages[2]
 
 
 def test_order_is_seen_by_all_but_the_bag() -> None:

@@ -28,7 +28,7 @@ def nucleus(logits: Tensor, p: float) -> Tensor:
     """The logits [B, V] with -inf outside the fewest best words that hold the share p."""
     sorted_p, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
     before = sorted_p.cumsum(dim=-1) - sorted_p  # what the better words hold
-    return _without(logits, order, before >= p)
+    return _without(logits, order, (before >= p) & (p < 1))  # a sum may be rounded to 1
 
 
 def _without(logits: Tensor, order: Tensor, outside: Tensor) -> Tensor:
@@ -55,7 +55,8 @@ def beam_step(scores: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
 def kept(model: Tensor, exact: Tensor, k: int, p: float) -> tuple[int, int]:
     """How many words top-p keeps, and how many of those that top-k keeps cannot follow."""
     best, order = model.sort(descending=True)
-    return int((best.cumsum(0) - best < p).sum()), int((exact[order[:k]] == 0).sum())
+    words = (best.cumsum(0) - best < p) | (p == 1)  # a sum may be rounded to 1
+    return int(words.sum()), int((exact[order[:k]] == 0).sum())
 
 
 # ---- inputs -----------------------------------------------------------------------------------
@@ -69,13 +70,20 @@ def _with_k(rng: torch.Generator) -> tuple[Tensor, int]:
     return torch.randn(between(2, 5, rng), between(5, 9, rng), generator=rng), between(2, 4, rng)
 
 
+def _to_cut(rng: torch.Generator) -> tuple[Tensor, float]:
+    """Logits and a share; with 1 they lie so far apart that a float's sum is 1 before the last."""
+    logits, p = _logits(rng), (0.35, 0.5, 0.8, 0.95, 1.0)[between(0, 5, rng)]
+    return (10 * logits if p == 1 else logits), p
+
+
 def _two_distributions(rng: torch.Generator) -> tuple[Tensor, Tensor, int, float]:
     words = between(7, 12, rng)
-    model = (3 * torch.randn(words, generator=rng)).softmax(dim=0)
+    p = (0.5, 0.8, 0.9, 1.0)[between(0, 4, rng)]
+    model = ((20 if p == 1 else 3) * torch.randn(words, generator=rng)).softmax(dim=0)
     able = torch.rand(words, generator=rng) < 0.5
     able[model.argmax()] = True
     exact = model * able * torch.rand(words, generator=rng)
-    return model, exact / exact.sum(), between(3, 6, rng), (0.5, 0.8, 0.9)[between(0, 3, rng)]
+    return model, exact / exact.sum(), between(3, 6, rng), p
 
 
 class _Toy:
@@ -113,6 +121,16 @@ def _beams(rng: torch.Generator) -> tuple[Tensor, Tensor]:
 def _stays_below(logits: Tensor, p: float) -> Tensor:
     sorted_p, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
     return _without(logits, order, sorted_p.cumsum(dim=-1) > p)
+
+
+def _rounded(logits: Tensor, p: float) -> Tensor:
+    sorted_p, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
+    return _without(logits, order, sorted_p.cumsum(dim=-1) - sorted_p >= p)
+
+
+def _before(model: Tensor) -> Tensor:
+    best = model.sort(descending=True).values
+    return best.cumsum(0) - best
 
 
 def _unsorted(logits: Tensor, p: float) -> Tensor:
@@ -196,7 +214,7 @@ EXERCISES: dict[str, Exercise] = {
     "06.nucleus": Function(
         "the logits [B, V] with -inf outside the fewest best words that together hold the share p",
         nucleus,
-        lambda rng: (_logits(rng), (0.35, 0.5, 0.8, 0.95)[between(0, 4, rng)]),
+        _to_cut,
         (
             ("the word that reaches p is missing: the set has to hold at least p (GPT-2's own code "
              "stayed below it)", _stays_below),
@@ -207,6 +225,7 @@ EXERCISES: dict[str, Exercise] = {
             ("the words were added up from the worst: sort with descending=True", _worst_first),
             ("each word with a probability below p went: p is the share that the set holds",
              lambda logits, p: logits.masked_fill(logits.softmax(dim=-1) < p, -math.inf)),
+            ("with p = 1 words were lost: a rounded sum is 1 before the last of them", _rounded),
         ),
         minutes=10,
         learned="the nucleus",
@@ -257,6 +276,9 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("the word that reaches p is missing, which top-p keeps",
              lambda *given: (kept(*given)[0] - 1, kept(*given)[1])),
+            ("with p = 1 words were lost: a rounded sum is 1 before the last of them",
+             lambda model, exact, k, p: (int((_before(model) < p).sum()),
+                                         kept(model, exact, k, p)[1])),
             ("all impossible words were counted: only those among the k best of the model",
              lambda model, exact, k, p: (kept(model, exact, k, p)[0], int((exact == 0).sum()))),
             ("those can follow: a word is impossible where its exact probability is 0",

@@ -67,7 +67,9 @@ def _queries(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     k, v = torch.randn(2, rows, *heads, answers, width, generator=rng)
     mask = torch.rand(rows, *[1] * len(heads), asks, answers, generator=rng) < 0.6
     mask[..., between(0, answers, rng)] = True
-    return q, k, v, mask
+    scale = (1, 8)[between(0, 2, rng)]  # large scores, and large values that nobody may look at:
+    hidden = ~mask.any(dim=-2)[..., None]  # the smallest share of such a key is seen
+    return (q * scale).detach().requires_grad_(), k, torch.where(hidden, 1e6 * v, v), mask
 
 
 def _heads(rng: torch.Generator) -> tuple[Tensor, int]:
@@ -145,6 +147,9 @@ EXERCISES: dict[str, Exercise] = {
              lambda q, k, v, mask: attention(q, k, v, ~mask)),
             ("the mask is not used", lambda q, k, v, mask: attention(q, k, v, mask | True)),
             ("a score of zero still gets a share, since e⁰ = 1: put −∞ there", _zeros_before),
+            ("a large negative number is not −∞: where scores are large, the hidden key still gets "
+             "a share",
+             lambda q, k, v, mask: _products(q, k).masked_fill(~mask, -20.0).softmax(dim=-1) @ v),
             ("zeros after the softmax leave rows that do not sum to one: put −∞ before it",
              _zeros_after),
             ("the softmax runs over the queries: each query shares out 1 among the keys",

@@ -188,8 +188,8 @@ EXERCISES: dict[str, Exercise] = {
         analogy,
         _question,
         (
-            ("the words of the question count as answers: often c itself is nearest, so leave out "
-             "a, b and c",
+            ("the words of the question count as answers: leave out a, b and c, since one of them "
+             "may be nearest",
              lambda vectors, a, b, c: _nearest(vectors, vectors[b] - vectors[a] + vectors[c])),
             ("the step goes from b to a: it has to go from a to b",
              lambda vectors, a, b, c: _nearest(vectors, vectors[a] - vectors[b] + vectors[c],
