@@ -78,7 +78,11 @@ def forward(
     step = _enter(machine, _shown(rows, 0), begin)
     yield step
     for t in range(1, len(rows[0].symbols)):
-        step = _advance(machine, step, _shown(rows, t), arcs)
+        if len(step.states):
+            step = _advance(machine, step, _shown(rows, t), arcs)
+        else:  # no row has been possible up to here, so none is with one more word
+            going = sum(len(row.symbols) > t for row in rows)
+            step = step._replace(log_scale=step.log_scale[:going])
         yield step
 
 
