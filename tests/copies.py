@@ -8,6 +8,7 @@ process cannot be copied safely, Python itself is started.
 
 import atexit
 import contextlib
+import gc
 import os
 import runpy
 import signal
@@ -20,39 +21,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from kernels import Copy
+
 COPIED = sys.platform == "linux"
-
-
-class Copy:
-    """A copy of the server that does some work, with what a `subprocess.Popen` has."""
-
-    def __init__(self, context: Any, work: Any, *given: object) -> None:
-        self.process = context.Process(target=work, args=given)
-        self.process.start()
-        self.pid = self.process.pid
-
-    def poll(self) -> int | None:
-        """The code with which it ended; None: it runs."""
-        return self.process.exitcode
-
-    returncode = property(poll)
-
-    def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for its end."""
-        self.process.join(timeout)
-        return self.poll()
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal."""
-        os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self.process.terminate()
-
-    def kill(self) -> None:
-        """End it."""
-        self.process.kill()
 
 
 def run(
@@ -130,6 +101,7 @@ def _become(
     streams: Sequence[Path | Connection | None],
 ) -> None:  # fmt: skip
     """Become `python program`, in this process."""
+    gc.freeze()  # the collector would write to all the pages that copies share
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
@@ -143,7 +115,8 @@ def _become(
             stream.close()
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.path[:0] = ["", *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
+    others = (place for place in sys.path if place != str(Path(__file__).parent))
+    sys.path[:] = ["", *filter(None, env.get("PYTHONPATH", "").split(os.pathsep)), *others]
     kind, what, *arguments = program
     sys.argv = [kind, *arguments]
     try:

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .copies import Copy
-
 
 def pytest_configure() -> None:
     """Let Jupyter start copies, on a system that can copy a process safely."""
@@ -24,6 +22,38 @@ def pytest_configure() -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([f"{__name__}_imported"])
         local_provisioner.launch_kernel = lambda cmd, **how: Kernel(context, cmd, **how)
+
+
+class Copy:
+    """A copy of the server that does some work, with what a `subprocess.Popen` has."""
+
+    def __init__(self, context: Any, work: Any, *given: object) -> None:
+        self.process = context.Process(target=work, args=given)
+        self.process.start()
+        self.pid = self.process.pid
+
+    def poll(self) -> int | None:
+        """The code with which it ended; None: it runs."""
+        return self.process.exitcode
+
+    returncode = property(poll)
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Wait for its end."""
+        self.process.join(timeout)
+        return self.poll()
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.process.terminate()
+
+    def kill(self) -> None:
+        """End it."""
+        self.process.kill()
 
 
 class Kernel(Copy):

@@ -1,8 +1,6 @@
 """Randomness without a state: quality, and the same numbers whatever else is computed."""
 
-import subprocess
-import sys
-
+import copies
 import numpy as np
 import pytest
 import torch
@@ -74,7 +72,7 @@ def test_same_in_another_process():
         "import torch; from labkit.chance import Chance;"
         "print(Chance(7, 3, torch.tensor([2, 9])).bits('hide', 3).tolist())"
     )
-    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    there = copies.run(["-c", code])
     assert Chance(7, 3, torch.tensor([2, 9])).bits("hide", 3).tolist() == WRITTEN_DOWN
     assert there.stdout.strip() == str(WRITTEN_DOWN)
 

@@ -3,11 +3,10 @@
 import os
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import copies
 import pytest
 import torch
 
@@ -282,12 +281,7 @@ print("survived")
 
 def test_a_full_disk(tmp_path: Path) -> None:
     """The kernel refuses to write more than 20,000 bytes to a file, as a full disk would."""
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = copies.run(["-c", FULL_DISK, tmp_path])
     assert done.stdout == "survived\n", done.stderr
 
 

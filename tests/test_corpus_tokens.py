@@ -2,10 +2,9 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 
+import copies
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -163,12 +162,9 @@ tokenize(Documents(read, (), lambda: "the name"), Tokenizer.load(sys.argv[1]), c
 def test_a_killed_run_leaves_no_corrupt_cache(tmp_path):
     BPE.save(tmp_path / "tokenizer.json")
     cache = tmp_path / "cache"
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "tokenizer.json"), str(cache)]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert run.stdout.readline() == "half-way\n"
-    run.send_signal(signal.SIGKILL)
-    run.wait()
-    run.stdout.close()
+    with copies.Program(["-c", KILLED, tmp_path / "tokenizer.json", cache]) as run:
+        assert run.stdout.readline() == "half-way\n"
+        run.send_signal(signal.SIGKILL)
     (left,) = cache.iterdir()
     assert left.name.startswith(".unfinished-")
     # The next run of the same corpus is not misled by what was left ...
@@ -270,9 +266,9 @@ print(peak() - before)
 
 def test_a_large_file_takes_no_more_memory_than_a_small_one(tmp_path):
     """160 MB of tokens are written and read, while the memory grows by a part of that."""
-    command = [sys.executable, "-c", MEMORY, str(tmp_path)]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert float(output) < 100
+    done = copies.run(["-c", MEMORY, tmp_path])
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 100
 
 
 def test_tokens_out_of_range_are_refused():

@@ -1,10 +1,9 @@
 """Real processes are killed while they train and while they save; their end is the same bits."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import copies
 from crash import differing_bits
 
 from labkit.keeping.checkpoints import Snapshot, write
@@ -14,10 +13,7 @@ KILLS = 50
 
 def test_killed_runs_end_with_the_same_bits() -> None:
     """In a process of its own, since it forks."""
-    command = [sys.executable, "-m", "tests.crash", "--kills", str(KILLS)]
-    done = subprocess.run(
-        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False
-    )
+    done = copies.run(["-m", "tests.crash", "--kills", KILLS], cwd=Path(__file__).parents[1])
     assert done.returncode == 0, done.stdout + done.stderr
     kills, inside, resumed, _, kinds, bits = (int(n) for n in re.findall(r"\d+", done.stdout)[:6])
     assert kills >= KILLS

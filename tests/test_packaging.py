@@ -219,7 +219,7 @@ def kernels_of_the_wheel(
         # What makes a process a kernel is of the checkout, and all that is there.
         served = tmp_path / "served" / "tests"
         served.mkdir(parents=True)
-        for name in ("kernels", "kernels_imported", "copies"):
+        for name in ("kernels", "kernels_imported"):
             shutil.copy(ROOT / "tests" / f"{name}.py", served)
         wheel_with_torch.run(LAUNCHING.replace("FOLDER", repr(str(served.parent))))
         places = wheel_with_torch.value(

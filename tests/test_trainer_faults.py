@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from errno import EACCES, EEXIST, ENOSPC, EROFS
@@ -11,6 +9,7 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
+import copies
 import pytest
 import torch
 from crash.tiny import Text, alike, gpt
@@ -119,9 +118,7 @@ for report in Trainer(gpt(dropout=0.0), NextToken(), Text(), Plan(steps=6)).resu
 
 def test_two_trainers_do_not_share_a_folder(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
-    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
-    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=env) as other:
-        assert other.stdout is not None
+    with copies.Program(["-c", HOLDS, tmp_path], env=env) as other:
         assert other.stdout.readline() == "1\n"
         with pytest.raises(RuntimeError, match=rf"another trainer \(process {other.pid}\)"):
             trainer().resume(tmp_path)

@@ -6,13 +6,13 @@ import re
 import resource
 import signal
 import struct
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import copies
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -1004,9 +1004,7 @@ except w.WeightsError as error:
     print(error)
 """
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | offline
-    )
+    run = copies.run(["-c", program], env=os.environ | offline)
     said = run.stdout.splitlines()
     assert said[0] == "GPT", run.stderr
     assert "there is no folder 'gpt2', and it cannot be fetched" in said[1]

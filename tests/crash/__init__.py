@@ -27,7 +27,7 @@ from labkit.trainer import Trainer
 
 from .tiny import Case, cases
 
-STEPS, SAVE_EVERY = 20, 3
+STEPS, SAVE_EVERY = 12, 3
 # Calls to the disk in one checkpoint, roughly: kills fall into the first two or three of a life.
 DISK_CALLS = 50
 

@@ -8,7 +8,9 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +41,12 @@ CASES = {
 }
 
 
-def train(case: Case, kind: str, folder: Path, stop: int = STEPS) -> dict[str, Any]:
+def train(
+    case: Case, kind: str, folder: Path, stop: int = STEPS, save_every: int = 4
+) -> dict[str, Any]:
     """Train to a step, and give the losses, the predictions of a test, and the norms."""
     torch.set_num_threads(1)
-    plan = {"steps": STEPS, "rate": 3e-3, "save_every": 2, "processes": kind, **case.plan}
+    plan = {"steps": STEPS, "rate": 3e-3, "save_every": save_every, "processes": kind, **case.plan}
     made = Trainer(gpt(dropout=0.0), case.objective, case.text, Plan(**plan))
     found: dict[str, Any] = {"losses": [], "words": [], "norms": [], "held out": []}
     for report in made.resume(folder):
@@ -52,7 +56,7 @@ def train(case: Case, kind: str, folder: Path, stop: int = STEPS) -> dict[str, A
         if report.step == 3:
             held_out = made.evaluate([case.text.at(i) for i in (90, 91)])
             found["held out"].append(held_out.loss)
-        if report.step == stop:
+        if report.step == stop < STEPS:
             break
     return found
 
@@ -107,8 +111,8 @@ def stopped(kind: str, folder: Path) -> list[int]:
     return steps
 
 
-def together(count: int, work: Any) -> Any:
-    """Do the work in so many processes that know of each other; what the first one gives."""
+def together(count: int, work: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    """Do all of the work in so many processes that know of each other; what the first one gives."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -124,7 +128,7 @@ def together(count: int, work: Any) -> Any:
                 "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count),
                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
             }  # fmt: skip
-            result = work()
+            result = {name: each() for name, each in work.items()}
             if rank == 0:
                 os.write(write, json.dumps(result).encode())
             if dist.is_initialized():
@@ -140,7 +144,7 @@ def together(count: int, work: Any) -> Any:
         said = pipe.read()
     if any(os.waitpid(number, 0)[1] for number in children):
         raise RuntimeError(f"one of {count} processes failed")
-    return json.loads(said)
+    return dict(json.loads(said))
 
 
 def last_weights(folder: Path) -> dict[str, list[float]]:
@@ -155,42 +159,73 @@ def last_weights(folder: Path) -> dict[str, list[float]]:
     }
 
 
+def restarted(kind: str, folder: Path, fatal: list[int]) -> list[str]:
+    """What torchrun's workers end with and what is said, where some die at these steps.
+
+    The agent is torchrun's, with its options; its workers are copies of this process.
+    """
+    from torch.distributed.launcher.api import elastic_launch
+    from torch.distributed.run import config_from_args, parse_args
+
+    options = ["--nproc-per-node=2", "--max-restarts=3", "--monitor-interval=0.1",
+               "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", f"--rdzv-id={kind}",
+               "--start-method=fork", "-m", elastic.__name__]  # fmt: skip
+    config, *_ = config_from_args(parse_args(options))
+    with (folder.parent / f"{folder.name}.txt").open("w+") as said:
+        os.dup2(said.fileno(), 2)
+        ends = elastic_launch(config, elastic.train)(kind, folder, fatal)
+        said.seek(0)
+        return [ends[0], said.read()]
+
+
 def run(folder: Path) -> dict[str, Any]:
-    """All runs."""
+    """All runs; those of as many processes follow each other in the same ones."""
     found: dict[str, Any] = {}
-    for name, case in CASES.items():
-        for kind, count in [("single", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4)]:
-            if name == "memory" and count == 4:
-                continue
-            place = folder / f"{name}-{kind}-{count}"
-            found[place.name] = together(count, lambda c=case, k=kind, p=place: train(c, k, p))
-            found[place.name]["weights"] = last_weights(place)
-    for name, case in CASES.items():
-        place = folder / f"{name}-changing"
-        losses = []
-        # Saved by four shares, then one process, then two copies, then three shares.
-        for kind, count, stop in [("fsdp", 4, 3), ("single", 1, 5), ("ddp", 2, 7), ("fsdp", 3, 8)]:
-            if name == "memory" and count == 4:
-                count = 3
-            changed = replace(case, plan={**case.plan, "accumulate": 1})
+    changed = {name: replace(case, plan={**case.plan, "accumulate": 1})
+               for name, case in CASES.items()}  # fmt: skip
 
-            def work(c: Case = changed, k: str = kind, s: int = stop, p: Path = place) -> Any:
-                return train(c, k, p, s)
+    def life(name: str, kind: str, stop: int) -> Callable[[], Any]:
+        return lambda: train(changed[name], kind, folder / f"{name}-changing", stop, 2)
 
-            losses.append(together(count, work)["losses"])
-        found[place.name] = {"losses": losses, "weights": last_weights(place)}
-    for kind, count in [("single", 1), ("ddp", 2), ("fsdp", 2)]:
-        found[f"counted-{kind}"] = together(count, lambda k=kind: counted(k))
-        found[f"unused-{kind}"] = together(count, lambda k=kind: unused(k))
-        place = folder / f"stopped-{kind}"
-        found[place.name] = together(count, lambda k=kind, p=place: stopped(k, p))
-        saved = newest(place).snapshot
+    def weights(*names: str) -> None:
+        for name in names:
+            found[name]["weights"] = last_weights(folder / name)
+
+    for kind, count in [("single", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4)]:
+        # Six rows with a memory are not divided by four.
+        names = {f"{name}-{kind}-{count}": case for name, case in CASES.items()
+                 if count < 4 or name == "parts"}  # fmt: skip
+        work: dict[str, Callable[[], Any]] = {
+            name: partial(train, case, kind, folder / name) for name, case in names.items()
+        }
+        if count < 4:
+            work[f"counted-{kind}"] = partial(counted, kind)
+            work[f"unused-{kind}"] = partial(unused, kind)
+            work[f"stopped-{kind}"] = partial(stopped, kind, folder / f"stopped-{kind}")
+        if count == 2:
+            place = folder / f"undisturbed-{kind}"
+            work[place.name] = partial(elastic.train, kind, place, [])
+        if (kind, count) == ("fsdp", 4):
+            work["parts"] = life("parts", kind, 3)
+        found |= together(count, work)
+        weights(*names)
+    # Saved by four shares, or by three; then one process, then two copies, then three shares.
+    lives = [{"parts": found.pop("parts")}, together(3, {"memory": life("memory", "fsdp", 3)})]
+    for kind, count, stop in [("single", 1, 5), ("ddp", 2, 7), ("fsdp", 3, 8)]:
+        lives.append(together(count, {name: life(name, kind, stop) for name in CASES}))
+    for name in CASES:
+        losses = [each[name]["losses"] for each in lives if name in each]
+        found[f"{name}-changing"] = {"losses": losses}
+        weights(f"{name}-changing")
+    for kind in ("single", "ddp", "fsdp"):
+        saved = newest(folder / f"stopped-{kind}").snapshot
         assert saved is not None
-        assert saved.step == found[place.name][-1]
+        assert saved.step == found[f"stopped-{kind}"][-1]
     for kind in ("ddp", "fsdp"):
-        place = folder / f"undisturbed-{kind}"
-        together(2, lambda k=kind, p=place: elastic.train(k, p, []))
-        found[place.name] = last_weights(place)
+        found[f"undisturbed-{kind}"] = last_weights(folder / f"undisturbed-{kind}")
+    place = folder / "killed-fsdp"
+    found |= together(1, {place.name: partial(restarted, "fsdp", place, [5])})
+    found["weights-killed-fsdp"] = last_weights(place)
     return found
 
 
