@@ -329,7 +329,8 @@ def _shares(machine: Machine, row: Symbols, t: int, step: ForwardStep, span: sli
 
 def chunks(machine: Machine, rows: list[Symbols]) -> Iterator[list[int]]:
     """Rows of like length together, the longest first; empty rows are left out."""
-    wide, narrow = [], []
+    wide: list[int] = []
+    narrow: list[int] = []
     for i, row in enumerate(rows):
         if len(row.symbols):
             many = row.noise is not None or row.symbols[0] == machine.hidden
