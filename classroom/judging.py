@@ -70,7 +70,9 @@ class Estimate:
 
 def estimate(runs: Sequence[Run], weights: Mapping[str, float], *, shared: bool) -> Estimate:
     """Return the contrast with its error; `shared`: all seeds were tested on the same items."""
-    by_seed = np.array([sum(w * _mean(run[arm]) for arm, w in weights.items()) for run in runs])
+    by_seed = np.array(
+        [sum(w * float(np.mean(run[arm])) for arm, w in weights.items()) for run in runs]
+    )
     count, value = len(by_seed), float(by_seed.mean())
     if count < 2:
         return Estimate(value, math.inf, 1.0)
@@ -80,12 +82,6 @@ def estimate(runs: Sequence[Run], weights: Mapping[str, float], *, shared: bool)
     below = sum(variance**2 / freedom for variance, freedom in parts)
     freedom = total**2 / below if below else count - 1.0
     return Estimate(value, math.sqrt(total), freedom, sum(variance for variance, _ in of_items))
-
-
-def _mean(figures: Sequence[float]) -> float:
-    """What `np.mean` returns, bit for bit; its checks of arguments take longer than the sum."""
-    x_I = np.asarray(figures, float)
-    return float(np.add.reduce(x_I) / len(x_I))
 
 
 def item_variances(runs: Sequence[Run], weights: Mapping[str, float]) -> list[tuple[float, int]]:
