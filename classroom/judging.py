@@ -47,9 +47,10 @@ class Estimate:
         """Return the edges of the confidence interval, `LEVEL` outside on either side."""
         if self.error == 0:
             return self.value, self.value
-        from scipy.stats import t
+        # Student's distribution; to import scipy.stats takes a second.
+        from scipy.special import stdtrit
 
-        reach = float(t.ppf(1 - LEVEL, self.freedom)) * self.error
+        reach = float(stdtrit(self.freedom, 1 - LEVEL)) * self.error
         return self.value - reach, self.value + reach
 
     def p_below(self, bound: float) -> float:
@@ -58,9 +59,9 @@ class Estimate:
             return 0.0 if bound < 0 else 1.0
         if self.error == 0:
             return float(self.value <= bound)
-        from scipy.stats import t
+        from scipy.special import stdtr
 
-        return float(t.sf((self.value - bound) / self.error, self.freedom))
+        return float(stdtr(self.freedom, (bound - self.value) / self.error))
 
     def p_above(self, bound: float) -> float:
         """Return how likely a value as small as this is if the truth is `bound` or more."""
@@ -145,10 +146,10 @@ def seeds_wanted(
     that comes from shared test items does not fall with more seeds. None: it is too large by
     itself, so only more items would help; or the value is on the bound.
     """
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
     apart = min(abs(one.value - bound) for bound in bounds)
-    allowed = (apart / float(norm.isf(LEVEL / among) + norm.ppf(0.8))) ** 2 - one.of_items
+    allowed = (apart / float(ndtri(0.8) - ndtri(LEVEL / among))) ** 2 - one.of_items
     if allowed <= 0:
         return None
     return max(seeds + 1, math.ceil(seeds * (one.error**2 - one.of_items) / allowed))
