@@ -293,4 +293,4 @@ class _Wheel:
 
     def spin(self, node: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """One arc per node."""
-        return np.searchsorted(self.edges, node + random.random(len(node)), side="right")
+        return self.edges.searchsorted(node + random.random(len(node)), side="right")
