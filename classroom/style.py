@@ -76,7 +76,8 @@ def small(picture: Any) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
-    picture.quantize(256, method=Image.Quantize.FASTOCTREE).save(file, "png", optimize=True)
+    # To optimize takes five times as long, for a file that is 5 % smaller.
+    picture.quantize(256, method=Image.Quantize.FASTOCTREE).save(file, "png")
     return file.getvalue()
 
 
