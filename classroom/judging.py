@@ -47,6 +47,7 @@ class Estimate:
         """Return the edges of the confidence interval, `LEVEL` outside on either side."""
         if self.error == 0:
             return self.value, self.value
+        # To import scipy.stats takes a second; its checks of arguments take long, too.
         from scipy.special import stdtrit
 
         reach = float(stdtrit(self.freedom, 1 - LEVEL)) * self.error
@@ -58,7 +59,6 @@ class Estimate:
             return 0.0 if bound < 0 else 1.0
         if self.error == 0:
             return float(self.value <= bound)
-        # What scipy.stats.t.sf computes; its checks of arguments take fifty times as long.
         from scipy.special import stdtr
 
         return float(stdtr(self.freedom, (bound - self.value) / self.error))

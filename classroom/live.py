@@ -22,6 +22,8 @@ from classroom.style import SERIES, Chart, chart, lowest
 from labkit.keeping.processor import give_back
 
 Item = TypeVar("Item")
+LOOP_PER_DRAWING = 9
+"""How many times as long as it takes to draw a curve its loop goes on, at least."""
 RECORDED = 100
 """How many points of a curve are recorded, for a page that plays it again."""
 SHORT = "LABKIT_SHORT"
@@ -29,9 +31,14 @@ SHORT = "LABKIT_SHORT"
 compared, when a class is graded, when a lecture warms up."""
 
 
-def shortened(steps: int, profile: str, *, short: int = 10) -> int:
-    """How many steps to train in view: few in the smoke profile and where LABKIT_SHORT is set."""
-    return min(steps, short) if profile == "smoke" or os.environ.get(SHORT) else steps
+def shortened(steps: int, profile: str, *, short: int = 10, smoke: int | None = None) -> int:
+    """How many steps to train in view: few where LABKIT_SHORT is set and in the smoke profile.
+
+    `smoke` is for what has to learn a little to be shown, which nobody is in that profile.
+    """
+    if profile == "smoke":
+        return min(steps, short if smoke is None else smoke)
+    return min(steps, short) if os.environ.get(SHORT) else steps
 
 
 def _displayed() -> Callable[..., None]:
@@ -74,17 +81,20 @@ class LiveCurve:
     def __iter__(self) -> Iterator[int]:
         show = _displayed()
         begun = drawn = time.monotonic()
+        pause = self.every
         for step in range(self.steps):
             yield step
             now = time.monotonic()
             last = step == self.steps - 1
             left = (now - begun) / (step + 1) * (self.steps - step - 1)
-            if now - drawn > self.every or last:
+            if now - drawn > pause or last:
                 show(
                     self.view(step + 1, left)._repr_mimebundle_(),
                     metadata=recording.metadata(self.recorded) if last else {},
                 )
-                drawn = now
+                drawn = time.monotonic()
+                # On a slow machine the loop gets most of the time, not the picture.
+                pause = min(max(self.every, LOOP_PER_DRAWING * (drawn - now)), 10 * self.every)
             elif step == 0:
                 # In words, since the first picture of a kernel takes long to draw.
                 show({"text/plain": self._state(1, left)})
@@ -103,6 +113,9 @@ class LiveCurve:
         axes.plot(*zip(*points, strict=True), color=SERIES[0], marker=marker)
         axes.set(xlabel="step", ylabel=f"{self.quantity}, {self.unit}", title=says)
         axes.set(xlim=(0, self.steps), ylim=(0, None))
+        # To find margins takes a third of the time of a picture; these have room for five digits.
+        figure.set_layout_engine(None)
+        figure.subplots_adjust(left=0.11, bottom=0.19, right=0.975, top=0.9)
         if self.floor is not None:
             lowest(axes, self.floor)
             figure.says += f"; lowest possible: {self.floor:.3f}"

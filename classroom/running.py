@@ -7,7 +7,9 @@ for functions, whose processes do not wait for torch to be imported.
 
 import ast
 import contextlib
+import functools
 import importlib.metadata
+import itertools
 import json
 import math
 import multiprocessing
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from multiprocessing.forkserver import ensure_running
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 RECORD = "LABKIT_RECORD"
 # Seconds that a kernel may take to start: many that start together share the cores.
 START = 300
+# Seconds between two savings of a notebook that runs.
+SAVED = 10
 # How many kernels are started for one run, where the first ones die before they answer.
 STARTS = 3
 # Read by the libraries that count: each run gets its share of the cores and no more.
@@ -123,13 +127,41 @@ def _run_cells(
         try:
             execute_notebook(
                 literal(notebook), literal(output), parameters=parameters, kernel_name="python3",
-                start_timeout=START, execution_timeout=timeout, progress_bar=progress,
-                config=encrypted(),
+                engine_name=_engine(), start_timeout=START, execution_timeout=timeout,
+                progress_bar=progress, config=encrypted(),
             )  # fmt: skip
             return
         except RuntimeError as found:
             if not left or "replying to kernel_info" not in str(found):
                 raise
+
+
+@functools.cache
+def _engine() -> str:
+    """Register papermill's engine with fewer savings, and return its name.
+
+    papermill saves when a cell begins and when it ends. To write a long notebook takes a tenth of a
+    second, which is more than most cells take.
+    """
+    from papermill.engines import NBClientEngine, papermill_engines
+
+    class Engine(NBClientEngine):
+        @classmethod
+        def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **how: Any) -> Any:
+            save = nb_man.save
+
+            def save_seldom(**_: object) -> None:
+                if (nb_man.now() - nb_man.last_save_time).total_seconds() >= SAVED:
+                    save()
+
+            nb_man.save = save_seldom
+            try:
+                return super().execute_managed_notebook(nb_man, kernel_name, **how)
+            finally:
+                nb_man.save = save  # for the last time
+
+    papermill_engines.register("labkit", Engine)
+    return "labkit"
 
 
 def is_json(path: Path) -> bool:
@@ -155,13 +187,25 @@ def peak_of_children() -> Iterator[list[int]]:
 
     peak, done, me = [0], threading.Event(), psutil.Process()
 
+    def total(of: Callable[["Process"], int], children: Sequence["Process"]) -> int:
+        sizes = 0
+        for child in children:
+            with contextlib.suppress(psutil.Error):
+                sizes += of(child)
+        return sizes
+
     def watch() -> None:
-        while not done.wait(0.2):
-            total = 0
-            for child in me.children(recursive=True):
-                with contextlib.suppress(psutil.Error):
-                    total += held_by(child)
-            peak[0] = max(peak[0], total)
+        largest = 0
+        for turn in itertools.count():
+            if done.wait(0.2):
+                return
+            # To look for processes takes milliseconds, and so does to share out what they share.
+            if turn % 5 == 0:
+                children = me.children(recursive=True)
+            resident = total(lambda child: int(child.memory_info().rss), children)
+            if resident > 1.01 * largest:
+                largest = resident
+                peak[0] = max(peak[0], total(held_by, children))
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()

@@ -356,8 +356,8 @@ def windows_in_any_order(text: CourseText, length: int) -> tuple[Targets, float]
     targets = objective.targets(batch, Chance(0, 0, batch.rows))
     assert targets.order is not None
     asked = [row.nonzero()[:, 0].sub(1).tolist() for row in targets.order.predicted]
-    logs = [text.language.joint(words, hidden, start="anywhere")
-            for words, hidden in zip(windows, asked, strict=True)]  # fmt: skip
+    numbers = map(text.language.numbers, windows)
+    logs = text.language.joints(list(zip(numbers, asked, strict=True)), start="anywhere")
     return targets, -sum(logs) / sum(map(len, asked))
 
 

@@ -45,10 +45,15 @@ def translator() -> Translator:
 
 
 @cache
+def known_pairs() -> list[Pair]:
+    """Pairs in which every word and every tag occurs."""
+    return translator().pairs(KNOWN, seed=0)
+
+
+@cache
 def tokenizer() -> Tokenizer:
     """One vocabulary for both languages; each word is a token."""
-    pairs = translator().pairs(KNOWN, seed=0)
-    words = sorted({word for pair in pairs for words in pair for word in words})
+    words = sorted({word for pair in known_pairs() for words in pair for word in words})
     return Tokenizer.words([" ".join(words)])
 
 
@@ -597,7 +602,7 @@ def ambiguous() -> frozenset[str]:
 def _shares_of_tags() -> dict[str, dict[str, float]]:
     """How often each word has each tag: the mean of the exact chances over many sentences."""
     found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for pair in translator().pairs(KNOWN, seed=0):
+    for pair in known_pairs():
         for word, chances in zip(pair.source, tag_chances(pair.source), strict=True):
             for tag, p in chances.items():
                 found[word][tag] += p

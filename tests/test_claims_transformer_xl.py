@@ -1,6 +1,7 @@
 """The parts of the experiments about memory and distances, against slower ways to the same."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,12 @@ def by_hand(segment: int, memory: int, width: int, inner: int, layers: int) -> i
 def test_operations_are_those_counted_by_hand(segment: int, memory: int) -> None:
     backbone = small(50).backbone
     assert claims.operations(backbone, segment, memory) == by_hand(segment, memory, 16, 48, 2)
+
+
+def test_every_layer_takes_as_many_operations() -> None:
+    backbone = small(50).backbone
+    deep = type(backbone)(replace(backbone.config, layers=5))
+    assert claims.operations(deep, 8, 24) == claims.counted(deep, 5, 8, 24)
 
 
 def test_a_window_costs_as_often_as_it_is_long() -> None:

@@ -25,7 +25,7 @@ def test_the_loss_comes_down_towards_the_floor_in_view() -> None:
 def test_the_shipped_model_is_at_the_floor_and_writes_sentences() -> None:
     held_out = said("05", 'card("gpt-village")["command"]')
     assert abs(number(r"out: ([\d.]+)", held_out) - number(r"possible: ([\d.]+)", held_out)) < 0.03
-    assert number(r"(\d+)% of", said("05", "village.world.is_sentence(")) >= 95
+    assert number(r"(\d+)% of", said("05", "village.world.are_sentences(")) >= 95
 
 
 def test_attention_looks_up_what_a_state_has_lost() -> None:

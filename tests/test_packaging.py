@@ -181,7 +181,9 @@ def launched(words, env, cwd):
     child = os.fork()
     if not child:
         try:
-            kernels.serve(words, env, cwd, lambda _: os.close(told))
+            os.setsid()
+            os.close(told)
+            kernels.serve(words, env, cwd)
         finally:
             os._exit(1)
     os.close(told)

@@ -322,6 +322,9 @@ def test_sentences(world: World, reference: Reference) -> None:
     assert not world.is_sentence(("anna", "lived", "in", "rome"))
     assert not world.is_sentence(("anna", "lived", "in", "keys", "."))
     assert not world.is_sentence(("anna", "lives", "in", "rome", "."))
+    said = ("anna", "lived", "in", "rome", ".")
+    texts = [said, (), said[:-1], said[-2:]]
+    assert world.are_sentences(texts) == [world.is_sentence(text) for text in texts]
 
 
 def test_pairs_of_sentences(world: World, reference: Reference) -> None:

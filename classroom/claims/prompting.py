@@ -378,7 +378,7 @@ def shares(texts: Sequence[Words], world: World) -> Shares:
     """
     parts = [sentences(words) for words in texts]
     times = Counter(sentence for text in parts for sentence in text)
-    can = {sentence: world.is_sentence(list(sentence)) for sentence in times}
+    can = dict(zip(times, world.are_sentences(times), strict=True))
 
     def of(good: Any) -> list[float]:
         return [float(np.mean([good(s) for s in text])) if text else 0.0 for text in parts]

@@ -9,6 +9,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -106,13 +107,21 @@ def floors(text: CourseText, words: Sequence[list[str]]) -> np.ndarray:
 
 
 def operations(backbone: Any, segment: int, memory: int) -> float:
-    """Operations of reading one segment, whose layers remember so many positions."""
-    device = next(backbone.parameters()).device
-    tokens = torch.zeros(1, segment, dtype=torch.long, device=device)
-    shape = (1, memory, backbone.config.width)
-    past = (torch.zeros(shape, device=device),) * backbone.config.layers if memory else None
-    with torch.no_grad(), products() as counter:
-        backbone(tokens, memory=past)
+    """Operations of reading one segment, whose layers remember so many positions.
+
+    Layers are alike: one of them is counted, and then what a second one adds.
+    """
+    one, two = (counted(backbone, layers, segment, memory) for layers in (1, 2))
+    return one + (backbone.config.layers - 1) * (two - one)
+
+
+def counted(backbone: Any, layers: int, segment: int, memory: int) -> float:
+    """The same with so many of its layers; nothing is computed."""
+    config = replace(backbone.config, layers=layers)
+    with torch.device("meta"), torch.no_grad(), products() as counter:
+        tokens = torch.zeros(1, segment, dtype=torch.long)
+        past = (torch.zeros(1, memory, config.width),) * layers if memory else None
+        type(backbone)(config)(tokens, memory=past)
     return float(counter.get_total_flops())
 
 

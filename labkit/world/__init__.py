@@ -12,6 +12,7 @@
     world.labelled("feeling", 1000)                     labelled examples and the best accuracy
     world.few_shot(2, 1000)                             prompts with two solved pairs, and the same
     world.is_sentence(words)                            whether the language can say it
+    world.are_sentences([words, ...])                   the same of many sentences at once
 
 Files, in the order to read them: `grammar.py` is what `reading.py` and `patterns.py` read of a
 folder; `plan.py`, `builder.py` and `machine.py` compile it to a hidden Markov model; `memory.py` is

@@ -374,7 +374,16 @@ class Language:
 
     def is_sentence(self, words: Text) -> bool:
         """Whether a document can hold these words: from the start of a sentence to a full stop."""
-        return self.sentence_log_probability(words) > -math.inf
+        return self.are_sentences([words])[0]
+
+    def are_sentences(self, texts: Iterable[Text]) -> list[bool]:
+        """`is_sentence` of many texts at once, which is much faster than one by one."""
+        numbers = [self.numbers(words) for words in texts]
+        stop = self.machine.number["."]
+        ended = [len(text) > 0 and text[-1] == stop for text in numbers]
+        whole = [text for text, ends in zip(numbers, ended, strict=True) if ends]
+        logs = iter(self.log_probabilities(whole, start="sentence"))
+        return [bool(ends and next(logs).sum() > -math.inf) for ends in ended]
 
     def posterior(
         self, words: Text, of: str, *, position: int = -1, start: str = "document"

@@ -45,14 +45,28 @@ class Memories:
             GroupMemory([families[f] for f in group], prior, number) for group in members
         ]
         self.remembered = np.any([m.value_of >= 0 for m in self.groups], axis=0)
+        # Replaced as a whole, never changed: several threads may ask at once.
+        self._known: dict[bytes, np.ndarray] = {}
 
     def log_chances(self, words: np.ndarray) -> np.ndarray:
         """Log of the chance of what is remembered of every prefix: [words + 1, group, class]."""
         return np.stack([memory.log_chances(words) for memory in self.groups], axis=1)
 
     def log_chance(self, words: np.ndarray) -> np.ndarray:
-        """Log of the chance of all that is remembered of the words: [group, class]."""
-        return np.stack([memory.log_chance(words) for memory in self.groups])
+        """Log of the chance of all that is remembered of the words: [group, class].
+
+        It is kept: of the windows of a text, one after another, most remember the same words.
+        """
+        words = words[self.remembered[words]]
+        key = np.sort(words).tobytes()
+        known = self._known.get(key)
+        if known is None:
+            known = np.stack([memory.log_chance(words) for memory in self.groups])
+            known.setflags(write=False)
+            if len(self._known) >= KEPT:
+                self._known = {}
+            self._known[key] = known
+        return known
 
 
 class GroupMemory:
@@ -75,7 +89,6 @@ class GroupMemory:
                 self.value_of[number[word]] = value
         # Replaced as a whole, never changed: several threads may ask at once.
         self._tables = self._tabulate(32)
-        self._known: dict[bytes, np.ndarray] = {}
 
     def values(self, words: np.ndarray) -> np.ndarray:
         """The remembered values among the words, in their order."""
@@ -103,19 +116,9 @@ class GroupMemory:
         return _mean(out)[np.append(0, np.cumsum(remembered))]
 
     def log_chance(self, words: np.ndarray) -> np.ndarray:
-        """Log of the chance of all that is remembered of the words: [class].
-
-        It is kept: of the windows of a text, one after another, most remember the same words.
-        """
-        key = np.sort(self.values(words)).tobytes()
-        known = self._known.get(key)
-        if known is None:
-            counts = self._counts(words)
-            known = _mean(self._log_weights(counts)) if counts.any() else np.zeros(len(self.prior))
-            if len(self._known) >= KEPT:
-                self._known = {}
-            self._known[key] = known
-        return known
+        """Log of the chance of all that is remembered of the words: [class]."""
+        counts = self._counts(words)
+        return _mean(self._log_weights(counts)) if counts.any() else np.zeros(len(self.prior))
 
     def distributions(self, words: np.ndarray) -> np.ndarray:
         """Chances of the next draw of every family, given the seen words: [class, value]."""

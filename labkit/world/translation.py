@@ -139,8 +139,8 @@ class Translator:
             self.starting[name] = defaultdict(list)
             for filler in fillers:
                 self.starting[name][filler.words[0]].append(filler)
-        # `parts` and `senses` are asked for the same sentence.
-        self._derivations = functools.lru_cache(maxsize=16)(self._all_derivations)
+        # Models are judged on the same few hundred sentences, one after another.
+        self._derivations = functools.lru_cache(maxsize=1024)(self._all_derivations)
 
     # ── what can be asked ────────────────────────────────────────────────────────────────────────
 
