@@ -262,6 +262,15 @@ def test_a_widget_is_alive_and_keeps_its_arrows(lecture: Lecture) -> None:
     assert box.input_value() == "n c"
 
 
+EDGES = """() => {
+    document.querySelector(".lecture-more").hidden = false;
+    return ["bar", "more", "help", "notes"].map((name) => {
+        const box = document.querySelector(`.lecture-${name}`).getBoundingClientRect();
+        return [box.top, box.bottom];
+    });
+}"""
+
+
 @pytest.mark.parametrize(("width", "height"), [(683, 384), (390, 844)])
 def test_the_bar_covers_nothing_on_a_small_screen(
     lecture: Lecture, width: int, height: int
@@ -271,11 +280,9 @@ def test_the_bar_covers_nothing_on_a_small_screen(
     page.set_viewport_size({"width": width, "height": height})
     page.evaluate("document.activeElement.blur()")  # a field would take the keys
     turn(lecture, "Home", "ArrowRight", "?", "n")
-    page.evaluate("document.querySelector('.lecture-more').hidden = false")
-    bar, *others = [
-        page.locator(f".lecture-{name}").bounding_box() for name in ("bar", "more", "help", "notes")
-    ]
-    assert [box["y"] + box["height"] <= bar["y"] for box in others] == [True] * 3
+    # All at once: whether there is more is found out again when the size has changed.
+    bar, *others = page.evaluate(EDGES)
+    assert [top < bottom <= bar[0] for top, bottom in others] == [True] * 3
     ground = "e => getComputedStyle(e).backgroundColor"
     assert page.locator(".lecture-bar").evaluate(ground) == "rgb(255, 255, 255)"
     style = "e => [getComputedStyle(e).display, getComputedStyle(e).overflowX]"
@@ -483,6 +490,12 @@ def test_axe_finds_nothing_serious_in_a_lecture(lecture: Lecture) -> None:
         last = here
         assert page.evaluate(RUN) == [], here
         turn(lecture, "Shift+ArrowRight")
+    page.set_viewport_size({"width": 390, "height": 640})
+    turn(lecture, "?", "n")
+    assert page.locator(".lecture-help").evaluate("e => e.scrollHeight > e.clientHeight")
+    assert page.evaluate(RUN) == [], "the list of keys"
+    turn(lecture, "?", "n")
+    page.set_viewport_size({"width": 1280, "height": 800})
 
 
 # ---- slides of the lessons -----------------------------------------------------------------------

@@ -90,9 +90,11 @@ Esc                 leave a slider or text box, so that the arrow keys turn page
 
   let at = 0;
   const counter = make("output", { ariaLive: "polite" });
-  const panel = make("aside", { className: "lecture-notes", hidden: true,
+  // On a small screen these scroll, by keyboard too.
+  const panel = make("aside", { className: "lecture-notes", hidden: true, tabIndex: 0,
     ariaLabel: "speaker's notes" });
-  const help = make("aside", { className: "lecture-help", hidden: true, ariaLabel: "keys" });
+  const help = make("aside", { className: "lecture-help", hidden: true, tabIndex: 0,
+    ariaLabel: "keys" });
   help.append(make("pre", { textContent: KEYS }));
   let beside = null;
 
