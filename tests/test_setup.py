@@ -132,7 +132,7 @@ def test_every_command_needs_only_the_standard_library_to_speak(
     assert helped.stdout.startswith(f"usage: labkit {command}")
     called = bare(checkout, command)
     if command in ("lab", "test"):
-        assert (called.returncode, called.stdout) == (1, "Setting up .venv (about 2.5 GB; a few "
+        assert (called.returncode, called.stdout) == (1, "Setting up .venv (about 2 GB; a few "
                                                       "minutes, this once) ...\n")  # fmt: skip
         assert called.stderr.startswith("this Python has no module venv")
         assert called.stderr.count("\n") == 1
@@ -205,6 +205,18 @@ def test_other_failures_of_pip_name_the_log(tmp_path: Path) -> None:
     assert "the disk is full" in full
 
 
+def test_packages_that_do_not_work_are_no_setup(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = checkout / "install.log"
+    environment.import_once(Path(sys.executable), log)
+    assert not log.exists()
+    monkeypatch.setattr(environment, "IMPORTED", ("json", "labkit_lacks_this"))
+    with pytest.raises(environment.SetupError, match=r"do not work \(ModuleNotFoundError: .*lacks"):
+        environment.import_once(Path(sys.executable), log)
+    assert "Traceback" in log.read_text()
+
+
 def test_the_second_call_starts_nothing(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
 
@@ -215,6 +227,7 @@ def test_the_second_call_starts_nothing(checkout: Path, monkeypatch: pytest.Monk
     own.parent.mkdir(parents=True)
     own.touch(mode=0o755)
     monkeypatch.setattr(environment, "create", lambda *_: None)
+    monkeypatch.setattr(environment, "import_once", lambda *_: None)
     monkeypatch.setattr(environment, "install", start)
     assert environment.prepare(checkout) == own
     assert len(started) == 2
@@ -238,6 +251,7 @@ def test_a_setup_that_was_broken_off_starts_again(
     own.parent.mkdir(parents=True)
     own.touch(mode=0o755)
     monkeypatch.setattr(environment, "create", lambda *_: None)
+    monkeypatch.setattr(environment, "import_once", lambda *_: None)
     monkeypatch.setattr(environment, "install", lambda *_: None)
     environment.prepare(checkout)
 
@@ -291,6 +305,7 @@ def test_two_commands_set_up_one_after_the_other(
     own.parent.mkdir(parents=True)
     own.touch(mode=0o755)
     monkeypatch.setattr(environment, "create", lambda *_: time.sleep(0.3))
+    monkeypatch.setattr(environment, "import_once", lambda *_: None)
     monkeypatch.setattr(environment, "install", lambda *_: started.append(1))
     both = [threading.Thread(target=environment.prepare, args=(checkout,)) for _ in range(2)]
     for one in both:

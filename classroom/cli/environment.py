@@ -22,6 +22,9 @@ from labkit.keeping.paths import checkout
 
 EXTRAS = "lab,lecture,dev,hub,cluster,real,text,bleu"
 INPUTS = ("pyproject.toml", "setup.py", "constraints.txt")
+# What a lesson in JupyterLab imports.
+IMPORTED = ("torch", "matplotlib.pyplot", "ipykernel.kernelapp", "ipywidgets", "jupyterlab.labapp",
+            "nbconvert", "classroom.demos", "classroom.exercises")  # fmt: skip
 NETWORK_SIGNS = (
     "NewConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ProxyError",
     "NameResolutionError", "ConnectionResetError", "Connection refused", "Network is unreachable",
@@ -96,14 +99,15 @@ def prepare(root: Path, folder: str = ".venv") -> Path:
     with alone(root / f"{folder}.lock"):
         if is_ready():  # another command has just set it up
             return python
-        print(f"Setting up {folder} (about 2.5 GB; a few minutes, this once) ...", flush=True)
+        print(f"Setting up {folder} (about 2 GB; a few minutes, this once) ...", flush=True)
         create(root / folder, python)
         mark.unlink(missing_ok=True)
         log = root / folder / "install.log"
         log.write_text("")
         pip = [str(python), "-m", "pip", "install"]
         install([*pip, "--upgrade", "pip", "setuptools"], root, log)
-        install([*pip, "--no-build-isolation", "-e", f".[{EXTRAS}]"], root, log)
+        install([*pip, "--no-compile", "--no-build-isolation", "-e", f".[{EXTRAS}]"], root, log)
+        import_once(python, log)
         mark.write_text(stamp(root))
     return python
 
@@ -188,11 +192,26 @@ def install(command: Sequence[str], root: Path, log: Path) -> None:
         raise SetupError(diagnosis(lines, log))
 
 
+def import_once(python: Path, log: Path) -> None:
+    """Import what lessons need: it is compiled for all users, and known to work.
+
+    To compile all that pip has installed would take a minute, and most of it is never imported.
+    """
+    done = subprocess.run(
+        [str(python), "-c", f"import {', '.join(IMPORTED)}"], capture_output=True, text=True
+    )
+    if done.returncode:
+        with log.open("a", encoding="utf-8") as record:
+            record.write(done.stderr)
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise SetupError(f"the packages are installed but do not work ({last}): see {log}")
+
+
 def diagnosis(lines: Sequence[str], log: Path) -> str:
     """Say in one line why pip failed and what to do."""
     text = "\n".join(lines)
     if "No space left on device" in text:
-        return f"the disk is full: .venv needs about 2.5 GB in {log.parent.parent}; free some space"
+        return f"the disk is full: .venv needs about 2 GB in {log.parent.parent}; free some space"
     if any(sign in text for sign in NETWORK_SIGNS):
         return (
             "the package index cannot be reached: connect to the network (behind a proxy, set "
