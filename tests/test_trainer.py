@@ -756,6 +756,21 @@ def test_operations_are_counted_as_the_costs_count_them() -> None:
     assert made.operations(text.at(0)) == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.parametrize(("flop_per_second", "sizes"), [(1e9, [256]), (1e11, [256, 1024])])
+def test_a_large_product_is_not_measured_where_it_would_take_seconds(
+    flop_per_second: float, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def measured(device: str, dtype: torch.dtype, size: int) -> float:
+        asked.append(size)
+        return flop_per_second
+
+    monkeypatch.setattr(computing, "_measured", measured)
+    assert computing.measured_peak.__wrapped__("cpu", torch.bfloat16) == flop_per_second
+    assert asked == sizes
+
+
 def test_a_report_reads_no_number_before_it_is_asked() -> None:
     report = next(trainer().run())
     kinds = {name: type(value) for name, value in vars(report).items()}

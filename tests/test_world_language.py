@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from labkit.world import END, World, load_world
+from labkit.world import END, World, load_world, sampling
 from labkit.world.floors import BERT, mean_of
 from labkit.world.forms import takes_an
 from labkit.world.labelled import TASKS, example_split, priors
@@ -44,6 +44,21 @@ def test_sampling_is_repeatable_and_does_not_depend_on_how_much_is_drawn(world: 
     assert [d.text for d in few] == [d.text for d in many[:5]]
     assert [d.text for d in few] != [d.text for d in world.sample(documents=5, seed=4)]
     assert sum(map(len, world.sample(words=5000, seed=3))) >= 5000
+
+
+def test_documents_that_are_kept_are_those_that_are_drawn(world: World) -> None:
+    fresh, again = world_from_text({"tiny.txt": UNEQUAL}), world_from_text({"tiny.txt": UNEQUAL})
+    first = [d.text for d in fresh.sample(documents=600, seed=1, split="train")]
+    for seed in range(sampling.KEPT):  # what was drawn longest ago is drawn anew
+        assert fresh.sample(documents=5, seed=seed, split=None)
+    # What one reader does with the words of a document, no other one sees.
+    fresh.sample(documents=1, seed=1)[0].words.append("x")
+    assert [d.text for d in fresh.sample(documents=600, seed=1, split="train")] == first
+    other = [d.text for d in again.sample(documents=90, seed=1, split="held_out")]
+    assert other == [d.text for d in fresh.sample(documents=90, seed=1, split="held_out")]
+    assert len(fresh._sampler.kept) <= sampling.KEPT
+    with pytest.raises(ValueError, match="read-only"):
+        fresh.sample(documents=1)[0].numbers[0] = 0
 
 
 def test_no_document_is_in_both_splits(world: World) -> None:
