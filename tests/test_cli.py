@@ -19,6 +19,7 @@ import pytest
 import torch
 from browser import wait_for
 
+from classroom import running
 from classroom.cli import COMMANDS, main, suite
 from classroom.cli.doctor import machine
 from classroom.cli.notebooks import (
@@ -344,6 +345,28 @@ def test_parameters_reach_the_notebook_and_the_folder_is_made(tmp_path: Path) ->
     last = json.loads(output.read_text())["cells"][-1]
     assert "".join(last["outputs"][0]["data"]["text/plain"]) == "(7, 0.25, 'gpu')"
     assert title(notebook) == "The title of it"
+
+
+@pytest.mark.parametrize(("seconds", "least", "most"), [(1000, 1, 2), (0, 7, 20)])
+def test_a_notebook_that_runs_is_saved_now_and_then(
+    seconds: int, least: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not twice a cell, which takes longer than most cells; and when it ends, in any case."""
+    from papermill import engines
+
+    written: list[str] = []
+    write = engines.write_ipynb
+
+    def counted(book: Any, path: str) -> None:
+        written.append(path)
+        write(book, path)
+
+    monkeypatch.setattr(engines, "write_ipynb", counted)
+    monkeypatch.setattr(running, "SAVED", seconds)
+    output = tmp_path / "out.ipynb"
+    assert execute(small_notebook(tmp_path, "6 * 7"), output, {}, timeout=60).error is None
+    assert least <= len(written) <= most
+    assert "42" in json.dumps(json.loads(output.read_text())["cells"][-1]["outputs"])
 
 
 @pytest.mark.parametrize(

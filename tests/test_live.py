@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import copies
@@ -122,6 +123,27 @@ def test_a_live_curve_says_how_long_it_takes_and_needs_no_loss() -> None:
         LiveCurve(0)
 
 
+@pytest.mark.parametrize(("drawing", "pictures"), [(0.01, 34), (0.5, 11), (60.0, 6)])
+def test_a_live_curve_leaves_the_time_to_its_loop(
+    drawing: float, pictures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A picture a second if that takes less than a tenth of the time, and one in ten at least."""
+    now, drawn = 0.0, 0
+
+    def view(*_: object) -> Any:
+        nonlocal now, drawn
+        now, drawn = now + drawing, drawn + 1
+        return SimpleNamespace(_repr_mimebundle_=dict)
+
+    live = LiveCurve(100, every=1.0)
+    monkeypatch.setattr("classroom.live.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("classroom.live._displayed", lambda: lambda *_, **__: None)
+    monkeypatch.setattr(live, "view", view)
+    for _ in live:
+        now += 0.5
+    assert drawn == pictures
+
+
 def test_a_live_curve_may_show_something_else_than_a_loss() -> None:
     live = LiveCurve(5, 0.0, quantity="below the ceiling", unit="in reward", name="PPO")
     live.add(torch.tensor(0.25))
@@ -157,7 +179,11 @@ def test_training_in_view_is_short_where_nobody_looks(monkeypatch: pytest.Monkey
     assert shortened(700, "laptop") == 700
     assert shortened(700, "smoke") == 10
     assert shortened(7, "smoke") == 7
+    assert shortened(700, "smoke", short=80) == 80
+    assert shortened(700, "smoke", short=80, smoke=5) == 5
     monkeypatch.setenv("LABKIT_SHORT", "1")
+    assert shortened(700, "laptop", short=80, smoke=5) == 80
+    assert shortened(700, "smoke", short=80, smoke=5) == 5
     assert shortened(700, "laptop") == 10
     assert shortened(700, "laptop", short=8) == 8
 
