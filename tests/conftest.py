@@ -20,6 +20,8 @@ from labkit.world import World, load_world
 
 light_jsonschema()
 
+# Until all tests are collected: thousands of them are made, and all stay.
+gc.disable()
 torch.set_num_threads(1)
 # A shell that runs the tests in the background has Ctrl-C ignored, also by what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -85,6 +87,7 @@ def pytest_collection_finish() -> None:
     """Take what is imported by now from the garbage collector's sight: it stays to the end."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
