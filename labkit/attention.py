@@ -119,6 +119,9 @@ class Attention(nn.Module):
         """`rotary`: self-attention knows positions, by `rotate`."""
         super().__init__()
         check_heads(width, heads)
+        if rotary and width // heads % 2:
+            raise ValueError(f"a width of {width} leaves each of {heads} heads {width // heads}, "
+                             "and rotary turns pairs: give an even number to each")  # fmt: skip
         self.width, self.heads, self.dropout, self.rotary = width, heads, dropout, rotary
         # One matrix for query, key and value: one large product is faster than three small ones.
         self.query_key_value = nn.Linear(width, 3 * width)

@@ -28,6 +28,7 @@ from labkit.alignment import (
     gradients,
     preferences,
 )
+from labkit.alignment.choosing import best_of, rejection_sample
 from labkit.alignment.exact import best_policies, log_likelihoods_of_tree
 from labkit.alignment.preferences import (
     DPO,
@@ -457,6 +458,58 @@ def test_each_answer_has_one_reward(given: Any) -> None:
                     reward=lambda prompts, answers: given(len(answers)))  # fmt: skip
     with pytest.raises(ValueError, match=r"rewards of 8 answers have the shape .* one number"):
         made.at(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ([1.0, math.nan], ValueError, "a reward is nan: .* finite"),
+        ([1.0, None], TypeError, "gives .*None.*: let it give one number"),
+        (None, TypeError, "gives None: let it give one number"),
+    ],
+)
+def test_rewards_are_finite_numbers(given: Any, error: type[Exception], message: str) -> None:
+    model, other = tiny(0, double=False), tiny(1, double=False)
+
+    def reward(prompts: Any, answers: Any) -> Any:
+        return given and given * (len(answers) // 2)
+
+    with pytest.raises(error, match=message):
+        rollouts(model, other, reward=reward).at(0)
+    with pytest.raises(error, match=message):
+        best_of(model, [PROMPT], reward, HOW, 4)
+    with pytest.raises(error, match=message):
+        rejection_sample(model, PROMPT, reward, HOW, beta=1.0, highest=1.0, count=1)
+
+
+def test_the_best_of_none_is_refused() -> None:
+    model = tiny(0, double=False)
+    with pytest.raises(ValueError, match="n is 0"):
+        best_of(model, [PROMPT], gold, HOW, 0)
+    for changed, message in (({"count": -1}, "count is -1"), ({"highest": math.nan}, "highest is")):
+        how = {"beta": 1.0, "highest": 9.0, "count": 1} | changed
+        with pytest.raises(ValueError, match=message):
+            rejection_sample(model, PROMPT, gold, HOW, **how)
+
+
+@pytest.mark.parametrize(
+    ("objective", "given", "message"),
+    [
+        (PPO, {"clip": -0.5}, "clip is -0.5: give a number of at least 0"),
+        (PPO, {"clip": "x"}, "clip is 'x'"),
+        (PPO, {"value": "x"}, "value is 'x'"),
+        (GRPO, {"clip": -0.5}, "clip is -0.5"),
+    ],
+)
+def test_settings_of_which_nothing_is_learned_are_refused(
+    objective: Any, given: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        objective(**given)
+    one = torch.ones(1, 2)
+    for discount, trace in ((7, 1.0), (1.0, math.nan)):
+        with pytest.raises(ValueError, match=r"(discount is 7|trace is nan): give a share"):
+            gradients.advantages(one, one, one, discount, trace)
 
 
 def test_the_sampler_says_how_likely_a_text_was_with_and_without_filters() -> None:

@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,6 +100,7 @@ def test_pairs_with_one_first_text_are_on_one_side(tmp_path):
     [
         ("a.csv", "text,label\na. b,\nc,yes\nd,None\ne,no\n"),
         ("a.csv", "text,label\na. b,NaN\nc,yes\nd,nan\ne,no\n"),
+        ("a.CSV", "text,label\na. b,null\nc,yes\nd,NULL\ne,no\n"),
         ("a.tsv", "text\tlabel\na. b\t\nc\tyes\nd\tNone\ne\tno\n"),
         ("a.jsonl", '{"text": "a. b", "label": null}\n{"text": "c", "label": "yes"}\n'
                     '{"text": "d", "label": ""}\n{"text": "e", "label": "no"}\n'),
@@ -142,8 +144,16 @@ def test_lists_with_labels():
     assert labelled.classes == ("no", "yes")
     assert [*labelled] == [Document(("good. very",), 1), Document(("bad",), 0)]
     assert from_documents(["a", "b"], [10, 2]).classes == ("2", "10"), "in the order of numbers"
+    assert from_documents(["a"] * 3, [2.0, 10.0, 1.5]).classes == ("1.5", "2.0", "10.0")
+    of_a_tensor = from_documents(["a"] * 12, torch.arange(12))
+    assert [one.label for one in of_a_tensor] == list(range(12))
+    assert from_documents(["a", "b"], torch.tensor([1.0, torch.nan])).classes == ("1.0",)
     with pytest.raises(ValueError, match="1 documents have 2 labels"):
         from_documents(["a"], [1, 2])
+    with pytest.raises(TypeError, match="the documents are 'abc': give a list of them"):
+        from_documents("abc")
+    with pytest.raises(TypeError, match="the labels are 'xy': give a list of them"):
+        from_documents(["a", "b"], "xy")
     with pytest.raises(TypeError, match="a document is a int"):
         from_documents([3])
 

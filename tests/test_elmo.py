@@ -157,6 +157,12 @@ def test_the_mix_is_a_weighted_mean_and_starts_even() -> None:
     )
 
 
+def test_a_batch_without_words_is_not_divided_by_nothing() -> None:
+    nowhere = torch.zeros(1, 2, dtype=torch.bool)
+    mixed = WeightedSum(2, normalise="batch")([torch.ones(1, 2, 3)] * 2, nowhere)
+    assert bool(mixed.isfinite().all())
+
+
 def test_a_mixed_backbone_takes_a_head_and_only_the_mix_learns() -> None:
     elmo = model().requires_grad_(False)
     classifier = Classifier(Mixed(elmo, WeightedSum(3)), Label(elmo.width, 4, pooled=False))

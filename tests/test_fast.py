@@ -282,6 +282,11 @@ def test_dropout_gives_zeros_and_what_the_plain_one_gives_elsewhere(shape, rate,
     torch.testing.assert_close(x.grad * x, y, rtol=1e-2, atol=0)
 
 
+def test_a_dropout_of_one_gives_zeros_as_the_plain_one_does() -> None:
+    with fast.enable():
+        assert torch.equal(layers.drop(torch.ones(5), 1.0), torch.zeros(5))
+
+
 def test_dropout_draws_again_from_the_same_seed() -> None:
     x, found = torch.ones(100), []
     for _ in range(2):

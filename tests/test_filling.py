@@ -76,6 +76,12 @@ def test_blanks_that_are_not_there_are_refused(blanks):
         one_by_one(bert(), TEXT, blanks, mask=MASK)
 
 
+def test_blanks_may_be_an_array():
+    model = bert()
+    found = one_by_one(model, TEXT, BLANKS, mask=MASK)
+    assert torch.equal(one_by_one(model, TEXT, torch.tensor(BLANKS), mask=MASK), found)
+
+
 def test_what_is_not_seen_is_not_filled():
     """A causal model would answer without the words that stand behind the blank."""
     backbone = GPT(GPTConfig(V, width=8, layers=1, heads=2, context=9))

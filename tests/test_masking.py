@@ -217,6 +217,10 @@ def test_random_words_are_as_frequent_as_said():
         (torch.ones(40, 1), r"shape \[40, 1\]"),
         (torch.zeros(40), r"add up to 0\.0: give numbers of at least 0"),
         (torch.full((40,), torch.nan), "add up to nan"),
+        (
+            torch.tensor([0.0] * 38 + [5.0, -4.0]),
+            r"lowest frequency is -4\.0, .* numbers of at least 0",
+        ),
     ],
 )
 def test_frequencies_that_say_nothing_are_refused(frequencies, message):

@@ -515,6 +515,10 @@ def test_sums_that_cannot_be_are_refused():
         Distillation(task=masked()(), teacher=bert(), temperature=0)
     with pytest.raises(ValueError, match="training mode"):
         run(Distillation(task=masked()(), teacher=bert().double()), bert().double(), given)
+    teacher = bert().double().eval()
+    teacher.backbone.train()  # of a model that is evaluated, a part may drop units
+    with pytest.raises(ValueError, match="training mode"):
+        run(Distillation(task=masked()(), teacher=teacher), bert().double(), given)
 
 
 def test_a_model_that_reads_both_ways_cannot_predict_the_next_word():

@@ -51,6 +51,11 @@ def test_too_few_runs_and_runs_below_the_floor_are_refused():
         scaling.fit(runs()[:8])
     with pytest.raises(ValueError, match="not above the floor"):
         scaling.fit([run._replace(excess=-0.1) for run in runs()])
+    for bad in (ScalingRun(5, 5, float("inf")), ScalingRun(-5, 5, 1.0), ScalingRun(5, 0, 1.0)):
+        with pytest.raises(ValueError, match="holds no finite numbers above 0"):
+            scaling.fit([*runs(), bad])
+    with pytest.raises(ValueError, match="resamples is 0"):
+        scaling.fit(runs(), resamples=0)
 
 
 def test_the_published_points_of_chinchilla_say_one_half():

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -344,6 +345,30 @@ def test_special_is_for_one_call_only():
     with pytest.raises(ValueError, match="surrogate"):
         tokenizer.encode("\ud800", special=True)
     assert tokenizer.vocabulary.mask not in tokenizer.encode("[MASK]")
+
+
+def test_special_is_for_one_thread_only():
+    """Nothing of the library is changed: another thread may be reading a text meanwhile."""
+    tokenizer = TRAINED["bpe"]
+    before = tokenizer.library.encode_special_tokens
+    asked = []
+
+    class Watched:
+        def encode(self, *given, **how):
+            asked.append(tokenizer.library.encode_special_tokens)
+            return tokenizer.library.encode(*given, **how)
+
+    watched = Tokenizer(tokenizer.library)
+    vars(watched)["_library_of_special"] = Watched()
+    watched.encode("[MASK]", special=True)
+    assert asked == [before]
+
+
+def test_one_text_is_no_list_of_texts():
+    for train in (Tokenizer.characters, Tokenizer.words, partial(Tokenizer.bpe, size=300),
+                  partial(Tokenizer.word_pieces, size=300)):  # fmt: skip
+        with pytest.raises(TypeError, match="the texts are 'ab': give a list of them"):
+            train("ab")
 
 
 # ---- time

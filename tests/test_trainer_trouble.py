@@ -598,3 +598,9 @@ def test_a_step_alone_has_no_pace_to_tell() -> None:
     said = str(trainer().train_step())
     assert said.startswith("step 1/12")
     assert "left" not in said
+
+
+def test_a_model_of_which_nothing_learns_is_refused() -> None:
+    frozen = gpt(dropout=0.0).requires_grad_(False)
+    with pytest.raises(ValueError, match="nothing would learn: unfreeze some"):
+        losses(trainer(frozen))

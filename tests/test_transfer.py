@@ -324,6 +324,11 @@ def test_bad_input_is_refused():
         unfreeze_from_top(model, -1)
     with pytest.raises(ValueError, match="factor is 0"):
         discriminative(model, 0)
+    plan = Plan(steps=1, rate=0.1)
+    for given, message in (({"unfreeze_every": 0}, "unfreeze_every is 0"), ({"factor": -1}, "-1"),
+                           ({"layers": 0}, "layers is 0: give a whole number from 1")):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            Tuning(plan=plan, **given)
     with pytest.raises(ValueError, match="0 labels"):
         classifier(seeded(gpt), 0)
     with pytest.raises(ValueError, match="labels: none"):

@@ -474,6 +474,8 @@ def test_what_is_no_multiple_of_its_step_is_refused(number: float, tmp_path: Pat
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="float16"):
         weights.save(rounded_gpt()[0].float(), tmp_path, steps=steps)
+    with pytest.raises(ValueError, match=r"no tensor 'backbone\.token\.weights' .*token\.weight'"):
+        weights.save(model, tmp_path, steps={"backbone.token.weights": 1.0})
 
 
 @pytest.mark.parametrize("steps", [[1], {"backbone.token.weight": "1"}])

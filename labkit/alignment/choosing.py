@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from labkit.alignment.rollouts import Reward, Tokens
+from labkit.alignment.rollouts import Reward, Tokens, rewards_of
 from labkit.chance import Chance, key_of
-from labkit.checks import is_number, require, shown
+from labkit.checks import check_whole, is_number, require, shown
 from labkit.sampling import Sample, Sampling, sample
 
 
@@ -25,11 +25,12 @@ def best_of(
     seed: int = 0,
 ) -> list[Sample]:
     """The best of n answers to each prompt; among equal rewards the first one."""
+    check_whole("n", n, least=1)
     found = []
     texts = sample(model, prompts, settings, samples=n, seed=seed)
     for prompt, drawn in zip(prompts, texts, strict=True):
-        rewards = reward([prompt] * n, [text.tokens for text in drawn])
-        found.append(drawn[max(range(n), key=lambda i: rewards[i])])
+        rewards = rewards_of(reward, [prompt] * n, [text.tokens for text in drawn])
+        found.append(drawn[int(rewards.argmax())])
     return found
 
 
@@ -51,10 +52,14 @@ def rejection_sample(
     number of answers that are drawn for each one that is kept is exp(highest / beta) / Z.
     """
     require(is_number(beta) and beta > 0, f"beta is {shown(beta)}: give a number above 0")
+    require(is_number(highest), f"highest is {shown(highest)}: give the highest reward there is")
+    check_whole("count", count, least=1)
+    check_whole("rounds", rounds, least=1)
     kept: list[Sample] = []
     for turn in range(rounds):
         [drawn] = sample(model, [prompt], settings, samples=64, seed=key_of(seed, turn))
-        rewards = reward([prompt] * len(drawn), [text.tokens for text in drawn])
+        answers = [text.tokens for text in drawn]
+        rewards = rewards_of(reward, [prompt] * len(drawn), answers).tolist()
         if max(rewards) > highest + 1e-6:
             raise ValueError(
                 f"a reward is {max(rewards)}, above highest={highest}: give the highest possible"

@@ -5,7 +5,7 @@ other answers as a baseline (RLOO): Kool et al. 2019, Ahmadian et al. 2024; PPO:
 2017; GAE: Schulman et al. 2016; GRPO: Shao et al. 2024, without its two biases Liu et al. 2025.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from labkit.alignment.preferences import answer_log_probs
 from labkit.alignment.rollouts import Rollout
 from labkit.chance import Chance
-from labkit.checks import check_choice, check_not_negative, check_whole
+from labkit.checks import check_choice, check_not_negative, check_share, check_whole
 from labkit.corpus import Batch
 from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.memory import Memory
@@ -67,6 +67,8 @@ def advantages(
 
     Outside of the answer there is neither reward nor value.
     """
+    check_share("discount", discount)
+    check_share("trace", trace)
     reward_BT, value_BT = reward_BT * answer_BT, value_BT * answer_BT
     next_BT = torch.nn.functional.pad(value_BT[:, 1:], (0, 1))
     delta_BT = reward_BT + discount * next_BT - value_BT
@@ -84,12 +86,13 @@ class PolicyGradient(Objective):
     beta: float = 0.1
     """How much a nat of divergence from the reference costs."""
     group: int = 8
-    """Answers to each prompt."""
+    """Answers to each prompt. Of one alone, GRPO learns nothing but the divergence."""
     temperature: float = 1.0
     """The temperature at which the answers were drawn: it is part of the policy."""
 
     def __post_init__(self) -> None:
-        check_not_negative(beta=self.beta, temperature=self.temperature)
+        numbers = [field.name for field in fields(self) if isinstance(field.default, float)]
+        check_not_negative(**{name: getattr(self, name) for name in numbers})
         check_whole("group", self.group, least=1)
         if not self.temperature:
             raise ValueError("temperature is 0: give that of the rollouts, above 0")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from labkit.alignment.preferences import answer_log_probs, answer_rows, answered, check_apart
 from labkit.blocks import evaluating, to_device_of
 from labkit.chance import key_of, shuffled
-from labkit.checks import check_whole
+from labkit.checks import check_whole, shown
 from labkit.corpus import Batch
 from labkit.corpus.batches import in_turn
 from labkit.keeping.files import digest
@@ -86,6 +86,26 @@ def check_no_dropout(model: nn.Module) -> None:
                     f"the model drops units ({name}.{rate} is {share}) while it learns, so it is "
                     "not the policy that wrote the answers: set each such rate to 0"
                 )
+
+
+def rewards_of(reward: Reward, prompts: Sequence[Tokens], answers: Sequence[Tokens]) -> Tensor:
+    """The reward of each answer; refuse anything but a finite number for each."""
+    given = reward(prompts, answers)
+    try:
+        rewards = torch.tensor(list(given), dtype=torch.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"the reward function gives {shown(given)}: let it give one number for each answer"
+        ) from error
+    if rewards.shape != (len(answers),):
+        raise ValueError(
+            f"the rewards of {len(answers)} answers have the shape {list(rewards.shape)}: let "
+            "the reward function give one number for each answer"
+        )
+    if not bool(rewards.isfinite().all()):
+        bad = rewards[~rewards.isfinite()][0].item()
+        raise ValueError(f"a reward is {bad}: let the reward function give finite numbers")
+    return rewards
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -164,15 +184,9 @@ class Rollouts:
         values = None
         if hasattr(policy, "value"):
             values = policy.value(policy.backbone(there.tokens[:, :-1]).hidden)[..., 0].cpu()
-        rewards = torch.tensor(list(self.reward(prompts, answers)), dtype=torch.get_default_dtype())
-        if rewards.shape != (len(answers),):
-            raise ValueError(
-                f"the rewards of {len(answers)} answers have the shape {list(rewards.shape)}: let "
-                "the reward function give one number for each answer"
-            )
         return Rollout(
             **vars(batch),
-            rewards=rewards,
+            rewards=rewards_of(self.reward, prompts, answers).to(torch.get_default_dtype()),
             old=answer_log_probs(policy, there, temperature=temperature).cpu(),
             reference=answer_log_probs(self.reference, there, temperature=temperature).cpu(),
             values=values,

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from labkit.checks import HALF_A_PAIR, shown
@@ -17,6 +18,7 @@ from labkit.keeping.files import digest
 # Where a sentence may end: after its sign, or at the end of a line.
 # A run of signs is matched whole, whatever follows it, so that a long one is looked at once. The
 # pattern begins with one set of signs, which `re` finds twice as fast as either of two patterns.
+NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?(e[-+]?\d{1,3})?")
 SENTENCE_END = re.compile(r"[.!?\n](?:(?<=\n)|[.!?]*+(?=(\s)?))")
 
 
@@ -109,28 +111,33 @@ def sentences(text: str) -> tuple[str, ...]:
 
 def unknown(label: Any) -> bool:
     """Whether this stands for a label that is not known, as libraries of tables write it."""
-    return str(label) in ("", "None", "nan", "NaN")
+    return str(label) in ("", "None", "null", "NULL", "nan", "NaN")
 
 
 def ordered(labels: Iterable[str]) -> tuple[str, ...]:
     """The different labels in order; numbers in the order of numbers."""
-    names = set(labels)
-    if all(re.fullmatch(r"-?\d{1,18}", name) for name in names):
-        return tuple(sorted(names, key=int))
-    return tuple(sorted(names))
+    names = sorted(set(labels))
+    if all(NUMBER.fullmatch(name) for name in names):
+        return tuple(sorted(names, key=Decimal))
+    return tuple(names)
 
 
 def from_documents(documents: Iterable[Any], labels: Sequence[Any] | None = None) -> Documents:
     """Texts, `Document`s, or anything that has a `.text`, kept in memory; with a label for each.
 
-    A label that is empty, None or NaN is not known.
+    A label that is empty, null, None or NaN is not known.
     """
+    for name, given in (("documents", documents), ("labels", labels)):
+        if isinstance(given, str | bytes):
+            raise TypeError(f"the {name} are {shown(given)}: give a list of them")
     known = [_document(one) for one in documents]
     if labels is None:
         # Documents that come with the numbers of their classes have no names for them.
         numbers = [one.label for one in known if one.label is not None]
         classes = tuple(str(number) for number in range(max(numbers, default=-1) + 1))
     else:
+        if hasattr(labels, "tolist"):  # the elements of a tensor are tensors
+            labels = labels.tolist()
         if len(labels) != len(known):
             raise ValueError(f"{len(known)} documents have {len(labels)} labels: give one for each")
         classes = ordered(str(label) for label in labels if not unknown(label))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labkit.checks import check_choice
+from labkit.checks import check_choice, check_whole, is_number
 
 Array = NDArray[np.float64]
 
@@ -59,8 +59,12 @@ def fit(runs: Sequence[ScalingRun], *, resamples: int = 300, seed: int = 0) -> F
             f"{len(runs)} runs with {len(sizes)} sizes and {len(texts)} amounts of text do not fix "
             "four numbers: give runs of at least three sizes and three amounts"
         )
+    check_whole("resamples", resamples, least=1)
     if not all(run.excess > 0 for run in runs):
         raise ValueError("a run is not above the floor: there is nothing to take a logarithm of")
+    for run in runs:
+        if not all(is_number(number) and number > 0 for number in run):
+            raise ValueError(f"{run} holds no finite numbers above 0: leave it out")
     log_n, log_d, log_y = (np.log(column) for column in np.array(runs, float).T)
     # Measured from the middle of the data, the four numbers hardly depend on each other.
     middle_n, middle_d = log_n.mean(), log_d.mean()

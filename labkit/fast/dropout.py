@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-from labkit.layers import check_rate
-
 
 def drop(x: Tensor, rate: float) -> Tensor | None:
     """`labkit.layers.drop` on a CPU, with the rate rounded to a multiple of 2^-16.
@@ -14,10 +12,10 @@ def drop(x: Tensor, rate: float) -> Tensor | None:
     """
     if rate == 0:
         return x
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < rate < 1:
         return None
     draws = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,))
-    dropped = min(round(check_rate(rate) * 2**16), 2**16 - 1)
+    dropped = min(round(rate * 2**16), 2**16 - 1)
     # Ones and zeros of x's own type: a boolean mask would be converted on the way back, too.
     kept = torch.empty_like(x, requires_grad=False)
     torch.ge(draws.view(torch.int16)[: x.numel()].view(x.shape), dropped - 2**15, out=kept)

@@ -226,6 +226,11 @@ class Run:
         choices = smaller(plan, trainer.model, trainer.computing.precision)
         together, count = trainer.objective.together, self.processes.count
         while True:
+            if not any(parameter.requires_grad for parameter in trainer.model.parameters()):
+                raise ValueError(
+                    "no parameter of the model has requires_grad, so nothing would learn: unfreeze "
+                    "some, for example with labkit.transfer.unfreeze_from_top(model, 1)"
+                )
             batch = partial(trainer.batches.at, trainer.step)
             with memory_explained(plan, batch, count, together, choices):
                 report = next(steps, None)

@@ -324,4 +324,6 @@ class WeightedSum(nn.Module):
 def normalised_as_one(layer_BTD: Tensor, real_BT: Tensor | None = None) -> Tensor:
     """(x - mean) / deviation, over all real positions and features of a batch."""
     x_ND = layer_BTD.flatten(0, 1) if real_BT is None else layer_BTD[real_BT]
+    if not x_ND.numel():
+        return layer_BTD
     return (layer_BTD - x_ND.mean()) * (x_ND.var(correction=0) + 1e-12).rsqrt()

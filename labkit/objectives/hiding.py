@@ -243,10 +243,10 @@ def _words(
             f"the {len(known_V)} words of the vocabulary"
         )
     up_to = frequencies.to(swap.device)[words].double().cumsum(0)
-    if not 0 < float(up_to[-1]) < math.inf:
+    if not 0 < float(up_to[-1]) < math.inf or bool((frequencies < 0).any()):
         raise ValueError(
-            f"the frequencies of all words that may be drawn add up to {float(up_to[-1])}: give "
-            "numbers of at least 0, one of them above 0"
+            f"the lowest frequency is {float(frequencies.min())}, and those of all words that may "
+            f"be drawn add up to {float(up_to[-1])}: give numbers of at least 0, one of them above"
         )
     draws = chance.uniform("word", length).flatten()[swap].double() * up_to[-1]
     return words[torch.searchsorted(up_to, draws, right=True)]

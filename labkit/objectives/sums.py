@@ -226,7 +226,7 @@ class Distillation(Objective):
 
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         """The loss of the task, and the distance of student and teacher."""
-        if self.teacher.training:
+        if any(part.training for part in self.teacher.modules()):
             raise ValueError("the teacher is in training mode and would drop units: teacher.eval()")
         to_device_of(self.teacher, model)
         states, kept = self.task.forward(model, targets, memory)

@@ -157,7 +157,8 @@ class MaskedToken(Objective):
     """What is hidden together: one token, all pieces of a word, up to three words as in ALBERT, or
     a span of tokens as in SpanBERT."""
     exact: bool = False
-    """Hide the same share of every row, at least one token, as the code of BERT and ALBERT does.
+    """Hide the same share of every row, at least one token, as the code of BERT and ALBERT does. A
+    word of more pieces than may be hidden is passed over, so a row of long words may have none.
     By default each is hidden with probability `rate`, for which the exact loss of a language is
     known; a short row may then have no prediction."""
     most: int | None = None

@@ -59,15 +59,15 @@ def _document(texts: Sequence[str], label: int | None) -> Document:
 
 def _rows(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[str]]:
     kinds = {".csv": _separated, ".tsv": _separated, ".jsonl": _objects}
-    if path.suffix not in kinds:
+    if path.suffix.lower() not in kinds:
         raise ValueError(f"{path} is no table: give a {', '.join(kinds)} file")
-    return kinds[path.suffix](path, wanted, header)
+    return kinds[path.suffix.lower()](path, wanted, header)
 
 
 def _separated(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[str]]:
     csv.field_size_limit(LONGEST_LINE)
     lines = (line + "\n" for line in read_lines(path))
-    tabs = path.suffix == ".tsv"
+    tabs = path.suffix.lower() == ".tsv"
     if tabs:
         rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:

@@ -12,6 +12,8 @@ Read `Tokenizer` first.
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +164,15 @@ class Tokenizer:
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """The tokens of a text; with `special`, a "[MASK]" written in it becomes the mask."""
-        self.library.encode_special_tokens = not special
-        try:
-            return list(_encoded(self.library.encode, text).ids)
-        finally:
-            self.library.encode_special_tokens = True
+        library = self._library_of_special if special else self.library
+        return list(_encoded(library.encode, text).ids)
+
+    @cached_property
+    def _library_of_special(self) -> Library:
+        """A copy that reads special tokens: other threads may be using the library itself."""
+        library = Library.from_str(self.library.to_str())
+        library.encode_special_tokens = False
+        return library
 
     def encode_all(self, texts: Sequence[str]) -> list[Encoding]:
         """What the library finds in each text: tokens, their words and their characters."""
@@ -202,15 +208,17 @@ class Tokenizer:
 
 
 def _learnable(texts: Iterable[str]) -> Iterator[str]:
-    """The texts; one with a run of very many letters or spaces in pieces.
+    """The texts; one with a run of very many letters or spaces in pieces."""
+    if isinstance(texts, str | bytes):
+        raise TypeError(f"the texts are {shown(texts)}: give a list of them")
+    return chain.from_iterable(map(_in_pieces, texts))
 
-    The library's time to learn grows with the square of the longest word.
-    """
-    for text in texts:
-        if max(map(len, text.split()), default=0) > LONGEST_WORD or LONG_SPACE.search(text):
-            yield from (text[n : n + LONGEST_WORD] for n in range(0, len(text), LONGEST_WORD))
-        else:
-            yield text
+
+def _in_pieces(text: str) -> list[str]:
+    """The library's time to learn grows with the square of the longest word."""
+    if max(map(len, text.split()), default=0) <= LONGEST_WORD and not LONG_SPACE.search(text):
+        return [text]
+    return [text[n : n + LONGEST_WORD] for n in range(0, len(text), LONGEST_WORD)]
 
 
 def _encoded(encode: Callable[..., Any], text: str | Sequence[str]) -> Any:

@@ -7,6 +7,7 @@ from typing import Literal
 from torch import nn
 
 from labkit.blocks import Classifier
+from labkit.checks import check_whole, is_number, require, shown
 from labkit.corpus import Batches
 from labkit.objectives import Objective
 from labkit.plan import Plan
@@ -32,6 +33,13 @@ class Tuning:
     """Steps until one layer more learns, from the head down; None: all from the start."""
     layers: int | None = None
     """How many of the highest layers ever learn, the head among them; None: all."""
+
+    def __post_init__(self) -> None:
+        ok = is_number(self.factor) and self.factor > 0
+        require(ok, f"factor is {shown(self.factor)}: give a number above 0")
+        for name in ("unfreeze_every", "layers"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), least=1)
 
 
 def fine_tune(

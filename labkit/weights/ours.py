@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.checks import shown
+from labkit.checks import nearest, shown
 from labkit.keeping.files import digest, write_json
 from labkit.weights.description import describe, model_of
 from labkit.weights.sources import Source
@@ -50,6 +50,10 @@ def save(model: nn.Module, folder: Source, *, steps: Mapping[str, float] | None 
     folder, description = Path(folder), describe(model)
     steps = {name: float(step) for name, step in (steps or {}).items()}
     named = {name: narrowed(tensor) for name, tensor in tensors(model).items()}
+    for name in steps.keys() - named.keys():
+        near = nearest(name, named)
+        raise ValueError(f"the model has no tensor {name!r} to store in steps"
+                         + (f": did you mean {near!r}?" if near else ""))  # fmt: skip
     _check_rebuilds(description, named)
     small = {name: in_bytes(name, named[name], step) for name, step in steps.items()}
     # Of what is read again: a negative zero has no byte of its own.

@@ -44,6 +44,7 @@ def one_by_one(model: Any, tokens: Sequence[int], blanks: Sequence[int], *, mask
 def _checked(model: Any, tokens: Sequence[int], blanks: Sequence[int], mask: int) -> Tensor:
     """The text as a row, if the model can read it and the blanks are in it."""
     backbone = model.backbone
+    blanks = blanks.tolist() if hasattr(blanks, "tolist") else blanks
     require(
         not backbone.causal,
         f"{type(backbone).__name__} sees only what stands before a blank: use "
