@@ -3,7 +3,7 @@
 Every function is tried on many random inputs, drawn from seeds, so two students see the same. What
 is wrong with an answer is said in the most helpful way that is known: the mistake that it agrees
 with on all inputs; else the student's own error, in one line; else the smallest input on which it
-differs.
+differs. Where all values are right, the gradients have to be, too.
 """
 
 import contextlib
@@ -344,11 +344,19 @@ def _smallest(asked: Function, wrong: Sequence[Trial]) -> Verdict:
 
 
 def _told_apart(wanted: Any, given: Any) -> tuple[str, str]:
-    """Two results as a table shows them, with so many digits that they differ."""
+    """Two results as a table shows them, with so many digits that they differ.
+
+    Of large tensors, which are not shown, the first place where they differ is.
+    """
     for digits in (3, 6, 9):
         both = shown(wanted, digits), shown(given, digits)
         if both[0] != both[1]:
-            break
+            return both
+    if isinstance(wanted, Tensor) and isinstance(given, Tensor) and wanted.shape == given.shape:
+        apart = ~torch.isclose(wanted.double(), given.double(), 1e-4, 1e-5, equal_nan=True)
+        for at in apart.nonzero()[:1].tolist():
+            values = [float(one[tuple(at)]) for one in (wanted, given)]
+            return f"{both[0]}; {values[0]:.6g} at {at}", f"{both[1]}; {values[1]:.6g} at {at}"
     return both
 
 
