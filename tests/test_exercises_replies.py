@@ -82,6 +82,15 @@ def test_a_gradient_that_is_nan_or_stops_is_said_so() -> None:
     assert changed.why.startswith("the value is right, but its gradient stops with RuntimeError")
 
 
+def test_an_input_that_gradients_no_longer_reach_is_changed() -> None:
+    def detached(memory: Tensor, states: Tensor, length: int) -> Any:
+        both = right("10.memory")(memory, states, length)
+        states.detach_()
+        return both
+
+    assert "changes its input" in judge(exercise("10.memory"), detached).why
+
+
 def test_ties_may_share_a_gradient_in_any_way() -> None:
     """amax gives each of the largest its share, max gives all to one: both pass."""
     for largest in (lambda x: x.amax(dim=-1), lambda x: x.max(dim=-1).values):
@@ -131,8 +140,9 @@ def test_a_pair_of_values_and_indices_is_named() -> None:
     assert "returns an ndarray" in judge(exercise("04.mask"), lambda n: np.tri(n, dtype=bool)).why
 
 
-def test_a_pair_that_is_exchanged_is_named_before_its_gradients() -> None:
-    verdict = judge(exercise("10.memory"), lambda *given: right("10.memory")(*given)[::-1])
+@pytest.mark.parametrize("name", ["10.memory", "08.furthest"])
+def test_a_pair_that_is_exchanged_is_named_first(name: str) -> None:
+    verdict = judge(exercise(name), lambda *given: right(name)(*given)[::-1])
     assert verdict.why.startswith("the two are exchanged")
 
 

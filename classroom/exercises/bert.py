@@ -113,8 +113,8 @@ def _words(rng: torch.Generator) -> tuple[str, set[str]]:
         ends = ("", "able", "er", "ers")
         return "unplay" + ends[between(0, 4, rng)], {*PIECES, "unp"} - {"unplay"}
     first = ("un", "unplay", "play", "garden", "flight")[between(0, 5, rng)]
-    more = ("play", "able", "ers", "s", "less", "er", "e", "x")
-    return first + "".join(more[between(0, 8, rng)] for _ in range(between(0, 4, rng))), set(PIECES)
+    more = ("play", "able", "ers", "s", "less", "er", "e", "un", "x")
+    return first + "".join(more[between(0, 9, rng)] for _ in range(between(0, 4, rng))), set(PIECES)
 
 
 def _rows_of_two(rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -269,6 +269,9 @@ EXERCISES: dict[str, Exercise] = {
             ("the shortest known piece was taken: try the longest first", _shortest),
             ('pieces inside a word begin with "##"',
              lambda *given: [piece.removeprefix("##") for piece in word_pieces(*given)]),
+            ('a piece inside a word must be known with its "##"',
+             lambda word, vocabulary:
+             word_pieces(word, vocabulary | {f"##{piece}" for piece in vocabulary})),
             ("where nothing fits, the whole word becomes [UNK], not only its rest",
              lambda *given: _cut(*given, shortest=False)),
             ("a word that cannot be cut has no pieces at all here: return ['[UNK]']",

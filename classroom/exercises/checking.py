@@ -239,17 +239,24 @@ def _try(
         return Verdict(False, why, _inputs(asked, arguments))
     if outcome.error is None:
         plain = replace(outcome, value=_plain(outcome.value))
-        if problem := _exchanged(plain.value, wanted) or _unlike(plain.value, wanted):
-            return Verdict(False, problem, _inputs(asked, arguments))
-        if not all(same(a, b) for a, b in zip(arguments, given, strict=True)):
+        if problem := _unlike(plain.value, wanted):
+            why = _exchanged(plain.value, wanted) or problem
+            return Verdict(False, why, _inputs(asked, arguments))
+        if any(_changed(*pair) for pair in zip(arguments, given, strict=True)):
             why = "your function changes its input: work on a copy"
             return Verdict(False, why, _inputs(asked, arguments))
         for says, holds in asked.properties:
             if _lacks(holds, outcome.value, arguments):
                 rows = [*_inputs(asked, arguments), ("yours", shown(outcome.value))]
-                return Verdict(False, says, rows)
+                return Verdict(False, _exchanged(plain.value, wanted) or says, rows)
         outcome = plain
     return Trial(arguments, known, wanted, given, outcome, took)
+
+
+def _changed(before: Any, after: Any) -> bool:
+    """Whether an input is another one than it was, or one that gradients no longer reach."""
+    flows = [getattr(one, "requires_grad", False) for one in (before, after)]
+    return flows[0] != flows[1] or not same(before, after)
 
 
 def _lacks(holds: Callable[..., bool], value: Any, arguments: tuple[Any, ...]) -> bool:
@@ -311,13 +318,11 @@ def _plain(value: Any) -> Any:
 
 
 def _exchanged(value: Any, wanted: Any) -> str:
-    """Whether a pair would be right the other way round, whatever else is wrong with it then."""
-    pairs = all(isinstance(one, list | tuple) and len(one) == 2 for one in (value, wanted))
-    if not pairs or isinstance(wanted, list) or same(value, wanted):
-        return ""
-    if not same(value[::-1], wanted) or not _unlike(value, wanted):
-        return ""
-    return "the two are exchanged: return them in the order that the task gives"
+    """Whether a pair is right the other way round, which explains whatever else is wrong."""
+    pairs = isinstance(wanted, tuple) and len(wanted) == 2 and isinstance(value, list | tuple)
+    if pairs and same(value[::-1], wanted) and not same(value, wanted):
+        return "the two are exchanged: return them in the order that the task gives"
+    return ""
 
 
 def _makes(wrong: Callable[..., Any], trial: Trial) -> bool:

@@ -70,7 +70,7 @@ def _with_k(rng: torch.Generator) -> tuple[Tensor, int]:
     """Logits and k, from 1 to all words; in some of them, words are tied."""
     logits = torch.randn(between(2, 5, rng), between(5, 9, rng), generator=rng)
     k = between(1, logits.shape[1] + 1, rng)
-    return logits.round() if between(0, 3, rng) == 0 else logits, k
+    return logits.round() + 0.0 if between(0, 3, rng) == 0 else logits, k  # no -0.0
 
 
 def _to_cut(rng: torch.Generator) -> tuple[Tensor, float]:

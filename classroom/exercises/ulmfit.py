@@ -108,6 +108,8 @@ EXERCISES: dict[str, Exercise] = {
             ("the way down is steps - cut long; the paper's 9 cut is that where 10 divides steps",
              lambda step, steps: triangle(step, steps) if step < steps // 10
              else (1 + (1 - (step - steps // 10) / (9 * (steps // 10))) * 31) / 32),
+            ("the cut is a whole step, steps // 10",
+             lambda step, steps: (1 + min(10 * step / steps, (1 - step / steps) / 0.9) * 31) / 32),
             ("the ratio is 32: at the first step the share is 1/32",
              lambda step, steps: (1 + (32 * triangle(step, steps) - 1) / 31 * 9) / 10),
         ),
