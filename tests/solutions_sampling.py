@@ -17,14 +17,14 @@ def temperature_by_exp(logits: Tensor, temperature: float) -> Tensor:
     return (scores - scores.logsumexp(dim=-1, keepdim=True)).exp()
 
 
-def top_k_by_scattering(logits: Tensor, k: int) -> Tensor:
-    values, indices = logits.topk(k, dim=-1)
-    return torch.full_like(logits, -math.inf).scatter(-1, indices, values)
+def top_k_by_counting(logits: Tensor, k: int) -> Tensor:
+    better = (logits[:, None, :] > logits[:, :, None]).sum(dim=-1)
+    return torch.where(better < k, logits, -math.inf)
 
 
 def top_k_by_sorting(logits: Tensor, k: int) -> Tensor:
-    rank = logits.argsort(dim=-1, descending=True).argsort(dim=-1)
-    return torch.where(rank < k, logits, -math.inf)
+    kth = logits.sort(dim=-1, descending=True).values[:, k - 1 : k]
+    return torch.where(logits >= kth, logits, -math.inf)
 
 
 def nucleus_by_loops(logits: Tensor, p: float) -> Tensor:
@@ -95,7 +95,7 @@ def kept_by_topk(model: Tensor, exact: Tensor, k: int, p: float) -> tuple[int, i
 RIGHT = {
     "06.kept": (kept_by_loops, kept_by_topk),
     "06.temperature": (temperature_by_powers, temperature_by_exp),
-    "06.top_k": (top_k_by_scattering, top_k_by_sorting),
+    "06.top_k": (top_k_by_counting, top_k_by_sorting),
     "06.nucleus": (nucleus_by_loops, nucleus_by_ranks),
     "06.greedy": (greedy_by_topk, greedy_into_space),
     "06.beam": (beam_by_lists, beam_by_unravelling),

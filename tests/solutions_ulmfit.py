@@ -5,11 +5,10 @@ import torch
 from torch import Tensor
 
 
-def triangle_as_in_the_paper(t: int, steps: int) -> float:
-    share, ratio = 0.1, 32
-    cut = int(steps * share)
-    p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / share - 1))
-    return (1 + p * (ratio - 1)) / ratio
+def triangle_from_its_ends(t: int, steps: int) -> float:
+    cut, lowest = steps // 10, 1 / 32
+    p = min(t / cut, (steps - t) / (steps - cut))
+    return lowest + p * (1 - lowest)
 
 
 def triangle_by_interpolation(step: int, steps: int) -> float:
@@ -57,7 +56,7 @@ def pooled_by_the_package(states: Tensor, real: Tensor) -> Tensor:
 
 
 RIGHT = {
-    "03.triangle": (triangle_as_in_the_paper, triangle_by_interpolation),
+    "03.triangle": (triangle_from_its_ends, triangle_by_interpolation),
     "03.rates": (rates_from_the_top, rates_by_powers),
     "03.unfreeze": (unfrozen_by_numbers, unfrozen_by_building),
     "03.drop": (drop_by_where, drop_by_filling),

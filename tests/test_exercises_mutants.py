@@ -48,6 +48,14 @@ def an_input_that_is_changed_is_seen() -> bool:
     ).right
 
 
+def a_cut_off_gradient_is_refused() -> bool:
+    loss = checking.exercise("05.loss").fallback
+    assert callable(loss)
+    return not checking.judge(
+        checking.exercise("05.loss"), lambda x, t, r: loss(x.detach(), t, r) + 0 * x.sum()
+    ).right
+
+
 def an_endless_answer_is_stopped() -> bool:
     def endless(length: int) -> Any:
         while True:
@@ -148,6 +156,8 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], bool]]] = {
         checking, "_makes", lambda wrong, trial: False, a_known_mistake_is_named),
     "an input that is not copied": (
         checking, "_copied", lambda arguments: arguments, an_input_that_is_changed_is_seen),
+    "a check that does not look at gradients": (
+        checking, "_of_gradients", lambda trial, seconds: "", a_cut_off_gradient_is_refused),
     "a limit that does not bite": (
         checking, "limited", never_stops, an_endless_answer_is_stopped),
     "a missing answer that counts": (

@@ -35,8 +35,10 @@ def check(name: str, answer: Any) -> Any:
     from classroom.exercises.verdicts import Verdict
 
     asked, fallback = exercise(name), lent(name)
-    if answer is fallback and isinstance(asked, Function):
-        # After a wrong answer its name stands for the course's version, which is no answer.
+    known = getattr(answer, "__module__", None) or ""
+    if isinstance(asked, Function) and known.startswith(f"{__name__}."):
+        # After a wrong answer its name stands for the course's version, which is no answer, nor
+        # is the function itself, imported from where the answers live.
         why = "this is the course's own version: run the cell with your function again, then this"
         verdict = Verdict(right=False, why=why)
     else:

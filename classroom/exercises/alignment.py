@@ -147,7 +147,7 @@ EXERCISES: dict[str, Exercise] = {
     "07.leave_one_out": Function(
         "each reward [prompts, K] minus the mean of the others of its row",
         leave_one_out,
-        lambda rng: (torch.randn(between(1, 4, rng), between(3, 6, rng), generator=rng),),
+        lambda rng: (torch.randn(between(1, 4, rng), between(2, 6, rng), generator=rng),),
         (
             ("its own reward is in the mean: divide the sum of the others by K - 1",
              lambda rewards: rewards - rewards.mean(dim=1, keepdim=True)),

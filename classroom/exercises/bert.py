@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classroom.exercises.checking import Exercise, Function, Number, between
+from classroom.exercises.checking import Exercise, Function, Number, between, whole
 
 MASK = 4
 """[MASK] in the inputs of these exercises; 0 is padding, 1 [CLS], 2 [SEP], 3 [UNK]."""
@@ -112,9 +112,9 @@ def _words(rng: torch.Generator) -> tuple[str, set[str]]:
     if between(0, 4, rng) == 0:  # the longest beginning leads nowhere, and a shorter one would
         ends = ("", "able", "er", "ers")
         return "unplay" + ends[between(0, 4, rng)], {*PIECES, "unp"} - {"unplay"}
-    parts = ["un", "play", "able", "garden", "ers", "s", "less", "flight", "er", "x"]
-    drawn = torch.randint(len(parts), (3,), generator=rng).tolist()
-    return "".join(parts[i] for i in drawn[: between(1, 4, rng)]), set(PIECES)
+    first = ("un", "unplay", "play", "garden", "flight")[between(0, 5, rng)]
+    more = ("play", "able", "ers", "s", "less", "er", "e", "un", "x")
+    return first + "".join(more[between(0, 9, rng)] for _ in range(between(0, 4, rng))), set(PIECES)
 
 
 def _rows_of_two(rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -237,6 +237,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda logits, tokens, predicted: masked_loss(logits, tokens, ~predicted)),
         ),
         learned="the masked language model",
+        hint="`logits[predicted]` and `tokens[predicted]` are the predicted positions alone.",
     ),
     "08.pair": Function(
         "two lists: the tokens [CLS] first [SEP] second [SEP], and the segment 0 or 1 of each",
@@ -268,6 +269,9 @@ EXERCISES: dict[str, Exercise] = {
             ("the shortest known piece was taken: try the longest first", _shortest),
             ('pieces inside a word begin with "##"',
              lambda *given: [piece.removeprefix("##") for piece in word_pieces(*given)]),
+            ('a piece inside a word must be known with its "##"',
+             lambda word, vocabulary:
+             word_pieces(word, vocabulary | {f"##{piece}" for piece in vocabulary})),
             ("where nothing fits, the whole word becomes [UNK], not only its rest",
              lambda *given: _cut(*given, shortest=False)),
             ("a word that cannot be cut has no pieces at all here: return ['[UNK]']",
@@ -319,6 +323,11 @@ EXERCISES: dict[str, Exercise] = {
                                    float(_divergences(model, exact).min()))),
             ("the mean over the vocabulary was taken: the divergence is a sum",
              lambda model, exact: _largest(_divergences(model, exact) / exact.shape[1])),
+            ("0 · log 0 is nan on a computer: a word whose exact probability is 0 adds nothing",
+             lambda model, exact: _largest((exact * (exact / model).log()).sum(dim=1))),
+        ),
+        properties=(
+            ("the row is a whole number, as int(…) gives it", lambda found, *_: whole(found[0])),
         ),
         learned="how wrong a model is",
         hint="KL is the sum of exact · log(exact / model). Where exact is 0 the term is 0.",

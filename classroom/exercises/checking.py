@@ -3,7 +3,7 @@
 Every function is tried on many random inputs, drawn from seeds, so two students see the same. What
 is wrong with an answer is said in the most helpful way that is known: the mistake that it agrees
 with on all inputs; else the student's own error, in one line; else the smallest input on which it
-differs.
+differs. Where all values are right, the gradients have to be, too.
 """
 
 import contextlib
@@ -17,17 +17,18 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from classroom.exercises.limits import Outcome, OutOfTime, limited
 from classroom.exercises.verdicts import Verdict
-from labkit.checks import in_a_line
+from labkit.checks import in_a_line, is_whole
 
 NOTEBOOKS = {
     "00": "start",
@@ -50,6 +51,7 @@ NOT_THEIRS = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
 """Files whose lines are not a student's."""
 DOES_NOTHING = ("NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE")
 """The instructions of a function whose body is `...`; the constant is None."""
+SPOKEN_WITH_AN = ("a", "e", "i", "o", "u", "ndarray")
 LONGEST = 160
 """Characters of a value that is shown."""
 TRIALS = 40
@@ -98,6 +100,11 @@ Exercise = Function | Number
 def between(low: int, high: int, rng: torch.Generator) -> int:
     """A random whole number from low to high - 1, for the size of an input."""
     return int(torch.randint(low, high, (), generator=rng))
+
+
+def whole(*numbers: Any) -> bool:
+    """Whether all of these can be used as an index: whole numbers, of Python or of numpy."""
+    return all(is_whole(number) for number in numbers)
 
 
 def exercise(name: str) -> Exercise:
@@ -165,7 +172,11 @@ class Trial:
     """One input, what should come of it, what did, and how long it took."""
 
     arguments: tuple[Any, ...]
+    known: tuple[Any, ...]
+    """The copy that the course's function was given."""
     wanted: Any
+    given: tuple[Any, ...]
+    """The copy that the answer was given."""
     outcome: Outcome
     seconds: float
 
@@ -203,6 +214,9 @@ def judge(asked: Exercise, answer: Any) -> Verdict:
         trials.append(trial)
         left -= trial.seconds
     if all(trial.right for trial in trials):
+        for trial in trials:
+            if problem := _of_gradients(trial, left):
+                return Verdict(False, problem, _inputs(asked, trial.arguments))
         return Verdict(True, f"agrees with the course's version on {TRIALS} random inputs")
     for says, wrong in asked.mistakes:
         if all(_makes(wrong, trial) for trial in trials):
@@ -215,8 +229,8 @@ def _try(
 ) -> Trial | Verdict:
     """Try an answer on one input; a verdict where no other input could say more."""
     arguments = asked.inputs(torch.Generator().manual_seed(number))
-    wanted = asked.fallback(*_copied(arguments))
-    given = _copied(arguments)
+    known, given = _copied(arguments), _copied(arguments)
+    wanted = asked.fallback(*known)
     begun = time.monotonic()
     outcome = limited(lambda: answer(*given), max(seconds, 0.1))
     took = time.monotonic() - begun
@@ -224,16 +238,25 @@ def _try(
         why = f"your function had not returned after {asked.seconds:g} s: does a loop never end?"
         return Verdict(False, why, _inputs(asked, arguments))
     if outcome.error is None:
-        if problem := _unlike(outcome.value, wanted):
-            return Verdict(False, problem, _inputs(asked, arguments))
-        if not all(same(a, b) for a, b in zip(arguments, given, strict=True)):
+        plain = replace(outcome, value=_plain(outcome.value))
+        if problem := _unlike(plain.value, wanted):
+            why = _exchanged(plain.value, wanted) or problem
+            return Verdict(False, why, _inputs(asked, arguments))
+        if any(_changed(*pair) for pair in zip(arguments, given, strict=True)):
             why = "your function changes its input: work on a copy"
             return Verdict(False, why, _inputs(asked, arguments))
         for says, holds in asked.properties:
             if _lacks(holds, outcome.value, arguments):
                 rows = [*_inputs(asked, arguments), ("yours", shown(outcome.value))]
-                return Verdict(False, says, rows)
-    return Trial(arguments, wanted, outcome, took)
+                return Verdict(False, _exchanged(plain.value, wanted) or says, rows)
+        outcome = plain
+    return Trial(arguments, known, wanted, given, outcome, took)
+
+
+def _changed(before: Any, after: Any) -> bool:
+    """Whether an input is another one than it was, or one that gradients no longer reach."""
+    flows = [getattr(one, "requires_grad", False) for one in (before, after)]
+    return flows[0] != flows[1] or not same(before, after)
 
 
 def _lacks(holds: Callable[..., bool], value: Any, arguments: tuple[Any, ...]) -> bool:
@@ -242,6 +265,64 @@ def _lacks(holds: Callable[..., bool], value: Any, arguments: tuple[Any, ...]) -
         return not holds(value, *_copied(arguments))
     except Exception:
         return False
+
+
+def _of_gradients(trial: Trial, seconds: float) -> str:
+    """What is wrong with the gradients of an answer whose values are right; empty for nothing."""
+    wanted = _gradients(trial.wanted, trial.wanted, trial.known)
+    if not wanted:
+        return ""
+    outcome = limited(
+        lambda: _gradients(trial.outcome.value, trial.wanted, trial.given), max(seconds, 0.1)
+    )
+    if outcome.error is not None:
+        return f"the value is right, but its gradient stops with {told(outcome.error)}"
+    if any(one.isnan().any() for one in outcome.value):
+        return "the value is right, the gradient is not: it is nan"
+    for one, right in zip(outcome.value, wanted, strict=True):
+        # Right ways differ in rounding; what is cut off is missed by far on some input.
+        room = 1e-3 * float(right.abs().max()) + 1e-5 if right.numel() else 0.0
+        if not torch.allclose(one, right, 1e-3, room):
+            return (
+                "the value is right, the gradient is not: part of it is cut off (.detach(), "
+                ".item() or no_grad?)"
+            )
+    return ""
+
+
+def _gradients(value: Any, wanted: Any, arguments: tuple[Any, ...]) -> list[Tensor]:
+    """The gradients of a result, weighted at random, for each argument that needs one.
+
+    Those parts of a result count that should have a gradient; where none has, there is none.
+    """
+    several = isinstance(wanted, list | tuple)
+    parts = zip(value, wanted, strict=True) if several else [(value, wanted)]
+    flow = [one for one, right in parts if isinstance(right, Tensor) and right.requires_grad]
+    sources = [a for a in arguments if isinstance(a, Tensor) and a.requires_grad]
+    if not flow or not sources:
+        return []
+    rng = torch.Generator().manual_seed(0)
+    weighted = [(one.double() * torch.randn(one.shape, generator=rng)).sum() for one in flow]
+    found = torch.autograd.grad(torch.stack(weighted).sum(), sources, allow_unused=True)
+    return [
+        torch.zeros_like(source) if one is None else one
+        for source, one in zip(sources, found, strict=True)
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """A result with Python's numbers in the place of numpy's."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _exchanged(value: Any, wanted: Any) -> str:
+    """Whether a pair is right the other way round, which explains whatever else is wrong."""
+    pairs = isinstance(wanted, tuple) and len(wanted) == 2 and isinstance(value, list | tuple)
+    if pairs and same(value[::-1], wanted) and not same(value, wanted):
+        return "the two are exchanged: return them in the order that the task gives"
+    return ""
 
 
 def _makes(wrong: Callable[..., Any], trial: Trial) -> bool:
@@ -259,11 +340,29 @@ def _smallest(asked: Function, wrong: Sequence[Trial]) -> Verdict:
     rows = _inputs(asked, trial.arguments)
     if trial.outcome.error is not None:
         return Verdict(False, f"your function stops with {told(trial.outcome.error)}", rows)
+    expected, yours = _told_apart(trial.wanted, trial.outcome.value)
     return Verdict(
         False,
         f"it differs on {len(wrong)} of {TRIALS} inputs; this is the smallest of them",
-        [*rows, ("expected", shown(trial.wanted)), ("yours", shown(trial.outcome.value))],
+        [*rows, ("expected", expected), ("yours", yours)],
     )
+
+
+def _told_apart(wanted: Any, given: Any) -> tuple[str, str]:
+    """Two results as a table shows them, with so many digits that they differ.
+
+    Of large tensors, which are not shown, the first place where they differ is.
+    """
+    for digits in (3, 6, 9):
+        both = shown(wanted, digits), shown(given, digits)
+        if both[0] != both[1]:
+            return both
+    if isinstance(wanted, Tensor) and isinstance(given, Tensor) and wanted.shape == given.shape:
+        apart = ~torch.isclose(wanted.double(), given.double(), 1e-4, 1e-5, equal_nan=True)
+        for at in apart.nonzero()[:1].tolist():
+            values = [float(one[tuple(at)]) for one in (wanted, given)]
+            return f"{both[0]}; {values[0]:.6g} at {at}", f"{both[1]}; {values[1]:.6g} at {at}"
+    return both
 
 
 def _copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -306,6 +405,8 @@ def _unlike(given: Any, wanted: Any) -> str:
         rows = isinstance(wanted, list) and isinstance(given, tuple)
         fits = number or rows or isinstance(given, type(wanted))
         return "" if fits else f"your function returns {_kind(given)}, not {_kind(wanted)}"
+    if type(given).__module__ == "torch.return_types" and hasattr(given, "values"):
+        return "your function returns values and indices: take .values"
     if not isinstance(given, Tensor):
         return f"your function returns {_kind(given)}, not a tensor"
     if given.layout != torch.strided:
@@ -345,7 +446,9 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, float) or isinstance(b, float):
-        return isinstance(a, int | float) and math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5)
+        if not (isinstance(a, int | float) and isinstance(b, int | float)):
+            return False
+        return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-8) or (a != a and b != b)
     return a is b or bool(a == b)
 
 
@@ -383,6 +486,8 @@ def _judge_number(asked: Number, answer: Any) -> Verdict:
 def told(error: BaseException) -> str:
     """An error of the student's code in one line, with the line of code that raised it."""
     said = in_a_line(error)
+    if isinstance(error, SyntaxError) and error.text:  # raised by whoever reads the line
+        return f"{said} (line {error.lineno}: {error.text.strip()})"
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
     if not own or not own[-1].line:
@@ -390,19 +495,23 @@ def told(error: BaseException) -> str:
     return f"{said} (line {own[-1].lineno}: {own[-1].line})"
 
 
-def shown(value: Any) -> str:
-    """A value as a table shows it."""
+def shown(value: Any, digits: int = 3) -> str:
+    """A value as a table shows it; the numbers of tensors are rounded."""
     if isinstance(value, Tensor):
         shape = " × ".join(map(str, value.shape)) or "one number"
         if value.numel() > 36:
             return f"{shape}, {value.dtype}"
-        rounded = value.detach().double().round(decimals=3) if value.is_floating_point() else value
+        rounded = value.detach()
+        if value.is_floating_point():
+            rounded = rounded.double().round(decimals=digits)
         lines = ",\n ".join(map(str, rounded.tolist())) if value.dim() > 1 else ""
         return f"{shape}: " + (f"[{lines}]" if lines else str(rounded.tolist()))
+    if isinstance(value, list | tuple) and any(isinstance(one, Tensor) for one in value):
+        return ";\n".join(shown(one, digits) for one in value)
     text = repr(value)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def _kind(value: Any) -> str:
     name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return f"{'an' if name.lower().startswith(SPOKEN_WITH_AN) else 'a'} {name}"

@@ -75,7 +75,7 @@ def _budget(rng: torch.Generator) -> tuple[float, float, float, float, float]:
 def _scores(rng: torch.Generator) -> tuple[Tensor, int]:
     experts = between(3, 9, rng)
     scores = torch.randn(between(1, 6, rng), experts, generator=rng)
-    return scores.requires_grad_(), between(2, experts, rng)
+    return scores.requires_grad_(), between(1, experts + 1, rng)
 
 
 # ---- known mistakes ---------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class Said:
     """The assertion that failed, or the name of the test."""
     line: int = 0
     stopped: str = ""
-    """The error of the test itself."""
+    """What the test itself did instead: it stops with an error, or never ends."""
 
 
 def topic_of(name: str) -> Topic:
@@ -99,7 +99,7 @@ def play(topic: Topic, *tests: Test) -> Verdict:
         said[player.name] = [_ask(test, player, topic.arguments) for test in tests]
         stopped = [one.stopped for one in said[player.name] if one.stopped]
         if stopped:
-            return Verdict(False, f"your test stops with {stopped[0]}")
+            return Verdict(False, f"your test {stopped[0]}")
     for honest in topic.honest:
         for one in said[honest.name]:
             if one.alarm:
@@ -153,7 +153,7 @@ def _ask_once(test: Test, player: Honest | Bug, arguments: tuple[Any, ...]) -> S
         try:
             return Said(bool(outcome.value), name)
         except (RuntimeError, ValueError) as problem:
-            return Said(False, stopped=f"{told(problem)}: return True or False")
+            return Said(False, stopped=f"stops with {told(problem)}: return True or False")
     if isinstance(error, AssertionError):
         frames = traceback.extract_tb(error.__traceback__)
         asserted = [(linecache.getline(frame.filename, line).strip(), line)
@@ -161,8 +161,9 @@ def _ask_once(test: Test, player: Honest | Bug, arguments: tuple[Any, ...]) -> S
         own = [(code, line) for code, line in asserted if code.startswith("assert")]
         return Said(True, *(own[-1] if own else (name,)))
     if isinstance(error, OutOfTime):
-        return Said(False, stopped=f"nothing after {SECONDS:g} s: does a loop never end?")
-    return Said(False, stopped=told(error))
+        why = f"had not returned after {SECONDS:g} s: does a loop never end?"
+        return Said(False, stopped=why)
+    return Said(False, stopped=f"stops with {told(error)}")
 
 
 # ---- from the symptom to the bug ----------------------------------------------------------------
@@ -205,7 +206,7 @@ class Symptom:
         if answer not in self.choices:
             return Verdict(False, f"{answer!r} is none of the choices: copy one of them")
         if answer in self.others:
-            return Verdict(False, f"with that bug {self.others[answer]}")
+            return Verdict(False, self.others[answer])
         return Verdict(True, f"{answer}. {self.measure().says}")
 
 

@@ -118,6 +118,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda *given: [n for n in spelled(*given) if n != 260]),
         ),
         learned="words as bytes",
+        hint="`list(word.encode())` gives the bytes; the two marks leave room for `longest` − 2.",
     ),
     "02.match": Function(
         "the relu of each kernel's best match anywhere in the word: [N, F]",

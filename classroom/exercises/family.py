@@ -167,7 +167,8 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=5,
         learned="how a student begins",
-        hint="Half as many layers: take every second one, beginning with the first.",
+        hint="The step is the number of blocks divided by the number of layers: 2 for half as "
+        "many.",
     ),
     "09.distil": Function(
         "T² · KL(teacher ‖ student) at temperature T, the mean over all rows",
@@ -177,7 +178,7 @@ EXERCISES: dict[str, Exercise] = {
             ("the factor T² is missing: soft gradients shrink with 1 / T²",
              lambda teacher, student, temperature:
              distillation_loss(teacher, student, temperature) / temperature**2),
-            ("the KL is the wrong way round: the mean is taken under the teacher",
+            ("the KL is the wrong way round: take the mean under the teacher",
              lambda teacher, student, temperature:
              distillation_loss(student, teacher, temperature)),
             ("the temperature is missing: both are divided by it before the softmax",

@@ -179,5 +179,6 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=15,
         learned="two streams",
+        hint="Make `k` and `v` once from `h`. The streams differ in their queries and masks.",
     ),
 }  # fmt: skip

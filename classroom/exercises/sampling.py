@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from classroom.exercises.checking import Exercise, Function, Number, between
+from classroom.exercises.checking import Exercise, Function, Number, between, whole
 
 Model = Callable[[Tensor], Tensor]
 
@@ -67,7 +67,10 @@ def _logits(rng: torch.Generator) -> Tensor:
 
 
 def _with_k(rng: torch.Generator) -> tuple[Tensor, int]:
-    return torch.randn(between(2, 5, rng), between(5, 9, rng), generator=rng), between(2, 4, rng)
+    """Logits and k, from 1 to all words; in some of them, words are tied."""
+    logits = torch.randn(between(2, 5, rng), between(5, 9, rng), generator=rng)
+    k = between(1, logits.shape[1] + 1, rng)
+    return logits.round() + 0.0 if between(0, 3, rng) == 0 else logits, k  # no -0.0
 
 
 def _to_cut(rng: torch.Generator) -> tuple[Tensor, float]:
@@ -206,10 +209,17 @@ EXERCISES: dict[str, Exercise] = {
                                                               math.inf)),
             ("one word too few was kept: the k-th largest stays", lambda logits, k:
              top_k(logits, k - 1)),
+            ("the k-th largest itself went: leave out what is smaller, not what is as large",
+             lambda logits, k: logits.masked_fill(
+                 logits <= logits.topk(k).values[:, -1:], -math.inf)),
+            ("words that are tied with the k-th largest stay: compare with its value",
+             lambda logits, k: torch.full_like(logits, -math.inf).scatter(
+                 -1, logits.topk(k).indices, logits.topk(k).values)),
             ("a logit of 0 is not improbable: exp(0) is 1; the softmax needs -inf",
              lambda logits, k: top_k(logits, k).masked_fill(top_k(logits, k) == -math.inf, 0.0)),
         ),
         learned="top-k",
+        hint="`logits.topk(k).values` are the k largest of each row; what is below them all goes.",
     ),
     "06.nucleus": Function(
         "the logits [B, V] with -inf outside the fewest best words that together hold the share p",
@@ -287,6 +297,10 @@ EXERCISES: dict[str, Exercise] = {
              lambda model, exact, k, p: (kept(model, exact, k, p)[0],
                                          kept(exact, exact, k, p)[1])),
             ("the two counts are exchanged", lambda *given: kept(*given)[::-1]),
+        ),
+        properties=(
+            ("both are counts: return whole numbers, as int(…) gives them",
+             lambda found, *_: whole(*found)),
         ),
         learned="a number of words or a share",
         hint="Sort from the best down: a word stays if those before it hold less than p.",

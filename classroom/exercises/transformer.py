@@ -180,6 +180,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda length: torch.ones(length, length, dtype=torch.bool)),
         ),
         learned="the causal mask",
+        hint="Row i has i + 1 times True. `torch.tril` keeps the lower triangle of a matrix.",
     ),
     "04.heads": Function(
         "the same numbers as [B, H, T, E]: each head has its own part of every position's vector",

@@ -44,7 +44,7 @@ def pooled(states: Tensor, real: Tensor) -> Tensor:
 
 
 def _step(rng: torch.Generator) -> tuple[int, int]:
-    steps = 10 * between(2, 30, rng)
+    steps = between(20, 300, rng)
     return between(0, steps, rng), steps
 
 
@@ -105,6 +105,11 @@ EXERCISES: dict[str, Exercise] = {
             ("the way down divides by all steps: it is steps - cut long",
              lambda step, steps: triangle(step, steps) if step < steps // 10
              else (1 + (1 - (step - steps // 10) / steps) * 31) / 32),
+            ("the way down is steps - cut long; the paper's 9 cut is that where 10 divides steps",
+             lambda step, steps: triangle(step, steps) if step < steps // 10
+             else (1 + (1 - (step - steps // 10) / (9 * (steps // 10))) * 31) / 32),
+            ("the cut is a whole step, steps // 10",
+             lambda step, steps: (1 + min(10 * step / steps, (1 - step / steps) / 0.9) * 31) / 32),
             ("the ratio is 32: at the first step the share is 1/32",
              lambda step, steps: (1 + (32 * triangle(step, steps) - 1) / 31 * 9) / 10),
         ),
@@ -146,7 +151,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda step, layers, every: learning(step + 1, layers, every)),
         ),
         properties=(
-            ("give True or False for each layer, not numbers",
+            ("give Python's True or False for each layer, as bool(…) does, not numbers",
              lambda found, *_: all(isinstance(one, bool) for one in found)),
         ),
         learned="gradual unfreezing",

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classroom.exercises.checking import Exercise, Function, between
+from classroom.exercises.checking import Exercise, Function, between, whole
 
 # ---- the course's own versions ----------------------------------------------------------------
 
@@ -80,6 +80,8 @@ def _question(rng: torch.Generator) -> tuple[Tensor, int, int, int]:
     words = between(6, 12, rng)
     vectors = F.normalize(torch.randn(words, between(3, 6, rng), generator=rng), dim=1)
     a, b, c = torch.randperm(words, generator=rng)[:3].tolist()
+    if between(0, 3, rng) == 0:  # three words side by side, of which a is nearest to b - a + c
+        vectors[[b, c]] = F.normalize(vectors[a] + 0.1 * vectors[[b, c]], dim=1)
     return vectors, a, b, c
 
 
@@ -202,6 +204,10 @@ EXERCISES: dict[str, Exercise] = {
             ("a is to be taken away: b - a + c",
              lambda vectors, a, b, c: _nearest(vectors, vectors[a] + vectors[b] + vectors[c],
                                                (a, b, c))),
+        ),
+        properties=(
+            ("return a whole number, as int(…) gives it: it is the number of a word",
+             lambda found, *_: whole(found)),
         ),
         learned="analogies",
         hint="Set the similarity of the three given words to −∞ before the argmax.",

@@ -79,7 +79,7 @@ class Verdict:
         """Show it below the cell, or print it; raise where it must be right."""
         HEARD.append((name, self))
         if not self.right and os.environ.get(STRICT) == "1":
-            raise NotYet(self.why)
+            raise NotYet(str(self).removeprefix(f"{self.word}: "))
         from IPython import get_ipython
         from IPython.display import display
 

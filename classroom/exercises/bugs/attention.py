@@ -134,10 +134,11 @@ SYMPTOM = Symptom(
     _measure,
     "no mask: padding counts as words",
     {
-        "the mask is turned round": "the padding would get all of the attention",
-        "the mask comes after the softmax": "the padding would get nothing, and the rest would "
-        "add up to less than 1",
-        "the softmax runs over the queries": "the shares of one query would not add up to 1",
-        "no scale": "the shares would be more uneven, but padding would get none",
+        "the mask is turned round": "with that bug the padding would get all of the attention",
+        "the mask comes after the softmax": "with that bug the padding would get nothing, and the "
+        "rest would add up to less than 1",
+        "the softmax runs over the queries": "with that bug the shares of one query would not add "
+        "up to 1",
+        "no scale": "with that bug the shares would be more uneven, but padding would get none",
     },
 )

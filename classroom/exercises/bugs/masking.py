@@ -167,9 +167,9 @@ SYMPTOM = Symptom(
     _measure,
     "each position sees one word too many: the word that comes next",
     {
-        "each position sees itself": "nothing would be wrong: GPT's positions see themselves",
-        "no position sees the words before it": "the loss would be at the floor here, not below: "
-        "nothing can be known of these words",
+        "each position sees itself": "that is no bug: GPT's positions see themselves",
+        "no position sees the words before it": "with that bug the loss would be at the floor "
+        "here, not below: nothing can be known of these words",
         "padding counts as words": "these rows have no padding",
         "the loss is the mean over the rows' means": "all rows are equally long here, so both "
         "means are the same",

@@ -188,9 +188,10 @@ SYMPTOM = Symptom(
     _measure,
     "the memory holds the last piece only",
     {
-        "positions begin at 0 in each piece": "the second piece would differ, too",
-        "the causal mask begins at the first key": "the second piece would differ, too",
-        "a new text begins with the old memory": "the first piece would differ, too",
-        "gradients flow into the memory": "the logits would be the same everywhere",
+        "positions begin at 0 in each piece": "with that bug the second piece would differ, too",
+        "the causal mask begins at the first key": "with that bug the second piece would differ, "
+        "too",
+        "a new text begins with the old memory": "with that bug the first piece would differ, too",
+        "gradients flow into the memory": "with that bug the logits would be the same everywhere",
     },
 )

@@ -161,10 +161,11 @@ SYMPTOM = Symptom(
     _measure,
     "padding counts in the mean",
     {
-        "the softmax is taken twice": "the loss would be wrong without padding, too",
+        "the softmax is taken twice": "with that bug the loss would be wrong without padding, too",
         "the mean of the rows' means": "all rows have eight words here: their means weigh the same",
-        "the sum over all predicted words": "the loss would be thousands and would not depend on "
-        "padding",
-        "no gradient flows": "the number would be right, and training would change nothing",
+        "the sum over all predicted words": "with that bug the loss would be thousands and "
+        "would not depend on padding",
+        "no gradient flows": "with that bug the number would be right, and training would change "
+        "nothing",
     },
 )

@@ -137,11 +137,12 @@ SYMPTOM = Symptom(
     _measure,
     "policy and reference are one object",
     {
-        "chosen and rejected are exchanged": "the loss would fall, and the wrong answers would "
-        "become likelier",
-        "the reference is left out": "the loss would not begin at log 2",
-        "a larger beta lets the policy go further": "the loss would begin at log 2 and fall",
-        "log-probabilities are averaged over the tokens": "the loss would begin at log 2 and fall, "
-        "only slowly",
+        "chosen and rejected are exchanged": "with that bug the loss would fall, and the wrong "
+        "answers would become likelier",
+        "the reference is left out": "with that bug the loss would not begin at log 2",
+        "a larger beta lets the policy go further": "with any beta the loss would begin at log 2 "
+        "and fall",
+        "log-probabilities are averaged over the tokens": "with that bug the loss would begin at "
+        "log 2 and fall, only slowly",
     },
 )

@@ -141,10 +141,10 @@ SYMPTOM = Symptom(
     _measure,
     "the nucleus stops before it reaches p",
     {
-        "p is ignored where k is given": "all words would be left, and hold 1",
+        "p is ignored where k is given": "with that bug all words would be left, and hold 1",
         "k + 1 words are kept": "k is the whole vocabulary here: one more changes nothing",
         "the temperature is ignored": "the temperature is 1 here",
-        "every row is sorted like the first one": "improbable words would be kept, and the rest "
-        "would often hold next to nothing",
+        "every row is sorted like the first one": "with that bug improbable words would be kept, "
+        "and the rest would often hold next to nothing",
     },
 )

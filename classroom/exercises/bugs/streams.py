@@ -155,10 +155,13 @@ SYMPTOM = Symptom(
     _measure,
     "the mask's sign is turned round: it hides what it should show",
     {
-        "the query sees its own word": "the prediction would move with the word of rank 3",
-        "the first one sees nothing, and then everything": "only the prediction of rank 0 would "
-        "move with later words",
-        "other rows than the first see nothing": "predictions would move with no word at all",
-        "the query does not know its position": "the prediction would move with ranks 0 to 2",
+        "the query sees its own word": "with that bug the prediction would move with the word of "
+        "rank 3",
+        "the first one sees nothing, and then everything": "with that bug only the prediction "
+        "of rank 0 would move with later words",
+        "other rows than the first see nothing": "with that bug predictions would move with no "
+        "word at all",
+        "the query does not know its position": "with that bug the prediction would move with "
+        "ranks 0 to 2",
     },
 )

@@ -189,12 +189,12 @@ SYMPTOM = Symptom(
     "the targets are not shifted: each position is asked for the word that it has read",
     {
         "the gradients are never set to zero before backward":
-            "the steps grow wild; no bug of the optimizer gets below the floor",
+            "with that bug the steps grow wild; no bug of the optimizer gets below the floor",
         "the optimizer was given the weights of another model":
-            "the loss would stay where it was, at guessing",
+            "with that bug the loss would stay where it was, at guessing",
         "the causal mask is missing":
-            "positions would see each other, but this model has no attention",
+            "with that bug positions would see each other, but this model has no attention",
         "the learning rate is a hundred times too high":
-            "the loss would jump about, above the floor",
+            "with that bug the loss would jump about, above the floor",
     },
 )  # fmt: skip

@@ -1,0 +1,248 @@
+"""What a check says of answers with right values: gradients, kinds of numbers, rows that differ."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from test_exercises_kit import FUNCTIONS, RIGHT
+from torch import Tensor
+
+from classroom.exercises import NotYet, check, gpt
+from classroom.exercises.bugs import preferences
+from classroom.exercises.checking import Function, exercise, judge, told
+from classroom.exercises.duels import Topic, play, symptom_of
+
+
+def right(name: str) -> Callable[..., Any]:
+    """The course's own version, as an answer."""
+    asked = exercise(name)
+    assert isinstance(asked, Function)
+    return asked.fallback
+
+
+# ---- gradients
+
+
+def attention_of_a_constant_sum(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, -torch.inf)
+    powers = (scores - scores.amax(dim=-1, keepdim=True).detach()).exp()
+    return powers / powers.sum(dim=-1, keepdim=True).detach() @ v
+
+
+def pooled_without_the_largest(states: Tensor, real: Tensor) -> Tensor:
+    last, largest, mean = right("03.pool")(states, real).chunk(3, dim=1)
+    return torch.cat([last, largest.detach(), mean], dim=1)
+
+
+def routed_by_a_constant_sum(scores: Tensor, used: int) -> Tensor:
+    weights = scores.softmax(dim=1) * (scores >= scores.topk(used).values[:, -1:])
+    return weights / weights.sum(dim=1, keepdim=True).detach()
+
+
+def streams_that_do_not_meet(h: Tensor, g: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+    streams = right("11.streams")
+    return streams(h, g, *rest)[0], streams(h.detach(), g, *rest)[1]
+
+
+CUT_OFF: dict[str, Callable[..., Any]] = {
+    "01.loss": lambda c, near, noise: right("01.loss")(c.detach(), near, noise) + 0 * c.sum(),
+    "03.pool": pooled_without_the_largest,
+    "04.attention": attention_of_a_constant_sum,
+    "05.loss": lambda x, *rest: right("05.loss")(x.detach(), *rest) + 0 * x.sum(),
+    "07.dpo": lambda p, r, beta: right("07.dpo")(
+        torch.stack([p[:, 0], p[:, 1].detach()], dim=1), r, beta),
+    "09.distil": lambda t, s, T: right("09.distil")(t, s.detach(), T) + 0 * s.sum(),
+    "11.streams": streams_that_do_not_meet,
+    "12.route": routed_by_a_constant_sum,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CUT_OFF)
+def test_a_gradient_that_is_cut_off_is_seen(name: str) -> None:
+    verdict = judge(exercise(name), CUT_OFF[name])
+    assert not verdict.right
+    assert verdict.why.startswith("the value is right, the gradient is not: part of it is cut off")
+
+
+def test_a_gradient_that_is_nan_or_stops_is_said_so() -> None:
+    def inputs(rng: torch.Generator) -> tuple[Tensor]:
+        return (torch.tensor([0.0, 1.0, 4.0], requires_grad=True),)
+
+    one = Function("the root of the sum", lambda x: x.sum().sqrt(), inputs, [])
+    assert judge(one, lambda x: x.sum() ** 0.5).right
+    nan = judge(one, lambda x: x.sum().sqrt() + torch.where(x > 0, x.sqrt(), 0).sum() * 0)
+    assert nan.why == "the value is right, the gradient is not: it is nan"
+
+    changed = judge(one, lambda x: x.sum().sqrt().mul_(1.0))
+    assert changed.why.startswith("the value is right, but its gradient stops with RuntimeError")
+
+
+def test_an_input_that_gradients_no_longer_reach_is_changed() -> None:
+    def detached(memory: Tensor, states: Tensor, length: int) -> Any:
+        both = right("10.memory")(memory, states, length)
+        states.detach_()
+        return both
+
+    assert "changes its input" in judge(exercise("10.memory"), detached).why
+
+
+def test_ties_may_share_a_gradient_in_any_way() -> None:
+    """amax gives each of the largest its share, max gives all to one: both pass."""
+    for largest in (lambda x: x.amax(dim=-1), lambda x: x.max(dim=-1).values):
+        verdict = judge(
+            exercise("02.match"),
+            lambda letters, weight, bias, of=largest: of(F.conv1d(letters, weight, bias).relu()),
+        )
+        assert verdict.right, verdict
+
+
+# ---- kinds of numbers
+
+
+@pytest.mark.parametrize("name", ["01.analogy", "08.furthest", "06.kept"])
+def test_an_index_is_a_whole_number(name: str) -> None:
+    def halves(found: Any) -> Any:
+        return tuple(map(float, found)) if isinstance(found, tuple) else float(found)
+
+    verdict = judge(exercise(name), lambda *given: halves(right(name)(*given)))
+    assert not verdict.right
+    assert "whole number" in verdict.why
+
+
+NUMPYS: dict[str, Callable[..., Any]] = {
+    "01.analogy": np.int64,
+    "03.triangle": np.float32,
+    "06.kept": lambda found: tuple(np.array(found)),
+    "08.furthest": lambda found: (np.int64(found[0]), np.float32(found[1])),
+}
+
+
+@pytest.mark.parametrize("name", NUMPYS)
+def test_numbers_of_numpy_are_numbers(name: str) -> None:
+    verdict = judge(exercise(name), lambda *given: NUMPYS[name](right(name)(*given)))
+    assert verdict.right, verdict
+
+
+def test_what_pytorch_does_not_take_for_a_boolean_is_named() -> None:
+    verdict = judge(exercise("03.unfreeze"), lambda *given: list(np.array(
+        right("03.unfreeze")(*given))))  # fmt: skip
+    assert verdict.why.startswith("give Python's True or False for each layer")
+
+
+def test_a_pair_of_values_and_indices_is_named() -> None:
+    verdict = judge(exercise("02.match"), lambda x, *more: F.conv1d(x, *more).relu().max(dim=-1))
+    assert verdict.why == "your function returns values and indices: take .values"
+    assert "returns an ndarray" in judge(exercise("04.mask"), lambda n: np.tri(n, dtype=bool)).why
+
+
+@pytest.mark.parametrize("name", ["10.memory", "08.furthest"])
+def test_a_pair_that_is_exchanged_is_named_first(name: str) -> None:
+    verdict = judge(exercise(name), lambda *given: right(name)(*given)[::-1])
+    assert verdict.why.startswith("the two are exchanged")
+
+
+def test_nan_in_a_pair_is_a_known_mistake() -> None:
+    def plain(model: Tensor, exact: Tensor) -> tuple[int, float]:
+        found = (exact * (exact / model).log()).sum(dim=1)
+        return int(found.argmax()), float(found.max())
+
+    assert "0 · log 0 is nan" in judge(exercise("08.furthest"), plain).why
+
+
+# ---- what is shown
+
+
+def nudged(value: Any) -> Any:
+    """A result that is nearly right, in tensors only."""
+    if isinstance(value, tuple):
+        return tuple(map(nudged, value))
+    real = isinstance(value, Tensor) and value.is_floating_point()
+    return value * (1 + 5e-4) + 5e-5 if real else value
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_is_expected_and_what_came_are_told_apart(name: str) -> None:
+    verdict = judge(exercise(name), lambda *given: nudged(right(name)(*given)))
+    table = dict(verdict.rows)  # type: ignore[arg-type]
+    assert verdict.right or "expected" not in table or table["expected"] != table["yours"], verdict
+    assert "grad_fn" not in str(verdict)
+
+
+def test_where_large_tensors_differ_is_said() -> None:
+    def inputs(rng: torch.Generator) -> tuple[Tensor]:
+        return (torch.rand(5, 8, generator=rng),)
+
+    def odd(x: Tensor) -> Tensor:
+        return torch.where(torch.arange(8) == 3, 0.0, x)
+
+    table = dict(judge(Function("x", lambda x: x, inputs, []), odd).rows)  # type: ignore[arg-type]
+    assert table["yours"] == "5 × 8, torch.float32; 0 at [0, 3]"
+    assert table["expected"].startswith("5 × 8, torch.float32; 0.")
+
+
+def test_an_answer_that_cannot_be_read_shows_its_own_line() -> None:
+    with pytest.raises(SyntaxError) as found:
+        compile("a = 1\nb = = 2\n", "cell", "exec")
+    assert told(found.value).endswith("(line 2: b = = 2)")
+
+
+def test_where_it_is_strict_the_smallest_input_is_in_the_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LABKIT_STRICT", "1")
+    with pytest.raises(NotYet, match="smallest of them") as found:
+        check("05.similarity", lambda first, second: [first, second])
+    assert "expected" in str(found.value)
+    [shown] = found.value._render_traceback_()
+    assert "yours" in shown
+
+
+def test_the_courses_function_is_no_answer_wherever_it_comes_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    check("05.loss", gpt.next_word_loss)
+    assert "Not yet: this is the course's own version" in capsys.readouterr().out
+    check("05.loss", RIGHT["05.loss"][0])
+    assert capsys.readouterr().out.startswith("Right")
+
+
+def test_a_test_that_never_ends_is_said_so_and_a_wrong_cause_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("classroom.exercises.duels.SECONDS", 0.1)
+
+    def endless(player: Any) -> None:
+        while True:
+            pass
+
+    topic = Topic("", preferences.TOPIC.honest[:1], (), lambda: ())
+    why = play(topic, endless).why
+    assert why == "your test had not returned after 0.1 s: does a loop never end?"
+    replies = symptom_of("masking").others
+    assert replies["padding counts as words"] == "these rows have no padding"
+    for cause, reply in replies.items():
+        assert symptom_of("masking").verdict(cause).why == reply
+
+
+# ---- where students write
+
+
+def imports(source: str) -> bool:
+    return any(line.startswith(("import ", "from ")) for line in source.splitlines())
+
+
+def notebooks() -> list[Path]:
+    return sorted(Path(__file__).resolve().parent.parent.glob("notebooks/*.ipynb"))
+
+
+@pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
+def test_a_cell_to_write_in_imports_nothing(path: Path) -> None:
+    """A slip of the pen in one answer would take from all later cells what it imports."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert not [source for source in sources if "### BEGIN SOLUTION" in source and imports(source)]
