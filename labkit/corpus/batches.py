@@ -5,6 +5,7 @@ shuffle that depends on the seed and the epoch alone. So a run is resumed by the
 step, and each rank takes its rows of the same batch. Read `Epochs` first.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -205,6 +206,8 @@ class Stages:
 
     def __init__(self, *stages: tuple[int, Batches]) -> None:
         starts = [start for start, _ in stages]
+        for start in starts:
+            check_whole("the first step of a stage", start)
         if not starts or starts[0] != 0 or sorted(set(starts)) != starts:
             raise ValueError(
                 f"the stages begin at steps {starts}: give one that begins at 0, "
@@ -220,5 +223,6 @@ class Stages:
 
     def at(self, step: int) -> Batch:
         """The batch of this step, from the stage that it falls into."""
+        check_whole("step", step, most=sys.maxsize)
         start, batches = [stage for stage in self.stages if stage[0] <= step][-1]
         return batches.at(step - start)

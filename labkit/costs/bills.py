@@ -73,16 +73,19 @@ def model(name: str) -> ModelSize:
         shape = read_shape(Path(name))
         idle = shape.matrices(shape.experts) - shape.matrices(shape.experts_used)
         return ModelSize(Path(name).stem, shape.parameters, shape.parameters - idle, shape, None)
-    rows = {_plain(row["name"]): row for row in cost_tables.read_table("sizes")}
-    names = [row["name"] for row in rows.values()]
-    if _plain(name) not in rows:
+    table = cost_tables.read_table("sizes")
+    names = [row["name"] for row in table]
+    # Also without the ending: but "bert-base-cased" is no "bert-base-uncased".
+    rows = {_plain(one): row for one, row in zip(names, table, strict=True)}
+    rows |= {_letters(one): row for one, row in zip(names, table, strict=True)}
+    if _letters(name) not in rows:
         raise ValueError(
             f"no published model is called {name!r}: {did_you_mean(name, names)}"
             f"There are {', '.join(names)}, or give the .json file of a model of your own"
         )
-    row = rows[_plain(name)]
+    row = rows[_letters(name)]
     count, active = int(row["parameters"]), int(row["active"])
-    return ModelSize(row["name"], count, active, _shape(row), trained_on().get(_plain(name)))
+    return ModelSize(row["name"], count, active, _shape(row), trained_on().get(_plain(row["name"])))
 
 
 def _shape(row: dict[str, str]) -> Shape | None:
@@ -97,9 +100,14 @@ def _shape(row: dict[str, str]) -> Shape | None:
     return Shape(**sizes)
 
 
-def _plain(name: str) -> str:
+def _letters(name: str) -> str:
     """Letters and digits of a name: gpt3-175b and GPT-3 175B are the same."""
-    return re.sub(r"[^a-z0-9]|uncased$|cased$", "", name.lower())
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _plain(name: str) -> str:
+    """The same without what a release says of capital letters."""
+    return re.sub(r"(un)?cased$", "", _letters(name))
 
 
 def trained_on() -> dict[str, float]:

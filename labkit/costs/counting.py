@@ -14,6 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.attention import Attention
 from labkit.blocks import Backbone, Experts, FeedForward, States, backbone_of
+from labkit.models.elmo import CharacterCNN
+from labkit.models.transformer_xl import AdaptiveEmbedding
 
 # ---- parameters ------------------------------------------------------------------------------
 
@@ -89,9 +91,10 @@ def _repeated(model: nn.Module) -> int:
 # ---- operations ------------------------------------------------------------------------------
 
 
-def has_experts(model: nn.Module) -> bool:
+def depends_on_text(model: nn.Module) -> bool:
     """Whether what a model computes depends on the text, so that it must be run to be counted."""
-    return any(isinstance(module, Experts) for module in model.modules())
+    kinds = (Experts, CharacterCNN, AdaptiveEmbedding)
+    return any(isinstance(module, kinds) for module in model.modules())
 
 
 @contextmanager
@@ -104,12 +107,15 @@ def products() -> Iterator[FlopCounterMode]:
 def counted_flop(model: nn.Module, tokens_BT: Tensor, *, training: bool = True) -> int:
     """Operations of all matrix products of one pass, counted as torch computes them.
 
-    Counted on the meta device, where nothing is computed and nothing stored; a mixture of experts
-    must be run, since what it computes depends on the text.  Attention is counted as two plain
-    products: the fused kernels of some processors are not counted at all.
+    Counted on the meta device, where nothing is computed and nothing stored; a model of which it
+    depends on the text what is computed, as of experts, must be run.  Attention is counted as two
+    plain products: the fused kernels of some processors are not counted at all.
     """
+    if training and not any(p.requires_grad for p in model.parameters()):
+        raise ValueError("no parameter of the model learns, so there is no backward pass to count: "
+                         "give training=False")  # fmt: skip
     model = copy.deepcopy(model)  # which gets the gradients
-    if not has_experts(model):
+    if not depends_on_text(model):
         model, tokens_BT = model.to("meta"), tokens_BT.to("meta")
     with products() as counter:
         output = model(tokens_BT)

@@ -60,11 +60,7 @@ def fit(runs: Sequence[ScalingRun], *, resamples: int = 300, seed: int = 0) -> F
             "four numbers: give runs of at least three sizes and three amounts"
         )
     check_whole("resamples", resamples, least=1)
-    if not all(run.excess > 0 for run in runs):
-        raise ValueError("a run is not above the floor: there is nothing to take a logarithm of")
-    for run in runs:
-        if not all(is_number(number) and number > 0 for number in run):
-            raise ValueError(f"{run} holds no finite numbers above 0: leave it out")
+    _check(runs)
     log_n, log_d, log_y = (np.log(column) for column in np.array(runs, float).T)
     # Measured from the middle of the data, the four numbers hardly depend on each other.
     middle_n, middle_d = log_n.mean(), log_d.mean()
@@ -83,6 +79,14 @@ def fit(runs: Sequence[ScalingRun], *, resamples: int = 300, seed: int = 0) -> F
     return Fit(a, alpha, b, beta, intervals, error=float(errors[0]))
 
 
+def _check(runs: Sequence[ScalingRun]) -> None:
+    if not all(run.excess > 0 for run in runs):
+        raise ValueError("a run is not above the floor: there is nothing to take a logarithm of")
+    for run in runs:
+        if not all(is_number(number) and number > 0 for number in run):
+            raise ValueError(f"{run} holds no finite numbers above 0: leave it out")
+
+
 def held_out_errors(runs: Sequence[ScalingRun], law: str = "power") -> list[float]:
     """|log(predicted / measured)| of each run, by the power law fitted to all the others.
 
@@ -91,6 +95,7 @@ def held_out_errors(runs: Sequence[ScalingRun], law: str = "power") -> list[floa
     check_choice("law", law, "power", "exponential")
     if len(runs) < 6:
         raise ValueError(f"{len(runs)} runs: one is left out and four numbers fitted, give six")
+    _check(runs)
     n, d, y = np.array(runs, float).T
     x, z = (np.log(v) if law == "power" else v / np.median(v) for v in (n, d))
     data, others = (x - x.mean(), z - z.mean(), np.log(y)), 1 - np.eye(len(runs))

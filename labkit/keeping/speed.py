@@ -34,13 +34,14 @@ class Operations:
 def counted_operations(model: nn.Module, objective: Objective, targets: Targets) -> float:
     """Operations of all matrix products of the loss of these targets, forward and backward.
 
-    Counted on the meta device, where nothing is computed and nothing stored; a mixture of experts
-    is run where it is, on leaves of its own that take the gradients.
+    Counted on the meta device, where nothing is computed and nothing stored; a model of which it
+    depends on the text what is computed, as of experts, is run where it is, on leaves of its own
+    that take the gradients.
     """
-    from labkit.costs.counting import has_experts, products  # training does without
+    from labkit.costs.counting import depends_on_text, products  # training does without
 
     step = Loss(model, objective)
-    where = next(model.parameters()).device if has_experts(model) else torch.device("meta")
+    where = next(model.parameters()).device if depends_on_text(model) else torch.device("meta")
     # Each weight once: a head that shares the embedding's is tied to it again by the call.
     state = {name: buffer.to(where) for name, buffer in step.named_buffers()}
     for name, parameter in step.named_parameters():

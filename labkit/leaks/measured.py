@@ -108,6 +108,8 @@ def trace(
     if isinstance(objective, Translation):
         raise ValueError("a translation reads two texts: trace NextToken with a model of one")
     batches = [batches] if isinstance(batches, Batch) else list(batches)
+    if not batches:
+        raise ValueError("there are no batches: give at least one")
     asked = ask(objective, batches, seed)
     widths = [targets.inputs.tokens.shape[1] for targets in asked]
     allowed = allow(model.backbone, objective, asked)

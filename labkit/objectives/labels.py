@@ -13,7 +13,7 @@ from torch import Tensor
 
 from labkit.blocks import States
 from labkit.chance import Chance
-from labkit.checks import check_choice
+from labkit.checks import check_choice, check_whole
 from labkit.corpus import Batch
 from labkit.heads import exact
 from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels, head_of
@@ -37,10 +37,11 @@ class Labels(Objective):
 
     def __post_init__(self) -> None:
         check_choice("position", self.position, "first", "last", "pooled", "each")
-        if self.choices < 1 or (self.choices > 1 and self.position == "each"):
+        check_whole("choices", self.choices, least=1)
+        if self.choices > 1 and self.position == "each":
             raise ValueError(
-                f"choices={self.choices} with position={self.position!r}: give 1 or more choices, "
-                "and more than 1 for whole texts only"
+                f"choices={self.choices} with position={self.position!r}: give more than 1 choice "
+                "for whole texts only"
             )
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from labkit.blocks import Backbone, States
 from labkit.chance import Chance
-from labkit.checks import check_not_negative
+from labkit.checks import check_not_negative, check_whole
 from labkit.corpus import Batch
 from labkit.heads import exact
 from labkit.masking import real_keys
@@ -34,6 +34,7 @@ class Translation(Objective):
     """The share of the target that is spread evenly over all words; the term stays unsmoothed."""
 
     def __post_init__(self) -> None:
+        check_whole("begin", self.begin)
         check_not_negative(smoothing=self.smoothing)
         if self.smoothing >= 1:
             raise ValueError(f"smoothing is {self.smoothing}: give a share below 1, such as 0.1")
@@ -54,7 +55,11 @@ class Translation(Objective):
             found = "none" if labels is None else f"shape {tuple(labels.shape)}"
             raise ValueError(f"labels: {found}; give the words of each target, [B, T]")
         check_labels(self.name, labels, *labels.shape)
-        predicted = Predicted.where(labels >= 0, labels)
+        words = labels >= 0
+        if bool((words[:, 1:] & ~words[:, :-1]).any()):
+            raise ValueError("a label below zero stands before a word of the target: only the rest "
+                             "of a shorter row may be below zero")  # fmt: skip
+        predicted = Predicted.where(words, labels)
         count = len(predicted.targets_N)
         return Targets.of(
             batch, {self.name: predicted}, {f"{self.name} right": count, "even": count}

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from labkit.checks import check_seed, check_share, check_whole
-from labkit.world.exact import Language, Text
+from labkit.checks import check_choice, check_seed, check_share, check_whole
+from labkit.world.exact import STARTS, Language, Text
 from labkit.world.hidden import Noisy, Request
 
 OBJECTIVES = ("next", "previous", "both", "cloze", "masked", "permutation")
@@ -75,6 +75,9 @@ def floor(
     """The lowest mean loss on these documents; `rate` and `seed` choose what is hidden."""
     if objective not in OBJECTIVES:
         raise ValueError(f'the objective is "{objective}": choose one of {", ".join(OBJECTIVES)}')
+    check_choice("start", start, *STARTS)
+    if objective != "masked" and tuple(channel) != (1.0, 0.0, 0.0):
+        raise ValueError(f'the floor of "{objective}" takes no channel: only "masked" does')
     if not documents:
         raise ValueError("there are no documents: give at least one")
     texts = [language.numbers(document) for document in documents]

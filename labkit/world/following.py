@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from labkit.checks import check_whole
 from labkit.world.machine import Arcs, Machine, items_of, owners, pack_arcs
 from labkit.world.memory import GroupMemory, Memories
 from labkit.world.sums import ForwardStep, Symbols, chunks, forward
@@ -27,6 +28,7 @@ class Following(NamedTuple):
 
     def after(self, words: int, vocabulary: int) -> np.ndarray:
         """The distribution after so many words, over a vocabulary of so many."""
+        check_whole("words", words, least=1, most=len(self.start) - 1)
         chances = np.zeros(vocabulary)
         span = slice(self.start[words - 1], self.start[words])
         chances[self.word[span]] = self.chance[span]

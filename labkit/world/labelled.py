@@ -232,15 +232,16 @@ def next_odds(language: Language, pairs: Pairs) -> np.ndarray:
     together = _together(language, pairs)
     firsts = [Symbols(language.numbers(a)) for a, _ in pairs]
     last = [[len(row.symbols) - 1] for row in firsts]
-    first = []
+    first, stop = [], machine.number["."]
     for row, found in zip(firsts, language.states_at(firsts, "sentence", last), strict=True):
         states, weights, log_scale = found[len(row.symbols) - 1]
         # The first of a pair is a sentence that another one follows.
-        chance = float((weights * goes_on[states]).sum())
+        ended = row.symbols[-1] == stop
+        chance = float((weights * goes_on[states]).sum()) if ended else 0.0
         first.append(math.log(chance) + log_scale if chance > 0 else -math.inf)
     second = language.log_totals([Symbols(language.numbers(b)) for _, b in pairs], "second")
     alone = np.array(first) + np.array(second)
-    if not (alone > -np.inf).all():
+    if not (alone > -np.inf).all() or any(language.numbers(b)[-1] != stop for _, b in pairs):
         raise ValueError("a sentence of a pair is none of this language: check with is_sentence")
     return np.array(together) - alone
 

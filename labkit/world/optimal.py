@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from labkit.checks import require
+
 
 class Point(NamedTuple):
     """The best policy for one beta: a point of the frontier."""
@@ -76,6 +78,7 @@ def highest_reward(p: np.ndarray, reward: np.ndarray, nats: float) -> float:
 
     Between two betas the frontier is found by bisection on 1 / beta.
     """
+    require(nats >= 0, f"{nats} nats: no divergence is below 0")
     top = reward[p > 0].max()
     most = -np.log(p[reward == top].sum())
     if nats >= most:
@@ -97,8 +100,7 @@ def highest_reward(p: np.ndarray, reward: np.ndarray, nats: float) -> float:
 
 def best_of(p: np.ndarray, reward: np.ndarray, n: int) -> np.ndarray:
     """The distribution of the best of n drawn answers; equal rewards are chosen by chance."""
-    if not n >= 1 or n % 1:
-        raise ValueError(f"the best of {n} was asked for: give a whole number, at least 1")
+    _check_drawn(n)
     _, level = np.unique(reward, return_inverse=True)
     mass = np.bincount(level, p)
     below = np.cumsum(mass)
@@ -112,7 +114,13 @@ def best_of_bound(n: int) -> float:
 
     With ties it is an upper bound only (Beirami et al. 2024).
     """
+    _check_drawn(n)
     return float(np.log(n) - (n - 1) / n)
+
+
+def _check_drawn(n: int) -> None:
+    if not n >= 1 or n % 1:
+        raise ValueError(f"the best of {n} was asked for: give a whole number, at least 1")
 
 
 def win_rate(
