@@ -11,6 +11,7 @@ import functools
 import importlib.metadata
 import itertools
 import json
+import logging
 import math
 import multiprocessing
 import os
@@ -100,7 +101,9 @@ def execute(
         except PapermillExecutionError as found:
             said = " ".join(f"{found.ename}: {found.evalue}".split())
             error = f"cell {found.exec_count}: {said}".rstrip(": ")
-        except (TimeoutError, RuntimeError) as found:  # a cell that hangs, a kernel that died
+        except TimeoutError as found:
+            error = f"{found}: give more with `labkit run --timeout`"
+        except RuntimeError as found:  # a kernel that died
             error = in_a_line(found)
         except OSError:  # a full disk: half a notebook is no use to anybody
             if not is_json(output):
@@ -143,7 +146,25 @@ def _engine() -> str:
     papermill saves when a cell begins and when it ends. To write a long notebook takes a tenth of a
     second, which is more than most cells take.
     """
+    from nbclient.exceptions import CellTimeoutError
+    from papermill.clientwrap import PapermillNotebookClient
     from papermill.engines import NBClientEngine, papermill_engines
+
+    silent = logging.getLogger("labkit.notebooks")  # what is logged is raised as an error too
+    silent.setLevel(logging.CRITICAL)
+
+    class Client(PapermillNotebookClient):
+        def papermill_execute_cells(self) -> None:
+            try:
+                super().papermill_execute_cells()
+            except BaseException as stopped:
+                # In the middle of a cell. A kernel that is asked to end while it is busy prints a
+                # traceback: its answer finds the connection closed.
+                self.shutdown_kernel = "immediate"
+                if isinstance(stopped, CellTimeoutError):
+                    raise TimeoutError(f"cell {self.code_cells_executed} took more than "
+                                       f"{self.timeout} seconds") from None  # fmt: skip
+                raise
 
     class Engine(NBClientEngine):
         @classmethod
@@ -156,7 +177,10 @@ def _engine() -> str:
 
             nb_man.save = save_seldom
             try:
-                return super().execute_managed_notebook(nb_man, kernel_name, **how)
+                return Client(
+                    nb_man, kernel_name=kernel_name, timeout=how["execution_timeout"],
+                    startup_timeout=how["start_timeout"], config=how["config"], log=silent,
+                ).execute()  # fmt: skip
             finally:
                 nb_man.save = save  # for the last time
 
@@ -459,6 +483,19 @@ def end_runs() -> None:
     for process in list(_processes):
         if process.stdin is not None:
             process.stdin.close()
+
+
+def end_processes() -> None:
+    """End what `processes` has started, and the server too: a run may wait until it is ready."""
+    import psutil
+
+    for server in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if "multiprocessing.forkserver" in " ".join(server.cmdline()):
+                for one in (*server.children(recursive=True), server):
+                    one.kill()
+    for process in multiprocessing.active_children():  # where there is no server
+        process.kill()
 
 
 def _end_with_the_parent(folder: Path) -> None:
