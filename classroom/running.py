@@ -140,31 +140,44 @@ def _run_cells(
 
 
 @functools.cache
+def _client() -> Any:
+    """Return papermill's client, but for how it ends in the middle of a cell, and for its log.
+
+    A kernel that is asked to end while it is busy prints a traceback, since its answer finds the
+    connection closed: so it is ended without being asked. What the client logs, it raises too.
+    """
+    from nbclient.exceptions import CellTimeoutError
+    from papermill.clientwrap import PapermillNotebookClient
+
+    silent = logging.getLogger("labkit.notebooks")
+    silent.setLevel(logging.CRITICAL)
+
+    class Client(PapermillNotebookClient):
+        def __init__(self, *given: Any, **how: Any) -> None:
+            super().__init__(*given, **how, log=silent)
+
+        def papermill_execute_cells(self) -> None:
+            try:
+                super().papermill_execute_cells()
+            except CellTimeoutError:
+                self.shutdown_kernel = "immediate"
+                said = f"cell {self.code_cells_executed} took more than {self.timeout} seconds"
+                raise TimeoutError(said) from None
+            except BaseException:
+                self.shutdown_kernel = "immediate"
+                raise
+
+    return Client
+
+
+@functools.cache
 def _engine() -> str:
     """Register papermill's engine with fewer savings, and return its name.
 
     papermill saves when a cell begins and when it ends. To write a long notebook takes a tenth of a
     second, which is more than most cells take.
     """
-    from nbclient.exceptions import CellTimeoutError
-    from papermill.clientwrap import PapermillNotebookClient
     from papermill.engines import NBClientEngine, papermill_engines
-
-    silent = logging.getLogger("labkit.notebooks")  # what is logged is raised as an error too
-    silent.setLevel(logging.CRITICAL)
-
-    class Client(PapermillNotebookClient):
-        def papermill_execute_cells(self) -> None:
-            try:
-                super().papermill_execute_cells()
-            except BaseException as stopped:
-                # In the middle of a cell. A kernel that is asked to end while it is busy prints a
-                # traceback: its answer finds the connection closed.
-                self.shutdown_kernel = "immediate"
-                if isinstance(stopped, CellTimeoutError):
-                    raise TimeoutError(f"cell {self.code_cells_executed} took more than "
-                                       f"{self.timeout} seconds") from None  # fmt: skip
-                raise
 
     class Engine(NBClientEngine):
         @classmethod
@@ -177,9 +190,9 @@ def _engine() -> str:
 
             nb_man.save = save_seldom
             try:
-                return Client(
+                return _client()(
                     nb_man, kernel_name=kernel_name, timeout=how["execution_timeout"],
-                    startup_timeout=how["start_timeout"], config=how["config"], log=silent,
+                    startup_timeout=how["start_timeout"], config=how["config"],
                 ).execute()  # fmt: skip
             finally:
                 nb_man.save = save  # for the last time

@@ -192,7 +192,7 @@ def test_the_board_is_a_table_and_a_picture(
     with pytest.raises(SystemExit):
         main(["speedrun", str(tmp_path / "nothing.py")])
     error = capsys.readouterr().err
-    assert f"there is no file {tmp_path / 'nothing.py'}: give one" in error
+    assert f"{tmp_path / 'nothing.py'} does not exist: give one" in error
     assert "defines train(tokens, vocabulary, seconds)" in error
     (tmp_path / "tiny.txt").write_text(BIGRAMS)
     with pytest.raises(SystemExit):

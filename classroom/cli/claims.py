@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +107,7 @@ def measure_all(
 
     os.environ.update(REPEATABLE)
     found: dict[str, dict[int, Any]] = {name: {} for name in chosen}
-    pool, others = ThreadPoolExecutor(jobs), set(active_children())
-    futures = dict[Future[Any], tuple[str, int]]()
+    pool, futures = ThreadPoolExecutor(jobs), dict[Future[Any], tuple[str, int]]()
     try:
         for name, claim in chosen.items():
             for seed in seeds[name]:
@@ -131,13 +129,9 @@ def measure_all(
                     print(f"{name:<22} FAILED: {problem}", flush=True)
                     continue
                 yield finding, runs
-    except KeyboardInterrupt:
-        cancel(futures, end_processes)  # else Python waits for them as it ends
-        raise
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in set(active_children()) - others:
-            process.terminate()
+        cancel(futures, end_processes)  # as it ends, Python would wait for what still runs
+        pool.shutdown()
 
 
 def _alone(claim: Any, profile: str, seed: int) -> Any:

@@ -70,12 +70,11 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
              f"table: give a table such as {args.board.with_suffix('.md')}")  # fmt: skip
     from classroom import contest
 
-    wanted = f"one that defines train(tokens, vocabulary, seconds), such as {contest.RECIPE}"
-    if not args.path.exists():
-        fail(f"labkit speedrun: there is no file {args.path}: give {wanted}")
     paths = sorted(args.path.glob("*.py")) if args.path.is_dir() else [args.path]
     if not paths or not all(path.is_file() and path.suffix == ".py" for path in paths):
-        fail(f"labkit speedrun: {args.path} is no .py file and no folder of them: give {wanted}")
+        wrong = "is no .py file and no folder of them" if args.path.exists() else "does not exist"
+        fail(f"labkit speedrun: {args.path} {wrong}: give one that defines train(tokens, "
+             f"vocabulary, seconds), such as {contest.RECIPE}")  # fmt: skip
     args.board.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(args.board.parent, os.W_OK):
         fail(f"labkit speedrun: {args.board.parent} cannot be written: give another --board")
