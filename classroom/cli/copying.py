@@ -25,6 +25,6 @@ def copy(parser: Parser, words: Sequence[str]) -> int:
         with replacing(target) as draft:  # never half of a notebook
             draft.write_bytes(path.read_bytes())
         copied += 1
-    left = f"; {there} were there before and are left as they are" if there else ""
+    left = f"; left as found: {there}" if there else ""
     print(f"{place}: {counted(copied, 'notebook')}{left}; open them with `jupyter lab`")
     return 0

@@ -28,12 +28,9 @@ def train(parser: Parser, words: Sequence[str]) -> int:
         "name", help="which one, such as gpt-village; with --text: gpt, bert or classifier"
     )
     parser.add_argument("--output", type=folder, help="the folder [data/models/NAME or runs/NAME]")
-    parser.add_argument(
-        "--checkpoints",
-        type=folder,
-        metavar="FOLDER",
-        help="store checkpoints here; the same command then continues the run (not with --text)",
-    )
+    parser.add_argument("--checkpoints", type=folder, metavar="FOLDER", help="store "
+                        "checkpoints here; the same command then continues the run "
+                        "(not with --text)")  # fmt: skip
     parser.add_argument("--text", help='text of your own, such as "books/*.txt"; or a table')
     parser.add_argument("--minutes", type=minutes, help="with --text: how long [10]")
     parser.add_argument("--column", help="the column of texts in a table [text]")
