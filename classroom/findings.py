@@ -20,6 +20,7 @@ from classroom import ledger
 from classroom.figures import figure_of, unit_of
 from classroom.ledger import Arm, Finding, bounds, text_of
 from classroom.style import INK, SERIES, Chart
+from labkit.checks import counted
 from labkit.keeping.processor import give_back
 
 PLAIN = {
@@ -227,7 +228,7 @@ def all_findings() -> None:
     counts = Counter(one.verdict for one in every)
     said = ", ".join(f"{counts[verdict]} {MANY[verdict]}" for verdict in MANY if counts[verdict])
     page = _Page()
-    page.paragraph(f"{len(every)} claims: {said}.")
+    page.paragraph(f"{counted(len(every), 'claim')}: {said}.")
     early = sum(one.row is not None and min(one.row.seeds) < 100 for one in every)
     if early:
         page.paragraph(

@@ -28,6 +28,7 @@ from classroom import cache
 from classroom.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
 from classroom.running import processes
+from labkit.checks import counted
 from labkit.keeping.files import read_json, replacing, with_numbers
 from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.paths import data_path
@@ -308,7 +309,7 @@ def intervals(finding: Finding) -> dict[str, list[float]]:
 def interval(figures: Sequence[float], unit: str = "") -> list[float]:
     """Where another seed's figure will lie: four deviations around the mean of these."""
     if len(figures) < 5:
-        raise ValueError(f"an interval from {len(figures)} seeds: give at least 5")
+        raise ValueError(f"an interval from {counted(len(figures), 'seed')}: give at least 5")
     mean, deviation = float(np.mean(figures)), float(np.std(figures, ddof=1))
     room = 4 * deviation + 0.02 * abs(mean)
     low, high = mean - room, mean + room
@@ -440,14 +441,15 @@ def table(findings: Sequence[Finding]) -> str:
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in sorted(set(verdicts)))
     old = sum(finding.outdated for finding in findings)
     earlier = f"; {old} on an earlier version of their texts" if old else ""
-    return "\n".join([*lines, f"{len(findings)} claims: {counts or 'none'}{earlier}"])
+    return "\n".join([*lines, f"{counted(len(findings), 'claim')}: {counts or 'none'}{earlier}"])
 
 
 def cost(findings: Sequence[Finding]) -> str:
     """What it took to measure the findings, the longest first: minutes of one core."""
     lines = [
-        f"{finding.seconds / 60:7.1f} min  {finding.id} ({len(finding.seeds)} seeds)"
+        f"{finding.seconds / 60:7.1f} min  {finding.id} ({counted(len(finding.seeds), 'seed')})"
         for finding in sorted(findings, key=lambda one: -one.seconds)
     ]
     total = sum(finding.seconds for finding in findings) / 60
-    return "\n".join([*lines, f"{total:7.1f} min  all {len(findings)} claims, on one core"])
+    every = counted(len(findings), "claim")
+    return "\n".join([*lines, f"{total:7.1f} min  all {every}, on one core"])

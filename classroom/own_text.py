@@ -32,6 +32,7 @@ from classroom.training import (
     gpt_of,
     windows_of,
 )
+from labkit.checks import counted
 from labkit.corpus import Windows, from_documents, from_files, tokenize
 from labkit.objectives import MaskedToken, NextToken
 from labkit.sampling import Sampling, sample
@@ -51,10 +52,10 @@ def documents_of(pattern: str) -> tuple[list[str], list[str]]:
     )
     letters, tests = (sum(map(len, texts)) for texts in (known, held_out))
     if letters < LEAST or tests < 20 * LENGTH:
+        documents = counted(len(known) + len(held_out), "document")
         raise ValueError(
-            f"{pattern}: too little text: {letters + tests:,} characters in "
-            f"{len(known) + len(held_out)} documents; give at least {2 * LEAST:,} characters in "
-            "20 documents, with a blank line after each"
+            f"{pattern}: too little text: {counted(letters + tests, 'character')} in {documents}; "
+            f"give at least {2 * LEAST:,} characters in 20 documents, with a blank line after each"
         )
     return known, held_out
 

@@ -11,6 +11,7 @@ import functools
 import importlib.metadata
 import itertools
 import json
+import logging
 import math
 import multiprocessing
 import os
@@ -100,7 +101,9 @@ def execute(
         except PapermillExecutionError as found:
             said = " ".join(f"{found.ename}: {found.evalue}".split())
             error = f"cell {found.exec_count}: {said}".rstrip(": ")
-        except (TimeoutError, RuntimeError) as found:  # a cell that hangs, a kernel that died
+        except TimeoutError as found:
+            error = f"{found}: give more with `labkit run --timeout`"
+        except RuntimeError as found:  # a kernel that died
             error = in_a_line(found)
         except OSError:  # a full disk: half a notebook is no use to anybody
             if not is_json(output):
@@ -137,6 +140,37 @@ def _run_cells(
 
 
 @functools.cache
+def _client() -> Any:
+    """Return papermill's client, but for how it ends in the middle of a cell, and for its log.
+
+    A kernel that is asked to end while it is busy prints a traceback, since its answer finds the
+    connection closed: so it is ended without being asked. What the client logs, it raises too.
+    """
+    from nbclient.exceptions import CellTimeoutError
+    from papermill.clientwrap import PapermillNotebookClient
+
+    silent = logging.getLogger("labkit.notebooks")
+    silent.setLevel(logging.CRITICAL)
+
+    class Client(PapermillNotebookClient):
+        def __init__(self, *given: Any, **how: Any) -> None:
+            super().__init__(*given, **how, log=silent)
+
+        def papermill_execute_cells(self) -> None:
+            try:
+                super().papermill_execute_cells()
+            except CellTimeoutError:
+                self.shutdown_kernel = "immediate"
+                said = f"cell {self.code_cells_executed} took more than {self.timeout} seconds"
+                raise TimeoutError(said) from None
+            except BaseException:
+                self.shutdown_kernel = "immediate"
+                raise
+
+    return Client
+
+
+@functools.cache
 def _engine() -> str:
     """Register papermill's engine with fewer savings, and return its name.
 
@@ -156,7 +190,10 @@ def _engine() -> str:
 
             nb_man.save = save_seldom
             try:
-                return super().execute_managed_notebook(nb_man, kernel_name, **how)
+                return _client()(
+                    nb_man, kernel_name=kernel_name, timeout=how["execution_timeout"],
+                    startup_timeout=how["start_timeout"], config=how["config"],
+                ).execute()  # fmt: skip
             finally:
                 nb_man.save = save  # for the last time
 
@@ -459,6 +496,19 @@ def end_runs() -> None:
     for process in list(_processes):
         if process.stdin is not None:
             process.stdin.close()
+
+
+def end_processes() -> None:
+    """End what `processes` has started, and the server too: a run may wait until it is ready."""
+    import psutil
+
+    for server in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if "multiprocessing.forkserver" in " ".join(server.cmdline()):
+                for one in (*server.children(recursive=True), server):
+                    one.kill()
+    for process in multiprocessing.active_children():  # where there is no server
+        process.kill()
 
 
 def _end_with_the_parent(folder: Path) -> None:

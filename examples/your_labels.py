@@ -8,16 +8,15 @@ for the test; the script learns from `--labels` of the others, by the methods of
 `classroom/own_labels.py`.
 """
 
-import argparse
-
 from classroom import own_labels
+from classroom.cli.parser import Parser, fail, positive
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser = Parser("your_labels.py", __doc__.splitlines()[0])
 parser.add_argument("file", help="a .csv, .tsv or .jsonl")
 parser.add_argument("--column", default="text", help="the column of the texts")
 parser.add_argument("--label", default="label", help="the column of the labels")
 parser.add_argument("--backbone", choices=own_labels.WAYS, help="only this method [all three]")
-parser.add_argument("--labels", type=int, default=100, help="how many labels to learn from [100]")
+parser.add_argument("--labels", type=positive, default=100, help="labels to learn from [100]")
 given = parser.parse_args()
 ways = [given.backbone] if given.backbone else own_labels.WAYS
 
@@ -25,5 +24,5 @@ try:
     task = own_labels.task_of(given.file, given.column, given.label, given.labels)
     found = own_labels.compare(task, ways)
 except (ValueError, OSError) as error:
-    parser.error(str(error))
+    fail(f"your_labels.py: {error}")
 print(own_labels.report(task, found))

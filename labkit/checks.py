@@ -30,6 +30,11 @@ def clipped(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]} … ({len(text):,} characters)"
 
 
+def counted(count: int, thing: str) -> str:
+    """Return a number and what it counts, in the plural unless it is 1."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line that an error says, or its kind where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -453,7 +453,7 @@ def test_the_command_shows_and_clears(empty_cache: Path) -> None:
         path.write_text("not the cache's")
     others[3].symlink_to(others[0])
     others[4].mkdir()
-    assert "1 files" in call()
+    assert "1 file," in call()
     assert "removed" in call("clear")
     assert "0 files" in call()
     assert all(path.exists() for path in others)

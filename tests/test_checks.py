@@ -26,6 +26,10 @@ from labkit.trainer import Trainer
 TINY = GPTConfig(vocabulary=11, width=8, layers=1, heads=2, context=5)
 
 
+def test_what_is_counted_is_in_the_plural_unless_it_is_one() -> None:
+    assert [checks.counted(n, "run") for n in (0, 1, 2000)] == ["0 runs", "1 run", "2,000 runs"]
+
+
 @pytest.mark.parametrize(
     "change",
     [

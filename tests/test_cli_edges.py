@@ -81,6 +81,32 @@ def test_a_link_to_an_address_of_version_6_has_brackets(
     assert links.get(timeout=10).startswith("http://[::1]:8866/?token=")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["site", "00", "--out"], ["students", "00", "--output"], ["course", "--output"],
+        ["sweep", "00", "-p", "seed=1", "--out"], ["train", "gpt-village", "--output"], ["copy"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_file_is_no_folder(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    code, said = refused([*words, str(tmp_path / "file")], capsys)
+    assert (code, said.count("\n")) == (2, 1)
+    assert said.endswith("file is a file: give a folder\n")
+
+
+def test_copy_names_no_option_that_it_does_not_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    code, said = refused(["copy", str(tmp_path / "file" / "inside")], capsys)
+    assert (code, said.count("\n")) == (1, 1)
+    assert said.endswith("name another place with `labkit copy FOLDER`\n")
+
+
 def test_a_path_that_does_not_exist_is_no_notebook_of_the_course(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -97,6 +123,8 @@ def test_a_path_that_does_not_exist_is_no_notebook_of_the_course(
     [
         (["train", "gpt"], "gpt reads text of your own: give --text, such as 'books/*.txt'"),
         (["train", "classifier"], "give --text, such as reviews.csv"),
+        (["train", "gpt-village", "--labels", "5"], "--labels is for a classifier: leave it out"),
+        (["train", "gpt", "--text", "a.txt", "--column", "x"], "--column is for a classifier"),
         (["train", "gpt-village", "--minutes", "5"], "--minutes is for text of your own"),
         (["train", "classifier", "--text", "a.csv", "--minutes", "5"], "leave --minutes out"),
         (["course", "-p", "profile", "tiny"], "there is no profile tiny"),

@@ -191,7 +191,13 @@ def test_the_board_is_a_table_and_a_picture(
     assert board.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
     with pytest.raises(SystemExit):
         main(["speedrun", str(tmp_path / "nothing.py")])
-    assert "defines train(tokens, vocabulary, seconds)" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'nothing.py'} does not exist: give one" in error
+    assert "defines train(tokens, vocabulary, seconds)" in error
+    (tmp_path / "tiny.txt").write_text(BIGRAMS)
+    with pytest.raises(SystemExit):
+        main(["speedrun", str(tmp_path / "tiny.txt"), "--seconds", "1", "--board", str(board)])
+    assert "tiny.txt is no .py file" in capsys.readouterr().err
 
 
 def test_the_table_compares_with_the_recipe_and_escapes() -> None:

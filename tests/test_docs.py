@@ -27,6 +27,13 @@ def headings(notebook: Path) -> set[str]:
     return set(re.findall(r"^#+ (.+?)\s*$", text_of(notebook), re.MULTILINE))
 
 
+def test_every_notebook_is_mentioned() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    said = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    every = [*NOTEBOOKS, *(ROOT / "notebooks").glob("extra/*.ipynb")]
+    assert [book.stem for book in every if book.stem not in said] == []
+
+
 def missing(coverage: str) -> list[str]:
     """Return the rows of the table whose section is not there."""
     rows = [row for row in coverage.splitlines() if "../notebooks/" in row]

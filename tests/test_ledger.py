@@ -1,10 +1,12 @@
 """A verdict is right when the truth is known, and intervals hold what they should as often."""
 
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -136,8 +138,8 @@ def test_a_finding_is_kept_and_read_again(tmp_path: Path) -> None:
     assert {"command", "versions"} < set(raw)
     assert {"date", "machine", "seconds", "texts"} == set(ledger.records(tmp_path)["coins"])
     assert "good beats poor" in table([kept])
-    assert "1 claims: 1 holds" in table([kept])
-    assert "min  all 1 claims, on one core" in ledger.cost([kept])
+    assert "1 claim: 1 holds" in table([kept])
+    assert "min  all 1 claim, on one core" in ledger.cost([kept])
     with np.load(tmp_path / "items" / "coins.npz") as items:
         assert items["good"].shape == (5, 400)
         seeds = zip(items["good"], items["poor"], strict=True)
@@ -353,6 +355,10 @@ def test_whoever_stops_goes_on_where_it_was(capsys: pytest.CaptureFixture[str]) 
     [
         (["new-yrok"], "there is no claim new-yrok; did you mean new-york?"),
         (["new-york", "--expect", "--seeds", "2"], "give --seeds 5 or more"),
+        (["new-york", "--seed", "-5"], "--seed: '-5': give a whole number, 0 or more"),
+        (["--kept", "--cost"], "--cost: not allowed with argument --kept"),
+        (["--kept", "--store"], "--store does nothing beside --kept, which measures nothing"),
+        (["--cost", "--seeds", "5"], "--seeds does nothing beside --cost"),
         (["new-york", "--seeds", "0"], "argument --seeds: '0': give a whole number"),
         (["new-york", "--profile", "lap"], "did you mean laptop?"),
     ],
@@ -363,6 +369,33 @@ def test_a_mistake_on_the_command_line(
     with pytest.raises(SystemExit):
         main(["claims", *words])
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("count", "said"), [("1", "1 seed"), ("4", "4 seeds")])
+def test_no_finding_without_a_verdict_replaces_a_kept_one(
+    count: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("classroom.cli.claims._folder", lambda: pytest.fail("it would store"))
+    with pytest.raises(SystemExit) as left:
+        main(["claims", "new-york", "--seeds", count, "--store"])
+    assert left.value.code == 2
+    assert f"--store with {said}: give --seeds 5 or more" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else Python would wait for all runs before it ends."""
+    stopped = threading.Event()
+
+    def interrupted(futures: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("classroom.cli.claims._alone", lambda *_: stopped.wait(60))
+    monkeypatch.setattr("classroom.cli.claims.as_completed", interrupted)
+    monkeypatch.setattr("classroom.cli.claims.end_processes", stopped.set, raising=False)
+    seeds = {"coins": range(3)}
+    with pytest.raises(KeyboardInterrupt):
+        next(measure_all({"coins": claim(BETTER)}, "smoke", seeds, jobs=1))
+    assert stopped.is_set()
 
 
 def test_the_kept_ledger_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

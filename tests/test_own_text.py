@@ -60,8 +60,9 @@ def test_what_cannot_be_trained_on_is_said_in_one_line(
         (["gpt", "--text", str(book), "--minutes", "0"], "give minutes"),
         (["gpt", "--text", str(book), "--checkpoints", here], "leave --checkpoints out"),
     ):
-        with pytest.raises(SystemExit):
+        with pytest.raises(SystemExit) as left:
             main(["train", *words])
+        assert left.value.code == 2
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1

@@ -185,7 +185,7 @@ def test_the_site_escapes_titles_and_is_written_again(tmp_path: Path) -> None:
 
 def test_the_command_writes_the_site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["site", "00", "--out", str(tmp_path / "out")]) == 0
-    assert "1 notebooks: open" in capsys.readouterr().out
+    assert "1 notebook: open" in capsys.readouterr().out
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["00_start_here.html", "index.html", "live.html"]
 

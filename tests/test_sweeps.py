@@ -297,7 +297,7 @@ def pid_of(process: psutil.Process) -> int:
         (["-p", "seed=5:5"], "parameter seed: 5:5 is empty, since the end is excluded"),
         (["-p", "seed=1,,2"], "parameter seed: a value is missing in '1,,2'"),
         (["-p", "seed"], "-p/--parameter: 'seed' is not NAME=VALUE: give a name and a value"),
-        (["-p", "seed=1", "-p", "seed=2"], "seed is given twice"),
+        (["-p", "seed=1", "-p", "seed=2"], "seed is given twice: write all its values in one list"),
         (["-p", "seed=1", "-p", "sizes=[1],['a']"], "is not of type list[int]"),
         (["-p", "profile=smoke,laptpo"], "there is no profile laptpo; did you mean laptop?"),
         (["-p", "rate=1", "--plot", "rte", "loss"], "rte is not given with -p; did you mean rate?"),

@@ -76,7 +76,7 @@ CALLS = {
     "bench": Call(["nonsense"], 2, "there is no benchmark nonsense"),
     "students": Call(["00", "--output", "students"], 0, "students"),
     "grade": Call(["class"], 0, "ann"),
-    "speedrun": Call(["none.py"], 2, "none.py is no .py file"),
+    "speedrun": Call(["none.py"], 2, "none.py does not exist: give one"),
     "train": Call(["nonsense"], 2, "there is no recipe nonsense"),
     "copy": Call(["mine"], 0, "notebooks"),
     "cache": Call([], 0, "kept"),

@@ -130,6 +130,13 @@ MISTAKES = [
 ]
 
 
+def test_a_name_that_is_near_stands_for_all_others() -> None:
+    with pytest.raises(WorldError, match=r'did you mean "fruit"\?$'):
+        world_from_text({"bad.txt": GOOD.replace("{a fruit}", "{a friut}")})
+    with pytest.raises(WorldError, match='not "xyz": There are: '):
+        world_from_text({"bad.txt": GOOD.replace("{a fruit}", "{a xyz}")})
+
+
 @pytest.mark.parametrize(("old", "new", "line", "says"), MISTAKES)
 def test_a_mistake_is_refused_with_its_place(old: str, new: str, line: int, says: str) -> None:
     assert old in GOOD

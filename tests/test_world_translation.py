@@ -254,7 +254,7 @@ MISTAKES = [
     ("<noun2: ro|ra>", "<noun2~0.9: ro|ra>", 13, "expected `<noun2: a|b>`"),
     ("<noun2: ro|ra>", "<noun2: {verb}|ra>", 13, "(a|b) or <noun: a|b> of words only"),
     ("<noun2: ro|ra>", "[run]", 13, "(a|b) or <noun: a|b> of words only"),
-    ("2 the ({adj1}|2 ) {noun}", "2 the ({adj1} {noun}|2 )", 13, "There are: noun2"),
+    ("2 the ({adj1}|2 ) {noun}", "2 the ({adj1} {noun}|2 )", 13, 'did you mean "noun2"?'),
     ("gard@watch", "gard@wach", 15, 'did you mean "watch"?'),
     ("{noun} watch", "{noun} (watch|see)", 15, 'always says, not "watch": There are: the'),
     ("        = {noun2} gard", "        {noun2} gard", 14, "needs a line"),

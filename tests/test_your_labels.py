@@ -184,6 +184,9 @@ def test_the_real_encoder_learns_from_the_same_table(monkeypatch, tmp_path, quic
 
 def test_a_table_with_too_few_labels_is_refused(monkeypatch, tmp_path, capsys):
     write(tmp_path / "t.csv", rows(30, 5))
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as left:
         run(monkeypatch, tmp_path / "t.csv")
-    assert "5 rows of" in capsys.readouterr().err
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("your_labels.py: 5 rows of")
+    assert said.count("\n") == 1

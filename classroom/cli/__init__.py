@@ -66,7 +66,7 @@ EXAMPLES = """examples:
 
 # Which option names another place for what a command writes.
 WHERE = {"run": "--output", "course": "--output", "students": "--output", "train": "--output",
-         "site": "--out", "sweep": "--out", "copy": "FOLDER", "grade": "--csv",
+         "site": "--out", "sweep": "--out", "copy": "`labkit copy FOLDER`", "grade": "--csv",
          "speedrun": "--board"}  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from classroom.cli.parser import Parser, fail
+from labkit.checks import counted
 
 
 def command(parser: Parser, words: Sequence[str]) -> int:
@@ -29,8 +30,8 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         print(f"{cache.shrink(0) / 1e6:,.1f} MB removed from {cache.folder()}")
         return 0
     files = cache.files()
-    size = sum(stat.st_size for _, stat in files)
-    print(f"{cache.folder()}: {len(files)} files, {size / 1e6:,.1f} MB of {most / 1e6:,.0f} MB")
+    held, size = counted(len(files), "file"), sum(stat.st_size for _, stat in files)
+    print(f"{cache.folder()}: {held}, {size / 1e6:,.1f} MB of {most / 1e6:,.0f} MB")
     shared = cache.shared()
     if shared:
         print(f"{shared}: read as well (LABKIT_CACHE_SHARED)")
@@ -59,6 +60,7 @@ def warm(names: Sequence[str], profile: str | None) -> int:
         print(f"{book.stem:<28} {run.seconds:6.1f} s  {state}", flush=True)
     private = [path for path, stat in cache.files() if not stat.st_mode & 4]
     if private and os.name != "nt":
-        print(f"{len(private)} files can be read by you or your group only: chmod -R o+rX {place}")
+        print(f"{counted(len(private), 'file')} can be read by you or your group only: "
+              f"chmod -R o+rX {place}")  # fmt: skip
     print(f"for all to read it: export LABKIT_CACHE_SHARED={place.parent}")
     return 1 if failed else 0

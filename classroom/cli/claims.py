@@ -7,15 +7,15 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.notebooks import PROFILES
-from classroom.cli.parser import Parser, fail, positive, unknown
-from classroom.running import cores, processes, versions
+from classroom.cli.parser import Parser, fail, from_zero, leave_out, positive, unknown
+from classroom.running import cancel, cores, end_processes, processes, versions
 from classroom.versions import code_version
+from labkit.checks import counted
 from labkit.keeping.files import digest, read_json, write_json
 
 
@@ -26,7 +26,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add("--profile", choices=PROFILES, default="laptop", help="how large [laptop]")
     add(
         "--seed",
-        type=int,
+        type=from_zero,
         help="the first seed [0; with --store 100: seeds from there on were not used for tuning]",
     )
     add("--seeds", type=positive, help="how many [smoke 1, laptop 3, gpu 5; with --store as many "
@@ -35,9 +35,14 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add("--store", action="store_true", help="write the findings into data/claims")
     add("--expect", action="store_true", help="with 5 seeds or more: store, for the notebooks, "
         "the range in which each arm's figure must lie")  # fmt: skip
+    add = parser.add_mutually_exclusive_group().add_argument
     add("--kept", action="store_true", help="measure nothing: print what data/claims holds")
     add("--cost", action="store_true", help="measure nothing: print what the ledger's run cost")
     args = parser.parse_args(words)
+    if args.kept or args.cost:
+        option = "--kept" if args.kept else "--cost"
+        leave_out("labkit claims", args, ("store", "expect", "seed", "seeds"),
+                  f"does nothing beside {option}, which measures nothing")  # fmt: skip
     from classroom import ledger
 
     # To read what is kept needs no experiments, which take seconds to import.
@@ -54,19 +59,23 @@ def command(parser: Parser, words: Sequence[str]) -> int:
 def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
     """Measure the claims, print the table and, when asked, keep each finding."""
     from classroom import ledger
-    from classroom.claims import claims
+    from classroom.judging import FEWEST_SEEDS
 
-    known = claims()
-    chosen = {name: known[name] for name in args.names or known}
     usual = ledger.SEEDS[args.profile]
     counts = {
         name: args.seeds or (ledger.bounds()[name]["seeds"] if args.store else usual)
-        for name in chosen
+        for name in args.names or ledger.bounds()
     }
     first = (100 if args.store else 0) if args.seed is None else args.seed
     fewest = min(counts.values())
-    if args.expect and fewest < 5:
-        fail(f"labkit claims: --expect with {fewest} seeds: give --seeds 5 or more")
+    for option in ("store", "expect"):
+        if getattr(args, option) and fewest < FEWEST_SEEDS:
+            fail(f"labkit claims: --{option} with {counted(fewest, 'seed')}: give --seeds "
+                 f"{FEWEST_SEEDS} or more")  # fmt: skip
+    from classroom.claims import claims  # takes seconds
+
+    known = claims()
+    chosen = {name: known[name] for name in args.names or known}
     folder = _folder() if args.store or args.expect else None
     seeds = {name: range(first, first + count) for name, count in counts.items()}
     findings = []
@@ -76,7 +85,7 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
         if args.store and folder:
             store(finding, runs, folder, words)
         # What notebooks expect of a claim never rests on an older measurement than the ledger's.
-        renewed = args.store and fewest >= 5 and ledger.expected(finding.id, finding.profile)
+        renewed = args.store and ledger.expected(finding.id, finding.profile)
         if folder and (args.expect or renewed):
             expect(finding, folder)
     print(ledger.table(findings))
@@ -98,13 +107,11 @@ def measure_all(
 
     os.environ.update(REPEATABLE)
     found: dict[str, dict[int, Any]] = {name: {} for name in chosen}
-    pool, others = ThreadPoolExecutor(jobs), set(active_children())
+    pool, futures = ThreadPoolExecutor(jobs), dict[Future[Any], tuple[str, int]]()
     try:
-        futures: dict[Future[Any], tuple[str, int]] = {
-            pool.submit(_alone, claim, profile, seed): (name, seed)
-            for name, claim in chosen.items()
-            for seed in seeds[name]
-        }
+        for name, claim in chosen.items():
+            for seed in seeds[name]:
+                futures[pool.submit(_alone, claim, profile, seed)] = name, seed
         for future in as_completed(futures):
             name, seed = futures[future]
             problem = future.exception()
@@ -123,9 +130,8 @@ def measure_all(
                     continue
                 yield finding, runs
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in set(active_children()) - others:
-            process.terminate()
+        cancel(futures, end_processes)  # as it ends, Python would wait for what still runs
+        pool.shutdown()
 
 
 def _alone(claim: Any, profile: str, seed: int) -> Any:

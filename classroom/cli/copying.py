@@ -1,21 +1,21 @@
 """`labkit copy`: the notebooks of an installed package in a folder where they can be worked on."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from classroom.cli.notebooks import notebooks_folder
-from classroom.cli.parser import Parser
+from classroom.cli.parser import Parser, folder
+from labkit.checks import counted
 from labkit.keeping.files import replacing
 
 
 def copy(parser: Parser, words: Sequence[str]) -> int:
     """Copy the notebooks; a file that is already there is left as it is."""
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to; made if missing")
-    folder = parser.parse_args(words).folder
+    parser.add_argument("folder", type=folder, metavar="FOLDER", help="where to; made if missing")
+    place = parser.parse_args(words).folder
     source = notebooks_folder()
     copied, there = 0, 0
     for path in sorted(source.rglob("*.ipynb")):
-        target = folder / path.relative_to(source)
+        target = place / path.relative_to(source)
         if ".ipynb_checkpoints" in path.parts:
             continue
         if target.exists():
@@ -25,6 +25,6 @@ def copy(parser: Parser, words: Sequence[str]) -> int:
         with replacing(target) as draft:  # never half of a notebook
             draft.write_bytes(path.read_bytes())
         copied += 1
-    left = f"; {there} were there before and are left as they are" if there else ""
-    print(f"{folder}: {copied} notebooks{left}; open them with `jupyter lab`")
+    left = f"; left as found: {there}" if there else ""
+    print(f"{place}: {counted(copied, 'notebook')}{left}; open them with `jupyter lab`")
     return 0

@@ -4,36 +4,59 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from classroom.cli.parser import Parser, fail
+from classroom.cli.parser import Parser, fail, leave_out, positive
 from labkit.costs import bills
 from labkit.costs import tables as cost_tables
 from labkit.costs.bills import Affordable, Bill
 from labkit.costs.formulas import formula_flop_per_token, rule_flop, short
 from labkit.costs.training import BESIROGLU, HOFFMANN, HOFFMANN_UNROUNDED
 
+PICTURES = (".png", ".svg", ".pdf")
 CONTEXTS = (512, 2048, 8192, 32768)
 
 
 def costs(parser: Parser, words: Sequence[str]) -> int:
     """Print a bill, what a budget buys, or the recomputed tables."""
     add = parser.add_argument
-    add("model", nargs="?", help="a published name such as gpt3-175b, or a .json file of sizes")
+    add("model", nargs="?", help="a published name such as gpt-3-175b, or a .json file of sizes")
     add("--gpu", default="a100", help="the device, a row of data/costs/hardware.csv [a100]")
-    add("--count", type=int, default=1, help="how many of them [1]")
+    add("--count", type=positive, help="how many of them [1]")
     add("--mfu", type=float, default=0.4, help="share of the peak that is reached [0.4]")
-    add("--price", type=float, help="dollars for an hour of one device [that of the table]")
-    add("--tokens", type=float, help="tokens of training [those that were printed]")
-    add("--budget", type=float, help="dollars: what is the largest sensible model for them?")
+    add("--price", type=above_zero, help="dollars for an hour of one device [that of the table]")
+    add("--tokens", type=above_zero, help="tokens of training [those that were printed]")
+    add("--budget", type=above_zero, help="dollars: what is the largest sensible model for them?")
     add("--tables", action="store_true", help="recompute the tables of data/costs")
-    add("--figure", metavar="FILE", help="draw the compute of all models: .png, .svg or .pdf")
+    add("--figure", type=picture, metavar="FILE", help="draw the compute of all models: .png, "
+        ".svg or .pdf")  # fmt: skip
     add("--json", action="store_true", help="print JSON")
     given = parser.parse_args(words)
     if not given.model and given.budget is None and not given.tables and not given.figure:
         fail("labkit costs: give a model, --budget, --tables or --figure FILE (or --help)")
     if given.json and (given.tables or given.figure):
         fail("labkit costs: --json is for a model or --budget: leave --tables and --figure out")
+    if not given.model:
+        leave_out("labkit costs", given, ("tokens", "count"), "is for a model, and none is named")
     return answer(given)
+
+
+def above_zero(word: str) -> float:
+    """Return a number above 0, for an argument of that type."""
+    try:
+        number = float(word)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1e30:
+        raise argparse.ArgumentTypeError(f"{word!r}: give a finite number above 0, such as 300e9")
+    return number
+
+
+def picture(word: str) -> str:
+    """Return the name of a picture that can be drawn, for an argument of that type."""
+    if Path(word).suffix.lower() not in PICTURES:
+        raise argparse.ArgumentTypeError(f"{word}: give a name that ends in .png, .svg or .pdf")
+    return word
 
 
 def answer(given: argparse.Namespace) -> int:
@@ -43,7 +66,7 @@ def answer(given: argparse.Namespace) -> int:
         owed, offers = list[Bill](), list[Affordable]()
         if given.model:
             owed = [bills.bill(
-                given.model, device, count=given.count, mfu=given.mfu, tokens=given.tokens,
+                given.model, device, count=given.count or 1, mfu=given.mfu, tokens=given.tokens,
                 dollars_per_hour=given.price,
             )]  # fmt: skip
         if given.budget is not None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from classroom import grading, handed_in
 from classroom.cli.notebooks import every_notebook
-from classroom.cli.parser import Parser, fail, positive, say
+from classroom.cli.parser import Parser, fail, folder, positive, say
 from classroom.exercises import asked
 from classroom.sandbox import MB, Limits
+from labkit.checks import counted
 from labkit.keeping.files import write_text
 from labkit.keeping.paths import PACKAGE
 from labkit.keeping.processor import cores
@@ -20,7 +21,7 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
     """Mark a folder of notebooks and write a table, and a page for each student."""
     parser.add_argument("folder", type=Path, help="NAME.ipynb or NAME/LESSON.ipynb of each student")
     parser.add_argument("--csv", type=Path, default=Path("marks.csv"), help="table [marks.csv]")
-    parser.add_argument("--pages", type=Path, help="folder of pages [beside the table: marks]")
+    parser.add_argument("--pages", type=folder, help="folder of pages [beside the table: marks]")
     parser.add_argument("--seconds", type=positive, default=300, help="for a notebook [300]")
     parser.add_argument("--memory", type=positive, default=3000, help="MB for a notebook [3000]")
     parser.add_argument("--jobs", type=positive, default=cores(), help="at the same time [cores]")
@@ -48,7 +49,7 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit grade: {error}")
     except KeyboardInterrupt as error:
         fail(f"labkit grade: {str(error) or 'stopped'}", code=130)
-    print(f"{len(rows)} students: {args.csv}, and a page for each in {pages}")
+    print(f"{counted(len(rows), 'student')}: {args.csv}, and a page for each in {pages}")
     for name in filter(grading.is_asked, dict.fromkeys(key for row in rows for key in row)):
         print(f"  {name:<24} {sum(row.get(name) == '1' for row in rows)} right")
     return 0
@@ -70,9 +71,10 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
     from classroom import contest
 
     paths = sorted(args.path.glob("*.py")) if args.path.is_dir() else [args.path]
-    if not paths or not all(path.is_file() for path in paths):
-        fail(f"labkit speedrun: {args.path} is no .py file and no folder of them: give one that "
-             f"defines train(tokens, vocabulary, seconds), such as {contest.RECIPE}")  # fmt: skip
+    if not paths or not all(path.is_file() and path.suffix == ".py" for path in paths):
+        wrong = "is no .py file and no folder of them" if args.path.exists() else "does not exist"
+        fail(f"labkit speedrun: {args.path} {wrong}: give one that defines train(tokens, "
+             f"vocabulary, seconds), such as {contest.RECIPE}")  # fmt: skip
     args.board.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(args.board.parent, os.W_OK):
         fail(f"labkit speedrun: {args.board.parent} cannot be written: give another --board")

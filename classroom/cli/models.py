@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from classroom.cli.parser import Parser, fail, nearest, positive, say, unknown
+from classroom.cli.parser import Parser, fail, folder, leave_out, nearest, positive, say, unknown
 
 OWN = ("gpt", "bert", "classifier")
 """What can be trained on text of one's own."""
@@ -27,20 +27,19 @@ def train(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument(
         "name", help="which one, such as gpt-village; with --text: gpt, bert or classifier"
     )
-    parser.add_argument("--output", type=Path, help="the folder [data/models/NAME or runs/NAME]")
-    parser.add_argument(
-        "--checkpoints",
-        type=Path,
-        metavar="FOLDER",
-        help="store checkpoints here; the same command then continues the run (not with --text)",
-    )
+    parser.add_argument("--output", type=folder, help="the folder [data/models/NAME or runs/NAME]")
+    parser.add_argument("--checkpoints", type=folder, metavar="FOLDER", help="store "
+                        "checkpoints here; the same command then continues the run "
+                        "(not with --text)")  # fmt: skip
     parser.add_argument("--text", help='text of your own, such as "books/*.txt"; or a table')
     parser.add_argument("--minutes", type=minutes, help="with --text: how long [10]")
-    parser.add_argument("--column", default="text", help="the column of texts in a table [text]")
-    parser.add_argument("--label", default="label", help="the column of labels in a table [label]")
-    parser.add_argument("--labels", type=positive, default=100,
+    parser.add_argument("--column", help="the column of texts in a table [text]")
+    parser.add_argument("--label", help="the column of labels in a table [label]")
+    parser.add_argument("--labels", type=positive,
                         help="of a classifier: how many labels it learns from [100]")  # fmt: skip
     args = parser.parse_args(words)
+    if args.name != "classifier":
+        leave_out("labkit train", args, ("column", "label", "labels"), "is for a classifier")
     if args.text is not None:
         return _own(args)
     from classroom import shipped
@@ -53,15 +52,15 @@ def train(parser: Parser, words: Sequence[str]) -> int:
         fail("labkit train: --minutes is for text of your own: give --text, or leave it out")
     if args.name not in shipped.RECIPES:
         fail(f"labkit train: {unknown('recipe', args.name, shipped.RECIPES)}")
-    folder = args.output or data_path("models") / args.name
+    place = args.output or data_path("models") / args.name
     try:
-        card = shipped.train(args.name, folder, say, args.checkpoints)
+        card = shipped.train(args.name, place, say, args.checkpoints)
     except (ValueError, MemoryError, FloatingPointError) as error:
         fail(f"labkit train: {error}")
     if not card:  # another process of torchrun has written it
         return 0
     lowest = "" if card["floor"] is None else f"lowest possible {card['floor']}, "
-    print(f"{folder}: {card['held_out']} {card['unit']} on held-out text, "
+    print(f"{place}: {card['held_out']} {card['unit']} on held-out text, "
           f"{lowest}{card['minutes']} minutes")  # fmt: skip
     return 0
 
@@ -75,17 +74,17 @@ def _own(args: argparse.Namespace) -> int:
         fail("labkit train: a classifier takes as long as it needs: leave --minutes out")
     if args.checkpoints is not None:
         fail("labkit train: a run on text of your own is not kept: leave --checkpoints out")
-    folder = args.output or Path("runs") / args.name
+    place = args.output or Path("runs") / args.name
     try:
         if args.name == "classifier":
             labels = importlib.import_module("classroom.own_labels")
-            words = (args.text, args.column, args.label, folder, args.labels)
-            print(labels.train_classifier(*words, say=say))
+            columns = args.column or "text", args.label or "label"
+            print(labels.train_classifier(args.text, *columns, place, args.labels or 100, say))
         else:
             own = importlib.import_module("classroom.own_text")
-            card = own.train_on(args.name, args.text, args.minutes or 10.0, folder, say)
-            print(f"{folder}: {card['held_out']} {card['unit']} on held-out text, "
-                  f"{card['minutes']} minutes; see {folder / 'page.html'}")  # fmt: skip
-    except (ValueError, MemoryError, FloatingPointError) as error:
+            card = own.train_on(args.name, args.text, args.minutes or 10.0, place, say)
+            print(f"{place}: {card['held_out']} {card['unit']} on held-out text, "
+                  f"{card['minutes']} minutes; see {place / 'page.html'}")  # fmt: skip
+    except (FileNotFoundError, ValueError, MemoryError, FloatingPointError) as error:
         fail(f"labkit train: {error}")
     return 0

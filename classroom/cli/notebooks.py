@@ -1,11 +1,13 @@
 """Run notebooks: one with parameters of your own, all of them, or to store their outputs."""
 
+import argparse
 import copy
 import functools
 import json
 import os
+import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from multiprocessing import get_context
@@ -14,14 +16,15 @@ from typing import Any
 
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.lab import METADATA
-from classroom.cli.parameters import ParameterError, checked, declared, pair, with_equals
-from classroom.cli.parser import Parser, fail, positive, unknown
+from classroom.cli.parameters import ParameterError, checked, declared, once, pair, with_equals
+from classroom.cli.parser import Parser, fail, folder, positive, unknown
 from classroom.cli.results import OPENED, index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
 from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
 from classroom.running import THREADS, Run, cores, encrypted, environment, execute
-from labkit.keeping.files import write_json, write_text
+from labkit.checks import counted
+from labkit.keeping.files import digest, write_json, write_text
 from labkit.keeping.paths import checkout
 
 PROFILES = ("smoke", "laptop", "gpu")
@@ -36,20 +39,19 @@ KEPT_CELL_METADATA = ("tags", "jupyter", "slideshow", "editable", "deletable")
 def run(parser: Parser, words: Sequence[str]) -> int:
     """Run one notebook with parameters, after checking their names and types."""
     parser.add_argument("notebook", help="a path, or the beginning of a name, such as 00")
-    add_parameters(parser)
-    parser.add_argument("--output", type=Path, help="the notebook to write [runs/NAME-….ipynb]")
+    add_parameters(parser, "as the notebook says")
+    parser.add_argument("--output", type=ipynb, help="the notebook to write [runs/NAME-….ipynb, "
+                        "named after the parameters]")  # fmt: skip
     parser.add_argument("--timeout", type=positive, help=f"seconds that one cell may take {LIMITS}")
     parser.add_argument("--list", action="store_true", help="show the parameters and stop")
     args = parser.parse_args(with_equals(words))
     notebook = find(args.notebook)
-    parameters = parameters_or_fail(notebook, args)
+    parameters = parameters_or_fail(notebook, once("labkit run", args))
     if args.list:
         print(listing(notebook))
         return 0
     timeout = args.timeout or TIMEOUT[str(parameters.get("profile", "laptop"))]
-    output = args.output or Path(
-        "runs", f"{notebook.stem}-{parameters.get('profile', 'as-is')}.ipynb"
-    )
+    output = args.output or Path("runs", f"{notebook.stem}-{named_after(parameters)}.ipynb")
     result = execute(notebook, output, parameters, timeout, progress=os.isatty(2))
     print(f"{output}: {result.seconds:.1f} s, {result.memory}")
     if result.error:
@@ -59,14 +61,14 @@ def run(parser: Parser, words: Sequence[str]) -> int:
 
 def course(parser: Parser, words: Sequence[str]) -> int:
     """Run every notebook and, when asked, write the measured table into the README."""
-    add_parameters(parser)
+    add_parameters(parser, "laptop")
     parser.add_argument("--jobs", type=positive, default=1, help="notebooks at the same time [1]")
     parser.add_argument(
         "--table",
         action="store_true",
         help="write the table in README.md: smoke, laptop and as opened, if no profile is named",
     )
-    parser.add_argument("--output", type=Path, default=Path("runs"), help="folder [runs]")
+    parser.add_argument("--output", type=folder, default=Path("runs"), help="folder [runs]")
     parser.add_argument("--where-known", type=pair, action="append", default=[],
                         metavar="NAME=VALUE",
                         help="like -p, but only for notebooks with this parameter")  # fmt: skip
@@ -80,15 +82,15 @@ def course(parser: Parser, words: Sequence[str]) -> int:
         checkout_of("labkit course: the table belongs")
     books = every_notebook()
     kinds = ["smoke", "laptop", OPENED] if args.table else ["laptop"]
-    args.profile = args.profile or dict(args.parameter).get("profile")
-    if args.profile:
-        if args.profile not in PROFILES:
-            fail(f"labkit course: {unknown('profile', args.profile, PROFILES)}")
-        kinds = [args.profile]
+    given = once("labkit course", args)
+    if "profile" in given:
+        if given["profile"] not in PROFILES:
+            fail(f"labkit course: {unknown('profile', given['profile'], PROFILES)}")
+        kinds = [given["profile"]]
     asked = {}
     for kind in kinds:
-        args.profile = "laptop" if kind == OPENED else kind
-        asked[kind] = [parameters_or_fail(book, args, args.where_known) for book in books]
+        wanted = given | {"profile": "laptop" if kind == OPENED else kind}
+        asked[kind] = [parameters_or_fail(book, wanted, args.where_known) for book in books]
     chosen = [to_prove(book, args.output) for book in books] if args.unsolved else books
     measured, outputs = dict[str, list[Run]](), list[Path]()
     for kind in kinds:
@@ -99,7 +101,7 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     failed = [f"{run.notebook} ({run.error})" for run in runs if run.error]
     index = args.output / "index.md"
     write_text(index, index_of(outputs, runs))
-    print(f"{len(runs) - len(failed)} notebooks ran, {len(failed)} failed"
+    print(f"{counted(len(runs) - len(failed), 'notebook')} ran, {len(failed)} failed"
           f"{': ' if failed else ''}{'; '.join(failed)}; what they found: {index}")  # fmt: skip
     if args.table and not failed:
         write_table(books, measured, args.jobs)
@@ -178,16 +180,15 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
     return 0
 
 
-def add_parameters(parser: Parser) -> None:
-    """Add the options that `run` and `course` share."""
+def add_parameters(parser: Parser, usual: str) -> None:
+    """Add the options that `run` and `course` share; `usual` is the profile if none is named."""
     parser.add_argument("-p", "--parameter", type=pair, action="append", default=[],
                         metavar="NAME=VALUE",
                         help="a parameter of the notebook, also as NAME VALUE")  # fmt: skip
     parser.add_argument(
         "--profile",
         choices=PROFILES,
-        help="the size of the run: the same as -p profile=... "
-        "[run: as the notebook says; course: laptop]",
+        help=f"the size of the run: the same as -p profile=... [{usual}]",
     )
 
 
@@ -202,7 +203,7 @@ def to_prove(notebook: Path, folder: Path) -> Path:
 def students(parser: Parser, words: Sequence[str]) -> int:
     """Write every notebook without its solutions, for a class to solve."""
     parser.add_argument("names", nargs="*", help="which ones [all]")
-    parser.add_argument("--output", type=Path, default=Path("runs/students"),
+    parser.add_argument("--output", type=folder, default=Path("runs/students"),
                         help="folder [runs/students]")  # fmt: skip
     parser.add_argument("--overwrite", action="store_true",
                         help="replace notebooks that may hold answers")  # fmt: skip
@@ -219,20 +220,34 @@ def students(parser: Parser, words: Sequence[str]) -> int:
     for path in books:
         solved = json.loads(path.read_text(encoding="utf-8"))
         write_notebook(args.output / path.name, students_version(solved))
-        print(f"{args.output / path.name}: {len(solved_cells(solved))} exercises", flush=True)
+        count = counted(len(solved_cells(solved)), "exercise")
+        print(f"{args.output / path.name}: {count}", flush=True)
     return 0
 
 
+def ipynb(word: str) -> Path:
+    """Return the path of a notebook that can be written, for an argument of that type."""
+    if not word.endswith(".ipynb") or Path(word).is_dir():
+        raise argparse.ArgumentTypeError(f"{word}: give the name of a file that ends in .ipynb")
+    return Path(word)
+
+
+def named_after(parameters: Mapping[str, object]) -> str:
+    """Return a part of a file's name that tells runs with other parameters apart."""
+    rest = [f"{name}={value}" for name, value in parameters.items() if name != "profile"]
+    words = "-".join([str(parameters.get("profile", "as-is")), *sorted(rest)])
+    plain = re.sub(r"[^A-Za-z0-9_.=-]", "_", words)[:80]
+    # A value may be long, or hold what no file's name can.
+    return plain if plain == words else f"{plain}-{digest(words.encode())[:8]}"
+
+
 def parameters_or_fail(
-    notebook: Path, args: Any, where_known: Sequence[tuple[str, str]] = ()
+    notebook: Path, given: Mapping[str, str], where_known: Sequence[tuple[str, str]] = ()
 ) -> dict[str, object]:
     """Return the parameters of the command line, with their types, or leave with one line."""
-    given = dict(args.parameter)
     if where_known:
         names = declared(notebook)
-        given |= {name: value for name, value in where_known if name in names}
-    if args.profile:
-        given["profile"] = args.profile
+        given = {**given, **{name: value for name, value in where_known if name in names}}
     profile = given.get("profile", "smoke")
     if profile not in PROFILES:
         fail(f"labkit: {unknown('profile', profile, PROFILES)}")

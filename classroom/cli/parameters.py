@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from classroom.cli.parser import unknown
+from classroom.cli.parser import fail, unknown
 from labkit.checks import clipped, shown
 
 MOST = 10_000
@@ -49,6 +49,17 @@ def pair(word: str) -> tuple[str, str]:
             f"{shown(word)} is not NAME=VALUE: give a name and a value, as in seed=3"
         )
     return name, words
+
+
+def once(who: str, args: Any, advice: str = "give one value") -> dict[str, str]:
+    """Return the words of each parameter and of --profile; leave if one is given twice."""
+    given: dict[str, str] = {}
+    profile = [("profile", args.profile)] if args.profile else []
+    for name, words in [*args.parameter, *profile]:
+        if name in given:
+            fail(f"{who}: {name} is given twice: {advice}")
+        given[name] = words
+    return given
 
 
 def checked(notebook: Path, given: Mapping[str, str]) -> dict[str, object]:

@@ -1,9 +1,11 @@
 """Arguments of the command line, with errors of one line that name the nearest right word."""
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from labkit import checks
@@ -46,6 +48,11 @@ def positive(word: str) -> int:
     return whole(word, 1, 2**31)
 
 
+def from_zero(word: str) -> int:
+    """Return a whole number of 0 or more, for an argument of that type."""
+    return whole(word, 0, 2**31)
+
+
 def whole(word: str, low: int, high: int) -> int:
     """Return a whole number within bounds, or refuse it."""
     number = int(word) if re.fullmatch(r"-?\d{1,12}", word) else None
@@ -53,6 +60,20 @@ def whole(word: str, low: int, high: int) -> int:
         upper = f" to {high}" if high < 2**31 else " or more"
         raise argparse.ArgumentTypeError(f"{word!r}: give a whole number, {low}{upper}")
     return number
+
+
+def folder(word: str) -> Path:
+    """Return the path of a folder, which need not exist, for an argument of that type."""
+    if os.path.exists(word) and not os.path.isdir(word):
+        raise argparse.ArgumentTypeError(f"{word} is a file: give a folder")
+    return Path(word)
+
+
+def leave_out(who: str, args: argparse.Namespace, names: Iterable[str], why: str) -> None:
+    """Leave with one line if an option is given that would do nothing."""
+    for name in names:
+        if getattr(args, name) not in (None, False):
+            fail(f"{who}: --{name} {why}: leave it out")
 
 
 def say(line: str) -> None:

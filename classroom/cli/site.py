@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from classroom.cli.notebooks import named_or_all
-from classroom.cli.parser import Parser, fail
+from classroom.cli.parser import Parser, fail, folder
 from classroom.exercises.students import BEGIN, SPOKEN
+from labkit.checks import counted
 
 OWN = ("index", "live")
 """Pages that every site has."""
@@ -16,7 +17,7 @@ OWN = ("index", "live")
 def site(parser: Parser, words: Sequence[str]) -> int:
     """Write the site, and say where it is."""
     parser.add_argument("names", nargs="*", help="which notebooks [all]")
-    parser.add_argument("--out", type=Path, default=Path("site"), help="the folder [site]")
+    parser.add_argument("--out", type=folder, default=Path("site"), help="the folder [site]")
     parser.add_argument("--students", action="store_true", help="leave the solutions out")
     args = parser.parse_args(words)
     books = list(dict.fromkeys(named_or_all(args.names)))
@@ -25,7 +26,7 @@ def site(parser: Parser, words: Sequence[str]) -> int:
         check_folder(books, args.out)
     args.out.mkdir(parents=True, exist_ok=True)  # whether it can be is known before the work
     pages = write(books, args.out, students=args.students)
-    print(f"{len(pages)} notebooks: open {args.out / 'index.html'}")
+    print(f"{counted(len(pages), 'notebook')}: open {args.out / 'index.html'}")
     return 0
 
 

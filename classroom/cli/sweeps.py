@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from classroom.cli.notebooks import LIMITS, PROFILES, TIMEOUT, find
-from classroom.cli.parameters import MOST, ParameterError, checked_grid, pair, with_equals
-from classroom.cli.parser import Parser, fail, nearest, unknown
+from classroom.cli.parameters import MOST, ParameterError, checked_grid, once, pair, with_equals
+from classroom.cli.parser import Parser, fail, folder, nearest, unknown
 from classroom.running import Point, Row, cores
 from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
-from labkit.checks import first_line
+from labkit.checks import counted, first_line
 from labkit.keeping.paths import to_install
 
 # The certificates of tls://, in the words of Dask's own commands: their names in
@@ -42,7 +42,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         "workers")  # fmt: skip
     for part, (_, what) in TLS.items():
         add(f"--tls-{part}", type=Path, metavar="FILE", help=f"{what}, as for `dask worker`")
-    add("--out", type=Path, help="folder of the results [runs/sweep-NAME]")
+    add("--out", type=folder, help="folder of the results [runs/sweep-NAME]")
     add("--plot", nargs=2, metavar=("X", "Y"), help="draw the recorded Y over the parameter X")
     add("--timeout", type=int, help=f"seconds that one cell may take {LIMITS}")
     args = parser.parse_args(with_equals(words))
@@ -67,12 +67,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
 
 def grid_or_fail(notebook: Path, args: Any) -> dict[str, list[object]]:
     """Return the values of each parameter, with their types, or leave with one line."""
-    given: dict[str, str] = {}
-    profile = [("profile", args.profile)] if args.profile else []
-    for name, values in [*args.parameter, *profile]:
-        if name in given:
-            fail(f"labkit sweep: {name} is given twice: write all its values in one list")
-        given[name] = values
+    given = once("labkit sweep", args, "write all its values in one list")
     try:
         grid = checked_grid(notebook, given)
     except ParameterError as error:
@@ -161,7 +156,7 @@ def run_all(every: Sequence[Point], out: Path, executor: Executor) -> None:
     from tqdm import tqdm
 
     before = len(finished(every, out))
-    print(f"{len(every)} runs, {before} of them finished before: {out}", flush=True)
+    print(f"{counted(len(every), 'run')}, {before} of them finished before: {out}", flush=True)
     try:
         with (
             contextlib.closing(sweep(every, out, executor)) as rows,
@@ -172,8 +167,9 @@ def run_all(every: Sequence[Point], out: Path, executor: Executor) -> None:
                 bar.write(told(row), file=sys.stdout)
                 sys.stdout.flush()
     except KeyboardInterrupt:
-        fail(f"labkit sweep: stopped with {len(finished(every, out))} of {len(every)} runs "
-             f"finished, which are kept in {out}: the same command goes on", code=130)  # fmt: skip
+        done = f"{len(finished(every, out))} of {counted(len(every), 'run')}"
+        fail(f"labkit sweep: stopped with {done} finished, which are kept in {out}: the same "
+             "command goes on", code=130)  # fmt: skip
 
 
 def told(row: Row) -> str:
@@ -188,7 +184,8 @@ def summary(every: Sequence[Point], out: Path, axes: Sequence[str] | None) -> in
     failed = [row for row in rows if row.status != "finished"]
     print(f"\n{table(rows)}\n\n{out / RESULTS}")
     if failed:
-        print(f"\n{len(failed)} of {len(rows)} runs failed; the same command tries them again:")
+        print(f"\n{len(failed)} of {counted(len(rows), 'run')} failed; the same command tries "
+              "again:")  # fmt: skip
         for row in failed:
             print(f"  {told(row)} ({out / row.run / 'run.ipynb'})")
     if axes:

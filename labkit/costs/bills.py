@@ -129,13 +129,21 @@ def read_shape(path: Path) -> Shape:
     except FileNotFoundError as error:
         raise ValueError(str(error)) from None
     allowed = list(Shape.__dataclass_fields__)
-    if not set(given) <= set(allowed):
+    if not isinstance(given, dict):
         raise ValueError(f"{path}: give an object with some of {', '.join(allowed)}")
+    for name in given:
+        if name not in allowed:
+            near = did_you_mean(name, allowed)
+            raise ValueError(f"{path}: there is no size {checks.shown(name)}: {near}There are "
+                             f"{', '.join(allowed)}")  # fmt: skip
     missing = [size for size in ("layers", "width", "vocabulary", "context") if size not in given]
-    kinds = {"causal": bool}
-    if missing or not all(type(v) is kinds.get(name, int) for name, v in given.items()):
-        said = f"{', '.join(missing)} missing" if missing else "not all sizes are whole numbers"
+    if missing:
+        said = f"{', '.join(missing)} missing"
         raise ValueError(f"{path}: {said}; the sizes are {', '.join(allowed)}")
+    for name, value in given.items():
+        kind, wanted = (bool, "true or false") if name == "causal" else (int, "a whole number")
+        if type(value) is not kind:
+            raise ValueError(f"{path}: {name} is {checks.shown(value)}: give {wanted}")
     return Shape(**given)
 
 

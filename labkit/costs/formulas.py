@@ -16,7 +16,7 @@ def positive(**given: float) -> None:
     """Refuse sizes that are not above zero."""
     for name, value in given.items():
         if not value > 0 or math.isinf(value):
-            raise ValueError(f"{name} is {value}: give a number above 0")
+            raise ValueError(f"{name} is {value}: give a finite number above 0")
 
 
 def short(count: int | None) -> str:

@@ -218,9 +218,8 @@ class Grammar:
 
 
 def expected(what: str, given: str, known: Iterable[str]) -> str:
-    """Say what was expected instead of `given`, the nearest first."""
+    """Say what was expected instead of `given`: what is near, or else what there is."""
     known = list(known)
     near = nearest(given, known, cutoff=0.6)
-    hint = f'did you mean "{near}"? ' if near else ""
-    listed = ", ".join(sorted(known)[:40])
-    return f'expected {what}, not "{given}": {hint}There are: {listed}'
+    hint = f'did you mean "{near}"?' if near else f"There are: {', '.join(sorted(known)[:40])}"
+    return f'expected {what}, not "{given}": {hint}'
