@@ -23,6 +23,12 @@ def test_the_bill_of_gpt3_is_that_of_its_paper():
     assert 1.02 < found.formula_flop / found.rule_flop < 1.1
 
 
+def test_a_cased_model_is_not_billed_as_the_uncased_one():
+    assert bills.model("BERT base").name == "bert-base-uncased"
+    with pytest.raises(ValueError, match="no published model is called 'bert-base-cased'"):
+        bills.model("bert-base-cased")
+
+
 def test_a_mixture_pays_for_its_active_parameters_only():
     found = bills.bill("gpt-4-rumour", bills.machine("a100"), tokens=13e12)
     assert found.active_parameters == pytest.approx(280e9, rel=0.02)

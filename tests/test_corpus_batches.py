@@ -169,6 +169,10 @@ def test_rows_may_become_longer_on_the_way():
     assert batches.at(9).tokens.shape == (2, 4)
     assert same(batches.at(3), short.at(3))
     assert same(batches.at(12), long.at(2))
+    with pytest.raises(ValueError, match="step is -1"):
+        batches.at(-1)
+    with pytest.raises(ValueError, match=r"first step of a stage is 5\.5"):
+        Stages((0, short), (5.5, long))
 
 
 def test_streams_go_on_where_they_ended():

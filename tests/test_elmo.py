@@ -40,6 +40,10 @@ def test_words_are_spelled_in_bytes_between_marks() -> None:
         [258, 97, 98, 99, 100, 259],
     ]
     assert spell([], 6).shape == (0, 6)
+    with pytest.raises(ValueError, match="longest is 2: give a whole number from 3"):
+        spell(["abc"], 2)
+    with pytest.raises(ValueError, match="the words are 'abc': give a list"):
+        spell("abc", 6)
 
 
 def test_a_word_by_its_number_is_the_word_by_its_letters() -> None:

@@ -505,6 +505,8 @@ def test_sums_that_cannot_be_are_refused():
     given = batch()
     with pytest.raises(ValueError, match="at least two objectives"):
         Both(parts=(NextToken(),))
+    with pytest.raises(ValueError, match=r"choices is 1\.5: give a whole number from 1"):
+        Labels(choices=1.5)
     with pytest.raises(ValueError, match="2 objectives with 1 weights"):
         Sum(parts=(NextToken(), Labels()), weights=(1.0,))
     with pytest.raises(ValueError, match="put the one that hides words first"):

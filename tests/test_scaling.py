@@ -54,6 +54,8 @@ def test_too_few_runs_and_runs_below_the_floor_are_refused():
     for bad in (ScalingRun(5, 5, float("inf")), ScalingRun(-5, 5, 1.0), ScalingRun(5, 0, 1.0)):
         with pytest.raises(ValueError, match="holds no finite numbers above 0"):
             scaling.fit([*runs(), bad])
+        with pytest.raises(ValueError, match="holds no finite numbers above 0"):
+            scaling.held_out_errors([*runs(), bad])
     with pytest.raises(ValueError, match="resamples is 0"):
         scaling.fit(runs(), resamples=0)
 

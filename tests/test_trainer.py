@@ -28,7 +28,9 @@ from labkit.keeping.checkpoints import Snapshot, newest
 from labkit.keeping.description import named
 from labkit.keeping.health import Health
 from labkit.keeping.speed import counted_operations
+from labkit.models.elmo import ELMo, ELMoConfig, spell
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import (
     BothDirections,
     Labels,
@@ -1084,3 +1086,19 @@ def test_a_mixture_of_experts_can_be_measured_too():
     counted = counted_operations(model, NextToken(), targets)
     assert counted == counted_flop(copy.deepcopy(model), batch.tokens[:, :-1])
     assert all(parameter.grad is None for parameter in model.parameters())
+    with pytest.raises(ValueError, match="give training=False"):
+        counted_flop(model.requires_grad_(False), batch.tokens)
+    assert counted_flop(model, batch.tokens, training=False) > 0
+
+
+def test_models_that_look_words_up_by_the_text_can_be_measured_too():
+    sizes = TransformerXLConfig(20, width=16, layers=1, heads=2, dropout=0.0, cutoffs=(6, 12))
+    spelled = ELMoConfig(20, width=8, inner=12, longest=6, kernels=((2, 4),), letter_width=4)
+    words = spell([f"w{n}" for n in range(20)], 6)
+    for backbone in (TransformerXL(sizes), ELMo(spelled, words)):
+        model = LanguageModel(backbone, NextWord(nn.Embedding(20, backbone.width)))
+        batch = Batch.of(torch.randint(0, 20, (2, 9)))
+        targets = NextToken().targets(batch, Chance(0, 0, batch.rows))
+        assert counted_flop(model, batch.tokens) > counted_flop(model, batch.tokens, training=False)
+        if backbone.causal:
+            assert counted_operations(model, NextToken(), targets) > 0

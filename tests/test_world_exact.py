@@ -350,6 +350,10 @@ def test_pairs_of_sentences(world: World, reference: Reference) -> None:
         assert order == pytest.approx(expected, abs=1e-11)
     with pytest.raises(ValueError, match="none of this language"):
         world.next_odds([(("anna", "."), ("anna", "."))])
+    known = next(pair for pair, chance in pairs.items() if chance > 0)
+    for pair in ((known[0][:2], known[1]), (known[0], known[1][:2])):  # no whole sentence
+        with pytest.raises(ValueError, match="none of this language"):
+            world.next_odds([pair])
 
 
 def _log(chance: float) -> float:
@@ -488,12 +492,14 @@ def test_standard_errors_are_those_of_a_ratio(tiny: World, tiny_reference: Refer
         lambda world, words: floor(world, "masked", [words], seed=None),
         lambda world, words: floor(world, "masked", [words], channel=(math.nan, 0.0, 1.0)),
         lambda world, words: floor(world, "masked", [words], channel=(1.0,)),
+        lambda world, words: floor(world, "permutation", [words], channel=(0.8, 0.1, 0.1)),
+        lambda world, words: floor(world, "previous", [words], start="bogus"),
     ],
 )
 def test_what_a_language_cannot_answer_is_refused_in_one_line(ask):
     world = load_world("village")
     words = list(world.sample(documents=1)[0].text.split())
-    with pytest.raises(ValueError, match=r"give|choose|leave|must|check") as error:
+    with pytest.raises(ValueError, match=r"give|choose|leave|must|check|only") as error:
         ask(world, words)
     assert "\n" not in str(error.value)
 

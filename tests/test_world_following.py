@@ -82,6 +82,9 @@ def test_unlikely_words_can_be_left_out() -> None:
     world = load_world()
     text = world.numbers(world.sample(documents=1, seed=3)[0])[:20]
     (every,), (some,) = world.following([text]), world.following([text], least=0.05)
+    for words in (0, len(every.start)):
+        with pytest.raises(ValueError, match=f"words is {words}: give a whole number from 1"):
+            every.after(words, len(world.vocabulary))
     assert len(some.word) < len(every.word)
     for n in range(1, len(text)):
         likely = dense(world, every, n)

@@ -51,6 +51,10 @@ def test_the_best_policy_has_no_better_neighbour(listed: Answers, reward: np.nda
         assert lost > 0
     with pytest.raises(ValueError, match="more than 0"):
         best_policy(p, reward, 0)
+    with pytest.raises(ValueError, match="no divergence is below 0"):
+        optimal.highest_reward(p, reward, -1.0)
+    with pytest.raises(ValueError, match="best of 0 was asked for"):
+        optimal.best_of_bound(0)
 
 
 def test_the_best_of_n_is_what_drawing_gives(listed: Answers) -> None:
