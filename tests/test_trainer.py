@@ -28,7 +28,7 @@ from labkit.keeping.checkpoints import Snapshot, newest
 from labkit.keeping.description import named
 from labkit.keeping.health import Health
 from labkit.keeping.speed import counted_operations
-from labkit.models.elmo import ELMo, ELMoConfig, spell
+from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import (
@@ -1094,7 +1094,7 @@ def test_a_mixture_of_experts_can_be_measured_too():
 def test_models_that_look_words_up_by_the_text_can_be_measured_too():
     sizes = TransformerXLConfig(20, width=16, layers=1, heads=2, dropout=0.0, cutoffs=(6, 12))
     spelled = ELMoConfig(20, width=8, inner=12, longest=6, kernels=((2, 4),), letter_width=4)
-    words = spell([f"w{n}" for n in range(20)], 6)
+    words = [f"w{n}" for n in range(20)]
     for backbone in (TransformerXL(sizes), ELMo(spelled, words)):
         model = LanguageModel(backbone, NextWord(nn.Embedding(20, backbone.width)))
         batch = Batch.of(torch.randint(0, 20, (2, 9)))
