@@ -49,7 +49,7 @@ MUTANTS = [
     Mutant(
         "the padding of the target is predicted",
         "cross_entropy without ignore_index",
-        edited(Translation, "targets", "(labels >= 0, labels)", "(labels >= -1, labels.abs())"),
+        edited(Translation, "targets", "(words, labels)", "(labels >= -1, labels.abs())"),
     ),
     Mutant(
         "the right word keeps its whole weight when targets are smoothed",
