@@ -23,7 +23,7 @@ from labkit.keeping.processor import give_back
 
 Item = TypeVar("Item")
 LOOP_PER_DRAWING = 9
-"""How many times as long as it takes to draw a curve its loop goes on, at least."""
+"""The loop runs for this many times the time of a drawing before the curve is drawn again."""
 RECORDED = 100
 """How many points of a curve are recorded, for a page that plays it again."""
 SHORT = "LABKIT_SHORT"
@@ -34,7 +34,7 @@ compared, when a class is graded, when a lecture warms up."""
 def shortened(steps: int, profile: str, *, short: int = 10, smoke: int | None = None) -> int:
     """How many steps to train in view: few where LABKIT_SHORT is set and in the smoke profile.
 
-    `smoke` is for what has to learn a little to be shown, which nobody is in that profile.
+    `smoke` is how many in the smoke profile, where nobody looks at what the model has learned.
     """
     if profile == "smoke":
         return min(steps, short if smoke is None else smoke)

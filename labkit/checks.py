@@ -94,6 +94,17 @@ def check_words(words: Any) -> None:
         raise ValueError(f"a text is {shown(words)}: give a list of words, such as text.split()")
 
 
+def check_several(name: str, given: Any) -> None:
+    """Refuse one text where several are asked for: its letters would be taken for them."""
+    if isinstance(given, str | bytes):
+        raise TypeError(f"the {name} are {shown(given)}: give a list of them")
+
+
+def check_above_zero(name: str, given: Any) -> None:
+    """Refuse anything but a finite number above 0."""
+    require(is_number(given) and given > 0, f"{name} is {shown(given)}: give a number above 0")
+
+
 def check_not_negative(**given: Any) -> None:
     """Refuse anything but a finite number of at least 0."""
     for name, number in given.items():

@@ -42,7 +42,7 @@ def test_words_are_spelled_in_bytes_between_marks() -> None:
     assert spell([], 6).shape == (0, 6)
     with pytest.raises(ValueError, match="longest is 2: give a whole number from 3"):
         spell(["abc"], 2)
-    with pytest.raises(ValueError, match="the words are 'abc': give a list"):
+    with pytest.raises(TypeError, match="the words are 'abc': give a list of them"):
         spell("abc", 6)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from labkit.alignment.rollouts import Reward, Tokens, rewards_of
 from labkit.chance import Chance, key_of
-from labkit.checks import check_whole, is_number, require, shown
+from labkit.checks import check_above_zero, check_whole, is_number, require, shown
 from labkit.sampling import Sample, Sampling, sample
 
 
@@ -51,7 +51,7 @@ def rejection_sample(
     `highest` is the highest reward that there is. The smaller beta, the fewer are kept: the mean
     number of answers that are drawn for each one that is kept is exp(highest / beta) / Z.
     """
-    require(is_number(beta) and beta > 0, f"beta is {shown(beta)}: give a number above 0")
+    check_above_zero("beta", beta)
     require(is_number(highest), f"highest is {shown(highest)}: give the highest reward there is")
     check_whole("count", count, least=1)
     check_whole("rounds", rounds, least=1)

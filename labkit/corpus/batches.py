@@ -5,7 +5,6 @@ shuffle that depends on the seed and the epoch alone. So a run is resumed by the
 step, and each rank takes its rows of the same batch. Read `Epochs` first.
 """
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -223,6 +222,6 @@ class Stages:
 
     def at(self, step: int) -> Batch:
         """The batch of this step, from the stage that it falls into."""
-        check_whole("step", step, most=sys.maxsize)
+        check_whole("step", step, most=2**62)
         start, batches = [stage for stage in self.stages if stage[0] <= step][-1]
         return batches.at(step - start)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from labkit.checks import HALF_A_PAIR, shown
+from labkit.checks import HALF_A_PAIR, check_several, shown
 from labkit.keeping.files import digest
 
 # Where a sentence may end: after its sign, or at the end of a line.
@@ -127,9 +127,8 @@ def from_documents(documents: Iterable[Any], labels: Sequence[Any] | None = None
 
     A label that is empty, null, None or NaN is not known.
     """
-    for name, given in (("documents", documents), ("labels", labels)):
-        if isinstance(given, str | bytes):
-            raise TypeError(f"the {name} are {shown(given)}: give a list of them")
+    check_several("documents", documents)
+    check_several("labels", labels)
     known = [_document(one) for one in documents]
     if labels is None:
         # Documents that come with the numbers of their classes have no names for them.

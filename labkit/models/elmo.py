@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from labkit.blocks import Backbone, States
-from labkit.checks import check_whole, shown
+from labkit.checks import check_several, check_whole
 from labkit.recurrence import BothWays, LayerState, blank, lengths_of
 
 # A reader of the course can do nothing about which kernel serves a projected state.
@@ -76,8 +76,7 @@ def widest_kernel(config: ELMoConfig) -> int:
 def spell(words: Iterable[str], longest: int) -> Tensor:
     """The bytes of each word between two marks, cut or filled up to `longest`."""
     check_whole("longest", longest, least=3)
-    if isinstance(words, str):
-        raise ValueError(f"the words are {shown(words)}: give a list, such as text.split()")
+    check_several("words", words)
     rows = []
     for word in words:
         letters = [WORD_BEGINS, *word.encode()[: longest - 2], WORD_ENDS]

@@ -246,7 +246,7 @@ def _words(
     if not 0 < float(up_to[-1]) < math.inf or bool((frequencies < 0).any()):
         raise ValueError(
             f"the lowest frequency is {float(frequencies.min())}, and those of all words that may "
-            f"be drawn add up to {float(up_to[-1])}: give numbers of at least 0, one of them above"
+            f"be drawn add up to {float(up_to[-1])}: give numbers of at least 0, some above 0"
         )
     draws = chance.uniform("word", length).flatten()[swap].double() * up_to[-1]
     return words[torch.searchsorted(up_to, draws, right=True)]

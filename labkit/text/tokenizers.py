@@ -20,7 +20,7 @@ from typing import Any
 from tokenizers import Encoding, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
-from labkit.checks import HALF_A_PAIR, LARGEST_SIZE, has_half_a_pair, shown
+from labkit.checks import HALF_A_PAIR, LARGEST_SIZE, check_several, has_half_a_pair, shown
 from labkit.keeping.files import digest, write_text
 from labkit.text.tokenizer_files import (
     ROLES,
@@ -209,8 +209,7 @@ class Tokenizer:
 
 def _learnable(texts: Iterable[str]) -> Iterator[str]:
     """The texts; one with a run of very many letters or spaces in pieces."""
-    if isinstance(texts, str | bytes):
-        raise TypeError(f"the texts are {shown(texts)}: give a list of them")
+    check_several("texts", texts)
     return chain.from_iterable(map(_in_pieces, texts))
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import nn
 
 from labkit.blocks import Classifier
-from labkit.checks import check_whole, is_number, require, shown
+from labkit.checks import check_above_zero, check_whole
 from labkit.corpus import Batches
 from labkit.objectives import Objective
 from labkit.plan import Plan
@@ -35,8 +35,7 @@ class Tuning:
     """How many of the highest layers ever learn, the head among them; None: all."""
 
     def __post_init__(self) -> None:
-        ok = is_number(self.factor) and self.factor > 0
-        require(ok, f"factor is {shown(self.factor)}: give a number above 0")
+        check_above_zero("factor", self.factor)
         for name in ("unfreeze_every", "layers"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), least=1)
