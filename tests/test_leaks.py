@@ -7,15 +7,28 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from pairings import PAIRINGS, D, Pairing, V, batch, chance, named, words_only
+from pairings import (
+    PAIRINGS,
+    SMALL,
+    VOCABULARY,
+    D,
+    Pairing,
+    V,
+    batch,
+    chance,
+    named,
+    words_only,
+)
 from picture_of_leaks import picture
 from torch import Tensor, nn
 
 from labkit.alignment.preferences import DPO
+from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
-from labkit.heads import Label, Pooled
+from labkit.heads import Label, NextWord, Pooled
 from labkit.leaks import Dependence, allowed, trace
 from labkit.models.gpt import GPT
+from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import (
     Both,
     BothDirections,
@@ -24,6 +37,7 @@ from labkit.objectives import (
     NextSentence,
     NextToken,
     Objective,
+    Permutation,
     Sum,
     Translation,
     base,
@@ -126,6 +140,43 @@ def test_memory_reaches_one_segment_further_with_each_layer():
         assert found.by_word.equal(found.words_allowed)
         # Two words of each segment are read, the last of which are the seventh and the eighth.
         assert found.words_allowed[0, 0].nonzero()[:, 0].tolist() == list(range(6 - reach, 7))
+
+
+class AllRemembered(Permutation):
+    """Remembers all of a row, also what is not reused."""
+
+    keep = base.Continuing.keep
+
+
+def traced_with_reuse(kind: type[Permutation], layers: int, memory: int) -> Dependence:
+    """Three segments of eight words, of which the first four are remembered."""
+    torch.manual_seed(0)
+    backbone = XLNet(XLNetConfig(V, **(SMALL | {"layers": layers, "memory": memory})))
+    model = LanguageModel(backbone, NextWord(backbone.token, bias=True)).double()
+    parts = (5 + torch.randperm(V - 5)[:24]).view(3, 1, 8)
+    stream = [Batch.of(part, fresh=torch.tensor([i == 0])) for i, part in enumerate(parts)]
+    objective = kind(vocabulary=VOCABULARY, share=0.5, carry=True, reuse=4)
+    return trace(model, objective, stream)
+
+
+@pytest.mark.parametrize(
+    ("layers", "memory", "reach"),
+    [(1, 4, [*range(8, 12)]), (1, 6, [2, 3, *range(8, 12)]), (2, 8, [*range(4), *range(8, 12)])],
+)
+def test_memory_holds_the_first_part_of_each_segment_where_one_is_reused(
+    layers: int, memory: int, reach: list[int]
+):
+    found = traced_with_reuse(Permutation, layers, memory)
+    assert found.leaks == []
+    assert found.by_word.equal(found.words_allowed)
+    assert found.words_allowed[0, 0, :16].nonzero()[:, 0].tolist() == reach
+
+
+def test_words_that_are_remembered_but_not_reused_are_a_leak():
+    found = traced_with_reuse(AllRemembered, layers=2, memory=8)
+    assert {(leak.segment, leak.from_position) for leak in found.leaks} == {
+        (segment, position) for segment in range(2) for position in range(4, 8)
+    }
 
 
 def test_what_an_objective_within_another_remembers_is_allowed():

@@ -132,12 +132,17 @@ def from_memory(
     """Which of the `start` words before the last segment its rows may look at: [B, K]."""
     fresh = asked[-1].fresh
     past = torch.zeros(len(fresh), 0, dtype=torch.bool)
-    if not objective.remembers:
+    if not objective.remembers or not start:
         return past.new_zeros(len(fresh), start)
     for targets in asked[:-1]:
         past = torch.cat([past & ~targets.fresh[:, None], targets.inputs.real], dim=1)
+    # Of each segment, memory holds the first `reuse` words, where the objective says so.
+    reuse = objective.reuse if isinstance(objective, Permutation) else None
+    widths = [targets.inputs.real.shape[1] for targets in asked[:-1]]
+    stored = torch.cat([torch.arange(width) < (reuse or width) for width in widths])
+    from_the_end = stored.flip(0).cumsum(0).flip(0)
     kept = start if backbone.memory_length is None else backbone.memory_length
-    return past & ~fresh[:, None] & (torch.arange(start) >= start - kept)
+    return past & ~fresh[:, None] & stored & (from_the_end <= kept)
 
 
 def compose(backbone: Any, looks: Looks, query: bool = False) -> Tensor:
