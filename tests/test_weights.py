@@ -8,6 +8,7 @@ import signal
 import struct
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,9 @@ def test_what_a_release_cannot_say_is_refused(tmp_path: Path) -> None:
         (LanguageModel(gpt, NextWord(gpt.token, bias=True)), "head.bias=True"),
         (LanguageModel(bert, MaskedWord(bert.token, 16, activation="relu")), "head.activation"),
         (Classifier(gpt, Label(16, 2)), "a head for label"),
+        (Classifier(bert, Label(16, 2)), r"bert family has a pooler .* BERTConfig\(pooler=True\)"),
+        (Classifier(bert, Label(16, 2, pooled=False)), "has a pooler below"),
+        (nn.Linear(16, 2), "no public release of the kind of Linear"),
     ]
     for model, words in cases:
         with pytest.raises(WeightsError, match=words):
@@ -291,6 +295,10 @@ def test_what_a_release_cannot_say_is_refused(tmp_path: Path) -> None:
         ("BertModel", {"max_position_embeddings": None}, "describes no model"),
         ("RobertaModel", {"pad_token_id": 0}, "pad_token_id=0"),
         ("XLNetModel", {"attn_type": "uni"}, "attn_type='uni'"),
+        ("XLNetModel", {"d_head": 8}, "d_head=8, labkit's xlnet has 4 or None only"),
+        ("XLNetForSequenceClassification", {"summary_type": "mean"}, "summary_type='mean'"),
+        ("XLNetForSequenceClassification", {"summary_activation": "relu"}, "has 'tanh' only"),
+        ("XLNetForSequenceClassification", {"summary_use_proj": False}, "summary_use_proj=False"),
     ],
 )
 @pytest.mark.usefixtures("no_memory")
@@ -343,6 +351,35 @@ def test_a_release_says_how_often_attention_weights_are_dropped(
     again = weights.load(tmp_path)
     # Equal rates are one rate.
     assert again.config.attention_dropout == (0.3 if on_weights == 0.3 else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "main"),
+    [
+        ("BertModel", "attention_probs_dropout_prob", "hidden_dropout_prob"),
+        ("GPT2Model", "embd_pdrop", "resid_pdrop"),
+        ("DistilBertModel", "attention_dropout", "dropout"),
+    ],
+)
+def test_rates_of_dropout_that_a_model_has_not_are_named(
+    name: str, key: str, main: str, tmp_path: Path
+) -> None:
+    write_release(name, tmp_path, **{key: 0.3})
+    with pytest.warns(UserWarning, match=rf"{key}=0\.3, .* has {main}=0\.1 there") as found:
+        model = weights.load(tmp_path)
+    assert len(found) == 1
+    assert found[0].filename == __file__
+    assert isinstance(model, nn.Module)
+    assert model.config.dropout == 0.1
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.endswith("Model")])
+def test_no_release_with_the_rates_of_its_family_is_warned_of(name: str, tmp_path: Path) -> None:
+    """The defaults of the reference are the sizes of the first release of each family."""
+    write_release(name, tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        weights.load(tmp_path)
 
 
 # Our own format

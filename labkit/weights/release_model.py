@@ -6,6 +6,7 @@ stand in `labkit.weights.release_names`.
 """
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,7 @@ def kind_of(values: Mapping[str, Any], where: Any) -> str:
 def read_config(kind: str, values: Mapping[str, Any], where: Any) -> Any:
     """Our config from a release's config.json."""
     for name, allowed in RELEASES[kind].only.items():
-        if name in values and values[name] not in allowed:
-            raise WeightsError(
-                f"{where} says {name}={shown(values[name])}, labkit's {kind} has "
-                f"{' or '.join(map(repr, allowed))} only"
-            )
+        _check_says(kind, values, where, name, *allowed)
     fields = RELEASES[kind].config(values)
     if kind == "xlnet":
         fields["memory"] = values.get("mem_len") or 0
@@ -68,12 +65,35 @@ def read_config(kind: str, values: Mapping[str, Any], where: Any) -> Any:
         if type(fields.get(name)) is not int or not 0 < fields[name] < 10**7:
             theirs = RELEASES[kind].sizes[name]
             raise WeightsError(f"{where} gives no sound {theirs}: {fields.get(name)!r}")
+    if kind == "xlnet":
+        _check_says(kind, values, where, "d_head", fields["width"] // fields["heads"], None)
     return CONFIGS[kind](**fields)
+
+
+def _check_says(kind: str, values: Mapping[str, Any], where: Any, name: str, *allowed: Any) -> None:
+    """Refuse what config.json says where our models leave no such choice."""
+    if name in values and values[name] not in allowed:
+        raise WeightsError(
+            f"{where} says {name}={shown(values[name])}, labkit's {kind} has "
+            f"{' or '.join(map(repr, allowed))} only"
+        )
+
+
+def warn_of_dropouts(kind: str, values: Mapping[str, Any], where: Any) -> None:
+    """Say which rates of dropout our model has not, which matter when it is trained."""
+    main = RELEASES[kind].sizes["dropout"]
+    for name in RELEASES[kind].dropouts:
+        if name in values and values[name] != values.get(main, values[name]):
+            warnings.warn(
+                f"{where} says {name}={shown(values[name])}, labkit's {kind} has {main}="
+                f"{shown(values[main])} there, too: its answers are the same, its training is not",
+                stacklevel=4,
+            )
 
 
 def kind_for(backbone: nn.Module) -> str:
     """The family whose releases look like this backbone."""
-    match backbone.config:
+    match getattr(backbone, "config", None):
         case GPTConfig(norm_first=norm_first):
             return "gpt2" if norm_first else "openai-gpt"
         case XLNetConfig():

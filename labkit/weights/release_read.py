@@ -12,7 +12,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from labkit.weights.release_model import CONFIG, build_release, kind_of, loose, release_names
+from labkit.weights.release_model import (
+    CONFIG,
+    build_release,
+    kind_of,
+    loose,
+    release_names,
+    warn_of_dropouts,
+)
 from labkit.weights.release_names import NO_WEIGHTS, OLD_NAMES, RELEASES, Release
 from labkit.weights.tensors import (
     Contents,
@@ -34,6 +41,7 @@ def release_contents(folder: Path) -> Contents:
         raise WeightsError(f"{folder} holds no model: neither labkit.json nor {CONFIG} is there")
     values = read_description(folder / CONFIG)
     kind = kind_of(values, folder / CONFIG)
+    warn_of_dropouts(kind, values, folder / CONFIG)
     entries = tidy(kind, files_of(folder))
     shapes = {name: entry.shape for name, entry in entries.items()}
 

@@ -38,6 +38,7 @@ def save_release(model: nn.Module, folder: Source) -> None:
             f"there is no release of the {kind} family with a head for {heads}: "
             "save the model with labkit.weights.save"
         )
+    _check_pooler(kind, backbone, heads)
     names = release_names(kind, model)
     values = write_config(kind, backbone.config)
     values["architectures"] = [RELEASES[kind].architectures[heads]]
@@ -51,6 +52,17 @@ def save_release(model: nn.Module, folder: Source) -> None:
     _check_place(folder, values)
     write_tensors(folder / WEIGHTS, names)
     write_json(folder / CONFIG, values)
+
+
+def _check_pooler(kind: str, backbone: Any, heads: str) -> None:
+    """Refuse a head for labels without the pooler that the family's backbone has below it."""
+    own = any(row.ours.startswith("pool.") for row in RELEASES[kind].label)
+    if "label" in heads and not own and backbone.pooler is None:
+        raise WeightsError(
+            f"a release of the {kind} family has a pooler below its head for labels: build the "
+            "model with BERTConfig(pooler=True) and Label(pool=bert.pooler), or save it with "
+            "labkit.weights.save"
+        )
 
 
 def _heads(model: Any) -> str:
