@@ -5,9 +5,10 @@ import json
 import pytest
 
 from classroom.cli import main
-from labkit.costs import bills
+from labkit.costs import bills, counting
 from labkit.costs import training as costs
 from labkit.costs.formulas import Shape, formula_flop_per_token
+from labkit.models.gpt import GPT, GPTConfig
 from labkit.weights import published
 
 H100 = bills.machine("h100")
@@ -54,11 +55,12 @@ def test_every_published_model_has_a_bill(row):
 
 def test_a_model_of_your_own_from_a_file(tmp_path):
     sizes = {"layers": 2, "width": 64, "vocabulary": 100, "context": 32, "experts": 4,
-             "experts_used": 2}  # fmt: skip
+             "experts_used": 2, "heads": 2}  # fmt: skip
     (tmp_path / "mine.json").write_text(json.dumps(sizes))
     found = bills.bill(str(tmp_path / "mine.json"), H100, tokens=1e6)
     assert (found.model, found.parameters) == ("mine", Shape(**sizes).parameters)
-    assert found.active_parameters < found.parameters
+    gpt = GPT(GPTConfig(100, 64, 2, 2, 32, experts=4))
+    assert found.active_parameters == counting.parameters(gpt).active < found.parameters
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_mixture_has_more_parameters_and_no_more_operations():
     counted = counting.parameters(build(MIXTURE))
     assert counted.total == MIXTURE.parameters
     each = 2 * 32 * 128 + 32 + 128
-    assert counted.active == counted.total - 2 * 3 * each
+    assert counted.active == counted.total - 2 * 3 * each == counted.total - MIXTURE.idle
     tokens = torch.randint(0, 60, (2, 16))
     model = build(MIXTURE)
     flop = counting.counted_flop(model, tokens, training=False)
@@ -238,6 +238,11 @@ def test_a_planted_cell_leaves_its_band(monkeypatch):
 )
 def test_formulas_compute(formula, value):
     assert cost_tables.compute(formula, {"a.b": 5.0}) == value
+
+
+def test_a_power_of_a_cell_below_zero_is_that_of_the_whole_cell():
+    assert cost_tables.compute("a.b ** 2", {"a.b": -3.0}) == 9
+    assert cost_tables.compute("2 - a.b ** -1", {"a.b": -4.0}) == 2.25
 
 
 @pytest.mark.parametrize("formula", ["__import__('os')", "a.b.c", "1 +", "x", "[1]", "max(1, 2)"])

@@ -4,9 +4,10 @@ import re
 
 import pytest
 import torch
+from pairings import elmo
 
-from labkit.blocks import LanguageModel
-from labkit.heads import MaskedWord, NextWord
+from labkit.blocks import Classifier, LanguageModel
+from labkit.heads import Label, MaskedWord, NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
@@ -88,6 +89,14 @@ def test_what_is_not_seen_is_not_filled():
     model = LanguageModel(backbone, NextWord(backbone.token))
     with pytest.raises(ValueError, match="GPT sees only what stands before a blank"):
         one_by_one(model, TEXT, (1,), mask=MASK)
+
+
+def test_what_scores_no_word_at_a_blank_is_refused():
+    classifier = Classifier(bert().backbone, Label(16, 2))
+    with pytest.raises(ValueError, match="a Classifier of BERT was not trained to fill blanks"):
+        one_by_one(classifier, TEXT, (1,), mask=MASK)
+    with pytest.raises(ValueError, match="a LanguageModel of ELMo was not trained to fill blanks"):
+        one_by_one(elmo(), TEXT, (1,), mask=MASK)
 
 
 @pytest.mark.parametrize(

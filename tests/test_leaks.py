@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 from xml.etree import ElementTree
 
@@ -89,6 +90,14 @@ def test_a_model_is_in_the_mode_in_which_it_was_before():
     model = named("GPT, next word").model().train()
     trace(model, NextToken(), batch()[:1])
     assert all(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_a_model_is_traced_where_no_gradients_are_computed(off: Callable[[], Any]):
+    model, given = named("GPT, next word").model(), batch()[:1]
+    usual = trace(model, NextToken(), given)
+    with off():
+        assert trace(model, NextToken(), given).by_gradient.equal(usual.by_gradient)
 
 
 def test_what_is_allowed_is_what_the_lecture_says():

@@ -167,6 +167,24 @@ def test_what_is_not_listed_is_one_more_answer() -> None:
         optimal.with_rest(np.array([0.7, 0.7]))
 
 
+@pytest.mark.parametrize("of_two", [[0.5, 0.2], [0.9, 0.9], [math.nan, 1.0]])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda p, reward: best_policy(p, reward, 1.0),
+        lambda p, reward: optimal.log_partition(p, reward, 1.0),
+        lambda p, reward: optimal.frontier(p, reward, [1.0]),
+        lambda p, reward: optimal.highest_reward(p, reward, 9.0),
+        lambda p, reward: optimal.best_of(p, reward, 2),
+        lambda p, reward: optimal.best_accuracy(p, reward),
+        lambda p, reward: optimal.accuracy(p, reward, reward),
+    ],
+)
+def test_probabilities_that_are_not_those_of_all_answers_are_refused(ask, of_two) -> None:
+    with pytest.raises(ValueError, match=r"add up to .*, not to 1: list all answers, or .* with_r"):
+        ask(np.array(of_two), np.array([1.0, 0.0]))
+
+
 def test_rewards() -> None:
     texts = ["boston .", "in oslo , so go away .", "boston boston , and you are welcome ."]
     found = Answers([], [t.split() for t in texts], np.ones(3) / 3).rewards("boston")

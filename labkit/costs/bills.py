@@ -71,8 +71,8 @@ def model(name: str) -> ModelSize:
     """A published model by its name, or a reader's own from a JSON file of a `Shape`."""
     if name.endswith(".json"):
         shape = read_shape(Path(name))
-        idle = shape.matrices(shape.experts) - shape.matrices(shape.experts_used)
-        return ModelSize(Path(name).stem, shape.parameters, shape.parameters - idle, shape, None)
+        active = shape.parameters - shape.idle
+        return ModelSize(Path(name).stem, shape.parameters, active, shape, None)
     table = cost_tables.read_table("sizes")
     names = [row["name"] for row in table]
     # Also without the ending: but "bert-base-cased" is no "bert-base-uncased".

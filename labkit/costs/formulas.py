@@ -82,6 +82,12 @@ class Shape:
         return self.layers * (4 * self.width**2 + 2 * experts * self.width * self.feed_forward)
 
     @property
+    def idle(self) -> int:
+        """Parameters of the experts that a token does not visit."""
+        each = 2 * self.width * self.feed_forward + self.feed_forward + self.width
+        return self.layers * (self.experts - self.experts_used) * each
+
+    @property
     def keys(self) -> float:
         """How many keys the mask leaves to a query: the mean over positions and layers."""
         full = keys_per_query(self.context, causal=self.causal)

@@ -66,7 +66,7 @@ def compute(formula: str, known: Cells) -> float:
     def put(match: re.Match[str]) -> str:
         if match[0] not in known:
             raise ValueError(f"{formula!r}: there is no cell {match[0]!r} in data/costs/cells.csv")
-        return repr(known[match[0]])
+        return f"({known[match[0]]!r})"  # a power of a cell below 0 is that of the whole cell
 
     def value(node: ast.AST) -> float:
         match node:

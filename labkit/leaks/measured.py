@@ -90,6 +90,8 @@ class Dependence:
         return segment, column
 
 
+# Gradients are needed, also within torch.no_grad() and torch.inference_mode().
+@torch.inference_mode(mode=False)
 def trace(
     model: Any, objective: Objective, batches: Batch | Sequence[Batch], *, seed: int = 0
 ) -> Dependence:

@@ -25,7 +25,16 @@ from labkit.world.following import (
     likely,
 )
 from labkit.world.grammar import Grammar
-from labkit.world.hidden import IMPOSSIBLE, Noisy, Request, distributions, hide, position_in, weigh
+from labkit.world.hidden import (
+    IMPOSSIBLE,
+    Noisy,
+    Request,
+    distributions,
+    hide,
+    listed,
+    position_in,
+    weigh,
+)
 from labkit.world.machine import Machine, Section
 from labkit.world.memory import Memories
 from labkit.world.sampling import SPLITS, Document, Sampler
@@ -448,11 +457,11 @@ class Language:
         self, words: Text, hidden: Sequence[int], *, start: str = "document"
     ) -> np.ndarray:
         """Distributions of the hidden words, each given the seen ones: [hidden, vocabulary]."""
-        return self.distributions([Request(self.numbers(words), list(hidden), {})], start)[0]
+        return self.distributions([Request(self.numbers(words), listed(hidden), {})], start)[0]
 
     def joint(self, words: Text, hidden: Sequence[int], *, start: str = "document") -> float:
         """log p(all hidden words together | the seen words)."""
-        return self.joints([(self.numbers(words), list(hidden))], start=start)[0]
+        return self.joints([(self.numbers(words), listed(hidden))], start=start)[0]
 
     def joints(
         self, texts: list[tuple[np.ndarray, list[int]]], *, start: str = "document"

@@ -25,6 +25,13 @@ class Request(NamedTuple):
 IMPOSSIBLE = "no text of this language has the words that are seen: check them with is_sentence"
 
 
+def listed(hidden: Any) -> list[Any]:
+    """The hidden positions of a text; a single number is refused."""
+    if is_whole(hidden):
+        raise ValueError(f"hidden is {hidden}: give a list of positions, such as [{hidden}]")
+    return list(hidden)
+
+
 def position_in(position: Any, length: int) -> int:
     """A position of a text, counted from its end where it is negative, as in lists."""
     if not is_whole(position) or not -length <= int(position) < length:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from labkit.checks import check_whole
+from labkit.checks import check_seed, check_whole
 from labkit.world.exact import Language, Text
 from labkit.world.examples import Example, LabelledSet
 from labkit.world.machine import END
@@ -54,6 +54,7 @@ def labelled(
     if len(labels) < 2:
         raise ValueError(f'this language has no labels for "{task}"')
     check_whole("size", size)
+    check_seed(seed)
     share = size // len(labels)
     if not share:
         raise ValueError(

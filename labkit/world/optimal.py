@@ -37,6 +37,16 @@ def with_rest(p: np.ndarray) -> np.ndarray:
     return np.append(p, max(0.0, 1 - total))
 
 
+def _check_complete(p: np.ndarray) -> None:
+    """Refuse probabilities that leave some answers out, whose sums would be none of a policy."""
+    total = p.sum()
+    require(
+        abs(total - 1) <= 1e-3,
+        f"the probabilities add up to {total:.4f}, not to 1: list all answers, or add the chance "
+        "of all others with with_rest(p), and their reward",
+    )
+
+
 def log_partition(p: np.ndarray, reward: np.ndarray, beta: float) -> float:
     """log Z, with Z the mean of exp(reward / beta) under the reference."""
     return float(np.logaddexp.reduce(_tilted(p, reward, beta)))
@@ -51,6 +61,7 @@ def best_policy(p: np.ndarray, reward: np.ndarray, beta: float) -> np.ndarray:
 def _tilted(p: np.ndarray, reward: np.ndarray, beta: float) -> np.ndarray:
     if not beta > 0:
         raise ValueError(f"beta is {beta}: it must be more than 0")
+    _check_complete(p)
     with np.errstate(divide="ignore"):
         return np.log(p) + reward / beta
 
@@ -79,6 +90,7 @@ def highest_reward(p: np.ndarray, reward: np.ndarray, nats: float) -> float:
     Between two betas the frontier is found by bisection on 1 / beta.
     """
     require(nats >= 0, f"{nats} nats: no divergence is below 0")
+    _check_complete(p)
     top = reward[p > 0].max()
     most = -np.log(p[reward == top].sum())
     if nats >= most:
@@ -101,6 +113,7 @@ def highest_reward(p: np.ndarray, reward: np.ndarray, nats: float) -> float:
 def best_of(p: np.ndarray, reward: np.ndarray, n: int) -> np.ndarray:
     """The distribution of the best of n drawn answers; equal rewards are chosen by chance."""
     _check_drawn(n)
+    _check_complete(p)
     _, level = np.unique(reward, return_inverse=True)
     mass = np.bincount(level, p)
     below = np.cumsum(mass)
@@ -154,6 +167,7 @@ def best_accuracy(p: np.ndarray, reward: np.ndarray) -> float:
 
     A pair whose rewards are equal is preferred by chance, and one half of the answers are right.
     """
+    _check_complete(p)
     rewards, level = np.unique(reward, return_inverse=True)
     mass = np.bincount(level, p)
     chance = preferred(rewards[:, None], rewards[None, :])
@@ -162,6 +176,7 @@ def best_accuracy(p: np.ndarray, reward: np.ndarray) -> float:
 
 def accuracy(p: np.ndarray, reward: np.ndarray, guessed: np.ndarray) -> float:
     """How often a reward model with these guesses agrees with preferences by the true reward."""
+    _check_complete(p)
     chance = preferred(reward[:, None], reward[None, :])
     right = np.where(guessed[:, None] > guessed[None, :], chance, 1 - chance)
     right = np.where(guessed[:, None] == guessed[None, :], 0.5, right)

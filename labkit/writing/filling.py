@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.blocks import evaluating
+from labkit.blocks import Classifier, evaluating
 from labkit.checks import is_whole, require, shown
 from labkit.masking import real_keys, same_position
+from labkit.models.elmo import ELMo
 from labkit.models.xlnet import XLNet
 from labkit.writing.reader import check_known, checked
 
@@ -49,6 +50,11 @@ def _checked(model: Any, tokens: Sequence[int], blanks: Sequence[int], mask: int
         not backbone.causal,
         f"{type(backbone).__name__} sees only what stands before a blank: use "
         "labkit.writing.prompting, or a model that reads from both sides",
+    )
+    require(
+        not isinstance(model, Classifier) and not isinstance(backbone, ELMo),
+        f"a {type(model).__name__} of {type(backbone).__name__} was not trained to fill blanks: "
+        "give a LanguageModel of BERT or XLNet, or another that MaskedToken trained",
     )
     row_T = checked(model, tokens, "the text")
     check_known(model, [mask], "`mask`")
