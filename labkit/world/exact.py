@@ -30,8 +30,8 @@ from labkit.world.hidden import (
     Noisy,
     Request,
     distributions,
+    hidden_positions,
     hide,
-    listed,
     position_in,
     weigh,
 )
@@ -457,11 +457,12 @@ class Language:
         self, words: Text, hidden: Sequence[int], *, start: str = "document"
     ) -> np.ndarray:
         """Distributions of the hidden words, each given the seen ones: [hidden, vocabulary]."""
-        return self.distributions([Request(self.numbers(words), listed(hidden), {})], start)[0]
+        request = Request(self.numbers(words), hidden_positions(hidden), {})
+        return self.distributions([request], start)[0]
 
     def joint(self, words: Text, hidden: Sequence[int], *, start: str = "document") -> float:
         """log p(all hidden words together | the seen words)."""
-        return self.joints([(self.numbers(words), listed(hidden))], start=start)[0]
+        return self.joints([(self.numbers(words), hidden_positions(hidden))], start=start)[0]
 
     def joints(
         self, texts: list[tuple[np.ndarray, list[int]]], *, start: str = "document"

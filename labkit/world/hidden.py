@@ -25,7 +25,7 @@ class Request(NamedTuple):
 IMPOSSIBLE = "no text of this language has the words that are seen: check them with is_sentence"
 
 
-def listed(hidden: Any) -> list[Any]:
+def hidden_positions(hidden: Any) -> list[Any]:
     """The hidden positions of a text; a single number is refused."""
     if is_whole(hidden):
         raise ValueError(f"hidden is {hidden}: give a list of positions, such as [{hidden}]")
