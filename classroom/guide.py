@@ -26,7 +26,7 @@ JupyterLab. `python -m labkit students` writes the version without solutions. Th
 three to fifteen minutes each ([labs.md](labs.md)); let neighbours compare their answers before you
 show a solution. "Click: nothing" means that a picture or a table is to be read, not changed.
 
-Some words return in many notes. The *floor* is the lowest possible loss. The *village* is a small
+Some words recur in many notes. The *floor* is the lowest possible loss. The *village* is a small
 made-up language whose probabilities are known. An *arm* is one of the things that a claim compares,
 and a *contrast* is the difference that is judged.
 """

@@ -179,7 +179,7 @@ def prompts_of(world: World, count: int, seed: int) -> list[Document]:
 def prompt_text(world: World, count: int, seed: int) -> tuple[Tokenizer, Tokens]:
     """So many prompts, in a vocabulary of their own.
 
-    In the ordinary text one word in fifty stands in such a document: a model of this size would
+    In the ordinary text one word in a hundred is in such a document: a model of this size would
     have to read for an hour to learn from them.
     """
     documents = prompts_of(world, count, seed)

@@ -172,7 +172,7 @@ EXERCISES: dict[str, Exercise] = {
              "small change", lambda policy, reference, beta: dpo_loss(policy, reference, 1 / beta)),
             ("chosen and rejected are exchanged: column 0 is the chosen answer",
              lambda policy, reference, beta: dpo_loss(policy.flip(1), reference.flip(1), beta)),
-            ("beta stands outside of the sigmoid: it belongs to the log-ratios",
+            ("beta is outside the sigmoid: it belongs to the log-ratios",
              lambda policy, reference, beta: beta * dpo_loss(policy, reference, 1.0)),
             ("that is a sum: take the mean over the pairs",
              lambda policy, reference, beta: dpo_loss(policy, reference, beta) * len(policy)),

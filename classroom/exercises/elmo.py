@@ -93,7 +93,7 @@ EXERCISES: dict[str, Exercise] = {
              "before its first", _rolled),
             ("padding is a target, and padding has to predict: neither may count",
              lambda tokens, real: both_targets(tokens, torch.ones_like(real))),
-            ("the last real token is asked for the padding behind it", _predicts_padding),
+            ("the last real token is asked for the padding after it", _predicts_padding),
             ("nothing is shifted: each position would be asked for the word that it has just read",
              lambda tokens, real: (tokens.masked_fill(~real, -100),) * 2),
         ),
@@ -132,7 +132,7 @@ EXERCISES: dict[str, Exercise] = {
             ("the maximum was taken over the kernels: take it over the positions, the last "
              "dimension", lambda letters, weight, bias:
              F.conv1d(letters, weight, bias).amax(dim=1).relu()),
-            ("only the first position was looked at: an ending stands at the end",
+            ("only the first position was looked at: an ending is at the end",
              lambda letters, weight, bias: F.conv1d(letters, weight, bias)[..., 0].relu()),
             ("the bias is missing", lambda letters, weight, bias:
              F.conv1d(letters, weight).amax(dim=-1).relu()),

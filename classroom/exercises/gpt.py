@@ -177,7 +177,7 @@ EXERCISES: dict[str, Exercise] = {
         choice_loss,
         _questions,
         (
-            ("the rows of one question stand side by side: the choices are the last dimension",
+            ("the rows of one question are adjacent: the choices are the last dimension",
              lambda scores, answers: F.cross_entropy(scores.reshape(-1, len(answers)).T, answers)),
             ("each row is judged for itself: the choices of one question share one softmax",
              lambda scores, answers: F.binary_cross_entropy_with_logits(

@@ -15,10 +15,11 @@ HEAD = """\
 
 Each exercise is checked by the course: on many random inputs, against the course's own version and
 against the mistakes that students usually make. The reply to a right answer is "Right". The reply
-to any other is "Not yet" with the first reason that applies: a result of the wrong type or without
-a required property, a known mistake that the answer agrees with, the student's own error in one
-line, or the smallest input on which the answer differs. Where the course's version has a gradient,
-the answer needs the same one. The notebook continues with the course's version.
+to any other is "Not yet" with the first reason that applies. It can be a result of the wrong type
+or without a required property, or a known mistake that the answer agrees with. Otherwise it is the
+student's own error in one line, or the smallest input on which the answer differs. Where the
+course's version has a gradient, the answer needs the same one. The notebook continues with the
+course's version.
 
 `python -m labkit students` writes the notebooks without solutions, with nbgrader's metadata, and
 `python -m labkit grade FOLDER` marks a class: see [lecturer.md](lecturer.md). With

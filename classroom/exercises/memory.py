@@ -76,7 +76,7 @@ EXERCISES: dict[str, Exercise] = {
         with_memory,
         _layer,
         (
-            ("memory stands before the states: the queries are the last of the keys",
+            ("memory comes before the states: the queries are the last of the keys",
              lambda memory, states, length:
              (torch.cat([states, memory], dim=1), with_memory(memory, states, length)[1])),
             ("kept are the last positions of memory *and* states, also where the segment is shorter"
@@ -126,7 +126,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda position, segment, memory, layers: max(position - layers * memory, 0)),
             ("that is the reach of one layer: the one below had looked back as well",
              lambda position, segment, memory, layers: furthest(position, segment, memory, 1)),
-            ("nothing stands before position 0", _unclamped),
+            ("nothing comes before position 0", _unclamped),
             ("a state that is remembered has seen its own segment up from the beginning: go to the "
              "beginning of its segment in each layer",
              lambda position, segment, memory, layers:

@@ -209,7 +209,7 @@ EXERCISES: dict[str, Exercise] = {
                                                               math.inf)),
             ("one word too few was kept: the k-th largest stays", lambda logits, k:
              top_k(logits, k - 1)),
-            ("the k-th largest itself went: leave out what is smaller, not what is as large",
+            ("the k-th largest itself was dropped: leave out what is smaller, not what is as large",
              lambda logits, k: logits.masked_fill(
                  logits <= logits.topk(k).values[:, -1:], -math.inf)),
             ("words that are tied with the k-th largest stay: compare with its value",
@@ -233,7 +233,7 @@ EXERCISES: dict[str, Exercise] = {
             ("the sorted positions were not put back: word i of the sorted list is not word i of "
              "the vocabulary", _not_put_back),
             ("the words were added up from the worst: sort with descending=True", _worst_first),
-            ("each word with a probability below p went: p is the share that the set holds",
+            ("each word with a probability below p was dropped: p is the share that the set holds",
              lambda logits, p: logits.masked_fill(logits.softmax(dim=-1) < p, -math.inf)),
             ("with p = 1 words were lost: a rounded sum is 1 before the last of them", _rounded),
         ),

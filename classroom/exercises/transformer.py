@@ -267,7 +267,7 @@ EXERCISES: dict[str, Exercise] = {
             ("the shift goes the wrong way: each position reads the word after the one it predicts",
              lambda answers, begin: torch.cat(
                  [answers[:, 1:], torch.full_like(answers[:, :1], begin)], dim=1)),
-            ("the last word stands in front: it is the answer to the last question; put `begin`",
+            ("the last word comes first: it is the answer to the last question; put `begin`",
              lambda answers, begin: answers.roll(1, 1)),
             ("the first word is replaced and nothing is shifted",
              lambda answers, begin: torch.cat(

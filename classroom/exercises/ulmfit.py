@@ -124,7 +124,7 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("the list begins with the top: the lowest layer comes first",
              lambda *given: layer_rates(*given)[::-1]),
-            ("the top layer is divided, too: it has the whole rate",
+            ("the rate of the top layer is divided, too: it has the full rate",
              lambda *given: [one / 2.6 for one in layer_rates(*given)]),
             ("the lower layers learn faster in your version: divide, not multiply",
              lambda layers, rate: [rate * 2.6 ** (layers - 1 - i) for i in range(layers)]),

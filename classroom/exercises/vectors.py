@@ -100,7 +100,7 @@ EXERCISES: dict[str, Exercise] = {
         pairs,
         _sentence,
         (
-            ("only the words to the right are there: a neighbour may stand on either side",
+            ("only the words to the right are there: a neighbour may be on either side",
              lambda tokens, reach: [(tokens[i], tokens[j]) for i in range(len(tokens))
                                     for j in range(i + 1, min(len(tokens), i + reach + 1))]),
             ("each position is paired with itself: leave it out",
@@ -135,7 +135,7 @@ EXERCISES: dict[str, Exercise] = {
             ("the noise words are averaged: the formula adds them up",
              lambda centre, near, noise: -F.logsigmoid((near * centre).sum(-1))
              - F.logsigmoid(-(noise * centre[:, None]).sum(-1)).mean(-1)),
-            ("the sign of the whole is wrong: a loss is to be made small",
+            ("the sign of the whole is wrong: a loss is minimised",
              lambda *given: -sgns_loss(*given)),
             ("that is a softmax over the neighbour and its noise words; each is a question of yes "
              "or no here",
