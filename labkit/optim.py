@@ -52,6 +52,8 @@ def matrices(model: nn.Module) -> set[str]:
     """The names of the matrices between hidden states: no embeddings, no heads, no tables.
 
     A matrix that makes queries, keys and values at once counts as one, as do the gates of an LSTM.
+    So do the layers that make a word's vector, such as those of ELMo above its letters: they learn
+    as hidden layers, and the models that ship were trained so.
     """
     backbone = backbone_of(model)
     outside: list[nn.Module] = [m for m in model.modules() if isinstance(m, nn.Embedding)]

@@ -22,7 +22,7 @@ from labkit.blocks import Backbone, Classifier, LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples, Stages, from_documents, pad_rows, tokenize
 from labkit.fast.softmax import losses
-from labkit.heads import Label, MaskedWord, NextWord, Pooled
+from labkit.heads import Label, MaskedWord, NextWord, Pooled, Span
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
@@ -47,6 +47,7 @@ from labkit.objectives import (
     Permutation,
     Similarity,
     SkipGram,
+    SpanEnds,
     Sum,
     Translation,
 )
@@ -264,6 +265,30 @@ def test_words_that_were_never_spelled_cannot_be_read() -> None:
 def test_batches_are_a_corpus() -> None:
     with pytest.raises(TypeError, match="batches is a list: give a corpus"):
         Trainer(gpt(), NextToken(), [rows()], Plan(steps=1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [Label, Pooled, Span, NextWord])
+def test_a_head_of_another_task_is_refused(kind: Any) -> None:
+    body, batch = gpt().backbone, rows(2)
+    model = Classifier(body, {
+        Label: Label(body.width, 2), Pooled: Pooled(body.width, 2), Span: Span(body.width),
+        NextWord: NextWord(body.token),
+    }[kind])  # fmt: skip
+    one, each = torch.tensor([0, 1]), torch.zeros_like(batch.tokens)
+    for objective, labels, right in (
+        (Labels(position="last"), one, Label),
+        (Labels(position="each"), each, Label),
+        (Similarity(position="last"), one[:1].expand(2), Label),
+        (Labels(position="pooled"), one, Pooled),
+        (SpanEnds(), torch.stack([one, one]), Span),
+    ):
+        given = dataclasses.replace(batch, labels=labels)
+        if kind is right:
+            assert objective(model, given, chance(given)).loss.isfinite()
+            continue
+        says = f"is a {kind.__name__}: {type(objective).__name__} needs a {right.__name__}, or"
+        with pytest.raises(ValueError, match=says):
+            objective(model, given, chance(given))
 
 
 @pytest.mark.parametrize("bucketed", [True, False])
