@@ -1,6 +1,7 @@
 """Edges of objectives: 16-bit scores, padding and memory, unspelled words, unknown choices."""
 
 import dataclasses
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from labkit.blocks import Backbone, Classifier, LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples, Stages, from_documents, pad_rows, tokenize
 from labkit.fast.softmax import losses
-from labkit.heads import Label, MaskedWord, NextWord, Pooled, Span
+from labkit.heads import Label, MaskedWord, NextWord, Pooled, Span, WordHead
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
@@ -430,6 +431,19 @@ class Penalised(NextToken):
 def test_a_term_that_the_targets_do_not_count_is_named() -> None:
     with pytest.raises(ValueError, match=r"do not count the term 'l2': .*counts=\{'l2': …\}"):
         evaluate(gpt(), Penalised(), [rows()])
+
+
+@pytest.mark.parametrize("target", [-100, -1, 99])
+def test_no_target_of_a_head_is_left_out(target: int) -> None:
+    """As torch's cross entropy leaves out -100."""
+    for model in (gpt(), bert()):
+        head, hidden = model.head, torch.randn(2, model.backbone.width)
+        asked = hidden, torch.tensor([3, target])
+        with pytest.raises(IndexError, match=f"Target {target} is out of bounds"):
+            WordHead.losses_N(head, *asked)  # type: ignore[arg-type]
+        for how in (fast.enable(), nullcontext()):
+            with how, pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+                head.losses_N(*asked)  # type: ignore[operator]
 
 
 def test_a_head_that_gives_no_losses_of_words_is_named() -> None:
