@@ -29,7 +29,13 @@ def named_groups(model: nn.Module, groups: Sequence[Group] | None) -> list[tuple
     if groups is None:
         return [(list(names.values()), 1.0)]
     found = []
-    for parameters, factor in groups:
+    for group in groups:
+        if not isinstance(group, tuple | list) or len(group) != 2:
+            raise ValueError(
+                f"a group is a {type(group).__name__}: give pairs of parameters and the factor of "
+                "their rate, such as [(model.parameters(), 1.0)]"
+            )
+        parameters, factor = group
         if not isinstance(factor, int | float) or not 0 <= factor < math.inf:
             raise ValueError(f"the factor of a group is {factor!r}: give a number of at least 0")
         ids = [id(parameter) for parameter in parameters]
