@@ -110,11 +110,11 @@ def run_submission(
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
-    from classroom.exercises import checking, duels, limits, verdicts
+    from classroom.exercises import checking, comparing, duels, limits, verdicts
 
     quiet = Config(HistoryManager={"enabled": False}, InteractiveShell={"colors": "NoColor"})
     shell = InteractiveShell.instance(config=quiet)
-    judge = (sys.modules[JUDGE], checking, duels, limits, verdicts)
+    judge = (sys.modules[JUDGE], checking, comparing, duels, limits, verdicts)
     used = {"torch.allclose": torch.allclose, "torch.equal": torch.equal}
     before, heard = fingerprint(judge), verdicts.HEARD
     for number, cell in enumerate(cells, start=1):
@@ -124,7 +124,7 @@ def run_submission(
         with _time_for_a_cell(seconds):
             result = shell.run_cell(cell, store_history=False)
         error = result.error_before_exec or result.error_in_exec
-        _report(pipe, cell=number, error=checking.told(error)[:SAID] if error else "",
+        _report(pipe, cell=number, error=comparing.told(error)[:SAID] if error else "",
                 heard=[_plain(*one) for one in heard[begun:]])  # fmt: skip
     after = fingerprint(judge)
     patched = [name for name, value in before.items() if after.get(name) != value]

@@ -22,7 +22,7 @@ MOST_CODE, MOST_CELLS, MOST_CHECKS = 200_000, 1000, 200
 SHOWN = 20_000
 """Characters of the code of an answer that its page shows."""
 JUDGE = "classroom.exercises"
-PARTS = ("checking", "duels", "limits", "verdicts")
+PARTS = ("checking", "comparing", "duels", "limits", "verdicts")
 """The modules of the judge, which a notebook has no use for."""
 INSIDE = re.compile(
     rf"{JUDGE}\.\w+|\bHEARD\b|exercises\s+import\b.{{0,1000}}\b(?:{'|'.join(PARTS)})\b", re.DOTALL

@@ -117,15 +117,18 @@ def judge(
 ) -> list[Verdict]:
     """Return the verdict on each contrast of one claim, judged together by Holm's method.
 
-    `exact`: whether a contrast is counted, so that chance has no part in it.
+    `exact`: whether a contrast is counted, so that chance has no part in it. Seeds that measured
+    the same may agree by chance: n of them are no surer than a sign test, which errs once in 2^n.
     """
+    every = list(zip(estimates, bounds, exact or [False] * len(bounds), strict=True))
     if seeds < FEWEST_SEEDS:
-        every = zip(estimates, bounds, exact or [False] * len(bounds), strict=True)
         return [_exact(one, each) if sure else "not judged" for one, each, sure in every]
     decisions: list[tuple[float, Verdict]] = []
-    for one, (above, below) in zip(estimates, bounds, strict=True):
-        inside = max(one.p_below(above), one.p_above(below))
-        outside = min(one.p_above(above), one.p_below(below))
+    for one, (above, below), sure in every:
+        agree = one.error <= 1e-12 * max(1.0, abs(one.value))
+        least = 0.5**seeds if agree and not sure else 0.0
+        inside = max(one.p_below(above), one.p_above(below), least)
+        outside = max(min(one.p_above(above), one.p_below(below)), least)
         decisions.append((inside, "holds") if inside < outside else (outside, "does not hold here"))
     verdicts: list[Verdict] = ["not significant"] * len(decisions)
     order = sorted(range(len(decisions)), key=lambda i: decisions[i][0])

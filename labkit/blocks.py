@@ -157,6 +157,16 @@ def check_causal(model: Any, problem: str) -> None:
         )
 
 
+def check_reads_source(model: Any) -> None:
+    """Refuse a model that reads no source."""
+    backbone = backbone_of(model)
+    if isinstance(backbone, Backbone) and not hasattr(backbone, "encode"):
+        raise ValueError(
+            f"{type(backbone).__name__} reads no source: give an encoder-decoder, such as "
+            "Transformer"
+        )
+
+
 def to_device_of(other: nn.Module, model: nn.Module) -> None:
     """Move another model, such as a teacher, to the device of this one; free if it is there."""
     other.to(next(model.parameters()).device)

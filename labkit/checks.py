@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from numbers import Integral, Real
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -11,7 +11,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 LARGEST_SIZE = 10**7
 """The largest size of a model or batch: ten million words, positions or features."""
 MOST_LAYERS = 10_000
-AT_LEAST_ONE = frozenset({"width", "heads", "inner", "embedding", "layers"})
+AT_LEAST_ONE = frozenset({"width", "heads", "inner", "embedding", "layers", "channels", "kernels",
+                          "cutoffs", "letter_width"})  # fmt: skip
 """The sizes of a config that cannot be 0."""
 
 
@@ -128,7 +129,7 @@ def has_half_a_pair(text: str) -> bool:
 def check_config(config: Any) -> None:
     """Refuse a config whose sizes are not whole numbers in range, or whose rates are not shares.
 
-    Fields of other types than `int` and `float`, with or without None, are not looked at.
+    Fields of other types than `int`, `float` and tuples, with or without None, are not looked at.
     """
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
@@ -142,12 +143,26 @@ def check_config(config: Any) -> None:
         of_python = isinstance(given, int | float)
         if isinstance(given, Real) and not of_python:
             raise ValueError(f"{field.name} is a {type(given).__name__}: give a number of Python")
-        if kinds == {int}:
+        if kinds == {float}:
+            _check_rate(field.name, given)
+        elif len(kinds) == 1:
             least = 1 if field.name in AT_LEAST_ONE else 0
             most = MOST_LAYERS if field.name == "layers" else LARGEST_SIZE
-            check_whole(field.name, given, least, most)
-        elif kinds == {float}:
-            _check_rate(field.name, given)
+            for name, size in _sizes(field.name, given, *kinds):
+                check_whole(name, size, least, most)
+
+
+def _sizes(name: str, given: Any, kind: Any) -> Iterator[tuple[str, Any]]:
+    """The sizes of a field and their names; those in a tuple are named by their place."""
+    if kind is int:
+        yield name, given
+    elif get_origin(kind) is tuple:
+        is_several, kinds = isinstance(given, tuple | list), get_args(kind)
+        if is_several and kinds[-1:] == (...,):
+            kinds = kinds[:1] * len(given)
+        require(is_several and len(given) == len(kinds), f"{name} is {shown(given)}: give a {kind}")
+        for i, each in enumerate(given):
+            yield from _sizes(f"{name}[{i}]", each, kinds[i])
 
 
 def _check_rate(name: str, given: Any) -> None:

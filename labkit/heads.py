@@ -26,7 +26,12 @@ def exact(scores: Tensor) -> Tensor:
 def losses(hidden_ND: Tensor, words_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor) -> Tensor:
     """-log softmax(h W' + b) at each target: [N]"""
     scores_NV = F.linear(hidden_ND, words_VD, bias_V)
-    return F.cross_entropy(exact(scores_NV), targets_N, reduction="none")
+    return cross_entropy(scores_NV, targets_N)
+
+
+def cross_entropy(scores_NV: Tensor, targets_N: Tensor) -> Tensor:
+    """-log softmax(scores) at each target; torch's own would leave out the target -100."""
+    return F.cross_entropy(exact(scores_NV), targets_N, reduction="none", ignore_index=-(2**31))
 
 
 class WordHead(nn.Module):
@@ -34,7 +39,7 @@ class WordHead(nn.Module):
 
     def losses_N(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
         """-log p(target) at each predicted position."""
-        return F.cross_entropy(exact(self(hidden_ND)), targets_N, reduction="none")
+        return cross_entropy(self(hidden_ND), targets_N)
 
 
 class NextWord(WordHead):

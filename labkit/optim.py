@@ -29,7 +29,13 @@ def named_groups(model: nn.Module, groups: Sequence[Group] | None) -> list[tuple
     if groups is None:
         return [(list(names.values()), 1.0)]
     found = []
-    for parameters, factor in groups:
+    for group in groups:
+        if not isinstance(group, tuple | list) or len(group) != 2:
+            raise ValueError(
+                f"a group is a {type(group).__name__}: give pairs of parameters and the factor of "
+                "their rate, such as [(model.parameters(), 1.0)]"
+            )
+        parameters, factor = group
         if not isinstance(factor, int | float) or not 0 <= factor < math.inf:
             raise ValueError(f"the factor of a group is {factor!r}: give a number of at least 0")
         ids = [id(parameter) for parameter in parameters]
@@ -52,6 +58,8 @@ def matrices(model: nn.Module) -> set[str]:
     """The names of the matrices between hidden states: no embeddings, no heads, no tables.
 
     A matrix that makes queries, keys and values at once counts as one, as do the gates of an LSTM.
+    So do the layers that make a word's vector, such as those of ELMo above its letters: they learn
+    as hidden layers, and the models that ship were trained so.
     """
     backbone = backbone_of(model)
     outside: list[nn.Module] = [m for m in model.modules() if isinstance(m, nn.Embedding)]

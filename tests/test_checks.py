@@ -16,7 +16,7 @@ from labkit.heads import NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
-from labkit.models.rnn import Recurrent, RecurrentConfig
+from labkit.models.rnn import Convolutions, ConvolutionsConfig, Recurrent, RecurrentConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import NextToken
@@ -78,6 +78,40 @@ def test_sound_configs_of_all_kinds_pass():
     TransformerXL(TransformerXLConfig(61, 16, 2, 4, cutoffs=(10, 30), shrink=2))
 
 
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: Convolutions(ConvolutionsConfig(11, channels=0)), "channels is 0: give a whole"),
+        (lambda: ConvolutionsConfig(11, kernels=(3, 0)), r"kernels\[1\] is 0: give a whole number"),
+        (
+            lambda: ConvolutionsConfig(11, kernels=(2.0,)),
+            r"kernels\[0\] is 2.0: give a whole number",
+        ),
+        (lambda: ConvolutionsConfig(11, kernels=3), r"kernels is 3: give a tuple\[int, \.\.\.\]$"),
+        (lambda: ELMoConfig(11, kernels=((1, 4), (0, 4))), r"kernels\[1\]\[0\] is 0: give a whole"),
+        (lambda: ELMoConfig(11, kernels=((1, True),)), r"kernels\[0\]\[1\] is True: give a whole"),
+        (
+            lambda: ELMoConfig(11, kernels=((1,),)),
+            r"kernels\[0\] is \(1,\): give a tuple\[int, int\]",
+        ),
+        (lambda: ELMoConfig(11, kernels=(3, 4)), r"kernels\[0\] is 3: give a tuple\[int, int\]"),
+        (lambda: ELMo(ELMoConfig(11, letter_width=0)), "letter_width is 0: give a whole number"),
+        (lambda: cut(0), r"cutoffs\[0\] is 0: give a whole number from 1"),
+        (lambda: cut(3, 5.5), r"cutoffs\[1\] is 5\.5: give a whole number from 1"),
+        (lambda: cut(True, 5), r"cutoffs\[0\] is True: give a whole number from 1"),
+        (lambda: cut(7, 3), r"cutoffs \(7, 3\) do not cut a vocabulary of 11 words"),
+        (lambda: cut(11), r"cutoffs \(11,\) do not cut a vocabulary of 11 words"),
+    ],
+)
+def test_sizes_in_a_tuple_are_checked_by_their_place(build: Callable[[], Any], says: str) -> None:
+    with pytest.raises(ValueError, match=f"^{says}"):
+        build()
+
+
+def cut(*cutoffs: Any) -> TransformerXL:
+    return TransformerXL(TransformerXLConfig(11, 8, 1, 2, cutoffs=cutoffs))
+
+
 def test_whole_numbers():
     checks.check_whole("n", 3, 3, 3)
     for given in (2, 4, 3.0, True, "3", None):
@@ -116,6 +150,8 @@ class OwnConfig:
     norm: int | str = "none"
     kind: Any = torch.float32
     activation: Callable[..., Any] = torch.tanh
+    rates: tuple[float, ...] = (-1.0,)
+    names: tuple[str, int] = ("a", 1)
 
 
 def test_only_sizes_and_rates_are_checked() -> None:

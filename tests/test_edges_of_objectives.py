@@ -1,6 +1,7 @@
 """Edges of objectives: 16-bit scores, padding and memory, unspelled words, unknown choices."""
 
 import dataclasses
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from labkit.blocks import Backbone, Classifier, LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch, Examples, Stages, from_documents, pad_rows, tokenize
 from labkit.fast.softmax import losses
-from labkit.heads import Label, MaskedWord, NextWord, Pooled
+from labkit.heads import Label, MaskedWord, NextWord, Pooled, Span, WordHead
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig
@@ -47,6 +48,7 @@ from labkit.objectives import (
     Permutation,
     Similarity,
     SkipGram,
+    SpanEnds,
     Sum,
     Translation,
 )
@@ -266,6 +268,30 @@ def test_batches_are_a_corpus() -> None:
         Trainer(gpt(), NextToken(), [rows()], Plan(steps=1))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("kind", [Label, Pooled, Span, NextWord])
+def test_a_head_of_another_task_is_refused(kind: Any) -> None:
+    body, batch = gpt().backbone, rows(2)
+    model = Classifier(body, {
+        Label: Label(body.width, 2), Pooled: Pooled(body.width, 2), Span: Span(body.width),
+        NextWord: NextWord(body.token),
+    }[kind])  # fmt: skip
+    one, each = torch.tensor([0, 1]), torch.zeros_like(batch.tokens)
+    for objective, labels, right in (
+        (Labels(position="last"), one, Label),
+        (Labels(position="each"), each, Label),
+        (Similarity(position="last"), one[:1].expand(2), Label),
+        (Labels(position="pooled"), one, Pooled),
+        (SpanEnds(), torch.stack([one, one]), Span),
+    ):
+        given = dataclasses.replace(batch, labels=labels)
+        if kind is right:
+            assert objective(model, given, chance(given)).loss.isfinite()
+            continue
+        says = f"is a {kind.__name__}: {type(objective).__name__} needs a {right.__name__}, or"
+        with pytest.raises(ValueError, match=says):
+            objective(model, given, chance(given))
+
+
 @pytest.mark.parametrize("bucketed", [True, False])
 def test_a_last_batch_that_is_too_small_to_be_divided_is_found_at_once(bucketed: bool) -> None:
     texts = [f"word{i % 5} a b ." for i in range(41)]
@@ -405,6 +431,19 @@ class Penalised(NextToken):
 def test_a_term_that_the_targets_do_not_count_is_named() -> None:
     with pytest.raises(ValueError, match=r"do not count the term 'l2': .*counts=\{'l2': …\}"):
         evaluate(gpt(), Penalised(), [rows()])
+
+
+@pytest.mark.parametrize("target", [-100, -1, 99])
+def test_no_target_of_a_head_is_left_out(target: int) -> None:
+    """As torch's cross entropy leaves out -100."""
+    for model in (gpt(), bert()):
+        head, hidden = model.head, torch.randn(2, model.backbone.width)
+        asked = hidden, torch.tensor([3, target])
+        with pytest.raises(IndexError, match=f"Target {target} is out of bounds"):
+            WordHead.losses_N(head, *asked)  # type: ignore[arg-type]
+        for how in (fast.enable(), nullcontext()):
+            with how, pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+                head.losses_N(*asked)  # type: ignore[operator]
 
 
 def test_a_head_that_gives_no_losses_of_words_is_named() -> None:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from classroom.exercises import NotYet, check, gpt
 from classroom.exercises.bugs import preferences
-from classroom.exercises.checking import Function, exercise, judge, told
+from classroom.exercises.checking import Function, exercise, judge
+from classroom.exercises.comparing import told
 from classroom.exercises.duels import Topic, play, symptom_of
 
 

@@ -50,7 +50,8 @@ f = check("05.last", f)
 FORGED = """
 import classroom.exercises as judge
 setattr(judge, "check", lambda name, answer: answer)
-vars(__import__("sys").modules["classroom.exercises" + ".checking"])["same"] = lambda a, b: True
+for part, name in ((".checking", "same"), (".comparing", "_same")):
+    vars(__import__("sys").modules["classroom.exercises" + part])[name] = lambda a, b: True
 """
 CLASS = {
     "anna": notebook(RIGHT, CHECK),
@@ -140,6 +141,7 @@ def test_who_reaches_into_the_judge_or_changes_it_is_refused(graded: Any) -> Non
     assert "reaches into the judge (classroom.exercises.verdicts)" in rows["gina"]["status"]
     assert "it changes the judge" in rows["hugo"]["status"]
     assert "checking.same" in rows["hugo"]["status"]
+    assert "comparing._same" in rows["hugo"]["status"]
     assert rows["gina"]["points"] == rows["hugo"]["points"] == "0"
 
 
@@ -309,6 +311,7 @@ def test_a_message_that_is_too_large_is_not_read() -> None:
     "cell",
     [
         "from classroom.exercises import check, verdicts",
+        "from classroom.exercises import comparing",
         "from classroom.exercises import (\n    checking as c,\n)",
         "import classroom.exercises as e, classroom.exercises.limits",
         "from classroom import exercises\nexercises.checking.same = None",

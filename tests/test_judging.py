@@ -140,6 +140,24 @@ def test_a_figure_without_chance_is_compared_as_it_is() -> None:
     assert exact.interval() == (0.94, 0.94)
 
 
+@pytest.mark.parametrize("figure", [1.0, 0.1, 1 / 3])
+def test_seeds_that_happen_to_agree_are_not_certain(figure: float) -> None:
+    """Five heads in a row come up once in 32 times, and 1/32 is more than the level."""
+    for seeds, contrasts, verdict in (
+        (5, 1, "not significant"),
+        (6, 1, "holds"),
+        (7, 4, "not significant"),
+        (8, 4, "holds"),
+    ):
+        one = estimate([{"a": [figure] * 7}] * seeds, {"a": 1}, shared=True)
+        bounds = [(0.0, INF)] * contrasts
+        assert judge([one] * contrasts, bounds, seeds=seeds) == [verdict] * contrasts
+        if verdict == "not significant" and contrasts == 1:
+            assert seeds_wanted(one, (0.0, INF), seeds=seeds) == 6
+    assert judge([one], [(2.0, INF)], seeds=5) == ["not significant"]
+    assert judge([one], [(0.0, INF)], seeds=5, exact=[True]) == ["holds"]
+
+
 def test_more_seeds_are_wanted_where_more_contrasts_are_open() -> None:
     one = Estimate(0.05, 0.1 / 8**0.5, 7)
     alone, among = (seeds_wanted(one, (0.0, INF), seeds=8, among=open_) for open_ in (1, 5))

@@ -270,7 +270,8 @@ def test_pairs_of_the_chain(question):
             logs[1] = log_p(a) + log_p(b)
         floor -= (logs[label] - torch.logaddexp(*logs)).item() / 40
     objective = NextSentence() if question == "next" else SentenceOrder()
-    assert loss(objective, model(Knows(posterior)), given) == pytest.approx(float(floor), rel=1e-12)
+    knower = model(Knows(posterior), head=nn.Identity())
+    assert loss(objective, knower, given) == pytest.approx(float(floor), rel=1e-12)
 
 
 def test_labels_and_l3_of_two_chains():
@@ -288,20 +289,26 @@ def test_labels_and_l3_of_two_chains():
     for text, label in zip(texts, labels.tolist(), strict=True):
         odds = torch.stack([log_p(text, STEP), log_p(text, other)]).exp()
         floor -= (odds[label] / odds.sum()).log().item() / 20
-    assert loss(Labels(), model(Knows(which)), given) == pytest.approx(float(floor), rel=1e-12)
+    knower = model(Knows(which), head=nn.Identity())
+    assert loss(Labels(), knower, given) == pytest.approx(float(floor), rel=1e-12)
 
-    class Part(Says):
-        """The first two numbers of a state are the label's law, the others the next word's."""
+    class First(nn.Module):
+        """The first two numbers of a state are the label's law."""
 
         def forward(self, hidden_ND: Tensor) -> Tensor:
-            return hidden_ND[:, :2] if self is first else hidden_ND[:, 2:]
+            return hidden_ND[:, :2]
 
-    first, second = Part(), Part()
+    class Others(Says):
+        """The others are the next word's."""
+
+        def forward(self, hidden_ND: Tensor) -> Tensor:
+            return hidden_ND[:, 2:]
+
     words = -sum(log_p(text) - START[text[0]].log() for text in texts) / (20 * (T - 1))
     knower = model(
         Knows(lambda row, t: torch.cat([which(row, t), next_law(row, t)]), causal=True),
-        head=first,
-        words=second,
+        head=First(),
+        words=Others(),
     )
     for objective in (
         auxiliary(0.5),

@@ -661,6 +661,14 @@ def test_groups_must_name_each_parameter_once() -> None:
     Trainer(model, NextToken(), Text(), Plan(steps=1), groups=[(everything[1:], 1.0)])
 
 
+def test_groups_in_the_form_of_torch_are_refused() -> None:
+    model = gpt()
+    for group, kind in (({"params": model.parameters(), "lr": 1.0}, "dict"),
+                        (next(model.parameters()), "Parameter")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"a group is a {kind}: give pairs of parameters"):
+            Trainer(model, NextToken(), Text(), Plan(steps=1), groups=[group])
+
+
 def test_batches_may_change_on_the_way() -> None:
     stages = Stages((0, Text(rows=8, length=5)), (3, Text(rows=2, length=20)))
     run = Trainer(gpt(), NextToken(carry=True), stages, Plan(steps=6)).run()

@@ -549,6 +549,20 @@ def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert join("single", "auto").device == torch.device("cpu")
 
 
+def test_processes_that_nothing_tells_where_to_meet_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    for name in told:
+        monkeypatch.delenv(name, raising=False)
+    for missing in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        with monkeypatch.context() as patch:
+            for name in told.keys() - {missing}:
+                patch.setenv(name, told[name])
+            with pytest.raises(ValueError, match=f"WORLD_SIZE is 2, but {missing} is not set: sta"):
+                join("ddp", "cpu")
+
+
 def test_biases_of_relative_attention_do_not_decay_and_heads_are_not_muons() -> None:
     backbone = TransformerXL(TransformerXLConfig(9, width=8, layers=1, heads=2, inner=8))
     model = LanguageModel(backbone, NextWord(backbone.token))

@@ -16,6 +16,7 @@ from labkit.chance import Chance
 from labkit.corpus import Batch
 from labkit.heads import NextWord
 from labkit.masking import real_keys
+from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer import Transformer, TransformerConfig, teacher_forced
 from labkit.objectives import Translation
 from labkit.sampling import Sampling
@@ -411,6 +412,21 @@ def test_a_source_is_read_without_dropout() -> None:
     read = [Conditional(model.train(mode), source).backbone.encoded_1KD for mode in (True, False)]
     assert torch.equal(*read)
     assert not read[0].requires_grad
+
+
+def test_what_reads_no_source_is_no_translator() -> None:
+    backbone = Transformer(TransformerConfig(6, 8, 1, 2, 12))
+    model, source = LanguageModel(backbone, NextWord(backbone.token)), torch.tensor([[4, 2, 5]])
+    gpt = GPT(GPTConfig(6, 8, 1, 2, 12))
+    reads_none = LanguageModel(gpt, NextWord(gpt.token))
+    for given, read, says in (
+        (reads_none, source, "GPT reads no source: give an encoder-decoder"),
+        (backbone, source, "a bare Transformer: put a head on it"),
+        (model, source.repeat(2, 1), r"one source: give its tokens as a tensor \[1, K\]"),
+        (model, [4, 2, 5], r"one source: give its tokens as a tensor \[1, K\]"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            Conditional(given, read)
 
 
 def test_a_wide_beam_finds_what_enumeration_finds() -> None:

@@ -260,6 +260,19 @@ MISTAKES = [
     ("        = {noun2} gard", "        {noun2} gard", 14, "needs a line"),
     ("adj o a", "adj o", 3, "two endings"),
     ("words verb verb", "word verb verb", 9, "expected a block"),
+    ("patterns\n", "patterns all\n", 11, 'not "patterns all": did you mean "patterns"?'),
+    ("endings\n", "endings all\n", 2, 'not "endings all": did you mean "endings"?'),
+    ("words verb", "words noun noun\n    cat = kat f\nwords verb", 9, "first is in bad.txt:4"),
+    ("adj o a", "adj o a\n    adj i e", 4, "first is in bad.txt:3"),
+    ("adj o a", "adj o a\n    ajd i e", 4, 'did you mean "adj"?'),
+    ("endings", "letters\n    a b, c d, a e\nendings", 3, 'second letter for "a"'),
+    ("{verb} the {noun2}", "{verb} the {noun}", 12, "number them, {noun1} and {noun2}"),
+    ("({adj1}|2 ) {noun}", "({adj1} {adj1}|2 ) {noun}", 12, "number them, {adj1} and {adj2}"),
+    ("({adj1}|2 ) {noun}", "(big|{noun}) {noun}", 12, "{noun} stands twice"),
+    ("watch the {noun2}", "watch {a noun2}", 14, "{noun2}, not {a noun2}"),
+    ("= {noun2} gard", "= {a noun2} gard", 15, "{noun2}, not {a noun2}"),
+    ("{noun} watch", "{noun} watch~see", 14, 'without a sense, not "watch~see"'),
+    ("gard@watch", "gard~look@watch", 15, 'without a sense, not "gard~look@watch"'),
 ]
 
 
@@ -270,6 +283,17 @@ def test_a_mistake_is_refused_with_its_line(old: str, new: str, line: int, says:
         read_lexicon("bad.txt", SMALL.replace(old, new, 1))
     assert str(caught.value).startswith(f"bad.txt:{line}: ")
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", SMALL.split("    2 the")[0], SMALL.split("patterns")[0]])
+def test_a_file_without_sentences_is_refused(text: str) -> None:
+    with pytest.raises(WorldError, match=r"^bad\.txt:1: no sentences: write them"):
+        read_lexicon("bad.txt", text)
+
+
+def test_options_of_a_choice_may_say_the_same_slot(lexicon: Lexicon) -> None:
+    text = SMALL.replace("({adj1}|2 )", "({adj1}|{adj1} too|)")
+    assert len(read_lexicon("a.txt", text).patterns) == len(lexicon.patterns)
 
 
 def test_patterns_may_stand_above_what_they_need(translator: Translator) -> None:

@@ -13,22 +13,29 @@ import functools
 import hashlib
 import importlib
 import inspect
-import math
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from classroom.exercises.comparing import (
+    changed,
+    exchanged,
+    kind,
+    plain_numbers,
+    same,
+    shown,
+    told,
+    told_apart,
+    unlike,
+)
 from classroom.exercises.limits import Outcome, OutOfTime, limited
 from classroom.exercises.verdicts import Verdict
-from labkit.checks import in_a_line, is_whole
+from labkit.checks import is_whole
 
 NOTEBOOKS = {
     "00": "start",
@@ -47,13 +54,8 @@ NOTEBOOKS = {
     "13": "claims",
 }
 """The module of this package that holds the exercises of a notebook."""
-NOT_THEIRS = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
-"""Files whose lines are not a student's."""
 DOES_NOTHING = ("NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE")
 """The instructions of a function whose body is `...`; the constant is None."""
-SPOKEN_WITH_AN = ("a", "e", "i", "o", "u", "ndarray")
-LONGEST = 160
-"""Characters of a value that is shown."""
 TRIALS = 40
 """How many inputs an answer is tried on."""
 
@@ -205,7 +207,7 @@ def judge(asked: Exercise, answer: Any) -> Verdict:
     if isinstance(asked, Number):
         return _judge_number(asked, answer)
     if not callable(answer):
-        return Verdict(False, f"{_kind(answer)} was given: give the function itself")
+        return Verdict(False, f"{kind(answer)} was given: give the function itself")
     trials, left = [], asked.seconds
     for number in range(TRIALS):
         trial = _try(asked, answer, number, left)
@@ -238,25 +240,19 @@ def _try(
         why = f"your function had not returned after {asked.seconds:g} s: does a loop never end?"
         return Verdict(False, why, _inputs(asked, arguments))
     if outcome.error is None:
-        plain = replace(outcome, value=_plain(outcome.value))
-        if problem := _unlike(plain.value, wanted):
-            why = _exchanged(plain.value, wanted) or problem
+        plain = replace(outcome, value=plain_numbers(outcome.value))
+        if problem := unlike(plain.value, wanted):
+            why = exchanged(plain.value, wanted) or problem
             return Verdict(False, why, _inputs(asked, arguments))
-        if any(_changed(*pair) for pair in zip(arguments, given, strict=True)):
+        if any(changed(*pair) for pair in zip(arguments, given, strict=True)):
             why = "your function changes its input: work on a copy"
             return Verdict(False, why, _inputs(asked, arguments))
         for says, holds in asked.properties:
             if _lacks(holds, outcome.value, arguments):
                 rows = [*_inputs(asked, arguments), ("yours", shown(outcome.value))]
-                return Verdict(False, _exchanged(plain.value, wanted) or says, rows)
+                return Verdict(False, exchanged(plain.value, wanted) or says, rows)
         outcome = plain
     return Trial(arguments, known, wanted, given, outcome, took)
-
-
-def _changed(before: Any, after: Any) -> bool:
-    """Whether an input is another one than it was, or one that gradients no longer reach."""
-    flows = [getattr(one, "requires_grad", False) for one in (before, after)]
-    return flows[0] != flows[1] or not same(before, after)
 
 
 def _lacks(holds: Callable[..., bool], value: Any, arguments: tuple[Any, ...]) -> bool:
@@ -310,21 +306,6 @@ def _gradients(value: Any, wanted: Any, arguments: tuple[Any, ...]) -> list[Tens
     ]
 
 
-def _plain(value: Any) -> Any:
-    """A result with Python's numbers in the place of numpy's."""
-    if type(value) in (list, tuple):
-        return type(value)(map(_plain, value))
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _exchanged(value: Any, wanted: Any) -> str:
-    """Whether a pair is right the other way round, which explains whatever else is wrong."""
-    pairs = isinstance(wanted, tuple) and len(wanted) == 2 and isinstance(value, list | tuple)
-    if pairs and same(value[::-1], wanted) and not same(value, wanted):
-        return "the two are exchanged: return them in the order that the task gives"
-    return ""
-
-
 def _makes(wrong: Callable[..., Any], trial: Trial) -> bool:
     """Whether a known mistake gives what the answer gave: the same value, or the same error."""
     try:
@@ -340,29 +321,12 @@ def _smallest(asked: Function, wrong: Sequence[Trial]) -> Verdict:
     rows = _inputs(asked, trial.arguments)
     if trial.outcome.error is not None:
         return Verdict(False, f"your function stops with {told(trial.outcome.error)}", rows)
-    expected, yours = _told_apart(trial.wanted, trial.outcome.value)
+    expected, yours = told_apart(trial.wanted, trial.outcome.value)
     return Verdict(
         False,
         f"it differs on {len(wrong)} of {TRIALS} inputs; this is the smallest of them",
         [*rows, ("expected", expected), ("yours", yours)],
     )
-
-
-def _told_apart(wanted: Any, given: Any) -> tuple[str, str]:
-    """Two results as a table shows them, with so many digits that they differ.
-
-    Of large tensors, which are not shown, the first place where they differ is.
-    """
-    for digits in (3, 6, 9):
-        both = shown(wanted, digits), shown(given, digits)
-        if both[0] != both[1]:
-            return both
-    if isinstance(wanted, Tensor) and isinstance(given, Tensor) and wanted.shape == given.shape:
-        apart = ~torch.isclose(wanted.double(), given.double(), 1e-4, 1e-5, equal_nan=True)
-        for at in apart.nonzero()[:1].tolist():
-            values = [float(one[tuple(at)]) for one in (wanted, given)]
-            return f"{both[0]}; {values[0]:.6g} at {at}", f"{both[1]}; {values[1]:.6g} at {at}"
-    return both
 
 
 def _copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -391,67 +355,6 @@ def is_missing(answer: Any) -> bool:
                for step in dis.get_instructions(answer))  # fmt: skip
 
 
-def _unlike(given: Any, wanted: Any) -> str:
-    """Why two results cannot be compared; empty when they can."""
-    if given is None:
-        return "your function returns None: is `return` missing?"
-    if isinstance(wanted, tuple) and isinstance(given, list | tuple):
-        if len(given) != len(wanted):
-            return f"your function returns {len(given)} values, not {len(wanted)}"
-        problems = (_unlike(*pair) for pair in zip(given, wanted, strict=True))
-        return next(filter(None, problems), "")
-    if not isinstance(wanted, Tensor):
-        number = isinstance(wanted, int | float) and isinstance(given, int | float)
-        rows = isinstance(wanted, list) and isinstance(given, tuple)
-        fits = number or rows or isinstance(given, type(wanted))
-        return "" if fits else f"your function returns {_kind(given)}, not {_kind(wanted)}"
-    if type(given).__module__ == "torch.return_types" and hasattr(given, "values"):
-        return "your function returns values and indices: take .values"
-    if not isinstance(given, Tensor):
-        return f"your function returns {_kind(given)}, not a tensor"
-    if given.layout != torch.strided:
-        return "your function returns a sparse tensor: give a dense one (.to_dense())"
-    if given.is_complex() and not wanted.is_complex():
-        return f"your function returns {given.dtype}: give real numbers"
-    if wanted.dtype == torch.bool and given.dtype != torch.bool:
-        return f"your function returns {given.dtype}: give True and False (dtype=torch.bool)"
-    if not wanted.is_floating_point() and given.is_floating_point():
-        return f"your function returns {given.dtype}: give whole numbers (dtype=torch.long)"
-    if wanted.requires_grad and not given.requires_grad:
-        return (
-            "no gradient can flow through your result: it is cut off from the input "
-            "(.item(), .detach(), argmax or no_grad?)"
-        )
-    return ""
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two results agree, up to rounding; what cannot be compared is not the same."""
-    try:
-        return _same(a, b)
-    except Exception:  # such as an array beside a number, which is neither true nor false
-        return False
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        if a.shape != b.shape:
-            return False
-        if a.dtype == b.dtype and torch.equal(a, b):
-            return True
-        exact = a.dtype == torch.bool or b.dtype == torch.bool
-        a, b = a.detach().double(), b.detach().double()
-        close = torch.equal(a, b) if exact else torch.allclose(a, b, 1e-4, 1e-5, equal_nan=True)
-        return bool(close)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
-    if isinstance(a, float) or isinstance(b, float):
-        if not (isinstance(a, int | float) and isinstance(b, int | float)):
-            return False
-        return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-8) or (a != a and b != b)
-    return a is b or bool(a == b)
-
-
 # ---- numbers
 
 
@@ -469,7 +372,7 @@ def _judge_number(asked: Number, answer: Any) -> Verdict:
     try:
         value = float(answer)
     except (TypeError, ValueError, OverflowError, RuntimeError):
-        return Verdict(False, f"{_kind(answer)} was given: a number is asked for")
+        return Verdict(False, f"{kind(answer)} was given: a number is asked for")
     keys = {sealed(value * (1 + nudge)) for nudge in (0, 5e-4, -5e-4)}
     whole = hashed(f"{value:.0f}")
     if asked.key == whole if asked.exact else asked.key in keys:
@@ -478,40 +381,3 @@ def _judge_number(asked: Number, answer: Any) -> Verdict:
         if key in {whole, *keys}:
             return Verdict(False, f"{shown(answer)}: {says}")
     return Verdict(False, f"{shown(answer)} is not right: {asked.asks}")
-
-
-# ---- words
-
-
-def told(error: BaseException) -> str:
-    """An error of the student's code in one line, with the line of code that raised it."""
-    said = in_a_line(error)
-    if isinstance(error, SyntaxError) and error.text:  # raised by whoever reads the line
-        return f"{said} (line {error.lineno}: {error.text.strip()})"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
-    if not own or not own[-1].line:
-        return said
-    return f"{said} (line {own[-1].lineno}: {own[-1].line})"
-
-
-def shown(value: Any, digits: int = 3) -> str:
-    """A value as a table shows it; the numbers of tensors are rounded."""
-    if isinstance(value, Tensor):
-        shape = " × ".join(map(str, value.shape)) or "one number"
-        if value.numel() > 36:
-            return f"{shape}, {value.dtype}"
-        rounded = value.detach()
-        if value.is_floating_point():
-            rounded = rounded.double().round(decimals=digits)
-        lines = ",\n ".join(map(str, rounded.tolist())) if value.dim() > 1 else ""
-        return f"{shape}: " + (f"[{lines}]" if lines else str(rounded.tolist()))
-    if isinstance(value, list | tuple) and any(isinstance(one, Tensor) for one in value):
-        return ";\n".join(shown(one, digits) for one in value)
-    text = repr(value)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-
-
-def _kind(value: Any) -> str:
-    name = type(value).__name__
-    return f"{'an' if name.lower().startswith(SPOKEN_WITH_AN) else 'a'} {name}"

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from classroom.exercises.checking import is_missing, told
+from classroom.exercises.checking import is_missing
+from classroom.exercises.comparing import told
 from classroom.exercises.limits import OutOfTime, limited
 from classroom.exercises.verdicts import Verdict
 

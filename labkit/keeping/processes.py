@@ -112,6 +112,12 @@ def _store(rank: int) -> dist.Store:
     dead processes in it, so the keys of each restart get a prefix of their own.
     """
     environment = os.environ
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        if name not in environment:
+            raise ValueError(
+                f"WORLD_SIZE is {environment['WORLD_SIZE']}, but {name} is not set: start the "
+                "processes with torchrun, or leave WORLD_SIZE out for one process"
+            )
     kept = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     address, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
     store = dist.TCPStore(address, port, is_master=rank == 0 and not kept, multi_tenant=not kept)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from labkit.blocks import Backbone, States
-from labkit.checks import check_several, check_whole
+from labkit.checks import check_config, check_several, check_whole
 from labkit.recurrence import BothWays, LayerState, blank, lengths_of
 
 # A reader of the course can do nothing about which kernel serves a projected state.
@@ -56,6 +56,7 @@ class ELMoConfig:
     it."""
 
     def __post_init__(self) -> None:
+        check_config(self)
         if self.longest < max(widest_kernel(self), 3):
             raise ValueError(
                 f"words of {self.longest} letters, a kernel over {widest_kernel(self)}: let "

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from labkit.blocks import Backbone, States
+from labkit.checks import check_config
 from labkit.recurrence import BothWays, LayerState, blank, lengths_of, only_real, run_layer
 
 
@@ -164,6 +165,7 @@ class ConvolutionsConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        check_config(self)
         if not self.kernels:
             raise ValueError("kernels is (): give the size of at least one kernel, such as (3,)")
 

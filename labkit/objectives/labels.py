@@ -15,9 +15,19 @@ from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.checks import check_choice, check_whole
 from labkit.corpus import Batch
-from labkit.heads import exact
+from labkit.heads import Label, Pooled, Span, WordHead, exact
 from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels, head_of
 from labkit.tensor_checks import check_targets
+
+
+def check_head(objective: Objective, model: Any, right: type) -> None:
+    """Refuse a head of another task: it reads other states, or scores something else."""
+    head = head_of(model, objective.head)
+    if isinstance(head, WordHead | Label | Pooled | Span) and not isinstance(head, right):
+        raise ValueError(
+            f"the head {objective.head!r} is a {type(head).__name__}: {type(objective).__name__} "
+            f"needs a {right.__name__}, or a head of your own that gives the same scores"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,6 +53,10 @@ class Labels(Objective):
                 f"choices={self.choices} with position={self.position!r}: give more than 1 choice "
                 "for whole texts only"
             )
+
+    def check_model(self, model: Any) -> None:
+        """Refuse a head that does not score labels, or is given other states."""
+        check_head(self, model, Pooled if self.position == "pooled" else Label)
 
     @property
     def together(self) -> int:
@@ -162,6 +176,10 @@ class SpanEnds(Objective):
     """
 
     name: ClassVar[str] = "span"
+
+    def check_model(self, model: Any) -> None:
+        """Refuse a head that does not score positions."""
+        check_head(self, model, Span)
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """Both ends of the answer of each row that has one."""

@@ -6,7 +6,7 @@ Sutskever et al. 2014, equation 1; Vaswani et al. 2017, sections 3.1 and 5.4 (la
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from labkit.blocks import Backbone, States
+from labkit.blocks import States, check_reads_source
 from labkit.chance import Chance
 from labkit.checks import check_not_negative, check_whole
 from labkit.corpus import Batch
@@ -42,11 +42,7 @@ class Translation(Objective):
     def check_model(self, model: Any) -> None:
         """Refuse a model that reads no source."""
         super().check_model(model)
-        if isinstance(model.backbone, Backbone) and not hasattr(model.backbone, "encode"):
-            raise ValueError(
-                f"{type(model.backbone).__name__} reads no source: give an encoder-decoder, "
-                "such as Transformer"
-            )
+        check_reads_source(model)
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The words of the target, each at the position that predicts it."""

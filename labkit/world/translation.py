@@ -23,8 +23,9 @@ import bisect
 import functools
 import itertools
 import math
+import operator
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -420,40 +421,66 @@ def read_lexicon(name: str, text: str) -> Lexicon:
     """Read the file of a translation: `endings`, `letters`, `words`, `patterns`."""
     lexicon = Lexicon()
     patterns: list[list[Line]] = []
+    first: dict[str, Location] = {}
     for header, body in read_blocks(name, text):
-        keyword, *arguments = header.text.split()
-        if keyword == "endings":
-            for line in body:
-                of, *endings = line.text.split()
-                if len(endings) != 2:
-                    raise WorldError(line.location, "expected a list and its two endings")
-                lexicon.endings[of] = endings[0], endings[1]
-        elif keyword == "letters":
-            lexicon.letters |= dict(pair for line in body for pair in _letters(line))
-        elif keyword == "words" and len(arguments) == 2:
-            if not body:
-                message = f'"{header.text}" is empty: write its words, indented, below the header'
-                raise WorldError(header.location, message)
-            entries = [(e, line.location) for line in body for e in line.text.strip(",").split(",")]
-            gendered = arguments[1] == "noun"
-            lexicon.parts[arguments[0]] = arguments[1]
-            lexicon.lists[arguments[0]] = [_filler(e, place, gendered) for e, place in entries]
-        elif keyword == "patterns":
-            patterns.append(body)
-        else:
-            known = ["endings", "letters", "words LIST PART", "patterns"]
-            raise WorldError(header.location, expected("a block", header.text, known))
-    # What a pattern needs may stand below it.
+        match header.text.split():
+            case ["endings"]:
+                for line in body:
+                    _endings(lexicon, line, first)
+            case ["letters"]:
+                lexicon.letters |= dict(pair for line in body for pair in _letters(line, first))
+            case ["words", of, part]:
+                _once(first, f'list "{of}"', header.location)
+                lexicon.parts[of], lexicon.lists[of] = part, _fillers(header, body)
+            case ["patterns"]:
+                patterns.append(body)
+            case _:
+                known = ["endings", "letters", "words LIST PART", "patterns"]
+                raise WorldError(header.location, expected("a block", header.text, known))
+    # What endings and patterns need may stand below them.
+    for of in lexicon.endings:
+        _check(first[f'line of endings for "{of}"'], "a list", of, lexicon.lists)
     for body in patterns:
         _patterns(lexicon, body)
+    if not lexicon.patterns:
+        message = "no sentences: write them, indented, below `patterns`, each above its translation"
+        raise WorldError(Location(name, 1), message)
     return lexicon
 
 
-def _letters(line: Line) -> Iterator[tuple[str, str]]:
+def _once(first: dict[str, Location], what: str, location: Location) -> None:
+    """Refuse what was given before, with both locations."""
+    if what in first:
+        message = f"a second {what}: the first is in {first[what]}, leave one of the two out"
+        raise WorldError(location, message)
+    first[what] = location
+
+
+def _endings(lexicon: Lexicon, line: Line, first: dict[str, Location]) -> None:
+    """Read `adj o a`."""
+    of, *endings = line.text.split()
+    if len(endings) != 2:
+        raise WorldError(line.location, "expected a list and its two endings")
+    _once(first, f'line of endings for "{of}"', line.location)
+    lexicon.endings[of] = endings[0], endings[1]
+
+
+def _fillers(header: Line, body: list[Line]) -> list[TranslatedFiller]:
+    """Read the words of a list, which commas separate."""
+    if not body:
+        message = f'"{header.text}" is empty: write its words, indented, below the header'
+        raise WorldError(header.location, message)
+    gendered = header.text.split()[2] == "noun"
+    entries = [(e, line.location) for line in body for e in line.text.strip(",").split(",")]
+    return [_filler(entry, place, gendered) for entry, place in entries]
+
+
+def _letters(line: Line, first: dict[str, Location]) -> Iterator[tuple[str, str]]:
     for pair in line.text.split(","):
         here, _, there = pair.strip().partition(" ")
         if len(here) != 1 or len(there) != 1:
             raise WorldError(line.location, f'expected two letters such as "a ა", not "{pair}"')
+        _once(first, f'letter for "{here}"', line.location)
         yield here, there
 
 
@@ -498,17 +525,35 @@ def _patterns(lexicon: Lexicon, body: list[Line]) -> None:
 
 
 def _check_source(lexicon: Lexicon, source: Pattern) -> None:
-    """A sentence holds words, slots of lists, and choices among them."""
+    """A sentence holds words, slots of lists, and choices among them; it says a slot once."""
+    _check_plain(source)
     for item in walk(source.items):
         if not isinstance(item, Token | Slot | Choice):
             message = "a sentence that is translated holds words, {slots} and (choices) only"
             raise WorldError(source.location, message)
         if isinstance(item, Slot):
             _check(source.location, "a list", list_of(item.name), lexicon.lists)
+    for slot, count in _most(source.items).items():
+        if count > 1:
+            of = list_of(slot)
+            message = f"{{{slot}}} stands twice: number them, {{{of}1}} and {{{of}2}}"
+            raise WorldError(source.location, message)
+
+
+def _check_plain(pattern: Pattern) -> None:
+    """Refuse the articles and senses of a language's own sentences."""
+    for item in walk(pattern.items):
+        if isinstance(item, Slot) and item.article:
+            message = f"expected a slot without an article, {{{item.name}}}, not {{a {item.name}}}"
+            raise WorldError(pattern.location, message)
+        if isinstance(item, Token) and item.sense:
+            message = f'expected a word without a sense, not "{item.word}~{item.sense}"'
+            raise WorldError(pattern.location, message)
 
 
 def _check_target(lexicon: Lexicon, source: Pattern, target: Pattern) -> None:
     """A translation refers to what the sentence above it says."""
+    _check_plain(target)
     place, said = target.location, _always(source.items)
     slots = {item.name for item in walk(source.items) if isinstance(item, Slot)}
     nouns = {name for name in said if lexicon.parts.get(list_of(name)) == "noun"}
@@ -551,4 +596,15 @@ def _always(items: tuple[Item, ...]) -> set[str]:
             found.add(item.name)
         elif isinstance(item, Token):
             found.add("@" + item.word)
+    return found
+
+
+def _most(items: tuple[Item, ...]) -> Counter[str]:
+    """How often a sentence says each slot at most."""
+    found: Counter[str] = Counter()
+    for item in items:
+        if isinstance(item, Choice):
+            found += functools.reduce(operator.or_, map(_most, item.options))
+        elif isinstance(item, Slot):
+            found[item.name] += 1
     return found

@@ -5,13 +5,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.blocks import Backbone, LanguageModel, States, evaluating
+from labkit.blocks import Backbone, LanguageModel, States, check_reads_source, evaluating
 
 
 class Conditional(LanguageModel):
     """A translator with one source: a language model that can be sampled and searched."""
 
     def __init__(self, model: Any, source_1K: Tensor) -> None:
+        check_reads_source(model)
+        if not hasattr(model, "head"):
+            raise ValueError(f"the model is a bare {type(model).__name__}: put a head on it")
+        if not isinstance(source_1K, Tensor) or len(source_1K) != 1:
+            raise ValueError("a translator has one source: give its tokens as a tensor [1, K]")
         super().__init__(_WithSource(model.backbone, source_1K), model.head)
 
 
