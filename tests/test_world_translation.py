@@ -10,7 +10,8 @@ import pytest
 from labkit.world import WorldError, translation
 from labkit.world.foreign import foreign_text
 from labkit.world.grammar import Choice, Slot, Tied, Token
-from labkit.world.translation import Lexicon, Translator, load_translator, read_lexicon
+from labkit.world.lexicon import Lexicon, read_lexicon
+from labkit.world.translation import Translator, load_translator
 from labkit.world.world import world_from_text
 
 SMALL = """

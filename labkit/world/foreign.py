@@ -9,7 +9,8 @@ drawn slot by slot, so some of its sentences translate none of the source langua
 import numpy as np
 
 from labkit.world.grammar import Choice, Item, Slot, Tied, Token
-from labkit.world.translation import GENDERS, Lexicon, Translator, Words, list_of, load_translator
+from labkit.world.lexicon import GENDERS, Lexicon, Words, list_of
+from labkit.world.translation import Translator, load_translator
 
 
 def foreign_text(translator: Translator | None = None) -> str:
