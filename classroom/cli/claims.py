@@ -82,6 +82,9 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
     # Kept one by one: whoever stops the command keeps what is finished.
     for finding, runs in measure_all(chosen, args.profile, seeds, args.jobs):
         findings.append(finding)
+        if folder and not finding.arms:
+            print(f"{finding.id:<22} is not stored: this size or this machine does not allow it")
+            continue
         if args.store and folder:
             store(finding, runs, folder, words)
         # What notebooks expect of a claim never rests on an older measurement than the ledger's.
