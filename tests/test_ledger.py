@@ -430,6 +430,7 @@ def test_whoever_stops_goes_on_where_it_was(capsys: pytest.CaptureFixture[str]) 
         (["--kept", "--store"], "--store does nothing beside --kept, which measures nothing"),
         (["--cost", "--seeds", "5"], "--seeds does nothing beside --cost"),
         (["new-york", "--seeds", "0"], "argument --seeds: '0': give a whole number"),
+        (["new-york", "--profile", "smoke", "--store"], "--store with --profile smoke"),
         (["new-york", "--profile", "lap"], "did you mean laptop?"),
     ],
 )
