@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 
 from classroom import ledger
 from classroom.figures import figure_of, unit_of
-from classroom.ledger import Arm, Finding, bounds, text_of
+from classroom.ledger import OUTDATED, Arm, Finding, bounds, text_of
 from classroom.style import INK, SERIES, Chart
 from labkit.checks import counted
 from labkit.keeping.processor import give_back
@@ -27,7 +27,7 @@ PLAIN = {
     "holds": "holds here",
     "does not hold here": "does not hold here",
     "not significant": "is not settled: chance is not ruled out",
-    "not tested at this size": "was not tested at this size",
+    "not tested at this size": "was not tested: this size or this machine does not allow it",
     "not judged": "was not judged: that takes more seeds",
     "bounds changed after measuring": "was judged against other bounds: measure it again",
 }
@@ -47,7 +47,8 @@ def show_finding(claim: str, *, measured: tuple[str, int] | None = None) -> None
     finding = _now(claim, *measured) if measured else kept(claim)
     said, details = sentence(finding), text_of(finding)
     display({"text/markdown": said, "text/plain": said}, raw=True)
-    display(finding_chart(finding))
+    if finding.arms:
+        display(finding_chart(finding))
     show_folded("How it was measured", details)
 
 
@@ -86,6 +87,8 @@ def sentence(finding: Finding) -> str:
     """The claim and what came of it; its parts are told one by one only where they differ."""
     parts = [f"- {one.says}: **{PLAIN[one.verdict]}**." for one in finding.contrasts]
     head = f"> *{finding.says}* ({finding.where})\n\n"
+    if finding.outdated:
+        head += f"*This was {OUTDATED}.*\n\n"
     if len({one.verdict for one in finding.contrasts}) < 2:
         return f"{head}**The claim {PLAIN[finding.verdict]}.**"
     some = any(one.verdict == "holds" for one in finding.contrasts)
@@ -150,7 +153,7 @@ MANY = {
     "holds": "hold here",
     "does not hold here": "do not hold here",
     "not significant": "are not settled",
-    "not tested at this size": "were not tested at this size",
+    "not tested at this size": "were not tested at this size or on this machine",
     "not judged": "were not judged",
     "bounds changed after measuring": "were judged by other bounds",
     MISSING: "are not in the ledger yet",
@@ -235,6 +238,9 @@ def all_findings() -> None:
             f"{early} of the rows are of an earlier run, with seeds that tuning had seen. They "
             "stand until they are measured again."
         )
+    old = sum(one.row is not None and one.row.outdated for one in every)
+    if old:
+        page.paragraph(f"{old} of the rows: {OUTDATED}.")
     for number, title in TITLES.items():
         page.heading(f"{number} {title}")
         page.claims([one for one in every if one.notebook.startswith(number)])

@@ -7,7 +7,8 @@ chance: the seed, which decides the first weights and the order of the text, and
   over them covers both.
 * Where all seeds are tested on the same items, the error of these items is common to all seeds and
   cannot be seen by comparing them. It is estimated from the items and added (random effects of
-  seeds and items; Satterthwaite's degrees of freedom).
+  seeds and items; Satterthwaite's degrees of freedom). With fewer than about twenty items, the
+  degrees of freedom come out too high, and a verdict may be wrong twice as often as `LEVEL` says.
 
 The contrasts of one claim are judged together, by Holm's method (Holm 1979), so that a claim with
 many contrasts has no better chance of a wrong verdict than a claim with one.

@@ -29,11 +29,12 @@ from classroom.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
 from classroom.running import processes
 from labkit.checks import counted
-from labkit.keeping.files import read_json, replacing, with_numbers
+from labkit.keeping.files import file_digest, read_json, replacing, with_numbers
 from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.paths import data_path
 
 SEEDS = {"smoke": 1, "laptop": 3, "gpu": 5}
+OUTDATED = "measured on an earlier version of its texts or models: measure it again"
 # What has no say in what an experiment gives.
 NOT_MEASURING = ("cli", "demos", "exercises", "figures.py", "judging.py", "ledger.py", "pages",
                  "running.py", "sweeps.py")  # fmt: skip
@@ -108,11 +109,19 @@ def digest_of(id: str) -> str:
 
 
 def digest_of_texts(id: str) -> str:
-    """Return a digest of the languages that a claim is measured on, as their files are now."""
-    names = bounds().get(id, {}).get("texts", [])
-    folders = [data_path(name) for name in names if name != "addresses"]
+    """Return a digest of what a claim is measured on, as its files are now.
+
+    Of the languages that its models read, and of the shipped models that it begins with. Not of the
+    addresses, which come from a package; and not of code, which changes daily without any effect.
+    """
+    about = bounds().get(id, {})
+    folders = [data_path(name) for name in about.get("texts", []) if name != "addresses"]
     files = sorted(path for folder in folders for path in folder.rglob("*.txt"))
-    return fingerprint(*[path.read_text(encoding="utf-8") for path in files])
+    shipped = data_path("models")
+    models = sorted(path for kind in about.get("models", []) for path in shipped.glob(kind))
+    return fingerprint(
+        *[path.read_text(encoding="utf-8") for path in files], *map(file_digest, models)
+    )
 
 
 @dataclass(frozen=True)
@@ -168,7 +177,7 @@ class Finding:
     digest: str = ""
     """Of the bounds under which it was judged."""
     outdated: bool = False
-    """Whether its texts have changed since it was measured."""
+    """Whether its texts, or the models it begins with, have changed since it was measured."""
     expected: dict[str, list[float]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -411,6 +420,8 @@ def text_of(finding: Finding) -> str:
         lines.append(f"{seen.says}: ⟨{figure_of(seen.value)}{seen.edges}: {seen.verdict}⟩")
     seeds = f"{len(finding.seeds)} seed{'s' if len(finding.seeds) > 1 else ''}"
     lines.append(f"verdict with {seeds} at this size: ⟨{finding.verdict}⟩")
+    if finding.outdated:
+        lines.append(OUTDATED)
     return "\n".join(lines)
 
 
@@ -436,20 +447,24 @@ def table(findings: Sequence[Finding]) -> str:
             )
         lines += [f"    {name}: at its ceiling" for name in at_ceiling(finding)]
         if finding.outdated:
-            lines.append("    measured on an earlier version of its texts: measure it again")
+            lines.append(f"    {OUTDATED}")
     verdicts = [finding.verdict for finding in findings]
     counts = ", ".join(f"{verdicts.count(one)} {one}" for one in sorted(set(verdicts)))
     old = sum(finding.outdated for finding in findings)
-    earlier = f"; {old} on an earlier version of their texts" if old else ""
+    earlier = f"; {old} on an earlier version of their texts or models" if old else ""
     return "\n".join([*lines, f"{counted(len(findings), 'claim')}: {counts or 'none'}{earlier}"])
 
 
 def cost(findings: Sequence[Finding]) -> str:
-    """What it took to measure the findings, the longest first: minutes of one core."""
+    """What it took to measure the findings, the longest first: minutes of one core.
+
+    A model that another claim had trained before was found in the cache, and took no time.
+    """
     lines = [
         f"{finding.seconds / 60:7.1f} min  {finding.id} ({counted(len(finding.seeds), 'seed')})"
         for finding in sorted(findings, key=lambda one: -one.seconds)
     ]
     total = sum(finding.seconds for finding in findings) / 60
     every = counted(len(findings), "claim")
-    return "\n".join([*lines, f"{total:7.1f} min  all {every}, on one core"])
+    last = f"{total:7.1f} min  all {every}, on one core; models that claims share count once"
+    return "\n".join([*lines, last])

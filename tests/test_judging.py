@@ -2,6 +2,7 @@
 
 import math
 import re
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -195,3 +196,34 @@ def test_the_error_of_shared_items_is_that_of_the_formulas() -> None:
     assert found.error == pytest.approx((of_seeds + of_items) ** 0.5)
     freedom = (of_seeds + of_items) ** 2 / (of_seeds**2 / (seeds - 1) + of_items**2 / (items - 1))
     assert found.freedom == pytest.approx(freedom)
+
+
+@pytest.mark.parametrize(
+    ("chances", "clear"),
+    [
+        # In order of clarity each has to be below 0.025 / 3, 0.025 / 2, 0.025.
+        ((0.005, 0.010, 0.020), (True, True, True)),
+        ((0.020, 0.005, 0.010), (True, True, True)),
+        # After the first that fails none is settled, however clear it is by itself.
+        ((0.005, 0.020, 0.024), (True, False, False)),
+        ((0.009, 0.009, 0.009), (False, False, False)),
+    ],
+)
+def test_contrasts_are_judged_by_holms_steps(
+    chances: tuple[float, ...], clear: tuple[bool, ...]
+) -> None:
+    estimates = [Estimate(NormalDist().inv_cdf(1 - p), 1.0, 1e9) for p in chances]
+    verdicts = judge(estimates, [(0.0, INF)] * len(chances), seeds=8)
+    assert verdicts == ["holds" if one else "not significant" for one in clear]
+
+
+def test_the_nearest_bound_says_how_many_seeds_are_wanted() -> None:
+    below, above = (Estimate(value, 0.1 / 8**0.5, 7) for value in (0.05, 0.95))
+    assert seeds_wanted(below, (0.0, INF), seeds=8) == 32
+    assert seeds_wanted(above, (0.0, 1.0), seeds=8) == 32
+
+
+def test_a_counted_figure_lies_between_both_bounds() -> None:
+    for value, verdict in ((0.9, "does not hold here"), (0.95, "holds"),
+                           (1.0, "does not hold here"), (1.1, "does not hold here")):  # fmt: skip
+        assert judge([Estimate(value, 0.0, 1.0)], [(0.9, 1.0)], seeds=1, exact=[True]) == [verdict]

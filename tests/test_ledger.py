@@ -6,19 +6,19 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 from coins import broken, coins, killed, nothing
 
 from classroom import ledger
-from classroom.claims import claims
+from classroom.claims import addresses, alignment, claims, eras
 from classroom.cli import main
 from classroom.cli.claims import expect, measure_all, store
-from classroom.demos.ledger import arms
+from classroom.demos.ledger import arms, ledger_view
 from classroom.figures import unit_of
-from classroom.findings import finding_chart
+from classroom.findings import finding_chart, sentence, show_finding
 from classroom.judging import estimate, overall
 from classroom.ledger import Claim, Contrast, measure, table, text_of
 from labkit.keeping.files import write_json
@@ -113,10 +113,33 @@ def test_seeds_run_in_several_processes_and_give_the_same(
     assert replace(together, seconds=0) == replace(alone, seconds=0)
 
 
-def test_what_cannot_be_tested_says_so() -> None:
+def test_what_cannot_be_tested_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     finding = measure(claim(BETTER, experiment=nothing, id="nothing"), "smoke")
     assert finding.verdict == "not tested at this size"
     assert "not tested" in str(finding)
+    # A notebook shows no chart of it, and does not fail.
+    monkeypatch.setattr("classroom.findings._now", lambda *_: finding)
+    shown = list[Any]()
+    monkeypatch.setattr("IPython.display.display", lambda one, **_: shown.append(one))
+    show_finding("real-labels", measured=("smoke", 0))
+    assert "was not tested: this size or this machine" in shown[0]["text/plain"]
+    assert len(shown) == 2
+
+
+def test_what_could_not_be_tested_replaces_no_kept_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {"six-n-d": claim(BETTER, experiment=nothing, id="six-n-d")}
+    monkeypatch.setattr("classroom.claims.claims", lambda: known)
+    folder = tmp_path / "ledger"
+    folder.mkdir()
+    monkeypatch.setattr("classroom.cli.claims._folder", lambda: folder)
+    words = ["claims", "six-n-d", "--seeds", "5", "--jobs", "1", "--store", "--expect"]
+    assert main(words) == 0
+    assert "six-n-d                is not stored: this size or this machine" in (
+        capsys.readouterr().out
+    )
+    assert not list(folder.iterdir())
 
 
 def test_an_unknown_arm_or_profile_is_named() -> None:
@@ -213,7 +236,54 @@ def test_a_claim_that_was_measured_on_other_texts_says_so(
     monkeypatch.setattr(ledger, "digest_of", lambda id: finding.digest)
     kept = ledger.read(tmp_path / "albert.json")
     assert kept.outdated
-    assert table([kept]).endswith("; 1 on an earlier version of their texts")
+    assert table([kept]).endswith("; 1 on an earlier version of their texts or models")
+    # Whoever reads the finding in a notebook learns it, too.
+    view = str(ledger_view([kept], claim="albert").text)
+    for said in (text_of(kept), sentence(kept), view):
+        assert "easured on an earlier version of its texts or models" in said
+    assert ledger.OUTDATED not in sentence(finding)
+
+
+def test_a_claim_that_began_with_another_model_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "data_path", lambda *names: tmp_path.joinpath("data", *names))
+    about = {"one": {"texts": [], "models": ["gpt/weights-*"]}, "other": {"texts": []}}
+    monkeypatch.setattr(ledger, "bounds", lambda: about)
+    folder = tmp_path / "data" / "models" / "gpt"
+    folder.mkdir(parents=True)
+    (folder / "weights-1").write_bytes(b"1")
+    before = [ledger.digest_of_texts(name) for name in about]
+    (folder / "card.json").write_text("{}")
+    assert [ledger.digest_of_texts(name) for name in about] == before
+    (folder / "weights-1").write_bytes(b"2")
+    after = [ledger.digest_of_texts(name) for name in about]
+    assert [one == two for one, two in zip(before, after, strict=True)] == [False, True]
+
+
+def test_every_claim_names_the_models_that_it_begins_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked(name: str | Path, **_: object) -> NoReturn:
+        raise AskedError(Path(name).name)
+
+    for module, function in ((alignment, "load"), (eras, "trained"), (addresses, "trained")):
+        monkeypatch.setattr(module, function, asked)
+        for one in module.CLAIMS:
+            named = {kind.split("/")[0] for kind in ledger.bounds()[one.id].get("models", ())}
+            if one.id == "real-both-sides":  # counts alone
+                assert not named
+                continue
+            with pytest.raises(AskedError) as first:
+                one.experiment("smoke", 0)
+            assert {str(first.value)} == named, one.id
+    for name, about in ledger.bounds().items():
+        for kind in about.get("models", ()):
+            assert list(data_path("models").glob(kind)), name
+    begun = [Path(path).stem for path in Path(alignment.__file__).parent.glob("*.py")
+             if "labkit.weights import load" in (text := path.read_text(encoding="utf-8"))
+             or "shipped import" in text]  # fmt: skip
+    assert sorted(begun) == ["addresses", "alignment", "eras"]
 
 
 def test_every_claim_names_the_folders_that_its_models_read() -> None:
@@ -360,6 +430,7 @@ def test_whoever_stops_goes_on_where_it_was(capsys: pytest.CaptureFixture[str]) 
         (["--kept", "--store"], "--store does nothing beside --kept, which measures nothing"),
         (["--cost", "--seeds", "5"], "--seeds does nothing beside --cost"),
         (["new-york", "--seeds", "0"], "argument --seeds: '0': give a whole number"),
+        (["new-york", "--profile", "smoke", "--store"], "--store with --profile smoke"),
         (["new-york", "--profile", "lap"], "did you mean laptop?"),
     ],
 )

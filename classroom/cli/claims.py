@@ -59,7 +59,6 @@ def command(parser: Parser, words: Sequence[str]) -> int:
 def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
     """Measure the claims, print the table and, when asked, keep each finding."""
     from classroom import ledger
-    from classroom.judging import FEWEST_SEEDS
 
     usual = ledger.SEEDS[args.profile]
     counts = {
@@ -67,11 +66,7 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
         for name in args.names or ledger.bounds()
     }
     first = (100 if args.store else 0) if args.seed is None else args.seed
-    fewest = min(counts.values())
-    for option in ("store", "expect"):
-        if getattr(args, option) and fewest < FEWEST_SEEDS:
-            fail(f"labkit claims: --{option} with {counted(fewest, 'seed')}: give --seeds "
-                 f"{FEWEST_SEEDS} or more")  # fmt: skip
+    refuse_to_keep(args, min(counts.values()))
     from classroom.claims import claims  # takes seconds
 
     known = claims()
@@ -82,6 +77,9 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
     # Kept one by one: whoever stops the command keeps what is finished.
     for finding, runs in measure_all(chosen, args.profile, seeds, args.jobs):
         findings.append(finding)
+        if folder and not finding.arms:
+            print(f"{finding.id:<22} is not stored: this size or this machine does not allow it")
+            continue
         if args.store and folder:
             store(finding, runs, folder, words)
         # What notebooks expect of a claim never rests on an older measurement than the ledger's.
@@ -93,6 +91,19 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
     if missing:
         print(f"not measured, since a run failed: {', '.join(sorted(missing))}")
     return 1 if missing else 0
+
+
+def refuse_to_keep(args: argparse.Namespace, fewest: int) -> None:
+    """End the command where what it measures is too little for the ledger or for a range."""
+    from classroom.judging import FEWEST_SEEDS
+
+    if args.store and args.profile == "smoke":
+        fail("labkit claims: --store with --profile smoke: these experiments only show that all "
+             "runs, so choose laptop or gpu")  # fmt: skip
+    for option in ("store", "expect"):
+        if getattr(args, option) and fewest < FEWEST_SEEDS:
+            fail(f"labkit claims: --{option} with {counted(fewest, 'seed')}: give --seeds "
+                 f"{FEWEST_SEEDS} or more")  # fmt: skip
 
 
 def measure_all(

@@ -10,7 +10,7 @@ from classroom.demos.base import Demo, choice
 from classroom.demos.pieces import Heading, Interval, Intervals, Note, Piece, Problem, Table
 from classroom.demos.rendering import View
 from classroom.figures import figure_of
-from classroom.ledger import Finding, rows
+from classroom.ledger import OUTDATED, Finding, rows
 
 ALL = "all"
 
@@ -53,8 +53,10 @@ def details(finding: Finding) -> list[Piece]:
     ]
     if finding.note:
         pieces.append(Note(finding.note, "remark"))
+    if finding.outdated:
+        pieces.append(Note(f"{OUTDATED[0].upper()}{OUTDATED[1:]}.", "outdated"))
     if not finding.arms:
-        pieces.append(Note("Not tested at this size.", "untested"))
+        pieces.append(Note("Not tested: this size or this machine does not allow it.", "untested"))
         return pieces
     pieces += [intervals(finding), arms(finding), Heading("What must be seen"), contrasts(finding)]
     return pieces
