@@ -7,8 +7,7 @@ chance: the seed, which decides the first weights and the order of the text, and
   over them covers both.
 * Where all seeds are tested on the same items, the error of these items is common to all seeds and
   cannot be seen by comparing them. It is estimated from the items and added (random effects of
-  seeds and items; Satterthwaite's degrees of freedom). With fewer than about twenty items, the
-  degrees of freedom come out too high, and a verdict may be wrong twice as often as `LEVEL` says.
+  seeds and items; Satterthwaite's degrees of freedom).
 
 The contrasts of one claim are judged together, by Holm's method (Holm 1979), so that a claim with
 many contrasts has no better chance of a wrong verdict than a claim with one.
@@ -78,17 +77,18 @@ def estimate(runs: Sequence[Run], weights: Mapping[str, float], *, shared: bool)
     if count < 2:
         return Estimate(value, math.inf, 1.0)
     of_items = item_variances(runs, weights) if shared else []
-    parts = [(float(by_seed.var(ddof=1)) / count, count - 1), *of_items]
-    total = sum(variance for variance, _ in parts)
-    below = sum(variance**2 / freedom for variance, freedom in parts)
+    of_seeds = float(by_seed.var(ddof=1)) / count
+    parts = [(of_seeds, of_seeds**2 / (count - 1)), *of_items]
+    total, below = (sum(column) for column in zip(*parts, strict=True))
     freedom = total**2 / below if below else count - 1.0
     return Estimate(value, math.sqrt(total), freedom, sum(variance for variance, _ in of_items))
 
 
-def item_variances(runs: Sequence[Run], weights: Mapping[str, float]) -> list[tuple[float, int]]:
-    """Return the variance that shared items add, with its degrees of freedom, per set of items.
+def item_variances(runs: Sequence[Run], weights: Mapping[str, float]) -> list[tuple[float, float]]:
+    """Return the variance that shared items add and the square of its error, per set of items.
 
-    Arms with as many items were tested on the same ones and are compared item by item.
+    Arms with as many items were tested on the same ones and are compared item by item. The variance
+    is the difference of two mean squares, each with a square of its error (Satterthwaite 1946).
     """
     sets: dict[int, list[str]] = {}
     for arm in weights:
@@ -105,7 +105,9 @@ def item_variances(runs: Sequence[Run], weights: Mapping[str, float]) -> list[tu
         rest_SI = x_SI - mean_I - mean_S1 + x_SI.mean()
         noise = float((rest_SI**2).sum()) / ((seeds - 1) * (items - 1))
         between = seeds * float(mean_I.var(ddof=1))
-        found.append((max(0.0, between - noise) / (seeds * items), items - 1))
+        if between > noise:
+            square = between**2 / (items - 1) + noise**2 / ((seeds - 1) * (items - 1))
+            found.append(((between - noise) / (seeds * items), square / (seeds * items) ** 2))
     return found
 
 
