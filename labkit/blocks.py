@@ -176,12 +176,14 @@ def to_device_of(other: nn.Module, model: nn.Module) -> None:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model in eval mode; afterwards each of its modules is in the mode it was in before."""
     modes = {module: module.training for module in model.modules()}
-    model.eval()
+    if any(modes.values()):
+        model.eval()
     try:
         yield
     finally:
         for module, mode in modes.items():
-            module.training = mode
+            if module.training != mode:  # to ask is fifty times cheaper than to set
+                module.training = mode
 
 
 def gelu_tanh(x: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ from labkit.trainer import Trainer, evaluate
 
 ROOT = Path(__file__).resolve().parent.parent
 LINES = [f"On day {n} the {n % 7} dogs slept in the old house.\n\n" for n in range(300)]
-SMALLER = {"steps=1000": "steps=100", "size=4000": "size=300"}
+SMALLER = {"steps=1000": "steps=100", "size=4000": "size=300", "batch=16": "batch=2",
+           "width=128": "width=64"}  # fmt: skip
 
 
 def blocks(page: str) -> list[str]:

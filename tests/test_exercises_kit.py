@@ -73,9 +73,12 @@ def parameters_by_parts(vocabulary: int, context: int, width: int, layers: int) 
 def parameters_of_a_model(vocabulary: int, context: int, width: int, layers: int) -> int:
     from labkit.models.gpt import GPT, GPTConfig
 
-    with torch.device("meta"):
-        model = GPT(GPTConfig(vocabulary, width, layers, heads=1, context=context))
-    return sum(weight.numel() for weight in model.parameters())
+    with torch.device("meta"):  # with one layer: all others are as large
+        model = GPT(GPTConfig(vocabulary, width, layers=1, heads=1, context=context))
+    whole, block = (
+        sum(weight.numel() for weight in part.parameters()) for part in (model, model.blocks[0])
+    )
+    return whole + (layers - 1) * block
 
 
 def loss_by_gathering(logits: Tensor, tokens: Tensor, real: Tensor) -> Tensor:

@@ -29,13 +29,13 @@ def test_your_text_becomes_a_model_and_a_page(
     kind: str, book: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / kind
-    words = ["--text", str(book.parent / "*.txt"), "--minutes", "0.05", "--output", str(folder)]
+    words = ["--text", str(book.parent / "*.txt"), "--minutes", "0.02", "--output", str(folder)]
     assert main(["train", kind, *words]) == 0
     assert "page.html" in capsys.readouterr().out
     model, tokenizer = trained(folder)
     known = card(folder)
     assert known["held_out"] < 6.0  # log(400) = 5.99 for all pieces alike
-    assert "--minutes 0.05" in known["command"]
+    assert "--minutes 0.02" in known["command"]
     page = (folder / "page.html").read_text(encoding="utf-8")
     assert f"{known['held_out']:.3f}" in page
     assert "data:image/png;base64," in page

@@ -125,6 +125,24 @@ def test_code_that_shows_a_link_stays_as_it_is(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "files").exists()
 
 
+def test_pictures_have_a_text_and_the_keyboard_reaches_code_and_outputs(tmp_path: Path) -> None:
+    made = book("# T\n\n<img src='a.png'> <img src='b.png' title='>' alt='b'>")
+    made.cells.append(nbformat.v4.new_code_cell("1", outputs=[
+        nbformat.v4.new_output("display_data", {"text/plain": "1"}),
+        nbformat.v4.new_output("stream", text="1"),
+    ]))  # fmt: skip
+    nbformat.write(made, tmp_path / "01_x.ipynb")
+    build([tmp_path / "01_x.ipynb"], tmp_path / "out")
+    page = (tmp_path / "out" / "01_x.html").read_text(encoding="utf-8")
+    assert re.findall(r'<img[^>]*alt="([^"]*)"', page.replace('">"', "")) == [
+        "No description has been provided for this image", "b"
+    ]  # fmt: skip
+    divs = re.findall(r"<div [^>]*>", page)
+    reached = [div for div in divs if re.search("inputWrapper|OutputArea-output", div)]
+    assert len(reached) == 4
+    assert [div for div in divs if 'tabindex="0"' in div] == reached
+
+
 def test_half_a_character_and_a_cell_of_notes_leave_a_page(tmp_path: Path) -> None:
     made = book("The speaker says: hello.", "# A \ud83d title\n\nText \ud83d.")
     made.cells[0].metadata["tags"] = ["notes"]

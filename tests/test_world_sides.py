@@ -53,7 +53,7 @@ def test_the_fit_has_no_better_neighbour() -> None:
 
 def test_both_at_once_is_better_than_side_by_side() -> None:
     world = load_world()
-    found = sides(world, world.sample(documents=12, seed=1), rate=0.06)
+    found = sides(world, world.sample(documents=12, seed=1), rate=0.03)
     assert found.left.mean > found.side_by_side.mean + 0.2
     assert found.side_by_side.mean > found.both.mean
     with pytest.raises(ValueError, match="at least two"):

@@ -5,7 +5,6 @@ ULMFiT, Howard and Ruder 2018: section 3.2 (slanted triangle, a rate for each la
 """
 
 from functools import lru_cache
-from typing import Any
 
 from torch import nn
 
@@ -25,13 +24,21 @@ def stack(layers: int) -> nn.Module:
     return classifier(GPT(GPTConfig(2, width=2, layers=layers, heads=1, context=2)), 2)
 
 
-def learning(model: Any, step: int, every: int) -> list[bool]:
-    """Whether each layer learns at a step, the embeddings first; unfrozen from the top."""
+@lru_cache(maxsize=64)
+def learning(layers: int, awake: int | None) -> list[bool]:
+    """Whether each layer learns when so many are awake (None: all), the embeddings first."""
+    model = stack(layers)
     groups = layer_groups(model)
-    unfreeze_from_top(model, min(len(groups), 1 + step // every) if every else len(groups))
+    unfreeze_from_top(model, len(groups) if awake is None else awake)
     found = [all(parameter.requires_grad for parameter in group) for group in groups]
     unfreeze_from_top(model, len(groups))
     return found
+
+
+@lru_cache(maxsize=64)
+def slowness(layers: int, factor: float) -> list[float]:
+    """How much slower each layer learns than the head, the embeddings first."""
+    return [times for _, times in discriminative(stack(layers), factor)]
 
 
 def schedule_view(
@@ -42,10 +49,9 @@ def schedule_view(
         raise ValueError(f"the schedule is {schedule!r}: choose one of {', '.join(SCHEDULES)}")
     if not 0 <= step < steps:
         raise ValueError(f"step {step}: there are the steps 0 to {steps - 1}")
-    model = stack(layers)
     share = SCHEDULES[schedule](step, steps, None)
-    slower = [times for _, times in discriminative(model, factor)]
-    learns = learning(model, step, every)
+    slower = slowness(layers, factor)
+    learns = learning(layers, 1 + step // every if every else None)
     names = ["embeddings", *(f"layer {n + 1}" for n in range(layers)), "head"]
     rows = [
         (

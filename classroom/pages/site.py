@@ -43,6 +43,11 @@ SECTION = re.compile(r'<h2 id="([^"]+)"[^>]*>(.*?)<a class="anchor-link"', re.DO
 LINK = re.compile(
     r'(?P<before><[a-z](?:[^<>"]|"[^"]*")*?\s(?:href|src)=")(?P<to>[^"#:]+)(?P<rest>#[^"]*)?"'
 )
+UNTOLD = re.compile(r'<img(?=\s)(?!(?:[^<>"]|"[^"]*")*?\salt=)')
+WIDE = re.compile(
+    r'<div(?=\s(?:[^<>"]|"[^"]*")*?(?<=\sclass=)"(?:[^"]*\s)?'
+    r'(?:jp-Cell-inputWrapper|jp-OutputArea-output)[\s"])'
+)
 FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?(?:^ {0,3}\1|\Z)", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^# +(.+?)[ #]*$|^ {0,3}(\S.*)\n {0,3}=+ *$", re.MULTILINE)
 
@@ -87,10 +92,16 @@ def build(
         }
         scripts = scripts_for(book)
         html, _ = export.from_notebook_node(book, resources)
-        html = connected(harmless_page(html), path, notebooks, out, students=students)
+        html = connected(reachable(harmless_page(html)), path, notebooks, out, students=students)
         html = with_demos(with_contents(html), scripts)
         (out / pages[place].file).write_text(html, encoding="utf-8")
     return pages
+
+
+def reachable(html: str) -> str:
+    """The cleaned page; the keyboard reaches what may be too wide, and each picture has a text."""
+    html = UNTOLD.sub('<img alt="No description has been provided for this image"', html)
+    return WIDE.sub('<div tabindex="0"', html)
 
 
 def with_contents(html: str) -> str:
@@ -134,10 +145,21 @@ def exporter() -> Any:
     """The exporter of one notebook to one page; its templates are compiled once."""
     from jinja2 import pass_context
     from nbconvert.exporters.html import HTMLExporter
+    from nbconvert.exporters.templateexporter import TemplateExporter
+    from nbconvert.filters.highlight import Highlight2HTML
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
     from traitlets.config import Config
 
     renderer = with_mathml(IPythonRenderer)
+
+    class AsTheTemplateSays(HTMLExporter):
+        """Without the last pass of nbconvert, which takes longer than all before: `reachable`."""
+
+        def from_notebook_node(self, nb: Any, resources: Any = None, **others: Any) -> Any:
+            language = nb.metadata.get("language_info", {})
+            lexer = language.get("pygments_lexer", language.get("name"))
+            self.register_filter("highlight_code", Highlight2HTML(lexer, parent=self))
+            return TemplateExporter.from_notebook_node(self, nb, resources, **others)
 
     @pass_context
     def markdown(context: Any, source: str) -> str:
@@ -149,7 +171,7 @@ def exporter() -> Any:
 
     config = Config()
     config.NbConvertBase.display_data_priority = list(SHOWN)
-    return HTMLExporter(
+    return AsTheTemplateSays(
         config=config,
         template_name="course",
         extra_template_basedirs=[str(TEMPLATES)],

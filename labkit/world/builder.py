@@ -6,7 +6,6 @@ mention; behind that, the copies flow together again.  Read `_Builder._items` fi
 """
 
 import itertools
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -148,8 +147,12 @@ class _Builder:
         self, items: tuple[Item, ...], frontier: Frontier, scope: frozenset[str] = frozenset()
     ) -> Frontier:
         """Append the items after the frontier; variables of the scope end at their last mention."""
+        if not scope:
+            for item in items:
+                frontier = self._item(item, frontier)
+            return frontier
         last = dict.fromkeys(scope, -1)
-        for i, item in enumerate(items if scope else ()):
+        for i, item in enumerate(items):
             last |= dict.fromkeys(self._sizes((item,)).keys() & scope, i)
         for i, item in enumerate(items):
             frontier = self._item(item, frontier)
@@ -389,6 +392,8 @@ class _Builder:
         """The variables that these items mention, and how many values each has."""
         parts: list[dict[str, int]] = []
         for item in items:
+            if isinstance(item, Token):  # most items
+                continue
             more: dict[str, int] = {}
             match item:
                 case Tied():
@@ -497,8 +502,13 @@ class _Builder:
         """The sums stay exact because remembered words come from their own slots alone."""
         owners = [self._owners(group) for group in self.members]
         words = list(self.number)
+        # Most states say what another one of their group has said.
+        groups, seen = self.group.tolist(), set()
         for state, (emission, _, pattern, _, own) in enumerate(self.states):
-            owner = owners[self.group[state]]
+            if (said := (groups[state], emission, own)) in seen:
+                continue
+            seen.add(said)
+            owner = owners[groups[state]]
             if owner and emission == self.emissions.get(("any",)):
                 message = "{any} says words that these documents remember"
                 advice = "use it in a topic without facts and urns"
@@ -580,7 +590,7 @@ class _Builder:
 
 def _table_of(slot: Slot) -> str:
     """The table that `{village!asked.name}` asks, if there is one of this name."""
-    return re.split("[.!]", slot.name)[0]
+    return slot.name.partition("!")[0].partition(".")[0]
 
 
 def _largest(parts: Iterable[dict[str, int]]) -> dict[str, int]:

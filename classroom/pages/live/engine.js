@@ -25,6 +25,8 @@ const Engine = (() => {
     gelu_tanh: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
   };
 
+  const POWERS = Float64Array.from({ length: 31 }, (_, power) => 2 ** (power - 15));
+
   /** Weights of 16 or 32 bits from base64, as numbers of 32 bits. */
   function unpacked(text, bits) {
     const letters = atob(text), raw = new Uint8Array(letters.length);
@@ -34,7 +36,7 @@ const Engine = (() => {
     for (let i = 0; i < numbers.length; i++) {
       const half = raw[2 * i] | (raw[2 * i + 1] << 8), power = (half >> 10) & 31, rest = half & 1023;
       const size = power === 0 ? rest * 2 ** -24 : power === 31 ? (rest ? NaN : Infinity)
-        : (1 + rest / 1024) * 2 ** (power - 15);
+        : (1 + rest / 1024) * POWERS[power];
       numbers[i] = half >> 15 ? -size : size;
     }
     return numbers;
@@ -42,17 +44,22 @@ const Engine = (() => {
 
   // ---- layers (labkit/blocks.py, labkit/attention.py): states are T rows of D numbers in a row
 
-  /** x W' + b, two products at a time: widths are even. */
+  /** x W' + b, for two outputs and two products at a time: widths are even. */
   function linear(x, weight, bias) {
     const [out, inner] = weight.shape, rows = x.length / inner, w = weight.data, y = new Float64Array(rows * out);
-    for (let o = 0; o < out; o++) {
+    for (let o = 0; o < out; o += 2) {
+      const next = Math.min(o + 1, out - 1), start = bias ? bias.data[o] : 0, start2 = bias ? bias.data[next] : 0;
       for (let t = 0; t < rows; t++) {
-        let a = bias ? bias.data[o] : 0, b = 0, p = t * inner, q = o * inner;
-        for (const end = p + inner; p < end; p += 2, q += 2) {
-          a += x[p] * w[q];
-          b += x[p + 1] * w[q + 1];
+        let a = start, b = 0, c = start2, d = 0, p = t * inner, q = o * inner, r = next * inner;
+        for (const end = p + inner; p < end; p += 2, q += 2, r += 2) {
+          const one = x[p], two = x[p + 1];
+          a += one * w[q];
+          b += two * w[q + 1];
+          c += one * w[r];
+          d += two * w[r + 1];
         }
         y[t * out + o] = a + b;
+        y[t * out + next] = c + d;
       }
     }
     return y;
