@@ -223,6 +223,7 @@ def every_piece(text: str) -> list[Piece]:
         Curve(((0, 1.5), (3, 0.5)), text, text, text, text, text, (0.25, text), (3, 0.5)),
         Intervals((Interval(text, 0.1, 0.2, 0.4, 0.3, text),), text),
         Lot(((text, 0.25), ("b", 0.75)), 0.5, 1, 0.25),
+        Shades(shares, (text, "b"), ("c", "d"), text),
     ]  # fmt: skip
 
 
@@ -276,10 +277,17 @@ def test_words_do_not_run_together_without_styles() -> None:
 
 def test_pointing_at_a_row_raises_the_bars_of_its_words() -> None:
     shares = ((1.0, 0.0), (0.25, 0.75))
-    html = View.of("x", Shades(shares, ("a", "b"), ("a", "b"), "m", 1)).html
-    assert re.findall(r'data-row="(\d)"\]:hover\)\{([^}]*)\}', html) == [
-        ("0", "--h0:1.00"), ("1", "--h0:0.25;--h1:0.75"),
+    rule = r':has\((\w*\[data-row="\d)"\]:hover\)\{([^}]*)\}'
+    html = View.of("x", Shades(shares, ("a", "b"), ("a", "b"), "m")).html
+    assert re.findall(rule, html) == [
+        ('[data-row="0', "--h0:1.00"), ('[data-row="1', "--h0:0.25;--h1:0.75"),
     ]  # fmt: skip
+    # The words of another text stand for no rows.
+    across = View.of("x", Shades(shares, ("c", "d"), ("a", "b"), "m")).html
+    assert [where for where, _ in re.findall(rule, across)] == ['tr[data-row="0', 'tr[data-row="1']
+    # A selected row gives way to the one under the pointer, as a whole.
+    html = View.of("x", Shades(shares, ("a", "b"), ("a", "b"), "m", 1)).html
+    assert re.findall(rule, html)[0][1] == "--h0:1.00!important;--h1:0.00!important"
     assert 'style="--h0:0.25;--h1:0.75"' in html
     assert 'title="b → a: 0.250"' in html
     other = View.of("x", Shades(shares[::-1], ("a", "b"), ("a", "b"), "m")).html

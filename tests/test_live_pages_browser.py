@@ -176,6 +176,14 @@ def test_attention_follows_the_pointer_and_the_click(live: Opened) -> None:
     page.locator("#attention span[data-row='3']").click()
     page.locator("#masking h2").hover()
     assert page.evaluate(bars) == pointed
+    # The pointer shows another row as it would without the click.
+    other = page.locator("#attention tr[data-row='6']").first
+    other.hover()
+    over = page.evaluate(bars)
+    page.locator("#attention span[data-row='3']").click()
+    other.hover()
+    assert page.evaluate(bars) == over != pointed
+    page.locator("#attention span[data-row='3']").click()
     assert "attends most to" in page.locator("#attention .said").inner_text()
     page.locator("#attention [name=every]").check()
     assert page.locator("#attention svg").count() == 4
