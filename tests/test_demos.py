@@ -790,6 +790,18 @@ def test_a_word_that_the_language_cannot_say_is_named(world: World, of_world: To
     view = sampling_view("york york york", [], Sampling(), gpt(of_world), of_world, world=world)
     assert "cannot go on with “york”" in view.text
     assert table_of(view, "likelihoods")[1][1] == "-inf"
+    # An unknown word is one word, and not the three signs of its name.
+    unknown = sampling_view("xyzzy york", [], Sampling(), gpt(of_world), of_world, world=world)
+    assert "cannot go on with “[UNK]”" in unknown.text
+
+
+def test_a_cold_formula_divides_no_zeros(tokenizer: Tokenizer) -> None:
+    model = gpt(tokenizer)
+    view = sampling_view(PROMPT, [], Sampling(temperature=0.05), model, tokenizer)
+    [line] = re.findall("temperature: .*", view.text)
+    above, below, share = map(float, re.findall(r"\d\.\d+(?:e-\d+)?(?= /| =|$)", line)[-3:])
+    assert 0 < above < 0.001
+    assert above / below == pytest.approx(share, abs=1e-3)
 
 
 @pytest.mark.parametrize("context", [64, 12])

@@ -229,6 +229,13 @@ def test_odd_texts_run_nothing_and_break_nothing(live: Opened, text: str) -> Non
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
 
 
+def test_the_first_page_says_why_nothing_exact_is_known(browser: Any, site: Path) -> None:
+    found = opened(browser, site / "index.html", reduced_motion="reduce")
+    found.page.locator("#sampling textarea").fill("of the of")
+    assert "The language cannot go on with “of”." in found.said("sampling")
+    found.page.close()
+
+
 def test_the_policy_stops_other_scripts(browser: Any, site: Path) -> None:
     found = opened(browser, site / "live.html")
     found.page.evaluate("""() => {
