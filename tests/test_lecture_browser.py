@@ -25,6 +25,7 @@ TEXT = "The cat sat on the mat. Then the dog came in."
 MARKDOWN, CODE = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
 CELLS = [
     MARKDOWN("# First slide\n\nThe loss is $-\\log q(w_{t+1} \\mid w_t)$ & <em>less</em>.\n\n"
+             "[On to the third](#Third-slide)\n\n"
              "<!-- notes: Say *this* first. -->"),
     CODE("print('one ' + 'output')"),
     MARKDOWN("Still the first.\n\n## Second slide\n\n$$ \\frac{a}{b} = \\sum_i x_i $$\n\n"
@@ -174,6 +175,21 @@ def test_slides_begin_at_headings_and_keys_turn_them(lecture: Lecture) -> None:
     assert turn(lecture, "Home", "Space") == "2 / 4"
     lecture.page.get_by_role("button", name="previous slide").click()
     assert turn(lecture) == "1 / 4"
+
+
+def test_a_link_and_the_address_lead_to_a_slide(lecture: Lecture) -> None:
+    page, shows = lecture.page, "document.querySelector('.lecture-bar output').value"
+    turn(lecture, "Home")
+    for _ in range(2):  # the link leads on when it is pressed again too
+        page.get_by_role("link", name="On to the third").click()
+        page.wait_for_function(f"{shows} === '3 / 4'")
+        assert "Third slide" in shown(lecture)
+        turn(lecture, "Home")
+    page.evaluate("location.hash = '#2'")
+    page.wait_for_function(f"{shows} === '2 / 4'")
+    page.evaluate("location.hash = '#nowhere'")
+    page.wait_for_timeout(100)
+    assert turn(lecture) == "2 / 4"
 
 
 def test_the_cell_that_installs_is_on_no_slide(lecture: Lecture) -> None:
