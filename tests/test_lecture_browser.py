@@ -307,6 +307,20 @@ def test_the_bar_covers_nothing_on_a_small_screen(
     page.set_viewport_size({"width": 1280, "height": 800})
 
 
+def test_a_wide_picture_scrolls_by_itself_and_its_labels_are_large(lecture: Lecture) -> None:
+    page = lecture.page
+    turn(lecture, "Home", "Shift+ArrowRight", "Shift+ArrowRight")
+    page.wait_for_selector(".labkit-masking .labkit-view")
+    view = page.locator(".labkit-masking .labkit-view")
+    assert view.locator("table[role=img]").evaluate("e => getComputedStyle(e).zoom") == "1.35"
+    page.set_viewport_size({"width": 250, "height": 600})
+    width, inside, room = view.evaluate(
+        "e => [e.clientWidth, e.scrollWidth, e.closest('.labkit-masking').clientWidth]"
+    )
+    assert width <= room < inside
+    page.set_viewport_size({"width": 1280, "height": 800})
+
+
 def test_all_slides_are_printed_and_one_is_left_on_the_screen(lecture: Lecture) -> None:
     page = lecture.page
     page.keyboard.press("Home")

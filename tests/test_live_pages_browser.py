@@ -229,6 +229,16 @@ def test_odd_texts_run_nothing_and_break_nothing(live: Opened, text: str) -> Non
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
 
 
+def test_a_phone_has_room_for_curves_tables_and_fingers(live: Opened) -> None:
+    page = live.page
+    curve = page.locator("#schedule svg").bounding_box()
+    assert curve["x"] + curve["width"] <= 390
+    rows = page.locator("#sampling tr[data-key]").all()
+    assert all(row.bounding_box()["height"] >= 24 for row in rows)
+    fits = "(view) => view.scrollWidth <= view.clientWidth"
+    assert page.locator("#floors .labkit-view").evaluate(fits)
+
+
 def test_the_first_page_says_why_nothing_exact_is_known(browser: Any, site: Path) -> None:
     found = opened(browser, site / "index.html", reduced_motion="reduce")
     found.page.locator("#sampling textarea").fill("of the of")

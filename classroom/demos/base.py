@@ -24,7 +24,9 @@ ACTS = {
 }
 # A widget waits while its kernel computes something else: then the page says so.  JupyterLab
 # tells the state of the kernel in the toolbar of the notebook; the delay lets short waits pass.
+# What is wide in a picture scrolls by itself: it does not widen the text beside it.
 BUSY = """<style>
+.labkit-picture > .widget-html-content { min-width: 0; }
 .labkit-busy { visibility: hidden; font-weight: 600; }
 .jp-NotebookPanel:has(.jp-Notebook-ExecutionIndicator[data-status="busy"]) .labkit-busy {
   visibility: visible; transition: visibility 0s 0.7s; }
