@@ -120,7 +120,10 @@ def test_sampling_writes_what_python_writes(live: Opened) -> None:
     forced.click()
     assert chips.count() == 7
     assert chips.last.locator("bdi").inner_text() == word.replace("→ ", "")
+    said = page.locator("#sampling .said")
+    assert said.inner_text() == f"written: {word}"
     page.locator('#sampling [data-does="undo"]').click()
+    assert said.inner_text() == f"taken back: {word}"
     assert chips.count() == 6
     page.locator('#sampling [data-does="run"]').click()
     chips.nth(11).wait_for()
@@ -130,6 +133,7 @@ def test_sampling_writes_what_python_writes(live: Opened) -> None:
     assert chips.count() == stopped
     page.locator('#sampling [data-does="reset"]').click()
     assert chips.count() == 5
+    assert said.inner_text() == ""
 
 
 def test_masking_hides_and_shows_the_words_that_are_clicked(live: Opened) -> None:
