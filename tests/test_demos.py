@@ -795,6 +795,11 @@ def test_a_word_that_the_language_cannot_say_is_named(world: World, of_world: To
     assert "cannot go on with “[UNK]”" in unknown.text
 
 
+def test_the_one_best_word_is_told_as_one(tokenizer: Tokenizer) -> None:
+    view = sampling_view(PROMPT, [], Sampling(top_k=1), gpt(tokenizer), tokenizer)
+    assert "top-k: the best word: 1 word holds" in view.text
+
+
 def test_a_cold_formula_divides_no_zeros(tokenizer: Tokenizer) -> None:
     model = gpt(tokenizer)
     view = sampling_view(PROMPT, [], Sampling(temperature=0.05), model, tokenizer)

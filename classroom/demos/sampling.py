@@ -225,7 +225,8 @@ def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
             kept = after > 0
             words = "1 word holds" if kept.sum() == 1 else f"{int(kept.sum())} words hold"
             share = f"{float(before[kept].sum()):.4f}"
-            rule = {"top-k": f"the {settings.top_k} best words",
+            best_k = "the best word" if settings.top_k == 1 else f"the {settings.top_k} best words"
+            rule = {"top-k": best_k,
                     "nucleus": f"the best words until they hold {settings.top_p:g}"}  # fmt: skip
             lines.append(
                 f"{name}: {rule[name]}: {words} {share}, so p = {p:.4f} / {share} = {q:.4f}"

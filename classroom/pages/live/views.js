@@ -131,7 +131,7 @@ const Views = (() => {
 
   function formulas(stages, { temperature, topK, topP }, tokenizer) {
     const first = stages[0][1], best = first.indexOf(first.reduce((a, b) => Math.max(a, b)));
-    const rules = { "top-k": `the ${topK} best words`, nucleus: `the best words until they hold ${general(topP)}` };
+    const rules = { "top-k": topK === 1 ? "the best word" : `the ${topK} best words`, nucleus: `the best words until they hold ${general(topP)}` };
     return stages.map(([name, after], n) => {
       const q = fixed(after[best], 4);
       if (n === 0) return `model: p(${tokenizer.tokens[best]}) = exp(z) / Σ exp(z′) = ${q}`;
