@@ -604,6 +604,26 @@ def test_unknown_words_are_named_with_near_ones() -> None:
     assert in_vocabulary("Zebra", pieces) == ("Zebra", [])
 
 
+def test_only_the_unknown_words_that_are_shown_are_compared_with_all_words(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = []
+    monkeypatch.setattr(
+        "classroom.demos.reading.near", lambda word, _: compared.append(word) or " (near: x)"
+    )
+    _, said = in_vocabulary(" ".join(f"q{n}" for n in range(50)), tokenizer)
+    assert compared == [f"q{n}" for n in range(5)]
+    assert said[4:] == ["“q4” (near: x)", "and 45 more"]
+
+
+def test_a_text_with_more_words_than_buttons_says_so(tokenizer: Tokenizer) -> None:
+    demo = masking_demo("the " * 48, tokenizer)
+    assert demo.clickable.description == base.ACTS["hide"]
+    demo.change(text="the " * 60)
+    assert len(demo.clickable.options) == base.MOST_WORDS
+    assert demo.clickable.description.endswith("(the first 48 of 60 words)")
+
+
 def test_a_text_that_the_language_cannot_say_is_no_error(world: World, of_world: Tokenizer) -> None:
     view = masking_view(
         "york york <b> .", Masking(rate=0.9), of_world, model=bert(of_world), world=world

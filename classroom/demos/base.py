@@ -128,11 +128,14 @@ class Demo(widgets.VBox):
         piece = self.shown.clickable
         choices = [] if piece is None else piece.choices[:MOST_WORDS]
         options = [(short(clean(word)) or "␣", key) for word, key in choices]
+        said = "" if piece is None else ACTS[piece.act]
+        if piece is not None and len(piece.choices) > MOST_WORDS:
+            said += f" (the first {MOST_WORDS} of {len(piece.choices)} words)"
         # In one message: new options press the first button, which nobody did.
         with self.quietly(), self.clickable.hold_sync():
             if list(self.clickable.options) != options:
                 self.clickable.options = options
-                self.clickable.description = "" if piece is None else ACTS[piece.act]
+            self.clickable.description = said
             self.clickable.index = None
 
     def _clicked(self, change: Any) -> None:
