@@ -299,6 +299,8 @@ def test_the_bar_covers_nothing_on_a_small_screen(
     # All at once: whether there is more is found out again when the size has changed.
     bar, *others = page.evaluate(EDGES)
     assert [top < bottom <= bar[0] for top, bottom in others] == [True] * 3
+    _, keys, notes = others
+    assert keys[1] <= notes[0]
     ground = "e => getComputedStyle(e).backgroundColor"
     assert page.locator(".lecture-bar").evaluate(ground) == "rgb(255, 255, 255)"
     style = "e => [getComputedStyle(e).display, getComputedStyle(e).overflowX]"
