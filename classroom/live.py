@@ -112,7 +112,9 @@ class LiveCurve:
         marker = "o" if sum(math.isfinite(loss) for _, loss in points) < 2 else ""
         axes.plot(*zip(*points, strict=True), color=SERIES[0], marker=marker)
         axes.set(xlabel="step", ylabel=f"{self.quantity}, {self.unit}", title=says)
-        axes.set(xlim=(0, self.steps), ylim=(0, None))
+        # From 0 on, unless the quantity is negative somewhere, as a reward may be.
+        bottom = None if any(y < 0 for _, y in points) else 0
+        axes.set(xlim=(0, self.steps), ylim=(bottom, None))
         # To find margins takes a third of the time of a picture; these have room for five digits.
         figure.set_layout_engine(None)
         figure.subplots_adjust(left=0.11, bottom=0.19, right=0.975, top=0.9)

@@ -43,6 +43,15 @@ def test_a_policy_off_the_line_is_still_in_the_picture() -> None:
     assert (curve.low, curve.high) == (f"{low:.2f}", f"{high:.2f}")
 
 
+def test_a_policy_that_says_what_the_reference_never_says_has_no_place() -> None:
+    never = ASKED._replace(reference=np.array([0.6, 0.3, 0.1, 0.0]))
+    view = alignment_view(never, 0.5, "DPO")
+    assert "DPO gives answers that the tuned model never gives" in view.text
+    assert "nan" not in view.html
+    one = Asked(["yes ."], np.ones(2), np.full(2, 0.5), {"same": np.full(2, 0.5)})
+    assert "-0.000" not in alignment_view(one, 0.3, "same").text
+
+
 def test_no_point_lies_above_the_line() -> None:
     points = line(ASKED)
     assert points[0] == (0.0, pytest.approx(P @ REWARDS))

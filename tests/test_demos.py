@@ -223,6 +223,7 @@ def every_piece(text: str) -> list[Piece]:
         Curve(((0, 1.5), (3, 0.5)), text, text, text, text, text, (0.25, text), (3, 0.5)),
         Intervals((Interval(text, 0.1, 0.2, 0.4, 0.3, text),), text),
         Lot(((text, 0.25), ("b", 0.75)), 0.5, 1, 0.25),
+        Shades(shares, (text, "b"), ("c", "d"), text),
     ]  # fmt: skip
 
 
@@ -276,10 +277,17 @@ def test_words_do_not_run_together_without_styles() -> None:
 
 def test_pointing_at_a_row_raises_the_bars_of_its_words() -> None:
     shares = ((1.0, 0.0), (0.25, 0.75))
-    html = View.of("x", Shades(shares, ("a", "b"), ("a", "b"), "m", 1)).html
-    assert re.findall(r'data-row="(\d)"\]:hover\)\{([^}]*)\}', html) == [
-        ("0", "--h0:1.00"), ("1", "--h0:0.25;--h1:0.75"),
+    rule = r':has\((\w*\[data-row="\d)"\]:hover\)\{([^}]*)\}'
+    html = View.of("x", Shades(shares, ("a", "b"), ("a", "b"), "m")).html
+    assert re.findall(rule, html) == [
+        ('[data-row="0', "--h0:1.00"), ('[data-row="1', "--h0:0.25;--h1:0.75"),
     ]  # fmt: skip
+    # The words of another text stand for no rows.
+    across = View.of("x", Shades(shares, ("c", "d"), ("a", "b"), "m")).html
+    assert [where for where, _ in re.findall(rule, across)] == ['tr[data-row="0', 'tr[data-row="1']
+    # A selected row gives way to the one under the pointer, as a whole.
+    html = View.of("x", Shades(shares, ("a", "b"), ("a", "b"), "m", 1)).html
+    assert re.findall(rule, html)[0][1] == "--h0:1.00!important;--h1:0.00!important"
     assert 'style="--h0:0.25;--h1:0.75"' in html
     assert 'title="b → a: 0.250"' in html
     other = View.of("x", Shades(shares[::-1], ("a", "b"), ("a", "b"), "m")).html
@@ -596,6 +604,26 @@ def test_unknown_words_are_named_with_near_ones() -> None:
     assert in_vocabulary("Zebra", pieces) == ("Zebra", [])
 
 
+def test_only_the_unknown_words_that_are_shown_are_compared_with_all_words(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = []
+    monkeypatch.setattr(
+        "classroom.demos.reading.near", lambda word, _: compared.append(word) or " (near: x)"
+    )
+    _, said = in_vocabulary(" ".join(f"q{n}" for n in range(50)), tokenizer)
+    assert compared == [f"q{n}" for n in range(5)]
+    assert said[4:] == ["“q4” (near: x)", "and 45 more"]
+
+
+def test_a_text_with_more_words_than_buttons_says_so(tokenizer: Tokenizer) -> None:
+    demo = masking_demo("the " * 48, tokenizer)
+    assert demo.clickable.description == base.ACTS["hide"]
+    demo.change(text="the " * 60)
+    assert len(demo.clickable.options) == base.MOST_WORDS
+    assert demo.clickable.description.endswith("(the first 48 of 60 words)")
+
+
 def test_a_text_that_the_language_cannot_say_is_no_error(world: World, of_world: Tokenizer) -> None:
     view = masking_view(
         "york york <b> .", Masking(rate=0.9), of_world, model=bert(of_world), world=world
@@ -782,6 +810,23 @@ def test_a_word_that_the_language_cannot_say_is_named(world: World, of_world: To
     view = sampling_view("york york york", [], Sampling(), gpt(of_world), of_world, world=world)
     assert "cannot go on with “york”" in view.text
     assert table_of(view, "likelihoods")[1][1] == "-inf"
+    # An unknown word is one word, and not the three signs of its name.
+    unknown = sampling_view("xyzzy york", [], Sampling(), gpt(of_world), of_world, world=world)
+    assert "cannot go on with “[UNK]”" in unknown.text
+
+
+def test_the_one_best_word_is_told_as_one(tokenizer: Tokenizer) -> None:
+    view = sampling_view(PROMPT, [], Sampling(top_k=1), gpt(tokenizer), tokenizer)
+    assert "top-k: the best word: 1 word holds" in view.text
+
+
+def test_a_cold_formula_divides_no_zeros(tokenizer: Tokenizer) -> None:
+    model = gpt(tokenizer)
+    view = sampling_view(PROMPT, [], Sampling(temperature=0.05), model, tokenizer)
+    [line] = re.findall("temperature: .*", view.text)
+    above, below, share = map(float, re.findall(r"\d\.\d+(?:e-\d+)?(?= /| =|$)", line)[-3:])
+    assert 0 < above < 0.001
+    assert above / below == pytest.approx(share, abs=1e-3)
 
 
 @pytest.mark.parametrize("context", [64, 12])

@@ -25,6 +25,7 @@ TEXT = "The cat sat on the mat. Then the dog came in."
 MARKDOWN, CODE = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
 CELLS = [
     MARKDOWN("# First slide\n\nThe loss is $-\\log q(w_{t+1} \\mid w_t)$ & <em>less</em>.\n\n"
+             "[On to the third](#Third-slide)\n\n"
              "<!-- notes: Say *this* first. -->"),
     CODE("print('one ' + 'output')"),
     MARKDOWN("Still the first.\n\n## Second slide\n\n$$ \\frac{a}{b} = \\sum_i x_i $$\n\n"
@@ -176,6 +177,21 @@ def test_slides_begin_at_headings_and_keys_turn_them(lecture: Lecture) -> None:
     assert turn(lecture) == "1 / 4"
 
 
+def test_a_link_and_the_address_lead_to_a_slide(lecture: Lecture) -> None:
+    page, shows = lecture.page, "document.querySelector('.lecture-bar output').value"
+    turn(lecture, "Home")
+    for _ in range(2):  # the link leads on when it is pressed again too
+        page.get_by_role("link", name="On to the third").click()
+        page.wait_for_function(f"{shows} === '3 / 4'")
+        assert "Third slide" in shown(lecture)
+        turn(lecture, "Home")
+    page.evaluate("location.hash = '#2'")
+    page.wait_for_function(f"{shows} === '2 / 4'")
+    page.evaluate("location.hash = '#nowhere'")
+    page.wait_for_timeout(100)
+    assert turn(lecture) == "2 / 4"
+
+
 def test_the_cell_that_installs_is_on_no_slide(lecture: Lecture) -> None:
     turn(lecture, "End")
     [cell] = lecture.page.locator(".celltag_install").all()
@@ -283,11 +299,27 @@ def test_the_bar_covers_nothing_on_a_small_screen(
     # All at once: whether there is more is found out again when the size has changed.
     bar, *others = page.evaluate(EDGES)
     assert [top < bottom <= bar[0] for top, bottom in others] == [True] * 3
+    _, keys, notes = others
+    assert keys[1] <= notes[0]
     ground = "e => getComputedStyle(e).backgroundColor"
     assert page.locator(".lecture-bar").evaluate(ground) == "rgb(255, 255, 255)"
     style = "e => [getComputedStyle(e).display, getComputedStyle(e).overflowX]"
     assert page.locator(".labkit-wide").first.evaluate(style) == ["block", "auto"]
     turn(lecture, "?", "n")
+    page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_a_wide_picture_scrolls_by_itself_and_its_labels_are_large(lecture: Lecture) -> None:
+    page = lecture.page
+    turn(lecture, "Home", "Shift+ArrowRight", "Shift+ArrowRight")
+    page.wait_for_selector(".labkit-masking .labkit-view")
+    view = page.locator(".labkit-masking .labkit-view")
+    assert view.locator("table[role=img]").evaluate("e => getComputedStyle(e).zoom") == "1.35"
+    page.set_viewport_size({"width": 250, "height": 600})
+    width, inside, room = view.evaluate(
+        "e => [e.clientWidth, e.scrollWidth, e.closest('.labkit-masking').clientWidth]"
+    )
+    assert width <= room < inside
     page.set_viewport_size({"width": 1280, "height": 800})
 
 

@@ -153,6 +153,14 @@ def test_a_live_curve_may_show_something_else_than_a_loss() -> None:
     assert live.recorded()["unit"] == "below the ceiling, in reward"
 
 
+def test_a_curve_below_zero_is_in_the_picture() -> None:
+    live = LiveCurve(4, quantity="reward")
+    for loss in (-2.0, -1.5, -1.0, -0.5):
+        live.add(torch.tensor(loss))
+    low, high = live.view(4).axes[0].get_ylim()
+    assert low < -2 < -0.5 < high
+
+
 def test_progress_goes_through_all_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(progress([1, 2, 3], "reading", every=0.0)) == [1, 2, 3]
     said = capsys.readouterr().out.splitlines()

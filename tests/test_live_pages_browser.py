@@ -120,7 +120,10 @@ def test_sampling_writes_what_python_writes(live: Opened) -> None:
     forced.click()
     assert chips.count() == 7
     assert chips.last.locator("bdi").inner_text() == word.replace("→ ", "")
+    said = page.locator("#sampling .said")
+    assert said.inner_text() == f"written: {word}"
     page.locator('#sampling [data-does="undo"]').click()
+    assert said.inner_text() == f"taken back: {word}"
     assert chips.count() == 6
     page.locator('#sampling [data-does="run"]').click()
     chips.nth(11).wait_for()
@@ -130,6 +133,7 @@ def test_sampling_writes_what_python_writes(live: Opened) -> None:
     assert chips.count() == stopped
     page.locator('#sampling [data-does="reset"]').click()
     assert chips.count() == 5
+    assert said.inner_text() == ""
 
 
 def test_masking_hides_and_shows_the_words_that_are_clicked(live: Opened) -> None:
@@ -176,6 +180,14 @@ def test_attention_follows_the_pointer_and_the_click(live: Opened) -> None:
     page.locator("#attention span[data-row='3']").click()
     page.locator("#masking h2").hover()
     assert page.evaluate(bars) == pointed
+    # The pointer shows another row as it would without the click.
+    other = page.locator("#attention tr[data-row='6']").first
+    other.hover()
+    over = page.evaluate(bars)
+    page.locator("#attention span[data-row='3']").click()
+    other.hover()
+    assert page.evaluate(bars) == over != pointed
+    page.locator("#attention span[data-row='3']").click()
     assert "attends most to" in page.locator("#attention .said").inner_text()
     page.locator("#attention [name=every]").check()
     assert page.locator("#attention svg").count() == 4
@@ -219,6 +231,23 @@ def test_odd_texts_run_nothing_and_break_nothing(live: Opened, text: str) -> Non
     page.locator('#sampling [data-does="step"]').click()
     assert page.evaluate("() => document.body.dataset.ran") is None
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+
+
+def test_a_phone_has_room_for_curves_tables_and_fingers(live: Opened) -> None:
+    page = live.page
+    curve = page.locator("#schedule svg").bounding_box()
+    assert curve["x"] + curve["width"] <= 390
+    rows = page.locator("#sampling tr[data-key]").all()
+    assert all(row.bounding_box()["height"] >= 24 for row in rows)
+    fits = "(view) => view.scrollWidth <= view.clientWidth"
+    assert page.locator("#floors .labkit-view").evaluate(fits)
+
+
+def test_the_first_page_says_why_nothing_exact_is_known(browser: Any, site: Path) -> None:
+    found = opened(browser, site / "index.html", reduced_motion="reduce")
+    found.page.locator("#sampling textarea").fill("of the of")
+    assert "The language cannot go on with “of”." in found.said("sampling")
+    found.page.close()
 
 
 def test_the_policy_stops_other_scripts(browser: Any, site: Path) -> None:

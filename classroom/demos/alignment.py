@@ -55,25 +55,13 @@ def alignment_view(
     every = {"tuned": p, "the best for this beta": best, **asked.policies}
     ceiling = beta * optimal.log_partition(p, rewards, beta)
     methods = tuple(_row(name, q, asked, beta, ceiling) for name, q in every.items())
-    found = optimal.divergence(mine, p), float(mine @ rewards)
-    points = frontier or line(asked)
-    xs, ys = zip(*points, found, strict=True)
+    stands = _standing(policy, mine, asked, frontier or line(asked))
     return View.of(
         "alignment",
         Heading(f"The {len(likely)} likeliest answers of the best policy at beta {beta:.2f}"),
         Table(("answer", "reward", "tuned", "best", policy), answers, "answers"),
         Heading(f"The frontier, and where {policy} stands"),
-        Curve(
-            points=points,
-            said=f"{policy} has a reward of {found[1]:.3f} at a divergence of {found[0]:.3f} nats; "
-            f"{optimal.highest_reward(p, rewards, found[0]):.3f} is possible there.",
-            name="reward over divergence",
-            low=f"{min(ys):.2f}",
-            high=f"{max(ys):.2f}",
-            last=f"divergence {max(xs):.2f} nats",
-            mark=found,
-            frame=(0.0, max(xs), min(ys), max(ys)),
-        ),
+        stands,
         Table(("policy", "reward", "divergence", "value", "below the ceiling", "outside"),
               methods, "policies"),
         Note(f"Ceiling = beta × log Z = {ceiling:.3f}; value = reward − beta × divergence.",
@@ -81,10 +69,33 @@ def alignment_view(
     )  # fmt: skip
 
 
+def _standing(
+    name: str, policy: np.ndarray, asked: Asked, points: tuple[tuple[float, float], ...]
+) -> Curve | Note:
+    """The frontier with a mark for a policy, or why it has no place there."""
+    found = optimal.divergence(policy, asked.reference), float(policy @ asked.rewards)
+    if not np.isfinite(found[0]):
+        said = f"{name} gives answers that the tuned model never gives: its divergence is infinite."
+        return Note(said, "infinite")
+    highest = optimal.highest_reward(asked.reference, asked.rewards, found[0])
+    xs, ys = zip(*points, found, strict=True)
+    return Curve(
+        points=points,
+        said=f"{name} has a reward of {found[1]:.3f} at a divergence of {found[0]:.3f} nats; "
+        f"{highest:.3f} is possible there.",
+        name="reward over divergence",
+        low=f"{min(ys):.2f}",
+        high=f"{max(ys):.2f}",
+        last=f"divergence {max(xs):.2f} nats",
+        mark=found,
+        frame=(0.0, max(xs), min(ys), max(ys)),
+    )
+
+
 def _row(
     name: str, policy: np.ndarray, asked: Asked, beta: float, ceiling: float
 ) -> tuple[str, ...]:
-    away = optimal.divergence(policy, asked.reference)
+    away = max(0.0, optimal.divergence(policy, asked.reference))  # rounding may leave a -0.000
     reward = float(policy @ asked.rewards)
     numbers = (reward, away, reward - beta * away, max(0.0, ceiling - reward + beta * away))
     return (name, *(f"{number:.3f}" for number in numbers), f"{policy[-1]:.3f}")

@@ -24,7 +24,9 @@ ACTS = {
 }
 # A widget waits while its kernel computes something else: then the page says so.  JupyterLab
 # tells the state of the kernel in the toolbar of the notebook; the delay lets short waits pass.
+# What is wide in a picture scrolls by itself: it does not widen the text beside it.
 BUSY = """<style>
+.labkit-picture > .widget-html-content { min-width: 0; }
 .labkit-busy { visibility: hidden; font-weight: 600; }
 .jp-NotebookPanel:has(.jp-Notebook-ExecutionIndicator[data-status="busy"]) .labkit-busy {
   visibility: visible; transition: visibility 0s 0.7s; }
@@ -126,11 +128,14 @@ class Demo(widgets.VBox):
         piece = self.shown.clickable
         choices = [] if piece is None else piece.choices[:MOST_WORDS]
         options = [(short(clean(word)) or "␣", key) for word, key in choices]
+        said = "" if piece is None else ACTS[piece.act]
+        if piece is not None and len(piece.choices) > MOST_WORDS:
+            said += f" (the first {MOST_WORDS} of {len(piece.choices)} words)"
         # In one message: new options press the first button, which nobody did.
         with self.quietly(), self.clickable.hold_sync():
             if list(self.clickable.options) != options:
                 self.clickable.options = options
-                self.clickable.description = "" if piece is None else ACTS[piece.act]
+            self.clickable.description = said
             self.clickable.index = None
 
     def _clicked(self, change: Any) -> None:

@@ -66,10 +66,14 @@ def spoken(tokens: Sequence[int], tokenizer: Tokenizer) -> list[str]:
     """The words of tokens as the language counts them; the token that parts documents ends one."""
     words: list[str] = []
     rest: list[int] = []
+    # An unknown word is one word, whatever signs its name has.
+    names = {one: tokenizer.pieces([one])[0] for one in tokenizer.vocabulary.special}
+    if tokenizer.vocabulary.sep is not None:
+        names[tokenizer.vocabulary.sep] = END
     for token in tokens:
-        if token == tokenizer.vocabulary.sep:
-            words += [*words_in(tokenizer.decode(rest, special=True)), END]
+        if token in names:
+            words += [*words_in(tokenizer.decode(rest)), names[token]]
             rest = []
         else:
             rest.append(token)
-    return words + words_in(tokenizer.decode(rest, special=True))
+    return words + words_in(tokenizer.decode(rest))

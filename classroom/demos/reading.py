@@ -103,7 +103,7 @@ def in_vocabulary(text: str, tokenizer: Tokenizer) -> tuple[str, list[str]]:
 
     A vocabulary of pieces or bytes can spell every word, so nothing is unknown to it.
     """
-    unknown: dict[str, str] = {}
+    unknown: dict[str, None] = {}
 
     def known(found: re.Match[str]) -> str:
         word = found[0]
@@ -111,13 +111,14 @@ def in_vocabulary(text: str, tokenizer: Tokenizer) -> tuple[str, list[str]]:
             return word
         if not _is_unknown(word.lower(), tokenizer):
             return word.lower()
-        unknown[word] = near(word.lower(), tokenizer)
+        unknown[word] = None
         return word
 
     if tokenizer.vocabulary.unk is None:
         return text, []
     fitted = re.sub(WORD, known, written(text))
-    said = [f"“{word[:40]}”{hint}" for word, hint in list(unknown.items())[:5]]
+    # A hint takes a look at every word that is known, so only those that are shown are looked for.
+    said = [f"“{word[:40]}”{near(word.lower(), tokenizer)}" for word in list(unknown)[:5]]
     return fitted, [*said, *([f"and {len(unknown) - 5} more"] if len(unknown) > 5 else [])]
 
 

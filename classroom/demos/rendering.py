@@ -294,12 +294,15 @@ def _shades(piece: Shades) -> str:
         for row, down in zip(piece.shares, piece.down, strict=True)
     ]
     mark = _mark(",".join(map(_heights, piece.shares)))
+    past = len(piece.across) - len(piece.down)
+    # Only where a text attends to itself do the words below stand for rows too.
+    of = "" if piece.across[past:] == piece.down else "tr"
     # The words below stand on bars as high as the shares of the row under the pointer.
+    heights = _heights if piece.selected < 0 else _all_heights
     pointed = "".join(
-        f'#{mark}:has([data-row="{n}"]:hover){{{_heights(row)}}}'
+        f'#{mark}:has({of}[data-row="{n}"]:hover){{{heights(row)}}}'
         for n, row in enumerate(piece.shares)
     )
-    past = len(piece.across) - len(piece.down)
     words = " ".join(
         f"<span{_row(n - past)} "
         f'style="border-bottom:calc(var(--h{n},0)*24px) solid {BAR};padding:0 3px">'
@@ -337,6 +340,11 @@ def _row(number: int) -> str:
 
 def _heights(row: Sequence[float]) -> str:
     return ";".join(f"--h{n}:{share:.2f}" for n, share in enumerate(row) if share >= 0.005)
+
+
+def _all_heights(row: Sequence[float]) -> str:
+    """Heights that take the place of those of a selected row, which the element itself has."""
+    return ";".join(f"--h{n}:{share:.2f}!important" for n, share in enumerate(row))
 
 
 def _small_map(piece: Shades) -> str:

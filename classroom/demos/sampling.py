@@ -213,7 +213,7 @@ def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
             whole = float((before**power).sum())
             lines.append(
                 f"temperature: p^(1/{settings.temperature:g}) / Σ p′^(1/{settings.temperature:g}) "
-                f"= {p**power:.4f} / {whole:.4f} = {q:.4f}"
+                f"= {small(p**power)} / {small(whole)} = {q:.4f}"
             )
         elif name == "repetition":
             by = f"{settings.repetition:g}"
@@ -225,12 +225,18 @@ def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
             kept = after > 0
             words = "1 word holds" if kept.sum() == 1 else f"{int(kept.sum())} words hold"
             share = f"{float(before[kept].sum()):.4f}"
-            rule = {"top-k": f"the {settings.top_k} best words",
+            best_k = "the best word" if settings.top_k == 1 else f"the {settings.top_k} best words"
+            rule = {"top-k": best_k,
                     "nucleus": f"the best words until they hold {settings.top_p:g}"}  # fmt: skip
             lines.append(
                 f"{name}: {rule[name]}: {words} {share}, so p = {p:.4f} / {share} = {q:.4f}"
             )
     return lines
+
+
+def small(number: float) -> str:
+    """Four digits, of which the first is not 0 where a power has made the number small."""
+    return f"{number:.4f}" if number >= 0.001 else f"{number:.3e}"
 
 
 # ---- the widget --------------------------------------------------------------------------------

@@ -71,7 +71,8 @@ def first_page(title: str, below: str, gpt: Trained) -> str:
         '<p>A small language model writes below, in your browser. Its language was made up for '
         "this course, so the <b>exact</b> probability of each next word is known: compare. "
         '<b>Tap a word to write it.</b></p><section data-play="sampling" id="sampling" '
-        'data-pace="350" data-first="10" data-only="unknown chips cut distributions ended problem">'
+        'data-pace="350" data-first="10" '
+        'data-only="unknown chips cut distributions ended impossible problem">'
         f"<form>{buttons('another', 'run', 'undo')}{hidden}</form>{PICTURE}"
         f"<form>{text_box('prompt', opening)}{sliders(SAMPLING[:1])}</form></section>"
         '<p><a href="live.html">More live demos</a>: hide words from a BERT, look at attention, '

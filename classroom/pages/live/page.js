@@ -118,7 +118,8 @@ function sampling(demo, { gpt, language }) {
     written = [...written, token];
     draw();
   };
-  const saying = (from = 0) => say(demo, `written: ${written.slice(from).map((token) => tokenizer.tokens[token]).join(" ")}`);
+  const worded = (tokens) => tokens.map((token) => tokenizer.tokens[token]).join(" ");
+  const saying = (from = 0) => say(demo, `written: ${worded(written.slice(from))}`);
   const drawn = () => {
     const now = state(), [prompt] = tokenizer.known(now.prompt);
     return Engine.nextWord(model, [tokenizer.special.sep, ...tokenizer.encode(prompt), ...now.written], now, now.seed).drawn;
@@ -140,7 +141,7 @@ function sampling(demo, { gpt, language }) {
     add(drawn());
     running = setTimeout(() => run(words - 1, said), pace);
   };
-  const forget = () => { stop(); written = []; past = []; };
+  const forget = () => { stop(); written = []; past = []; say(demo, ""); };
   const buttons = {
     step() { if (!ended()) write(drawn()); },
     run() {
@@ -152,7 +153,13 @@ function sampling(demo, { gpt, language }) {
       past.push(written);
       run(30);
     },
-    undo() { stop(); written = past.pop() ?? []; draw(); },
+    undo() {
+      const before = written;
+      stop();
+      written = past.pop() ?? [];
+      draw();
+      say(demo, before.length ? `taken back: ${worded(before.slice(written.length))}` : "");
+    },
     another() { forget(); find("[name=seed]", demo).value = values(demo).seed + 1; run(30); },
     reset() { forget(); reset(demo); draw(); },
   };

@@ -118,6 +118,7 @@ const Render = (() => {
 
   const topOf = (p) => (p.shares.length ? Math.max(...p.shares.flat()) : 1) || 1;
   const heights = (row) => row.flatMap((share, n) => (share >= 0.005 ? [`--h${n}:${fixed(share, 2)}`] : [])).join(";");
+  const allHeights = (row) => row.map((share, n) => `--h${n}:${fixed(share, 2)}!important`).join(";");
 
   function mark(text) {
     let number = 2166136261;
@@ -131,8 +132,9 @@ const Render = (() => {
     const rows = p.shares.map((row, q) => row.map((share, k) =>
       `<td style="padding:0 6px;background:rgba(${BAR_RGB},${fixed(share / top, 3)})" ` +
       `title="${safe(short(p.down[q]))} → ${safe(short(p.across[k]))}: ${fixed(share, 3)}"></td>`).join(""));
-    const pointed = p.shares.map((row, n) => `#${id}:has([data-row="${n}"]:hover){${heights(row)}}`).join("");
-    const past = p.across.length - p.down.length;
+    const past = p.across.length - p.down.length, own = p.down.every((word, n) => word === p.across[past + n]);
+    const over = p.selected < 0 ? heights : allHeights;
+    const pointed = p.shares.map((row, n) => `#${id}:has(${own ? "" : "tr"}[data-row="${n}"]:hover){${over(row)}}`).join("");
     const words = p.across.map((word, n) => `<span${n < past ? "" : ` data-row="${n - past}"`} style="border-bottom:calc(var(--h${n},0)*24px) solid ${BAR};padding:0 3px">` +
       `<bdi>${safe(short(word))}</bdi></span>`).join(" ");
     const chosen = p.selected >= 0 ? heights(p.shares[p.selected]) : "";

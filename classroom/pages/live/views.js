@@ -49,7 +49,8 @@ const Views = (() => {
     }
     /** The words of tokens as the language counts them. */
     spoken(tokens) {
-      return tokens.flatMap((t) => (t === this.special.sep ? ["<end>"] : this.tokens[t].match(WORD)));
+      const { sep, special } = this.special, named = (t) => [t === sep ? "<end>" : this.tokens[t]];
+      return tokens.flatMap((t) => (special.includes(t) ? named(t) : this.tokens[t].match(WORD)));
     }
   }
 
@@ -113,6 +114,8 @@ const Views = (() => {
     }
     return [...pieces, ...formulas(step.stages, state, tokenizer).map((line) => note(line, "formula"))];
   }
+  /** Four digits, of which the first is not 0 where a power has made the number small. */
+  const small = (x) => (x >= 0.001 ? fixed(x, 4) : x.toExponential(3).replace(/([+-])(\d)$/, "$10$2"));
   const entropy = (p) => -sum(p.map((q) => (q > 0 ? q * Math.log(q) : 0)));
 
   function exactNext(language, words, start, tokenizer) {
@@ -128,7 +131,7 @@ const Views = (() => {
 
   function formulas(stages, { temperature, topK, topP }, tokenizer) {
     const first = stages[0][1], best = first.indexOf(first.reduce((a, b) => Math.max(a, b)));
-    const rules = { "top-k": `the ${topK} best words`, nucleus: `the best words until they hold ${general(topP)}` };
+    const rules = { "top-k": topK === 1 ? "the best word" : `the ${topK} best words`, nucleus: `the best words until they hold ${general(topP)}` };
     return stages.map(([name, after], n) => {
       const q = fixed(after[best], 4);
       if (n === 0) return `model: p(${tokenizer.tokens[best]}) = exp(z) / Σ exp(z′) = ${q}`;
@@ -137,7 +140,7 @@ const Views = (() => {
         if (temperature === 0) return "temperature 0: the best word alone, with probability 1";
         const power = 1 / temperature, shown = `p^(1/${general(temperature)}) / Σ p′^(1/${general(temperature)})`;
         const whole = sum(before.map((p) => p ** power));
-        return `temperature: ${shown} = ${fixed(before[best] ** power, 4)} / ${fixed(whole, 4)} = ${q}`;
+        return `temperature: ${shown} = ${small(before[best] ** power)} / ${small(whole)} = ${q}`;
       }
       const kept = [...after.keys()].filter((token) => after[token] > 0), hold = fixed(sum(kept.map((t) => before[t])), 4);
       const words = kept.length === 1 ? "1 word holds" : `${kept.length} words hold`;

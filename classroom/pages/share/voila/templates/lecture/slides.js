@@ -143,6 +143,13 @@ Esc                 leave a slider or text box, so that the arrow keys turn page
     mark();
   }
 
+  // What the address names: the number of a slide, or a heading that a link leads to.
+  function asked() {
+    const number = /^#(\d+)$/.exec(location.hash);
+    if (number) return Number(number[1]) - 1;
+    return slides.indexOf(document.querySelector(":target")?.closest(".lecture-slide"));
+  }
+
   function apart() {
     beside = window.open("", "lecture-notes", "width=700,height=600");
     tell();
@@ -232,5 +239,6 @@ Esc                 leave a slider or text box, so that the arrow keys turn page
     go(at);
   });
   slides.forEach((slide) => { slide.hidden = true; });
-  go((Number.parseInt(location.hash.slice(1), 10) || 1) - 1);
+  window.addEventListener("hashchange", () => { if (asked() >= 0) go(asked()); });
+  go(asked());
 })();
