@@ -194,8 +194,23 @@ def test_the_error_of_shared_items_is_that_of_the_formulas() -> None:
     assert of_items > 0
     assert found.of_items == pytest.approx(of_items)
     assert found.error == pytest.approx((of_seeds + of_items) ** 0.5)
-    freedom = (of_seeds + of_items) ** 2 / (of_seeds**2 / (seeds - 1) + of_items**2 / (items - 1))
-    assert found.freedom == pytest.approx(freedom)
+    # Satterthwaite: a sum of three independent mean squares, the last one subtracted.
+    squares = {seeds - 1: seeds * items * of_seeds, items - 1: between,
+               (seeds - 1) * (items - 1): noise}  # fmt: skip
+    below = sum(square**2 / freedom for freedom, square in squares.items())
+    assert found.freedom == pytest.approx((seeds * items * (of_seeds + of_items)) ** 2 / below)
+
+
+@pytest.mark.parametrize("item_noise", [0.0, 0.1, 0.3])
+def test_few_shared_items_make_no_wrong_verdict_likelier(item_noise: float) -> None:
+    """Four items and twenty seeds that disagree much: the hardest case for the formula."""
+    random, wrong = np.random.default_rng(0), 0
+    for _ in range(2 * LEDGERS):
+        items_I, seeds_S1 = item_noise * random.normal(size=4), 0.1 * random.normal(size=(20, 1))
+        a_SI = 0.1 + items_I + seeds_S1 + 0.5 * random.normal(size=(20, 4))
+        one = estimate([{"a": row} for row in a_SI], {"a": 1}, shared=True)
+        wrong += judge([one], [(0.1, INF)], seeds=20) == ["holds"]
+    assert wrong / (2 * LEDGERS) <= LEVEL + 3 * (LEVEL * (1 - LEVEL) / (2 * LEDGERS)) ** 0.5
 
 
 @pytest.mark.parametrize(
