@@ -153,7 +153,7 @@ def check_config(config: Any) -> None:
 
 
 def _sizes(name: str, given: Any, kind: Any) -> Iterator[tuple[str, Any]]:
-    """The sizes of a field and their names; those in a tuple are named by their place."""
+    """The sizes of a field and their names; those in a tuple are named by their index."""
     if kind is int:
         yield name, given
     elif get_origin(kind) is tuple:

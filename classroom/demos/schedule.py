@@ -26,7 +26,7 @@ def stack(layers: int) -> nn.Module:
 
 @lru_cache(maxsize=64)
 def learning(layers: int, awake: int | None) -> list[bool]:
-    """Whether each layer learns when so many are awake (None: all), the embeddings first."""
+    """Whether each layer learns where the top `awake` do (None: all), the embeddings first."""
     model = stack(layers)
     groups = layer_groups(model)
     unfreeze_from_top(model, len(groups) if awake is None else awake)

@@ -37,8 +37,8 @@ def check(name: str, answer: Any) -> Any:
     asked, fallback = exercise(name), lent(name)
     known = getattr(answer, "__module__", None) or ""
     if isinstance(asked, Function) and known.startswith(f"{__name__}."):
-        # After a wrong answer its name stands for the course's version, which is no answer, nor
-        # is the function itself, imported from where the answers live.
+        # After a wrong answer its name means the course's version, which is no answer. Neither is
+        # that function when it is imported from this package.
         why = "this is the course's own version: run the cell with your function again, then this"
         verdict = Verdict(right=False, why=why)
     else:

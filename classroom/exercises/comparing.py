@@ -94,7 +94,7 @@ def exchanged(value: Any, wanted: Any) -> str:
 
 
 def plain_numbers(value: Any) -> Any:
-    """A result with Python's numbers in the place of numpy's."""
+    """A result with Python's numbers instead of numpy's."""
     if type(value) in (list, tuple):
         return type(value)(map(plain_numbers, value))
     return value.item() if isinstance(value, np.generic) else value
@@ -116,9 +116,9 @@ def told(error: BaseException) -> str:
 
 
 def told_apart(wanted: Any, given: Any) -> tuple[str, str]:
-    """Two results as a table shows them, with so many digits that they differ.
+    """Two results as a table shows them, with enough digits to differ.
 
-    Of large tensors, which are not shown, the first place where they differ is.
+    A large tensor is not shown, only its value at the first position where the two differ.
     """
     for digits in (3, 6, 9):
         both = shown(wanted, digits), shown(given, digits)

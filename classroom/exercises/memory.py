@@ -115,7 +115,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda length, memory: torch.ones(length, memory + length, dtype=torch.bool)),
         ),
         learned="queries are the last of the keys",
-        hint="Query i stands at the key M + i and may look up to there.",
+        hint="Query i is at key M + i and may look at the keys up to there.",
     ),
     "10.reach": Function(
         "the first position, counted from 0, that a prediction at `position` depends on",

@@ -219,7 +219,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda logits, k: top_k(logits, k).masked_fill(top_k(logits, k) == -math.inf, 0.0)),
         ),
         learned="top-k",
-        hint="`logits.topk(k).values` are the k largest of each row; what is below them all goes.",
+        hint="`logits.topk(k).values` are the k largest of each row; drop what is smaller.",
     ),
     "06.nucleus": Function(
         "the logits [B, V] with -inf outside the fewest best words that together hold the share p",

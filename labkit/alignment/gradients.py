@@ -86,7 +86,7 @@ class PolicyGradient(Objective):
     beta: float = 0.1
     """How much a nat of divergence from the reference costs."""
     group: int = 8
-    """Answers to each prompt. Of one alone, GRPO learns nothing but the divergence."""
+    """Answers to each prompt. With a single answer, GRPO learns only the divergence."""
     temperature: float = 1.0
     """The temperature at which the answers were drawn: it is part of the policy."""
 

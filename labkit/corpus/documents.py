@@ -18,8 +18,9 @@ from labkit.keeping.files import digest
 # Where a sentence may end: after its sign, or at the end of a line.
 # A run of signs is matched whole, whatever follows it, so that a long one is looked at once. The
 # pattern begins with one set of signs, which `re` finds twice as fast as either of two patterns.
-NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?(e[-+]?\d{1,3})?")
 SENTENCE_END = re.compile(r"[.!?\n](?:(?<=\n)|[.!?]*+(?=(\s)?))")
+# Labels that are all numbers are sorted as numbers.
+NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?(e[-+]?\d{1,3})?")
 
 
 class Document(NamedTuple):

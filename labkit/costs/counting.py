@@ -107,9 +107,9 @@ def products() -> Iterator[FlopCounterMode]:
 def counted_flop(model: nn.Module, tokens_BT: Tensor, *, training: bool = True) -> int:
     """Operations of all matrix products of one pass, counted as torch computes them.
 
-    Counted on the meta device, where nothing is computed and nothing stored; a model of which it
-    depends on the text what is computed, as of experts, must be run.  Attention is counted as two
-    plain products: the fused kernels of some processors are not counted at all.
+    Counted on the meta device, where nothing is computed and nothing stored; a model whose
+    computation depends on the text, such as a mixture of experts, must be run.  Attention is
+    counted as two plain products: the fused kernels of some processors are not counted at all.
     """
     if training and not any(p.requires_grad for p in model.parameters()):
         raise ValueError("no parameter of the model learns, so there is no backward pass to count: "

@@ -34,9 +34,9 @@ class Operations:
 def counted_operations(model: nn.Module, objective: Objective, targets: Targets) -> float:
     """Operations of all matrix products of the loss of these targets, forward and backward.
 
-    Counted on the meta device, where nothing is computed and nothing stored; a model of which it
-    depends on the text what is computed, as of experts, is run where it is, on leaves of its own
-    that take the gradients.
+    Counted on the meta device, where nothing is computed and nothing stored; a model whose
+    computation depends on the text, such as a mixture of experts, is run where it is, on leaves of
+    its own that take the gradients.
     """
     from labkit.costs.counting import depends_on_text, products  # training does without
 

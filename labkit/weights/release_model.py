@@ -80,7 +80,7 @@ def _check_says(kind: str, values: Mapping[str, Any], where: Any, name: str, *al
 
 
 def warn_of_dropouts(kind: str, values: Mapping[str, Any], where: Any) -> None:
-    """Say which rates of dropout our model has not, which matter when it is trained."""
+    """Warn of rates of dropout that our model does not have: they matter when it is trained."""
     main = RELEASES[kind].sizes["dropout"]
     for name in RELEASES[kind].dropouts:
         if name in values and values[name] != values.get(main, values[name]):

@@ -147,12 +147,8 @@ class _Builder:
         self, items: tuple[Item, ...], frontier: Frontier, scope: frozenset[str] = frozenset()
     ) -> Frontier:
         """Append the items after the frontier; variables of the scope end at their last mention."""
-        if not scope:
-            for item in items:
-                frontier = self._item(item, frontier)
-            return frontier
         last = dict.fromkeys(scope, -1)
-        for i, item in enumerate(items):
+        for i, item in enumerate(items if scope else ()):
             last |= dict.fromkeys(self._sizes((item,)).keys() & scope, i)
         for i, item in enumerate(items):
             frontier = self._item(item, frontier)
