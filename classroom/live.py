@@ -6,6 +6,7 @@ for step in live:
     live.add(loss)
 """
 
+import gc
 import math
 import os
 import threading
@@ -98,6 +99,7 @@ class LiveCurve:
             elif step == 0:
                 # In words, since the first picture of a kernel takes long to draw.
                 show({"text/plain": self._state(1, left)})
+        gc.collect()
         give_back()
 
     def add(self, loss: Tensor) -> None:

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from classroom import cache
+from classroom.versions import result_version
 from labkit.attention import Attention
 from labkit.blocks import LanguageModel, initialise
 from labkit.corpus import (
@@ -35,6 +35,7 @@ from labkit.corpus import (
 )
 from labkit.corpus.tokens import NUMBER
 from labkit.heads import NextWord
+from labkit.keeping import cache
 from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.processor import set_threads
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
@@ -243,7 +244,7 @@ def train_once(
     # The text itself, and some of what is made of it, in case that takes code of the reader's own.
     seen = [batches, *(batches.at(int(step)) for step in np.linspace(0, how.steps - 1, 8))]
     learning = [name for name, weight in model.named_parameters() if weight.requires_grad]
-    versions = cache.versions(NOT_TRAINING)
+    versions = result_version(NOT_TRAINING)
     key = fingerprint(versions, model, objective, methods(objective), seen, how, learning, points)
     curve = cache.kept(key, ".safetensors", make, write, read)
     model.eval()

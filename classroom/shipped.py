@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from classroom import instructions, realtext, scores, translating
 from classroom.claims import village
@@ -48,7 +49,8 @@ from labkit.alignment.preferences import AnswerTokens
 from labkit.blocks import LanguageModel, Model
 from labkit.chance import Chance
 from labkit.corpus import Batch, Streams, from_documents, pad_rows, tokenize
-from labkit.keeping.files import read_json
+from labkit.keeping.cache import kept
+from labkit.keeping.files import digest, read_json, save_tensors, tensor_bytes
 from labkit.keeping.paths import data_path
 from labkit.objectives import (
     BothDirections,
@@ -59,7 +61,7 @@ from labkit.objectives import (
     Translation,
 )
 from labkit.text.tokenizers import Tokenizer
-from labkit.trainer import evaluate
+from labkit.trainer import evaluate, weights
 from labkit.weights import load, load_tokenizer
 
 
@@ -71,7 +73,28 @@ def trained(name: str | Path) -> tuple[Any, Tokenizer]:
     folder = _folder(name)
     model = load(folder, dtype=torch.float32)
     assert isinstance(model, Model)
+    share(model)
     return model, load_tokenizer(folder)
+
+
+def share(model: Model) -> None:
+    """Let the weights lie in a file of the cache, which all processes map: a class holds them once.
+
+    Whoever trains the model changes a copy of its own, page by page.
+    """
+    own = weights(model)
+    key = "model-" + digest(*map(tensor_bytes, own.values()))[:32]
+    mapped = kept(
+        key,
+        ".safetensors",
+        lambda: own,
+        lambda tensors, path: save_tensors(path, tensors),
+        load_file,
+        quiet=True,
+    )
+    for name, tensor in own.items():
+        if name in mapped and torch.equal(mapped[name], tensor):
+            tensor.data = mapped[name]
 
 
 def card(name: str | Path) -> dict[str, Any]:

@@ -33,6 +33,18 @@ def code_version(without: Collection[str] = ()) -> str:
     return f"{__version__}+{digest(*map(str.encode, names))[:12]}"
 
 
+def result_version(without: Collection[str] = ()) -> str:
+    """Return what a result depends on besides its inputs: the code, the data, the libraries.
+
+    The number of threads, too: more of them add up in another order.
+    """
+    import numpy as np
+    import torch
+
+    libraries = f"torch {torch.__version__} numpy {np.__version__}"
+    return f"{code_version(without)} {libraries} threads {torch.get_num_threads()}"
+
+
 def _files(root: Path) -> Iterator[tuple[str, ...]]:
     """The files below a folder, as the parts of their paths from there."""
     for folder, inner, files in os.walk(root):

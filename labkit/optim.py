@@ -5,6 +5,7 @@ step is torch's, but in a precision that the processor has. This module decides 
 and which are matrices for Muon, and it can skip a step without waiting for the GPU.
 """
 
+import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -84,7 +85,29 @@ def decays(name: str, parameter: Tensor) -> bool:
     return parameter.ndim >= 2 and not name.endswith(BIASES)
 
 
-class Muon(torch.optim.Muon):
+class Uncompiled(torch.optim.Optimizer):
+    """An optimizer without torch's decorators, which keep a compiler out of it.
+
+    To do so they import it, which takes a second or two and 70 MB. The trainer compiles the model
+    and never the step, so there is nothing to keep it out of.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+
+
+class AdamW(Uncompiled, torch.optim.AdamW):
+    """torch's AdamW."""
+
+    step = inspect.unwrap(torch.optim.AdamW.step)
+
+
+class SGD(Uncompiled, torch.optim.SGD):
+    """torch's SGD."""
+
+    step = inspect.unwrap(torch.optim.SGD.step)
+
+
+class Muon(Uncompiled, torch.optim.Muon):
     """torch's Muon, in float32 where products of 16-bit numbers are emulated.
 
     torch's own always multiplies in bfloat16. Most laptops have no such products; there its step
@@ -142,11 +165,9 @@ class Optimizers:
         # The groups may leave one of the two without weights, which torch refuses.
         if others and plan.optimizer == "sgd":
             # Not fused: that kernel leaves the momentum unset when the first step is called off.
-            self.all.append(torch.optim.SGD(others, lr=0.0, momentum=plan.momentum))
+            self.all.append(SGD(others, lr=0.0, momentum=plan.momentum))
         elif others:
-            self.all.append(
-                torch.optim.AdamW(others, lr=0.0, betas=plan.betas, eps=plan.eps, fused=True)
-            )
+            self.all.append(AdamW(others, lr=0.0, betas=plan.betas, eps=plan.eps, fused=True))
         if inner:
             self.all.append(Muon(inner, lr=0.0))
 
@@ -171,12 +192,13 @@ class Optimizers:
         """All gradients there are."""
         return [p.grad for p in self.parameters.values() if p.grad is not None]
 
+    @torch.no_grad()
     def step(self, rate: float, divisor: Tensor, bad: Tensor) -> None:
         """Change the weights by the gradients / divisor, unless `bad` is 1."""
         for optimizer in self.all:
             for group in optimizer.param_groups:
                 group["lr"] = rate * group["factor"]
-            if isinstance(optimizer, torch.optim.AdamW):
+            if isinstance(optimizer, AdamW):
                 # The fused kernel divides, and decides on the device whether to step at all.
                 optimizer.grad_scale, optimizer.found_inf = divisor, bad  # type: ignore[attr-defined]
                 optimizer.step()

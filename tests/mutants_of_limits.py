@@ -24,11 +24,11 @@ from mutants import OURS, Mutant, edited, put
 from mutants_of_files import within
 from test_world_exact import test_what_a_language_cannot_answer_is_refused_in_one_line as refused
 
-from classroom import cache, recording
+from classroom import recording
 from classroom.demos import alignment
 from labkit import checks, tensor_checks
 from labkit.corpus import batch
-from labkit.keeping import description, files
+from labkit.keeping import cache, description, files
 from labkit.models import word_vectors
 from labkit.objectives import base
 from labkit.world import floors, hidden, load_world

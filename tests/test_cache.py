@@ -23,12 +23,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from classroom import cache, versions
+from classroom import versions
 from classroom.cli import main
 from classroom.recipes import course_text, gpt, plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Windows, from_documents, tokenize
 from labkit.heads import NextWord
+from labkit.keeping import cache
 from labkit.keeping.files import file_digest
 from labkit.keeping.fingerprints import fingerprint
 from labkit.models.elmo import WeightedSum
@@ -102,7 +103,7 @@ def test_another_number_of_threads_is_another_result(monkeypatch: pytest.MonkeyP
     found = set()
     for threads in (1, 2):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        found |= {cache.versions(), cache.versions()}
+        found |= {versions.result_version(), versions.result_version()}
     assert len(found) == 2
 
 
@@ -323,7 +324,7 @@ def test_without_a_home_there_is_a_folder_all_the_same(tmp_path: Path) -> None:
         "import pwd\n"
         "def nobody(uid): raise KeyError('uid not found')\n"
         "pwd.getpwuid = nobody\n"
-        "from classroom import cache\n"
+        "from labkit.keeping import cache\n"
         "print(cache.kept_json('key', lambda: [1]), cache.kept_json('key', lambda: [2]))\n"
         "print(cache.folder())"
     )
@@ -348,7 +349,7 @@ def test_without_a_home_there_is_a_folder_all_the_same(tmp_path: Path) -> None:
 WORK = """
 import sys, time
 from pathlib import Path
-from classroom import cache, versions
+from labkit.keeping import cache
 folder = Path(sys.argv[1])
 def make():
     (folder / f"begun-{sys.argv[2]}").touch()
@@ -465,7 +466,8 @@ def test_a_teacher_warms_the_cache_for_all(
 ) -> None:
     code = [
         'profile = "smoke"\nmeasure = False',
-        "from classroom import cache\nif measure:\n    cache.kept_json('key', lambda: profile)",
+        "from labkit.keeping import cache\n"
+        "if measure:\n    cache.kept_json('key', lambda: profile)",
     ]
     cells = [nbformat.v4.new_code_cell(text) for text in code]
     cells[0].metadata["tags"] = ["parameters"]

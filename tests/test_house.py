@@ -211,6 +211,20 @@ def fresh_python(code: str) -> str:
     return done.stdout.strip()
 
 
+def test_the_trainer_imports_no_compiler() -> None:
+    """It takes two seconds and 70 MB, and torch's own optimizers import it."""
+    code = """
+import sys
+from labkit.trainer import Plan, Trainer
+from labkit.objectives import NextToken
+from tests.crash.tiny import Text, gpt
+for name in ("adamw", "muon", "sgd"):
+    list(Trainer(gpt(), NextToken(), Text(), Plan(2, 1e-2, optimizer=name, device="cpu")).run())
+    print(name, "torch._dynamo" in sys.modules)
+"""
+    assert fresh_python(code).split("\n") == ["adamw False", "muon False", "sgd False"]
+
+
 def test_importing_the_package_is_cheap() -> None:
     # CPU seconds of the process, and the best of three: what else the machine does matters little.
     code = "import labkit, time; print(time.process_time())"

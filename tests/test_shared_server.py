@@ -19,11 +19,12 @@ STUDENT = 12345
 
 TINY = """
 import torch
-from classroom import cache, recipes
+from classroom import recipes, versions
 from classroom.recipes import plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.heads import NextWord
+from labkit.keeping import cache
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.objectives import NextToken
 
@@ -57,7 +58,7 @@ import getpass, nbclient, nbconvert, nbformat, papermill, platformdirs, torch._d
 from classroom.cli import main
 for module in pkgutil.walk_packages(classroom.__path__, "classroom."):
     importlib.import_module(module.name)
-cache.versions()
+versions.result_version()
 os.setgroups([])
 os.setgid(STUDENT)
 os.setuid(STUDENT)

@@ -17,9 +17,11 @@ from classroom.recipes import course_text
 from classroom.shipped import card, measured, trained
 from classroom.training import Ending, Measured, Recipe, Run, Shipped
 from labkit.blocks import LanguageModel, States
-from labkit.heads import NextWord
+from labkit.heads import NextWord, tied
+from labkit.keeping import cache
 from labkit.keeping.paths import data_path
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.trainer import weights
 
 NAMES = shipped.names()
 SHORT = (5, 155)
@@ -95,6 +97,31 @@ def test_a_rounded_model_is_rounded_as_it_ships() -> None:
         before = [weight.clone() for weight in model.parameters()]
         training.round_matrices(model, card(name)["recipe"]["grain"])
         assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_processes_share_the_weights_and_train_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    first, _ = trained("gpt-village")
+    [(path, _)] = cache.files()
+    written = path.read_bytes()
+    shared, _ = trained("gpt-village")
+    assert weights(first).keys() == weights(shared).keys()
+    for name, tensor in weights(first).items():
+        assert torch.equal(tensor, weights(shared)[name])
+    # Two that map one file lie in one piece of memory, in the order of the file.
+    starts = [tensor.data_ptr() for tensor in weights(shared).values()]
+    size = sum(tensor.nbytes for tensor in weights(shared).values())
+    assert max(starts) - min(starts) < size <= path.stat().st_size
+    assert tied(shared.head, shared.backbone.token)
+    optimizer = torch.optim.SGD(shared.parameters(), lr=0.1)
+    shared(torch.tensor([[1, 2, 3]])).sum().backward()
+    optimizer.step()
+    assert not torch.equal(next(first.parameters()), next(shared.parameters()))
+    assert path.read_bytes() == written
+    again, _ = trained("gpt-village")
+    assert torch.equal(next(again.parameters()), next(first.parameters()))
 
 
 def test_an_unknown_model_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:

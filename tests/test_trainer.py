@@ -174,7 +174,7 @@ def test_muon_takes_the_matrices_between_hidden_states() -> None:
 def test_groups_may_leave_one_of_two_optimizers_without_weights() -> None:
     model = gpt(dropout=0.0)
     inside, plan = matrices(model), Plan(steps=1, rate=1e-2, optimizer="muon")
-    for wanted, kind in ((True, optim.Muon), (False, torch.optim.AdamW)):
+    for wanted, kind in ((True, optim.Muon), (False, optim.AdamW)):
         for name, parameter in model.named_parameters():
             parameter.requires_grad_((name in inside) == wanted)
         before = weights(model)

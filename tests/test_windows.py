@@ -39,7 +39,7 @@ light_papermill()
 import nbconvert, papermill
 """
 KERNEL = """
-from classroom import cache
+from labkit.keeping import cache
 import labkit.trainer
 from labkit.keeping.processor import threads
 
@@ -47,7 +47,7 @@ print(cache.kept_json("windows", lambda: {"threads": threads()[0]}), "λ ⟨⟩"
 """
 # The kernel of a sweep starts as that of `run` does; one of the two imports torch.
 SWEPT = """
-from classroom import cache
+from labkit.keeping import cache
 from labkit.keeping.processor import cores
 
 print(cache.kept_json("swept", lambda: {"cores": cores()}), "λ ⟨⟩")

@@ -16,7 +16,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--profile", choices=("smoke", "laptop", "gpu"),
                         help="warm: how large [as the notebooks say]")  # fmt: skip
     args = parser.parse_args(words)
-    from classroom import cache
+    from labkit.keeping import cache
 
     if args.action != "warm" and (args.names or args.profile):
         fail(f"labkit cache {args.action}: names and --profile are for `labkit cache warm`")
@@ -40,10 +40,10 @@ def command(parser: Parser, words: Sequence[str]) -> int:
 
 def warm(names: Sequence[str], profile: str | None) -> int:
     """Measure the claims of notebooks, one after another, so that others read what is kept."""
-    from classroom import cache
     from classroom.cli.notebooks import TIMEOUT, named_or_all
     from classroom.cli.parameters import ParameterError, declared
     from classroom.running import execute
+    from labkit.keeping import cache
 
     place, failed = cache.folder(), 0
     place.mkdir(parents=True, exist_ok=True)

@@ -194,7 +194,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
     """Wait for other commands that change a file which all claims share: none may lose a record."""
     from filelock import FileLock
 
-    from classroom import cache
+    from labkit.keeping import cache
 
     name = digest(str(folder.resolve()).encode())[:16]
     lock = FileLock(cache.folder() / f"ledger-{name}.lock")

@@ -56,9 +56,11 @@ def read_only(kept: np.ndarray) -> np.ndarray:
 class Language:
     """The exact probabilities of a compiled grammar."""
 
-    def __init__(self, grammar: Grammar, new_forms: bool = False) -> None:
+    def __init__(
+        self, grammar: Grammar, new_forms: bool = False, machine: Machine | None = None
+    ) -> None:
         self.grammar = grammar
-        self.machine: Machine = compile_grammar(grammar, new_forms)
+        self.machine = machine or compile_grammar(grammar, new_forms)
         self.memory = Memories(
             self.machine.families, self.machine.members, self.machine.prior, self.machine.number
         )

@@ -88,7 +88,7 @@ class GroupMemory:
             for word in words & number.keys():
                 self.value_of[number[word]] = value
         # Replaced as a whole, never changed: several threads may ask at once.
-        self._tables = self._tabulate(32)
+        self._tables = self._tabulate(8)
 
     def values(self, words: np.ndarray) -> np.ndarray:
         """The remembered values among the words, in their order."""

@@ -289,7 +289,7 @@ class _Urns:
         memory = sampler.memory
         self.style = random.integers(memory.styles, size=len(of_class))
         self.count = np.zeros((len(of_class), len(memory.alpha)), int)
-        self.history = np.zeros((*self.count.shape, 8), int)
+        self.history = np.zeros((*self.count.shape, 8), np.int32)
 
     def draw(self, document: np.ndarray, family: np.ndarray) -> np.ndarray:
         """One value for each of these documents, from one family each."""

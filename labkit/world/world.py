@@ -6,6 +6,7 @@ from pathlib import Path
 
 from labkit.keeping.files import read_text
 from labkit.keeping.paths import data_path
+from labkit.world.compiled import compiled
 from labkit.world.exact import Language
 from labkit.world.floors import floor as floor_of
 from labkit.world.foreign import foreign_text
@@ -55,7 +56,7 @@ def load_world(name: str | Path = "language") -> World:
     if not folder.is_dir():
         known = ", ".join(LANGUAGES)
         raise FileNotFoundError(f'there is no folder "{folder}": name one, or one of {known}')
-    return _from_folder(folder)
+    return world_from_text(_texts(folder))
 
 
 @cache
@@ -65,10 +66,11 @@ def _of_the_course(name: str) -> World:
         return world_from_text({"foreign.txt": foreign_text()})
     folder = data_path("language" if name == "crawl" else name)
     noise = [folder / "variants" / "crawl.txt"] if name == "crawl" else []
-    return _from_folder(folder, *noise)
+    grammar = read(_texts(folder, *noise))
+    return World(grammar, machine=compiled(grammar))
 
 
-def _from_folder(folder: Path, *extra: Path) -> World:
+def _texts(folder: Path, *extra: Path) -> dict[str, str]:
     texts = (
         path for path in folder.rglob("*.txt") if "variants" not in path.relative_to(folder).parts
     )
@@ -80,9 +82,9 @@ def _from_folder(folder: Path, *extra: Path) -> World:
             f'the folder "{folder}" holds more than {MOST_FILES} .txt files: give one that holds '
             "the files of a language and nothing else"
         )
-    return world_from_text(
-        {str(path.relative_to(folder)): read_text(path, LARGEST_FILE) for path in [*paths, *extra]}
-    )
+    return {
+        str(path.relative_to(folder)): read_text(path, LARGEST_FILE) for path in [*paths, *extra]
+    }
 
 
 def world_from_text(files: dict[str, str]) -> World:

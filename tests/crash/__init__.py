@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # An optimizer's first step imports it: once here, not in every child.
 
 from labkit.keeping import checkpoints
 from labkit.plan import Plan

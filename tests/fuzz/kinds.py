@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from classroom import cache, sweeps
+from classroom import sweeps
 from classroom.cli import parameters
 from labkit import weights
 from labkit.attention import attend
@@ -37,6 +37,7 @@ from labkit.corpus import (
 )
 from labkit.corpus.documents import sentences
 from labkit.heads import NextWord
+from labkit.keeping import cache
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.rnn import Recurrent, RecurrentConfig

@@ -16,13 +16,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
-from classroom.versions import code_version
 from labkit.checks import first_line
 from labkit.keeping.files import UNFINISHED, cache_folder, file_digest, replacing, set_aside
 from labkit.keeping.paths import instead_of_home
@@ -76,18 +75,6 @@ def limit() -> int:
         ) from None
 
 
-def versions(without: Collection[str] = ()) -> str:
-    """Return what a result depends on besides its inputs: the code, the data, the libraries.
-
-    The number of threads, too: more of them add up in another order.
-    """
-    import numpy as np
-    import torch
-
-    libraries = f"torch {torch.__version__} numpy {np.__version__}"
-    return f"{code_version(without)} {libraries} threads {torch.get_num_threads()}"
-
-
 # ---- keeping
 
 
@@ -97,15 +84,19 @@ def kept(
     make: Callable[[], Made],
     write: Callable[[Made, Path], None],
     read: Callable[[Path], Made],
+    *,
+    quiet: bool = False,
 ) -> Made:
     """Return what is kept under a key, or make it now and keep it.
 
     A damaged file is set aside and made anew; where nothing can be written, nothing is kept. Both
-    are said in one line, and neither changes the result.
+    are said in one line, and neither changes the result. `quiet`: what takes a second to make is
+    not worth a line when another process makes it, or when it cannot be kept.
     """
+    say = _silent if quiet else _say
     for found in _found(key, suffix, read):
         return found
-    with _alone(key):
+    with _alone(key, say):
         # Another process may have made it while this one waited.
         for found in _found(key, suffix, read):
             return found
@@ -117,12 +108,12 @@ def kept(
                 write(made, draft)
             path.replace(path.with_name(f"{key}.{file_digest(path)}{suffix}"))
         except Exception as problem:  # whatever it is, what was made is not lost by it
-            _say(f"{path} cannot be written ({first_line(problem)}): nothing is kept")
+            say(f"{path} cannot be written ({first_line(problem)}): nothing is kept")
             return made
         try:
             shrink()
         except (OSError, ValueError) as problem:
-            _say(first_line(problem))
+            say(first_line(problem))
     return made
 
 
@@ -154,7 +145,7 @@ def _set_aside(path: Path, problem: Exception) -> None:
 
 
 @contextlib.contextmanager
-def _alone(key: str) -> Iterator[None]:
+def _alone(key: str, say: Callable[[str], None]) -> Iterator[None]:
     """Wait until no other process makes the same thing; the lock of one that dies is free."""
     path = folder() / f"{key}.lock"
     lock = FileLock(path)
@@ -164,7 +155,7 @@ def _alone(key: str) -> Iterator[None]:
             lock.acquire(timeout=0)
         except Timeout:
             if not os.environ.get("LABKIT_QUIET"):
-                _say("another notebook or process is computing the same thing: waiting for its "
+                say("another notebook or process is computing the same thing: waiting for its "
                      "result (if it ends without one, this one goes on by itself)")  # fmt: skip
             lock.acquire(poll_interval=0.2)
     except (OSError, NotImplementedError):  # where nothing can be written, nobody waits
@@ -213,6 +204,10 @@ def shrink(to: int | None = None) -> int:
             path.unlink()
             gone += stat.st_size
     return gone
+
+
+def _silent(message: str) -> None:
+    pass
 
 
 def _say(message: str) -> None:
