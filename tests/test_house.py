@@ -219,7 +219,7 @@ from labkit.trainer import Plan, Trainer
 from labkit.objectives import NextToken
 from tests.crash.tiny import Text, gpt
 for name in ("adamw", "muon", "sgd"):
-    list(Trainer(gpt(), NextToken(), Text(), Plan(2, 1e-2, optimizer=name, device="cpu")).run())
+    list(Trainer(gpt(), NextToken(), Text(), Plan(steps=2, rate=1e-2, optimizer=name)).run())
     print(name, "torch._dynamo" in sys.modules)
 """
     assert fresh_python(code).split("\n") == ["adamw False", "muon False", "sgd False"]
