@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from classroom.cli import COMMANDS, environment, suite
+from classroom.cli import COMMANDS, environment, main, suite
 
 ROOT = Path(__file__).resolve().parent.parent
 OLD_PYTHONS = ("python3.10", "python3.9", "python3.8", "python3.7", "python2.7")
@@ -196,6 +196,24 @@ def test_a_second_python_is_another_version_that_works(
     assert part.last_line == f"-m labkit test quick --venv .venv-{other}"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="the second Python is a shell script")
+def test_the_second_python_is_set_up_while_other_parts_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log, second = tmp_path / "log", tmp_path / "python"
+    second.write_text(f"#!/bin/sh\necho $@ >> {log}\n")
+    second.chmod(0o755)
+    monkeypatch.setattr(suite, "second_python", lambda: ("3.99", str(second)))
+    waits = f"import os\nwhile not os.path.exists({str(log)!r}): pass\nprint('first passed')"
+    monkeypatch.setattr(suite, "PARTS", {"first": ("-c", waits), "second": suite.PARTS["second"]})
+    assert main(["test", "--here"]) == 0
+    begun = ["-m labkit test setup --venv .venv-3.99", "-m labkit test quick --venv .venv-3.99"]
+    assert log.read_text().splitlines() == begun
+    # Where nothing else runs there is nothing to wait for.
+    assert main(["test", "second", "--here"]) == 0
+    assert log.read_text().splitlines() == [*begun, begun[1]]
+
+
 def test_other_failures_of_pip_name_the_log(tmp_path: Path) -> None:
     lines = ["Collecting x", "ERROR: No matching distribution found for x", "ERROR: more"]
     said = environment.diagnosis(lines, tmp_path / "install.log")
@@ -299,7 +317,7 @@ def test_an_environment_that_was_never_finished_does_not_call_itself(checkout: P
 
 
 def test_two_commands_set_up_one_after_the_other(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own, started = environment.venv_python(checkout), []
     own.parent.mkdir(parents=True)
@@ -313,6 +331,9 @@ def test_two_commands_set_up_one_after_the_other(
     for one in both:
         one.join()
     assert len(started) == 2, "the second finds what the first has made"
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("Setting up .venv")
+    assert said[1:] == ["Another command sets up .venv: waiting for it ..."]
 
 
 def test_an_environment_without_pip_is_made_again(tmp_path: Path) -> None:

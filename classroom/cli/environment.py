@@ -16,6 +16,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from classroom.cli.parser import Parser, fail
 from labkit.keeping.paths import checkout
@@ -116,20 +117,29 @@ def prepare(root: Path, folder: str = ".venv") -> Path:
 def alone(path: Path) -> Iterator[None]:
     """Wait until no other command holds this file; the system frees it when a command ends."""
     with path.open("w") as lock:
+        waiting = False
+        while not taken(lock):
+            if not waiting:
+                print(f"Another command sets up {path.stem}: waiting for it ...", flush=True)
+            waiting = True
+            time.sleep(1)
+        yield
+
+
+def taken(lock: TextIO) -> bool:
+    """Take hold of an open file, unless another process holds it."""
+    try:
         if sys.platform == "win32":
             import msvcrt
 
-            while True:
-                try:
-                    msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
-                    break
-                except OSError:
-                    time.sleep(1)
+            msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
         else:
             import fcntl
 
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def create(folder: Path, python: Path) -> None:

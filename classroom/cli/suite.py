@@ -47,6 +47,8 @@ QUICK = ("attention", "cache", "chance", "cli", "demos", "exercises", "ledger", 
 ON_REQUEST: dict[str, tuple[str, ...]] = {
     "quick": (*PLAIN, *(f"tests/test_{name}.py" for name in QUICK),
               "-m", "not slow and not browser and not bench", *IN_ORDER),
+    # Set up the environment, and do nothing in it.
+    "setup": ("-c", ""),
 }  # fmt: skip
 # The versions that torch has wheels for, those that a second run prefers first.
 VERSIONS = ("3.13", "3.12", "3.11")
@@ -81,10 +83,12 @@ def test(parser: Parser, words: Sequence[str]) -> int:
             fail(f"labkit test: {unknown('part', name, known)}")
     checkout_of("labkit test: the tests belong")
     python = ready_python(args.here, args.venv)
-    done = [
-        run_second() if name == "second" else run_part(name, [python, *known[name]])
-        for name in args.parts or PARTS
-    ]
+    parts = args.parts or list(PARTS)
+    with meanwhile_second(parts):
+        done = [
+            run_second() if name == "second" else run_part(name, [python, *known[name]])
+            for name in parts
+        ]
     print("\n" + "\n".join(part.last_line for part in done if part.last_line))
     for part in done:
         print(f"{part.name:<12} {part.seconds:7.1f} s  {'FAILED' if part.code else 'ok'}")
@@ -92,6 +96,23 @@ def test(parser: Parser, words: Sequence[str]) -> int:
     total = sum(part.seconds for part in done)
     print(f"{'all':<12} {total:7.1f} s  {'FAILED: ' + ', '.join(failed) if failed else 'ok'}")
     return 1 if failed else 0
+
+
+@contextlib.contextmanager
+def meanwhile_second(parts: Sequence[str]) -> Iterator[None]:
+    """Set up the second Python while other parts run: half of that is waiting for files.
+
+    If it fails, the part itself tries again and says why.
+    """
+    found = second_python() if "second" in parts[1:] else None
+    if found is None:
+        yield
+        return
+    version, python = found
+    command = [python, "-m", "labkit", "test", "setup", "--venv", f".venv-{version}"]
+    silent = subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=checkout(), stdin=silent, stdout=silent, stderr=silent):
+        yield
 
 
 def run_second() -> Part:
