@@ -15,14 +15,14 @@
     world.are_sentences([words, ...])                   the same of many sentences at once
 
 Files, in the order to read them: `grammar.py` is what `reading.py` and `patterns.py` read of a
-folder; `plan.py`, `builder.py` and `machine.py` compile it to a hidden Markov model; `memory.py` is
-what a document remembers; `sampling.py` draws documents; `sums.py` holds the forward and backward
-sums, also for words that may be wrong; `exact.py`, `hidden.py` and `following.py` turn the sums
-into probabilities, `floors.py`, `labelled.py` and `prompts.py` these into floors and best
-accuracies; `world.py` puts all of it together.  `translation.py` gives the chance of every
-translation, and `foreign.py` its target as a language; `answers.py` lists all answers to a prompt,
-`optimal.py` finds the best policy for a reward; `sides.py` compares one side, two sides side by
-side, and both at once.
+folder; `plan.py`, `builder.py` and `machine.py` compile it to a hidden Markov model, which
+`compiled.py` keeps in a file; `memory.py` is what a document remembers; `sampling.py` draws
+documents; `sums.py` holds the forward and backward sums, also for words that may be wrong;
+`exact.py`, `hidden.py` and `following.py` turn the sums into probabilities, `floors.py`,
+`labelled.py` and `prompts.py` these into floors and best accuracies; `world.py` puts all of it
+together. `translation.py` gives the chance of every translation, and `foreign.py` its target as a
+language; `answers.py` lists all answers to a prompt, `optimal.py` finds the best policy for a
+reward; `sides.py` compares one side, two sides side by side, and both at once.
 """
 
 from labkit.world.grammar import WorldError
