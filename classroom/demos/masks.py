@@ -25,6 +25,7 @@ from classroom.demos.reading import (
 from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 from labkit.chance import Chance
+from labkit.checks import counted
 from labkit.corpus import Batch
 from labkit.objectives import MaskedToken
 from labkit.text.tokenizers import Tokenizer
@@ -75,7 +76,7 @@ def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Toke
                 grid(dynamic, names, title="Dynamic", down=down, filled=filled),
             )
         ),
-        Heading(f"After {epochs} epochs"),
+        Heading(f"After {counted(epochs, 'epoch')}"),
         Table(
             ("masks", "words asked at least once", "different masks", "expected share"),
             (
