@@ -236,7 +236,7 @@ def all_findings() -> None:
     if early:
         page.paragraph(
             f"{early} of the rows are of an earlier run, with seeds that tuning had seen. They "
-            "stand until they are measured again."
+            "are kept until they are measured again."
         )
     old = sum(one.row is not None and one.row.outdated for one in every)
     if old:

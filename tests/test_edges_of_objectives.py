@@ -98,7 +98,7 @@ def test_the_losses_of_a_translation_are_summed_exactly() -> None:
 
 def test_a_hole_in_a_translation_is_no_word() -> None:
     batch = Batch.of(torch.zeros(1, 2, dtype=torch.long), labels=torch.tensor([[5, -100, 7]]))
-    with pytest.raises(ValueError, match="below zero stands before a word of the target"):
+    with pytest.raises(ValueError, match="below zero comes before a word of the target"):
         Translation(begin=0).targets(batch, chance(batch))
     with pytest.raises(ValueError, match=r"begin is 1\.5"):
         Translation(begin=1.5)

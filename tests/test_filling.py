@@ -87,7 +87,7 @@ def test_what_is_not_seen_is_not_filled():
     """A causal model would answer without the words that stand behind the blank."""
     backbone = GPT(GPTConfig(V, width=8, layers=1, heads=2, context=9))
     model = LanguageModel(backbone, NextWord(backbone.token))
-    with pytest.raises(ValueError, match="GPT sees only what stands before a blank"):
+    with pytest.raises(ValueError, match="GPT sees only what comes before a blank"):
         one_by_one(model, TEXT, (1,), mask=MASK)
 
 

@@ -490,7 +490,7 @@ def test_what_cannot_be_asked_is_refused():
         (NextSentence(), replace(given, segments=None), "next sentence needs pairs"),
         (Labels(), replace(given, labels=None), r"labels: none; label needs one of shape \(4,\)"),
         (Labels(position="each"), given, r"needs one of shape \(4, 9\)"),
-        (Labels(choices=3), given, "3 choices do not stand together"),
+        (Labels(choices=3), given, "3 choices are not next to each other"),
         (Labels(choices=2), given, "do not carry the same label"),
         (masked(unit="word")(), replace(given, words=None), "give Batch.words"),
         (NextToken(), replace(given, real=given.real.flip(1)), "put it all at the end"),

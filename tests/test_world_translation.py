@@ -269,7 +269,7 @@ MISTAKES = [
     ("endings", "letters\n    a b, c d, a e\nendings", 3, 'second letter for "a"'),
     ("{verb} the {noun2}", "{verb} the {noun}", 12, "number them, {noun1} and {noun2}"),
     ("({adj1}|2 ) {noun}", "({adj1} {adj1}|2 ) {noun}", 12, "number them, {adj1} and {adj2}"),
-    ("({adj1}|2 ) {noun}", "(big|{noun}) {noun}", 12, "{noun} stands twice"),
+    ("({adj1}|2 ) {noun}", "(big|{noun}) {noun}", 12, "{noun} occurs twice"),
     ("watch the {noun2}", "watch {a noun2}", 14, "{noun2}, not {a noun2}"),
     ("= {noun2} gard", "= {a noun2} gard", 15, "{noun2}, not {a noun2}"),
     ("{noun} watch", "{noun} watch~see", 14, 'without a sense, not "watch~see"'),

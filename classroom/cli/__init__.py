@@ -107,8 +107,8 @@ def with_a_home() -> None:
         os.environ.setdefault("IPYTHONDIR", str(instead_of_home() / "ipython"))
     except RuntimeError:
         os.environ["HOME"] = str(instead_of_home())
-        print(f"labkit: there is no home folder: {instead_of_home()} stands for it (HOME names "
-              "another)", file=sys.stderr)  # fmt: skip
+        print(f"labkit: there is no home folder: {instead_of_home()} is used instead (HOME "
+              "names another)", file=sys.stderr)  # fmt: skip
 
 
 def called(words: list[str]) -> int:

@@ -66,8 +66,8 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("--board", type=Path, default=Path("board.md"), help="table [board.md]")
     args = parser.parse_args(words)
     if args.board.suffix.lower() == ".png":
-        fail(f"labkit speedrun: --board {args.board} would be the picture, which stands beside the "
-             f"table: give a table such as {args.board.with_suffix('.md')}")  # fmt: skip
+        fail(f"labkit speedrun: --board {args.board} would be the picture, which is written beside "
+             f"the table: give a table such as {args.board.with_suffix('.md')}")  # fmt: skip
     from classroom import contest
 
     paths = sorted(args.path.glob("*.py")) if args.path.is_dir() else [args.path]

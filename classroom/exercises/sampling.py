@@ -241,7 +241,7 @@ EXERCISES: dict[str, Exercise] = {
         learned="the nucleus",
     ),
     "06.greedy": Function(
-        "the tokens with so many words behind them, each the best after all that stands before it",
+        "the tokens with so many words behind them, each the best after all that comes before it",
         greedy,
         _to_write,
         (

@@ -122,7 +122,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda *given: [(b, a) for a, b in pairs(*given)]),
         ),
         learned="what skip-gram is asked",
-        hint="The neighbours of word i stand at i − reach … i + reach, where there are any.",
+        hint="The neighbours of word i are at i − reach … i + reach, where there are any.",
     ),
     "01.loss": Function(
         "for each pair, −log σ(near · centre) − Σ log σ(−noise · centre): a tensor [N]",

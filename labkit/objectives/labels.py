@@ -90,8 +90,8 @@ class Labels(Objective):
             together = bool((targets == targets[:, :1]).all())
         if not together:
             raise ValueError(
-                f"the rows of a question with {self.choices} choices do not stand together, or do "
-                "not carry the same label: give all choices of a question one after the other"
+                f"the rows of a question with {self.choices} choices are not next to each other, "
+                "or do not have the same label: give all choices of a question one after the other"
             )
         return labels
 

@@ -53,7 +53,7 @@ class Translation(Objective):
         check_labels(self.name, labels, *labels.shape)
         words = labels >= 0
         if bool((words[:, 1:] & ~words[:, :-1]).any()):
-            raise ValueError("a label below zero stands before a word of the target: only the rest "
+            raise ValueError("a label below zero comes before a word of the target: only the rest "
                              "of a shorter row may be below zero")  # fmt: skip
         predicted = Predicted.where(words, labels)
         count = len(predicted.targets_N)

@@ -186,7 +186,7 @@ def _check_source(lexicon: Lexicon, source: Pattern) -> None:
     for slot, count in _most(source.items).items():
         if count > 1:
             of = list_of(slot)
-            message = f"{{{slot}}} stands twice: number them, {{{of}1}} and {{{of}2}}"
+            message = f"{{{slot}}} occurs twice: number them, {{{of}1}} and {{{of}2}}"
             raise WorldError(source.location, message)
 
 

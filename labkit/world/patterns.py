@@ -130,7 +130,7 @@ def _sequence(
 ) -> tuple[tuple[Item, ...], list[str]]:
     """Read items up to `|` or the closing bracket; return them and the rest, that mark first."""
     if depth > DEEPEST:
-        raise WorldError(location, f"brackets stand in each other more than {DEEPEST} deep")
+        raise WorldError(location, f"brackets are nested more than {DEEPEST} deep")
     items: list[Item] = []
     while pieces:
         piece, *rest = pieces

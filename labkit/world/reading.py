@@ -339,7 +339,7 @@ def _topic(grammar: Grammar, header: Line, body: list[Line]) -> Topic:
             allowed = (
                 "`leads to TOPIC, …`, `comes after TOPIC, …` or `feelings ONE TWO agree SHARE`"
             )
-            message = f'expected {allowed}, not "{line.text}"; sentences stand in a stage'
+            message = f'expected {allowed}, not "{line.text}"; sentences belong in a stage'
             raise WorldError(line.location, message)
     _add(grammar.topics, name, topic, header.location)
     return topic

@@ -48,7 +48,7 @@ def _checked(model: Any, tokens: Sequence[int], blanks: Sequence[int], mask: int
     blanks = blanks.tolist() if hasattr(blanks, "tolist") else blanks
     require(
         not backbone.causal,
-        f"{type(backbone).__name__} sees only what stands before a blank: use "
+        f"{type(backbone).__name__} sees only what comes before a blank: use "
         "labkit.writing.prompting, or a model that reads from both sides",
     )
     require(
