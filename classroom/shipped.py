@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from classroom import instructions, realtext, scores, translating
 from classroom.claims import village
@@ -50,7 +51,7 @@ from labkit.blocks import LanguageModel, Model
 from labkit.chance import Chance
 from labkit.corpus import Batch, Streams, from_documents, pad_rows, tokenize
 from labkit.keeping.cache import kept
-from labkit.keeping.files import digest, read_json, save_tensors, tensor_bytes
+from labkit.keeping.files import digest, read_json, save_aligned, tensor_bytes
 from labkit.keeping.paths import data_path
 from labkit.objectives import (
     BothDirections,
@@ -80,21 +81,26 @@ def trained(name: str | Path) -> tuple[Any, Tokenizer]:
 def share(model: Model) -> None:
     """Let the weights lie in a file of the cache, which all processes map: a class holds them once.
 
-    Whoever trains the model changes a copy of its own, page by page.
+    Whoever trains the model changes a copy of its own, page by page. The process that writes the
+    file keeps its own weights.
     """
     own = weights(model)
-    key = "model-" + digest(*map(tensor_bytes, own.values()))[:32]
-    mapped = kept(
-        key,
-        ".safetensors",
-        lambda: own,
-        lambda tensors, path: save_tensors(path, tensors),
-        load_file,
-        quiet=True,
-    )
-    for name, tensor in own.items():
-        if name in mapped and torch.equal(mapped[name], tensor):
-            tensor.data = mapped[name]
+
+    def read(path: Path) -> dict[str, Tensor]:
+        flat = load_file(path)
+        found = {name: flat[name][: t.numel()].view(t.shape) for name, t in own.items()}
+        if any(tensor_bytes(found[name]) != tensor_bytes(t) for name, t in own.items()):
+            raise ValueError("it holds other weights")
+        return found
+
+    said = repr([(name, tensor.shape, tensor.dtype) for name, tensor in own.items()])
+    key = "weights-" + digest(said.encode(), *map(tensor_bytes, own.values()))[:32]
+
+    def write(tensors: dict[str, Tensor], path: Path) -> None:
+        save_aligned(path, tensors)
+
+    for name, tensor in kept(key, ".safetensors", lambda: own, write, read, quiet=True).items():
+        own[name].data = tensor
 
 
 def card(name: str | Path) -> dict[str, Any]:

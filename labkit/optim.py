@@ -86,10 +86,10 @@ def decays(name: str, parameter: Tensor) -> bool:
 
 
 class Uncompiled(torch.optim.Optimizer):
-    """An optimizer without torch's decorators, which keep a compiler out of it.
+    """An optimizer without the decorators that keep torch's compiler out of a step.
 
-    To do so they import it, which takes a second or two and 70 MB. The trainer compiles the model
-    and never the step, so there is nothing to keep it out of.
+    They import the compiler, which takes a second or two and 70 MB. The trainer compiles the model
+    and never the step, so they have nothing to do. A step that is `differentiable` needs them.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
@@ -98,13 +98,13 @@ class Uncompiled(torch.optim.Optimizer):
 class AdamW(Uncompiled, torch.optim.AdamW):
     """torch's AdamW."""
 
-    step = inspect.unwrap(torch.optim.AdamW.step)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
 class SGD(Uncompiled, torch.optim.SGD):
     """torch's SGD."""
 
-    step = inspect.unwrap(torch.optim.SGD.step)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
 
 
 class Muon(Uncompiled, torch.optim.Muon):
@@ -192,7 +192,6 @@ class Optimizers:
         """All gradients there are."""
         return [p.grad for p in self.parameters.values() if p.grad is not None]
 
-    @torch.no_grad()
     def step(self, rate: float, divisor: Tensor, bad: Tensor) -> None:
         """Change the weights by the gradients / divisor, unless `bad` is 1."""
         for optimizer in self.all:

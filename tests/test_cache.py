@@ -403,6 +403,35 @@ def test_if_the_first_one_ends_without_a_result_another_goes_on(tmp_path: Path, 
     assert second.communicate(timeout=900) == ("second\n", "")
 
 
+@pytest.mark.parametrize(
+    ("variable", "name"),
+    [
+        ("LABKIT_CACHE", "/" + 300 * "x"),
+        ("LABKIT_CACHE_SHARED", "/" + 300 * "x"),
+        ("LABKIT_CACHE_SHARED", "~nobody-of-this-name/cache"),
+    ],
+    ids=("too long", "too long to read", "of an unknown user"),
+)
+def test_a_folder_that_there_cannot_be_holds_nothing(
+    variable: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, name)
+    assert cache.kept_json("key", lambda: 1) == 1
+
+
+def test_a_folder_that_one_may_not_enter_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That of a teacher whose home folder is closed."""
+
+    def refuse(path: Path, pattern: str) -> list[Path]:
+        raise PermissionError(f"[Errno 13] Permission denied: {path}")
+
+    monkeypatch.setattr(Path, "glob", refuse)
+    assert list(cache._found("key", ".json", Path, cache._say)) == []
+    assert "Permission denied" in capsys.readouterr().err
+
+
 def test_the_least_recently_used_goes_first(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,9 +7,10 @@ import time
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from labkit.keeping import files
-from labkit.keeping.files import UNFINISHED, digest, file_digest, save_tensors
+from labkit.keeping.files import UNFINISHED, digest, file_digest, save_aligned, save_tensors
 
 
 def test_a_folder_that_cannot_be_flushed_is_no_error(tmp_path, monkeypatch):
@@ -123,6 +124,19 @@ def test_what_a_killed_process_left_goes_after_a_day(tmp_path):
 def test_a_full_disk_is_an_os_error(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         save_tensors(tmp_path / "missing" / "a.safetensors", {"w": torch.ones(2)})
+
+
+def test_tensors_begin_where_a_product_rounds_as_in_memory(tmp_path):
+    tensors = {
+        "a": torch.arange(7.0), "b": torch.tensor(3), "c": torch.randn(3, 5).T,
+        "d": torch.ones(0, 2), "e": torch.randn(16, 8), "f": torch.ones(65, dtype=torch.bfloat16),
+    }  # fmt: skip
+    save_aligned(tmp_path / "a.safetensors", tensors)
+    found = load_file(tmp_path / "a.safetensors")
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert torch.equal(found[name][: tensor.numel()].view(tensor.shape), tensor)
+        assert found[name].data_ptr() % 64 == 0
 
 
 def test_digests(tmp_path):

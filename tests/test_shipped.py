@@ -112,6 +112,9 @@ def test_processes_share_the_weights_and_train_copies(
         assert torch.equal(tensor, weights(shared)[name])
     # Two that map one file lie in one piece of memory, in the order of the file.
     starts = [tensor.data_ptr() for tensor in weights(shared).values()]
+    # The product of one token with a matrix rounds differently where the matrix begins elsewhere.
+    assert all(start % 64 == 0 for start in starts)
+    assert torch.equal(first(torch.tensor([[1]])), shared(torch.tensor([[1]])))
     size = sum(tensor.nbytes for tensor in weights(shared).values())
     assert max(starts) - min(starts) < size <= path.stat().st_size
     assert tied(shared.head, shared.backbone.token)

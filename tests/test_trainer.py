@@ -156,6 +156,19 @@ def test_only_matrices_decay() -> None:
     assert sum(len(group["params"]) for group in made) == len(list(model.parameters()))
 
 
+@pytest.mark.parametrize("name", ["AdamW", "SGD"])
+def test_an_optimizer_of_ours_steps_as_torchs(name: str) -> None:
+    made = []
+    for module in (optim, torch.optim):
+        weight = nn.Parameter(torch.linspace(-1, 1, 12).view(3, 4))
+        optimizer = getattr(module, name)([weight], lr=0.1, weight_decay=0.1)
+        for step in range(3):
+            weight.grad = torch.full_like(weight, step + 0.5)
+            optimizer.step()
+        made.append(weight)
+    assert torch.equal(*made)
+
+
 def test_muon_takes_the_matrices_between_hidden_states() -> None:
     model = gpt()
     hidden = matrices(model)

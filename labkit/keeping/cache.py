@@ -56,7 +56,8 @@ def _homeless(problem: str) -> Path:
 def shared() -> Path | None:
     """Return where others have kept things for all to read, if that is said."""
     chosen = os.environ.get("LABKIT_CACHE_SHARED")
-    return Path(chosen).expanduser() / "kept" if chosen else None
+    # Not that of Path, which refuses the home folder of an unknown user.
+    return Path(os.path.expanduser(chosen)) / "kept" if chosen else None
 
 
 def limit() -> int:
@@ -94,11 +95,11 @@ def kept(
     not worth a line when another process makes it, or when it cannot be kept.
     """
     say = _silent if quiet else _say
-    for found in _found(key, suffix, read):
+    for found in _found(key, suffix, read, say):
         return found
     with _alone(key, say):
         # Another process may have made it while this one waited.
-        for found in _found(key, suffix, read):
+        for found in _found(key, suffix, read, say):
             return found
         made = make()
         path = folder() / f"{UNFINISHED}{key}{suffix}"
@@ -117,10 +118,17 @@ def kept(
     return made
 
 
-def _found(key: str, suffix: str, read: Callable[[Path], Made]) -> Iterator[Made]:
+def _found(
+    key: str, suffix: str, read: Callable[[Path], Made], say: Callable[[str], None]
+) -> Iterator[Made]:
     """Yield what is kept under a key and is what was written."""
     for place in filter(None, (folder(), shared())):
-        for path in sorted(place.glob(f"{key}.*{suffix}")):
+        try:
+            paths = sorted(place.glob(f"{key}.*{suffix}"))
+        except OSError as problem:  # such as a folder within one that only its owner can enter
+            say(first_line(problem))
+            continue
+        for path in paths:
             try:
                 if file_digest(path) != path.name.split(".")[1]:
                     raise ValueError("its content is not what was written")
