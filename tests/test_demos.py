@@ -877,7 +877,7 @@ def test_a_run_draws_from_what_the_steps_show(
     model.head.words.bias.data[sep] = 20.0
     settings = Sampling(length=6, minimum=5, stop=(sep,), temperature=1.3)
     demo = sampling_demo(model, tokenizer, PROMPT, settings=settings)
-    assert "minimum: 5 more to come" in demo.shown.text
+    assert "minimum: words to come before the text may end: 5; p = " in demo.shown.text
     for seed in range(4):
         demo.change(seed=seed)
         for _ in range(6):

@@ -222,10 +222,8 @@ def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
                 f"= {small(p**power)} / {small(whole)} = {q:.4f}"
             )
         elif name == "minimum":
-            lines.append(
-                f"minimum: {settings.minimum} more to come before a word may end the text: "
-                f"p = {p:.4f} becomes {q:.4f}"
-            )
+            left = f"words to come before the text may end: {settings.minimum}"
+            lines.append(f"minimum: {left}; p = {p:.4f} becomes {q:.4f}")
         elif name == "repetition":
             by = f"{settings.repetition:g}"
             lines.append(
