@@ -12,6 +12,7 @@ from labkit.fast.decoding import Decoder, can_decode, product
 from labkit.fast.replaying import Replayer, can_replay
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.sampling import Sampling, sample
 
 SHAPES = {
     "GPT-2": {},
@@ -147,3 +148,11 @@ def test_models_of_another_kind_are_left_to_their_own_way():
     assert not can_decode(gpt())
     hook.remove()
     assert can_decode(gpt())
+
+
+def test_under_autocast_texts_are_written_by_the_model_itself():
+    model = gpt(width=256, heads=4)  # so wide that the decoder would pack its weights
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not can_decode(model)
+        written = sample(model, [[1, 2], [3, 4]], Sampling(length=6))
+    assert [len(text.tokens) for [text] in written] == [6, 6]

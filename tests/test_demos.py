@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -85,6 +87,7 @@ from labkit.keeping.reports import Report
 from labkit.masking import causal
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.objectives import MaskedToken, NextToken
 from labkit.sampling import Sampling, steps
 from labkit.text.tokenizers import Tokenizer
@@ -851,6 +854,50 @@ def test_a_run_is_so_many_steps_and_both_can_be_undone(tokenizer: Tokenizer, con
     demo.buttons["undo"].click()
     demo.change(seed=0)
     assert demo.shown == before
+
+
+def short_memory(tokenizer: Tokenizer) -> LanguageModel:
+    torch.manual_seed(0)
+    sizes = TransformerXLConfig(len(tokenizer), 16, 2, 2, context=8, memory=2)
+    backbone = TransformerXL(sizes)
+    model = LanguageModel(backbone, NextWord(backbone.token)).eval()
+    for parameter in model.parameters():
+        parameter.data *= 4
+    return model
+
+
+@pytest.mark.parametrize("make", [gpt, short_memory])
+def test_a_run_draws_from_what_the_steps_show(
+    tokenizer: Tokenizer, make: Callable[[Tokenizer], LanguageModel]
+) -> None:
+    model, sep = make(tokenizer), tokenizer.vocabulary.sep
+    assert sep is not None
+    # So likely is the end that nothing else would come without the minimum.
+    model.head.words.bias = torch.nn.Parameter(torch.zeros(len(tokenizer)))
+    model.head.words.bias.data[sep] = 20.0
+    settings = Sampling(length=6, minimum=5, stop=(sep,), temperature=1.3)
+    demo = sampling_demo(model, tokenizer, PROMPT, settings=settings)
+    assert "minimum: words to come before the text may end: 5; p = " in demo.shown.text
+    for seed in range(4):
+        demo.change(seed=seed)
+        for _ in range(6):
+            demo.buttons["step"].click()
+        stepped = list(demo.new)
+        assert stepped.index(sep) == 5
+        demo.forget()
+        demo.buttons["step"].click()
+        demo.settings = replace(settings, length=5)
+        demo.buttons["run"].click()
+        assert demo.new == stepped
+        demo.settings = settings
+        demo.forget()
+
+
+def test_the_rule_of_a_nucleus_is_the_one_in_use(tokenizer: Tokenizer) -> None:
+    for within, rule in ((False, "until they hold 0.4"), (True, "while they hold at most 0.4")):
+        settings = Sampling(top_p=0.4, top_p_within=within)
+        view = sampling_view(PROMPT, [], settings, gpt(tokenizer), tokenizer)
+        assert f"nucleus: the best words {rule}: " in view.text
 
 
 def test_the_sliders_of_sampling_move_the_law(tokenizer: Tokenizer) -> None:

@@ -44,9 +44,14 @@ def text_of(prompt: str, new: Sequence[int], tokenizer: Tokenizer) -> Text:
 def next_step(model: Any, tokens: list[int], settings: Sampling, seed: int) -> Step:
     """The distribution of the next word after each filter, and the word that is drawn."""
     read = within(tokens, model)
-    one = replace(settings, length=1, minimum=0)
+    one = replace(settings, length=1, minimum=min(settings.minimum, 1))
     with evaluating(model):
         return next(steps(model, [read], one, seed=seed_of(seed, len(tokens) - len(read))))
+
+
+def ahead(settings: Sampling, new: int) -> Sampling:
+    """The settings for the rest of a text of which so many words are new."""
+    return replace(settings, minimum=max(settings.minimum - new, 0))
 
 
 def seed_of(seed: int, dropped: int) -> int:
@@ -68,6 +73,7 @@ def sampling_view(
 ) -> View:
     """The text so far, the distribution of its next word, and how likely all of it is."""
     check_fits(model, tokenizer)
+    settings = ahead(settings, len(new))
     prompt, unknown = in_vocabulary(prompt, tokenizer)
     text = text_of(prompt, new, tokenizer)
     if not text.tokens:
@@ -215,6 +221,9 @@ def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
                 f"temperature: p^(1/{settings.temperature:g}) / Σ p′^(1/{settings.temperature:g}) "
                 f"= {small(p**power)} / {small(whole)} = {q:.4f}"
             )
+        elif name == "minimum":
+            left = f"words to come before the text may end: {settings.minimum}"
+            lines.append(f"minimum: {left}; p = {p:.4f} becomes {q:.4f}")
         elif name == "repetition":
             by = f"{settings.repetition:g}"
             lines.append(
@@ -226,8 +235,8 @@ def formulas(step: Step, settings: Sampling, tokenizer: Tokenizer) -> list[str]:
             words = "1 word holds" if kept.sum() == 1 else f"{int(kept.sum())} words hold"
             share = f"{float(before[kept].sum()):.4f}"
             best_k = "the best word" if settings.top_k == 1 else f"the {settings.top_k} best words"
-            rule = {"top-k": best_k,
-                    "nucleus": f"the best words until they hold {settings.top_p:g}"}  # fmt: skip
+            until = "while they hold at most" if settings.top_p_within else "until they hold"
+            rule = {"top-k": best_k, "nucleus": f"the best words {until} {settings.top_p:g}"}
             lines.append(
                 f"{name}: {rule[name]}: {words} {share}, so p = {p:.4f} / {share} = {q:.4f}"
             )
@@ -254,6 +263,9 @@ class SamplingDemo(Demo):
         world: World | None,
         start: str,
     ) -> None:
+        # A text ends where a document does.
+        stop = () if tokenizer.vocabulary.sep is None else (tokenizer.vocabulary.sep,)
+        settings = replace(settings, stop=stop, minimum=settings.minimum if stop else 0)
         self.model, self.tokenizer, self.settings = model, tokenizer, settings
         self.world, self.start = world, start
         self.new: list[int] = []
@@ -312,8 +324,7 @@ class SamplingDemo(Demo):
     def step(self) -> None:
         """Write one word."""
         if not self.ended:
-            drawn = next_step(self.model, self.text.tokens, self.chosen, self.values["seed"])
-            self._write([int(drawn.tokens_B[0])])
+            self._write(self._stepwise(1))
 
     def write(self, token: int) -> None:
         """Write a word that was chosen, whatever was drawn."""
@@ -324,13 +335,14 @@ class SamplingDemo(Demo):
         """Write until the text ends or has grown by the length of the settings."""
         if self.ended:
             return
-        tokens, stop = self.text.tokens, self.tokenizer.vocabulary.sep
-        length = self.chosen.length
-        if len(within(tokens, self.model, length)) < len(tokens):
-            # Out of positions: the beginning is dropped word by word.
+        tokens, length = self.text.tokens, self.chosen.length
+        out_of_positions = len(within(tokens, self.model, length)) < len(tokens)
+        if out_of_positions or self.model.backbone.memory_length:
+            # The beginning is dropped word by word; and a step reads the whole text, where a model
+            # with a short memory would forget its beginning.
             self._write(self._stepwise(length))
             return
-        asked = replace(self.chosen, stop=() if stop is None else (stop,))
+        asked = ahead(self.chosen, len(self.new))
         with evaluating(self.model):
             [[made]] = sample(self.model, [tokens], asked, seed=self.values["seed"])
         self._write(made.tokens)
@@ -339,7 +351,8 @@ class SamplingDemo(Demo):
         made: list[int] = []
         for _ in range(length):
             tokens = [*self.text.tokens, *made]
-            drawn = next_step(self.model, tokens, self.chosen, self.values["seed"])
+            settings = ahead(self.chosen, len(self.new) + len(made))
+            drawn = next_step(self.model, tokens, settings, self.values["seed"])
             made.append(int(drawn.tokens_B[0]))
             if made[-1] == self.tokenizer.vocabulary.sep:
                 break

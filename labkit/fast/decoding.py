@@ -43,6 +43,8 @@ def can_decode(model: Any) -> bool:
         and backbone.config.experts is None
         and backbone.config.activation == "gelu_tanh"
         and not backbone.training
+        # Packed weights are not cast to the 16 bits of autocast, and its rows are.
+        and not torch.is_autocast_enabled(backbone.token.weight.device.type)
         # `Decoder` only reads the weights: it would miss what is replaced, or a hook.
         and not _has_any_global_hook()
         and all(map(is_plain, (*backbone.modules(), *model.head.modules())))
