@@ -255,8 +255,17 @@ def test_the_order_of_passages_can_be_known(world: World) -> None:
     for row in found["passages"]:
         ends = {".", "?", "!", ";"}
         assert all(sum(word in ends for word in text) >= 6 for text in (row.words, row.second))
+    short = "documents\n story 1 begins with a\ntopic a\n leads to end\nstage one\n a .\n b .\n"
     with pytest.raises(ValueError, match="too short"):
-        load_world("answers").labelled("passages", 20)
+        world_from_text({"a.txt": short}).labelled("passages", 20)
+
+
+@pytest.mark.parametrize("task", ["order", "passages", "next"])
+@pytest.mark.parametrize("name", ["answers", "crawl"])
+def test_sentences_with_a_full_stop_inside_make_no_pairs(name: str, task: str) -> None:
+    """Their texts cannot be cut into sentences, so the chances would be wrong."""
+    with pytest.raises(ValueError, match=f'"{task}" needs a language in which every "." ends'):
+        load_world(name).labelled(task, 20)
 
 
 def test_few_shot_prompts_agree_with_the_sums_over_paths(world: World) -> None:

@@ -53,6 +53,11 @@ def labelled(
     labels = list(before)
     if len(labels) < 2:
         raise ValueError(f'this language has no labels for "{task}"')
+    if task in PAIRED and stops_inside(language):
+        raise ValueError(
+            f'"{task}" needs a language in which every "." ends a sentence: this one also says it '
+            "inside of sentences"
+        )
     check_whole("size", size)
     check_seed(seed)
     share = size // len(labels)
@@ -214,6 +219,13 @@ def _chances(
         weights = {label: p / before[label] for label, p in posterior.items()}
         out.append({label: weight / sum(weights.values()) for label, weight in weights.items()})
     return out
+
+
+def stops_inside(language: Language) -> bool:
+    """Whether a sentence can say "." before its end; then a text cannot be cut into sentences."""
+    machine = language.machine
+    inside = np.arange(len(machine.leave), machine.states)
+    return bool(machine.can_say(np.full(len(inside), machine.number["."]), inside).any())
 
 
 Pairs = Sequence[tuple[Text, Text]]
