@@ -131,7 +131,7 @@ def _run_cells(
             execute_notebook(
                 literal(notebook), literal(output), parameters=parameters, kernel_name="python3",
                 engine_name=_engine(), start_timeout=START, execution_timeout=timeout,
-                progress_bar=progress, config=encrypted(),
+                progress_bar=progress, config=encrypted(), language="python",
             )  # fmt: skip
             return
         except RuntimeError as found:
@@ -178,6 +178,10 @@ def _engine() -> str:
     second, which is more than most cells take.
     """
     from papermill.engines import NBClientEngine, papermill_engines
+
+    # It warns of parameters whose type it cannot read, such as `int | None`, and passes them all
+    # the same; names and types are checked before.
+    logging.getLogger("papermill").setLevel(logging.ERROR)
 
     class Engine(NBClientEngine):
         @classmethod

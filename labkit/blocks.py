@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from labkit.attention import Attention, KeysValues
 from labkit.checks import check_choice, check_config
 from labkit.layers import Dropout
-from labkit.tensor_checks import check_mask, check_tokens
+from labkit.tensor_checks import check_mask, check_states, check_tokens
 
 
 class States(NamedTuple):
@@ -82,10 +82,14 @@ class Backbone(nn.Module):
         self.config, self.width = config, config.width if width is None else width
 
     def __call__(self, tokens_BT: Tensor | None, **inputs: Any) -> States:
-        """What `forward` gives, once the tokens and the mask are checked."""
-        if not torch.compiler.is_compiling():
-            self.check(tokens_BT, inputs.get("mask"))
-        return super().__call__(tokens_BT, **inputs)
+        """What `forward` gives, once the tokens and the mask are checked, and then the states."""
+        if torch.compiler.is_compiling():
+            return super().__call__(tokens_BT, **inputs)
+        self.check(tokens_BT, inputs.get("mask"))
+        states = super().__call__(tokens_BT, **inputs)
+        if tokens_BT is not None:
+            check_states(type(self).__name__, states, tokens_BT)
+        return states
 
     def check(self, tokens_BT: Tensor | None, mask: Tensor | None = None) -> None:
         """Refuse tokens outside of the vocabulary, and masks that do not fit the tokens.

@@ -3,6 +3,8 @@
 Each message says in one line what was given and what is allowed.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,22 @@ def check_tokens(tokens_BT: Tensor, vocabulary: int) -> None:
         )
     advice = "use the tokenizer that the model was trained with"
     check_range(tokens_BT, vocabulary, "token", "in the vocabulary", advice)
+
+
+def check_states(model: str, given: Any, tokens_BT: Tensor) -> None:
+    """Refuse what `forward` must not give; heads would read the states of other positions."""
+    layers = getattr(given, "layers", None)
+    if not layers:
+        raise ValueError(
+            f"{model}.forward gave a {type(given).__name__}: give States(tuple(layers)), the "
+            "states that go into the first block and those that come out of each"
+        )
+    shape, wanted = list(layers[-1].shape), list(tokens_BT.shape)
+    if len(shape) != 3 or shape[:2] != wanted:
+        raise ValueError(
+            f"{model}.forward gave states of shape {shape} for tokens of shape {wanted}: give one "
+            "state for each token, [B, T, D]"
+        )
 
 
 def check_targets(targets_N: Tensor, known: int) -> None:

@@ -5,6 +5,7 @@ The model is that of docs/adding_a_model.md, whose code is run here from first t
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from labkit import weights
-from labkit.blocks import Backbone, LanguageModel
+from labkit.blocks import Backbone, LanguageModel, States
 from labkit.corpus import Batch
 from labkit.costs.counting import counted_flop, parameters
 from labkit.heads import Label, NextWord, Pooled
@@ -39,6 +40,32 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     finally:
         os.chdir(here)
     return names
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda states: states.hidden, r"Wrong.forward gave a Tensor: give States"),
+        (lambda states: States(()), r"Wrong.forward gave a States: give States"),
+        (lambda states: moved(states, 1), r"of shape \[2, 6, 32\] for tokens of shape \[2, 5\]"),
+        (lambda states: moved(states, -1), r"of shape \[2, 4, 32\] for tokens of shape \[2, 5\]"),
+    ],
+    ids=["tensor", "none", "longer", "shorter"],
+)
+def test_states_that_do_not_belong_to_the_tokens_are_refused(
+    page: dict[str, Any], change: Callable[[States], Any], message: str
+) -> None:
+    class Wrong(page["Means"]):  # type: ignore[misc]
+        def forward(self, tokens_BT: torch.Tensor, *, mask: torch.Tensor | None = None) -> Any:
+            return change(super().forward(tokens_BT, mask=mask))
+
+    with pytest.raises(ValueError, match=message):
+        Wrong(page["MeansConfig"](vocabulary=30))(torch.zeros(2, 5).long())
+
+
+def moved(states: States, more: int) -> States:
+    """States with one position more in front, as a token of the model's own, or one fewer."""
+    return States(tuple(torch.nn.functional.pad(h, (0, 0, more, 0)) for h in states.layers))
 
 
 def test_every_promise_is_in_the_table() -> None:

@@ -353,6 +353,22 @@ def test_parameters_reach_the_notebook_and_the_folder_is_made(tmp_path: Path) ->
     assert title(notebook) == "The title of it"
 
 
+def test_a_notebook_without_a_language_takes_any_type_and_nobody_complains(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As nbformat writes it: JupyterLab adds the language."""
+    cells = [
+        nbformat.v4.new_code_cell("most: int | None = None", metadata={"tags": ["parameters"]}),
+        nbformat.v4.new_code_cell("most"),
+    ]
+    notebook, output = tmp_path / "bare.ipynb", tmp_path / "out.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), notebook)
+    assert execute(notebook, output, checked(notebook, {"most": "4"}), timeout=60).error is None
+    last = json.loads(output.read_text())["cells"][-1]
+    assert "".join(last["outputs"][0]["data"]["text/plain"]) == "4"
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(("seconds", "least", "most"), [(1000, 1, 2), (0, 7, 20)])
 def test_a_notebook_that_runs_is_saved_now_and_then(
     seconds: int, least: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

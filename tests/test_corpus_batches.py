@@ -65,6 +65,20 @@ def pieces(batch: Batch, tokenizer: Tokenizer = WORDS) -> list[list[str]]:
     return [tokenizer.pieces(row[real].tolist()) for row, real in rows]
 
 
+@pytest.mark.parametrize("given", [RATED, STORIES, FLAT])
+def test_text_that_is_not_tokenized_is_refused_at_once(given):
+    for made in (Windows, Streams, Examples):
+        with pytest.raises(TypeError, match=r"tokens is a .*: give tokenize\("):
+            made(given, 7, batch=4)
+    with pytest.raises(TypeError, match=r"tokens is a .*: give tokenize\("):
+        Pairs(given, 12, "order", batch=4)
+
+
+def test_texts_that_are_no_documents_are_refused():
+    with pytest.raises(TypeError, match=r"documents is a list: give from_documents\(texts\)"):
+        tokenize(STORIES, WORDS)
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_numbers_of_numpy_name_the_same_batches(kind):
     batches, last = ALL[kind], 2 * ALL[kind].steps + 1

@@ -488,7 +488,7 @@ def test_what_cannot_be_asked_is_refused():
         Permutation(vocabulary=VOCABULARY, share=-1)
     for objective, batch_, message in (
         (NextSentence(), replace(given, segments=None), "next sentence needs pairs"),
-        (Labels(), replace(given, labels=None), r"labels: none; label needs one of shape \(4,\)"),
+        (Labels(), replace(given, labels=None), r"label needs one of shape \(4,\): give each"),
         (Labels(position="each"), given, r"needs one of shape \(4, 9\)"),
         (Labels(choices=3), given, "3 choices are not next to each other"),
         (Labels(choices=2), given, "do not carry the same label"),

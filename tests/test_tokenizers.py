@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from labkit.corpus import from_documents
 from labkit.text import tokenizers
 from labkit.text.subwords import split_steps
 from labkit.text.tokenizers import SPECIAL, Tokenizer
@@ -369,6 +370,8 @@ def test_one_text_is_no_list_of_texts():
                   partial(Tokenizer.word_pieces, size=300)):  # fmt: skip
         with pytest.raises(TypeError, match="the texts are 'ab': give a list of them"):
             train("ab")
+        with pytest.raises(TypeError, match=r"a text is a Document: give .*documents\.texts"):
+            train(from_documents(["a b", "c"]))
 
 
 # ---- time

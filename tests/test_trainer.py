@@ -969,6 +969,35 @@ def test_a_folder_of_another_run_is_refused_with_both_values(
     assert equal(before, weights(model)), "the model is left as it was"
 
 
+@dataclass(frozen=True)
+class Marked:
+    """The usual text, with a part of its batches beside the tokens."""
+
+    part: str
+    value: Tensor
+
+    def at(self, step: int) -> Batch:
+        return replace(Text().at(step), **{self.part: self.value})
+
+
+@pytest.mark.parametrize(
+    ("part", "before", "after"),
+    [
+        ("labels", torch.tensor([0, 1, 0, 1]), torch.tensor([1, 0, 1, 0])),
+        ("documents", torch.zeros(4, 9).long(), torch.ones(4, 9).long().cumsum(1) // 5),
+    ],
+)
+def test_the_same_text_with_other_labels_or_documents_is_another_run(
+    part: str, before: Tensor, after: Tensor, tmp_path: Path
+) -> None:
+    plan = trainer(steps=2).plan
+    list(Trainer(gpt(), NextToken(), Marked(part, before), plan).resume(tmp_path))
+    changed = Trainer(gpt(), NextToken(), Marked(part, after), plan)
+    with pytest.raises(ValueError, match=f"batches was .* {part} with checksum"):
+        changed.resume(tmp_path)
+    assert list(changed.resume(tmp_path, changed={"batches"})) == []
+
+
 def test_a_model_without_a_config_is_told_apart_by_its_shapes(tmp_path: Path) -> None:
     list(trainer().resume(tmp_path))
     made = trainer(model_of(inner=40))

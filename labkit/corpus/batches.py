@@ -17,7 +17,7 @@ from labkit.chance import Chance, shuffled
 from labkit.checks import check_whole
 from labkit.corpus.batch import Batch, Batches
 from labkit.corpus.rows import frame, unmark
-from labkit.corpus.tokens import Tokens
+from labkit.corpus.tokens import Tokens, check_corpus
 
 
 def in_turn(step: int, batch: int, size: int, order: Callable[[int], Tensor]) -> Tensor:
@@ -104,6 +104,7 @@ class Windows(Epochs):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_corpus(self.tokens)
         check_whole("length", self.length, least=3 if self.framed else 1)
         if len(self.tokens) < self._text:
             raise ValueError(
@@ -158,6 +159,7 @@ class Streams(Epochs):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_corpus(self.tokens)
         check_whole("length", self.length, least=1)
         if self.stride is not None:
             check_whole("stride", self.stride, least=1, most=self.length + 1)

@@ -6,7 +6,7 @@ begins". So words and documents in any stretch of text are a running sum of mark
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +90,15 @@ class Tokens:
     def document_starts(self, documents: Integers) -> Integers:
         """At which sentence each document begins."""
         return self.arrays.document_ends[documents - 1] * (documents > 0)
+
+
+def check_corpus(given: Any) -> None:
+    """Refuse what has not been tokenized, such as documents or a list of numbers."""
+    if not isinstance(given, Tokens):
+        raise TypeError(
+            f"tokens is a {type(given).__name__}: give tokenize(documents, tokenizer), or rows of "
+            "your own as Batch.of(tokens)"
+        )
 
 
 def check_ends(arrays: Arrays, classes: int) -> None:

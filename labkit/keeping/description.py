@@ -71,9 +71,15 @@ def _first(batches: Batches) -> str:
         return "; ".join(f"from {start}: {_first(stage)}" for start, stage in batches.stages)
     if hasattr(batches, "described"):
         return batches.described()
-    tokens = batches.at(0).tokens
-    checksum = digest(tensor_bytes(tokens))[:16]
-    return f"{list(tokens.shape)} tokens with checksum {checksum}"
+    batch = batches.at(0)
+    # The same text may have other labels, or be read across documents.
+    parts = {name: getattr(batch, name) for name in ("tokens", "labels", "documents")}
+    told = [
+        f"{name} with checksum {digest(tensor_bytes(part))[:16]}"
+        for name, part in parts.items()
+        if part is not None
+    ]
+    return f"{list(batch.tokens.shape)} {', '.join(told)}"
 
 
 def _checksum(names: list[str]) -> str:

@@ -155,7 +155,10 @@ def check_labels(name: str, labels: Tensor | None, *shape: int) -> Tensor:
     """The labels of a batch; refuse those that are missing, of another shape or no numbers."""
     if labels is None or labels.shape != shape:
         found = "none" if labels is None else f"shape {tuple(labels.shape)}"
-        raise ValueError(f"labels: {found}; {name} needs one of shape {tuple(shape)}")
+        raise ValueError(
+            f"labels: {found}; {name} needs one of shape {tuple(shape)}: give each document a "
+            "label, as from_documents(texts, labels) does, or Batch.of(tokens, labels=…)"
+        )
     if labels.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"labels are {labels.dtype}: give whole numbers, such as labels.long()")
     return labels

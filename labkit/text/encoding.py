@@ -37,6 +37,11 @@ def tokenize(
 
     The file is found again by the content of the documents and of the tokenizer.
     """
+    if not isinstance(documents, Documents):
+        raise TypeError(
+            f"documents is a {type(documents).__name__}: give from_documents(texts), or what "
+            "from_files or from_table reads"
+        )
     separator = tokenizer.vocabulary.sep
     if end and separator is None:
         raise ValueError("the vocabulary has no separator to put between documents: give end=False")

@@ -215,6 +215,8 @@ def _learnable(texts: Iterable[str]) -> Iterator[str]:
 
 def _in_pieces(text: str) -> list[str]:
     """The library's time to learn grows with the square of the longest word."""
+    if not isinstance(text, str):
+        raise TypeError(f"a text is a {type(text).__name__}: give strings, such as documents.texts")
     if max(map(len, text.split()), default=0) <= LONGEST_WORD and not LONG_SPACE.search(text):
         return [text]
     return [text[n : n + LONGEST_WORD] for n in range(0, len(text), LONGEST_WORD)]
