@@ -1,6 +1,7 @@
 """Which code and data a result comes from."""
 
 import os
+import platform
 import time
 from collections.abc import Collection, Iterator
 from functools import lru_cache
@@ -41,7 +42,9 @@ def result_version(without: Collection[str] = ()) -> str:
     import numpy as np
     import torch
 
-    libraries = f"torch {torch.__version__} numpy {np.__version__}"
+    libraries = (
+        f"python {platform.python_version()} torch {torch.__version__} numpy {np.__version__}"
+    )
     return f"{code_version(without)} {libraries} threads {torch.get_num_threads()}"
 
 

@@ -1,10 +1,11 @@
-"""What was computed once is kept: trained models and results, found again by all they depend on.
+"""What was computed once is kept: results, trained models, a compiled language, weights to share.
 
-A key is a hash of the model's first weights, of batches, objective, plan, code and versions; so a
-changed seed, corpus or line of code never finds an old model, and to clear the cache changes no
-result. It lives in the user's cache folder, or in the one that LABKIT_CACHE names, and stays under
-LABKIT_CACHE_LIMIT (2 GB): what was not used for longest goes first. What a teacher has made
-beforehand for all (`labkit cache warm`) is read from the folder that LABKIT_CACHE_SHARED names.
+A key is a hash of all that a thing depends on: for a trained model its first weights, batches,
+objective, plan, code and versions. So a changed seed, corpus or line of code never finds an old
+one, and to clear the cache changes no result. It lives in the user's cache folder, or in the one
+that LABKIT_CACHE names, and stays under LABKIT_CACHE_LIMIT (2 GB): what was not used for longest
+goes first. What a teacher has made beforehand for all (`labkit cache warm`) is read from the folder
+that LABKIT_CACHE_SHARED names.
 
 The name of a file holds the digest of its content: a file that is not what was written is set aside
 and made anew. Of several processes that want the same thing one makes it, and the others wait.
