@@ -28,6 +28,7 @@ from labkit.world.examples import Example, LabelledSet
 from labkit.world.floors import BERT, mean_of
 from labkit.world.labelled import TASKS
 from labkit.world.sides import sides
+from labkit.world.world import _of_the_course
 
 WORDS = 20_000
 SAMPLES = range(3, 9)
@@ -38,6 +39,7 @@ BOUNDS = {
     "beyond 16 words": (">", 0.15),
     "left - side by side": (">", 0.05),
     "side by side - both": (">", 0.05),
+    "compile": ("<", 1.0),
     "load": ("<", 1.0),
     "sample a million words": ("<", 5.0),
     "floor": ("<", 10.0),
@@ -112,7 +114,9 @@ def times(world: World) -> None:
         said = "" if isinstance(found, World | list) else str(found)
         say(name, time.process_time() - begun, said, bound)
 
-    timed("load", lambda: World(world.grammar))
+    timed("compile", lambda: World(world.grammar))
+    # As a process does that finds the compiled language in the cache.
+    timed("load", lambda: _of_the_course.__wrapped__("language"))
     timed("sample a million words", lambda: world.sample(words=1_000_000))
     sample = world.sample(words=WORDS, split="held_out")
     for objective in ("next", "previous", "masked", "permutation"):
