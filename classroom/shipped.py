@@ -51,7 +51,7 @@ from labkit.blocks import LanguageModel, Model
 from labkit.chance import Chance
 from labkit.corpus import Batch, Streams, from_documents, pad_rows, tokenize
 from labkit.keeping.cache import kept
-from labkit.keeping.files import digest, read_json, save_aligned, tensor_bytes
+from labkit.keeping.files import digest, read_json, save_aligned
 from labkit.keeping.paths import data_path
 from labkit.objectives import (
     BothDirections,
@@ -64,6 +64,7 @@ from labkit.objectives import (
 from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import evaluate, weights
 from labkit.weights import load, load_tokenizer
+from labkit.weights.ours import DESCRIPTION
 
 
 def trained(name: str | Path) -> tuple[Any, Tokenizer]:
@@ -74,11 +75,11 @@ def trained(name: str | Path) -> tuple[Any, Tokenizer]:
     folder = _folder(name)
     model = load(folder, dtype=torch.float32)
     assert isinstance(model, Model)
-    share(model)
+    share(model, (folder / DESCRIPTION).read_bytes())
     return model, load_tokenizer(folder)
 
 
-def share(model: Model) -> None:
+def share(model: Model, key: bytes) -> None:
     """Let the weights lie in a file of the cache, which all processes map: a class holds them once.
 
     Whoever trains the model changes a copy of its own, page by page. The process that writes the
@@ -89,18 +90,22 @@ def share(model: Model) -> None:
     def read(path: Path) -> dict[str, Tensor]:
         flat = load_file(path)
         found = {name: flat[name][: t.numel()].view(t.shape) for name, t in own.items()}
-        if any(tensor_bytes(found[name]) != tensor_bytes(t) for name, t in own.items()):
+        if not all(same_bytes(found[name], t) for name, t in own.items()):
             raise ValueError("it holds other weights")
         return found
-
-    said = repr([(name, tensor.shape, tensor.dtype) for name, tensor in own.items()])
-    key = "weights-" + digest(said.encode(), *map(tensor_bytes, own.values()))[:32]
 
     def write(tensors: dict[str, Tensor], path: Path) -> None:
         save_aligned(path, tensors)
 
-    for name, tensor in kept(key, ".safetensors", lambda: own, write, read, quiet=True).items():
-        own[name].data = tensor
+    name = f"weights-{digest(key)[:32]}"
+    for part, tensor in kept(name, ".safetensors", lambda: own, write, read, quiet=True).items():
+        own[part].data = tensor
+
+
+def same_bytes(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one shape hold the same bits."""
+    rows = [tensor.detach().reshape(-1).view(torch.uint8) for tensor in (one, other)]
+    return one.dtype == other.dtype and torch.equal(*rows)
 
 
 def card(name: str | Path) -> dict[str, Any]:
