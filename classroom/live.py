@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
+from matplotlib.axes import Axes
 from torch import Tensor
 
 from classroom import recording
@@ -80,6 +81,7 @@ class LiveCurve:
         self.losses: list[float] = []
 
     def __iter__(self) -> Iterator[int]:
+        self.losses.clear()  # a second loop over the same steps is a curve of its own
         show = _displayed()
         begun = drawn = time.monotonic()
         pause = self.every
@@ -102,9 +104,9 @@ class LiveCurve:
         gc.collect()
         give_back()
 
-    def add(self, loss: Tensor) -> None:
+    def add(self, loss: Tensor | float) -> None:
         """Keep the loss of this step."""
-        self.losses.append(float(loss.detach()))
+        self.losses.append(float(loss.detach() if isinstance(loss, Tensor) else loss))
 
     def view(self, step: int, left: float = 0.0) -> Chart:
         """The curve, smoothed over up to ten steps, with its state in words."""
@@ -121,6 +123,7 @@ class LiveCurve:
         figure.set_layout_engine(None)
         figure.subplots_adjust(left=0.11, bottom=0.19, right=0.975, top=0.9)
         if self.floor is not None:
+            _make_room(axes, self.floor)
             lowest(axes, self.floor)
             figure.says += f"; lowest possible: {self.floor:.3f}"
         return figure
@@ -153,6 +156,15 @@ class LiveCurve:
         window = min(10, max(1, len(self.losses) // 3))
         means = torch.tensor(self.losses).unfold(0, window, 1).mean(-1).tolist()
         return list(enumerate(means, start=window))
+
+
+def _make_room(axes: Axes, value: float) -> None:
+    """Widen a picture for a value outside it: a loss below the lowest possible is worth seeing."""
+    bottom, top = axes.get_ylim()
+    if value > top:
+        axes.set_ylim(bottom, value + (value - bottom) / 10)
+    elif value < bottom:
+        axes.set_ylim(value - (top - value) / 10, top)
 
 
 def progress(items: Sequence[Item], what: str, *, every: float = 0.5) -> Iterator[Item]:

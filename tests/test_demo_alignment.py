@@ -52,6 +52,15 @@ def test_a_policy_that_says_what_the_reference_never_says_has_no_place() -> None
     assert "-0.000" not in alignment_view(one, 0.3, "same").text
 
 
+def test_a_policy_that_is_the_tuned_model_but_for_rounding_is_shown() -> None:
+    near = P * (1 - 3e-16)
+    assert near @ (np.log(near) - np.log(P)) < 0
+    asked = ASKED._replace(policies={"same": near}, rewards=np.full(4, -1e-9))
+    text = alignment_view(asked, 0.5, "same").text
+    assert "divergence of 0.000 nats" in text
+    assert "-0.000" not in text.split("\n\n", 2)[2]
+
+
 def test_no_point_lies_above_the_line() -> None:
     points = line(ASKED)
     assert points[0] == (0.0, pytest.approx(P @ REWARDS))

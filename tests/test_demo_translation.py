@@ -53,6 +53,14 @@ def test_the_beam_finds_the_likeliest_translations(model) -> None:  # type: igno
         assert own.value == pytest.approx(2.718281828**log, abs=1e-4)  # type: ignore[union-attr]
 
 
+def test_a_wide_beam_lists_only_words(model) -> None:  # type: ignore[no-untyped-def]
+    view = translation_view("frame the nail of the teacher", "", model, Asked(beams=8))
+    rows = table(view, "beam").rows
+    assert "[" not in " ".join(str(row[0]) for row in rows)
+    own = [row[1].value for row in rows]  # type: ignore[union-attr]
+    assert own == sorted(own, reverse=True)
+
+
 def test_a_click_forces_a_word_and_the_decoder_goes_on_from_it(model) -> None:  # type: ignore[no-untyped-def]
     demo = translation_demo(model, SENTENCE)
     demo.change(step=4)

@@ -1,5 +1,6 @@
 """Demos: what they show is what the objectives, the models and the language say, as text."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -1307,6 +1308,20 @@ def test_long_and_broken_runs_can_be_drawn() -> None:
     harmless(training_view(points[:1]))
 
 
+def test_no_part_of_a_curve_leaves_the_frame_of_the_whole() -> None:
+    points = [Point(n, 9.0 if n == 3 else 1.0) for n in range(1, 701)]
+    [curve] = [p for p in training_view(points, now=350).pieces if isinstance(p, Curve)]
+    assert curve.frame is not None
+    assert (3, 9.0) in curve.points
+    assert curve.frame[3] == 9.0
+    assert curve.high == "9"
+
+
+def test_a_text_that_costs_nothing_costs_no_less(world: World) -> None:
+    view = floors_view("what does adam do ? he is a gardener .", 2, world)
+    assert table_of(view, "floors")[0][2] == "0.0000"
+
+
 # ---- both streams, memory, beams -----------------------------------------------------------------
 
 
@@ -1340,6 +1355,10 @@ def test_memory_has_columns_of_its_own(tokenizer: Tokenizer) -> None:
     assert torch.allclose(
         torch.tensor([[float(s) for s in row] for row in shown]), exact, atol=6e-3
     )
+    demo.change(before=OTHERS[0].upper())
+    assert demo.shown.text.count("[UNK]") == 0
+    demo.change(before="the")
+    assert "the 2 positions that are remembered" in demo.shown.text
     demo.change(before="")
     assert "remembered" not in demo.shown.text
     follows(demo)
@@ -1523,6 +1542,15 @@ def test_the_reach_is_that_of_a_transformer_xl(segment: int, memory: int, layers
     assert squares(view, f"A memory of {memory}")[-1] == depends
     rows = table_of(view, "reach")
     assert rows[0][1:] == [str(sum(depends)), str(at - depends.index(True))]
+
+
+def test_no_state_hears_further_than_the_rule_of_the_reach_says() -> None:
+    for segment, memory, layers in itertools.product((1, 3, 4, 7), (0, 2, 4, 8, 9), (1, 2, 4)):
+        view = reach_view(segment, memory, layers, 60, 1)
+        furthest = int(table_of(view, "reach")[0][2])
+        said = re.search(r"at most (?:(\d+) \+ )?(\d+) × (\d+) before", view.text)
+        assert said is not None
+        assert furthest == int(said[1] or 0) + int(said[2]) * int(said[3])
 
 
 def test_the_sliders_of_reach_never_leave_a_segment() -> None:

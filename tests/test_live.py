@@ -161,6 +161,23 @@ def test_a_curve_below_zero_is_in_the_picture() -> None:
     assert low < -2 < -0.5 < high
 
 
+@pytest.mark.parametrize(("losses", "floor"), [([0.2, 0.1], 0.5), ([-1.0, -2.0], 0.0), ([1.0], -1)])
+def test_the_lowest_possible_is_in_the_picture(losses: list[float], floor: float) -> None:
+    live = LiveCurve(2, floor)
+    for loss in losses:
+        live.add(loss)
+    bottom, top = live.view(2).axes[0].get_ylim()
+    assert all(bottom <= value <= top for value in (*losses, floor))
+
+
+def test_a_second_loop_draws_a_curve_of_its_own() -> None:
+    live = LiveCurve(4)
+    for loss in (3.0, 1.0):
+        for _ in live:
+            live.add(torch.tensor(loss))
+    assert live.losses == [1.0] * 4
+
+
 def test_progress_goes_through_all_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(progress([1, 2, 3], "reading", every=0.0)) == [1, 2, 3]
     said = capsys.readouterr().out.splitlines()

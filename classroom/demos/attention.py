@@ -7,7 +7,7 @@ from torch import Tensor
 
 from classroom.demos.base import Demo, choice, text_box, whole_slider
 from classroom.demos.pieces import Beside, Chip, Chips, Heading, Note, Piece, Problem, Table
-from classroom.demos.reading import as_batch, as_read, labels, ordinary_in
+from classroom.demos.reading import as_read, labels, ordinary_in
 from classroom.demos.rendering import View
 from classroom.demos.squares import shades
 from classroom.watching import watching
@@ -65,7 +65,7 @@ def weights(
 
 def remembered(text: str, model: Any, tokenizer: Tokenizer) -> tuple[Any, list[str]]:
     """What a model with a memory keeps of a text, and its words; nothing for other models."""
-    batch = as_batch(text, tokenizer, LONGEST, model.backbone.causal)
+    batch, _ = as_read(text, model, tokenizer, LONGEST, model.backbone.causal)
     if batch is None or not model.backbone.memory_length:
         return None, []
     with torch.no_grad(), evaluating(model):
@@ -119,7 +119,8 @@ def attention_view(
     if rank is not None:
         pieces.append(Chips(in_order(names, rank[0].tolist())))
     if past:
-        said = f"Columns in brackets: the {len(past)} positions that are remembered."
+        those = "position that is" if len(past) == 1 else "positions that are"
+        said = f"Columns in brackets: the {len(past)} {those} remembered."
         pieces.append(Note(said, "memory"))
     pieces += [
         shades(shown, names, title="Attention", memory=past, selected=asked.selected),

@@ -60,10 +60,22 @@ def reach_view(segment: int, memory: int, layers: int, segments: int, position: 
         Table(("", "words that count", "furthest back"), rows, "reach"),
         Note(
             f"Each layer reaches {memory} further back than its segment; states stay as they were "
-            f"computed, so the reach is at most {layers} × {memory} before the segment.",
+            f"computed, so the reach is at most {most(segment, memory, layers)} before the "
+            "segment.",
             "rule",
         ),
     )
+
+
+def most(segment: int, memory: int, layers: int) -> str:
+    """How far back of its segment a state can hear, as a sum or product.
+
+    A remembered state has heard all of its own segment: a layer below begins at that one's start.
+    """
+    whole = -(-memory // segment) * segment
+    if memory == whole or layers == 1:
+        return f"{layers} × {memory}"
+    return f"{memory} + {layers - 1} × {whole}"
 
 
 def reach_demo(segment: int = 4, memory: int = 4, layers: int = 3) -> Demo:

@@ -64,7 +64,9 @@ def curve(shown: Sequence[Point], floor: float | None, points: Sequence[Point]) 
     some, every = thinned(shown), thinned(points)
     if not some:
         return []
-    values = [point.loss for point in every] + ([] if floor is None else [floor])
+    # Other points are left out of a part than of the whole: each of them has room.
+    values = [point.loss for point in points if math.isfinite(point.loss)]
+    values += [] if floor is None else [floor]
     first, last = some[0], some[-1]
     went = "rose" if last.loss > first.loss else "fell"
     way = "stayed at" if last.loss == first.loss else f"{went} from {first.loss:.4f} to"

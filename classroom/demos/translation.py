@@ -163,6 +163,10 @@ def _beam(
     exact: dict[tuple[str, ...], float],
 ) -> Table:
     """What the search has found, with the probability by the model and the exact one."""
+    tokenizer = translating.tokenizer()
+    special = {*tokenizer.pieces([*tokenizer.vocabulary.special])}
+    # Of a wide beam the last may hold a [CLS], which is no word and has no probability as one.
+    found = [words for words in found if special.isdisjoint(words)]
     pairs = [Pair(source, words) for words in found]
     logs = translating.log_probabilities(model, pairs)
     shares = [exact.get(tuple(words), 0.0) if exact else None for words in found]

@@ -70,7 +70,8 @@ def divergence(policy: np.ndarray, reference: np.ndarray) -> float:
     """KL(policy | reference) in nats; infinite where the reference never gives an answer."""
     some = policy > 0
     with np.errstate(divide="ignore"):
-        return float(policy[some] @ (np.log(policy[some]) - np.log(reference[some])))
+        nats = float(policy[some] @ (np.log(policy[some]) - np.log(reference[some])))
+    return max(0.0, nats)  # rounding may leave a little less than nothing
 
 
 def frontier(p: np.ndarray, reward: np.ndarray, betas: Iterable[float]) -> list[Point]:
