@@ -6,7 +6,6 @@ for step in live:
     live.add(loss)
 """
 
-import gc
 import math
 import os
 import threading
@@ -101,7 +100,6 @@ class LiveCurve:
             elif step == 0:
                 # In words, since the first picture of a kernel takes long to draw.
                 show({"text/plain": self._state(1, left)})
-        gc.collect()
         give_back()
 
     def add(self, loss: Tensor | float) -> None:
