@@ -308,8 +308,12 @@ def grade(
     digests = {name: _digest(path) for name, path in todo.items()}
     rows = already(before := earlier(table), digests)
     done = {row["student"] for row in rows}
-    comments = {row["student"]: added(row) for row in before}
     left = {name: path for name, path in todo.items() if no_formula(name) not in done}
+    comments = {row["student"]: added(row) for row in before}
+    again = set(map(no_formula, left))
+    # Until a notebook is marked again, its old row stays: a run that is stopped loses no comment.
+    waits = {"status": "stopped: not marked again yet"}
+    old = {row["student"]: row | waits for row in before if row["student"] in again}
     if done:
         say(f"{len(done)} of {len(todo)} were marked before")
     begun = time.monotonic()
@@ -323,8 +327,9 @@ def grade(
             for number, known in enumerate(as_completed(marks), start=1):
                 one = known.result()
                 rows.append(one.row | comments.get(one.row["student"], {}))
+                old.pop(one.row["student"], None)
                 write_text(pages / f"{safe(one.student)}.html", page(one))
-                write_text(table, BOM + as_csv(rows))
+                write_text(table, BOM + as_csv([*rows, *old.values()]))
                 more = (time.monotonic() - begun) / number * (len(left) - number)
                 took = f"{one.seconds:.0f} s; about {more / 60:.0f} min left"
                 right = f"{one.points} of {len(one.of)}"

@@ -45,7 +45,8 @@ def refuse_too_much(cells: Sequence[str]) -> None:
 def read(path: Path) -> str:
     """The text of a notebook that is not too large."""
     if path.stat().st_size > LARGEST:
-        raise ValueError(f"the file has more than {LARGEST // 10**6} MB")
+        raise ValueError(f"the file has more than {LARGEST // 10**6} MB: clear its outputs and "
+                         "save it again")  # fmt: skip
     return path.read_text(encoding="utf-8-sig", errors="replace")
 
 

@@ -153,7 +153,8 @@ def no_network() -> bool:
 def readable(hidden: Sequence[Path]) -> list[Path]:
     """What any Python program has to read: itself, its libraries, the course's data."""
     root = PACKAGE.parent
-    own = [PACKAGE, root / "classroom", root / "data", Path(sys.prefix), Path(sys.base_prefix)]
+    own = [PACKAGE, *(root / name for name in ("classroom", "data", "pyproject.toml"))]
+    own += [Path(sys.prefix), Path(sys.base_prefix)]
     own += [Path(entry) for entry in sys.path if "site-packages" in entry]
     # A virtual environment in the checkout is readable, and the checkout is not.
     system = ["usr", "lib", "lib64", "bin", "etc", "sys"]

@@ -62,6 +62,10 @@ CHEATS = {
     "returns something else": (changed("table[rows]", "rows"), r"of the shape \[11, 201\]"),
     "defines nothing": ("x = 1", "it defines no train"),
     "stops": (first("1 / 0"), "ZeroDivisionError"),
+    "stops when it predicts": (
+        changed("table[rows]", "None"),
+        "predicting, it stops with TypeError: 'NoneType' object is not subscriptable",
+    ),
 }
 
 

@@ -155,6 +155,36 @@ def test_nan_in_a_pair_is_a_known_mistake() -> None:
     assert "0 · log 0 is nan" in judge(exercise("08.furthest"), plain).why
 
 
+class Anything(Tensor):
+    """A tensor that says of itself that it equals anything."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.equal, torch.allclose):
+            return True
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Whatever(int):
+    """A number that says of itself that it equals anything."""
+
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+def test_what_says_that_it_equals_anything_is_not_right() -> None:
+    verdict = judge(exercise("00.pairs"),
+                    lambda tokens, size: torch.zeros(size, size).as_subclass(Anything))  # fmt: skip
+    assert not verdict.right
+    assert verdict.why == "your function returns an Anything: give a plain tensor (torch.Tensor)"
+    assert not judge(exercise("05.parameters"), lambda *given: Whatever(1)).right
+    kept = judge(exercise("00.pairs"), lambda *given: torch.nn.Parameter(
+        right("00.pairs")(*given).float(), requires_grad=False))  # fmt: skip
+    assert kept.right, kept
+
+
 # ---- what is shown
 
 

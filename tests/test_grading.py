@@ -636,6 +636,17 @@ def elsewhere(pipe: Any, enforced: Any) -> None:
     pipe.send_bytes(b'{"written": 1}')
 
 
+def asks_for_extras(pipe: Any, enforced: Any) -> None:
+    from classroom.cli.doctor import requirements
+
+    pipe.send_bytes(json.dumps({"extras": list(requirements())}).encode())
+
+
+def test_the_first_notebook_may_say_what_is_installed() -> None:
+    with Child(asks_for_extras, limits=Limits(60, 900 * MB)) as child:
+        assert "lecture" in child.said()["extras"]
+
+
 def test_a_submission_writes_to_its_folder_from_any_other() -> None:
     with Child(elsewhere, limits=Limits(20, 900 * MB)) as child:
         assert child.said() == {"written": 1}
@@ -693,6 +704,36 @@ def test_what_a_lecturer_adds_to_the_table_stays(
     assert "note 1.5 " not in capsys.readouterr().out
 
 
+def test_a_run_that_is_stopped_loses_nothing_that_a_lecturer_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once_more = marked_class(tmp_path, monkeypatch, "anna", "ben", "carl")
+    table = tmp_path / "marks.csv"
+    header, *rows = table.read_text(encoding="utf-8-sig").splitlines()
+    lines = [f"{header},note", *(f"{row},note on {row.split(',')[0]}" for row in rows)]
+    table.write_text("\n".join(lines), encoding="utf-8")
+    for name in ("anna", "ben", "carl"):
+        (tmp_path / "class" / f"{name}.ipynb").write_text(notebook(RIGHT, RIGHT, CHECK))
+
+    def interrupted(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr("classroom.cli.grading.say", interrupted)
+        with pytest.raises(SystemExit):
+            main(["grade", str(tmp_path / "class"), "--csv", str(table), "--jobs", "1"])
+    kept = grading.earlier(table)
+    notes = [f"note on {name}" for name in ("anna", "ben", "carl")]
+    assert sorted(row["note"] for row in kept) == notes
+    assert sorted(row["status"] for row in kept) == [
+        "finished", *["stopped: not marked again yet"] * 2
+    ]  # fmt: skip
+    once_more()
+    assert {(row["status"], row["note"]) for row in grading.earlier(table)} == {
+        ("finished", f"note on {name}") for name in ("anna", "ben", "carl")
+    }
+
+
 def test_marks_of_another_judge_are_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -735,6 +776,13 @@ def test_a_name_that_is_written_from_right_to_left_stands_apart_from_its_points(
 def test_what_is_no_notebook_is_told_what_to_do(text: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "anna.ipynb").write_text(text)
     assert says in grading.mark("anna", tmp_path / "anna.ipynb", released, Limits(1, 1)).status
+
+
+def test_a_file_that_is_too_large_is_told_what_to_do(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(handed_in, "LARGEST", 10**6)
+    (tmp_path / "anna.ipynb").write_text(" " * 10**6 + notebook(CHECK))
+    status = grading.mark("anna", tmp_path / "anna.ipynb", released, Limits(1, 1)).status
+    assert status == "the file has more than 1 MB: clear its outputs and save it again"
 
 
 def test_a_notebook_may_begin_with_a_mark_of_its_encoding(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from labkit.checks import in_a_line
 
@@ -42,7 +43,8 @@ def _same(a: Any, b: Any) -> bool:
         if not (isinstance(a, int | float) and isinstance(b, int | float)):
             return False
         return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-8) or (a != a and b != b)
-    return a is b or bool(a == b)
+    # The course's class compares: one of a student's could say that it equals anything.
+    return a is b or b.__eq__(a) is True
 
 
 def changed(before: Any, after: Any) -> bool:
@@ -69,6 +71,8 @@ def unlike(given: Any, wanted: Any) -> str:
         return "your function returns values and indices: take .values"
     if not isinstance(given, Tensor):
         return f"your function returns {kind(given)}, not a tensor"
+    if type(given) not in (Tensor, Parameter):  # a class of its own can say that it equals anything
+        return f"your function returns {kind(given)}: give a plain tensor (torch.Tensor)"
     if given.layout != torch.strided:
         return "your function returns a sparse tensor: give a dense one (.to_dense())"
     if given.is_complex() and not wanted.is_complex():
