@@ -162,6 +162,8 @@ class Trainer:
         meant to differ from those of the checkpoint. Without a folder nothing is saved.
         """
         where = None if folder is None else Path(folder)
+        if isinstance(changed, str):
+            raise TypeError(f"changed is {changed!r}: give a list of names, changed=[{changed!r}]")
         return Run(self, where, changed, self.progress).reports()
 
     def run(self) -> Iterator[Report]:
@@ -318,6 +320,7 @@ def mean_loss(
         )
     with evaluating(model):
         for i, batch in enumerate(with_progress(every, "batch")):
+            _check_batch(batch, batches)
             targets = objective.targets(batch, Chance(seed, i, batch.rows))
             targets = on_device(targets, model, device)
             if memory is not None and len(memory.known) != len(batch):
@@ -330,5 +333,19 @@ def mean_loss(
     if not outcomes:
         raise ValueError("there are no batches to evaluate on: give at least one")
     everything = combine(outcomes)
+    if not any(term.count for term in everything.terms.values()):
+        raise ValueError(
+            "the objective predicts nothing in these batches, so there is no mean loss: give more "
+            "or longer texts"
+        )
     metrics = {name: float(mean) for name, mean in everything.metrics.items()}
     return Evaluation(float(everything.loss), everything.count, metrics, floor)
+
+
+def _check_batch(batch: Any, batches: Any) -> None:
+    """Refuse what is no batch, such as the rows of a tensor."""
+    if not isinstance(batch, Batch):
+        raise TypeError(
+            f"batches is a {type(batches).__name__} that holds a {type(batch).__name__}: give a "
+            "corpus, such as Windows, or a list of batches"
+        )

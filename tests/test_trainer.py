@@ -1005,6 +1005,24 @@ def test_a_model_without_a_config_is_told_apart_by_its_shapes(tmp_path: Path) ->
         made.resume(tmp_path, changed={"inner", "dropout"})
 
 
+def test_names_that_may_have_changed_are_a_list_of_known_ones(tmp_path: Path) -> None:
+    list(trainer().resume(tmp_path))
+    with pytest.raises(TypeError, match=r"changed is 'steps': .* changed=\['steps'\]"):
+        trainer(steps=20).resume(tmp_path, changed="steps")
+    with pytest.raises(ValueError, match=r"names 'step', which no run has: .* rate, .*, steps, "):
+        trainer(steps=20).resume(tmp_path, changed=["steps", "step"])
+    once = iter(["steps", "rate"])
+    assert len(list(trainer(steps=14, rate=1e-3).resume(tmp_path, changed=once))) == 2
+
+
+def test_only_batches_with_something_to_predict_are_evaluated() -> None:
+    with pytest.raises(TypeError, match="is a Tensor that holds a Tensor: give a corpus"):
+        evaluate(gpt(), NextToken(), torch.zeros(2, 3, 4).long())  # type: ignore[arg-type]
+    single = replace(Text().at(0), tokens=Text().at(0).tokens[:, :1], real=Text().at(0).real[:, :1])
+    with pytest.raises(ValueError, match="predicts nothing in these batches"):
+        evaluate(gpt(), NextToken(), [single])
+
+
 def test_a_plan_may_change_when_it_is_meant_to(tmp_path: Path) -> None:
     list(trainer().resume(tmp_path))
     longer = trainer(steps=20, rate=1e-3, save_every=5, accumulate=2)

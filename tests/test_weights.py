@@ -267,18 +267,82 @@ def test_what_a_release_cannot_say_is_refused(tmp_path: Path) -> None:
         (Bag(BagConfig(61)), "Bag"),
     ]
     gpt, bert = GPT(c), BERT(BERTConfig(61, 16, 2, 4, 40))
+    xlnet = XLNet(XLNetConfig(61, 16, 2, 4))
     cases += [
         (LanguageModel(gpt, NextWord(gpt.token, bias=True)), "head.bias=True"),
         (LanguageModel(bert, MaskedWord(bert.token, 16, activation="relu")), "head.activation"),
         (Classifier(gpt, Label(16, 2)), "a head for label"),
         (Classifier(bert, Label(16, 2)), r"bert family has a pooler .* BERTConfig\(pooler=True\)"),
-        (Classifier(bert, Label(16, 2, pooled=False)), "has a pooler below"),
+        (Classifier(bert, Label(16, 2, pooled=False)), r"none .*or its backbone alone with save_"),
+        (LanguageModel(xlnet, NextWord(xlnet.token)), "xlnet family cannot say head.bias=False"),
         (nn.Linear(16, 2), "no public release of the kind of Linear"),
     ]
     for model, words in cases:
         with pytest.raises(WeightsError, match=words):
             weights.save_release(model, tmp_path / "never")
         assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "OpenAIGPTLMHeadModel"])
+def test_generation_stops_at_the_separator_of_the_tokenizer(name: str, tmp_path: Path) -> None:
+    import transformers
+
+    text = "the king sees [SEP] the queen"
+    tokenizer = Tokenizer.words([text])
+    norm_first = name == "GPT2LMHeadModel"
+    backbone = GPT(GPTConfig(len(tokenizer), 16, 1, 4, 40, norm_first=norm_first))
+    model = LanguageModel(backbone, NextWord(backbone.token, tied=False))
+    with torch.no_grad():
+        # The state of every position is all ones, and only the separator looks for that.
+        norm = backbone.norm if norm_first else backbone.blocks[0].mlp_norm
+        norm.weight.zero_()
+        norm.bias.fill_(1.0)
+        model.head.words.weight.zero_()
+        model.head.words.weight[tokenizer.vocabulary.sep] = 1.0
+    weights.save_release(model, tmp_path, tokenizer=tokenizer)
+    theirs = getattr(transformers, name).from_pretrained(tmp_path)
+    pieces = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    given = pieces(text, return_tensors="pt")
+    # Segments would be added as embeddings of words.
+    assert set(given) == {"input_ids", "attention_mask"}
+    assert given["input_ids"][0].tolist() == tokenizer.encode(text, special=True)
+    said = theirs.generate(**given, max_new_tokens=9, do_sample=False)
+    assert said[0].tolist() == [*tokenizer.encode(text, special=True), tokenizer["[SEP]"]]
+    assert theirs.config.pad_token_id == pieces.pad_token_id == tokenizer["[PAD]"]
+    assert weights.load_tokenizer(tmp_path).fingerprint == tokenizer.fingerprint
+    with torch.no_grad():
+        ours = weights.load(tmp_path).head(backbone(given["input_ids"]).hidden)
+        torch.testing.assert_close(theirs(**given).logits, ours, atol=1e-5, rtol=1e-5)
+
+
+def test_a_vocabulary_of_ones_own_does_not_end_at_the_token_of_gpt2(tmp_path: Path) -> None:
+    import transformers
+
+    weights.save_release(tiny_gpt(), tmp_path)
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert config.bos_token_id is config.eos_token_id is None
+    assert transformers.GPT2Config().eos_token_id == 50256
+
+
+def test_a_tokenizer_that_does_not_fit_the_model_is_refused(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.words(["the king sees the queen"])
+    size = len(tokenizer)
+    small = GPT(GPTConfig(size - 1, 16, 2, 4, 40))
+    with pytest.raises(WeightsError, match=rf"has {size} tokens, the model {size - 1}: give"):
+        weights.save_release(small, tmp_path / "never", tokenizer=tokenizer)
+    roberta = BERT(BERTConfig(size, 16, 2, 4, 40, segments=1, unused_positions=2))
+    with pytest.raises(WeightsError, match="roberta family cannot say pad=0, its padding is tok"):
+        weights.save_release(roberta, tmp_path / "never", tokenizer=tokenizer)
+    assert not (tmp_path / "never").exists()
+
+
+def test_an_albert_without_an_activation_has_that_of_its_family(tmp_path: Path) -> None:
+    theirs = write_release("AlbertModel", tmp_path, hidden_act="gelu_new")
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in values.items() if k != "hidden_act"}))
+    (said,), (known,) = our_answers(weights.load(tmp_path), TOKENS), answers(theirs, TOKENS)
+    torch.testing.assert_close(said, known, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -294,6 +358,12 @@ def test_what_a_release_cannot_say_is_refused(tmp_path: Path) -> None:
         ("BertModel", {"num_attention_heads": 3}, "does not divide"),
         ("BertModel", {"max_position_embeddings": None}, "describes no model"),
         ("RobertaModel", {"pad_token_id": 0}, "pad_token_id=0"),
+        # Its tensors are called as those of a label of the whole text.
+        (
+            "BertForSequenceClassification",
+            {"architectures": ["BertForTokenClassification"]},
+            "says architectures='BertForTokenClassification', a head for a label of every word",
+        ),
         ("XLNetModel", {"attn_type": "uni"}, "attn_type='uni'"),
         ("XLNetModel", {"d_head": 8}, "d_head=8, labkit's xlnet has 4 or None only"),
         ("XLNetForSequenceClassification", {"summary_type": "mean"}, "summary_type='mean'"),

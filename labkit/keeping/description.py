@@ -146,7 +146,13 @@ def check_same(
     folder: Path,
 ) -> None:
     """Refuse to resume a run that differs from the one that was saved."""
-    old = saved.facts
+    old, changed = saved.facts, set(changed)
+    known = {name for each in (old, new) for part in ("about", "plan") for name in each[part]}
+    if unknown := changed - known:
+        raise ValueError(
+            f"changed names {min(unknown)!r}, which no run has: the names are "
+            f"{', '.join(sorted(known))}"
+        )
     unlike = differences(old["about"], new["about"], changed)
     unlike += differences(old["plan"], new["plan"], changed)
     if unlike:

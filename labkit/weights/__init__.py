@@ -4,6 +4,7 @@
     model = load("gpt2")                     a release on the hub (extra `hub`)
     save(model, "folder")                    our own format: safetensors and JSON, nothing else
     save_release(model, "folder")            the format of the public releases, bit for bit
+    save_release(model, "folder", tokenizer=tokenizer)    with the tokenizer, for other tools
     tokenizer = load_tokenizer("folder")     the tokenizer beside the weights
     encoder = load(real_encoder())           a small real BERT (extra `real`)
 

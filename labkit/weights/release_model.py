@@ -56,6 +56,9 @@ def read_config(kind: str, values: Mapping[str, Any], where: Any) -> Any:
     for name, allowed in RELEASES[kind].only.items():
         _check_says(kind, values, where, name, *allowed)
     fields = RELEASES[kind].config(values)
+    if kind == "albert":
+        # What a config.json without an activation means; in the rest of the family it is "gelu".
+        fields.setdefault("activation", "gelu_tanh")
     if kind == "xlnet":
         fields["memory"] = values.get("mem_len") or 0
     if fields.get("attention_dropout") == fields.get("dropout"):
@@ -147,6 +150,7 @@ def loose(model: Any) -> bool:
 def build_release(kind: str, values: Mapping[str, Any], shapes: Shapes, where: Path) -> nn.Module:
     """The backbone, and the heads whose tensors are there."""
     config = read_config(kind, values, where / CONFIG)
+    _check_no_tagger(values, where / CONFIG)
     if isinstance(config, BERTConfig):
         config = dataclasses.replace(config, pooler="pooler" in _tops(shapes))
     shared = isinstance(config, BERTConfig) and config.shared
@@ -165,6 +169,16 @@ def build_release(kind: str, values: Mapping[str, Any], shapes: Shapes, where: P
     if label is None and "span" in RELEASES[kind].architectures and "qa_outputs" in _tops(shapes):
         return Classifier(backbone, Span(config.width))
     return backbone if label is None else Classifier(backbone, label)
+
+
+def _check_no_tagger(values: Mapping[str, Any], where: Any) -> None:
+    """Refuse a head that labels every word: its tensors have the names of one for the text."""
+    for name in values.get("architectures") or []:
+        if str(name).endswith("ForTokenClassification"):
+            raise WeightsError(
+                f"{where} says architectures={shown(name)}, a head for a label of every word; "
+                "labkit reads releases with heads for words, for a label of the text or for spans"
+            )
 
 
 def _tops(shapes: Shapes) -> set[str]:
@@ -226,6 +240,8 @@ def _parts(row: Row, module: nn.Module) -> dict[str, Tensor]:
     try:
         tensor = getattr(module.get_submodule(owner), last)
     except AttributeError:
+        return {}
+    if tensor is None:  # a layer without a bias
         return {}
     heads = module.config.heads if isinstance(module, Backbone) else 1
     return dict(zip(row.theirs, row.views(tensor, heads), strict=True))

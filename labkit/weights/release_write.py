@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from labkit.blocks import backbone_of
 from labkit.heads import Label, Span
 from labkit.keeping.files import write_json
+from labkit.text.tokenizers import Tokenizer
 from labkit.weights.description import describe
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.release_model import (
@@ -25,11 +26,15 @@ from labkit.weights.release_read import INDEX, WEIGHTS
 from labkit.weights.sources import Source
 from labkit.weights.tensors import WeightsError, read_description, write_tensors
 
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 
-def save_release(model: nn.Module, folder: Source) -> None:
+
+def save_release(model: nn.Module, folder: Source, *, tokenizer: Tokenizer | None = None) -> None:
     """Write a model in the format of its family's public releases.
 
-    An older one of the same model there is replaced as a whole.
+    An older one of the same model there is replaced as a whole. A tokenizer is written beside the
+    weights, and config.json then says its padding and its separator, at which other tools stop
+    generating. They add no special tokens to a text either, but read those that stand in it.
     """
     folder, backbone = Path(folder), backbone_of(model)
     kind, heads = kind_for(backbone), _heads(model)
@@ -38,11 +43,12 @@ def save_release(model: nn.Module, folder: Source) -> None:
             f"there is no release of the {kind} family with a head for {heads}: "
             "save the model with labkit.weights.save"
         )
-    _check_pooler(kind, backbone, heads)
+    _check_pooler(kind, model, heads)
     names = release_names(kind, model)
     values = write_config(kind, backbone.config)
     values["architectures"] = [RELEASES[kind].architectures[heads]]
     values["tie_word_embeddings"] = not loose(model)
+    values |= _special_tokens(kind, backbone.config.vocabulary, tokenizer)
     values["dtype"] = str(backbone.token.weight.dtype).removeprefix("torch.")
     _check_says_all(kind, model, values, names)
     if heads:
@@ -51,13 +57,55 @@ def save_release(model: nn.Module, folder: Source) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _check_place(folder, values)
     write_tensors(folder / WEIGHTS, names)
+    if tokenizer is not None:
+        tokenizer.save(folder / TOKENIZER)
+        write_json(folder / TOKENIZER_CONFIG, _tokenizer_config(tokenizer))
     write_json(folder / CONFIG, values)
 
 
-def _check_pooler(kind: str, backbone: Any, heads: str) -> None:
+def _special_tokens(kind: str, vocabulary: int, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """What config.json says about padding, and about the token that begins and ends a text."""
+    if tokenizer is None:
+        # GPT-2's separator, which is meant where nothing is said, is a token of its vocabulary.
+        own = kind != "gpt2" or vocabulary == 50257
+        return {} if own else {"bos_token_id": None, "eos_token_id": None}
+    if len(tokenizer) > vocabulary:
+        raise WeightsError(
+            f"the tokenizer has {len(tokenizer)} tokens, the model {vocabulary}: give the "
+            "tokenizer that the model was trained with"
+        )
+    found = tokenizer.vocabulary
+    if found.pad != RELEASES[kind].only.get("pad_token_id", (found.pad,))[0]:
+        raise WeightsError(
+            f"a release of the {kind} family cannot say pad={found.pad!r}, its padding is token 1: "
+            "save the model with labkit.weights.save"
+        )
+    return {"pad_token_id": found.pad, "bos_token_id": found.sep, "eos_token_id": found.sep}
+
+
+def _tokenizer_config(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What makes other tools read tokenizer.json as it is, whatever the family's own one does."""
+    found = tokenizer.vocabulary
+    roles = {role: getattr(found, role) for role in ("pad", "unk", "cls", "sep", "mask")}
+    roles |= {"bos": found.sep, "eos": found.sep}
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        # GPT-2 would add the embeddings of segments, which are those of words.
+        "model_input_names": ["input_ids", "attention_mask"],
+        **{f"{role}_token": tokenizer.pieces([n])[0] for role, n in roles.items() if n is not None},
+    }
+
+
+def _check_pooler(kind: str, model: Any, heads: str) -> None:
     """Refuse a head for labels without the pooler that the family's backbone has below it."""
     own = any(row.ours.startswith("pool.") for row in RELEASES[kind].label)
-    if "label" in heads and not own and backbone.pooler is None:
+    if "label" in heads and heads_of(model)[-1].pool is None:
+        raise WeightsError(
+            f"a release of the {kind} family has a pooler below its head for labels, and this head "
+            "has none (pooled=False), as where every word gets a label: save the model with "
+            "labkit.weights.save, or its backbone alone with save_release(model.backbone, folder)"
+        )
+    if "label" in heads and not own and model.backbone.pooler is None:
         raise WeightsError(
             f"a release of the {kind} family has a pooler below its head for labels: build the "
             "model with BERTConfig(pooler=True) and Label(pool=bert.pooler), or save it with "
