@@ -491,7 +491,7 @@ def test_what_cannot_be_asked_is_refused():
         (Labels(), replace(given, labels=None), r"label needs one of shape \(4,\): give each"),
         (Labels(position="each"), given, r"needs one of shape \(4, 9\)"),
         (Labels(choices=3), given, "3 choices are not next to each other"),
-        (Labels(choices=2), given, "do not carry the same label"),
+        (Labels(choices=2), given, "do not have the same label"),
         (masked(unit="word")(), replace(given, words=None), "give Batch.words"),
         (NextToken(), replace(given, real=given.real.flip(1)), "put it all at the end"),
         (NextToken(carry=True), replace(given, documents=given.segments), "packed documents"),
