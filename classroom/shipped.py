@@ -80,10 +80,10 @@ def trained(name: str | Path) -> tuple[Any, Tokenizer]:
 
 
 def share(model: Model, key: bytes) -> None:
-    """Let the weights lie in a file of the cache, which all processes map: a class holds them once.
+    """Map the weights from a file of the cache, so that the kernels of a class share them.
 
-    Whoever trains the model changes a copy of its own, page by page. The process that writes the
-    file keeps its own weights.
+    Training changes a private copy, page by page. The process that writes the file keeps its own
+    weights.
     """
     own = weights(model)
 

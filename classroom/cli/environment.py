@@ -117,12 +117,10 @@ def prepare(root: Path, folder: str = ".venv") -> Path:
 def alone(path: Path) -> Iterator[None]:
     """Wait until no other command holds this file; the system frees it when a command ends."""
     with path.open("w") as lock:
-        waiting = False
-        while not taken(lock):
-            if not waiting:
-                print(f"Another command sets up {path.stem}: waiting for it ...", flush=True)
-            waiting = True
-            time.sleep(1)
+        if not taken(lock):
+            print(f"Another command sets up {path.stem}: waiting for it ...", flush=True)
+            while not taken(lock):
+                time.sleep(1)
         yield
 
 
@@ -137,7 +135,7 @@ def taken(lock: TextIO) -> bool:
             import fcntl
 
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except (BlockingIOError, PermissionError):  # on Linux and macOS, and on Windows
         return False
     return True
 

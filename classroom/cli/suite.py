@@ -84,7 +84,7 @@ def test(parser: Parser, words: Sequence[str]) -> int:
     checkout_of("labkit test: the tests belong")
     python = ready_python(args.here, args.venv)
     parts = args.parts or list(PARTS)
-    with meanwhile_second(parts):
+    with setting_up_second(parts):
         done = [
             run_second() if name == "second" else run_part(name, [python, *known[name]])
             for name in parts
@@ -99,8 +99,8 @@ def test(parser: Parser, words: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def meanwhile_second(parts: Sequence[str]) -> Iterator[None]:
-    """Set up the second Python while other parts run: half of that is waiting for files.
+def setting_up_second(parts: Sequence[str]) -> Iterator[None]:
+    """Set up the second Python while other parts run: half of the time it waits for files.
 
     If it fails, the part itself tries again and says why.
     """

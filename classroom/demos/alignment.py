@@ -12,7 +12,7 @@ import numpy as np
 
 from classroom.demos.base import Demo, choice, slider
 from classroom.demos.pieces import Curve, Heading, Note, Share, Table
-from classroom.demos.rendering import View, digits
+from classroom.demos.rendering import View
 from labkit.world import optimal
 
 SHOWN = 8
@@ -64,7 +64,7 @@ def alignment_view(
         stands,
         Table(("policy", "reward", "divergence", "value", "below the ceiling", "outside"),
               methods, "policies"),
-        Note(f"Ceiling = beta × log Z = {digits(ceiling)}; value = reward − beta × divergence.",
+        Note(f"Ceiling = beta × log Z = {ceiling:z.3f}; value = reward − beta × divergence.",
              "ceiling"),
     )  # fmt: skip
 
@@ -81,8 +81,8 @@ def _standing(
     xs, ys = zip(*points, found, strict=True)
     return Curve(
         points=points,
-        said=f"{name} has a reward of {digits(found[1])} at a divergence of {found[0]:.3f} nats; "
-        f"{digits(highest)} is possible there.",
+        said=f"{name} has a reward of {found[1]:z.3f} at a divergence of {found[0]:.3f} nats; "
+        f"{highest:z.3f} is possible there.",
         name="reward over divergence",
         low=f"{min(ys):.2f}",
         high=f"{max(ys):.2f}",
@@ -98,7 +98,7 @@ def _row(
     away = optimal.divergence(policy, asked.reference)
     reward = float(policy @ asked.rewards)
     numbers = (reward, away, reward - beta * away, max(0.0, ceiling - reward + beta * away))
-    return (name, *map(digits, numbers), f"{policy[-1]:.3f}")
+    return (name, *(f"{number:z.3f}" for number in numbers), f"{policy[-1]:.3f}")
 
 
 def alignment_demo(asked: Mapping[str, Asked], beta: float = 0.3) -> Demo:

@@ -7,7 +7,7 @@ import numpy as np
 from classroom.demos.base import Demo, text_box, whole_slider
 from classroom.demos.pieces import Heading, Problem, Share, Table
 from classroom.demos.reading import first_words
-from classroom.demos.rendering import View, digits
+from classroom.demos.rendering import View
 from labkit.world import World
 
 LONGEST = 60
@@ -31,7 +31,7 @@ def floors_view(text: str, reach: int, world: World, start: str = "sentence") ->
         for i, word in enumerate(words)
     )
     head = ("word", "p given all before", f"p given the last {reach}", "p given all others")
-    means = tuple(digits(-float(log.mean()), 4) for log in (before, near, around))
+    means = tuple(f"{-float(log.mean()):z.4f}" for log in (before, near, around))
     return View.of(
         "floors",
         *cut,

@@ -115,11 +115,6 @@ def short(text: str) -> str:
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
 
 
-def digits(number: float, count: int = 3) -> str:
-    """A number with so many digits; what rounding has left below nothing is no -0.000."""
-    return f"{round(number, count) + 0.0:.{count}f}"
-
-
 def html_of(piece: Piece) -> str:
     """A piece as HTML."""
     match piece:

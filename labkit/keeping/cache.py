@@ -165,7 +165,7 @@ def _alone(key: str, say: Callable[[str], None]) -> Iterator[None]:
         except Timeout:
             if not os.environ.get("LABKIT_QUIET"):
                 say("another notebook or process is computing the same thing: waiting for its "
-                     "result (if it ends without one, this one goes on by itself)")  # fmt: skip
+                    "result (if it ends without one, this one goes on by itself)")  # fmt: skip
             lock.acquire(poll_interval=0.2)
     except (OSError, NotImplementedError):  # where nothing can be written, nobody waits
         yield

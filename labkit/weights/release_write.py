@@ -34,7 +34,7 @@ def save_release(model: nn.Module, folder: Source, *, tokenizer: Tokenizer | Non
 
     An older one of the same model there is replaced as a whole. A tokenizer is written beside the
     weights, and config.json then says its padding and its separator, at which other tools stop
-    generating. They add no special tokens to a text either, but read those that stand in it.
+    generating. The written tokenizer adds no special tokens to a text, but recognises those in it.
     """
     folder, backbone = Path(folder), backbone_of(model)
     kind, heads = kind_for(backbone), _heads(model)

@@ -56,7 +56,7 @@ def labelled(
     if task in PAIRED and stops_inside(language):
         raise ValueError(
             f'"{task}" needs a language in which every "." ends a sentence: this one also says it '
-            "inside of sentences"
+            "inside sentences"
         )
     check_whole("size", size)
     check_seed(seed)

@@ -71,7 +71,7 @@ def divergence(policy: np.ndarray, reference: np.ndarray) -> float:
     some = policy > 0
     with np.errstate(divide="ignore"):
         nats = float(policy[some] @ (np.log(policy[some]) - np.log(reference[some])))
-    return max(0.0, nats)  # rounding may leave a little less than nothing
+    return max(0.0, nats)  # rounding may give slightly less than 0
 
 
 def frontier(p: np.ndarray, reward: np.ndarray, betas: Iterable[float]) -> list[Point]:
