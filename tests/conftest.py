@@ -70,10 +70,10 @@ def speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 # The files that take longest, the longest first.
 HEAVY = ("ledger", "distributed", "packaging", "mutants", "shipped", "live_pages", "windows",
-         "attention_models", "sweeps", "pages", "mutants_of_pages", "world_language", "fuzz",
-         "your_labels", "judging", "outputs", "crash", "claims_beliefs", "compiled", "world_sides",
-         "world_exact", "world_answers", "grading", "cli", "weights", "alignment", "demos_browser",
-         "browser", "lecture_browser")  # fmt: skip
+         "attention_models", "sweeps", "setup", "pages", "mutants_of_pages", "world_language",
+         "fuzz", "your_labels", "judging", "outputs", "crash", "claims_beliefs", "compiled",
+         "world_sides", "world_exact", "world_answers", "grading", "cli", "weights", "alignment",
+         "demos_browser", "browser", "lecture_browser")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -613,6 +613,34 @@ def test_every_part_runs_whatever_happens(
     assert main(["test", "good", "--here"]) == 0
 
 
+def test_the_types_are_checked_while_the_tests_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def meets(name: str, mine: Path, other: Path) -> tuple[str, str]:
+        """Say that one part has begun, and wait until the other has."""
+        return "-c", (
+            "import os, time\n"
+            f"open({str(mine)!r}, 'w').close()\n"
+            "print('begun')\n"
+            "end = time.time() + 20\n"
+            f"while time.time() < end and not os.path.exists({str(other)!r}): time.sleep(0.01)\n"
+            f"print('{name}', 'passed' if time.time() < end else 'late')\n"
+            f"exit('{name}' == 'types')"
+        )
+
+    one, two = tmp_path / "one", tmp_path / "two"
+    parts = {"types": meets("types", one, two), "tests": meets("tests", two, one)}
+    monkeypatch.setattr(suite, "PARTS", parts)
+    assert main(["test", "--here"]) == 1
+    said = capsys.readouterr().out
+    assert "\nbegun\ntypes passed\n" in said, "the lines of a part that runs aside stay together"
+    closing = said.splitlines()[-5:]
+    assert closing[:2] == ["types passed", "tests passed"]
+    assert [(line.split()[0], line.split()[-1]) for line in closing[2:]] == [
+        ("types", "FAILED"), ("tests", "ok"), ("all", "types"),
+    ]  # fmt: skip
+
+
 def free_port() -> int:
     """Return a port that nobody listens on."""
     with socket.socket() as sock:
