@@ -9,6 +9,11 @@ chance: the seed, which decides the first weights and the order of the text, and
   cannot be seen by comparing them. It is estimated from the items and added (random effects of
   seeds and items; Satterthwaite's degrees of freedom).
 
+Both take the figures of the seeds, and of shared items, to be roughly normal. Where they are
+skewed, a verdict on the side of the short tail is wrong more often than `LEVEL` says: with 8 seeds
+in 5 to 18 % of all cases for ratios, and in up to 10 % for shares so near to 1 that most seeds make
+no error at all. A verdict on the side of the long tail is then wrong less often.
+
 The contrasts of one claim are judged together, by Holm's method (Holm 1979), so that a claim with
 many contrasts has no better chance of a wrong verdict than a claim with one.
 """
@@ -66,6 +71,19 @@ class Estimate:
     def p_above(self, bound: float) -> float:
         """Return how likely a value as small as this is if the truth is `bound` or more."""
         return Estimate(-self.value, self.error, self.freedom).p_below(-bound)
+
+    def p_between(self, above: float, below: float) -> float:
+        """Return how likely a value as far outside is if the truth lies between these bounds.
+
+        A value may fall outside on either side: where the bounds are close together, both count.
+        """
+        outside = max(above - self.value, self.value - below)
+        if self.error == 0:
+            return float(outside <= 0)
+        from scipy.special import stdtr
+
+        sides = (outside, outside + below - above)
+        return min(1.0, sum(float(stdtr(self.freedom, -side / self.error)) for side in sides))
 
 
 def estimate(runs: Sequence[Run], weights: Mapping[str, float], *, shared: bool) -> Estimate:
@@ -132,10 +150,13 @@ def judge(
         return [_exact(one, each) if sure else "not judged" for one, each, sure in every]
     decisions: list[tuple[float, Verdict]] = []
     for one, (above, below), sure in every:
+        if sure:
+            decisions.append((0.0, _exact(one, (above, below))))
+            continue
         agree = one.error <= 1e-12 * max(1.0, abs(one.value))
-        least = 0.5**seeds if agree and not sure else 0.0
+        least = 0.5**seeds if agree else 0.0
         inside = max(one.p_below(above), one.p_above(below), least)
-        outside = max(min(one.p_above(above), one.p_below(below)), least)
+        outside = max(one.p_between(above, below), least)
         decisions.append((inside, "holds") if inside < outside else (outside, "does not hold here"))
     verdicts: list[Verdict] = ["not significant"] * len(decisions)
     order = sorted(range(len(decisions)), key=lambda i: decisions[i][0])

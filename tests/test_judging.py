@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 from statistics import NormalDist
 
 import numpy as np
@@ -242,3 +243,45 @@ def test_a_counted_figure_lies_between_both_bounds() -> None:
     for value, verdict in ((0.9, "does not hold here"), (0.95, "holds"),
                            (1.0, "does not hold here"), (1.1, "does not hold here")):  # fmt: skip
         assert judge([Estimate(value, 0.0, 1.0)], [(0.9, 1.0)], seeds=1, exact=[True]) == [verdict]
+    # On a bound a count does not lie between them, with many seeds as with one.
+    on_it = [Estimate(1.0, 0.0, 1.0)]
+    assert judge(on_it, [(0.9, 1.0)], seeds=8, exact=[True]) == ["does not hold here"]
+
+
+@pytest.mark.parametrize("apart", [0.1, 0.5, 1.0, 3.0])
+def test_bounds_that_are_close_together_make_no_wrong_verdict_likelier(apart: float) -> None:
+    """The truth is the upper bound; `apart` is the room between bounds in standard errors."""
+    random, wrong, low = np.random.default_rng(0), 0, -apart / SEEDS**0.5
+    for _ in range(2 * LEDGERS):
+        one = estimate([{"a": [x]} for x in random.normal(size=SEEDS)], {"a": 1}, shared=False)
+        wrong += judge([one], [(low, 0.0)], seeds=SEEDS) == ["does not hold here"]
+    assert wrong / (2 * LEDGERS) <= LEVEL + 3 * (LEVEL * (1 - LEVEL) / (2 * LEDGERS)) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("draw", "short", "long", "share"),
+    [
+        (lambda random: np.exp(0.3 * random.normal(size=8) - 0.3**2 / 2) - 1,
+         "does not hold here", "holds", (0.03, 0.07)),
+        (lambda random: np.exp(random.normal(size=8) - 0.5) - 1,
+         "does not hold here", "holds", (0.14, 0.22)),
+        (lambda random: 0.005 - random.binomial(100, 0.005, size=8) / 100,
+         "holds", "does not hold here", (0.07, 0.13)),
+    ],
+    ids=["ratio", "ratio that varies much", "share close to 1"],
+)  # fmt: skip
+def test_skewed_figures_are_wrong_as_often_as_the_module_says(
+    draw: Callable[[np.random.Generator], np.ndarray],
+    short: str,
+    long: str,
+    share: tuple[float, float],
+) -> None:
+    """Every mean is 0, on the bound."""
+    random = np.random.default_rng(0)
+    found = [
+        judge([estimate([{"a": [x]} for x in draw(random)], {"a": 1}, shared=False)],
+              [(0.0, INF)], seeds=8)[0]
+        for _ in range(LEDGERS)
+    ]  # fmt: skip
+    assert share[0] < found.count(short) / LEDGERS < share[1]
+    assert found.count(long) / LEDGERS < LEVEL
