@@ -99,7 +99,11 @@ def claim(id: str, experiment: Callable[[str, int], Measured | None]) -> Claim:
 @cache_function
 def bounds() -> dict[str, dict[str, Any]]:
     """Read what must be measured if each claim is true."""
-    return tomllib.loads(data_path("claims", "bounds.toml").read_text(encoding="utf-8"))
+    path = data_path("claims", "bounds.toml")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # also letters that are not UTF-8
+        raise ValueError(f"{path} is not TOML: {error}") from None
 
 
 def digest_of(id: str) -> str:
@@ -342,12 +346,14 @@ def rows() -> list[Finding]:
 
 def read(path: Path) -> Finding:
     """Read one row of the ledger."""
+    record = records(path.parent).get(path.stem, {})
     try:
         kept = read_json(path)
         kept = {name: kept[name] for name in Finding.__dataclass_fields__ if name in kept}
+        if kept["id"] != path.stem:
+            raise ValueError(f"it is about {kept['id']!r}")
         kept["arms"] = {name: Arm(**arm) for name, arm in kept["arms"].items()}
         kept["contrasts"] = [Seen(**seen) for seen in kept["contrasts"]]
-        record = records(path.parent).get(kept["id"], {})
         outdated = record.get("texts") != digest_of_texts(kept["id"])
         found = Finding(**{**kept, "seconds": record.get("seconds", 0.0), "outdated": outdated})
     except (ValueError, KeyError, TypeError, AttributeError) as error:

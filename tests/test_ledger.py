@@ -1,8 +1,11 @@
 """A verdict is right when the truth is known, and intervals hold what they should as often."""
 
 import json
+import re
+import shutil
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -426,9 +429,12 @@ def test_whoever_stops_goes_on_where_it_was(capsys: pytest.CaptureFixture[str]) 
         (["new-yrok"], "there is no claim new-yrok; did you mean new-york?"),
         (["new-york", "--expect", "--seeds", "2"], "give --seeds 5 or more"),
         (["new-york", "--seed", "-5"], "--seed: '-5': give a whole number, 0 or more"),
+        (["new-york", "--seed", "9" * 20], "give a whole number, 0 to 2147483648"),
         (["--kept", "--cost"], "--cost: not allowed with argument --kept"),
         (["--kept", "--store"], "--store does nothing beside --kept, which measures nothing"),
         (["--cost", "--seeds", "5"], "--seeds does nothing beside --cost"),
+        (["--kept", "--profile", "gpu"], "--profile does nothing beside --kept"),
+        (["--cost", "--jobs", "2"], "--jobs does nothing beside --cost"),
         (["new-york", "--seeds", "0"], "argument --seeds: '0': give a whole number"),
         (["new-york", "--profile", "smoke", "--store"], "--store with --profile smoke"),
         (["new-york", "--profile", "lap"], "did you mean laptop?"),
@@ -508,6 +514,59 @@ def test_a_damaged_finding_is_named(raw: str, tmp_path: Path) -> None:
     path.write_text(raw)
     with pytest.raises(ValueError, match=r"coins\.json is no finding of the ledger .*restore"):
         ledger.read(path)
+
+
+def test_a_finding_under_the_name_of_another_claim_is_named(tmp_path: Path) -> None:
+    shutil.copy(data_path("claims", "restart.json"), tmp_path / "albert.json")
+    with pytest.raises(ValueError, match=r"albert\.json is no finding .*about 'restart'"):
+        ledger.read(tmp_path / "albert.json")
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of two rows of the ledger, which a test may damage."""
+    folder = tmp_path / "data" / "claims"
+    folder.mkdir(parents=True)
+    for name in ("bounds.toml", "runs.json", "albert.json", "restart.json"):
+        shutil.copy(data_path("claims", name), folder)
+    whole = ledger.data_path
+    monkeypatch.setattr(
+        ledger, "data_path",
+        lambda *parts: folder.joinpath(*parts[1:]) if parts[0] == "claims" else whole(*parts),
+    )  # fmt: skip
+    monkeypatch.setattr("classroom.cli.claims._folder", lambda: folder)
+    ledger.bounds.cache_clear()
+    yield folder
+    ledger.bounds.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("damaged", "words", "said"),
+    [
+        ("albert.json", ["--kept"], r"albert\.json is no finding of the ledger"),
+        ("runs.json", ["--cost"], r"labkit claims: \S*runs\.json is not JSON"),
+        ("bounds.toml", ["--kept"], r"bounds\.toml is not TOML"),
+        ("runs.json", ["six-n-d", "--store"], r"runs\.json is not JSON"),
+    ],
+)
+def test_a_damaged_file_of_the_ledger_is_named_in_one_line(
+    damaged: str, words: list[str], said: str, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copied / damaged).write_text("{")
+    with pytest.raises(SystemExit) as left:
+        main(["claims", *words])
+    assert left.value.code == 1
+    written = capsys.readouterr().err
+    assert re.search(said, written)
+    assert written.count("\n") == 1
+
+
+def test_a_damaged_row_does_not_hide_the_others(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copied / "albert.json").write_text("{")
+    assert main(["claims", "--kept", "restart"]) == 0
+    assert "restart: holds" in capsys.readouterr().out
 
 
 def test_stored_items_are_those_of_their_findings() -> None:

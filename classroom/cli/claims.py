@@ -23,7 +23,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     """Measure claims with several seeds, or print what is kept of them."""
     add = parser.add_argument
     add("names", nargs="*", help="which claims [all]")
-    add("--profile", choices=PROFILES, default="laptop", help="how large [laptop]")
+    add("--profile", choices=PROFILES, help="how large [laptop]")
     add(
         "--seed",
         type=from_zero,
@@ -31,7 +31,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     )
     add("--seeds", type=positive, help="how many [smoke 1, laptop 3, gpu 5; with --store as many "
         "as bounds.toml says]")  # fmt: skip
-    add("--jobs", type=positive, default=cores(), help="runs at the same time [one for each core]")
+    add("--jobs", type=positive, help="runs at the same time [one for each core]")
     add("--store", action="store_true", help="write the findings into data/claims")
     add("--expect", action="store_true", help="with 5 seeds or more: store, for the notebooks, "
         "the range in which each arm's figure must lie")  # fmt: skip
@@ -41,19 +41,33 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     if args.kept or args.cost:
         option = "--kept" if args.kept else "--cost"
-        leave_out("labkit claims", args, ("store", "expect", "seed", "seeds"),
+        leave_out("labkit claims", args, ("store", "expect", "seed", "seeds", "profile", "jobs"),
                   f"does nothing beside {option}, which measures nothing")  # fmt: skip
     from classroom import ledger
 
     # To read what is kept needs no experiments, which take seconds to import.
+    with _damage_in_one_line():
+        known = ledger.bounds()
     for name in args.names:
-        if name not in ledger.bounds():
-            fail(f"labkit claims: {unknown('claim', name, ledger.bounds())}")
+        if name not in known:
+            fail(f"labkit claims: {unknown('claim', name, known)}")
     if args.kept or args.cost:
-        kept = [one for one in ledger.rows() if one.id in args.names or not args.names]
+        with _damage_in_one_line():
+            kept = [ledger.read(path) for name, path in ledger.files().items()
+                    if name in args.names or not args.names]  # fmt: skip
         print(ledger.table(kept) if args.kept else ledger.cost(kept))
         return 0
+    args.profile, args.jobs = args.profile or "laptop", args.jobs or cores()
     return measure_and_keep(args, words)
+
+
+@contextlib.contextmanager
+def _damage_in_one_line() -> Iterator[None]:
+    """End the command with one line that names a damaged file of the ledger."""
+    try:
+        yield
+    except ValueError as problem:
+        fail(f"labkit claims: {problem}", code=1)
 
 
 def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
@@ -72,6 +86,9 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
     known = claims()
     chosen = {name: known[name] for name in args.names or known}
     folder = _folder() if args.store or args.expect else None
+    if folder:
+        with _damage_in_one_line():  # before hours of measuring, not after them
+            ledger.records(folder)
     seeds = {name: range(first, first + count) for name, count in counts.items()}
     findings = []
     # Kept one by one: whoever stops the command keeps what is finished.

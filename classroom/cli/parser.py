@@ -57,7 +57,8 @@ def whole(word: str, low: int, high: int) -> int:
     """Return a whole number within bounds, or refuse it."""
     number = int(word) if re.fullmatch(r"-?\d{1,12}", word) else None
     if number is None or not low <= number <= high:
-        upper = f" to {high}" if high < 2**31 else " or more"
+        large = re.fullmatch(r"\d{10,}", word)
+        upper = f" to {high}" if large or high < 2**31 else " or more"
         raise argparse.ArgumentTypeError(f"{word!r}: give a whole number, {low}{upper}")
     return number
 
