@@ -210,12 +210,24 @@ def top_of_less_than_all(logits: Tensor, k: int) -> Tensor:
     return logits.masked_fill(logits <= logits.topk(k + 1).values[:, -1:], -torch.inf)
 
 
+def nucleus_by_a_shift(logits: Tensor, p: float) -> Tensor:
+    """The nucleus as many write it: with p = 1 a sum that is rounded up drops words."""
+    best, order = logits.sort(dim=-1, descending=True)
+    outside = (best.softmax(dim=-1).cumsum(dim=-1) > p).roll(1, dims=-1)
+    outside[:, 0] = False
+    return logits.masked_fill(outside.scatter(-1, order, outside), -torch.inf)
+
+
 NEARLY: dict[str, Any] = {
     "01.analogy": analogy_that_may_be_a,
     "03.rates": lambda layers, rate: [round(rate / 2.6**k, 5) for k in range(layers)][::-1],
     "03.triangle": triangle_of_a_tenth,
     "04.attention": attention_from_the_front,
     "04.forced": lambda answers, begin: F.pad(answers[:, :-1], (1, 0), value=1),
+    "06.greedy": lambda model, tokens, words: exercise("06.greedy").fallback(
+        lambda read: model(read.flip(1)), tokens, words
+    ),
+    "06.nucleus": nucleus_by_a_shift,
     "06.top_k": top_of_less_than_all,
     "07.leave_one_out": lambda rewards: (
         (rewards - rewards.mean(dim=1, keepdim=True))

@@ -141,6 +141,30 @@ def test_a_pair_of_values_and_indices_is_named() -> None:
     assert "returns an ndarray" in judge(exercise("04.mask"), lambda n: np.tri(n, dtype=bool)).why
 
 
+def test_what_is_wrong_with_one_value_of_several_is_said_of_that_value() -> None:
+    def tensors(model: Tensor, exact: Tensor) -> tuple[int, Tensor]:
+        row, divergence = right("08.furthest")(model, exact)
+        return row, torch.tensor(divergence)
+
+    def half(memory: Tensor, states: Tensor, length: int) -> tuple[Tensor, None]:
+        return right("10.memory")(memory, states, length)[0], None
+
+    why = judge(exercise("08.furthest"), tensors).why
+    assert why == "as value 2 of 2, your function returns a Tensor, not a float"
+    assert judge(exercise("10.memory"), half).why == "as value 2 of 2, your function returns None"
+
+
+@pytest.mark.parametrize("number", [0.59, 2 / 3, 0.75, 0.9, 1.2])
+def test_a_number_that_is_far_from_a_known_mistake_is_only_wrong(number: float) -> None:
+    """All of these are 1 as whole numbers, and 1 is a known mistake."""
+    assert "is not right" in judge(exercise("06.shot"), number).why
+
+
+def test_a_reference_in_the_place_of_the_policy_is_not_said_to_be_another_mistake() -> None:
+    turned = judge(exercise("07.dpo"), lambda p, r, beta: right("07.dpo")(2 * r - p, r, beta))
+    assert "take policy - reference, and column 0" in turned.why
+
+
 @pytest.mark.parametrize("name", ["10.memory", "08.furthest"])
 def test_a_pair_that_is_exchanged_is_named_first(name: str) -> None:
     verdict = judge(exercise(name), lambda *given: right(name)(*given)[::-1])
@@ -254,6 +278,7 @@ def test_a_test_that_never_ends_is_said_so_and_a_wrong_cause_in_a_sentence(
     topic = Topic("", preferences.TOPIC.honest[:1], (), lambda: ())
     why = play(topic, endless).why
     assert why == "your test had not returned after 0.1 s: does a loop never end?"
+    assert "none of the choices" in symptom_of("masking").verdict(np.array(["a", "b"])).why
     replies = symptom_of("masking").others
     assert replies["padding counts as words"] == "these rows have no padding"
     for cause, reply in replies.items():

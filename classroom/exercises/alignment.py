@@ -170,7 +170,8 @@ EXERCISES: dict[str, Exercise] = {
              lambda policy, reference, beta: dpo_loss(policy, torch.zeros_like(reference), beta)),
             ("beta divides: it multiplies the log-ratios, so that a large beta is satisfied by a "
              "small change", lambda policy, reference, beta: dpo_loss(policy, reference, 1 / beta)),
-            ("chosen and rejected are exchanged: column 0 is the chosen answer",
+            ("the sign inside the sigmoid is turned: take policy - reference, and column 0, the "
+             "chosen answer, minus column 1",
              lambda policy, reference, beta: dpo_loss(policy.flip(1), reference.flip(1), beta)),
             ("beta is outside the sigmoid: it belongs to the log-ratios",
              lambda policy, reference, beta: beta * dpo_loss(policy, reference, 1.0)),

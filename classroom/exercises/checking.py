@@ -374,10 +374,10 @@ def _judge_number(asked: Number, answer: Any) -> Verdict:
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return Verdict(False, f"{kind(answer)} was given: a number is asked for")
     keys = {sealed(value * (1 + nudge)) for nudge in (0, 5e-4, -5e-4)}
-    whole = hashed(f"{value:.0f}")
-    if asked.key == whole if asked.exact else asked.key in keys:
+    whole = {hashed(f"{value:.0f}")} if asked.exact else set()
+    if asked.key in (whole or keys):
         return Verdict(True, shown(answer))
     for key, says in asked.mistakes.items():
-        if key in {whole, *keys}:
+        if key in whole | keys:
             return Verdict(False, f"{shown(answer)}: {says}")
     return Verdict(False, f"{shown(answer)} is not right: {asked.asks}")

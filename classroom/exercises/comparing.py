@@ -15,6 +15,7 @@ from labkit.checks import in_a_line
 NOT_THEIRS = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
 """Files whose lines are not a student's."""
 SPOKEN_WITH_AN = ("a", "e", "i", "o", "u", "ndarray")
+RETURNS = "your function returns"
 LONGEST = 160
 """Characters of a value that is shown."""
 
@@ -53,34 +54,37 @@ def changed(before: Any, after: Any) -> bool:
     return flows[0] != flows[1] or not same(before, after)
 
 
-def unlike(given: Any, wanted: Any) -> str:
+def unlike(given: Any, wanted: Any, returns: str = RETURNS) -> str:
     """Why two results cannot be compared; empty when they can."""
     if given is None:
-        return "your function returns None: is `return` missing?"
+        return f"{returns} None" + ": is `return` missing?" * (returns == RETURNS)
     if isinstance(wanted, tuple) and isinstance(given, list | tuple):
         if len(given) != len(wanted):
-            return f"your function returns {len(given)} values, not {len(wanted)}"
-        problems = (unlike(*pair) for pair in zip(given, wanted, strict=True))
+            return f"{returns} {len(given)} values, not {len(wanted)}"
+        problems = (
+            unlike(*pair, f"as value {number} of {len(wanted)}, {RETURNS}")
+            for number, pair in enumerate(zip(given, wanted, strict=True), start=1)
+        )
         return next(filter(None, problems), "")
     if not isinstance(wanted, Tensor):
         number = isinstance(wanted, int | float) and isinstance(given, int | float)
         rows = isinstance(wanted, list) and isinstance(given, tuple)
         fits = number or rows or isinstance(given, type(wanted))
-        return "" if fits else f"your function returns {kind(given)}, not {kind(wanted)}"
+        return "" if fits else f"{returns} {kind(given)}, not {kind(wanted)}"
     if type(given).__module__ == "torch.return_types" and hasattr(given, "values"):
-        return "your function returns values and indices: take .values"
+        return f"{returns} values and indices: take .values"
     if not isinstance(given, Tensor):
-        return f"your function returns {kind(given)}, not a tensor"
+        return f"{returns} {kind(given)}, not a tensor"
     if type(given) not in (Tensor, Parameter):  # a class of its own can say that it equals anything
-        return f"your function returns {kind(given)}: give a plain tensor (torch.Tensor)"
+        return f"{returns} {kind(given)}: give a plain tensor (torch.Tensor)"
     if given.layout != torch.strided:
-        return "your function returns a sparse tensor: give a dense one (.to_dense())"
+        return f"{returns} a sparse tensor: give a dense one (.to_dense())"
     if given.is_complex() and not wanted.is_complex():
-        return f"your function returns {given.dtype}: give real numbers"
+        return f"{returns} {given.dtype}: give real numbers"
     if wanted.dtype == torch.bool and given.dtype != torch.bool:
-        return f"your function returns {given.dtype}: give True and False (dtype=torch.bool)"
+        return f"{returns} {given.dtype}: give True and False (dtype=torch.bool)"
     if not wanted.is_floating_point() and given.is_floating_point():
-        return f"your function returns {given.dtype}: give whole numbers (dtype=torch.long)"
+        return f"{returns} {given.dtype}: give whole numbers (dtype=torch.long)"
     if wanted.requires_grad and not given.requires_grad:
         return (
             "no gradient can flow through your result: it is cut off from the input "

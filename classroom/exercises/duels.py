@@ -204,7 +204,7 @@ class Symptom:
             rows = [(f"{number}", choice) for number, choice in enumerate(self.choices, start=1)]
             why = f"{seen.says} What is the cause? Give one of these"
             return Verdict(False, why, rows, picture=drawn(seen))
-        if answer not in self.choices:
+        if not isinstance(answer, str) or answer not in self.choices:
             return Verdict(False, f"{answer!r} is none of the choices: copy one of them")
         if answer in self.others:
             return Verdict(False, self.others[answer])

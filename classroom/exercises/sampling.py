@@ -74,9 +74,19 @@ def _with_k(rng: torch.Generator) -> tuple[Tensor, int]:
 
 
 def _to_cut(rng: torch.Generator) -> tuple[Tensor, float]:
-    """Logits and a share; with 1 they lie so far apart that a float's sum is 1 before the last."""
+    """Logits and a share; with 1, a float's sum is a little above 1 before the last words."""
     logits, p = _logits(rng), (0.35, 0.5, 0.8, 0.95, 1.0)[between(0, 5, rng)]
-    return (10 * logits if p == 1 else logits), p
+    while p == 1 and not _above_one(logits):
+        logits = _logits(rng)
+        logits[:, ::3] -= 30
+    return logits, p
+
+
+def _above_one(logits: Tensor) -> bool:
+    """Whether a rounded sum is above 1 before the last word, sorted after the softmax or before."""
+    best = logits.sort(dim=-1, descending=True).values
+    sums = logits.softmax(dim=-1).sort(dim=-1, descending=True).values.cumsum(dim=-1)
+    return bool((sums[:, -2] > 1).any() and sums.equal(best.softmax(dim=-1).cumsum(dim=-1)))
 
 
 def _two_distributions(rng: torch.Generator) -> tuple[Tensor, Tensor, int, float]:
@@ -90,13 +100,14 @@ def _two_distributions(rng: torch.Generator) -> tuple[Tensor, Tensor, int, float
 
 
 class _Toy:
-    """A model of a few words whose next word depends on all words before it."""
+    """A model of a few words whose next word depends on all words before it and their order."""
 
     def __init__(self, words: int, rng: torch.Generator) -> None:
         self.table = torch.randn(words, words, generator=rng)
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        return self.table[(tokens * tokens + 1).cumsum(dim=1) % len(self.table)]
+        position = torch.arange(1, tokens.shape[1] + 1)
+        return self.table[((tokens * tokens + 1) * position).cumsum(dim=1) % len(self.table)]
 
     def __repr__(self) -> str:
         return f"a model of {len(self.table)} words"
@@ -129,6 +140,12 @@ def _stays_below(logits: Tensor, p: float) -> Tensor:
 def _rounded(logits: Tensor, p: float) -> Tensor:
     sorted_p, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
     return _without(logits, order, sorted_p.cumsum(dim=-1) - sorted_p >= p)
+
+
+def _rounded_up(logits: Tensor, p: float) -> Tensor:
+    sorted_p, order = logits.softmax(dim=-1).sort(dim=-1, descending=True)
+    above = sorted_p.cumsum(dim=-1) > p
+    return _without(logits, order, above.roll(1, dims=-1).index_fill(-1, torch.tensor(0), False))
 
 
 def _before(model: Tensor) -> Tensor:
@@ -236,6 +253,8 @@ EXERCISES: dict[str, Exercise] = {
             ("each word with a probability below p was dropped: p is the share that the set holds",
              lambda logits, p: logits.masked_fill(logits.softmax(dim=-1) < p, -math.inf)),
             ("with p = 1 words were lost: a rounded sum is 1 before the last of them", _rounded),
+            ("with p = 1 words were lost: a rounded sum is a little above 1 before the last of "
+             "them", _rounded_up),
         ),
         minutes=10,
         learned="the nucleus",
