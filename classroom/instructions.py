@@ -273,6 +273,9 @@ def answer_tests(count: int) -> tuple[Batch, float]:
 
     They are drawn anew, from what may be asked in training: questions that nobody may ask there
     need two facts at once, and notebook 07 looks at them apart.
+
+    The loss is that of a reader who knows the language. One text of eight is held out, so a reader
+    who knew which ones would come about 0.015 nats per token below it.
     """
     texts = conversations("train", count, seed=1)
     batch = answer_rows([prompt for prompt, _ in texts], [answer for _, answer in texts])

@@ -628,6 +628,40 @@ def question(reward: Tensor = REWARDS) -> Question:
     return Question(PROMPT, ANSWERS, np.append(reward.numpy(), -3.0))
 
 
+@pytest.mark.parametrize("by_length", [True, False])
+def test_an_empty_answer_gains_nothing(by_length: bool, model: Any) -> None:
+    """Divided by its length of 0, it would make the loss of the whole batch NaN."""
+    batch = answer_rows([PROMPT] * 2, [[], [1, 2]], examples=torch.zeros(2, dtype=torch.long))
+    old = answer_log_probs(model, batch).detach()
+    given = Rollout(**vars(batch), rewards=torch.tensor([0.0, 2.0]), old=old, reference=old)
+    objective = GRPO(beta=0.0, group=2, by_length=by_length, by_spread=False)
+    found = objective(model, given, Chance(0, 0, batch.rows)).loss
+    assert found.item() == pytest.approx(-0.5 if by_length else -1.0)
+    wanted = -answer_log_probs(model, batch)[1].sum() / 2  # the advantage is 1
+    wanted = wanted / 2 if by_length else wanted
+    torch.testing.assert_close(flat(model, found), flat(model, wanted))
+
+
+def test_a_reward_model_takes_no_labels(model: Any) -> None:
+    """It would take the first of a pair as the preferred one, whatever the labels say."""
+    batch = answer_rows([PROMPT] * 2, [[1], [2]], labels=torch.tensor([0.1, 0.1]))
+    with pytest.raises(ValueError, match="the batch has labels, but a reward model takes"):
+        BradleyTerry()(model, batch, Chance(0, 0, batch.rows))
+
+
+def test_answers_in_packed_rows_are_not_scored_as_one_text(model: Any) -> None:
+    row, which = torch.tensor([[3, 2, 1, 3, 2, 1]] * 2), torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
+    batch = Batch.of(row, segments=(row == 1).long(), documents=which)
+    with pytest.raises(ValueError, match="documents in one row would be read as one text"):
+        DPO(reference=alignment.reference_of(tiny(1)))(model, batch, Chance(0, 0, batch.rows))
+    # A reward model keeps documents apart, while it learns and afterwards.
+    pair = replace(batch, documents=which * batch.rows[:, None])
+    rewards = preferences.learned_rewards(model, pair)
+    loss = BradleyTerry()(model, pair, Chance(0, 0, pair.rows)).loss
+    torch.testing.assert_close(loss.detach(), torch.nn.functional.softplus(rewards[1] - rewards[0]))
+    assert rewards[0] != rewards[1]
+
+
 def test_an_empty_answer_has_no_probability() -> None:
     model = tiny(0, double=False)
     with pytest.raises(ValueError, match="answer 1 is empty"):

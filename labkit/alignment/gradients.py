@@ -243,6 +243,6 @@ class GRPO(PolicyGradient):
             gained_BT = gained_BT - self.beta * (away_BT.exp() - away_BT - 1)
         gained_B = (gained_BT * answer_BT).sum(dim=1)
         if self.by_length:
-            gained_B = gained_B / answer_BT.sum(dim=1)
+            gained_B = gained_B / answer_BT.sum(dim=1).clamp(min=1)  # 1: an empty answer gains 0
         policy = Term(-gained_B.sum(), targets.counts["policy"])
         return Outcome({"policy": policy, **self.metrics(batch)})

@@ -18,8 +18,15 @@ from labkit.chance import Chance
 from labkit.checks import check_choice, check_not_negative
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import exact
-from labkit.masking import real_keys
-from labkit.objectives.base import Objective, Outcome, Predicted, Targets, Term, segments_of
+from labkit.objectives.base import (
+    Objective,
+    Outcome,
+    Predicted,
+    Targets,
+    Term,
+    attention_mask,
+    segments_of,
+)
 from labkit.objectives.labels import Labels
 from labkit.objectives.memory import Memory
 from labkit.objectives.words import NextToken
@@ -60,6 +67,8 @@ def answer_log_probs(
     `hidden` holds the states [B, T - 1, D], if they are there already.
     """
     where = answered(batch)
+    if batch.documents is not None:
+        raise ValueError("documents in one row would be read as one text: give each answer a row")
     check_causal(model, "would see the answer that it has to predict")
     states_BTD = model.backbone(batch.tokens[:, :-1]).hidden if hidden is None else hidden
     logits_NV = exact(model.head(states_BTD[where])) / temperature
@@ -104,6 +113,11 @@ class BradleyTerry(Labels):
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The first of each pair is the right one."""
+        if batch.labels is not None:
+            raise ValueError(
+                "the batch has labels, but a reward model takes the first of each pair as the "
+                "preferred one: give the chosen answer first and no labels (DPO learns from them)"
+            )
         return super().targets(replace(batch, labels=torch.zeros_like(batch.rows)), chance)
 
 
@@ -114,10 +128,11 @@ def learned_rewards(
     """What a reward model gives to each row, at the position at which it was trained."""
     check_choice("position", position, "first", "last")
     batch = batch.to(next(model.parameters()).device)
-    mask = None if model.backbone.causal else real_keys(batch.real)
+    targets = Targets.of(batch, {})
+    mask = attention_mask(model.backbone, targets)
     last_B = batch.real.sum(dim=1) - 1
     rows_B = torch.arange(len(batch), device=last_B.device)
-    segments = segments_of(model.backbone, Targets.of(batch, {}))
+    segments = segments_of(model.backbone, targets)
     with evaluating(model):
         hidden_BTD = model.backbone(batch.tokens, mask=mask, **segments).hidden
         scores_B1 = model.reward(hidden_BTD[rows_B, last_B if position == "last" else 0])
