@@ -62,9 +62,11 @@ class ModelSize(NamedTuple):
     active: int
     """How many are used for each token; a block of all layers counts once for each."""
     shape: Shape | None
-    """None for models that are not Transformers: they have no closed formula here."""
+    """None for a model that is neither a GPT nor a BERT: it has no closed formula here."""
     tokens: float | None
     """How many it was trained on, where that was printed."""
+    doubt: str = ""
+    """What another source says of these tokens."""
 
 
 def model(name: str) -> ModelSize:
@@ -85,7 +87,8 @@ def model(name: str) -> ModelSize:
         )
     row = rows[_letters(name)]
     count, active = int(row["parameters"]), int(row["active"])
-    return ModelSize(row["name"], count, active, _shape(row), trained_on().get(_plain(row["name"])))
+    text = trained_on().get(_plain(row["name"]), TrainedOn(None, ""))
+    return ModelSize(row["name"], count, active, _shape(row), *text)
 
 
 def _shape(row: dict[str, str]) -> Shape | None:
@@ -110,10 +113,20 @@ def _plain(name: str) -> str:
     return re.sub(r"(un)?cased$", "", _letters(name))
 
 
-def trained_on() -> dict[str, float]:
+class TrainedOn(NamedTuple):
+    """How many tokens a model was trained on, and what another source says of that."""
+
+    tokens: float | None
+    doubt: str
+
+
+def trained_on() -> dict[str, TrainedOn]:
     """Training tokens of the models of Table D.1 of Brown et al. 2020."""
     rows = cost_tables.read_table("table_d1")
-    return {_plain(row["model"]): float(row["tokens_billion"]) * 1e9 for row in rows}
+    return {
+        _plain(row["model"]): TrainedOn(float(row["tokens_billion"]) * 1e9, row["tokens_note"])
+        for row in rows
+    }
 
 
 def ready() -> list[str]:
@@ -144,6 +157,8 @@ def read_shape(path: Path) -> Shape:
         kind, wanted = (bool, "true or false") if name == "causal" else (int, "a whole number")
         if type(value) is not kind:
             raise ValueError(f"{path}: {name} is {checks.shown(value)}: give {wanted}")
+        if value > LARGEST:
+            raise ValueError(f"{path}: {name} is {checks.shown(value)}: give at most {LARGEST:,}")
     return Shape(**given)
 
 
@@ -171,6 +186,10 @@ class Bill(NamedTuple):
     energy_kwh: float
     co2_kg: float
     price: str
+    text: str
+    """Where the number of tokens is from."""
+    doubt: str
+    """What another source says of that number."""
 
 
 def bill(
@@ -184,6 +203,9 @@ def bill(
 ) -> Bill:
     """What it takes to train a model, published or your own, on `count` devices."""
     what = model(name)
+    text, doubt = (
+        ("as given", "") if tokens is not None else ("Table D.1 of Brown et al. 2020", what.doubt)
+    )
     tokens = what.tokens if tokens is None else tokens
     if tokens is None:
         raise ValueError(
@@ -214,6 +236,8 @@ def bill(
         energy_kwh=kwh,
         co2_kg=costs.co2_kg(kwh),
         price=device.price if dollars_per_hour is None else "the price as given",
+        text=text,
+        doubt=doubt,
     )
 
 
@@ -234,6 +258,9 @@ class Affordable(NamedTuple):
     loss: float
     device_hours: float
 
+
+LARGEST = 10**9
+"""More than this no size of a model can be."""
 
 SMALLEST = 1e6
 """Below this many parameters the published fits say nothing: their smallest run had 44 million."""
