@@ -114,6 +114,7 @@ WRONG = {
     "--budget 100 --tokens 1e9": "--tokens is for a model, and none is named: leave it out",
     "--budget 100 --count 8": "--count is for a model, and none is named: leave it out",
     "missing.json --tokens 1e9": "there is no file missing.json",
+    "--tables --price 3": "--price is for a model or --budget: leave it out",
     "": "give a model, --budget, --tables or --figure",
     "--figure compute.gif": "compute.gif: give a name that ends in .png, .svg or .pdf",
     "--figure compute": "compute: give a name that ends in .png, .svg or .pdf",
@@ -144,7 +145,10 @@ def test_no_line_is_wide_and_no_small_amount_is_zero(capsys):
     said = printed(capsys, "transformer-big --tokens 1e6 --gpu tpu-v2 --mfu 0.004")
     assert "at 0.4% of the peak" in said
     assert " 0 " not in said
-    assert "weights, gradients, AdamW    2,794 GB" in printed(capsys, "gpt-3-175b")
+    said = printed(capsys, "gpt-3-175b")
+    assert "weights, gradients, AdamW    2,794 GB: the memory of 35 such devices, more than" in said
+    assert "2,794 GB\n" in printed(capsys, "gpt-3-175b --count 35")
+    assert "2,794 GB\n" in printed(capsys, "gpt-3-175b --gpu cpu-core")
     printed(capsys, "--tables")
     said = printed(capsys, "--budget 1000")
     assert "1,000 dollars buy 1,000 hours of one a100: 4.49e+20 FLOP at 40% of the peak" in said

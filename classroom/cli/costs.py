@@ -42,6 +42,8 @@ def costs(parser: Parser, words: Sequence[str]) -> int:
         fail("labkit costs: --json is for a model or --budget: leave --tables and --figure out")
     if not given.model:
         leave_out("labkit costs", given, ("tokens", "count"), "is for a model, and none is named")
+    if not given.model and given.budget is None:
+        leave_out("labkit costs", given, ("price",), "is for a model or --budget")
     return answer(given)
 
 
@@ -148,7 +150,7 @@ def receipt(bill: Bill) -> str:
         rows.append(("  with those the mask leaves", f"{bill.masked_flop:.3g} FLOP"))
     rows[2:2] = [("", line) for line in textwrap.wrap(bill.doubt, WIDTH - 31)]
     rows += [
-        ("weights, gradients, AdamW", f"{amount(bill.state_bytes / 1e9)} GB"),
+        ("weights, gradients, AdamW", f"{amount(bill.state_bytes / 1e9)} GB{too_few(bill)}"),
         ("machine", f"{bill.devices:,} x {bill.device} at {percent(bill.mfu)} of the peak"),
         ("time", f"{amount(bill.days)} days"),
         ("rent", f"{amount(bill.rent_dollars)} dollars"),
@@ -157,6 +159,13 @@ def receipt(bill: Bill) -> str:
         ("carbon dioxide", f"{amount(bill.co2_kg)} kg"),
     ]
     return "\n".join([bill.model, *(f"  {name:29}{value}" for name, value in rows)])
+
+
+def too_few(bill: Bill) -> str:
+    """Say how many devices it takes to hold the weights and what belongs to them, if not these."""
+    if bill.fewest_devices is None or bill.fewest_devices <= bill.devices:
+        return ""
+    return f": the memory of {bill.fewest_devices:,} such devices, more than the machine has"
 
 
 def bought(given: argparse.Namespace, best: Affordable) -> str:

@@ -4,6 +4,7 @@ bill("gpt-3-175b", machine("h100"), count=1024, mfu=0.4)
 afford(1000, machine("h100"))
 """
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -28,6 +29,8 @@ class Device:
     dollars_per_hour: float
     price: str
     """Where the price is from, and of when."""
+    memory_gb: float | None = None
+    """None for a processor, whose memory is that of the machine."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -51,6 +54,7 @@ def machine(name: str) -> Device:
         float(row["watts"]),
         float(row["dollars_per_hour"]),
         f"{row['price_source']}, {row['price_date']}",
+        float(row["memory_gb"]) if row["memory_gb"] else None,
     )
 
 
@@ -178,6 +182,8 @@ class Bill(NamedTuple):
     petaflop_days: float
     state_bytes: float
     """Weights, gradients and optimizer: 16 bytes for each parameter."""
+    fewest_devices: int | None
+    """How many devices it takes to hold these bytes, without what is kept for the way back."""
     device: str
     devices: int
     mfu: float
@@ -228,6 +234,7 @@ def bill(
         masked_flop=_formula_flop(what.shape, tokens, masked=True),
         petaflop_days=costs.petaflop_days(flop),
         state_bytes=16 * what.parameters,
+        fewest_devices=holders(16 * what.parameters, device),
         device=device.name,
         devices=count,
         mfu=mfu,
@@ -239,6 +246,11 @@ def bill(
         text=text,
         doubt=doubt,
     )
+
+
+def holders(size: float, device: Device) -> int | None:
+    """How many devices have memory for so many bytes; None where their memory is not known."""
+    return None if device.memory_gb is None else math.ceil(size / (device.memory_gb * 1e9))
 
 
 def _formula_flop(shape: Shape | None, tokens: float, *, masked: bool) -> float | None:
