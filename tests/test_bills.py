@@ -5,6 +5,7 @@ import json
 import pytest
 
 from classroom.cli import main
+from classroom.demos.costs import costs_view
 from labkit.costs import bills, counting
 from labkit.costs import training as costs
 from labkit.costs.formulas import Shape, formula_flop_per_token
@@ -73,6 +74,10 @@ def test_a_model_of_your_own_from_a_file(tmp_path):
         ('{"layers": 1, "width": 8.5, "vocabulary": 9, "context": 4}', "width is 8.5: give a w"),
         ('{"layers": 1, "width": 8, "vocabulary": 9, "context": 4, "causal": 1}', "true or false"),
         ('{"layers": -1, "width": 8, "vocabulary": 9, "context": 4}', "layers is -1"),
+        (
+            '{"layers": 1' + 400 * "0" + ', "width": 8, "vocabulary": 9, "context": 4}',
+            "at most 1,0",
+        ),
     ],
 )
 def test_a_file_that_is_wrong_says_how(tmp_path, text, message):
@@ -109,6 +114,7 @@ WRONG = {
     "--budget 100 --tokens 1e9": "--tokens is for a model, and none is named: leave it out",
     "--budget 100 --count 8": "--count is for a model, and none is named: leave it out",
     "missing.json --tokens 1e9": "there is no file missing.json",
+    "--tables --price 3": "--price is for a model or --budget: leave it out",
     "": "give a model, --budget, --tables or --figure",
     "--figure compute.gif": "compute.gif: give a name that ends in .png, .svg or .pdf",
     "--figure compute": "compute: give a name that ends in .png, .svg or .pdf",
@@ -125,6 +131,46 @@ def test_wrong_words_get_one_line_and_exit_code_2(words, capsys):
     assert stopped.value.code == 2
     assert said.count("\n") == 1
     assert WRONG[words] in said
+
+
+def printed(capsys, words: str) -> str:
+    """What `labkit costs` prints, no line of which is wider than a hundred columns."""
+    assert main(["costs", *words.split()]) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 100
+    return said
+
+
+def test_no_line_is_wide_and_no_small_amount_is_zero(capsys):
+    said = printed(capsys, "transformer-big --tokens 1e6 --gpu tpu-v2 --mfu 0.004")
+    assert "at 0.4% of the peak" in said
+    assert " 0 " not in said
+    said = printed(capsys, "gpt-3-175b")
+    assert "weights, gradients, AdamW    2,794 GB: the memory of 35 such devices, more than" in said
+    assert "2,794 GB\n" in printed(capsys, "gpt-3-175b --count 35")
+    assert "2,794 GB\n" in printed(capsys, "gpt-3-175b --gpu cpu-core")
+    printed(capsys, "--tables")
+    said = printed(capsys, "--budget 1000")
+    assert "1,000 dollars buy 1,000 hours of one a100: 4.49e+20 FLOP at 40% of the peak" in said
+    assert "nats a token" in said
+    assert "22, near the twenty" in said
+    assert "8; at the budgets of the paper" in printed(capsys, "--budget 1e20")
+
+
+def test_the_tokens_of_bert_are_those_of_table_d1_and_are_doubted(capsys):
+    said = " ".join(printed(capsys, "bert-large").split())
+    assert "2.5e+11 tokens (Table D.1 of Brown et al. 2020) BERT's paper" in said
+    assert "43 billion tokens, not 250." in said
+    assert "43 billion" not in printed(capsys, "bert-large --tokens 42.6e9")
+    assert costs_view("bert-large", "a100").text.endswith("not 250.")
+    assert bills.bill("gpt-3-small", H100).doubt == ""
+
+
+@pytest.mark.parametrize("name", ["transformer-xl-base", "xlnet-base-cased"])
+def test_models_that_the_formula_does_not_fit_have_none(name):
+    """It gave twice the operations that a Transformer-XL with its adaptive softmax takes."""
+    assert bills.model(name).shape is None
+    assert bills.bill(name, H100, tokens=1e9).formula_flop is None
 
 
 def test_the_command_prints_for_people_and_for_machines(capsys):

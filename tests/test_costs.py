@@ -11,9 +11,11 @@ from labkit.costs import tables as cost_tables
 from labkit.costs import training as costs
 from labkit.costs.formulas import Shape
 from labkit.costs.training import BESIROGLU, HOFFMANN, HOFFMANN_UNROUNDED
-from labkit.heads import NextWord
+from labkit.heads import MaskedWord, NextWord
 from labkit.masking import causal, window
+from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
+from labkit.models.transformer import Transformer, TransformerConfig
 from labkit.weights import published
 
 SHAPES = [
@@ -72,9 +74,7 @@ def test_a_mixture_has_more_parameters_and_no_more_operations():
     flop = counting.counted_flop(model, tokens, training=False)
     assert counting.counted_flop(model, tokens) > flop
     assert all(weight.grad is None for weight in model.parameters())
-    router = 2 * 2 * 32 * 5
-    per_token = formulas.formula_flop_per_token(MIXTURE, training=False) + router
-    assert flop == tokens.numel() * per_token
+    assert flop == tokens.numel() * formulas.formula_flop_per_token(MIXTURE, training=False)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -83,6 +83,40 @@ def test_the_closed_formula_is_what_torch_counts(shape, training):
     tokens = torch.zeros(2, shape.context, dtype=torch.long)
     counted = counting.counted_flop(build(shape), tokens, training=training)
     assert counted == tokens.numel() * formulas.formula_flop_per_token(shape, training=training)
+
+
+@pytest.mark.parametrize(("layers", "embedding"), [(1, 8), (3, 8), (3, 32)])
+def test_narrow_embeddings_have_a_narrow_head(layers, embedding):
+    """ALBERT: up from the embeddings, down again, and then the words."""
+    config = BERTConfig(50, 32, layers, 4, 16, embedding=embedding, shared=True, dropout=0.0)
+    bert = BERT(config)
+    model = LanguageModel(bert, MaskedWord(bert.token, config.width))
+    shape = published.shape_of(config)
+    tokens = torch.zeros(2, 16, dtype=torch.long)
+    assert counting.counted_flop(model, tokens) == 32 * formulas.formula_flop_per_token(shape)
+
+
+def test_narrow_embeddings_are_counted_by_formula():
+    shape = Shape(layers=3, width=32, vocabulary=50, context=16, embedding=8)
+    bert = BERT(BERTConfig(50, 32, 3, 4, 16, embedding=8, segments=0))
+    # BERT has a norm of the embeddings, a GPT one of its last states.
+    assert shape.parameters == counting.parameters(bert).total - 2 * 8 + 2 * 32
+
+
+@pytest.mark.parametrize("length", [1, 7])
+def test_a_token_of_an_encoder_decoder_passes_half_of_it(length):
+    """Two texts of the same length; what the table of words computes is the head alone."""
+    model = Transformer(TransformerConfig(60, 32, 3, 4, 64))
+    text = torch.zeros(1, length, dtype=torch.long)
+    with counting.products() as counter:
+        states_BTD = model(text, source_BK=text).hidden
+        _ = states_BTD @ model.token.weight.T
+    counted = counting.parameters(model)
+    small = sum(p.numel() for p in model.parameters() if p.dim() == 1)
+    attention = 3 * 4 * length * 32 * 3  # of three kinds, in each of three layers
+    per_token = counter.get_total_flops() / (2 * length)
+    assert per_token == pytest.approx(2 * (counted.total - small) / 2 + attention / 2)
+    assert counted.active == counted.total // 2
 
 
 @pytest.mark.parametrize("is_causal", [True, False])
@@ -166,6 +200,11 @@ def test_sizes_below_one_are_refused(width):
 def test_a_share_above_one_is_refused(mfu):
     with pytest.raises(ValueError, match=r"mfu is .*a share"):
         costs.training_days(1e20, peak_flop_per_second=1e14, mfu=mfu, count=1)
+
+
+def test_heads_that_do_not_divide_the_width_are_refused():
+    with pytest.raises(ValueError, match="a width of 10 does not divide into 3 heads"):
+        Shape(layers=1, width=10, vocabulary=10, context=8, heads=3)
 
 
 def test_unknown_precision_and_too_many_experts_are_refused():

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from labkit.costs.training import BESIROGLU, HOFFMANN, HOFFMANN_UNROUNDED
 
 PICTURES = (".png", ".svg", ".pdf")
 CONTEXTS = (512, 2048, 8192, 32768)
+WIDTH = 100
+"""The columns of a line, at most."""
 
 
 def costs(parser: Parser, words: Sequence[str]) -> int:
@@ -25,7 +28,8 @@ def costs(parser: Parser, words: Sequence[str]) -> int:
     add("--count", type=positive, help="how many of them [1]")
     add("--mfu", type=float, default=0.4, help="share of the peak that is reached [0.4]")
     add("--price", type=above_zero, help="dollars for an hour of one device [that of the table]")
-    add("--tokens", type=above_zero, help="tokens of training [those that were printed]")
+    add("--tokens", type=above_zero, help="tokens of training [those that were printed]; in an "
+        "encoder-decoder, those of both texts")  # fmt: skip
     add("--budget", type=above_zero, help="dollars: what is the largest sensible model for them?")
     add("--tables", action="store_true", help="recompute the tables of data/costs")
     add("--figure", type=picture, metavar="FILE", help="draw the compute of all models: .png, "
@@ -38,6 +42,8 @@ def costs(parser: Parser, words: Sequence[str]) -> int:
         fail("labkit costs: --json is for a model or --budget: leave --tables and --figure out")
     if not given.model:
         leave_out("labkit costs", given, ("tokens", "count"), "is for a model, and none is named")
+    if not given.model and given.budget is None:
+        leave_out("labkit costs", given, ("price",), "is for a model or --budget")
     return answer(given)
 
 
@@ -79,9 +85,9 @@ def answer(given: argparse.Namespace) -> int:
         return 0
     for bill in owed:
         print(receipt(bill))
-    for best in offers:
-        print(offer(best))
     if offers:
+        print(bought(given, offers[0]))
+        print("\n".join(offer(best) for best in offers))
         print(f"\n{why_they_differ(offers[0].flop)}")
     if given.tables:
         print(tables())
@@ -96,11 +102,13 @@ def why_they_differ(flop: float) -> str:
         law.optimum(flop).tokens / law.optimum(flop).parameters
         for law in (HOFFMANN, HOFFMANN_UNROUNDED, BESIROGLU)
     )
-    return (
-        f"All fits are to the same runs. With the exponents that Hoffmann et al. printed, this\n"
-        f"budget asks for {printed:.0f} tokens for each parameter; with the same exponents before\n"
-        f"they were rounded, for {unrounded:.0f}. Besiroglu et al. fitted the same points again: "
-        f"{again:.0f},\nnear the twenty that the paper is known for."
+    known = ", near" if 15 < again < 30 else "; at the budgets of the paper it is near"
+    return textwrap.fill(
+        "All fits are to the same runs. With the exponents that Hoffmann et al. printed, this "
+        f"budget asks for {printed:,.0f} tokens for each parameter; with the same exponents "
+        f"before they were rounded, for {unrounded:,.0f}. Besiroglu et al. fitted the same "
+        f"points again: {again:,.0f}{known} the twenty that the paper is known for.",
+        WIDTH,
     )
 
 
@@ -115,6 +123,16 @@ def draw(name: str) -> None:
     print(f"drew {name}")
 
 
+def amount(number: float) -> str:
+    """Return an amount with commas, or three digits of one that is small or huge."""
+    return f"{number:,.0f}" if 100 <= number < 1e12 else f"{number:.3g}"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent with up to three digits, so that a small one is not 0%."""
+    return f"{100 * share:.3g}%"
+
+
 def receipt(bill: Bill) -> str:
     """A bill for a person to read."""
     active, share = bill.active_parameters, ""
@@ -124,28 +142,45 @@ def receipt(bill: Bill) -> str:
         share = f", used again in each layer: {short(active)} for each token"
     rows = [
         ("parameters", f"{short(bill.parameters)} ({bill.parameters:,}){share}"),
-        ("training text", f"{bill.tokens:.3g} tokens"),
-        ("operations (6 N D)", f"{bill.rule_flop:.3g} FLOP, {bill.petaflop_days:,.3g} PF-days"),
+        ("training text", f"{bill.tokens:.3g} tokens ({bill.text})"),
+        ("operations (6 N D)", f"{bill.rule_flop:.3g} FLOP, {amount(bill.petaflop_days)} PF-days"),
     ]
     if bill.formula_flop is not None:
         rows.append(("  with attention to all keys", f"{bill.formula_flop:.3g} FLOP"))
         rows.append(("  with those the mask leaves", f"{bill.masked_flop:.3g} FLOP"))
+    rows[2:2] = [("", line) for line in textwrap.wrap(bill.doubt, WIDTH - 31)]
     rows += [
-        ("weights, gradients, AdamW", f"{bill.state_bytes / 1e9:,.3g} GB"),
-        ("machine", f"{bill.devices} x {bill.device} at {bill.mfu:.0%} of the peak"),
-        ("time", f"{bill.days:,.3g} days"),
-        ("rent", f"{bill.rent_dollars:,.0f} dollars ({bill.price})"),
-        ("electricity", f"{bill.energy_kwh:,.0f} kWh"),
-        ("carbon dioxide", f"{bill.co2_kg:,.0f} kg"),
+        ("weights, gradients, AdamW", f"{amount(bill.state_bytes / 1e9)} GB{too_few(bill)}"),
+        ("machine", f"{bill.devices:,} x {bill.device} at {percent(bill.mfu)} of the peak"),
+        ("time", f"{amount(bill.days)} days"),
+        ("rent", f"{amount(bill.rent_dollars)} dollars"),
+        ("  price of an hour", bill.price),
+        ("electricity", f"{amount(bill.energy_kwh)} kWh"),
+        ("carbon dioxide", f"{amount(bill.co2_kg)} kg"),
     ]
     return "\n".join([bill.model, *(f"  {name:29}{value}" for name, value in rows)])
+
+
+def too_few(bill: Bill) -> str:
+    """Say how many devices it takes to hold the weights and what belongs to them, if not these."""
+    if bill.fewest_devices is None or bill.fewest_devices <= bill.devices:
+        return ""
+    return f": the memory of {bill.fewest_devices:,} such devices, more than the machine has"
+
+
+def bought(given: argparse.Namespace, best: Affordable) -> str:
+    """How many hours and operations a budget buys, for a person to read."""
+    return (
+        f"{amount(given.budget)} dollars buy {amount(best.device_hours)} hours of one {given.gpu}: "
+        f"{best.flop:.3g} FLOP at {percent(given.mfu)} of the peak"
+    )
 
 
 def offer(best: Affordable) -> str:
     """What a budget buys, for a person to read."""
     return (
-        f"{best.law}: {short(round(best.parameters))} parameters, {best.tokens:.3g} tokens, loss "
-        f"{best.loss:.2f} ({best.flop:.3g} FLOP in {best.device_hours:,.3g} hours of one device)"
+        f"{best.law}: {short(round(best.parameters))} parameters, {best.tokens:.3g} tokens, "
+        f"loss {best.loss:.2f} nats a token"
     )
 
 
@@ -165,7 +200,7 @@ def tables() -> str:
     for row in cost_tables.derived():
         name = f"{row.name}: {row.quantity.replace('_', ' ')} [{row.unit}]"
         parts.append(f"  {name:44}{row.estimate:>12.4g}{row.reported:>12.4g}{row.ratio:>8.3f}")
-        parts += [f"      {line}" for line in (row.source, row.note) if line]
+        parts += [_indented(text) for text in (row.source, row.note) if text]
     return "\n".join(parts[1:])
 
 
@@ -184,5 +219,9 @@ def agreement() -> list[str]:
 
 
 def _printed(row: cost_tables.Recomputed) -> str:
-    mark = "" if row.agrees else f"  <- {row.note}"
-    return f"  {row.row:26}{row.column:22}{row.printed:>10}{row.computed:>10}{mark}"
+    line = f"  {row.row:26}{row.column:22}{row.printed:>10}{row.computed:>10}"
+    return line if row.agrees else f"{line}  <-\n{_indented(row.note)}"
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)

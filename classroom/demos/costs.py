@@ -36,6 +36,7 @@ def costs_view(model: str, device: str, count: int = 1, mfu: float = 0.4) -> Vie
         Heading(f"{bill.model} on {bill.devices:,} × {bill.device} at {bill.mfu:.0%} of the peak"),
         Table(("what", "how much"), rows, "bill"),
         Note(f"Price: {bill.price}.", "price"),
+        *([Note(f"Tokens: {bill.text}. {bill.doubt}", "doubt")] if bill.doubt else []),
     )
 
 

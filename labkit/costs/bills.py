@@ -4,6 +4,7 @@ bill("gpt-3-175b", machine("h100"), count=1024, mfu=0.4)
 afford(1000, machine("h100"))
 """
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -28,6 +29,8 @@ class Device:
     dollars_per_hour: float
     price: str
     """Where the price is from, and of when."""
+    memory_gb: float | None = None
+    """None for a processor, whose memory is that of the machine."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -51,6 +54,7 @@ def machine(name: str) -> Device:
         float(row["watts"]),
         float(row["dollars_per_hour"]),
         f"{row['price_source']}, {row['price_date']}",
+        float(row["memory_gb"]) if row["memory_gb"] else None,
     )
 
 
@@ -62,9 +66,11 @@ class ModelSize(NamedTuple):
     active: int
     """How many are used for each token; a block of all layers counts once for each."""
     shape: Shape | None
-    """None for models that are not Transformers: they have no closed formula here."""
+    """None for a model that is neither a GPT nor a BERT: it has no closed formula here."""
     tokens: float | None
     """How many it was trained on, where that was printed."""
+    doubt: str = ""
+    """What another source says of these tokens."""
 
 
 def model(name: str) -> ModelSize:
@@ -85,7 +91,8 @@ def model(name: str) -> ModelSize:
         )
     row = rows[_letters(name)]
     count, active = int(row["parameters"]), int(row["active"])
-    return ModelSize(row["name"], count, active, _shape(row), trained_on().get(_plain(row["name"])))
+    text = trained_on().get(_plain(row["name"]), TrainedOn(None, ""))
+    return ModelSize(row["name"], count, active, _shape(row), *text)
 
 
 def _shape(row: dict[str, str]) -> Shape | None:
@@ -110,10 +117,20 @@ def _plain(name: str) -> str:
     return re.sub(r"(un)?cased$", "", _letters(name))
 
 
-def trained_on() -> dict[str, float]:
+class TrainedOn(NamedTuple):
+    """How many tokens a model was trained on, and what another source says of that."""
+
+    tokens: float | None
+    doubt: str
+
+
+def trained_on() -> dict[str, TrainedOn]:
     """Training tokens of the models of Table D.1 of Brown et al. 2020."""
     rows = cost_tables.read_table("table_d1")
-    return {_plain(row["model"]): float(row["tokens_billion"]) * 1e9 for row in rows}
+    return {
+        _plain(row["model"]): TrainedOn(float(row["tokens_billion"]) * 1e9, row["tokens_note"])
+        for row in rows
+    }
 
 
 def ready() -> list[str]:
@@ -144,6 +161,8 @@ def read_shape(path: Path) -> Shape:
         kind, wanted = (bool, "true or false") if name == "causal" else (int, "a whole number")
         if type(value) is not kind:
             raise ValueError(f"{path}: {name} is {checks.shown(value)}: give {wanted}")
+        if value > LARGEST:
+            raise ValueError(f"{path}: {name} is {checks.shown(value)}: give at most {LARGEST:,}")
     return Shape(**given)
 
 
@@ -163,6 +182,8 @@ class Bill(NamedTuple):
     petaflop_days: float
     state_bytes: float
     """Weights, gradients and optimizer: 16 bytes for each parameter."""
+    fewest_devices: int | None
+    """How many devices it takes to hold these bytes, without what is kept for the way back."""
     device: str
     devices: int
     mfu: float
@@ -171,6 +192,10 @@ class Bill(NamedTuple):
     energy_kwh: float
     co2_kg: float
     price: str
+    text: str
+    """Where the number of tokens is from."""
+    doubt: str
+    """What another source says of that number."""
 
 
 def bill(
@@ -184,6 +209,9 @@ def bill(
 ) -> Bill:
     """What it takes to train a model, published or your own, on `count` devices."""
     what = model(name)
+    text, doubt = (
+        ("as given", "") if tokens is not None else ("Table D.1 of Brown et al. 2020", what.doubt)
+    )
     tokens = what.tokens if tokens is None else tokens
     if tokens is None:
         raise ValueError(
@@ -206,6 +234,7 @@ def bill(
         masked_flop=_formula_flop(what.shape, tokens, masked=True),
         petaflop_days=costs.petaflop_days(flop),
         state_bytes=16 * what.parameters,
+        fewest_devices=holders(16 * what.parameters, device),
         device=device.name,
         devices=count,
         mfu=mfu,
@@ -214,7 +243,14 @@ def bill(
         energy_kwh=kwh,
         co2_kg=costs.co2_kg(kwh),
         price=device.price if dollars_per_hour is None else "the price as given",
+        text=text,
+        doubt=doubt,
     )
+
+
+def holders(size: float, device: Device) -> int | None:
+    """How many devices have memory for so many bytes; None where their memory is not known."""
+    return None if device.memory_gb is None else math.ceil(size / (device.memory_gb * 1e9))
 
 
 def _formula_flop(shape: Shape | None, tokens: float, *, masked: bool) -> float | None:
@@ -234,6 +270,9 @@ class Affordable(NamedTuple):
     loss: float
     device_hours: float
 
+
+LARGEST = 10**9
+"""More than this no size of a model can be."""
 
 SMALLEST = 1e6
 """Below this many parameters the published fits say nothing: their smallest run had 44 million."""

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from labkit.attention import Attention
 from labkit.blocks import Backbone, Experts, FeedForward, States, backbone_of
 from labkit.models.elmo import CharacterCNN
+from labkit.models.transformer import Transformer
 from labkit.models.transformer_xl import AdaptiveEmbedding
 
 # ---- parameters ------------------------------------------------------------------------------
@@ -29,7 +30,8 @@ class Parameters(NamedTuple):
     rest: int
     active: int
     """How many take part in one token: fewer than all in a mixture of experts. Those of a block
-    that is used again in each layer, as ALBERT's, count as often as they are used."""
+    that is used again in each layer, as ALBERT's, count as often as they are used. In an
+    encoder-decoder a token passes half of them, on average over two texts of the same length."""
 
     @property
     def total(self) -> int:
@@ -66,7 +68,9 @@ def parameters(model: nn.Module) -> Parameters:
         if id(parameter) not in seen:
             seen.add(id(parameter))
             counts[part] += parameter.numel()
-    return Parameters(**counts, active=sum(counts.values()) - _idle(model) + _repeated(model))
+    active = sum(counts.values()) - _idle(model) + _repeated(model)
+    halves = 2 if isinstance(backbone_of(model), Transformer) else 1
+    return Parameters(**counts, active=active // halves)
 
 
 def _idle(model: nn.Module) -> int:

@@ -66,11 +66,18 @@ class Shape:
     """Whether a position attends only to itself and to those before it."""
     band: int | None = None
     """The band of every other layer (GPT-3); None: these attend to all keys, too."""
+    embedding: int | None = None
+    """Width of the embeddings, if narrower than the model (ALBERT)."""
 
     def __post_init__(self) -> None:
         positive(**{k: v for k, v in vars(self).items() if v is not None and k != "causal"})
         if self.experts_used > self.experts:
             raise ValueError(f"{self.experts_used} experts are used of only {self.experts}")
+        if self.width % self.heads:
+            raise ValueError(
+                f"a width of {self.width} does not divide into {self.heads} heads: "
+                "give a width that is a multiple of heads"
+            )
 
     @property
     def feed_forward(self) -> int:
@@ -78,8 +85,20 @@ class Shape:
         return 4 * self.width if self.inner is None else self.inner
 
     def matrices(self, experts: int) -> int:
-        """Entries of all matrices in the blocks: 4 D^2 of attention, 2 D F of each expert."""
-        return self.layers * (4 * self.width**2 + 2 * experts * self.width * self.feed_forward)
+        """Entries of the blocks' matrices: 4 D^2 of attention, 2 D F of each expert, the router."""
+        inside = 4 * self.width**2 + 2 * experts * self.width * self.feed_forward
+        router = self.experts * self.width if self.experts > 1 else 0
+        return self.layers * (inside + router)
+
+    @property
+    def outside(self) -> int:
+        """Entries of the matrices outside of the blocks: D V of the head.
+
+        With narrow embeddings, E V, and D E twice: up from the embeddings, and down to the head.
+        """
+        if self.embedding is None:
+            return self.width * self.vocabulary
+        return self.embedding * (self.vocabulary + 2 * self.width)
 
     @property
     def idle(self) -> int:
@@ -100,22 +119,19 @@ class Shape:
     def parameters(self) -> int:
         """Parameters of a GPT of this shape, with biases and norms."""
         small = 9 * self.width + self.feed_forward  # biases, and two norms, of one block
-        embeddings = (self.vocabulary + self.context) * self.width
-        router = self.layers * self.experts * self.width if self.experts > 1 else 0
+        narrow = self.width if self.embedding is None else self.embedding
+        embeddings = (self.vocabulary + self.context) * narrow
+        if self.embedding is not None:
+            embeddings += (narrow + 1) * self.width  # from the embeddings up to the model
         extra = (self.experts - 1) * self.layers * (self.width + self.feed_forward)
         return (
-            embeddings
-            + self.matrices(self.experts)
-            + self.layers * small
-            + 2 * self.width
-            + router
-            + extra
+            embeddings + self.matrices(self.experts) + self.layers * small + 2 * self.width + extra
         )
 
 
 def formula_flop_per_token(shape: Shape, *, training: bool = True, masked: bool = False) -> float:
     """2 (matrices + D V) + 4 L T D forward: Kaplan et al. 2020, table 1, and the last layer."""
-    matrices = shape.matrices(shape.experts_used) + shape.width * shape.vocabulary
+    matrices = shape.matrices(shape.experts_used) + shape.outside
     attention = attention_flop_per_token(shape, masked=masked)
     return (3 if training else 1) * (2 * matrices + attention)
 

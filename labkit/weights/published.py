@@ -26,8 +26,8 @@ from labkit.blocks import Backbone
 from labkit.costs import counting
 from labkit.costs.formulas import Shape, short
 from labkit.keeping.paths import data_path
+from labkit.models.bert import BERTConfig
 from labkit.models.gpt import GPTConfig
-from labkit.models.transformer_xl import TransformerXLConfig
 from labkit.weights.description import config_of, from_config
 from labkit.weights.tensors import WithoutInitialisation
 
@@ -91,8 +91,12 @@ def parameters(name: str) -> int:
 
 
 def shape_of(config: Any) -> Shape | None:
-    """The sizes that the formulas need, from the config of a stack of equal blocks."""
-    if not {"layers", "heads", "inner", "context"} <= {field.name for field in fields(config)}:
+    """The sizes that the formulas need; None unless it is a GPT or a BERT.
+
+    The formulas would be wrong for the others: Transformer-XL and XLNet also multiply queries by
+    distances, and an adaptive softmax scores few of the words.
+    """
+    if not isinstance(config, GPTConfig | BERTConfig):
         return None
     experts = getattr(config, "experts", None) or 1
     return Shape(
@@ -103,9 +107,10 @@ def shape_of(config: Any) -> Shape | None:
         inner=config.inner,
         heads=config.heads,
         experts=experts,
-        experts_used=config.experts_used if experts > 1 else 1,
-        causal=isinstance(config, GPTConfig | TransformerXLConfig),
+        experts_used=getattr(config, "experts_used", 1) if experts > 1 else 1,
+        causal=isinstance(config, GPTConfig),
         band=getattr(config, "band", None),
+        embedding=getattr(config, "embedding", None),
     )
 
 
