@@ -11,6 +11,8 @@ the keys that the mask leaves: half of them in a causal model, and fewer in a ba
 import math
 from dataclasses import dataclass
 
+from labkit.checks import check_choice
+
 
 def positive(**given: float) -> None:
     """Refuse sizes that are not above zero."""
@@ -139,6 +141,5 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 def cache_bytes(shape: Shape, *, batch: int = 1, precision: str = "bfloat16") -> float:
     """Keys and values of a whole context, kept while writing: 2 L T D numbers for each text."""
     positive(batch=batch)
-    if precision not in BYTES:
-        raise ValueError(f"precision is {precision!r}: choose one of {', '.join(BYTES)}")
+    check_choice("precision", precision, *BYTES)
     return 2 * shape.layers * shape.context * shape.width * batch * BYTES[precision]
