@@ -28,7 +28,7 @@ from classroom.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
 from classroom.running import processes
 from classroom.versions import result_version
-from labkit.checks import counted
+from labkit.checks import check_choice, counted
 from labkit.keeping import cache
 from labkit.keeping.files import file_digest, read_json, replacing, with_numbers
 from labkit.keeping.fingerprints import fingerprint
@@ -197,8 +197,7 @@ def measure(claim: Claim, profile: str, seed: int = 0, *, seeds: int | None = No
 
     What was measured before, by the same code, is not measured again.
     """
-    if profile not in SEEDS:
-        raise ValueError(f"profile is {profile!r}: choose one of {', '.join(SEEDS)}")
+    check_choice("profile", profile, *SEEDS)
     chosen = [seed + i for i in range(SEEDS[profile] if seeds is None else seeds)]
     if len(chosen) == 1:
         runs = [one_seed(claim, profile, chosen[0])]
@@ -425,7 +424,7 @@ def text_of(finding: Finding) -> str:
         lines.append(f"  {name:<{wide}}  {figure}{best}")
     for seen in finding.contrasts:
         lines.append(f"{seen.says}: ⟨{figure_of(seen.value)}{seen.edges}: {seen.verdict}⟩")
-    seeds = f"{len(finding.seeds)} seed{'s' if len(finding.seeds) > 1 else ''}"
+    seeds = counted(len(finding.seeds), "seed")
     lines.append(f"verdict with {seeds} at this size: ⟨{finding.verdict}⟩")
     if finding.outdated:
         lines.append(OUTDATED)

@@ -321,10 +321,11 @@ def processes(count: int) -> ProcessPoolExecutor:
     They have the environment that is set now, and not the one of when the first process began.
     """
     settings = {**os.environ, **dict.fromkeys(THREADS, "1")}
-    return ProcessPoolExecutor(count, quick_start(), _inherit, (settings,))
+    return ProcessPoolExecutor(count, quick_start(), inherit, (settings,))
 
 
-def _inherit(settings: Mapping[str, str]) -> None:
+def inherit(settings: Mapping[str, str]) -> None:
+    """Have these variables in the environment of this process, and no others."""
     os.environ.clear()
     os.environ.update(settings)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, NoReturn
 
-from classroom.running import held_by, kept_variables, quick_start
+from classroom.running import held_by, inherit, kept_variables, quick_start
 from labkit.keeping.paths import PACKAGE
 
 MB = 2**20
@@ -355,9 +355,7 @@ def _begin(
         with contextlib.suppress(OSError):
             os.setsid()  # the terminal is the lecturer's
     sys.dont_write_bytecode = True
-    kept = kept_variables()
-    os.environ.clear()
-    os.environ.update(kept)
+    inherit(kept_variables())
     os.environ.update(dict.fromkeys(OWN, str(folder)), MPLBACKEND="agg", **limits.settings)
     tempfile.tempdir = str(folder)
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT, 0o600)

@@ -1,6 +1,6 @@
 """Schematics: drawn by code, in the style of the charts, for light and dark pages alike.
 
-    picture = Schematic(640, 300, "GPT reads from below: words, blocks, the next word.")
+    picture = Schematic(300, "GPT reads from below: words, blocks, the next word.")
     picture.box(20, 240, 120, 34, "the", kind="word")
     picture.arrow(80, 240, 80, 200)
     picture.figure
@@ -26,16 +26,18 @@ KINDS = {
 LETTERS = "#1b1f24"
 PIXELS = 96
 """Of a picture in one inch."""
+WIDTH = 760
+"""Pixels of every picture."""
 
 
 class Schematic:
     """A drawing of boxes, arrows and words; positions are pixels from the upper left corner."""
 
-    def __init__(self, width: int, height: int, says: str) -> None:
-        self.figure, self.axes = chart(width / PIXELS, height / PIXELS, says=says)
+    def __init__(self, height: int, says: str) -> None:
+        self.figure, self.axes = chart(WIDTH / PIXELS, height / PIXELS, says=says)
         self.figure.set_layout_engine("none")
         self.axes.set_position((0, 0, 1, 1))
-        self.axes.set(xlim=(0, width), ylim=(height, 0))
+        self.axes.set(xlim=(0, WIDTH), ylim=(height, 0))
         self.axes.set_axis_off()
 
     def box(
@@ -90,7 +92,6 @@ def _points(pixels: float) -> float:
 def two_word_models() -> Chart:
     """CBOW and skip-gram, side by side: Mikolov et al. 2013a, figure 1, redrawn."""
     picture = Schematic(
-        760,
         292,
         "Left: CBOW takes the mean of the vectors of four neighbours and tells the word in the "
         "middle from noise. Right: skip-gram takes the vector of the word in the middle and tells "
@@ -120,7 +121,6 @@ def two_word_models() -> Chart:
 def block() -> Chart:
     """A block, with the norms after the sums (Vaswani et al. 2017) and before the parts (GPT-2)."""
     picture = Schematic(
-        760,
         392,
         "Two blocks, read from below. Left, as in the paper: x goes through attention, a skip "
         "connection adds x to the result, and a norm follows; then the same with a feed-forward "
@@ -163,7 +163,6 @@ def block() -> Chart:
 def encoder_decoder() -> Chart:
     """The Transformer (Vaswani et al. 2017, figure 1): two towers and what goes between them."""
     picture = Schematic(
-        760,
         430,
         "Left: the encoder reads the source; each word attends to all words of the source. Right: "
         "the decoder reads what is written so far through a causal mask, looks at the encoder's "
@@ -210,7 +209,6 @@ def encoder_decoder() -> Chart:
 def both_directions() -> Chart:
     """ELMo's two language models, and the mix of their layers at one word."""
     picture = Schematic(
-        760,
         384,
         "ELMo reads a sentence with LSTMs from the left and with others from the right, in two "
         "layers each. From the left each word predicts the next one, from the right the one "
@@ -250,7 +248,6 @@ def both_directions() -> Chart:
 def three_stages() -> Chart:
     """ULMFiT: Howard and Ruder 2018, figure 1, redrawn."""
     picture = Schematic(
-        760,
         322,
         "ULMFiT in three stages. First a language model reads general text. Then the same model "
         "reads the text of the target, more slowly in its lower layers. Then a new head classifies "
@@ -283,7 +280,6 @@ def three_stages() -> Chart:
 def decoder_to_gpt() -> Chart:
     """What is left of the translator of notebook 04 when there is nothing to translate."""
     picture = Schematic(
-        760,
         330,
         "Left: the encoder and decoder of notebook 04. Right: GPT, which is the decoder without "
         "cross-attention. Each position reads the words up to its own and predicts the next one.",
@@ -330,7 +326,6 @@ def decoder_to_gpt() -> Chart:
 def block_costs() -> Chart:
     """What each part of a Transformer holds and computes for one token."""
     picture = Schematic(
-        760,
         270,
         "A block of a Transformer with the entries of each matrix and the operations for one token "
         "in the forward pass: queries, keys and values 3 d squared entries; scores and sums no "
@@ -365,7 +360,6 @@ def block_costs() -> Chart:
 def mixture_of_experts() -> Chart:
     """Shazeer et al. 2017, section 2: a router sends each token to a few feed-forwards."""
     picture = Schematic(
-        760,
         290,
         "A mixture of eight experts. A router scores all of them for a token; the best two, "
         "numbers 3 and 6, compute, and their answers are added with weights 0.7 and 0.3.",
@@ -394,7 +388,6 @@ def mixture_of_experts() -> Chart:
 def four_inputs() -> Chart:
     """Radford et al. 2018, figure 1, redrawn: each task becomes one or more rows of tokens."""
     picture = Schematic(
-        760,
         336,
         "Four tasks as rows of tokens. Classification: start, text, extract. Entailment: start, "
         "premise, delimiter, hypothesis, extract. Similarity: both orders, their two states added. "
@@ -448,7 +441,6 @@ def four_inputs() -> Chart:
 def bert_inputs() -> Chart:
     """Devlin et al. 2019, figure 2, redrawn, with what is predicted."""
     picture = Schematic(
-        760,
         330,
         "Two sentences in one row: [CLS], she saw a wave, [SEP], she was happy, [SEP]. [MASK] "
         "hides the word saw. At each position the vectors of the piece, of the position and of the "
@@ -484,7 +476,6 @@ def bert_inputs() -> Chart:
 def family_tree() -> Chart:
     """What BERT took from whom, and what its family changed."""
     picture = Schematic(
-        760,
         330,
         "A family tree. ULMFiT's fine-tuning, ELMo's two sides and GPT's Transformer lead to BERT. "
         "From BERT come RoBERTa (trained better), ALBERT (fewer weights), DistilBERT (half the "
@@ -517,7 +508,6 @@ def family_tree() -> Chart:
 def instructions_and_rewards() -> Chart:
     """Ouyang et al. 2022, figure 2, redrawn: from text to answers to answers that people prefer."""
     picture = Schematic(
-        760,
         300,
         "Three stages. A base model reads text and is tuned to dialogues. People compare pairs of "
         "its answers, and a reward model learns what they prefer. The policy writes answers, the "
@@ -555,7 +545,6 @@ def instructions_and_rewards() -> Chart:
 def memory_of_segments() -> Chart:
     """Dai et al. 2019, figure 2, redrawn: what a layer looks at, and what it keeps."""
     picture = Schematic(
-        760,
         330,
         "Two segments of three words with two layers of hidden states. In the second segment each "
         "state looks at the states of the layer below in its own segment and, by dashed arrows, in "
@@ -591,7 +580,6 @@ def memory_of_segments() -> Chart:
 def two_streams() -> Chart:
     """Yang et al. 2019, figure 1, redrawn for the order 3, 2, 4, 1: who asks whom for word 4."""
     picture = Schematic(
-        760,
         330,
         "Both streams at position 4 in the order 3, 2, 4, 1. Left, content: h4 looks at h3, h2 and "
         "itself. Right, query: g4 looks at h3 and h2, and not at h4, whose word it predicts.",

@@ -94,11 +94,9 @@ def share(model: Model, key: bytes) -> None:
             raise ValueError("it holds other weights")
         return found
 
-    def write(tensors: dict[str, Tensor], path: Path) -> None:
-        save_aligned(path, tensors)
-
     name = f"weights-{digest(key)[:32]}"
-    for part, tensor in kept(name, ".safetensors", lambda: own, write, read, quiet=True).items():
+    mapped = kept(name, ".safetensors", lambda: own, save_aligned, read, quiet=True)
+    for part, tensor in mapped.items():
         own[part].data = tensor
 
 

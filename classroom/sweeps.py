@@ -27,7 +27,7 @@ from classroom.running import (
     spelled,
 )
 from classroom.versions import code_version
-from labkit.checks import in_a_line
+from labkit.checks import in_a_line, is_number
 from labkit.keeping.files import write_text
 
 if TYPE_CHECKING:
@@ -68,27 +68,20 @@ def points(
 ) -> list[Point]:
     """Return every combination of the values, the last name changing fastest."""
     source, version = notebook.read_text(encoding="utf-8"), code_version()
-    return [
-        Point(
-            notebook.stem,
-            source,
-            dict(zip(grid, values, strict=True)),
-            timeout,
-            side_by_side,
-            version,
-        )
-        for values in itertools.product(*grid.values())
-    ]
+    every = (dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values()))
+    return [Point(notebook.stem, source, one, timeout, side_by_side, version) for one in every]
 
 
 def sweep(points: Sequence[Point], out: Path, executor: Executor) -> Generator[Row, None, None]:
     """Run the points that are not finished and yield each row once it is safely in the folder."""
     out.mkdir(parents=True, exist_ok=True)
     known = {(row.run, row.status) for row in results(out)}
-    for row in finished(points, out).values():
+    done = finished(points, out)
+    for row in done.values():
         if (row.run, row.status) not in known:  # stopped between the two writings of `keep`
             _append(out / RESULTS, row)
-    futures = {executor.submit(run_point, point): point for point in unfinished(points, out)}
+    left = [point for point in points if point.name not in done]  # or failed before
+    futures = {executor.submit(run_point, point): point for point in left}
     try:
         for future in as_completed(list(futures)):
             ran = _outcome(future, futures.pop(future))
@@ -140,12 +133,6 @@ def finished(points: Sequence[Point], out: Path) -> dict[str, Row]:
             if row.status == "finished" and row.run == point.name:
                 found[row.run] = row
     return found
-
-
-def unfinished(points: Sequence[Point], out: Path) -> list[Point]:
-    """Return the points that have yet to run, or failed before."""
-    done = finished(points, out)
-    return [point for point in points if point.name not in done]
 
 
 def results(out: Path) -> list[Row]:
@@ -202,11 +189,11 @@ def plot(results: Sequence[Row], *, x: str, y: str) -> "Figure":
 
     rows = [row for row in results if row.status == "finished" and x in row.parameters]
     rows = [row for row in rows
-            if _is_number(row.results.get(y)) or row.results.get(y) in NOT_FINITE]  # fmt: skip
+            if is_number(row.results.get(y)) or row.results.get(y) in NOT_FINITE]  # fmt: skip
     if not rows:
         raise ValueError(f"no finished run has a parameter {x} and a recorded number {y}")
     others = [name for name in varied(rows) if name not in (x, "seed")]
-    words = not all(_is_number(row.parameters[x]) for row in rows)
+    words = not all(is_number(row.parameters[x]) for row in rows)
     labels = _labels(rows, others)
     lines: dict[str, dict[Any, list[float]]] = {}
     for row, label in zip(rows, labels, strict=True):
@@ -241,7 +228,3 @@ def _labels(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
         meant.setdefault(brief, set()).add(full)
     return [brief if len(meant[brief]) == 1 else full
             for brief, full in zip(short, exact, strict=True)]  # fmt: skip
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

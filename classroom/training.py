@@ -216,8 +216,7 @@ def carry_out(
     measures and writes; the others return an empty card.
     """
     first = os.environ.get("RANK", "0") == "0"
-    if not first:
-        say = silent
+    say = say if first else (lambda message: None)
     recipe = known.recipe
     # A folder that cannot be written is refused now, and not after hours.
     make_writable(folder)
@@ -344,10 +343,6 @@ def make_writable(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
         raise ValueError(f"{folder} cannot be written: give another folder")
-
-
-def silent(message: str) -> None:
-    """Say nothing."""
 
 
 def now_and_then(say: Callable[[str], None]) -> Callable[[Report], None]:

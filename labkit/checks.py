@@ -101,9 +101,11 @@ def check_several(name: str, given: Any) -> None:
         raise TypeError(f"the {name} are {shown(given)}: give a list of them")
 
 
-def check_above_zero(name: str, given: Any) -> None:
-    """Refuse anything but a finite number above 0."""
-    require(is_number(given) and given > 0, f"{name} is {shown(given)}: give a number above 0")
+def check_above_zero(**given: Any) -> None:
+    """Refuse anything but finite numbers above 0."""
+    for name, number in given.items():
+        if not is_number(number) or not number > 0:
+            raise ValueError(f"{name} is {shown(number)}: give a finite number above 0")
 
 
 def check_not_negative(**given: Any) -> None:

@@ -131,7 +131,7 @@ def test_tensors_begin_where_a_product_rounds_as_in_memory(tmp_path):
         "a": torch.arange(7.0), "b": torch.tensor(3), "c": torch.randn(3, 5).T,
         "d": torch.ones(0, 2), "e": torch.randn(16, 8), "f": torch.ones(65, dtype=torch.bfloat16),
     }  # fmt: skip
-    save_aligned(tmp_path / "a.safetensors", tensors)
+    save_aligned(tensors, tmp_path / "a.safetensors")
     found = load_file(tmp_path / "a.safetensors")
     assert found.keys() == tensors.keys()
     for name, tensor in tensors.items():

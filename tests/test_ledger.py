@@ -148,7 +148,7 @@ def test_what_could_not_be_tested_replaces_no_kept_finding(
 def test_an_unknown_arm_or_profile_is_named() -> None:
     with pytest.raises(ValueError, match="there is no arm 'best': the arms are good, poor"):
         measure(claim(Contrast("best", {"best": 1})), "smoke")
-    with pytest.raises(ValueError, match="profile is 'tiny': choose one of smoke"):
+    with pytest.raises(ValueError, match="profile is 'tiny': choose smoke, laptop or gpu"):
         measure(claim(BETTER), "tiny")
 
 

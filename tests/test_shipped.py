@@ -178,7 +178,7 @@ def test_the_positions_that_no_window_reaches_are_those_of_the_last_that_one_doe
         lambda recipe: training.gpt_run(recipe, text.train, text.tokenizer),
         lambda model, tokenizer: Measured("nats", 1.25, 1.0),
     )
-    training.carry_out("tiny", "a command", made, tmp_path / "one", training.silent)
+    training.carry_out("tiny", "a command", made, tmp_path / "one", lambda line: None)
     positions = trained(tmp_path / "one")[0].backbone.position.weight
     assert len(positions) == 17
     assert torch.equal(positions[15], positions[14])
@@ -200,9 +200,9 @@ def test_new_weights_never_stand_beside_an_old_card(tmp_path: Path) -> None:
     made = Shipped(
         recipe, lambda recipe: training.gpt_run(recipe, text.train, text.tokenizer), measure
     )
-    training.carry_out("tiny", "a command", made, tmp_path, training.silent)
+    training.carry_out("tiny", "a command", made, tmp_path, lambda line: None)
     with pytest.raises(KeyboardInterrupt):
-        training.carry_out("tiny", "a command", made, tmp_path, training.silent)
+        training.carry_out("tiny", "a command", made, tmp_path, lambda line: None)
     with pytest.raises(ValueError, match="no model"):
         trained(tmp_path)
 

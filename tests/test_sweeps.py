@@ -30,7 +30,6 @@ from classroom.sweeps import (
     results,
     sweep,
     table,
-    unfinished,
     varied,
 )
 from classroom.versions import code_version
@@ -126,7 +125,7 @@ def test_in_parallel_as_one_by_one_and_a_failed_run_stops_no_other(
     assert gone(begun(tmp_path, 99))
     # What is in the folder is what was yielded, and only the failed ones are left to do.
     assert {row.run: row for row in results(out)} == {row.run: row for row in rows.values()}
-    assert unfinished(every, out) == every[1:]
+    assert finished(every, out).keys() == {every[0].name}
     assert rows[2].versions["labkit"] == code_version()
     assert rows[2].peak_bytes > 10 * 2**20
 
@@ -301,7 +300,7 @@ def pid_of(process: psutil.Process) -> int:
         (["-p", "seed=1", "-p", "sizes=[1],['a']"], "is not of type list[int]"),
         (["-p", "profile=smoke,laptpo"], "there is no profile laptpo; did you mean laptop?"),
         (["-p", "rate=1", "--plot", "rte", "loss"], "rte is not given with -p; did you mean rate?"),
-        (["--workers", "0"], "--workers 0: give 1 or more"),
+        (["--workers", "0"], "--workers: '0': give a whole number, 1 or more"),
         (["--cluster", "locl"], "did you mean local?"),
         (["--cluster", "tcp://127.0.0.1:1", "--workers", "2"], "--workers is for this machine"),
         (["--cluster", "tls://127.0.0.1:1", "--tls-ca-file", "x"], "--tls-key go together"),
@@ -444,7 +443,6 @@ def test_a_damaged_row_is_run_again_and_no_end(
         (tmp_path / point.name / "row.json").write_bytes(text.encode("latin-1"))
         (tmp_path / "results.jsonl").write_bytes((text + "\n" + good.line).encode("latin-1"))
         assert finished([point], tmp_path) == {}
-        assert unfinished([point], tmp_path) == [point]
         assert good in results(tmp_path)
     monkeypatch.setattr("classroom.sweeps.run_point", lambda point: Ran(good, ""))
     with ThreadPoolExecutor(1) as executor:

@@ -93,7 +93,7 @@ def test_unlikely_words_can_be_left_out() -> None:
 
 
 def test_a_wrong_direction_is_refused(tiny: World) -> None:
-    with pytest.raises(ValueError, match="the direction is"):
+    with pytest.raises(ValueError, match="direction is 'up': choose forward or backward"):
         tiny.following([["."]], direction="up")
 
 

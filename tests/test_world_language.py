@@ -480,9 +480,9 @@ def test_arguments_are_checked(world: World) -> None:
         world.sample(documents=1, split="test")
     with pytest.raises(ValueError, match="how much to draw"):
         world.sample()
-    with pytest.raises(ValueError, match="choose one of next"):
+    with pytest.raises(ValueError, match="choose next, previous"):
         world.floor("bert", world.sample(documents=1))
-    with pytest.raises(ValueError, match="choose one of feeling"):
+    with pytest.raises(ValueError, match="choose feeling, topic"):
         world.labelled("mood", 10)
     with pytest.raises(ValueError, match="more than 0"):
         world.floor("masked", world.sample(documents=1), rate=0)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from classroom.cli.parser import Parser, fail, leave_out, positive
+from classroom.cli.parser import Parser, above_zero, fail, leave_out, positive
 from labkit.costs import bills
 from labkit.costs import tables as cost_tables
 from labkit.costs.bills import Affordable, Bill
@@ -45,17 +45,6 @@ def costs(parser: Parser, words: Sequence[str]) -> int:
     if not given.model and given.budget is None:
         leave_out("labkit costs", given, ("price",), "is for a model or --budget")
     return answer(given)
-
-
-def above_zero(word: str) -> float:
-    """Return a number above 0, for an argument of that type."""
-    try:
-        number = float(word)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= 1e30:
-        raise argparse.ArgumentTypeError(f"{word!r}: give a finite number above 0, such as 300e9")
-    return number
 
 
 def picture(word: str) -> str:

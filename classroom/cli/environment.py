@@ -5,7 +5,6 @@ made, so the second call is a comparison of two hashes.  Whatever is missing get
 """
 
 import contextlib
-import hashlib
 import importlib.util
 import json
 import os
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from classroom.cli.parser import Parser, fail
+from labkit.keeping.files import digest
 from labkit.keeping.paths import checkout
 
 EXTRAS = "lab,lecture,dev,hub,cluster,real,text,bleu"
@@ -76,10 +76,8 @@ def become(command: list[str]) -> int:
 
 def stamp(root: Path) -> str:
     """Return what `.venv` depends on, as a hash: the inputs, this Python and the place."""
-    digest = hashlib.sha256(f"{sys.version}|{root}".encode())
-    for name in INPUTS:
-        digest.update((root / name).read_bytes())
-    return digest.hexdigest()
+    inputs = ((root / name).read_bytes() for name in INPUTS)
+    return digest(f"{sys.version}|{root}".encode(), *inputs)
 
 
 def prepare(root: Path, folder: str = ".venv") -> Path:

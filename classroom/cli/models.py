@@ -3,23 +3,23 @@
 import argparse
 import importlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from classroom.cli.parser import Parser, fail, folder, leave_out, nearest, positive, say, unknown
+from classroom.cli.parser import (
+    Parser,
+    above_zero,
+    fail,
+    folder,
+    leave_out,
+    nearest,
+    positive,
+    say,
+    unknown,
+)
 
 OWN = ("gpt", "bert", "classifier")
 """What can be trained on text of one's own."""
-
-
-def minutes(word: str) -> float:
-    """A time of more than nothing, for an argument of that type."""
-    try:
-        number = float(word)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= 10_000:
-        raise argparse.ArgumentTypeError(f"{word!r}: give minutes, such as 10 or 0.5")
-    return number
 
 
 def train(parser: Parser, words: Sequence[str]) -> int:
@@ -32,6 +32,7 @@ def train(parser: Parser, words: Sequence[str]) -> int:
                         "checkpoints here; the same command then continues the run "
                         "(not with --text)")  # fmt: skip
     parser.add_argument("--text", help='text of your own, such as "books/*.txt"; or a table')
+    minutes = partial(above_zero, most=10_000, wanted="minutes, such as 10 or 0.5")
     parser.add_argument("--minutes", type=minutes, help="with --text: how long [10]")
     parser.add_argument("--column", help="the column of texts in a table [text]")
     parser.add_argument("--label", help="the column of labels in a table [label]")

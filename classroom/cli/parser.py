@@ -63,6 +63,18 @@ def whole(word: str, low: int, high: int) -> int:
     return number
 
 
+def above_zero(word: str, most: float = 1e30, wanted: str = "") -> float:
+    """Return a number above 0, for an argument of that type; `wanted` says what to give."""
+    try:
+        number = float(word)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= most:
+        wanted = wanted or "a finite number above 0, such as 300e9"
+        raise argparse.ArgumentTypeError(f"{word!r}: give {wanted}")
+    return number
+
+
 def folder(word: str) -> Path:
     """Return the path of a folder, which need not exist, for an argument of that type."""
     if os.path.exists(word) and not os.path.isdir(word):

@@ -8,6 +8,7 @@ from classroom.demos.pieces import Grid, Heading, Note, Problem
 from classroom.demos.reading import as_read, labels
 from classroom.demos.rendering import View
 from labkit.blocks import evaluating
+from labkit.checks import counted
 from labkit.leaks import Dependence, trace
 from labkit.objectives import Objective
 from labkit.text.tokenizers import Tokenizer
@@ -27,8 +28,7 @@ def leaks_view(text: str, model: Any, objective: Objective, tokenizer: Tokenizer
         return View.of("leaks", Problem(str(error)))
     words = labels(tokenizer, batch.tokens[0, : found.widths[0]].tolist())
     leaks = [str(leak) for leak in found.leaks]
-    many = f"{len(leaks)} leak{'s' if len(leaks) > 1 else ''}"
-    verdict = f"{many}: {leaks[0]}" if leaks else "Nothing leaks."
+    verdict = f"{counted(len(leaks), 'leak')}: {leaks[0]}" if leaks else "Nothing leaks."
     return View.of(
         "leaks",
         *notes,

@@ -11,6 +11,7 @@ from classroom.demos.pieces import Heading, Interval, Intervals, Note, Piece, Pr
 from classroom.demos.rendering import View
 from classroom.figures import figure_of
 from classroom.ledger import OUTDATED, Finding, rows
+from labkit.checks import counted
 
 ALL = "all"
 
@@ -45,7 +46,7 @@ def ledger_view(
 
 def details(finding: Finding) -> list[Piece]:
     """Where a claim comes from, its arms with intervals and floors, and what was to be seen."""
-    seeds = f"{len(finding.seeds)} seed{'s' if len(finding.seeds) != 1 else ''}"
+    seeds = counted(len(finding.seeds), "seed")
     pieces: list[Piece] = [
         Heading(f"{finding.id}: {finding.verdict}"),
         Note(f"{finding.says} ({finding.where})", "says"),

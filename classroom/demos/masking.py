@@ -33,6 +33,7 @@ from classroom.demos.squares import grid
 from classroom.demos.statistics import DRAWS, answers_no, statistics
 from classroom.recording import Options
 from labkit.chance import Chance
+from labkit.checks import check_choice
 from labkit.corpus import Batch, Pairs, from_documents, tokenize
 from labkit.masking import before, causal, up_to
 from labkit.models.xlnet import XLNet
@@ -72,10 +73,7 @@ def objective_of(setting: Masking, tokenizer: Tokenizer) -> Objective:
         return NextToken()
     if setting.objective == "permutation":
         return Permutation(vocabulary=tokenizer.vocabulary, share=setting.rate)
-    if setting.objective not in OBJECTIVES:
-        raise ValueError(
-            f"the objective is {setting.objective!r}: choose one of {', '.join(OBJECTIVES)}"
-        )
+    check_choice("objective", setting.objective, *OBJECTIVES)
     return MaskedToken(
         vocabulary=tokenizer.vocabulary,
         rate=setting.rate,

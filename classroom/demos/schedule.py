@@ -11,6 +11,7 @@ from torch import nn
 from classroom.demos.base import Demo, choice, slider, whole_slider
 from classroom.demos.pieces import Curve, Heading, Note, Share, Table
 from classroom.demos.rendering import View
+from labkit.checks import check_choice
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.plan import SCHEDULES
 from labkit.transfer import classifier, discriminative, layer_groups, unfreeze_from_top
@@ -45,8 +46,7 @@ def schedule_view(
     step: int, steps: int, schedule: str, layers: int, factor: float, every: int
 ) -> View:
     """The rate at a step, for each layer; `every` so many steps one more wakes (0: all do)."""
-    if schedule not in SCHEDULES:
-        raise ValueError(f"the schedule is {schedule!r}: choose one of {', '.join(SCHEDULES)}")
+    check_choice("schedule", schedule, *SCHEDULES)
     if not 0 <= step < steps:
         raise ValueError(f"step {step}: there are the steps 0 to {steps - 1}")
     share = SCHEDULES[schedule](step, steps, None)

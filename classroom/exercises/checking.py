@@ -10,7 +10,6 @@ import contextlib
 import copy
 import dis
 import functools
-import hashlib
 import importlib
 import inspect
 import time
@@ -36,6 +35,7 @@ from classroom.exercises.comparing import (
 from classroom.exercises.limits import Outcome, OutOfTime, limited
 from classroom.exercises.verdicts import Verdict
 from labkit.checks import is_whole
+from labkit.keeping.files import digest
 
 NOTEBOOKS = {
     "00": "start",
@@ -365,7 +365,7 @@ def sealed(value: float) -> str:
 
 def hashed(text: str) -> str:
     """The hash of an answer, so that it cannot be read off the course's code."""
-    return hashlib.sha256(f"labkit {text}".encode()).hexdigest()[:16]
+    return digest(f"labkit {text}".encode())[:16]
 
 
 def _judge_number(asked: Number, answer: Any) -> Verdict:

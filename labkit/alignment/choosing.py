@@ -51,7 +51,7 @@ def rejection_sample(
     `highest` is the highest reward that there is. The smaller beta, the fewer are kept: the mean
     number of answers that are drawn for each one that is kept is exp(highest / beta) / Z.
     """
-    check_above_zero("beta", beta)
+    check_above_zero(beta=beta)
     require(is_number(highest), f"highest is {shown(highest)}: give the highest reward there is")
     check_whole("count", count, least=1)
     check_whole("rounds", rounds, least=1)

@@ -283,7 +283,7 @@ def afford(
 ) -> list[Affordable]:
     """The largest sensible model for a budget, by both fits to the runs of Chinchilla."""
     price = device.dollars_per_hour if dollars_per_hour is None else dollars_per_hour
-    formulas.positive(dollars=dollars, dollars_per_hour=price)
+    checks.check_above_zero(dollars=dollars, dollars_per_hour=price)
     costs.share(mfu=mfu)
     hours = dollars / price
     flop = hours * 3600 * device.peak_flop_per_second * mfu

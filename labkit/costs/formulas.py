@@ -8,15 +8,9 @@ not, and that is what the formulas count, as Kaplan et al. do.  With `masked=Tru
 the keys that the mask leaves: half of them in a causal model, and fewer in a band.
 """
 
-import math
 from dataclasses import dataclass
 
-
-def positive(**given: float) -> None:
-    """Refuse sizes that are not above zero."""
-    for name, value in given.items():
-        if not value > 0 or math.isinf(value):
-            raise ValueError(f"{name} is {value}: give a finite number above 0")
+from labkit.checks import check_above_zero, check_choice
 
 
 def short(count: int | None) -> str:
@@ -33,7 +27,7 @@ def short(count: int | None) -> str:
 
 def rule_flop(parameters: float, tokens: float) -> float:
     """6 N D: a multiply and an add per parameter and token, and twice that again to go back."""
-    positive(parameters=parameters, tokens=tokens)
+    check_above_zero(parameters=parameters, tokens=tokens)
     return 6 * parameters * tokens
 
 
@@ -43,7 +37,7 @@ def keys_per_query(context: int, *, causal: bool = True, band: int | None = None
     With a band, a query attends to the keys less than `band` positions away: in a causal model,
     itself and the band - 1 before it.
     """
-    positive(context=context, band=1 if band is None else band)
+    check_above_zero(context=context, band=1 if band is None else band)
     band = context if band is None else min(band, context)
     # The first positions have fewer keys before them, the last ones fewer behind them.
     left_out = (band - 1) * band / 2 / context
@@ -70,7 +64,7 @@ class Shape:
     """Width of the embeddings, if narrower than the model (ALBERT)."""
 
     def __post_init__(self) -> None:
-        positive(**{k: v for k, v in vars(self).items() if v is not None and k != "causal"})
+        check_above_zero(**{k: v for k, v in vars(self).items() if v is not None and k != "causal"})
         if self.experts_used > self.experts:
             raise ValueError(f"{self.experts_used} experts are used of only {self.experts}")
         if self.width % self.heads:
@@ -154,7 +148,6 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 def cache_bytes(shape: Shape, *, batch: int = 1, precision: str = "bfloat16") -> float:
     """Keys and values of a whole context, kept while writing: 2 L T D numbers for each text."""
-    positive(batch=batch)
-    if precision not in BYTES:
-        raise ValueError(f"precision is {precision!r}: choose one of {', '.join(BYTES)}")
+    check_above_zero(batch=batch)
+    check_choice("precision", precision, *BYTES)
     return 2 * shape.layers * shape.context * shape.width * batch * BYTES[precision]

@@ -6,7 +6,7 @@ Operations and parameters are counted in `counting.py`.  Every name ends in its 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from labkit.costs.formulas import positive
+from labkit.checks import check_above_zero
 
 SECONDS_PER_DAY = 86_400
 PETAFLOP_PER_SECOND = 1e15
@@ -29,26 +29,26 @@ def petaflop_days(flop: float) -> float:
 
 def training_days(flop: float, *, peak_flop_per_second: float, mfu: float, count: int) -> float:
     """Days on `count` devices that reach the share `mfu` of their peak."""
-    positive(flop=flop, peak_flop_per_second=peak_flop_per_second, count=count)
+    check_above_zero(flop=flop, peak_flop_per_second=peak_flop_per_second, count=count)
     share(mfu=mfu)
     return flop / (peak_flop_per_second * mfu * count) / SECONDS_PER_DAY
 
 
 def rent_dollars(days: float, *, count: float, dollars_per_hour: float) -> float:
     """What `count` devices cost to rent for this many days."""
-    positive(days=days, count=count, dollars_per_hour=dollars_per_hour)
+    check_above_zero(days=days, count=count, dollars_per_hour=dollars_per_hour)
     return 24 * days * count * dollars_per_hour
 
 
 def energy_kwh(days: float, *, count: float, watts: float, overhead: float = 1.1) -> float:
     """Electricity of this many days; `overhead` is that of the building, its PUE."""
-    positive(days=days, count=count, watts=watts, overhead=overhead)
+    check_above_zero(days=days, count=count, watts=watts, overhead=overhead)
     return 24 * days * count * watts / 1000 * overhead
 
 
 def co2_kg(energy_kwh: float, *, kg_per_kwh: float = 0.429) -> float:
     """Carbon dioxide of that electricity; 0.429 kg/kWh: Patterson et al. 2021, table 4 (GPT-3)."""
-    positive(energy_kwh=energy_kwh, kg_per_kwh=kg_per_kwh)
+    check_above_zero(energy_kwh=energy_kwh, kg_per_kwh=kg_per_kwh)
     return energy_kwh * kg_per_kwh
 
 
@@ -72,7 +72,7 @@ class ScalingLaw:
 
     def optimum(self, flop: float) -> "Optimum":
         """The sizes with the lowest loss of all with 6 N D = flop: equation 4."""
-        positive(flop=flop)
+        check_above_zero(flop=flop)
         ratio = (self.alpha * self.a / (self.beta * self.b)) ** (1 / (self.alpha + self.beta))
         n = ratio * (flop / 6) ** (self.beta / (self.alpha + self.beta))
         return Optimum(n, flop / 6 / n, self.loss(n, flop / 6 / n))

@@ -95,7 +95,7 @@ def kept(
     are said in one line, and neither changes the result. `quiet`: what takes a second to make is
     not worth a line when another process makes it, or when it cannot be kept.
     """
-    say = _silent if quiet else _say
+    say = (lambda message: None) if quiet else _say
     for found in _found(key, suffix, read, say):
         return found
     with _alone(key, say):
@@ -213,10 +213,6 @@ def shrink(to: int | None = None) -> int:
             path.unlink()
             gone += stat.st_size
     return gone
-
-
-def _silent(message: str) -> None:
-    pass
 
 
 def _say(message: str) -> None:

@@ -192,7 +192,7 @@ def save_tensors(
         raise OSError(str(error)) from error
 
 
-def save_aligned(path: Path, tensors: "Mapping[str, Tensor]") -> None:
+def save_aligned(tensors: "Mapping[str, Tensor]", path: Path) -> None:
     """Write a safetensors file in which tensors begin at multiples of 64 bytes, as in memory.
 
     Some products round differently where a matrix begins elsewhere. Each tensor is flat, with up to

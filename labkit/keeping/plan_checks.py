@@ -10,6 +10,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 
+from labkit.checks import check_choice
+
 
 def _whole(given: Any) -> bool:
     return isinstance(given, int) and not isinstance(given, bool)
@@ -58,8 +60,7 @@ def check_plan(plan: Any) -> None:
 def check_kind(name: str, given: Any, kinds: tuple[Any, ...]) -> None:
     """Refuse what is not of one of these types, or none of these texts."""
     if all(isinstance(kind, str) for kind in kinds):
-        if given not in kinds:
-            raise ValueError(f"{name} is {given!r}: choose one of {', '.join(kinds)}")
+        check_choice(name, given, *kinds)
     elif not (given is None and NoneType in kinds):
         wanted, fits = KINDS[kinds[0]]
         if not fits(given):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from labkit.blocks import Backbone, States
-from labkit.checks import check_config
+from labkit.checks import check_choice, check_config
 from labkit.recurrence import BothWays, LayerState, blank, lengths_of, only_real, run_layer
 
 
@@ -61,10 +61,8 @@ class RecurrentConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.cell not in {"elman", "lstm", "gru"}:
-            raise ValueError(f"no cell is called {self.cell!r}: choose elman, lstm or gru")
-        if self.activation not in {"sigmoid", "tanh"}:
-            raise ValueError(f"no activation {self.activation!r} here: choose sigmoid or tanh")
+        check_choice("cell", self.cell, "elman", "lstm", "gru")
+        check_choice("activation", self.activation, "sigmoid", "tanh")
 
 
 class Elman(nn.Module):

@@ -35,7 +35,7 @@ class Tuning:
     """How many of the highest layers ever learn, the head among them; None: all."""
 
     def __post_init__(self) -> None:
-        check_above_zero("factor", self.factor)
+        check_above_zero(factor=self.factor)
         for name in ("unfreeze_every", "layers"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), least=1)

@@ -38,18 +38,15 @@ DTYPES = {"F64": "<f8", "I64": "<i8", "I32": "<i4", "BOOL": "?"}
 
 def compiled(grammar: Grammar) -> Machine:
     """Compile a grammar, or read what was compiled of it before."""
+
+    def make() -> Machine:
+        return compile_grammar(grammar, new_forms=False)
+
     said = repr(grammar)
     if len(said) < LARGE:
-        return compile_grammar(grammar, new_forms=False)
+        return make()
     key = "language-" + digest(said.encode(), code())[:32]
-    return kept(
-        key,
-        ".safetensors",
-        lambda: compile_grammar(grammar, False),
-        write_machine,
-        read_machine,
-        quiet=True,
-    )
+    return kept(key, ".safetensors", make, write_machine, read_machine, quiet=True)
 
 
 @functools.cache
@@ -68,15 +65,13 @@ def write_machine(machine: Machine, path: Path) -> None:
     from safetensors.numpy import save_file
 
     arrays: dict[str, np.ndarray] = {}
-    said: dict[str, Any] = {"members": machine.members}
     for name, value in vars(machine).items():
         if isinstance(value, np.ndarray):
             arrays[name] = value
         elif name in GROUPS:
             arrays |= {f"{name}.{part}": array for part, array in value._asdict().items()}
-    said["vocabulary"] = machine.vocabulary
-    said["sections"] = machine.sections
-    said["patterns"] = machine.patterns
+    as_they_are = ("members", "vocabulary", "sections", "patterns")
+    said = {name: getattr(machine, name) for name in as_they_are}
     said["senses"] = [[*key, sense] for key, sense in machine.senses.items()]
     said["families"] = [[f.name, f.alpha, list(map(sorted, f.words))] for f in machine.families]
     arrays |= {f"family.{n}": family.base for n, family in enumerate(machine.families)}

@@ -13,7 +13,7 @@ from itertools import chain
 
 import numpy as np
 
-from labkit.checks import check_whole, check_words
+from labkit.checks import check_choice, check_whole, check_words
 from labkit.world.builder import compile_grammar
 from labkit.world.following import (
     Direction,
@@ -43,6 +43,7 @@ from labkit.world.sums import Posterior, Symbols, posteriors, prefix_masses, suf
 Text = Sequence[str] | np.ndarray | Document
 MEANINGS = ("topic", "stage", "feeling", "relation", "sense")
 STARTS = ("document", "anywhere", "sentence", "second")
+DIRECTIONS = ("forward", "backward")
 MOST = 10**9
 """The most documents or words that are drawn at once; `documents` goes on without end."""
 
@@ -186,8 +187,7 @@ class Language:
         return read_only(sections / sections.sum())
 
     def _start(self, name: str) -> np.ndarray:
-        if name not in STARTS:
-            raise ValueError(f'the start is "{name}": choose one of {", ".join(STARTS)}')
+        check_choice("start", name, *STARTS)
         return self._starts[name]
 
     def numbers(self, words: Text) -> np.ndarray:
@@ -232,7 +232,7 @@ class Language:
     ) -> list[np.ndarray]:
         """`log_probability` of many texts at once, which is much faster than one by one."""
         numbers = [self.numbers(words) for words in texts]
-        _check_direction(direction)
+        check_choice("direction", direction, *DIRECTIONS)
         if reach is not None:
             check_whole("reach", reach)
             return self._within_reach(numbers, direction, reach, start)
@@ -299,7 +299,7 @@ class Language:
     ) -> np.ndarray:
         """The distribution over the vocabulary of the word after these words (or before them)."""
         text = self.numbers(words)
-        _check_direction(direction)
+        check_choice("direction", direction, *DIRECTIONS)
         if direction == "forward":
             return self.conditional(np.append(text, 0), [len(text)], start=start)[0]
         return self._word_before(text)
@@ -341,7 +341,7 @@ class Language:
         documents. Backward, the prefixes are read from the last word of a text on. Words that are
         less likely than `least` are left out.
         """
-        _check_direction(direction)
+        check_choice("direction", direction, *DIRECTIONS)
         documents = [documents_of(self.numbers(words)) for words in texts]
 
         def each(parts: Iterable[np.ndarray], way: Direction) -> Iterator[Following]:
@@ -406,8 +406,7 @@ class Language:
         self, texts: Sequence[tuple[Text, int]], of: str, *, start: str = "document"
     ) -> list[dict[str, float]]:
         """`posterior` of many (words, position)."""
-        if of not in MEANINGS:
-            raise ValueError(f'cannot tell "{of}": choose one of {", ".join(MEANINGS)}')
+        check_choice("of", of, *MEANINGS)
         rows = [Symbols(self.numbers(words)) for words, _ in texts]
         positions = [
             position_in(position, len(row.symbols))
@@ -508,11 +507,6 @@ class Language:
         """
         requests = [Request(*text) for text in texts]
         return distributions(self.machine, self.memory, requests, self._start(start))
-
-
-def _check_direction(direction: str) -> None:
-    if direction not in ("forward", "backward"):
-        raise ValueError(f'the direction is "{direction}": choose forward or backward')
 
 
 def _ratios(log: np.ndarray, known: np.ndarray) -> np.ndarray:

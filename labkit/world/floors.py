@@ -73,8 +73,7 @@ def floor(
     start: str = "document",
 ) -> Floor:
     """The lowest mean loss on these documents; `rate` and `seed` choose what is hidden."""
-    if objective not in OBJECTIVES:
-        raise ValueError(f'the objective is "{objective}": choose one of {", ".join(OBJECTIVES)}')
+    check_choice("objective", objective, *OBJECTIVES)
     check_choice("start", start, *STARTS)
     if objective != "masked" and tuple(channel) != (1.0, 0.0, 0.0):
         raise ValueError(f'the floor of "{objective}" takes no channel: only "masked" does')

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from labkit.checks import check_seed, check_whole
+from labkit.checks import check_choice, check_seed, check_whole
 from labkit.world.exact import Language, Text
 from labkit.world.examples import Example, LabelledSet
 from labkit.world.machine import END
@@ -45,10 +45,8 @@ def labelled(
 
     The size is rounded down to equally many examples of each label.
     """
-    if task not in TASKS:
-        raise ValueError(f'the task is "{task}": choose one of {", ".join(TASKS)}')
-    if split not in SPLITS:
-        raise ValueError(f'the split is "{split}": choose one of {", ".join(SPLITS)}')
+    check_choice("task", task, *TASKS)
+    check_choice("split", split, *SPLITS)
     before = priors(language, task)
     labels = list(before)
     if len(labels) < 2:
