@@ -12,6 +12,7 @@ from labkit.costs import tables as cost_tables
 from labkit.costs.bills import Affordable, Bill
 from labkit.costs.formulas import formula_flop_per_token, rule_flop, short
 from labkit.costs.training import BESIROGLU, HOFFMANN, HOFFMANN_UNROUNDED
+from labkit.keeping.files import replacing
 
 PICTURES = (".png", ".svg", ".pdf")
 CONTEXTS = (512, 2048, 8192, 32768)
@@ -96,11 +97,12 @@ def why_they_differ(flop: float) -> str:
         law.optimum(flop).tokens / law.optimum(flop).parameters
         for law in (HOFFMANN, HOFFMANN_UNROUNDED, BESIROGLU)
     )
+    close = ",\nnear the twenty that the paper is known for" if 15 <= again <= 25 else ""
     return (
         f"All fits are to the same runs. With the exponents that Hoffmann et al. printed, this\n"
         f"budget asks for {printed:.0f} tokens for each parameter; with the same exponents before\n"
         f"they were rounded, for {unrounded:.0f}. Besiroglu et al. fitted the same points again: "
-        f"{again:.0f},\nnear the twenty that the paper is known for."
+        f"{again:.0f}{close}."
     )
 
 
@@ -108,10 +110,12 @@ def draw(name: str) -> None:
     """Write the figure of all models' compute to a file."""
     from classroom.figures import compute_by_model
 
+    drawn = compute_by_model()
     try:
-        compute_by_model().savefig(name, dpi=150)
+        with replacing(Path(name)) as draft:  # never a part of a picture
+            drawn.savefig(draft, dpi=150, format=Path(name).suffix[1:].lower())
     except (OSError, ValueError) as error:
-        fail(f"labkit costs: {name} cannot be written: {error}")
+        fail(f"labkit costs: {name} cannot be written: {error}", code=1)
     print(f"drew {name}")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from classroom.cli.notebooks import LIMITS, PROFILES, TIMEOUT, find
 from classroom.cli.parameters import MOST, ParameterError, checked_grid, once, pair, with_equals
-from classroom.cli.parser import Parser, fail, folder, nearest, unknown
+from classroom.cli.parser import Parser, fail, folder, nearest, positive, unknown
 from classroom.running import Point, Row, cores
 from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
 from labkit.checks import counted, first_line
@@ -35,7 +35,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         help="values of a parameter: 0.1,0.2 is a list, 0:5 is 0,1,2,3,4 (the end is excluded); "
         "each value of one is combined with each of the others")  # fmt: skip
     add("--profile", choices=PROFILES, help="the size of each run: the same as -p profile=...")
-    add("--workers", type=int, help="runs at the same time, which share the cores evenly "
+    add("--workers", type=positive, help="runs at the same time, which share the cores evenly "
         "[as many as there are cores; with the profile gpu 1]")  # fmt: skip
     add("--cluster", help="tls://HOST:PORT or tcp://HOST:PORT of a Dask scheduler, or local to "
         "start one here; whoever reaches an open tcp:// scheduler can run code on its "
@@ -44,7 +44,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         add(f"--tls-{part}", type=Path, metavar="FILE", help=f"{what}, as for `dask worker`")
     add("--out", type=folder, help="folder of the results [runs/sweep-NAME]")
     add("--plot", nargs=2, metavar=("X", "Y"), help="draw the recorded Y over the parameter X")
-    add("--timeout", type=int, help=f"seconds that one cell may take {LIMITS}")
+    add("--timeout", type=positive, help=f"seconds that one cell may take {LIMITS}")
     args = parser.parse_args(with_equals(words))
     notebook = find(args.notebook)
     grid = grid_or_fail(notebook, args)
@@ -84,10 +84,6 @@ def check_options(args: Any, grid: Mapping[str, object]) -> None:
         near = nearest(args.plot[0], list(grid))
         fail(f"labkit sweep: --plot: {args.plot[0]} is not given with -p{near} "
              f"(given: {', '.join(grid) or 'none'})")  # fmt: skip
-    for name in ("workers", "timeout"):
-        number = getattr(args, name)
-        if number is not None and number < 1:
-            fail(f"labkit sweep: --{name} {number}: give 1 or more")
     if args.cluster is None:
         return
     if args.cluster != "local" and "://" not in args.cluster:
