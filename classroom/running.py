@@ -105,7 +105,7 @@ def execute(
             error = f"{found}: give more with `labkit run --timeout`"
         except RuntimeError as found:  # a kernel that died
             error = in_a_line(found)
-        except OSError:  # a full disk: half a notebook is no use to anybody
+        except (OSError, UnicodeError):  # a full disk: half a notebook is no use to anybody
             if not is_json(output):
                 output.unlink(missing_ok=True)
             raise
@@ -513,6 +513,9 @@ def end_processes() -> None:
                 for one in (*server.children(recursive=True), server):
                     one.kill()
     for process in multiprocessing.active_children():  # where there is no server
+        with contextlib.suppress(psutil.Error):
+            for one in psutil.Process(process.pid).children(recursive=True):
+                one.kill()
         process.kill()
 
 

@@ -89,7 +89,10 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
         (["run", "00", "-p", "seed", "one"], "parameter seed: 'one' is not of type int"),
         (["run", "00", "-p", "profile", "lap"], "there is no profile lap; did you mean laptop?"),
         (["run", "00_strt_here"], "there is no notebook 00_strt_here; did you mean 00_start_here?"),
-        (["run"], "the following arguments are required: notebook"),
+        (["run"], "are required: notebook (all of them: `labkit run --help`)"),
+        (["lab", "--nope"], "unrecognized arguments: --nope (all of them: `labkit lab --help`)"),
+        (["run", "--", "00", "--list"], "unrecognized arguments: --list (all of them"),
+        (["copy", ""], "'' is no folder: give one, such as . for this one"),
         (["bench", "awd_ltsm"], "there is no benchmark awd_ltsm; did you mean awd_lstm?"),
         (["test", "tets"], "did you mean tests?"),
         (["lecture", "00", "--port", "99999"], "--port: '99999': give a whole number, 1 to 65535"),
@@ -130,6 +133,7 @@ NO_NOTEBOOKS = {
     "nested": b"[" * 100_000, "not UTF-8": b"\xff\xfe",
     "an old one": b'{"nbformat": 3, "cells": []}',
     "cells that are none": b'{"nbformat": 4, "cells": [1]}',
+    "a cell that lacks parts": b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}',
 }  # fmt: skip
 
 

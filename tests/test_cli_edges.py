@@ -1,14 +1,22 @@
 """Edges of the command line: Ctrl-C, folders that cannot be written, links, and other machines."""
 
 import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
 import pytest
 
-from classroom import cli, training
+from classroom import cli, figures, training
 from classroom.cli import doctor, lecture, main, publish
+from classroom.cli.costs import why_they_differ
+from classroom.pages.site import build
 from classroom.shipped import RECIPES
 
 
@@ -139,3 +147,77 @@ def test_what_an_option_is_for_is_said(
     code, said = refused(words, capsys)
     assert code == 2
     assert why in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_ctrl_c_begins_no_other_notebook(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    words = [sys.executable, "-m", "labkit", "course", "--profile", "smoke", "--output"]
+    process = subprocess.Popen(
+        [*words, str(tmp_path)], text=True, stdout=-1, stderr=-1, start_new_session=True
+    )
+    request.addfinalizer(process.kill)
+    deadline = time.monotonic() + 300
+    while not list(tmp_path.iterdir()) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: its processes get it too
+    printed, said = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (130, "")
+    assert said.endswith("labkit course: stopped\n")
+    assert [path.name for path in tmp_path.glob("*.ipynb")] == ["00_start_here-smoke.ipynb"]
+
+
+def test_a_notebook_is_not_replaced_by_its_own_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = shutil.copy(Path("notebooks/00_start_here.ipynb"), tmp_path / "mine.ipynb")
+    (tmp_path / "link.ipynb").symlink_to(path)
+    for output in (path, tmp_path / "link.ipynb"):
+        code, said = refused(["run", str(path), "--output", str(output)], capsys)
+        assert code == 2
+        assert said.endswith("is the notebook that is run: give another name with --output\n")
+
+
+def test_a_name_that_the_locale_does_not_know_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "called", lambda words: "\udcc3".encode())
+    code, said = refused(["run", "\udcc3.ipynb"], capsys)
+    assert code == 1
+    assert said.startswith("labkit run: a name has letters that this locale")
+    assert said.endswith("set PYTHONUTF8=1\n")
+
+
+def test_only_what_is_near_twenty_is_called_so() -> None:
+    assert why_they_differ(1e21).endswith("near the twenty that the paper is known for.")
+    assert why_they_differ(1e40).endswith("fitted the same points again: 7.")
+
+
+def half_written(_: Any, path: Path, **__: Any) -> None:
+    half_written_text(path)
+
+
+def half_written_text(path: Path, *_: Any, **__: Any) -> None:
+    Path(path).write_bytes(b"half")
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_leaves_no_part_of_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(type(figures.compute_by_model()), "savefig", half_written)
+    code, said = refused(["costs", "--figure", str(tmp_path / "all.png")], capsys)
+    assert code == 1
+    assert "all.png cannot be written: [Errno 28]" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_no_part_of_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Path("notebooks/00_start_here.ipynb")
+    monkeypatch.setattr(Path, "write_text", half_written_text)
+    with pytest.raises(OSError, match="No space"):
+        build([book], tmp_path, students=False, scripts_for=lambda _: [])
+    assert list(tmp_path.rglob("*.html")) == []

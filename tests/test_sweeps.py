@@ -301,6 +301,7 @@ def pid_of(process: psutil.Process) -> int:
         (["-p", "profile=smoke,laptpo"], "there is no profile laptpo; did you mean laptop?"),
         (["-p", "rate=1", "--plot", "rte", "loss"], "rte is not given with -p; did you mean rate?"),
         (["--workers", "0"], "--workers: '0': give a whole number, 1 or more"),
+        (["--timeout", "long"], "--timeout: 'long': give a whole number, 1 or more"),
         (["--cluster", "locl"], "did you mean local?"),
         (["--cluster", "tcp://127.0.0.1:1", "--workers", "2"], "--workers is for this machine"),
         (["--cluster", "tls://127.0.0.1:1", "--tls-ca-file", "x"], "--tls-key go together"),

@@ -9,6 +9,7 @@ import errno
 import importlib
 import importlib.util
 import io
+import locale
 import os
 import sys
 from collections.abc import Sequence
@@ -89,6 +90,11 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read what was printed has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
+    except UnicodeEncodeError as error:
+        if "surrogates" not in error.reason:
+            raise
+        fail(f"{who}: a name has letters that this locale ({locale.getencoding()}) does not know: "
+             "set PYTHONUTF8=1", code=1)  # fmt: skip
     except OSError as error:
         of_a_file = error.filename is not None or error.errno == errno.ENOSPC
         unread = os.path.isfile(error.filename or "") and not os.access(error.filename, os.R_OK)

@@ -13,6 +13,7 @@ from labkit.costs import tables as cost_tables
 from labkit.costs.bills import Affordable, Bill
 from labkit.costs.formulas import formula_flop_per_token, rule_flop, short
 from labkit.costs.training import BESIROGLU, HOFFMANN, HOFFMANN_UNROUNDED
+from labkit.keeping.files import replacing
 
 PICTURES = (".png", ".svg", ".pdf")
 CONTEXTS = (512, 2048, 8192, 32768)
@@ -105,10 +106,12 @@ def draw(name: str) -> None:
     """Write the figure of all models' compute to a file."""
     from classroom.figures import compute_by_model
 
+    drawn = compute_by_model()
     try:
-        compute_by_model().savefig(name, dpi=150)
+        with replacing(Path(name)) as draft:  # never a part of a picture
+            drawn.savefig(draft, dpi=150, format=Path(name).suffix[1:].lower())
     except (OSError, ValueError) as error:
-        fail(f"labkit costs: {name} cannot be written: {error}")
+        fail(f"labkit costs: {name} cannot be written: {error}", code=1)
     print(f"drew {name}")
 
 

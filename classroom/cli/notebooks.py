@@ -2,13 +2,12 @@
 
 import argparse
 import copy
-import functools
 import json
 import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,7 +21,16 @@ from classroom.cli.results import OPENED, index_of, write_table
 from classroom.exercises import proving, solved_cells, students_version
 from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
-from classroom.running import THREADS, Run, cores, encrypted, environment, execute
+from classroom.running import (
+    THREADS,
+    Run,
+    cancel,
+    cores,
+    encrypted,
+    end_processes,
+    environment,
+    execute,
+)
 from labkit.checks import counted
 from labkit.keeping.files import digest, write_json, write_text
 from labkit.keeping.paths import checkout
@@ -52,6 +60,8 @@ def run(parser: Parser, words: Sequence[str]) -> int:
         return 0
     timeout = args.timeout or TIMEOUT[str(parameters.get("profile", "laptop"))]
     output = args.output or Path("runs", f"{notebook.stem}-{named_after(parameters)}.ipynb")
+    if output.exists() and output.samefile(notebook):
+        fail(f"labkit run: {output} is the notebook that is run: give another name with --output")
     result = execute(notebook, output, parameters, timeout, progress=os.isatty(2))
     print(f"{output}: {result.seconds:.1f} s, {result.memory}")
     if result.error:
@@ -134,7 +144,6 @@ def run_all(
     afresh: bool,
 ) -> list[Run]:
     """Run notebooks side by side, a line for each; afresh: from an empty cache."""
-    one = functools.partial(execute, timeout=TIMEOUT[profile])
     empty = tempfile.TemporaryDirectory(prefix="labkit-cache-") if afresh else nullcontext()
     results = []
     with empty as cache:
@@ -143,17 +152,25 @@ def run_all(
         if jobs > 1:  # threads that wait for a busy core make each other many times slower
             threads = str(max(1, cores() // jobs))
             settings |= {name: os.environ.get(name, threads) for name in THREADS}
-        # A process for each notebook, so that the memory that is measured is the notebook's own.
-        with (
-            environment(settings),
-            ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool,
-        ):
-            for result in pool.map(one, books, outputs, parameters):
-                state = f"FAILED: {result.error}" if result.error else "ok"
-                print(f"{result.notebook:<28} {result.seconds:6.1f} s "
-                      f"{result.memory:>9}  {state}", flush=True)  # fmt: skip
-                results.append(result)
+        with environment(settings), ThreadPoolExecutor(jobs) as pool:
+            futures = [pool.submit(_alone, *given, TIMEOUT[profile])
+                       for given in zip(books, outputs, parameters, strict=True)]  # fmt: skip
+            try:
+                for future in futures:
+                    result = future.result()
+                    state = f"FAILED: {result.error}" if result.error else "ok"
+                    print(f"{result.notebook:<28} {result.seconds:6.1f} s "
+                          f"{result.memory:>9}  {state}", flush=True)  # fmt: skip
+                    results.append(result)
+            finally:  # after Ctrl-C, what waits would be run
+                cancel(futures, end_processes)
     return results
+
+
+def _alone(*given: Any) -> Run:
+    """Run a notebook in a process of its own, so that the memory that is measured is its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(execute, *given).result()
 
 
 def notebooks(parser: Parser, words: Sequence[str]) -> int:
@@ -298,7 +315,10 @@ def check_notebook(path: Path) -> None:
              "read; clear its outputs")  # fmt: skip
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        if found["nbformat"] != 4 or not all(isinstance(x, dict) for x in found["cells"]):
+        wanted = {"cell_type": str, "metadata": dict, "source": str | list}
+        sound = all(isinstance(cell[name], kind)
+                    for cell in found["cells"] for name, kind in wanted.items())  # fmt: skip
+        if found["nbformat"] != 4 or not sound:
             raise ValueError
     except (ValueError, TypeError, KeyError, RecursionError):
         fail(f"labkit: {path} is not a Jupyter notebook of version 4: give a sound .ipynb file")

@@ -21,8 +21,12 @@ class Parser(argparse.ArgumentParser):
         """Print one line and leave with exit code 2."""
         known = [word for action in self._actions for word in action.option_strings]
         known += [str(c) for action in self._actions for c in action.choices or ()]
-        given = re.findall(r"(?:invalid choice: '|arguments: )([^' ]+)", message)
-        fail(f"{self.prog}: {message}{nearest(given[0], known) if given else ''}")
+        given = re.findall(r"(?:invalid choice: '|unrecognized arguments: )([^' ]+)", message)
+        near = nearest(given[0], known) if given and given[0] not in known else ""
+        # Only a choice that is refused comes with those that there are.
+        of_several = re.search("arguments(: | are required)", message)
+        more = f" (all of them: `{self.prog} --help`)" if of_several else ""
+        fail(f"{self.prog}: {message}{near}{more}")
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -77,6 +81,8 @@ def above_zero(word: str, most: float = 1e30, wanted: str = "") -> float:
 
 def folder(word: str) -> Path:
     """Return the path of a folder, which need not exist, for an argument of that type."""
+    if not word:  # it would be the folder that the command is called in
+        raise argparse.ArgumentTypeError("'' is no folder: give one, such as . for this one")
     if os.path.exists(word) and not os.path.isdir(word):
         raise argparse.ArgumentTypeError(f"{word} is a file: give a folder")
     return Path(word)

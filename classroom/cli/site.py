@@ -9,6 +9,7 @@ from classroom.cli.notebooks import named_or_all
 from classroom.cli.parser import Parser, fail, folder
 from classroom.exercises.students import BEGIN, SPOKEN
 from labkit.checks import counted
+from labkit.keeping.files import write_text
 
 OWN = ("index", "live")
 """Pages that every site has."""
@@ -64,9 +65,9 @@ def write(notebooks: Sequence[Path], out: Path, *, students: bool = False) -> Se
         notebooks, out, students=students, scripts_for=lambda book: scripts_for(book, known)
     )
     first = building.first_page(TITLE, listed(pages), gpt)
-    (out / "index.html").write_text(first, encoding="utf-8")
+    write_text(out / "index.html", first)
     live = building.live_page(gpt, bert, quality())
-    (out / "live.html").write_text(live, encoding="utf-8")
+    write_text(out / "live.html", live)
     return pages
 
 

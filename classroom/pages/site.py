@@ -24,6 +24,7 @@ from classroom.light import light_jsonschema
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless, harmless_page
 from classroom.pages.live import parts
+from labkit.keeping.files import write_text
 from labkit.keeping.paths import checkout
 
 TEMPLATES = Path(__file__).resolve().parent / "share" / "nbconvert" / "templates"
@@ -94,7 +95,7 @@ def build(
         html, _ = export.from_notebook_node(book, resources)
         html = connected(reachable(harmless_page(html)), path, notebooks, out, students=students)
         html = with_demos(with_contents(html), scripts)
-        (out / pages[place].file).write_text(html, encoding="utf-8")
+        write_text(out / pages[place].file, html)  # never half of a page
     return pages
 
 
