@@ -118,7 +118,6 @@ WRONG = {
     "": "give a model, --budget, --tables or --figure",
     "--figure compute.gif": "compute.gif: give a name that ends in .png, .svg or .pdf",
     "--figure compute": "compute: give a name that ends in .png, .svg or .pdf",
-    "--figure none/compute.svg": "none/compute.svg cannot be written",
     "gpt2 --tockens 3": "did you mean --tokens?",
 }
 
