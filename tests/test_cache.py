@@ -524,7 +524,7 @@ def test_a_teacher_warms_the_cache_for_all(
     (tmp_path / "y.ipynb").write_text('{"nbformat": 4, "cells": [{}]}')
     with pytest.raises(SystemExit):
         main(["cache", "warm", str(tmp_path / "y.ipynb")])
-    assert re.fullmatch(r"labkit cache: .*y\.ipynb is no notebook.*\n", capsys.readouterr().err)
+    assert re.fullmatch(r"labkit: .*y\.ipynb is not a Jupyter .*\n", capsys.readouterr().err)
 
 
 # ---- trained models
