@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -166,6 +167,7 @@ def run_part(name: str, command: Sequence[str], aside: bool = False) -> Part:
     start = time.perf_counter()
     lines: list[str] = []
     settings = {**os.environ, **REPEATABLE, **MORE.get(name, {}), "PYTHONUNBUFFERED": "1"}
+    write = partial(print, end="", flush=True)
     show = lines.append if aside else write
     show(f"\n--- {name}: {' '.join(command[1:])}\n")
     if aside and shutil.which("nice"):
@@ -186,12 +188,6 @@ def run_part(name: str, command: Sequence[str], aside: bool = False) -> Part:
             last = line.strip() or last
     write("".join(lines))
     return Part(name, time.perf_counter() - start, process.returncode, last)
-
-
-def write(text: str) -> None:
-    """Print text as it is, at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def bench(parser: Parser, words: Sequence[str]) -> int:

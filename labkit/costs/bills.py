@@ -139,6 +139,10 @@ def ready() -> list[str]:
     return [row["name"] for row in cost_tables.read_table("sizes") if _plain(row["name"]) in known]
 
 
+LARGEST = 10**9
+"""The largest size of a model that a file may give."""
+
+
 def read_shape(path: Path) -> Shape:
     """A shape from a JSON file such as {"layers": 12, "width": 768, "vocabulary": 50257, ...}."""
     try:
@@ -270,9 +274,6 @@ class Affordable(NamedTuple):
     loss: float
     device_hours: float
 
-
-LARGEST = 10**9
-"""More than this no size of a model can be."""
 
 SMALLEST = 1e6
 """Below this many parameters the published fits say nothing: their smallest run had 44 million."""

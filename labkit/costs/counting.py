@@ -31,7 +31,7 @@ class Parameters(NamedTuple):
     active: int
     """How many take part in one token: fewer than all in a mixture of experts. Those of a block
     that is used again in each layer, as ALBERT's, count as often as they are used. In an
-    encoder-decoder a token passes half of them, on average over two texts of the same length."""
+    encoder-decoder a token uses half of them, on average over two texts of the same length."""
 
     @property
     def total(self) -> int:
