@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from multiprocessing.forkserver import ensure_running
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -513,10 +514,17 @@ def end_processes() -> None:
                 for one in (*server.children(recursive=True), server):
                     one.kill()
     for process in multiprocessing.active_children():  # where there is no server
-        with contextlib.suppress(psutil.Error):
-            for one in psutil.Process(process.pid).children(recursive=True):
-                one.kill()
-        process.kill()
+        kill_with_children(process)
+
+
+def kill_with_children(process: BaseProcess) -> None:
+    """Kill a process and all that it has started."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
+    process.kill()
 
 
 def _end_with_the_parent(folder: Path) -> None:

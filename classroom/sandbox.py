@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, NoReturn
 
-from classroom.running import held_by, inherit, kept_variables, quick_start
+from classroom.running import held_by, inherit, kept_variables, kill_with_children, quick_start
 from labkit.keeping.paths import PACKAGE
 
 MB = 2**20
@@ -315,12 +315,7 @@ class Child:
 
     def end(self) -> None:
         """End the child and all that it started."""
-        import psutil
-
-        with contextlib.suppress(psutil.Error):
-            for other in psutil.Process(self.process.pid).children(recursive=True):
-                other.kill()
-        self.process.kill()
+        kill_with_children(self.process)
 
     def __enter__(self) -> "Child":
         self.running.add(self)
