@@ -353,6 +353,9 @@ def read(path: Path) -> Finding:
             raise ValueError(f"it is about {kept['id']!r}")
         kept["arms"] = {name: Arm(**arm) for name, arm in kept["arms"].items()}
         kept["contrasts"] = [Seen(**seen) for seen in kept["contrasts"]]
+        # A word among the figures is an error here, not in whatever prints them.
+        math.fsum(arm.mean + arm.low + arm.high + sum(arm.by_seed) for arm in kept["arms"].values())
+        math.fsum(seen.value for seen in kept["contrasts"])
         outdated = record.get("texts") != digest_of_texts(kept["id"])
         found = Finding(**{**kept, "seconds": record.get("seconds", 0.0), "outdated": outdated})
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -58,6 +58,30 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     for name, (_, _, summary) in COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(summary)}$", said, re.MULTILINE)
     assert "examples:" in said
+    assert main(["help"]) == 0
+    assert capsys.readouterr().out == said
+
+
+def test_help_about_a_command_is_asked_for_in_either_order(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = []
+    for words in (["help", "run"], ["run", "--help"]):
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        assert left.value.code == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
+    assert "usage: labkit run" in told[0]
+
+
+def test_a_notebook_without_parameters_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")]), path)
+    assert main(["run", str(path), "--list"]) == 0
+    assert capsys.readouterr().out == "none.ipynb has no parameters\n"
 
 
 def test_help_is_quick_to_come_and_imports_nothing_large() -> None:
@@ -221,6 +245,16 @@ def test_a_limit_of_the_cache_that_is_none_is_said(
     code, said = left_with(capsys, "cache")
     assert (code, said.count("\n")) == (2, 1)
     assert "LABKIT_CACHE_LIMIT is 'inf': give a number of bytes" in said
+
+
+def test_a_cache_that_is_a_file_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "file"))
+    code, said = left_with(capsys, "cache")
+    assert (code, said.count("\n")) == (2, 1)
+    assert f"{tmp_path / 'file'} is no folder" in said
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows says it otherwise")

@@ -516,6 +516,18 @@ def test_a_damaged_finding_is_named(raw: str, tmp_path: Path) -> None:
         ledger.read(path)
 
 
+@pytest.mark.parametrize("part", ["arms", "contrasts"])
+def test_a_word_among_the_figures_of_a_finding_is_named(part: str, tmp_path: Path) -> None:
+    found = json.loads(data_path("claims", "restart.json").read_text(encoding="utf-8"))
+    if part == "arms":
+        next(iter(found["arms"].values()))["by_seed"][0] = "high"
+    else:
+        found["contrasts"][0]["value"] = "high"
+    (tmp_path / "restart.json").write_text(json.dumps(found))
+    with pytest.raises(ValueError, match=r"restart\.json is no finding of the ledger"):
+        ledger.read(tmp_path / "restart.json")
+
+
 def test_a_finding_under_the_name_of_another_claim_is_named(tmp_path: Path) -> None:
     shutil.copy(data_path("claims", "restart.json"), tmp_path / "albert.json")
     with pytest.raises(ValueError, match=r"albert\.json is no finding .*about 'restart'"):

@@ -119,7 +119,9 @@ def with_a_home() -> None:
 
 def called(words: list[str]) -> int:
     """Find the command, and what it needs, and run it."""
-    if not words or words[0] in ("-h", "--help", "help"):
+    if words[:1] == ["help"]:  # `labkit help run` is `labkit run --help`
+        words = [*words[1:2], "--help"]
+    if not words or words[0] in ("-h", "--help"):
         print(overview())
         return 0
     if words[0] == "--version":

@@ -24,6 +24,9 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         most = cache.limit()
     except ValueError as problem:
         fail(f"labkit cache: {problem}")
+    above = next(path for path in (cache.folder(), *cache.folder().parents) if path.exists())
+    if not above.is_dir():
+        fail(f"labkit cache: {above} is no folder, so nothing is kept: name one in LABKIT_CACHE")
     if args.action == "warm":
         return warm(args.names, args.profile)
     if args.action == "clear":

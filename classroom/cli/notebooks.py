@@ -326,10 +326,11 @@ def check_notebook(path: Path) -> None:
 
 def listing(notebook: Path) -> str:
     """Return the parameters of a notebook: name, type, default, what it means."""
-    return "\n".join(
+    rows = [
         f"{name}: {row['inferred_type_name']} = {row['default']}    {row['help']}".rstrip()
         for name, row in declared(notebook).items()
-    )
+    ]
+    return "\n".join(rows) or f"{notebook.name} has no parameters"
 
 
 def normalised(notebook: Any) -> Any:

@@ -11,7 +11,6 @@ import random
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from classroom.exercises.checking import is_missing
@@ -211,29 +210,21 @@ class Symptom:
         return Verdict(True, f"{answer}. {self.measure().says}")
 
 
-WIDE, HIGH = 320, 90
-
-
 def drawn(seen: Seen) -> str:
-    """The curve as a small picture (SVG), with the floor as a dashed line."""
-    values = [*seen.curve, *([] if seen.floor is None else [seen.floor])]
-    low, high = min(0.0, *values), max(values) or 1.0
+    """The curve as a small picture, with the floor as a dashed line."""
+    from classroom.demos.pieces import Curve
+    from classroom.demos.rendering import html_of
 
-    def y(value: float) -> float:
-        return round(10 + HIGH * (high - value) / (high - low), 1)
-
-    step = WIDE / (len(seen.curve) - 1)
-    points = " ".join(f"{40 + i * step:.0f},{y(v):.0f}" for i, v in enumerate(seen.curve))
-    floor = "" if seen.floor is None else (
-        f'<path d="M40 {y(seen.floor):.0f}h{WIDE}" stroke="currentColor" stroke-dasharray="5 4"/>'
-        f'<text x="{44 + WIDE}" y="{y(seen.floor) + 4:.0f}">{escape(seen.floor_is)}</text>'
+    last = len(seen.curve) - 1
+    low, high = min(0.0, *seen.curve), max(seen.curve) or 1.0
+    floor = None
+    if seen.floor is not None:
+        low, high = min(low, seen.floor), max(high, seen.floor)
+        floor = (seen.floor, seen.floor_is)
+    return html_of(
+        Curve(
+            points=tuple(enumerate(seen.curve)), floor=floor, frame=(0, last, low, high),
+            said=f"{len(seen.curve)} values, from {seen.curve[0]:.2f} to {seen.curve[-1]:.2f}",
+            name="symptom", last=seen.along, low=f"{low:.1f}", high=f"{high:.1f}",
+        )
     )  # fmt: skip
-    return (
-        f'<svg role="img" aria-label="{escape(seen.says)}" width="{WIDE + 150}" '
-        f'height="{HIGH + 40}" font-size="12" fill="currentColor">'
-        f'<path d="M40 10v{HIGH}h{WIDE}" stroke="currentColor" fill="none"/>{floor}'
-        f'<polyline points="{points}" stroke="#0072b2" stroke-width="2" fill="none"/>'
-        f'<text x="36" y="14" text-anchor="end">{high:.1f}</text>'
-        f'<text x="36" y="{HIGH + 14}" text-anchor="end">{low:.1f}</text>'
-        f'<text x="{40 + WIDE}" y="{HIGH + 28}" text-anchor="end">{escape(seen.along)}</text></svg>'
-    )
