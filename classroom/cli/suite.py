@@ -43,8 +43,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     # By another version of Python, in an environment of its own.
     "second": ("-m", "labkit", "test", "quick", "--venv"),
 }  # fmt: skip
-# What keeps a single core busy for most of a minute runs while the other parts leave one idle.
-ASIDE = ("types",)
+# These wait for files, or keep a single core busy: they run, one after another, beside the others.
+ASIDE = ("types", "second", "parameters")
 # Where versions of Python differ: the grammar, its tools, code objects, the command line.
 QUICK = ("attention", "cache", "chance", "cli", "demos", "exercises", "ledger", "masking", "pages",
          "setup", "tokenizers", "world_files")  # fmt: skip
@@ -89,14 +89,14 @@ def test(parser: Parser, words: Sequence[str]) -> int:
     python = ready_python(args.here, args.venv)
     parts = args.parts or list(PARTS)
     start = time.perf_counter()
-    with setting_up_second(parts), ThreadPoolExecutor() as pool:
+    aside = [name for name in parts if name in ASIDE and len(parts) > 1]
 
-        def run(name: str) -> Part:
-            if name == "second":
-                return run_second()
-            return run_part(name, [python, *known[name]], aside=name in aside)
+    def run(name: str) -> Part:
+        if name == "second":
+            return run_second(aside=name in aside)
+        return run_part(name, [python, *known[name]], aside=name in aside)
 
-        aside = {name for name in parts if name in ASIDE and len(parts) > 1}
+    with ThreadPoolExecutor(max_workers=1) as pool:
         later = {name: pool.submit(run, name) for name in aside}
         ran = {name: run(name) for name in parts if name not in aside}
         done = [ran.get(name) or later[name].result() for name in parts]
@@ -109,31 +109,14 @@ def test(parser: Parser, words: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-@contextlib.contextmanager
-def setting_up_second(parts: Sequence[str]) -> Iterator[None]:
-    """Set up the second Python while other parts run: half of the time it waits for files.
-
-    If it fails, the part itself tries again and says why.
-    """
-    found = second_python() if "second" in parts[1:] else None
-    if found is None:
-        yield
-        return
-    version, python = found
-    command = [python, "-m", "labkit", "test", "setup", "--venv", f".venv-{version}"]
-    silent = subprocess.DEVNULL
-    with subprocess.Popen(command, cwd=checkout(), stdin=silent, stdout=silent, stderr=silent):
-        yield
-
-
-def run_second() -> Part:
+def run_second(aside: bool) -> Part:
     """Run the quick part of the suite on another version of Python, where there is one."""
     found = second_python()
     if found is None:
         versions = " or ".join(VERSIONS)
         return Part("second", 0.0, 0, f"second: skipped, there is no other Python {versions} here")
     version, python = found
-    return run_part("second", [python, *PARTS["second"], f".venv-{version}"])
+    return run_part("second", [python, *PARTS["second"], f".venv-{version}"], aside)
 
 
 def second_python() -> tuple[str, str] | None:
@@ -162,7 +145,7 @@ def installed(version: str) -> Iterator[str]:
 def run_part(name: str, command: Sequence[str], aside: bool = False) -> Part:
     """Run one part, showing what it prints, and keep the line that sums it up.
 
-    A part that runs aside gives way to the others, and shows all at its end.
+    A part that runs aside shows all at its end.
     """
     start = time.perf_counter()
     lines: list[str] = []
@@ -170,8 +153,6 @@ def run_part(name: str, command: Sequence[str], aside: bool = False) -> Part:
     write = partial(print, end="", flush=True)
     show = lines.append if aside else write
     show(f"\n--- {name}: {' '.join(command[1:])}\n")
-    if aside and shutil.which("nice"):
-        command = ["nice", *command]
     last = ""
     with (
         # What was trained before the tests must not answer for the code that is tested.
