@@ -233,6 +233,20 @@ def test_packages_that_do_not_work_are_no_setup(
     assert "Traceback" in log.read_text()
 
 
+def test_what_is_imported_is_compiled_whatever_the_image_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each process would compile thousands of modules anew."""
+    (tmp_path / "of_a_lesson.py").touch()
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(environment, "IMPORTED", ("of_a_lesson",))
+    environment.import_once(Path(sys.executable), tmp_path / "log")
+    assert len(list(tmp_path.glob("__pycache__/of_a_lesson.*.pyc"))) == 1
+    writes = ("-c", "import sys; print(not sys.dont_write_bytecode)")
+    assert suite.run_part("one", [sys.executable, *writes]).last_line == "True"
+
+
 def test_the_second_call_starts_nothing(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[object] = []
 

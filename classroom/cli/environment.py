@@ -37,6 +37,9 @@ NETWORK_SIGNS = (
 REPEATABLE = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
               "LABKIT_QUIET": "1"}  # fmt: skip
 
+# Many images of containers set this variable, and each process then compiles torch anew: 5 s.
+COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
+
 
 class SetupError(Exception):
     """Something that the machine lacks: one line, with the remedy."""
@@ -204,8 +207,9 @@ def import_once(python: Path, log: Path) -> None:
     To compile all that pip has installed would take a minute, and most of it is never imported.
     """
     done = subprocess.run(
-        [str(python), "-c", f"import {', '.join(IMPORTED)}"], capture_output=True, text=True
-    )
+        [str(python), "-c", f"import {', '.join(IMPORTED)}"],
+        env={**os.environ, **COMPILED}, capture_output=True, text=True,
+    )  # fmt: skip
     if done.returncode:
         with log.open("a", encoding="utf-8") as record:
             record.write(done.stderr)

@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from classroom.cli.environment import REPEATABLE, checkout_of, ready_python
+from classroom.cli.environment import COMPILED, REPEATABLE, checkout_of, ready_python
 from classroom.cli.parser import Parser, fail, unknown
 from labkit.keeping.paths import checkout
 
@@ -149,7 +149,7 @@ def run_part(name: str, command: Sequence[str], aside: bool = False) -> Part:
     """
     start = time.perf_counter()
     lines: list[str] = []
-    settings = {**os.environ, **REPEATABLE, **MORE.get(name, {}), "PYTHONUNBUFFERED": "1"}
+    settings = {**os.environ, **COMPILED, **REPEATABLE, **MORE.get(name, {})}
     write = partial(print, end="", flush=True)
     show = lines.append if aside else write
     show(f"\n--- {name}: {' '.join(command[1:])}\n")
@@ -158,7 +158,8 @@ def run_part(name: str, command: Sequence[str], aside: bool = False) -> Part:
         # What was trained before the tests must not answer for the code that is tested.
         tempfile.TemporaryDirectory(prefix="labkit-cache-") as empty,
         subprocess.Popen(
-            command, cwd=checkout(), env={**settings, "LABKIT_CACHE": empty},
+            command, cwd=checkout(),
+            env={**settings, "LABKIT_CACHE": empty, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             encoding="utf-8", errors="replace",
         ) as process,
