@@ -237,12 +237,12 @@ def peak_of_children() -> Iterator[list[int]]:
         return sizes
 
     def watch() -> None:
-        largest = 0
+        largest, children = 0, list[psutil.Process]()
         for turn in itertools.count():
             if done.wait(0.2):
                 return
             # To look for processes takes milliseconds, and so does to share out what they share.
-            if turn % 5 == 0:
+            if turn % 5 == 0 or not children:
                 children = me.children(recursive=True)
             resident = total(lambda child: int(child.memory_info().rss), children)
             if resident > 1.01 * largest:
