@@ -107,8 +107,8 @@ tokenizer = Tokenizer.words([" ".join(world.vocabulary[1:])])""",
          "masking_demo(text='she saw a wave near the boat .', tokenizer=tokenizer, world=world, "
          "setting=Masking(rate=0.5))")  # fmt: skip
 LESSON = ROOT / "notebooks" / "08_bert.ipynb"
-# Wait until nothing has changed for so long: the first change may be a frame between. To ask for the
-# text again and again, which is laid out each time, would keep the browser busy.
+# Wait until nothing has changed for so long: the first change may be a frame between. To ask for
+# the text again and again, which is laid out each time, would keep the browser busy.
 STILL = """async ([selector, before]) => {
     const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
     let since = Date.now();
