@@ -513,6 +513,9 @@ def end_processes() -> None:
             if "multiprocessing.forkserver" in " ".join(server.cmdline()):
                 for one in (*server.children(recursive=True), server):
                     one.kill()
+                # Until it has ended, new processes would be asked of it; Python itself notices it.
+                while server.status() != psutil.STATUS_ZOMBIE:
+                    time.sleep(0.01)
     for process in multiprocessing.active_children():  # where there is no server
         kill_with_children(process)
 

@@ -1,8 +1,10 @@
 """A verdict is right when the truth is known, and intervals hold what they should as often."""
 
 import json
+import os
 import re
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import psutil
 import pytest
 from coins import broken, coins, killed, nothing
 
@@ -24,6 +27,7 @@ from classroom.figures import unit_of
 from classroom.findings import finding_chart, sentence, show_finding
 from classroom.judging import estimate, overall
 from classroom.ledger import Claim, Contrast, measure, table, text_of
+from classroom.running import end_processes, processes
 from labkit.keeping.files import write_json
 from labkit.keeping.paths import data_path
 from labkit.world import LANGUAGES
@@ -421,6 +425,19 @@ def test_whoever_stops_goes_on_where_it_was(capsys: pytest.CaptureFixture[str]) 
     assert set(again) == set(names)
     # The same number of seconds: it was found, not measured again.
     assert again[first.id] == first
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is a server on Linux alone")
+def test_a_server_that_ends_slowly_is_asked_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with processes(1) as pool:
+        pool.submit(os.getpid).result()
+    kill = psutil.Process.kill
+    monkeypatch.setattr(
+        psutil.Process, "kill", lambda process: threading.Timer(0.5, kill, [process]).start()
+    )
+    end_processes()
+    with processes(1) as pool:
+        assert pool.submit(time.sleep, 1).result() is None
 
 
 @pytest.mark.parametrize(
