@@ -513,7 +513,8 @@ def end_processes() -> None:
             if "multiprocessing.forkserver" in " ".join(server.cmdline()):
                 for one in (*server.children(recursive=True), server):
                     one.kill()
-                # Until it has ended, new processes would be asked of it; Python itself notices it.
+                # Python would ask a server that is still ending for new processes. Nobody reaps it
+                # here: Python looks for its end itself.
                 while server.status() != psutil.STATUS_ZOMBIE:
                     time.sleep(0.01)
     for process in multiprocessing.active_children():  # where there is no server

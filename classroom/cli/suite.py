@@ -145,7 +145,7 @@ def installed(version: str) -> Iterator[str]:
 def run_part(name: str, command: Sequence[str], aside: bool = False) -> Part:
     """Run one part, showing what it prints, and keep the line that sums it up.
 
-    A part that runs aside shows all at its end.
+    What a part that runs aside prints is shown when it has ended.
     """
     start = time.perf_counter()
     lines: list[str] = []
