@@ -316,6 +316,8 @@ def test_a_wide_picture_scrolls_by_itself_and_its_labels_are_large(lecture: Lect
     view = page.locator(".labkit-masking .labkit-view")
     assert view.locator("table[role=img]").evaluate("e => getComputedStyle(e).zoom") == "1.35"
     page.set_viewport_size({"width": 250, "height": 600})
+    # JupyterLab lays its page out again some time after the window has changed.
+    page.wait_for_function("document.querySelector('.labkit-masking').clientWidth <= 250")
     width, inside, room = view.evaluate(
         "e => [e.clientWidth, e.scrollWidth, e.closest('.labkit-masking').clientWidth]"
     )
