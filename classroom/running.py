@@ -511,8 +511,7 @@ def end_processes() -> None:
     for server in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
             if "multiprocessing.forkserver" in " ".join(server.cmdline()):
-                for one in (*server.children(recursive=True), server):
-                    one.kill()
+                _kill([*server.children(recursive=True), server])
                 # Python would ask a server that is still ending for new processes. Nobody reaps it
                 # here: Python looks for its end itself.
                 while server.status() != psutil.STATUS_ZOMBIE:
@@ -526,9 +525,17 @@ def kill_with_children(process: BaseProcess) -> None:
     import psutil
 
     with contextlib.suppress(psutil.Error):
-        for child in psutil.Process(process.pid).children(recursive=True):
-            child.kill()
+        _kill(psutil.Process(process.pid).children(recursive=True))
     process.kill()
+
+
+def _kill(processes: Iterable["Process"]) -> None:
+    """Kill processes, some of which may have ended since they were found."""
+    import psutil
+
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
 
 
 def _end_with_the_parent(folder: Path) -> None:
@@ -536,8 +543,7 @@ def _end_with_the_parent(folder: Path) -> None:
     import psutil
 
     os.read(0, 1)
-    for child in psutil.Process().children(recursive=True):
-        child.kill()
+    _kill(psutil.Process().children(recursive=True))
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 

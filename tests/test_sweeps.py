@@ -16,6 +16,7 @@ import psutil
 import pytest
 import torch
 
+from classroom import running
 from classroom.cli import main
 from classroom.cli.parameters import ParameterError, checked_grid, listed
 from classroom.cli.sweeps import summary
@@ -97,8 +98,20 @@ def wait_for(
 
 def gone(pids: list[int]) -> bool:
     """Say whether processes have ended within some seconds."""
-    alive = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    return not psutil.wait_procs(alive, timeout=120)[1]
+    end = time.monotonic() + 120
+    while any(map(runs, pids)):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def runs(pid: int) -> bool:
+    """Say whether a process has not ended; one that nobody has asked about is still listed."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
@@ -179,6 +192,16 @@ def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9(
     assert (out / "loss-by-seed.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_one_that_has_ended_does_not_save_the_others() -> None:
+    words = [sys.executable, "-c", "import time; time.sleep(600)"]
+    ended, other = (subprocess.Popen(words) for _ in range(2))
+    listed = [psutil.Process(ended.pid), psutil.Process(other.pid)]
+    ended.kill()
+    ended.wait()
+    running._kill(listed)
+    assert other.wait(timeout=60) != 0
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]"]]]:
     """Start a Dask scheduler and two workers on this machine, as a user does."""
@@ -214,22 +237,26 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list["subprocess.Popen[bytes]
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_a_cluster_survives_the_loss_of_a_worker(
-    notebook: Path, tmp_path: Path, cluster: tuple[str, list["subprocess.Popen[bytes]"]]
+    notebook: Path,
+    tmp_path: Path,
+    cluster: tuple[str, list["subprocess.Popen[bytes]"]],
+    request: pytest.FixtureRequest,
 ) -> None:
     address, workers = cluster
     out = tmp_path / "out"
     words = [sys.executable, "-m", "labkit", "sweep", str(notebook), "-p", "seed=1:4", "-p"]
     words += [f"folder={tmp_path}", "--cluster", address, "--out", str(out)]
-    with subprocess.Popen(words, cwd=ROOT, text=True, stdout=-1, stderr=-1) as running:
-        wait_for(lambda: sum(len(begun(tmp_path, seed)) for seed in (1, 2, 3)) == 2, running)
-        kernels = [pid for seed in (1, 2, 3) for pid in begun(tmp_path, seed)]
-        lost = [pid for pid in kernels if workers[0].pid in map(pid_of, ancestors(pid))]
-        assert len(lost) == 1
-        workers[0].kill()
-        assert gone(lost)
-        (tmp_path / "go").touch()
-        _, said = running.communicate(timeout=600)
-    assert running.returncode == 0, said
+    ours = subprocess.Popen(words, cwd=ROOT, text=True, stdout=-1, stderr=-1)
+    request.addfinalizer(ours.kill)
+    wait_for(lambda: sum(len(begun(tmp_path, seed)) for seed in (1, 2, 3)) == 2, ours)
+    kernels = [pid for seed in (1, 2, 3) for pid in begun(tmp_path, seed)]
+    lost = [pid for pid in kernels if workers[0].pid in map(pid_of, ancestors(pid))]
+    assert len(lost) == 1
+    workers[0].kill()
+    assert gone(lost)
+    (tmp_path / "go").touch()
+    _, said = ours.communicate(timeout=600)
+    assert ours.returncode == 0, said
     rows = sorted(results(out), key=lambda row: row.parameters["seed"])
     assert [(row.status, row.results["loss"]) for row in rows] == [
         ("finished", 0.5), ("finished", 1.0), ("finished", 1.5)

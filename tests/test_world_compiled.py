@@ -2,7 +2,6 @@
 
 import mmap
 import platform
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +20,14 @@ from labkit.world.memory import Family
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.delenv("LABKIT_CACHE_SHARED", raising=False)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Give a language that is compiled in no time, and is kept as a large one is."""
+    village = load_world("village")
+    monkeypatch.setattr(compiled, "LARGE", 0)
+    return village
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -65,23 +72,23 @@ def test_its_arrays_are_mapped_and_cannot_be_changed(world: World) -> None:
         assert isinstance(array.obj if isinstance(array, memoryview) else array, mmap.mmap)
 
 
-def test_a_damaged_file_is_compiled_again(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    made = compiled.compiled(world.grammar)
+def test_a_damaged_file_is_compiled_again(small: World, capsys: pytest.CaptureFixture[str]) -> None:
+    made = compiled.compiled(small.grammar)
     [path] = kept_files()
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    assert alike(compiled.compiled(world.grammar), made)
+    assert alike(compiled.compiled(small.grammar), made)
     assert "its content is not what was written" in capsys.readouterr().err
     assert len(kept_files()) == 2  # the sound one, and the damaged one that was set aside
 
 
-def test_another_language_or_another_code_has_another_file(world: World) -> None:
-    compiled.compiled(world.grammar)
+def test_another_language_or_another_code_has_another_file(small: World) -> None:
+    compiled.compiled(small.grammar)
     with patch.object(compiled, "code", lambda: b"changed"):
-        compiled.compiled(world.grammar)
-    another = replace(world.grammar, held_out={})
-    assert compiled.compiled(another).vocabulary == world.vocabulary
+        compiled.compiled(small.grammar)
+    another = load_world("journey")
+    assert compiled.compiled(another.grammar).vocabulary == another.vocabulary
     assert len({path.name.partition(".")[0] for path in kept_files()}) == 3
 
 
@@ -106,12 +113,12 @@ def test_small_languages_are_not_kept() -> None:
 
 
 def test_without_a_cache_it_is_compiled_in_silence(
-    world: World,
+    small: World,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "file"))
-    assert compiled.compiled(world.grammar).states == world.machine.states
+    assert compiled.compiled(small.grammar).states == small.machine.states
     assert not capsys.readouterr().err

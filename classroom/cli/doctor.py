@@ -15,7 +15,9 @@ from classroom.cli.parser import Parser
 from labkit import __version__
 from labkit.keeping.paths import checkout
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+# The shell is Chromium without windows: the same pages need a quarter less of the processor.
+CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome",
+            "google-chrome-stable", "chrome")  # fmt: skip
 GIB = 2**30
 
 

@@ -24,7 +24,8 @@ PLAIN = (*PYTEST, "-p", "no:nbval")
 # The files that hold browser tests: importing all the others takes 20 s.
 BROWSER = ("accessibility", "browser", "demos_browser", "firefox_browser", "lecture_browser",
            "live_pages_browser", "pages")  # fmt: skip
-TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
+# A test that ends its worker would end the next worker as well.
+TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile", "--max-worker-restart=0")
 # In the order that tests/conftest.py sets: the longest files first.
 IN_ORDER = (*TWO_AT_A_TIME, "--no-loadscope-reorder")
 PARTS: dict[str, tuple[str, ...]] = {
