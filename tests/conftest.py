@@ -92,8 +92,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Report the sizes of the package's files and functions wherever the house rules ran."""
-    ran = [*terminalreporter.stats.get("passed", []), *terminalreporter.stats.get("failed", [])]
-    if any("test_house" in report.nodeid for report in ran):
-        from test_house import sizes
-
-        terminalreporter.write_line(sizes())
+    for report in terminalreporter.stats.get("passed", ()):
+        for name, said in report.user_properties:
+            if name == "sizes":
+                terminalreporter.write_line(said)

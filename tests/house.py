@@ -26,8 +26,19 @@ def module_name(path: Path) -> str:
 
 
 FILES = {module_name(p): p for name in PACKAGES for p in sorted((ROOT / name).rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 LINES = {name: path.read_text(encoding="utf-8").count("\n") for name, path in FILES.items()}
+
+
+@functools.cache
+def tree_of(module: str) -> ast.Module:
+    """Return the syntax tree of a module; to parse all of them takes seconds."""
+    return ast.parse(FILES[module].read_text(encoding="utf-8"))
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    """Yield each module with its syntax tree."""
+    for module in FILES:
+        yield module, tree_of(module)
 
 
 def base_of(node: ast.ImportFrom, module: str, is_package: bool) -> str:
@@ -53,7 +64,7 @@ def imports(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
 def exports() -> dict[tuple[str, str], tuple[str, str]]:
     """Return where the names come from that a package's __init__ re-exports."""
     found = {}
-    for module, tree in TREES.items():
+    for module, tree in trees():
         if FILES[module].name == "__init__.py":
             for node in tree.body:
                 if isinstance(node, ast.ImportFrom):
@@ -108,7 +119,7 @@ def edges(module: str, tree: ast.Module) -> set[str]:
 @functools.cache
 def graph() -> Graph:
     """Return who imports whom."""
-    return {module: edges(module, tree) for module, tree in TREES.items()}
+    return {module: edges(module, tree) for module, tree in trees()}
 
 
 def groups(of: Graph) -> list[list[str]]:
@@ -162,7 +173,7 @@ def closure(start: str) -> set[str]:
             found.add(module)
             parts = module.split(".")
             todo += [".".join(parts[:i]) for i in range(1, len(parts))]
-            todo += edges(module, _eager(TREES[module]))
+            todo += edges(module, _eager(tree_of(module)))
     return found
 
 
@@ -184,7 +195,7 @@ def _eager(tree: ast.Module) -> ast.Module:
 def private_imports() -> dict[str, list[str]]:
     """Return which modules import a name that begins with an underscore from another module."""
     found: dict[str, list[str]] = {}
-    for module, tree in TREES.items():
+    for module, tree in trees():
         for base, name in imports(module, tree):
             private = name.startswith("_") and not name.startswith("__")
             if private and base.split(".")[0] in PACKAGES:

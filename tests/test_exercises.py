@@ -97,12 +97,14 @@ def test_an_exercise_that_passes_unsolved_is_found() -> None:
 
 def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["students", "00", "--output", str(tmp_path)]) == 0
-    assert "exercises" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith("00_start_here.ipynb: 5 exercises\n")
     [written] = tmp_path.glob("*.ipynb")
     assert "SOLUTION" not in written.read_text(encoding="utf-8")
     text = written.read_text(encoding="utf-8")
     # Byte for byte as Jupyter writes it, so that nothing differs once a student has saved it.
     assert nbformat.writes(nbformat.reads(text, as_version=4)) + "\n" == text
+    assert main(["students", "06", "--output", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.endswith(": 10 exercises, 1 of them ungraded\n")
     with pytest.raises(SystemExit):
         main(["students", "00", "--output", "notebooks"])
     assert "give another folder" in capsys.readouterr().err

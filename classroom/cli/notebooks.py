@@ -18,7 +18,7 @@ from classroom.cli.lab import METADATA
 from classroom.cli.parameters import ParameterError, checked, declared, once, pair, with_equals
 from classroom.cli.parser import Parser, fail, folder, positive, unknown
 from classroom.cli.results import OPENED, index_of, write_table
-from classroom.exercises import proving, solved_cells, students_version
+from classroom.exercises import asked, proving, solved_cells, students_version
 from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
 from classroom.running import (
@@ -237,7 +237,9 @@ def students(parser: Parser, words: Sequence[str]) -> int:
     for path in books:
         solved = json.loads(path.read_text(encoding="utf-8"))
         write_notebook(args.output / path.name, students_version(solved))
-        count = counted(len(solved_cells(solved)), "exercise")
+        cells = ["".join(solved["cells"][i]["source"]) for i in solved_cells(solved)]
+        free = sum(not asked(cell) for cell in cells)
+        count = counted(len(cells), "exercise") + (f", {free} of them ungraded" if free else "")
         print(f"{args.output / path.name}: {count}", flush=True)
     return 0
 

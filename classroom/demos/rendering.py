@@ -399,7 +399,11 @@ def _curve(piece: Curve) -> str:
         inside += (
             f'<path data-floor="{value:.4f}" d="M{MARGIN} {y(value):.1f}H{right}" '
             f'stroke="currentColor" stroke-dasharray="5 4" fill="none"/>'
-        ) + _label(MARGIN, y(value) + 13, label, "start")
+        )
+        # Where the line leaves the floor, what is written at its beginning would lie on it.
+        leaves = abs(piece.points[0][1] - value) < abs(piece.points[-1][1] - value)
+        where = (right, y(value) - 5) if leaves else (MARGIN, y(value) + 13)
+        inside += _label(*where, label, "end" if leaves else "start")
     at = piece.mark or piece.points[-1]
     inside += (
         f'<circle cx="{x(at[0]):.1f}" cy="{y(at[1]):.1f}" r="5">'

@@ -169,7 +169,10 @@ const Render = (() => {
     let inside = `<path data-points="${p.points.length}" d="M${line}" stroke="${BAR}" stroke-width="2" fill="none"/>`;
     if (p.floor) {
       inside += `<path data-floor="${fixed(p.floor[0], 4)}" d="M${MARGIN} ${fixed(y(p.floor[0]), 1)}H${right}" ` +
-        'stroke="currentColor" stroke-dasharray="5 4" fill="none"/>' + label(MARGIN, y(p.floor[0]) + 13, p.floor[1], "start");
+        'stroke="currentColor" stroke-dasharray="5 4" fill="none"/>';
+      // Where the line leaves the floor, what is written at its beginning would lie on it.
+      const [begin, end] = [p.points[0], p.points.at(-1)].map(([, value]) => Math.abs(value - p.floor[0]));
+      inside += begin < end ? label(right, y(p.floor[0]) - 5, p.floor[1]) : label(MARGIN, y(p.floor[0]) + 13, p.floor[1], "start");
     }
     const [step, value] = p.mark ?? p.points.at(-1);
     inside += `<circle cx="${fixed(x(step), 1)}" cy="${fixed(y(value), 1)}" r="5"><title>${safe(p.said)}</title></circle>`;
