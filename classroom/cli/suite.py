@@ -45,9 +45,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "second": ("-m", "labkit", "test", "quick", "--venv"),
 }  # fmt: skip
 # These wait for files, or keep a single core busy: they run, one after another, beside the others.
-ASIDE = ("second", "types", "parameters")
-# Nothing in these has to come in time: they take what the others leave of the cores.
-PATIENT = ("types", "parameters")
+ASIDE = ("types", "second", "parameters")
 # Where versions of Python differ: the grammar, its tools, code objects, the command line.
 QUICK = ("attention", "cache", "chance", "cli", "demos", "exercises", "ledger", "masking", "pages",
          "setup", "tokenizers", "world_files")  # fmt: skip
@@ -167,8 +165,6 @@ def run_part(name: str, command: Sequence[str], aside: bool = False) -> Part:
             encoding="utf-8", errors="replace",
         ) as process,
     ):  # fmt: skip
-        if aside and name in PATIENT and hasattr(os, "setpriority"):
-            os.setpriority(os.PRIO_PROCESS, process.pid, 10)
         assert process.stdout is not None
         for line in process.stdout:
             show(line)
