@@ -491,6 +491,31 @@ def test_training_is_drawn(notebook: Opened, here: dict[str, Any]) -> None:
     assert same(notebook.page, "training", here["training_view"](here["points"], 0.1))
 
 
+DRAGS = """() => {
+    window.drags = [];
+    for (const name of ['dragstart', 'dragover']) {
+        const note = event => window.drags.push(`${name} ${event.target.innerText}`);
+        document.addEventListener(name, note, true);
+    }
+}"""
+
+
+def dragged(page: Any, word: Any, onto: Any) -> None:
+    """Drag a word onto another by mouse: a busy browser does not notice every move."""
+    page.evaluate(DRAGS)
+    word.hover()
+    page.mouse.down()
+    for event, over in (("dragstart", word), ("dragover", onto)):
+        noticed = f"{event} {over.inner_text()}"
+        for x in (3, 6) * 50:
+            over.hover(position={"x": x, "y": 5})
+            if noticed in page.evaluate("window.drags"):
+                break
+            page.wait_for_timeout(20)
+        assert noticed in page.evaluate("window.drags")
+    page.mouse.up()
+
+
 def test_an_order_is_dragged_by_mouse_and_moved_by_keyboard(notebook: Opened) -> None:
     page = notebook.page
     page.locator(".labkit-orders").scroll_into_view_if_needed()
@@ -499,14 +524,7 @@ def test_an_order_is_dragged_by_mouse_and_moved_by_keyboard(notebook: Opened) ->
     tags = page.locator(".labkit-orders .labkit-drag [draggable=true]")
     assert tags.count() == 5
     before = shown(page, "orders")
-    tags.nth(4).hover()
-    page.mouse.down()
-    # The drag begins over the word itself, or a busy browser may not notice that it was grabbed.
-    tags.nth(4).hover(position={"x": 3, "y": 5})
-    # A browser tells an element that something is held over it on the second move at the earliest.
-    for x in (6, 4, 3):
-        tags.nth(0).hover(position={"x": x, "y": 5})
-    page.mouse.up()
+    dragged(page, tags.nth(4), tags.nth(0))
     still(page, "orders", before)
     assert same(page, "orders", orders_view(text, "4 2 1 3 5"))
     before = shown(page, "orders")
