@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from house import (
     FILES,
+    LINES,
     ROOT,
     cycles,
     edges,
@@ -308,8 +309,7 @@ def test_every_dependency_is_explained() -> None:
 
 def sizes() -> str:
     """Return a line about the long files and the long functions of both packages."""
-    lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in FILES.items()}
-    long_files = [f"{name} ({count})" for name, count in lines.items() if count > 300]
+    long_files = [f"{name} ({count})" for name, count in LINES.items() if count > 300]
     functions = [(module, node) for module, tree in trees() for node in ast.walk(tree)
                  if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]  # fmt: skip
     long_functions = [
@@ -318,7 +318,7 @@ def sizes() -> str:
         if (length := (node.end_lineno or 0) - node.lineno + 1) > 40
     ]
     return (
-        f"sizes: {sum(lines.values())} lines in {len(lines)} files; over 300 lines: "
+        f"sizes: {sum(LINES.values())} lines in {len(LINES)} files; over 300 lines: "
         f"{', '.join(long_files) or 'none'}; functions over 40 lines: "
         f"{', '.join(long_functions) or 'none'}"
     )
