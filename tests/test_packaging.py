@@ -21,7 +21,7 @@ from branches import COPIED, Trunk, command
 from house import repository
 
 from classroom.cli import COMMANDS, NEEDED
-from classroom.cli.suite import VERSIONS
+from classroom.cli.environment import VERSIONS
 from classroom.light import light_papermill
 from labkit import __version__
 

@@ -162,13 +162,13 @@ def test_the_part_of_the_browser_has_all_of_its_files() -> None:
 def test_a_second_python_is_another_version_that_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    this = f"{sys.version_info.major}.{sys.version_info.minor}"
-    other, another = [name for name in suite.VERSIONS if name != this][:2]
+    this = environment.THIS
+    other, another = [name for name in environment.VERSIONS if name != this][:2]
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
     assert suite.second_python() is None
     assert suite.run_second(aside=False)[2:] == (
-        0, f"second: skipped, there is no other Python {' or '.join(suite.VERSIONS)} here"
+        0, f"second: skipped, there is no other Python {' or '.join(environment.VERSIONS)} here"
     )  # fmt: skip
 
     def stand_in(path: Path, said: str) -> str:
@@ -213,12 +213,54 @@ def test_the_second_python_is_tested_while_other_parts_run(
 
 
 def test_other_failures_of_pip_name_the_log(tmp_path: Path) -> None:
-    lines = ["Collecting x", "ERROR: No matching distribution found for x", "ERROR: more"]
+    lines = ["Collecting x", "ERROR: x has an invalid wheel", "ERROR: more"]
     said = environment.diagnosis(lines, tmp_path / "install.log")
-    assert "No matching distribution found for x" in said
+    assert "(ERROR: x has an invalid wheel)" in said
     assert str(tmp_path / "install.log") in said
     full = environment.diagnosis(["OSError: [Errno 28] No space left on device"], tmp_path / "log")
     assert "the disk is full" in full
+
+
+# What pip 26.3 and older ones print where PyTorch has no wheel for a Python.
+NO_WHEEL = (
+    """
+    ERROR: Cannot install None because these package versions have conflicting dependencies.
+
+    The conflict is caused by:
+    labkit 0.1.0 depends on torch>=2.9
+    The user requested (constraint) torch==2.13.0
+
+    Additionally, some packages in these conflicts have no matching distributions available \
+for your environment:
+    torch
+
+    To fix this you could try to:
+    1. loosen the range of package versions you've specified
+""",
+    """
+    ERROR: Could not find a version that satisfies the requirement torch (from versions: none)
+    ERROR: No matching distribution found for torch
+""",
+)
+
+
+@pytest.mark.parametrize("said", NO_WHEEL)
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [
+        ("3.15", "use Python 3.11 to 3.14, as in `make lab PYTHON=python3.13` (on Windows `py "),
+        ("3.13", "docs/student.md names other ways"),
+    ],
+)
+def test_a_python_without_packages_is_told_which_have_them(
+    version: str, remedy: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "THIS", version)
+    lines = [line.strip() for line in said.splitlines()]
+    told = environment.diagnosis(lines, tmp_path / "install.log")
+    assert f"pip finds no package of torch for Python {version} on this machine (" in told
+    assert remedy in told
+    assert "\n" not in told
 
 
 def test_packages_that_do_not_work_are_no_setup(

@@ -8,6 +8,8 @@ import contextlib
 import importlib.util
 import json
 import os
+import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,9 @@ from labkit.keeping.paths import checkout
 
 EXTRAS = "lab,lecture,dev,hub,cluster,real,text,bleu"
 INPUTS = ("pyproject.toml", "setup.py", "constraints.txt")
+# The versions that all packages of constraints.txt have wheels for.
+VERSIONS = ("3.14", "3.13", "3.12", "3.11")
+THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 # What a lesson in JupyterLab imports.
 IMPORTED = ("torch", "matplotlib.pyplot", "ipykernel.kernelapp", "ipywidgets", "jupyterlab.labapp",
             "nbconvert", "classroom.demos", "classroom.exercises")  # fmt: skip
@@ -30,6 +35,11 @@ NETWORK_SIGNS = (
     "NewConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ProxyError",
     "NameResolutionError", "ConnectionResetError", "Connection refused", "Network is unreachable",
 )  # fmt: skip
+# How pip says that an index has no package for this Python or this machine, such as a new Python.
+LACKING = re.compile(
+    r"no matching distributions available for your environment:\s+(\S+)"
+    r"|No matching distribution found for (\S+)"
+)
 
 # What is stored and what is tested runs alike: with one thread, since more add up in another
 # order (two processes of one thread are faster than one of two besides), without the hub, and
@@ -144,11 +154,10 @@ def taken(lock: TextIO) -> bool:
 def create(folder: Path, python: Path) -> None:
     """Make an empty virtual environment, unless this Python already made one there."""
     missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if missing:
         raise SetupError(
             f"this Python has no module {missing[0]}, so it cannot make .venv: install it (Debian, "
-            f"Ubuntu: apt-get install python{version}-venv) and run the same command again"
+            f"Ubuntu: apt-get install python{THIS}-venv) and run the same command again"
         )
     if python.exists():
         found = subprocess.run(
@@ -166,7 +175,7 @@ def create(folder: Path, python: Path) -> None:
     if made.returncode:
         said = (made.stdout + made.stderr).strip().splitlines() or ["no reason given"]
         raise SetupError(
-            f"{base} -m venv failed ({said[-1]}): install the venv module of Python {version} "
+            f"{base} -m venv failed ({said[-1]}): install the venv module of Python {THIS} "
             "(or free some disk space) and run the same command again"
         )
 
@@ -227,6 +236,18 @@ def diagnosis(lines: Sequence[str], log: Path) -> str:
             "the package index cannot be reached: connect to the network (behind a proxy, set "
             "HTTPS_PROXY; an index of your own: PIP_INDEX_URL) and run the same command again; "
             "a .venv that worked before still works: run its Python with `-m labkit lab --here`"
+        )
+    lacking = LACKING.search(text)
+    if lacking:
+        remedy = (
+            "docs/student.md names other ways to open the course"
+            if THIS in VERSIONS
+            else f"use Python {VERSIONS[-1]} to {VERSIONS[0]}, as in `make lab "
+            f"PYTHON=python{VERSIONS[1]}` (on Windows `py -{VERSIONS[1]} -m labkit lab`)"
+        )
+        return (
+            f"pip finds no package of {lacking[1] or lacking[2]} for Python {THIS} on this "
+            f"machine ({platform.system()} {platform.machine()}): {remedy}; details are in {log}"
         )
     errors = [line for line in lines if line.startswith("ERROR")] or ["no reason given"]
     return f"pip could not install the packages ({errors[0]}): see {log} for details"

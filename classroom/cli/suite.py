@@ -14,7 +14,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from classroom.cli.environment import COMPILED, REPEATABLE, checkout_of, ready_python
+from classroom.cli.environment import (
+    COMPILED,
+    REPEATABLE,
+    THIS,
+    VERSIONS,
+    checkout_of,
+    ready_python,
+)
 from classroom.cli.parser import Parser, fail, unknown
 from labkit.keeping.paths import checkout
 
@@ -55,8 +62,6 @@ ON_REQUEST: dict[str, tuple[str, ...]] = {
     # Set up the environment, and do nothing in it.
     "setup": ("-c", ""),
 }  # fmt: skip
-# The versions that torch has wheels for, those that a second run prefers first.
-VERSIONS = ("3.13", "3.12", "3.11")
 
 # Stored outputs of cells that train in view are not compared, so these cells only have to run.
 # IPython runs the file in each kernel: a cell that is silent for too long fails.
@@ -121,10 +126,9 @@ def run_second(aside: bool) -> Part:
 
 
 def second_python() -> tuple[str, str] | None:
-    """Return the version and the path of another Python that can set up an environment."""
-    this = f"{sys.version_info.major}.{sys.version_info.minor}"
+    """Return the version and the path of another Python, the newest that can set up .venv."""
     for version in VERSIONS:
-        for path in installed(version) if version != this else ():
+        for path in installed(version) if version != THIS else ():
             # A name on the PATH may be a stand-in of pyenv's that leads nowhere.
             asked = [path, "-c", "import ensurepip, venv, sys; print(*sys.version_info[:2])"]
             with contextlib.suppress(OSError):  # it cannot be executed
