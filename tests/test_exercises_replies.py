@@ -1,7 +1,11 @@
 """What a check says of answers with right values: gradients, kinds of numbers, rows that differ."""
 
+import itertools
 import json
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +16,11 @@ import torch.nn.functional as F
 from test_exercises_kit import FUNCTIONS, RIGHT
 from torch import Tensor
 
-from classroom.exercises import NotYet, check, gpt
+from classroom.exercises import NotYet, check, gpt, limits
 from classroom.exercises.bugs import preferences
 from classroom.exercises.checking import Function, exercise, judge
 from classroom.exercises.comparing import told
-from classroom.exercises.duels import Topic, play, symptom_of
+from classroom.exercises.duels import Topic, play, symptom_of, topic_of
 
 
 def right(name: str) -> Callable[..., Any]:
@@ -24,6 +28,135 @@ def right(name: str) -> Callable[..., Any]:
     asked = exercise(name)
     assert isinstance(asked, Function)
     return asked.fallback
+
+
+# ---- what students write
+
+
+def cbow_in_place(vectors: Tensor, present: Tensor) -> Tensor:
+    vectors[~present] = 0
+    return vectors.sum(dim=1) / present.sum(dim=1, keepdim=True)
+
+
+def counted_once(tokens: Tensor, size: int) -> Tensor:
+    counts = torch.zeros(size, size)
+    counts[tokens[:-1], tokens[1:]] += 1
+    return counts
+
+
+def not_put_back(logits: Tensor, p: float) -> Tensor:
+    if p == 1:
+        return logits
+    best, _ = logits.softmax(-1).sort(-1, descending=True)
+    return logits.masked_fill(best.cumsum(-1) - best >= p, -torch.inf)
+
+
+def strict_count(model: Tensor, exact: Tensor, k: int, p: float) -> tuple[int, int]:
+    best = model.sort(descending=True).values.cumsum(0)
+    return len(model) if p == 1 else int((best < p).sum()), right("06.kept")(model, exact, k, p)[1]
+
+
+def gap_of_all(joint: Tensor) -> Tensor:
+    return torch.xlogy(joint, joint / torch.outer(joint.sum(1), joint.sum(0))).sum()
+
+
+def as_on_the_slide(memory: Tensor, states: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    source = torch.cat([states, memory], dim=1)
+    return source, source[:, max(source.shape[1] - length, 0) :].detach()
+
+
+def all_states(states: Tensor, real: Tensor) -> Tensor:
+    return torch.cat([states[:, -1], states.amax(dim=1), states.mean(dim=1)], dim=1)
+
+
+WRITTEN: list[tuple[str, Callable[..., Any], str]] = [
+    ("00.surprise", lambda p: -p.log().mean(dim=0, keepdim=True), "its shape is another one on 40"),
+    ("00.pairs", counted_once, "with whole tensors of indices, `counts[i, j] += 1` counts it once"),
+    ("00.smoothed", lambda c: (c + 1) / (c + 1).sum(dim=1), "with keepdim=True"),
+    ("01.cbow", cbow_in_place, "your function changes its input: work on a copy"),
+    ("01.loss", lambda c, near, noise: -F.logsigmoid((near * c).sum(-1))
+     + F.logsigmoid(-(noise @ c[:, :, None])[..., 0]).sum(-1), "both are subtracted"),
+    ("02.mix", lambda layers, w, gamma: gamma * layers.mean(dim=0), "all layers have the same"),
+    ("02.mix", lambda layers, w, gamma: gamma * layers[-1], "that is the top layer alone"),
+    ("02.mix", lambda layers, w, gamma: right("02.mix")(layers, w, gamma.item()),
+     "the gradient is not: part of it is cut off"),
+    ("02.mix", lambda layers, w, gamma: right("02.mix")(layers, w.detach(), gamma.detach()),
+     "no gradient can flow through your result"),
+    ("03.drop", lambda w, draws, rate: (draws >= rate) / (1 - rate), "it differs on 40 of 40"),
+    ("03.rates", lambda layers, rate: list(rate / 2.6 ** torch.arange(layers - 1, -1, -1)),
+     "a list of tensors: give Python's numbers (.tolist())"),
+    ("03.unfreeze", lambda step, layers, every: list(np.arange(layers) >= layers - 1),
+     "no booleans of numpy or torch"),
+    ("03.unfreeze", lambda step, layers, every: [
+        i >= layers - 1 - sum(step > n * every for n in range(1, layers)) for i in range(layers)],
+     "one step too late"),
+    ("03.pool", all_states, "padding takes part in all three"),
+    ("04.cross", lambda x, source, real, query, key, value: right("04.cross")(
+        source, x, real, query, key, value), "the sides are swapped"),
+    ("04.cross", lambda x, source, real, query, key, value:
+     (x @ query @ (source @ key).mT / x.shape[-1] ** 0.5).masked_fill(~real[:, None], 0)
+     .softmax(-1) @ source @ value, "a score of zero still gets a share"),
+    ("04.cross", lambda x, source, real, query, key, value:
+     (x @ query @ (source @ key).mT / x.shape[-1]).masked_fill(~real[:, None], -torch.inf)
+     .softmax(-1) @ source @ value, "it is the root of D"),
+    ("04.smoothed", lambda logits, answers, share: (1 - share) * F.cross_entropy(logits, answers)
+     - share * logits.log_softmax(-1).sum(-1).mean(), "take the mean over them, not the sum"),
+    ("04.smoothed", lambda logits, answers, share: -(torch.full_like(
+        logits, share / logits.shape[1]).scatter(1, answers[:, None], 1 - share)
+        * logits.log_softmax(-1)).sum(-1).mean(), "1 − share + share / V"),
+    ("06.nucleus", not_put_back, "the sorted positions were not put back"),
+    ("06.kept", strict_count, "the word that reaches p is missing"),
+    ("06.greedy", lambda model, tokens, words: right("06.greedy")(model, tokens, words + 1),
+     "one word too many"),
+    ("08.pair", lambda *given: right("08.pair")(*given)[::-1], "the two are exchanged"),
+    ("10.memory", as_on_the_slide, "memory comes before the states, in what is kept as well"),
+    ("11.gap", gap_of_all, "gives 0 / 0: leave impossible pairs out before you divide"),
+    ("11.rank", lambda order: order.sort(), "values and indices: take .indices"),
+    ("12.route", lambda scores, used: torch.zeros_like(scores).scatter(
+        -1, scores.topk(used).indices, 1 / used), "not weighted alike"),
+    ("12.cache", lambda layers, width, context, batch: 2 * layers * width * context * batch,
+     "a key and a value for each feature, and 2 bytes a number"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "says"), WRITTEN, ids=lambda one: one if isinstance(one, str) else ""
+)
+def test_a_mistake_is_named_as_it_is_made(name: str, answer: Any, says: str) -> None:
+    verdict = judge(exercise(name), answer)
+    assert not verdict.right
+    assert says in verdict.why
+
+
+def test_a_test_without_return_is_told_so() -> None:
+    def test(attend: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> None:
+        F.scaled_dot_product_attention(q, k, v, mask).equal(attend(q, k, v, mask))
+
+    assert "a test needs `return`" in play(topic_of("attention"), test).why
+
+
+def test_an_answer_that_is_only_slow_is_not_said_to_loop() -> None:
+    asked = replace(exercise("12.best_size"), seconds=0.5)
+
+    def slow(*given: float) -> float:
+        time.sleep(0.2)
+        return float(right("12.best_size")(*given))
+
+    assert judge(asked, slow).why.endswith(" of 40 inputs took 0.5 s")
+    loops = judge(asked, lambda *given: [0 for _ in itertools.count() if False])
+    assert "had not returned after 0.5 s: does a loop never end?" in loops.why
+
+
+def test_what_is_ended_while_it_frees_its_memory_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raised: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    monkeypatch.setattr(limits, "SECONDS_TO_END", 0.02)
+    for _ in range(3):
+        outcome = limits.limited(lambda: [[n] for n in itertools.count()], 0.3)
+        assert isinstance(outcome.error, limits.OutOfTime)
+    assert not raised
 
 
 # ---- gradients

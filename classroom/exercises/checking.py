@@ -57,6 +57,7 @@ NOTEBOOKS = {
 DOES_NOTHING = ("NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE")
 """The instructions of a function whose body is `...`; the constant is None."""
 TRIALS = 40
+CHANGES = "your function changes its input: work on a copy"
 """How many inputs an answer is tried on."""
 
 
@@ -223,6 +224,8 @@ def judge(asked: Exercise, answer: Any) -> Verdict:
     for says, wrong in asked.mistakes:
         if all(_makes(wrong, trial) for trial in trials):
             return Verdict(False, says)
+    if all(found := [exchanged(trial.outcome.value, trial.wanted) for trial in trials]):
+        return Verdict(False, found[0])
     return _smallest(asked, [trial for trial in trials if not trial.right])
 
 
@@ -238,15 +241,19 @@ def _try(
     took = time.monotonic() - begun
     if isinstance(outcome.error, OutOfTime):
         why = f"your function had not returned after {asked.seconds:g} s: does a loop never end?"
+        if took < asked.seconds / 2:
+            why = f"your function is too slow: {number} of {TRIALS} inputs took {asked.seconds:g} s"
         return Verdict(False, why, _inputs(asked, arguments))
+    # PyTorch itself refuses to change an input that needs gradients.
+    if "leaf Variable that requires grad" in str(outcome.error):
+        return Verdict(False, CHANGES, _inputs(asked, arguments))
     if outcome.error is None:
         plain = replace(outcome, value=plain_numbers(outcome.value))
         if problem := unlike(plain.value, wanted):
             why = exchanged(plain.value, wanted) or problem
             return Verdict(False, why, _inputs(asked, arguments))
         if any(changed(*pair) for pair in zip(arguments, given, strict=True)):
-            why = "your function changes its input: work on a copy"
-            return Verdict(False, why, _inputs(asked, arguments))
+            return Verdict(False, CHANGES, _inputs(asked, arguments))
         for says, holds in asked.properties:
             if _lacks(holds, outcome.value, arguments):
                 rows = [*_inputs(asked, arguments), ("yours", shown(outcome.value))]
@@ -268,6 +275,12 @@ def _of_gradients(trial: Trial, seconds: float) -> str:
     wanted = _gradients(trial.wanted, trial.wanted, trial.known)
     if not wanted:
         return ""
+    for one, right in zip(*map(_parts, (trial.outcome.value, trial.wanted)), strict=True):
+        if getattr(right, "requires_grad", False) and not one.requires_grad:
+            return (
+                "no gradient can flow through your result: it is cut off from the input "
+                "(.item(), .detach(), argmax or no_grad?)"
+            )
     outcome = limited(
         lambda: _gradients(trial.outcome.value, trial.wanted, trial.given), max(seconds, 0.1)
     )
@@ -291,8 +304,7 @@ def _gradients(value: Any, wanted: Any, arguments: tuple[Any, ...]) -> list[Tens
 
     Those parts of a result count that should have a gradient; where none has, there is none.
     """
-    several = isinstance(wanted, list | tuple)
-    parts = zip(value, wanted, strict=True) if several else [(value, wanted)]
+    parts = zip(_parts(value), _parts(wanted), strict=True)
     flow = [one for one, right in parts if isinstance(right, Tensor) and right.requires_grad]
     sources = [a for a in arguments if isinstance(a, Tensor) and a.requires_grad]
     if not flow or not sources:
@@ -304,6 +316,10 @@ def _gradients(value: Any, wanted: Any, arguments: tuple[Any, ...]) -> list[Tens
         torch.zeros_like(source) if one is None else one
         for source, one in zip(sources, found, strict=True)
     ]
+
+
+def _parts(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _makes(wrong: Callable[..., Any], trial: Trial) -> bool:
@@ -322,11 +338,17 @@ def _smallest(asked: Function, wrong: Sequence[Trial]) -> Verdict:
     if trial.outcome.error is not None:
         return Verdict(False, f"your function stops with {told(trial.outcome.error)}", rows)
     expected, yours = told_apart(trial.wanted, trial.outcome.value)
+    differs = "its shape is another one" if all(map(_of_another_shape, wrong)) else "it differs"
     return Verdict(
         False,
-        f"it differs on {len(wrong)} of {TRIALS} inputs; this is the smallest of them",
+        f"{differs} on {len(wrong)} of {TRIALS} inputs; this is the smallest of them",
         [*rows, ("expected", expected), ("yours", yours)],
     )
+
+
+def _of_another_shape(trial: Trial) -> bool:
+    shapes = [getattr(one, "shape", None) for one in (trial.outcome.value, trial.wanted)]
+    return None not in shapes and shapes[0] != shapes[1]
 
 
 def _copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -69,10 +69,13 @@ def unlike(given: Any, wanted: Any, returns: str = RETURNS) -> str:
     if not isinstance(wanted, Tensor):
         number = isinstance(wanted, int | float) and isinstance(given, int | float)
         rows = isinstance(wanted, list) and isinstance(given, tuple)
+        if isinstance(given, list | tuple) and any(isinstance(one, Tensor) for one in given):
+            return f"{returns} {kind(given)} of tensors: give Python's numbers (.tolist())"
         fits = number or rows or isinstance(given, type(wanted))
         return "" if fits else f"{returns} {kind(given)}, not {kind(wanted)}"
     if type(given).__module__ == "torch.return_types" and hasattr(given, "values"):
-        return f"{returns} values and indices: take .values"
+        part = "values" if wanted.is_floating_point() else "indices"
+        return f"{returns} values and indices: take .{part}"
     if not isinstance(given, Tensor):
         return f"{returns} {kind(given)}, not a tensor"
     if type(given) not in (Tensor, Parameter):  # a class of its own can say that it equals anything
@@ -85,11 +88,6 @@ def unlike(given: Any, wanted: Any, returns: str = RETURNS) -> str:
         return f"{returns} {given.dtype}: give True and False (dtype=torch.bool)"
     if not wanted.is_floating_point() and given.is_floating_point():
         return f"{returns} {given.dtype}: give whole numbers (dtype=torch.long)"
-    if wanted.requires_grad and not given.requires_grad:
-        return (
-            "no gradient can flow through your result: it is cut off from the input "
-            "(.item(), .detach(), argmax or no_grad?)"
-        )
     return ""
 
 

@@ -94,7 +94,7 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("that is attention alone: the feed-forward has 2 · d · 4d entries more",
              lambda layers, width, v, t: 4 * layers * width**2 + (v + t) * width),
-            ("the feed-forward has two matrices, one up to 4D and one down",
+            ("attention has 4 d² entries and the feed-forward 8 d²: one matrix up to 4d, one down",
              lambda layers, width, v, t: 8 * layers * width**2 + (v + t) * width),
             ("the table of positions is missing",
              lambda layers, width, v, t: 12 * layers * width**2 + v * width),
@@ -120,7 +120,8 @@ EXERCISES: dict[str, Exercise] = {
                                                        + 4 * layers * t * width)),
             ("attention is missing: 4 L T d for each token",
              lambda layers, width, v, t, n: 6.0 * n * (12 * layers * width**2 + v * width)),
-            ("attention multiplies twice: queries by keys, then weights by values", _scores_alone),
+            ("attention costs 4 L T d for each token: two products, each with all T keys",
+             _scores_alone),
             ("the head is missing: its matrix is d × V",
              lambda layers, width, v, t, n: 3.0 * n * (24 * layers * width**2
                                                        + 4 * layers * t * width)),
@@ -133,7 +134,7 @@ EXERCISES: dict[str, Exercise] = {
         cache_bytes,
         _texts,
         (
-            ("keys and values: two numbers for each feature",
+            ("a factor of 2 is missing: a key and a value for each feature, and 2 bytes a number",
              lambda layers, width, context, batch: 2 * batch * layers * context * width),
             ("each of the layers keeps its own",
              lambda layers, width, context, batch: 4 * batch * context * width),
@@ -182,6 +183,7 @@ EXERCISES: dict[str, Exercise] = {
              * (flop / 6) ** (beta / (alpha + beta))),
         ),
         minutes=10,
+        seconds=30.0,  # for a search
         learned="the best model for a budget",
     ),
     "12.route": Function(
@@ -201,7 +203,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda scores, used: route(scores.T, min(used, len(scores))).T),
             ("the experts in use are not weighted alike: the better one counts more",
              lambda scores, used: torch.zeros_like(scores).scatter(
-                 -1, scores.topk(used).indices, 1 / used) + 0 * scores),
+                 -1, scores.topk(used).indices, 1 / used)),
         ),
         minutes=8,
         learned="a mixture of experts",

@@ -71,6 +71,8 @@ class Said:
     line: int = 0
     stopped: str = ""
     """What the test itself did instead: it stops with an error, or never ends."""
+    nothing: bool = False
+    """Whether it returned None, as a test without `return` does."""
 
 
 def topic_of(name: str) -> Topic:
@@ -107,6 +109,8 @@ def play(topic: Topic, *tests: Test) -> Verdict:
     missed = [bug for bug in topic.bugs if not any(one.alarm for one in said[bug.name])]
     found, of = len(topic.bugs) - len(missed), len(topic.bugs)
     why = f"no false alarm on {len(topic.honest)} sound versions, and {found} of {of} bugs found"
+    if all(one.nothing for some in said.values() for one in some):
+        why += ". It returned None each time: without assertions, a test needs `return`"
     if missed:
         why += f". {missed[0].hint}"
     return Verdict(not missed, why, _picture(topic.bugs, said), header=True)
@@ -151,7 +155,7 @@ def _ask_once(test: Test, player: Honest | Bug, arguments: tuple[Any, ...]) -> S
     name = getattr(test, "__name__", "your test")
     if error is None:
         try:
-            return Said(bool(outcome.value), name)
+            return Said(bool(outcome.value), name, nothing=outcome.value is None)
         except (RuntimeError, ValueError) as problem:
             return Said(False, stopped=f"stops with {told(problem)}: return True or False")
     if isinstance(error, AssertionError):

@@ -60,7 +60,7 @@ def _layers(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     count, rows, length, width = (between(2, 5, rng) for _ in range(4))
     layers = torch.randn(count, rows, length, width, generator=rng)
     w = torch.randn(count, generator=rng).requires_grad_()
-    return layers, w, 0.5 + 2 * torch.rand((), generator=rng)
+    return layers, w, (0.5 + 2 * torch.rand((), generator=rng)).requires_grad_()
 
 
 # ---- mistakes ---------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ EXERCISES: dict[str, Exercise] = {
             ("all layers have the same share: use w",
              lambda layers, w, gamma: mix(layers, 0 * w, gamma)),
             ("that is the top layer alone",
-             lambda layers, w, gamma: gamma * layers[-1] + 0 * w.sum()),
+             lambda layers, w, gamma: gamma * layers[-1]),
             ("the shares add up to 1 already: do not divide by the number of layers",
              lambda layers, w, gamma: mix(layers, w, gamma) / len(w)),
         ),

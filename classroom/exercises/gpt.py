@@ -58,8 +58,7 @@ def _batch(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
 
 def _states(rng: torch.Generator) -> tuple[Tensor, Tensor]:
     rows, length, width = between(1, 4, rng), between(1, 6, rng), between(1, 4, rng)
-    kind = (torch.float32, torch.float64)[between(0, 2, rng)]
-    states = torch.randn(rows, length, width, generator=rng, dtype=kind).requires_grad_()
+    states = torch.randn(rows, length, width, generator=rng).requires_grad_()
     lengths = torch.randint(1, length + 1, (rows,), generator=rng)
     return states, torch.arange(length) < lengths[:, None]
 

@@ -78,7 +78,7 @@ def page() -> str:
 def _mistakes(one: Exercise) -> list[str]:
     if isinstance(one, Number):
         return list(one.mistakes.values())
-    return [says for says, _ in one.mistakes]
+    return list(dict.fromkeys(says for says, _ in one.mistakes))  # some have two forms
 
 
 def _listed(items: Sequence[str]) -> str:

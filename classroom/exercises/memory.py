@@ -79,6 +79,8 @@ EXERCISES: dict[str, Exercise] = {
             ("memory comes before the states: the queries are the last of the keys",
              lambda memory, states, length:
              (torch.cat([states, memory], dim=1), with_memory(memory, states, length)[1])),
+            ("memory comes before the states, in what is kept as well",
+             lambda memory, states, length: with_memory(states, memory, length)),
             ("kept are the last positions of memory *and* states, also where the segment is shorter"
              " than the memory",
              lambda memory, states, length:

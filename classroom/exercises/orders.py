@@ -52,6 +52,8 @@ def two_streams(
 def _joint(rng: torch.Generator) -> tuple[Tensor]:
     joint = torch.rand(between(2, 5, rng), between(2, 5, rng), generator=rng)
     joint[0, 0] = 0.0
+    if len(joint) > 2 and between(0, 2, rng):
+        joint[-1] = 0.0  # a word that never occurs
     return (joint / joint.sum(),)
 
 
@@ -87,6 +89,9 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("0 · log 0 counts as 0, but a computer says nan: leave impossible pairs out",
              lambda joint: (joint * (joint / (joint.sum(1, True) * joint.sum(0, True))).log())
+             .sum()),
+            ("a word that never occurs gives 0 / 0: leave impossible pairs out before you divide",
+             lambda joint: torch.xlogy(joint, joint / (joint.sum(1, True) * joint.sum(0, True)))
              .sum()),
             ("the sign is wrong: what two words say about each other is never negative",
              lambda joint: -gap(joint)),

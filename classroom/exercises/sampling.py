@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -168,6 +169,11 @@ def _worst_first(logits: Tensor, p: float) -> Tensor:
     return _without(logits, order, sorted_p.cumsum(dim=-1) - sorted_p >= p)
 
 
+def _both(says: str, wrong: Callable[[Tensor, float], Tensor]) -> tuple[tuple[str, Any], ...]:
+    """A mistake, and the same by someone who keeps all words where p is 1."""
+    return (says, wrong), (says, lambda logits, p: logits if p == 1 else wrong(logits, p))
+
+
 def _forgets(model: Model, tokens: Tensor, words: int) -> Tensor:
     for _ in range(words):
         tokens = torch.cat([tokens, model(tokens[:, -1:])[:, -1:].argmax(dim=-1)], dim=1)
@@ -243,15 +249,17 @@ EXERCISES: dict[str, Exercise] = {
         nucleus,
         _to_cut,
         (
-            ("the word that reaches p is missing: the set has to hold at least p (GPT-2's own code "
-             "stayed below it)", _stays_below),
-            ("the words were added up in the order of the vocabulary: sort them, the best first",
-             _unsorted),
-            ("the sorted positions were not put back: word i of the sorted list is not word i of "
-             "the vocabulary", _not_put_back),
-            ("the words were added up from the worst: sort with descending=True", _worst_first),
-            ("each word with a probability below p was dropped: p is the share that the set holds",
-             lambda logits, p: logits.masked_fill(logits.softmax(dim=-1) < p, -math.inf)),
+            *_both("the word that reaches p is missing: the set has to hold at least p (GPT-2's "
+                   "own code stayed below it)", _stays_below),
+            *_both("the words were added up in the order of the vocabulary: sort them, the best "
+                   "first", _unsorted),
+            *_both("the sorted positions were not put back: word i of the sorted list is not word "
+                   "i of the vocabulary", _not_put_back),
+            *_both("the words were added up from the worst: sort with descending=True",
+                   _worst_first),
+            *_both("each word with a probability below p was dropped: p is the share that the set "
+                   "holds",
+                   lambda logits, p: logits.masked_fill(logits.softmax(dim=-1) < p, -math.inf)),
             ("with p = 1 words were lost: a rounded sum is 1 before the last of them", _rounded),
             ("with p = 1 words were lost: a rounded sum is a little above 1 before the last of "
              "them", _rounded_up),
@@ -271,6 +279,8 @@ EXERCISES: dict[str, Exercise] = {
              _all_at_once),
             ("the beginning is missing: return it with the new words behind it",
              lambda model, tokens, words: greedy(model, tokens, words)[:, tokens.shape[1]:]),
+            ("one word too many was written", lambda model, tokens, words:
+             greedy(model, tokens, words + 1)),
             ("one word too few was written", lambda model, tokens, words:
              greedy(model, tokens, words - 1)),
         ),
@@ -305,6 +315,8 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("the word that reaches p is missing, which top-p keeps",
              lambda *given: (kept(*given)[0] - 1, kept(*given)[1])),
+            ("the word that reaches p is missing, which top-p keeps",
+             lambda *given: (kept(*given)[0] - (given[3] < 1), kept(*given)[1])),
             ("with p = 1 words were lost: a rounded sum is 1 before the last of them",
              lambda model, exact, k, p: (int((_before(model) < p).sum()),
                                          kept(model, exact, k, p)[1])),

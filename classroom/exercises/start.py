@@ -65,7 +65,7 @@ def _text(rng: torch.Generator) -> tuple[Tensor, int]:
 
 def _counts(rng: torch.Generator) -> tuple[Tensor]:
     size = between(3, 6, rng)
-    counts = torch.randint(0, 5, (size, size), generator=rng).double()
+    counts = torch.randint(0, 5, (size, size), generator=rng).float()
     counts[0] = 0  # a word that was never followed by any
     counts[1, 2] = 7
     return (counts,)
@@ -126,7 +126,8 @@ EXERCISES: dict[str, Exercise] = {
              lambda tokens, size: torch.bincount(tokens, minlength=size).float().diag()),
             ("the text is not a ring: nothing follows its last word",
              lambda tokens, size: pair_counts(torch.cat([tokens, tokens[:1]]), size)),
-            ("a pair that was seen twice counts twice: add up, do not set to 1",
+            ("a pair that was seen twice counts twice; with whole tensors of indices, "
+             "`counts[i, j] += 1` counts it once",
              lambda *given: pair_counts(*given).clamp(max=1)),
             ("the last pair is missing", lambda tokens, size: pair_counts(tokens[:-1], size)),
         ),
@@ -144,6 +145,8 @@ EXERCISES: dict[str, Exercise] = {
              lambda counts: (counts + 1) / (counts.sum(dim=1, keepdim=True) + 1)),
             ("the columns add up to 1: the row is the word before, so each row must",
              lambda counts: (counts + 1) / (counts.sum(dim=0) + len(counts))),
+            ("each sum divides a column: with keepdim=True it divides its own row",
+             lambda counts: (counts + 1) / (counts + 1).sum(dim=1)),
             ("the whole table adds up to 1: each row must",
              lambda counts: (counts + 1) / (counts + 1).sum()),
         ),

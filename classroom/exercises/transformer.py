@@ -1,6 +1,7 @@
 """Exercises of notebook 04: the Transformer."""
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -124,6 +125,18 @@ def _over_queries(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return _products(q, k).masked_fill(~mask, -math.inf).softmax(dim=-2) @ v
 
 
+def _crossed(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Cross-attention with another attention inside."""
+
+    def answer(
+        x: Tensor, source: Tensor, real: Tensor, query: Tensor, key: Tensor, value: Tensor
+    ) -> Tensor:
+        mask = real[:, None, :].expand(-1, x.shape[1], -1)
+        return attend(x @ query, source @ key, source @ value, mask)
+
+    return answer
+
+
 def _waves(
     length: int, width: int, *, first: int = 0, base: int = 10_000, halves: int = 2
 ) -> Tensor:
@@ -219,7 +232,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda length, width: _waves(length, width, base=1_000)),
         ),
         properties=(
-            ("return float32, PyTorch's default: the layers cannot work with float64",
+            ("return float32, PyTorch's default, which the layers compute with",
              lambda found, *_: found.dtype == torch.float32),
         ),
         minutes=8,
@@ -236,7 +249,7 @@ EXERCISES: dict[str, Exercise] = {
              cross_attention(x, x, real, query, key, value)),
             ("the sides are swapped: the decoder x asks, the source answers",
              lambda x, source, real, query, key, value:
-             cross_attention(source, x, real, query, key, value) + 0 * x.sum()),
+             cross_attention(source, x, real, query, key, value)),
             ("the padding of the source is attended to: mask it",
              lambda x, source, real, query, key, value:
              cross_attention(x, source, real | True, query, key, value)),
@@ -250,6 +263,13 @@ EXERCISES: dict[str, Exercise] = {
             ("the scores are not divided by √D",
              lambda x, source, real, query, key, value: cross_attention(
                  x * math.sqrt(x.shape[-1]), source, real, query, key, value)),
+            ("the scores are divided by D: it is the root of D",
+             lambda x, source, real, query, key, value: cross_attention(
+                 x / math.sqrt(x.shape[-1]), source, real, query, key, value)),
+            ("a score of zero still gets a share, since e⁰ = 1: put −∞ there",
+             _crossed(_zeros_before)),
+            ("zeros after the softmax leave rows that do not sum to one: put −∞ before it",
+             _crossed(_zeros_after)),
         ),
         minutes=8,
         learned="cross-attention and the padding of the source",
@@ -293,6 +313,12 @@ EXERCISES: dict[str, Exercise] = {
             ("that is the sum over the words: take the mean over the predictions",
              lambda logits, answers, share: F.cross_entropy(
                  logits, answers, label_smoothing=share, reduction="sum")),
+            ("the right word has a part of the share, too: 1 − share + share / V",
+             lambda logits, answers, share: smoothed_loss(logits, answers, share)
+             - share / logits.shape[1] * F.cross_entropy(logits, answers)),
+            ("the share is spread over the words: take the mean over them, not the sum",
+             lambda logits, answers, share: (1 - share) * F.cross_entropy(logits, answers)
+             - share * logits.log_softmax(dim=-1).sum(dim=-1).mean()),
             ("share and 1 − share are swapped",
              lambda logits, answers, share: smoothed_loss(logits, answers, 1 - share)),
         ),

@@ -142,6 +142,8 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("the lowest layer learns first in your version: begin at the top, which is the last",
              lambda *given: learning(*given)[::-1]),
+            ("one step too late: at the steps every, 2 every, … the next layer learns already",
+             lambda step, layers, every: learning(max(step - 1, 0), layers, every)),
             ("at step 0 nothing learns: the head does from the beginning",
              lambda step, layers, every: [i >= layers - step // every for i in range(layers)]),
             ("only one layer learns at a time: what is unfrozen stays so",
@@ -151,7 +153,8 @@ EXERCISES: dict[str, Exercise] = {
              lambda step, layers, every: learning(step + 1, layers, every)),
         ),
         properties=(
-            ("give Python's True or False for each layer, as bool(…) does, not numbers",
+            ("give Python's True or False for each layer, as bool(…) does: no numbers, and no "
+             "booleans of numpy or torch",
              lambda found, *_: all(isinstance(one, bool) for one in found)),
         ),
         learned="gradual unfreezing",
@@ -187,6 +190,9 @@ EXERCISES: dict[str, Exercise] = {
             ("padding takes part in the maximum and in the mean",
              lambda states, real: torch.cat([pooled(states, real)[:, : states.shape[2]],
                                              states.amax(dim=1), states.mean(dim=1)], dim=1)),
+            ("padding takes part in all three: in the last state, the maximum and the mean",
+             lambda states, real: torch.cat([states[:, -1], states.amax(dim=1),
+                                             states.mean(dim=1)], dim=1)),
             ("the mean is divided by the longest text: divide by each text's own length",
              _mean_over_all),
             ("the order is last, largest, mean",

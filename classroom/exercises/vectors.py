@@ -59,7 +59,7 @@ def _vectors(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     rows, noise, width = between(1, 5, rng), between(2, 5, rng), between(2, 5, rng)
     centre, near = torch.randn(2, rows, width, generator=rng).unbind()
     drawn = torch.randn(rows, noise, width, generator=rng)
-    return centre.requires_grad_(), near, drawn
+    return centre.requires_grad_(), near.requires_grad_(), drawn.requires_grad_()
 
 
 def _counts(rng: torch.Generator) -> tuple[Tensor]:
@@ -132,6 +132,9 @@ EXERCISES: dict[str, Exercise] = {
             ("the sign of the noise is missing: a noise word should have a low product",
              lambda centre, near, noise: -F.logsigmoid((near * centre).sum(-1))
              - F.logsigmoid((noise * centre[:, None]).sum(-1)).sum(-1)),
+            ("the sign of the second term is wrong: both are subtracted",
+             lambda centre, near, noise: -F.logsigmoid((near * centre).sum(-1))
+             + F.logsigmoid(-(noise * centre[:, None]).sum(-1)).sum(-1)),
             ("the noise words are averaged: the formula adds them up",
              lambda centre, near, noise: -F.logsigmoid((near * centre).sum(-1))
              - F.logsigmoid(-(noise * centre[:, None]).sum(-1)).mean(-1)),
