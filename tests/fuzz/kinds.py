@@ -35,7 +35,6 @@ from labkit.corpus import (
     from_table,
     tokenize,
 )
-from labkit.corpus.documents import sentences
 from labkit.heads import NextWord
 from labkit.keeping import cache
 from labkit.models.bert import BERT, BERTConfig
@@ -43,6 +42,7 @@ from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.rnn import Recurrent, RecurrentConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.sampling import Sampling, draw
+from labkit.text.documents import sentences
 from labkit.text.tokenizers import Tokenizer
 from labkit.writing.prompting import log_likelihoods
 
