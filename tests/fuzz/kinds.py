@@ -96,11 +96,12 @@ def word_lists(rng: random.Random, folder: Path) -> None:
     files = {
         "vocab.json": json.dumps(model["vocab"]).encode(),
         "merges.txt": merges.encode(),
+        "tokenizer_config.json": b'{"add_prefix_space": true}',
     }
     if rng.random() < 0.5:
         pieces = json.loads(files_of_tokenizers()["pieces"])["model"]["vocab"]
         files = {"vocab.txt": "\n".join(sorted(pieces, key=pieces.get)).encode()}
-        files["tokenizer_config.json"] = b'{"do_lower_case": true}'
+        files["tokenizer_config.json"] = b'{"do_lower_case": true, "strip_accents": false}'
     which = rng.choice(list(files))
     for name, raw in files.items():
         (folder / name).write_bytes(damaged(raw, rng) if name == which else raw)
