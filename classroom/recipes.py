@@ -33,7 +33,6 @@ from labkit.corpus import (
     pad_rows,
     tokenize,
 )
-from labkit.corpus.tokens import NUMBER
 from labkit.heads import NextWord
 from labkit.keeping import cache
 from labkit.keeping.fingerprints import fingerprint
@@ -47,6 +46,7 @@ from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import BothDirections, NextToken, Objective, SkipGram
 from labkit.plan import Plan
 from labkit.text.tokenizers import Tokenizer
+from labkit.text.tokens import NUMBER
 from labkit.trainer import Trainer
 from labkit.world import END, LANGUAGES, World, load_world
 

@@ -22,9 +22,9 @@ from mutants import OURS, Mutant, instead, put
 
 from labkit import checks
 from labkit.chance import shuffled
-from labkit.corpus import batches, documents, pairs, rows, tokens
+from labkit.corpus import batches, pairs, rows
 from labkit.keeping import files, token_files
-from labkit.text import tokenizer_files, tokenizers
+from labkit.text import documents, tokenizer_files, tokenizers, tokens
 from labkit.weights import release_names, tensors
 
 # ---- text --------------------------------------------------------------------------------------

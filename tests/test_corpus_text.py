@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.corpus import Document, from_documents, from_files, from_hub, from_table
-from labkit.corpus.documents import Documents, sentences
 from labkit.text import files
+from labkit.text.documents import Documents, sentences
 
 
 def texts(source):

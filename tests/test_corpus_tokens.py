@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.corpus import Document, Documents, from_documents, from_files, tokenize, tokens
+from labkit.corpus import Document, Documents, from_documents, from_files, tokenize
 from labkit.keeping import token_files
-from labkit.text import encoding
+from labkit.text import encoding, tokens
 from labkit.text.tokenizers import Tokenizer
 
 TEXTS = ["The dog bit. The man's hat!\nAgain,  and again.", "One.", "Two words. Three of them."]
@@ -242,8 +242,9 @@ MEMORY = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from labkit.corpus import Tokens, Windows, tokens
+from labkit.corpus import Tokens, Windows
 from labkit.keeping import token_files
+from labkit.text import tokens
 from labkit.text.vocabulary import Vocabulary
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -13,7 +13,6 @@ from labkit import fast
 from labkit.blocks import LanguageModel, halves
 from labkit.chance import Chance
 from labkit.corpus import Batch, Pairs, Streams, from_documents, tokenize
-from labkit.corpus.tokens import NUMBER
 from labkit.fast import decoding
 from labkit.heads import NextWord
 from labkit.masking import real_keys
@@ -32,6 +31,7 @@ from labkit.objectives import (
 from labkit.plan import Plan
 from labkit.sampling import Sampling, nucleus, sample
 from labkit.text.tokenizers import Tokenizer
+from labkit.text.tokens import NUMBER
 from labkit.transfer import groups
 from labkit.transfer.mixed import Mixed
 from labkit.weights.release_model import read_config, write_config

@@ -5,6 +5,7 @@ import json
 import math
 import time
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,90 @@ def test_a_release_of_byte_level_bpe(tmp_path):
     end = "one<|endoftext|>two"
     assert ours.encode(end, special=True) == theirs.encode(end)
     assert ours["<|endoftext|>"] not in ours.encode(end)
+
+
+def bpe_files(folder, pieces, merges=()):
+    content = {piece: number for number, piece in enumerate(pieces)}
+    (folder / "vocab.json").write_text(json.dumps(content), encoding="utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges]), encoding="utf-8")
+
+
+def saved_and_loaded(tokenizer, folder):
+    tokenizer.save(folder / "saved.json")
+    return Tokenizer.load(folder / "saved.json")
+
+
+def test_a_release_of_gpt1(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    merges = ["t h", "th e</w>", "c a", "ca t</w>", "l o", "lo w</w>"]
+    single = [end for letter in "acdehlostw.,'-日" for end in (letter, f"{letter}</w>")]
+    bpe_files(tmp_path, ["<unk>", *single, *(merge.replace(" ", "") for merge in merges)], merges)
+    theirs = transformers.OpenAIGPTTokenizer.from_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    for tokenizer in (ours, saved_and_loaded(ours, tmp_path)):
+        for text in (*TEXTS, "The cat's LOW, thé\t日日 e\u0301a.\n", " ", "low-cat ☃☃ <unk> </w>x"):
+            tokens = tokenizer.encode(text, special=True)
+            assert tokens == theirs.encode(text)
+            assert tokenizer.decode(tokens, special=True) == theirs.decode(tokens)
+        assert tokenizer.pieces(tokenizer.encode("The  Cat☃")) == ["the</w>", "ca", "t", "<unk>"]
+        assert tokenizer.decode(tokenizer.encode("The  cat.")) == "the cat ."
+
+
+def test_a_vocabulary_that_would_lose_characters_is_refused(tmp_path):
+    bpe_files(tmp_path, "abc")
+    with pytest.raises(ValueError, match=r"vocab\.json is no byte-level BPE.* lacks 253 of the"):
+        Tokenizer.load(tmp_path)
+    bpe_files(tmp_path, ["a", "a</w>"])
+    with pytest.raises(ValueError, match=r"vocab\.json has no <unk> for what it lacks: give"):
+        Tokenizer.load(tmp_path)
+
+
+def word_list(folder):
+    pieces = [*SPECIAL, *"ubereéñnN日", "über", "uber", "日本", *map("##{}".format, "ber\u0301本")]
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)), encoding="utf-8")
+
+
+def byte_pairs(folder):
+    special = ("<s>", "<pad>", "</s>", "<unk>", "<mask>", "<|endoftext|>")
+    Tokenizer.bpe(TEXTS, 320, special=special).library.model.save(str(folder))
+
+
+@pytest.mark.parametrize("kind", ["BertTokenizer", "GPT2Tokenizer", "RobertaTokenizer"])
+def test_the_configuration_of_a_vocabulary_counts(tmp_path, kind):
+    transformers = pytest.importorskip("transformers")
+    options = {"add_prefix_space": (True, False)}
+    if kind == "BertTokenizer":
+        options = {"do_lower_case": (True, False), "strip_accents": (True, False, None),
+                   "tokenize_chinese_chars": (True, False)}  # fmt: skip
+    (word_list if kind == "BertTokenizer" else byte_pairs)(tmp_path)
+    found = set()
+    for values in product(*options.values()):
+        config = dict(zip(options, values, strict=True))
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        theirs = getattr(transformers, kind).from_pretrained(tmp_path)
+        ours = Tokenizer.load(tmp_path)
+        for text in (*TEXTS, "über", "Über 日本 e\u0301 Ñ é", " lower"):
+            tokens = ours.encode(text)
+            assert tokens == theirs.encode(text, add_special_tokens=False), (config, text)
+            assert saved_and_loaded(ours, tmp_path).encode(text) == tokens
+        found.add(ours.fingerprint)
+    assert len(found) == math.prod(map(len, options.values()))
+
+
+def test_the_configuration_of_a_vocabulary_is_checked(tmp_path):
+    word_list(tmp_path)
+    byte_pairs(tmp_path)
+    for file, name in (
+        ("vocab.txt", "do_lower_case"),
+        ("vocab.txt", "strip_accents"),
+        ("vocab.txt", "tokenize_chinese_chars"),
+        ("vocab.json", "add_prefix_space"),
+    ):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({name: None}))
+        Tokenizer.load(tmp_path / file)
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({name: "no"}))
+        with pytest.raises(ValueError, match=rf"config\.json says {name}='no': give true or false"):
+            Tokenizer.load(tmp_path / file)
 
 
 def release() -> Path:

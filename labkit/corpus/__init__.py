@@ -6,19 +6,19 @@
     batches = Windows(tokens, batch=32, length=128)         # or Streams, Examples, Pairs
     batches.at(step)
 
-Read `documents`, `tokens`, `rows`, `batches`, `padded` and `pairs` in this order. `tokenize` and
-the functions that read files are in `labkit.text`.
+Read `labkit.text.documents` and `.tokens`, then `rows`, `batches`, `padded` and `pairs` here.
+`labkit.text` never imports this package: it makes the tokens, and they are laid out here.
 """
 
 from labkit.corpus.batch import Batch, Batches, pad_rows, sent
 from labkit.corpus.batches import Epochs, Stages, Streams, Windows
-from labkit.corpus.documents import Document, Documents, from_documents
 from labkit.corpus.padded import Examples
 from labkit.corpus.pairs import Pairs
-from labkit.corpus.tokens import Tokens
+from labkit.text.documents import Document, Documents, from_documents
 from labkit.text.encoding import tokenize
 from labkit.text.files import from_files
 from labkit.text.tables import from_hub, from_table
+from labkit.text.tokens import Tokens
 
 __all__ = [
     "Batch",

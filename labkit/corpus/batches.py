@@ -17,7 +17,7 @@ from labkit.chance import Chance, shuffled
 from labkit.checks import check_whole
 from labkit.corpus.batch import Batch, Batches
 from labkit.corpus.rows import frame, unmark
-from labkit.corpus.tokens import Tokens, check_corpus
+from labkit.text.tokens import Tokens, check_corpus
 
 
 def in_turn(step: int, batch: int, size: int, order: Callable[[int], Tensor]) -> Tensor:

@@ -19,7 +19,7 @@ from labkit.checks import check_whole
 from labkit.corpus.batch import Batch
 from labkit.corpus.batches import Epochs
 from labkit.corpus.rows import Bounds, Rows, lay_out
-from labkit.corpus.tokens import Integers, Tokens, check_corpus
+from labkit.text.tokens import Integers, Tokens, check_corpus
 
 # Labelled examples are sorted by length among those of this many batches.
 BUCKETS = 64

@@ -18,7 +18,7 @@ from labkit.chance import Chance, first_bits, scaled
 from labkit.checks import check_share
 from labkit.corpus.padded import LaidOut
 from labkit.corpus.rows import Bounds, Rows, lay_out
-from labkit.corpus.tokens import NUMBER, Integers
+from labkit.text.tokens import NUMBER, Integers
 
 # How many times to redraw a sentence that is identical to the true next one.
 DRAWS = 64

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labkit.corpus.batch import Batch
-from labkit.corpus.tokens import DOCUMENT, NUMBER, WORD, Integers, Tokens
+from labkit.text.tokens import DOCUMENT, NUMBER, WORD, Integers, Tokens
 
 
 def frame(marked_BT: Tensor, tokens: Tokens) -> Tensor:

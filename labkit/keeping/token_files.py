@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.corpus.tokens import Arrays
 from labkit.keeping.files import file_digest, replacing, set_aside
+from labkit.text.tokens import Arrays
 
 FORMAT = 2
 CHECKSUMS = "checksums.json"

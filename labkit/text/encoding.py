@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.corpus.documents import Document, Documents
-from labkit.corpus.tokens import DOCUMENT, WORD, Arrays, Tokens
 from labkit.keeping.fingerprints import fingerprint
 from labkit.keeping.token_files import FORMAT, stored
+from labkit.text.documents import Document, Documents
+from labkit.text.tokens import DOCUMENT, WORD, Arrays, Tokens
 
 if TYPE_CHECKING:
     from tokenizers import Encoding

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from labkit.corpus.documents import Document, Documents, sentences
 from labkit.keeping.files import digest, file_digest
+from labkit.text.documents import Document, Documents, sentences
 
 LONGEST_LINE = 10_000_000  # bytes
 LONGEST_DOCUMENT = 1_000_000  # characters

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.checks import has_half_a_pair, shown
-from labkit.corpus.documents import Document, Documents, ordered, sentences, unknown
 from labkit.keeping.paths import to_install
+from labkit.text.documents import Document, Documents, ordered, sentences, unknown
 from labkit.text.files import LONGEST_LINE, content, find_files, read_lines
 
 

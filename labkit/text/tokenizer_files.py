@@ -45,7 +45,7 @@ def load_library(path: Path, lowercase: bool | None) -> Library:
     content = read_json(path, LARGEST_FILE)
     # A vocabulary has numbers by words, and "model" may be one of them.
     if isinstance(content.get("model", 0), int):
-        return _byte_level_bpe(path, content)
+        return _bpe(path, content)
     _check_model(path, content)
     # Rows are cut and padded by labkit.
     plain = json.dumps({**content, "truncation": None, "padding": None})
@@ -64,16 +64,25 @@ def library_call(problem: str, function: Any, *arguments: Any, **options: Any) -
         raise
 
 
-def byte_level(library: Library) -> Library:
+def byte_level(library: Library, add_prefix_space: bool = False) -> Library:
     """Text as bytes, cut into words as GPT-2 does."""
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     library.decoder = decoders.ByteLevel()
     return library
 
 
-def bert(library: Library, lowercase: bool) -> Library:
-    """Text cleaned and cut into words as BERT does."""
-    library.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+def bert(
+    library: Library,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+) -> Library:
+    """Text cleaned and cut into words as BERT does; with None, accents go where capitals go."""
+    library.normalizer = normalizers.BertNormalizer(
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        handle_chinese_chars=tokenize_chinese_chars,
+    )
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.WordPiece()
     return library
@@ -87,11 +96,9 @@ def with_special(library: Library, names: Iterable[str]) -> Library:
 
 def _word_pieces(path: Path, lowercase: bool | None) -> Library:
     pieces = _lines(path)
-    config = path.with_name("tokenizer_config.json")
-    if lowercase is None and config.is_file():
-        lowercase = read_json(config, LARGEST_FILE).get("do_lower_case")
-        if not isinstance(lowercase, bool | None):
-            raise ValueError(f"{config} says do_lower_case={shown(lowercase)}: give true or false")
+    options = _options(path, "do_lower_case", "strip_accents", "tokenize_chinese_chars")
+    configured = options.pop("do_lower_case", None)
+    lowercase = configured if lowercase is None else lowercase
     if lowercase is None:
         names = {name for role in ROLES.values() for name in role}
         lowercase = not any(piece != piece.lower() for piece in pieces if piece not in names)
@@ -106,10 +113,10 @@ def _word_pieces(path: Path, lowercase: bool | None) -> Library:
         raise ValueError(f"{path} has no line [UNK]: it is not a WordPiece vocabulary")
     _check_ids(path, vocabulary)
     library = Library(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    return with_special(bert(library, lowercase), _special_names(vocabulary))
+    return with_special(bert(library, lowercase, **options), _special_names(vocabulary))
 
 
-def _byte_level_bpe(path: Path, vocabulary: dict[str, Any]) -> Library:
+def _bpe(path: Path, vocabulary: dict[str, Any]) -> Library:
     file = path.with_name("merges.txt")
     if not file.is_file():
         raise FileNotFoundError(f"{path} needs the merges of its BPE in {file}")
@@ -117,8 +124,41 @@ def _byte_level_bpe(path: Path, vocabulary: dict[str, Any]) -> Library:
     lines = [line for line in _lines(file) if line and not line.startswith("#version")]
     merges = [tuple(line.split(" ")) for line in lines]
     _check_merges(file, merges, vocabulary)
+    # GPT-2 cuts between letters and signs, and so none of its tokens ends like those of GPT-1.
+    as_gpt1 = any(piece.endswith("</w>") for piece in vocabulary)
     model = library_call(f"{file} does not fit {path}", models.BPE, vocabulary, merges)
-    return with_special(byte_level(Library(model)), _special_names(vocabulary))
+    library = (_gpt1 if as_gpt1 else _gpt2)(path, Library(model))
+    return with_special(library, _special_names(vocabulary))
+
+
+def _gpt1(path: Path, library: Library) -> Library:
+    """The words of BERT without capitals and accents, in characters; "</w>" ends each word."""
+    if library.token_to_id("<unk>") is None:
+        raise ValueError(f"{path} has no <unk> for what it lacks: give the tokenizer.json instead")
+    library.model.unk_token, library.model.end_of_word_suffix = "<unk>", "</w>"
+    bert(library, lowercase=True).decoder = decoders.BPEDecoder(suffix="</w>")
+    return library
+
+
+def _gpt2(path: Path, library: Library) -> Library:
+    """Bytes; the library would drop those that are no tokens, and say nothing."""
+    missing = {*pre_tokenizers.ByteLevel.alphabet()} - library.get_vocab().keys()
+    if missing:
+        raise ValueError(
+            f"{path} is no byte-level BPE, since it lacks {len(missing)} of the 256 bytes: give "
+            "the tokenizer.json instead"
+        )
+    return byte_level(library, **_options(path, "add_prefix_space"))
+
+
+def _options(path: Path, *names: str) -> dict[str, bool]:
+    """What the tokenizer_config.json beside a vocabulary says of these, if it does."""
+    config = path.with_name("tokenizer_config.json")
+    found = read_json(config, LARGEST_FILE) if config.is_file() else {}
+    for name in names:
+        if not isinstance(found.get(name), bool | None):
+            raise ValueError(f"{config} says {name}={shown(found[name])}: give true or false")
+    return {name: found[name] for name in names if found.get(name) is not None}
 
 
 def _special_names(vocabulary: Mapping[str, int]) -> list[str]:

@@ -143,6 +143,7 @@ class Tokenizer:
     def load(cls, path: str | Path, lowercase: bool | None = None) -> "Tokenizer":
         """Read a tokenizer.json, a vocab.txt, a vocab.json beside merges.txt, or their folder.
 
+        A vocab.json is read as GPT-1's if its words end in "</w>", or else as byte-level BPE.
         `lowercase` is for a vocab.txt: without it, the tokenizer_config.json beside it decides,
         or else whether the vocabulary has capital letters.
         """

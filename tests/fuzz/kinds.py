@@ -35,7 +35,6 @@ from labkit.corpus import (
     from_table,
     tokenize,
 )
-from labkit.corpus.documents import sentences
 from labkit.heads import NextWord
 from labkit.keeping import cache
 from labkit.models.bert import BERT, BERTConfig
@@ -43,6 +42,7 @@ from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.rnn import Recurrent, RecurrentConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.sampling import Sampling, draw
+from labkit.text.documents import sentences
 from labkit.text.tokenizers import Tokenizer
 from labkit.writing.prompting import log_likelihoods
 
@@ -96,11 +96,12 @@ def word_lists(rng: random.Random, folder: Path) -> None:
     files = {
         "vocab.json": json.dumps(model["vocab"]).encode(),
         "merges.txt": merges.encode(),
+        "tokenizer_config.json": b'{"add_prefix_space": true}',
     }
     if rng.random() < 0.5:
         pieces = json.loads(files_of_tokenizers()["pieces"])["model"]["vocab"]
         files = {"vocab.txt": "\n".join(sorted(pieces, key=pieces.get)).encode()}
-        files["tokenizer_config.json"] = b'{"do_lower_case": true}'
+        files["tokenizer_config.json"] = b'{"do_lower_case": true, "strip_accents": false}'
     which = rng.choice(list(files))
     for name, raw in files.items():
         (folder / name).write_bytes(damaged(raw, rng) if name == which else raw)

@@ -1,4 +1,4 @@
-"""Documents, and lists of them; `labkit.text` reads them from files, tables and the hub.
+"""Documents, and lists of them; `files` and `tables` read them.
 
 A source is read from its beginning each time, one document after the other, so a corpus may be
 larger than the memory. Whether a document is held out is decided by its own text alone: equal
