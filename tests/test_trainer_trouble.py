@@ -644,6 +644,22 @@ class Stream:
         return Batch.of(tokens, fresh=torch.full((self.rows,), step == 0))
 
 
+def test_what_is_given_in_the_place_of_another_thing_is_named() -> None:
+    class Bare:
+        def at(self, step: int) -> Tensor:
+            return torch.ones(2, 3).long()
+
+    model, text, plan = gpt(), Text(), Plan(steps=1)
+    for wrong, said in (
+        (lambda: Trainer(model, NextToken, text, plan), "objective is the class NextToken: give"),  # type: ignore[arg-type]
+        (lambda: evaluate(model, NextToken, [text.at(0)]), "objective is the class NextToken"),  # type: ignore[arg-type]
+        (lambda: Trainer(model, NextToken(), text, 100), "plan is of type int: give Plan"),  # type: ignore[arg-type]
+        (lambda: Trainer(model, NextToken(), Bare(), plan), r"at\(0\) is of type Tensor: give a B"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=said):
+            wrong()
+
+
 def test_a_step_alone_has_no_pace_to_tell() -> None:
     said = str(trainer().train_step())
     assert said.startswith("step 1/12")
