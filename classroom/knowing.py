@@ -19,10 +19,9 @@ from classroom.recipes import CourseText
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.heads import exact
+from labkit.heads import exact, head_of
 from labkit.keeping.reports import with_progress
 from labkit.objectives import BothDirections, Targets, Term
-from labkit.objectives.base import head_of
 from labkit.world import World
 from labkit.world.machine import items_of
 

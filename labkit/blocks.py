@@ -137,6 +137,15 @@ class Model(nn.Module):
 class LanguageModel(Model):
     """A backbone and a head that predicts words, as pre-training trains them."""
 
+    def __init__(self, backbone: Backbone, head: nn.Module) -> None:
+        super().__init__(backbone, head)
+        known, scored = vocabulary_of(self), getattr(head, "words", None)
+        if known and isinstance(scored, nn.Linear) and scored.out_features != known:
+            raise ValueError(
+                f"the head scores {scored.out_features} words, and {type(backbone).__name__} knows "
+                f"{known}: build the head from the embedding of the backbone, backbone.token"
+            )
+
 
 class Classifier(Model):
     """A backbone and the head of a task, as transfer makes them."""
@@ -150,15 +159,6 @@ def backbone_of(model: Any) -> Any:
 def vocabulary_of(model: Any) -> int:
     """How many tokens a model knows; 0 for a backbone without such a configuration."""
     return getattr(getattr(backbone_of(model), "config", None), "vocabulary", 0)
-
-
-def check_causal(model: Any, problem: str) -> None:
-    """Refuse a model that reads a text from both sides, where that is a problem."""
-    backbone = backbone_of(model)
-    if not backbone.causal:
-        raise ValueError(
-            f"{type(backbone).__name__} {problem}: use labkit.writing.filling, or a causal model"
-        )
 
 
 def check_reads_source(model: Any) -> None:

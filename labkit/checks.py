@@ -70,6 +70,14 @@ def check_whole(name: str, given: Any, least: int = 0, most: int = LARGEST_SIZE)
         raise ValueError(f"{name} is {shown(given)}: give a whole number from {least} to {most:,}")
 
 
+def check_type(name: str, given: Any, kind: type, advice: str) -> None:
+    """Refuse an object of another type, and a class where one of its objects is needed."""
+    if not isinstance(given, kind):
+        is_class = isinstance(given, type)
+        said = f"the class {given.__name__}" if is_class else f"of type {type(given).__name__}"
+        raise TypeError(f"{name} is {said}: give {advice}")
+
+
 def check_choice(name: str, given: Any, *known: str) -> None:
     """Refuse anything but one of the known words."""
     if given not in known:

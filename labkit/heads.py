@@ -12,14 +12,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.blocks import ACTIVATIONS, initialise
-from labkit.checks import check_choice
+from labkit.blocks import ACTIVATIONS, Classifier, initialise
+from labkit.checks import check_choice, check_whole
 from labkit.layers import Dropout, replaceable
 
 
 def exact(scores: Tensor) -> Tensor:
     """Scores in at least float32, since a softmax sums over many words."""
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def one_score(scores: Tensor, head: str) -> Tensor:
+    """The single score that a head gives to each state; refuse a head that gives several."""
+    if scores.shape[-1] != 1:
+        raise ValueError(
+            f"the head {head!r} gives {scores.shape[-1]} scores where one is needed: build it for "
+            f"1 label, model.{head} = Label(width, 1)"
+        )
+    return scores[..., 0]
 
 
 @replaceable
@@ -97,7 +107,7 @@ class MaskedWord(WordHead):
 
 
 class Label(nn.Module):
-    """Scores of labels for a whole text, from the state of one position (BERT: the first)."""
+    """Scores of labels from one state: of a whole text (BERT: the first), or of each word."""
 
     def __init__(
         self,
@@ -108,9 +118,15 @@ class Label(nn.Module):
         pool: nn.Linear | None = None,
         activation: str = "tanh",
         dropout: float = 0.0,
+        each: bool = False,
     ) -> None:
-        """`pool`: the layer of a backbone that was pre-trained with one, to share it."""
+        """`pool`: the layer of a backbone that was pre-trained with one, to share it.
+
+        `each`: each word has a label, as under a tagger; the scores are computed alike.
+        """
         super().__init__()
+        check_whole("labels", labels, least=1)
+        self.each = each
         self.pool = (nn.Linear(width, width) if pool is None else pool) if pooled else None
         known = {**ACTIVATIONS, "tanh": F.tanh}
         check_choice("activation", activation, *known)
@@ -143,6 +159,7 @@ class Pooled(nn.Module):
         normalised: bool = False,
     ) -> None:
         super().__init__()
+        check_whole("labels", labels, least=1)
         if not parts or not set(parts) <= {"last", "max", "mean"}:
             raise ValueError(f"states are pooled by last, max or mean, or several: not {parts}")
         self.parts, self.normalised = parts, normalised
@@ -192,3 +209,40 @@ class Span(nn.Module):
 def tied(head: Any, embedding: nn.Embedding) -> bool:
     """Whether a head uses the embedding's own weights."""
     return getattr(head, "words", None) is not None and head.words.weight is embedding.weight
+
+
+# ---- the heads of a model ----------------------------------------------------------------------
+
+
+def head_of(model: Any, name: str) -> Any:
+    """The head of this name, in a model that has one."""
+    if not hasattr(model, "backbone"):
+        raise ValueError(
+            f"the model is a bare {type(model).__name__}: put a head on it, such as "
+            "LanguageModel(backbone, NextWord(backbone.token))"
+        )
+    if not hasattr(model, name):
+        heads = [child for child, _ in model.named_children() if child != "backbone"]
+        raise ValueError(f"the model has no head {name!r}: it has {', '.join(heads)}")
+    return getattr(model, name)
+
+
+def check_scores_words(model: Any) -> None:
+    """Refuse a bare backbone, and the head of a task, whose labels would be taken for words."""
+    head = head_of(model, "head")
+    if isinstance(model, Classifier) or isinstance(head, Label | Pooled | Span):
+        raise ValueError(
+            f"the {type(model).__name__} of {type(model.backbone).__name__} has the head "
+            f"{type(head).__name__}, which scores no words: give a LanguageModel, such as "
+            "labkit.transfer.language_model_of(model, like=pretrained)"
+        )
+
+
+def check_next_word(model: Any, problem: str) -> None:
+    """Refuse a model that does not predict the next word; `problem` if it reads from both sides."""
+    check_scores_words(model)
+    if not model.backbone.causal:
+        raise ValueError(
+            f"{type(model.backbone).__name__} {problem}: use labkit.writing.filling, or a causal "
+            "model"
+        )

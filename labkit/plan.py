@@ -137,7 +137,8 @@ class Plan:
     clip: float | None = 1.0
     """The largest norm of the gradient; None: no clipping."""
     accumulate: int = 1
-    """Gradient accumulation: the number of parts that a batch is split into, to save memory."""
+    """Gradient accumulation: the number of parts that a batch is split into, to save memory. A
+    GPT with carry=True may have another loss then: see `NextToken.carry`."""
     average: Literal["none", "mean", "ema"] = "none"
     """Average of the weights from `average_from` on: the mean, or an exponential moving average."""
     average_from: int | None = None

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from labkit import fast
 from labkit.blocks import evaluating, vocabulary_of
 from labkit.chance import Chance
+from labkit.checks import check_type
 from labkit.corpus import Batch, Batches, Epochs
 from labkit.keeping.checkpoints import Snapshot
 from labkit.keeping.computing import Computing, measured_peak, precision_of, width_of
@@ -57,11 +58,7 @@ class Trainer:
         groups: Sequence[Group] | None = None,
         progress: bool | None = None,
     ) -> None:
-        if not hasattr(batches, "at"):
-            raise TypeError(
-                f"batches is a {type(batches).__name__}: give a corpus, such as Windows, or an "
-                "object with at(step)"
-            )
+        _check_given(objective, batches, plan)
         self.model, self.objective, self.batches, self.plan = model, objective, batches, plan
         self.progress = sys.stderr.isatty() if progress is None else progress
         named = named_groups(model, groups)
@@ -265,6 +262,17 @@ class Trainer:
         return mean_loss(self.loss, self.model, self.objective, batches, floor, seed)
 
 
+def _check_given(objective: Any, batches: Any, plan: Any) -> None:
+    """Refuse what is no objective, no batches or no plan."""
+    check_type("objective", objective, Objective, "an objective, such as NextToken()")
+    check_type("plan", plan, Plan, "Plan(steps=…)")
+    if not hasattr(batches, "at"):
+        raise TypeError(
+            f"batches is a {type(batches).__name__}: give a corpus, such as Windows, or an object "
+            "with at(step)"
+        )
+
+
 def weights(model: nn.Module) -> dict[str, Tensor]:
     """The weights and what else the model keeps, each once, however many names it has."""
     named: dict[int, tuple[str, Tensor]] = {}
@@ -288,6 +296,7 @@ def evaluate(
     each call. Training goes on afterwards as if there had been no evaluation. `batches` is a
     corpus, all of which is read once, or a list of batches.
     """
+    check_type("objective", objective, Objective, "an objective, such as NextToken()")
     return mean_loss(Loss(model, objective), model, objective, batches, floor, seed)
 
 
@@ -320,7 +329,7 @@ def mean_loss(
         )
     with evaluating(model):
         for i, batch in enumerate(with_progress(every, "batch")):
-            _check_batch(batch, batches)
+            check_type("a batch", batch, Batch, "a corpus, such as Windows, or a list of batches")
             targets = objective.targets(batch, Chance(seed, i, batch.rows))
             targets = on_device(targets, model, device)
             if memory is not None and len(memory.known) != len(batch):
@@ -340,12 +349,3 @@ def mean_loss(
         )
     metrics = {name: float(mean) for name, mean in everything.metrics.items()}
     return Evaluation(float(everything.loss), everything.count, metrics, floor)
-
-
-def _check_batch(batch: Any, batches: Any) -> None:
-    """Refuse what is no batch, such as the rows of a tensor."""
-    if not isinstance(batch, Batch):
-        raise TypeError(
-            f"batches is a {type(batches).__name__} that holds a {type(batch).__name__}: give a "
-            "corpus, such as Windows, or a list of batches"
-        )

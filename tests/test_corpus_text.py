@@ -148,6 +148,15 @@ def test_lists_with_labels():
     of_a_tensor = from_documents(["a"] * 12, torch.arange(12))
     assert [one.label for one in of_a_tensor] == list(range(12))
     assert from_documents(["a", "b"], torch.tensor([1.0, torch.nan])).classes == ("1.0",)
+    cut = list(from_documents(["One. Two.", "One."]))
+    assert cut[0].parts == ("One.", " Two.")
+    whole = [Document(("One. Two.",), 0), Document(("One.",), 1)]
+    assert [*from_documents(cut, ["a", "b"])] == whole, "sentences are no pair"
+    pairs = [Document(("is it red", "it is blue")), Document(("One.", " Two."), 7)]
+    kept = [Document(pair.parts, n) for n, pair in enumerate(pairs)]
+    assert [*from_documents(pairs, ["no", "yes"])] == kept
+    three = from_documents([Document(("One.", "Two.", "Three."))], ["a"])
+    assert [*three] == [Document(("One.Two.Three.",), 0)]
     with pytest.raises(ValueError, match="1 documents have 2 labels"):
         from_documents(["a"], [1, 2])
     with pytest.raises(TypeError, match="the documents are 'abc': give a list of them"):

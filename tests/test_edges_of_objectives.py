@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from test_edges import chance, gpt, rows
+from test_edges import chance, gpt, rollouts, rows
 from torch import Tensor, nn
 
 from labkit import fast
-from labkit.alignment import GRPO, Reinforce
+from labkit.alignment import GRPO, PPO, Reinforce
 from labkit.alignment.preferences import (
     BradleyTerry,
     answer_log_probs,
@@ -239,6 +239,28 @@ def test_a_model_that_lacks_what_is_asked_is_refused(
     batch = dataclasses.replace(rows(), labels=rows().tokens)
     with pytest.raises(ValueError, match=message):
         objective(model(), batch, chance(batch))
+
+
+def test_a_head_of_several_scores_is_refused_where_one_is_needed() -> None:
+    model = gpt()
+    model.reward, model.value = (Label(model.backbone.width, n, pooled=False) for n in (2, 3))
+    pair, choices = answer_rows([[1], [1]], [[2], [3]]), rows(4, labels=torch.zeros(4).long())
+    asked = rollouts(model)
+    three = Classifier(model.backbone, Label(model.backbone.width, 3))
+    labels = Labels(position="last", choices=2)
+    for ask, said in (
+        (lambda: learned_rewards(model, pair), "'reward' gives 2 scores where one is"),
+        (lambda: BradleyTerry()(model, pair, chance(pair)), "'reward' gives 2 scores"),
+        (lambda: labels(three, choices, chance(choices)), "'head' gives 3 scores"),
+        (lambda: asked.at(0), "'value' gives 3 scores"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            ask()
+    model.value = Label(model.backbone.width, 1, pooled=False)
+    drawn = asked.at(0)
+    model.value = Label(model.backbone.width, 3, pooled=False)
+    with pytest.raises(ValueError, match="'value' gives 3 scores"):
+        PPO(group=4)(model, drawn, chance(drawn))
 
 
 def test_a_model_that_sees_the_answer_cannot_score_it() -> None:

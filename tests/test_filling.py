@@ -93,9 +93,9 @@ def test_what_is_not_seen_is_not_filled():
 
 def test_what_scores_no_word_at_a_blank_is_refused():
     classifier = Classifier(bert().backbone, Label(16, 2))
-    with pytest.raises(ValueError, match="a Classifier of BERT was not trained to fill blanks"):
+    with pytest.raises(ValueError, match="Classifier of BERT has the head Label, which scores no"):
         one_by_one(classifier, TEXT, (1,), mask=MASK)
-    with pytest.raises(ValueError, match="a LanguageModel of ELMo was not trained to fill blanks"):
+    with pytest.raises(ValueError, match="ELMo was not trained to fill blanks"):
         one_by_one(elmo(), TEXT, (1,), mask=MASK)
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 from transformers import (
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
@@ -14,9 +15,11 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from labkit.alignment.choosing import best_of
+from labkit.alignment.preferences import answer_log_probs, answer_rows
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
-from labkit.heads import NextWord
+from labkit.heads import Label, NextWord
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
@@ -32,6 +35,9 @@ from labkit.sampling import (
     steps,
     top_k,
 )
+from labkit.transfer import classifier, span_finder, tagger
+from labkit.writing.beam import beam
+from labkit.writing.prompting import log_likelihoods
 
 VOCABULARY = 23
 
@@ -382,6 +388,38 @@ def test_a_model_that_sees_both_sides_cannot_write():
     model = LanguageModel(backbone, NextWord(backbone.token)).eval()
     with pytest.raises(ValueError, match="BERT reads a text from both sides"):
         sample(model, [[1]], GREEDY)
+
+
+@pytest.mark.parametrize("make", [classifier, tagger, lambda model, labels: span_finder(model)])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda model: sample(model, [[1]], GREEDY),
+        lambda model: beam(model, [1], GREEDY),
+        lambda model: best_of(model, [[1]], lambda prompts, answers: [1.0], GREEDY, 1),
+        lambda model: log_likelihoods(model, [[1]], [[2], [3]]),
+        lambda model: log_likelihoods(model, [[1]], [[2, 3], [3]]),
+        lambda model: answer_log_probs(model, answer_rows([[1]], [[2]])),
+    ],
+)
+def test_what_scores_no_words_cannot_write(write, make):
+    with pytest.raises(ValueError, match=r"Classifier of GPT .* scores no words: give a LanguageM"):
+        write(make(gpt(), 3))
+    with pytest.raises(ValueError, match="the model is a bare GPT: put a head on it"):
+        write(gpt().backbone)
+
+
+def test_a_head_for_labels_in_a_language_model_cannot_write():
+    model = LanguageModel(gpt().backbone, Label(gpt().backbone.width, 3))
+    with pytest.raises(ValueError, match="LanguageModel of GPT has the head Label, which"):
+        sample(model, [[1]], GREEDY)
+
+
+def test_a_head_of_another_vocabulary_is_refused():
+    backbone = gpt().backbone
+    for words in (VOCABULARY - 1, VOCABULARY + 1):
+        with pytest.raises(ValueError, match=f"scores {words} words, and GPT knows {VOCABULARY}: "):
+            LanguageModel(backbone, NextWord(nn.Embedding(words, backbone.width)))
 
 
 def test_a_causal_model_without_memory_reads_the_whole_text_each_time():

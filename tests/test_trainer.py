@@ -1016,7 +1016,7 @@ def test_names_that_may_have_changed_are_a_list_of_known_ones(tmp_path: Path) ->
 
 
 def test_only_batches_with_something_to_predict_are_evaluated() -> None:
-    with pytest.raises(TypeError, match="is a Tensor that holds a Tensor: give a corpus"):
+    with pytest.raises(TypeError, match="a batch is of type Tensor: give a corpus"):
         evaluate(gpt(), NextToken(), torch.zeros(2, 3, 4).long())  # type: ignore[arg-type]
     single = replace(Text().at(0), tokens=Text().at(0).tokens[:, :1], real=Text().at(0).real[:, :1])
     with pytest.raises(ValueError, match="predicts nothing in these batches"):

@@ -608,6 +608,58 @@ def test_going_back_leaves_out_what_another_optimizer_remembers(tmp_path: Path) 
     assert reports[-1].step == 12
 
 
+@pytest.mark.parametrize("rows", [4, 2])
+def test_a_run_goes_on_with_another_text_without_the_memory_of_the_first(
+    rows: int, tmp_path: Path
+) -> None:
+    def made(batches: Any) -> Trainer:
+        torch.manual_seed(0)
+        plan = Plan(steps=6, save_every=3, precision="float32", device="cpu")
+        return Trainer(transformer_xl(), NextToken(carry=True), batches, plan)
+
+    run = made(Stream(4, seed=1)).resume(tmp_path)
+    for _ in range(4):
+        next(run)
+    run.close()
+    other = made(Stream(rows, seed=2))
+    run = other.resume(tmp_path, changed=["batches"])
+    assert other.step == 3
+    assert other.memory == [None]
+    assert math.isfinite(next(run).loss)
+    run.close()
+    same_text = made(Stream(4, seed=1))
+    same_text.resume(tmp_path).close()
+    assert same_text.memory != [None]
+
+
+class Stream:
+    """A text that goes on from batch to batch, another one for each seed."""
+
+    def __init__(self, rows: int, seed: int) -> None:
+        self.rows, self.seed = rows, seed
+
+    def at(self, step: int) -> Batch:
+        random = torch.Generator().manual_seed(100 * self.seed + step)
+        tokens = torch.randint(0, WORDS, (self.rows, 9), generator=random)
+        return Batch.of(tokens, fresh=torch.full((self.rows,), step == 0))
+
+
+def test_what_is_given_in_the_place_of_another_thing_is_named() -> None:
+    class Bare:
+        def at(self, step: int) -> Tensor:
+            return torch.ones(2, 3).long()
+
+    model, text, plan = gpt(), Text(), Plan(steps=1)
+    for wrong, said in (
+        (lambda: Trainer(model, NextToken, text, plan), "objective is the class NextToken: give"),  # type: ignore[arg-type]
+        (lambda: evaluate(model, NextToken, [text.at(0)]), "objective is the class NextToken"),  # type: ignore[arg-type]
+        (lambda: Trainer(model, NextToken(), text, 100), "plan is of type int: give Plan"),  # type: ignore[arg-type]
+        (lambda: Trainer(model, NextToken(), Bare(), plan), r"at\(0\) is of type Tensor: give a B"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=said):
+            wrong()
+
+
 def test_a_step_alone_has_no_pace_to_tell() -> None:
     said = str(trainer().train_step())
     assert said.startswith("step 1/12")

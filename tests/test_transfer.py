@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from labkit import weights
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch
@@ -280,6 +281,16 @@ def test_tags_and_spans_have_a_head_for_each_place():
     assert span_finder(seeded(bert))(tokens).shape == (2, 7, 2)
 
 
+def test_a_tagger_is_asked_at_each_word_also_after_it_was_saved(tmp_path):
+    weights.save(tagger(seeded(gpt), 3), tmp_path)
+    tags, loaded = tagger(seeded(gpt), 3), weights.load(tmp_path)
+    for model in (tags, loaded):
+        assert labels_of(model).position == "each"
+    assert labels_of(classifier(seeded(gpt), 3)).position == "last"
+    with pytest.raises(ValueError, match=r"the head Span scores positions.* give SpanEnds"):
+        labels_of(span_finder(seeded(gpt)))
+
+
 def test_likeness_does_not_know_the_order():
     torch.manual_seed(0)
     model = classifier(seeded(gpt), 2, dropout=0.0).eval()
@@ -329,8 +340,10 @@ def test_bad_input_is_refused():
                            ({"layers": 0}, "layers is 0: give a whole number from 1")):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             Tuning(plan=plan, **given)
-    with pytest.raises(ValueError, match="0 labels"):
-        classifier(seeded(gpt), 0)
+    for labels in (0, 2.5, "2"):
+        for make, family in ((classifier, gpt), (classifier, awd_lstm), (tagger, gpt)):
+            with pytest.raises(ValueError, match=f"labels is {labels!r}: give a whole number"):
+                make(seeded(family), labels)
     with pytest.raises(ValueError, match="labels: none"):
         Labels()(model, Batch.of(torch.zeros(2, 3, dtype=torch.long)), None)
 

@@ -16,6 +16,7 @@ from labkit.alignment.rollouts import Rollout
 from labkit.chance import Chance
 from labkit.checks import check_choice, check_not_negative, check_share, check_whole
 from labkit.corpus import Batch
+from labkit.heads import one_score
 from labkit.objectives.base import Objective, Outcome, Targets, Term
 from labkit.objectives.memory import Memory
 
@@ -187,7 +188,7 @@ class PPO(PolicyGradient):
         log_p_BT = answer_log_probs(model, batch, temperature=self.temperature, hidden=hidden_BTD)
         ratio_BT = ratio(log_p_BT, batch.old)
         gained_BT = clipped_objective(ratio_BT, advantage_BT, self.clip) * answer_BT
-        error_BT = model.value(hidden_BTD)[..., 0] * answer_BT - return_BT
+        error_BT = one_score(model.value(hidden_BTD), "value") * answer_BT - return_BT
         outside_BT = ((ratio_BT - 1).abs() > self.clip) & answer_BT
         terms = {
             "policy": Term(-gained_BT.sum(), targets.counts["policy"]),

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.blocks import check_causal, evaluating, to_device_of
+from labkit.blocks import evaluating, to_device_of
 from labkit.chance import Chance
 from labkit.checks import check_choice, check_not_negative
 from labkit.corpus import Batch, pad_rows
-from labkit.heads import exact
+from labkit.heads import check_next_word, exact, one_score
 from labkit.objectives.base import (
     Objective,
     Outcome,
@@ -69,7 +69,7 @@ def answer_log_probs(
     where = answered(batch)
     if batch.documents is not None:
         raise ValueError("documents in one row would be read as one text: give each answer a row")
-    check_causal(model, "would see the answer that it has to predict")
+    check_next_word(model, "would see the answer that it has to predict")
     states_BTD = model.backbone(batch.tokens[:, :-1]).hidden if hidden is None else hidden
     logits_NV = exact(model.head(states_BTD[where])) / temperature
     targets_N1 = batch.tokens[:, 1:][where][:, None]
@@ -136,7 +136,7 @@ def learned_rewards(
     with evaluating(model):
         hidden_BTD = model.backbone(batch.tokens, mask=mask, **segments).hidden
         scores_B1 = model.reward(hidden_BTD[rows_B, last_B if position == "last" else 0])
-        return scores_B1[:, 0].cpu()
+        return one_score(scores_B1, "reward").cpu()
 
 
 def check_apart(model: nn.Module, reference: nn.Module) -> None:

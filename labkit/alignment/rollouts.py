@@ -23,6 +23,7 @@ from labkit.chance import key_of, shuffled
 from labkit.checks import check_whole, shown
 from labkit.corpus import Batch
 from labkit.corpus.batches import in_turn
+from labkit.heads import one_score
 from labkit.keeping.files import digest
 from labkit.sampling import Sampling, sample
 
@@ -183,7 +184,8 @@ class Rollouts:
         temperature = self.settings.temperature
         values = None
         if hasattr(policy, "value"):
-            values = policy.value(policy.backbone(there.tokens[:, :-1]).hidden)[..., 0].cpu()
+            values_BT1 = policy.value(policy.backbone(there.tokens[:, :-1]).hidden)
+            values = one_score(values_BT1, "value").cpu()
         return Rollout(
             **vars(batch),
             rewards=rewards_of(self.reward, prompts, answers).to(torch.get_default_dtype()),

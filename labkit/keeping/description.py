@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from labkit.blocks import Backbone, Model, backbone_of
-from labkit.corpus import Batches, Stages
+from labkit.checks import check_type
+from labkit.corpus import Batch, Batches, Stages
 from labkit.keeping.checkpoints import Snapshot
 from labkit.keeping.files import digest, tensor_bytes
 from labkit.objectives.base import Objective
@@ -72,6 +73,7 @@ def _first(batches: Batches) -> str:
     if hasattr(batches, "described"):
         return batches.described()
     batch = batches.at(0)
+    check_type("batches.at(0)", batch, Batch, "a Batch, such as Batch.of(tokens)")
     # The same text may have other labels, or be read across documents.
     parts = {name: getattr(batch, name) for name in ("tokens", "labels", "documents")}
     told = [

@@ -183,11 +183,13 @@ class Run:
             ) from problem
 
     def _ours(self, saved: Snapshot) -> Snapshot:
-        """A checkpoint without what another optimizer remembers, which means nothing to this."""
-        if saved.facts["plan"]["optimizer"] == self.plan.optimizer:
-            return saved
-        others = {name: part for name, part in saved.tensors.items() if name != "optimizer"}
-        return replace(saved, tensors=others)
+        """A checkpoint without what means nothing here: of another optimizer or another text."""
+        foreign = {
+            "optimizer": saved.facts["plan"]["optimizer"] != self.plan.optimizer,
+            "memory": saved.facts["about"].get("batches") != self.trainer.about["batches"],
+        }
+        own = {kind: part for kind, part in saved.tensors.items() if not foreign.get(kind)}
+        return replace(saved, tensors=own)
 
     def _take_up(self, folder: Path, changed: Iterable[str]) -> None:
         """Go on from the newest whole checkpoint of the folder, if there is one."""

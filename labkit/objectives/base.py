@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from labkit.blocks import States, vocabulary_of
 from labkit.chance import Chance
 from labkit.corpus import Batch, sent
+from labkit.heads import head_of
 from labkit.masking import causal, real_keys, same_segment
 from labkit.objectives.hiding import Order
 from labkit.objectives.memory import Memory, memory_after, recall
@@ -221,19 +222,6 @@ def segments_of(backbone: Any, targets: Targets) -> dict[str, Tensor]:
     return {"segments_BT": segments}
 
 
-def head_of(model: Any, name: str) -> Any:
-    """The head of this name, in a model that has one."""
-    if not hasattr(model, "backbone"):
-        raise ValueError(
-            f"the model is a bare {type(model).__name__}: put a head on it, such as "
-            "LanguageModel(backbone, NextWord(backbone.token))"
-        )
-    if not hasattr(model, name):
-        heads = [child for child, _ in model.named_children() if child != "backbone"]
-        raise ValueError(f"the model has no head {name!r}: it has {', '.join(heads)}")
-    return getattr(model, name)
-
-
 def at(hidden_BTD: Tensor, predicted: Predicted) -> Tensor:
     """The states that predict [N, D], row after row and each position once."""
     flat = hidden_BTD.flatten(0, 1)
@@ -329,7 +317,9 @@ class Continuing(Objective):
     """An objective that can continue from the segment before."""
 
     carry: bool = False
-    """Continue from what the model remembers of the segment before."""
+    """Continue from what the model remembers of the segment before. A GPT with learned positions
+    counts those of a row that begins afresh from the end of its part's memory on, so where rows
+    begin one by one, the loss depends on `accumulate`."""
 
     def _check(self, batch: Batch) -> None:
         if self.carry and batch.documents is not None:

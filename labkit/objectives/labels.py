@@ -15,8 +15,8 @@ from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.checks import check_choice, check_whole
 from labkit.corpus import Batch
-from labkit.heads import Label, Pooled, Span, WordHead, exact
-from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels, head_of
+from labkit.heads import Label, Pooled, Span, WordHead, exact, head_of, one_score
+from labkit.objectives.base import Objective, Predicted, Targets, Term, check_labels
 from labkit.tensor_checks import check_targets
 
 
@@ -111,7 +111,9 @@ class Labels(Objective):
             scores = head(states.hidden, targets.inputs.real)[targets.predicted[self.name].rows_N]
         else:
             scores = head(self.hidden(states, targets)[self.name])
-        return {self.name: scores.view(-1, self.choices) if self.choices > 1 else scores}
+        if self.choices > 1:
+            scores = one_score(scores, self.head).view(-1, self.choices)
+        return {self.name: scores}
 
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """Minus the log-probability of the right labels, and how often they are the best."""

@@ -126,7 +126,8 @@ def ordered(labels: Iterable[str]) -> tuple[str, ...]:
 def from_documents(documents: Iterable[Any], labels: Sequence[Any] | None = None) -> Documents:
     """Texts, `Document`s, or anything that has a `.text`, kept in memory; with a label for each.
 
-    A label that is empty, null, None or NaN is not known.
+    A label that is empty, null, None or NaN is not known. With labels, a text is not cut into its
+    sentences, and the two texts of a pair stay two.
     """
     check_several("documents", documents)
     check_several("labels", labels)
@@ -143,11 +144,17 @@ def from_documents(documents: Iterable[Any], labels: Sequence[Any] | None = None
         classes = ordered(str(label) for label in labels if not unknown(label))
         number = {name: n for n, name in enumerate(classes)}
         known = [
-            Document((one.text,), number.get(str(label)))
+            Document(_labelled_parts(one), number.get(str(label)))
             for one, label in zip(known, labels, strict=True)
         ]
     name = digest(repr(known).encode())
     return Documents(lambda: iter(known), classes, lambda: name)
+
+
+def _labelled_parts(one: Document) -> tuple[str, ...]:
+    """Both texts of a pair, or the whole text, whose parts may be its sentences."""
+    a_pair = len(one.parts) == 2 and (one.label is not None or one.parts != sentences(one.text))
+    return one.parts if a_pair else (one.text,)
 
 
 def _document(one: Any) -> Document:

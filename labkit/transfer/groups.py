@@ -96,8 +96,6 @@ def classifier(
     has it (modeling.py, summarize_sequence). Without it the two have one head and are compared.
     Dropout is 0.1 unless given, and 0 for ELMo.
     """
-    if labels < 1:
-        raise ValueError(f"{labels} labels: give at least 1 (2 for yes and no)")
     backbone = backbone_of(model)
     if dropout is None:
         dropout = 0.0 if isinstance(backbone, ELMo) else 0.1
@@ -120,7 +118,7 @@ def classifier(
 def tagger(model: Any, labels: int) -> Classifier:
     """The backbone of a pre-trained model under a new head for each word."""
     backbone = backbone_of(model)
-    head = Label(backbone.width, labels, pooled=False)
+    head = Label(backbone.width, labels, pooled=False, each=True)
     return _alike(Classifier(backbone, head), backbone)
 
 
@@ -139,8 +137,12 @@ def _alike(model: Classifier, backbone: nn.Module) -> Classifier:
 
 def labels_of(model: Classifier) -> Labels:
     """The objective that asks a classifier at the position where its head answers."""
+    if isinstance(model.head, Span):
+        raise ValueError("the head Span scores positions, which are no labels: give SpanEnds()")
     if isinstance(model.head, Pooled):
         return Labels(position="pooled")
+    if getattr(model.head, "each", False):
+        return Labels(position="each")
     return Labels(position="first" if model.backbone.summary == 0 else "last")
 
 

@@ -172,6 +172,7 @@ def _label(head: Label, backbone: Backbone) -> dict[str, Any]:
         "shared": head.pool is not None and head.pool is _pooler(backbone),
         "activation": _activation(head.activation),
         "dropout": head.dropout.p,
+        "each": head.each,
     }
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.blocks import Classifier, evaluating
+from labkit.blocks import evaluating
 from labkit.checks import is_whole, require, shown
+from labkit.heads import check_scores_words
 from labkit.masking import real_keys, same_position
 from labkit.models.elmo import ELMo
 from labkit.models.xlnet import XLNet
@@ -44,6 +45,7 @@ def one_by_one(model: Any, tokens: Sequence[int], blanks: Sequence[int], *, mask
 
 def _checked(model: Any, tokens: Sequence[int], blanks: Sequence[int], mask: int) -> Tensor:
     """The text as a row, if the model can read it and the blanks are in it."""
+    check_scores_words(model)
     backbone = model.backbone
     blanks = blanks.tolist() if hasattr(blanks, "tolist") else blanks
     require(
@@ -52,8 +54,8 @@ def _checked(model: Any, tokens: Sequence[int], blanks: Sequence[int], mask: int
         "labkit.writing.prompting, or a model that reads from both sides",
     )
     require(
-        not isinstance(model, Classifier) and not isinstance(backbone, ELMo),
-        f"a {type(model).__name__} of {type(backbone).__name__} was not trained to fill blanks: "
+        not isinstance(backbone, ELMo),
+        "ELMo was not trained to fill blanks: "
         "give a LanguageModel of BERT or XLNet, or another that MaskedToken trained",
     )
     row_T = checked(model, tokens, "the text")

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.blocks import check_causal, evaluating
+from labkit.blocks import evaluating
 from labkit.checks import check_whole, require
 from labkit.corpus.batch import pad_rows
-from labkit.heads import pool
+from labkit.heads import check_next_word, pool
 from labkit.writing.reader import checked
 
 Tokens = Sequence[int]
@@ -23,7 +23,7 @@ def log_likelihoods(
     model: Any, prompts: Sequence[Tokens], answers: Sequence[Tokens], *, rows: int = 64
 ) -> Tensor:
     """log p(answer | prompt) of each answer after each prompt, summed over its tokens."""
-    check_causal(model, "would see the answer that it has to predict")
+    check_next_word(model, "would see the answer that it has to predict")
     for name, texts in (("prompt", prompts), ("answer", answers)):
         require(len(texts) > 0, f"there is no {name}: the list is empty, give at least one")
         for i, text in enumerate(texts):

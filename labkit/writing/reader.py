@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from labkit.attention import KeysValues
-from labkit.blocks import check_causal, evaluating
+from labkit.blocks import evaluating
 from labkit.checks import is_whole, require, shown
+from labkit.heads import check_next_word
 from labkit.layers import replaceable
 
 
@@ -85,9 +86,9 @@ def rows_of(
     model: Any, prompts: Sequence[Sequence[int]], length: int, stop: Sequence[int]
 ) -> list[Tensor]:
     """The prompts as tensors, if the model can go on from each with `length` words."""
-    backbone = model.backbone
     require(len(prompts) > 0, "there is no prompt: give at least one list of tokens")
-    check_causal(model, "reads a text from both sides and cannot continue it")
+    check_next_word(model, "reads a text from both sides and cannot continue it")
+    backbone = model.backbone
     check_known(model, stop, "`stop`")
     # Many texts may begin with the same prompt, which is checked once. The list holds the rows of a
     # tensor or an array, which would otherwise be new objects each time.
