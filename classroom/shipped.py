@@ -126,7 +126,10 @@ def names() -> list[str]:
 
 
 def _folder(name: str | Path) -> Path:
-    for folder in (data_path("models") / name, Path(name)):
+    here, shipped = Path(name), data_path("models") / name
+    # A folder of one's own may be called like a model that ships: a path is always that folder.
+    is_path = isinstance(name, Path) or name != here.name
+    for folder in (here, shipped) if is_path else (shipped, here):
         if (folder / CARD).is_file():
             return folder
     raise ValueError(

@@ -368,7 +368,8 @@ def round_matrices(model: nn.Module, grain: int) -> dict[str, float]:
     """
     steps = {}
     for name, matrix in model.named_parameters():
-        if matrix.ndim > 1:
+        # A constant matrix compresses as it is.
+        if matrix.ndim > 1 and float(matrix.std()) > 0:
             step = 2.0 ** round(math.log2(float(matrix.std()) / grain))
             whole = (matrix / step).round()
             matrix.copy_(whole * step)

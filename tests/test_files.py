@@ -43,6 +43,24 @@ def test_a_file_keeps_its_readers_and_a_link_leads_where_it_led(tmp_path):
     assert stat.S_IMODE(there.stat().st_mode) == 0o600
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links of Windows are others")
+@pytest.mark.parametrize("there", [True, False])
+def test_of_a_link_to_a_folder_only_the_link_goes(tmp_path, there):
+    if there:
+        (tmp_path / "away").mkdir()
+        (tmp_path / "away" / "kept.txt").touch()
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "one").symlink_to(tmp_path / "away")
+    (here / "two").symlink_to(tmp_path / "away")
+    with files.replacing(here / "one", folder=True) as draft:
+        (draft / "new.txt").touch()
+    files.remove(here / "two")
+    assert [path.name for path in here.iterdir()] == ["one"]
+    assert [path.name for path in (here / "one").iterdir()] == ["new.txt"]
+    assert (tmp_path / "away" / "kept.txt").exists() == there
+
+
 def test_a_file_is_replaced_or_stays(tmp_path):
     path = tmp_path / "a.txt"
     files.write_text(path, "first\n")

@@ -71,6 +71,18 @@ def test_a_model_has_the_loss_of_its_card(name: str, monkeypatch: pytest.MonkeyP
     assert -0.01 < found.held_out - found.floor < (0.1 if far else 0.02)
 
 
+def test_a_path_is_never_the_name_of_a_model_that_ships(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gpt-village").mkdir()
+    (tmp_path / "gpt-village" / "card.json").write_text('{"name": "my own"}')
+    monkeypatch.chdir(tmp_path)
+    assert card("gpt-village")["name"] == "gpt-village"
+    for path in (Path("gpt-village"), "./gpt-village", tmp_path / "gpt-village"):
+        assert card(path)["name"] == "my own"
+    assert card(Path("gpt-course"))["name"] == "gpt-course"
+
+
 def test_matrices_are_rounded_to_a_share_of_their_spread() -> None:
     torch.manual_seed(0)
     layer = torch.nn.Linear(64, 64)
@@ -88,6 +100,9 @@ def test_matrices_are_rounded_to_a_share_of_their_spread() -> None:
     with torch.no_grad():
         layer.weight[0, 0] = 200 * step
     assert training.round_matrices(layer, 8) == {}  # this one does not fit in a byte
+    torch.nn.init.zeros_(layer.weight)
+    assert training.round_matrices(layer, 8) == {}
+    assert not layer.weight.any()
 
 
 def test_a_rounded_model_is_rounded_as_it_ships() -> None:

@@ -244,6 +244,55 @@ def test_a_note_that_no_file_can_hold_is_an_error_where_it_is_saved(tmp_path: Pa
             made.notes["best"] = report.loss
 
 
+def test_the_reader_may_change_to_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for _ in trainer(save_every=4).resume("run"):
+        monkeypatch.chdir(tmp_path / "elsewhere")
+    assert newest(tmp_path / "run").path == tmp_path / "run" / "step-00000012"
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("average", ["none", "ema"])
+def test_weights_that_lie_otherwise_in_memory_go_on_as_if_nothing_was(
+    average: str, tmp_path: Path
+) -> None:
+    given = None if average == "none" else 2
+
+    def turned() -> Trainer:
+        model = gpt(dropout=0.0)
+        for weight in model.parameters():
+            if weight.ndim == 2:
+                weight.data = weight.data.t().contiguous().t()
+        return trainer(model, save_every=4, average=average, average_from=given)
+
+    whole, half, rest = turned(), turned(), turned()
+    assert not whole.model.backbone.token.weight.is_contiguous()
+    losses(whole)
+    for report in half.resume(tmp_path):
+        if report.step == 9:
+            break
+    losses(rest, tmp_path)
+    assert same(rest.model, whole.model)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_model_in_float64_learns_and_goes_on(optimizer: str, tmp_path: Path) -> None:
+    whole, half, rest = (
+        trainer(gpt(dropout=0.0).double(), save_every=4, optimizer=optimizer) for _ in range(3)
+    )
+    found = losses(whole)
+    assert found[-1] < found[0]
+    for report in half.resume(tmp_path):
+        if report.step == 9:
+            break
+    losses(rest, tmp_path)
+    assert same(rest.model, whole.model)
+    assert {weight.dtype for weight in rest.model.parameters()} == {torch.float64}
+
+
 def test_any_error_of_the_writer_is_heard(tmp_path: Path, monkeypatch: Any) -> None:
     def fails(folder: Path, snapshot: Snapshot) -> Path:
         raise MemoryError("no room to write")

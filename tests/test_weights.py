@@ -10,6 +10,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import labkit.weights as weights
-from labkit.blocks import Classifier, LanguageModel
+from labkit.blocks import Backbone, Classifier, LanguageModel, States
 from labkit.heads import Label, MaskedWord, NextWord, Pooled, Span
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
@@ -669,6 +670,243 @@ def test_a_model_that_its_config_does_not_describe_is_refused(tmp_path: Path) ->
         weights.save(nn.Linear(2, 2), tmp_path)
     with pytest.raises(WeightsError, match="cannot describe a head Linear"):
         weights.save(LanguageModel(tiny_gpt().backbone, nn.Linear(16, 2)), tmp_path)
+
+
+@dataclass(frozen=True)
+class OwnConfig:
+    """A config of a reader's own."""
+
+    vocabulary: int = 61
+    width: int = 8
+    held: Any = None
+    sizes: list[int] | None = None
+    by_name: dict[str, list[int]] | None = None
+    pairs: tuple[list[int], ...] = ()
+
+
+class Own(Backbone):
+    """A backbone whose tensors are of every kind, some in a dtype of their own."""
+
+    config: OwnConfig
+
+    def __init__(self, config: OwnConfig) -> None:
+        super().__init__(config)
+        self.token, self.blocks = nn.Embedding(61, 8), nn.ModuleList()
+        self.gain = nn.Parameter(torch.ones(8, dtype=torch.float32))
+        self.register_buffer("count", torch.tensor(3))
+        self.register_buffer("steps", torch.arange(8, dtype=torch.int32))
+        self.register_buffer("none", torch.zeros(0, 3))
+        kept = torch.arange(8).float() / 7
+        self.register_buffer("frequencies", kept, persistent=False)
+        seed = torch.Generator().manual_seed(1)
+        # On "meta", no seed is of use.
+        if not kept.is_meta:
+            kept = torch.empty(8).normal_(generator=seed)
+        self.register_buffer("drawn", kept, persistent=False)
+
+    def forward(self, tokens_BT: torch.Tensor, *, mask: Any = None) -> States:
+        return States((self.token(tokens_BT) * self.gain * self.frequencies + self.drawn,))
+
+
+def own_model(**config: Any) -> LanguageModel:
+    backbone = Own(OwnConfig(**config))
+    return LanguageModel(backbone, NextWord(backbone.token))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"held": (1, ("two", 3.0), None, True)},
+        {"held": {"a": (1, 2), "b": {"c": None}}},
+        {"held": float("inf")},
+        {"held": "\ud800"},
+        {"sizes": [3, 4]},
+        {"by_name": {"a": [3, 4]}},
+        {"pairs": ([3, 4], [5])},
+        {"held": None, "sizes": None},
+    ],
+)
+def test_a_config_of_ones_own_comes_back(config: dict[str, Any], tmp_path: Path) -> None:
+    weights.save(own_model(**config), tmp_path)
+    assert weights.load(tmp_path).backbone.config == OwnConfig(**config)
+
+
+def test_a_list_comes_back_as_a_tuple_where_no_list_is_annotated(tmp_path: Path) -> None:
+    weights.save(own_model(held=[3, [4]]), tmp_path)
+    assert weights.load(tmp_path).backbone.config.held == (3, (4,))
+
+
+CIRCLE: list[Any] = []
+CIRCLE.append(CIRCLE)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("held", {1: 4}),
+        ("held", {"a": {None: 1}}),
+        ("held", torch.relu),
+        ("held", torch.float32),
+        ("held", torch.ones(2)),
+        ("held", BagConfig(61)),
+        ("held", {1, 2}),
+        ("held", CIRCLE),
+    ],
+)
+def test_a_field_that_would_come_back_as_something_else_is_named(
+    field: str, value: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(WeightsError, match=f"OwnConfig cannot be saved: its field '{field}' is ."):
+        weights.save(own_model(**{field: value}), tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_class_whose_annotations_cannot_be_read_hinders_no_other(tmp_path: Path) -> None:
+    """As those of a class inside of a function, under `from __future__ import annotations`."""
+
+    class Late(type):
+        """What Python 3.14 does with a name that is not defined."""
+
+        @property
+        def __annotations__(cls) -> Any:
+            raise NameError("name 'Nowhere' is not defined")
+
+    late = Late("LateConfig", (Own,), {})
+    lost = type("Lost", (Own,), {"__annotations__": {"config": "Nowhere"}})
+    assert {late, lost} <= set(Own.__subclasses__())
+    weights.save_release(tiny_gpt(), tmp_path / "release")
+    weights.load(tmp_path / "release")
+    with pytest.raises(WeightsError, match=r"annotations of Lost .* 'Nowhere' .* top level of a"):
+        weights.save(lost(OwnConfig()), tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_head_with_two_names_comes_back_with_both(tmp_path: Path) -> None:
+    for bias in (False, True):
+        model = tiny_gpt()
+        model.head = NextWord(model.backbone.token, bias=bias)
+        model.words = model.head
+        weights.save(model, tmp_path)
+        again = weights.load(tmp_path)
+        assert again.words is again.head
+        assert same(again, model)
+        with pytest.raises(
+            WeightsError, match=r"cannot say head\.bias|cannot say words\.as='head'"
+        ):
+            weights.save_release(model, tmp_path / "release")
+
+
+def test_heads_come_back_in_their_order(tmp_path: Path) -> None:
+    """The names of the parameters, by which an optimizer counts them, have that order, too."""
+    model = tiny_gpt()
+    for name in "qwertyuiop":
+        model.add_module(name, Span(16))
+    weights.save(model, tmp_path)
+    assert same(weights.load(tmp_path), model)
+
+
+def test_weights_that_are_tied_in_another_way_are_refused(tmp_path: Path) -> None:
+    model = tiny_gpt()
+    one, two = Span(16), Span(16)
+    two.ends = one.ends
+    model.one, model.two = one, two
+    with pytest.raises(WeightsError, match=r"'two\.ends\.weight': it has .* tied to one\.ends"):
+        weights.save(model, tmp_path)
+    # Tied to the other of two heads: not one name of a tensor is another.
+    bert = BERT(BERTConfig(61, 16, 2, 4, 40, pooler=True))
+    model = Classifier(bert, Label(16, 16, pool=bert.pooler))
+    model.other = Label(16, 16)
+    model.other.pool = model.head.labels
+    with pytest.raises(
+        WeightsError, match=r"'other\.pool\.weight': it has .* tied to head\.labels"
+    ):
+        weights.save(model, tmp_path)
+
+
+SAVES = [weights.save, weights.save_release]
+
+
+@pytest.mark.parametrize("save", SAVES)
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex64, torch.int8])
+def test_a_dtype_that_could_not_be_read_is_refused(
+    save: Any, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    model = tiny_gpt()
+    model.backbone.position.weight.requires_grad_(False)
+    model.backbone.position.weight.data = model.backbone.position.weight.data.to(dtype)
+    with pytest.raises(WeightsError, match=rf"'(backbone\.position|wpe)\.weight'.* of {dtype}"):
+        save(model, tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize("save", SAVES)
+def test_tensors_that_are_no_tensors_of_their_own_are_refused(save: Any, tmp_path: Path) -> None:
+    with torch.device("meta"):
+        empty = tiny_gpt()
+    with pytest.raises(WeightsError, match='is on the device "meta": it has no numbers'):
+        save(empty, tmp_path / "never")
+    model = tiny_gpt()
+    model.head.words.weight = nn.Parameter(model.backbone.token.weight.data)
+    with pytest.raises(WeightsError, match=r"weight' share their memory, .*\.data\.clone\(\)$"):
+        save(model, tmp_path / "never")
+    model = tiny_gpt()
+    model.temperature = nn.Parameter(torch.ones(1))
+    with pytest.raises(WeightsError, match=r"at 'temperature': it has \[1\], a model of that"):
+        save(model, tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_release_with_numbers_that_could_not_be_read_is_refused(tmp_path: Path) -> None:
+    for bad in (float("nan"), 1e37):
+        model = tiny_gpt()
+        with torch.no_grad():
+            model.backbone.norm.bias[2] = bad
+        with pytest.raises(WeightsError, match=r"'ln_f\.bias' has numbers that are not finite, or"):
+            weights.save_release(model, tmp_path / "never")
+        assert not (tmp_path / "never").exists()
+
+
+def test_an_activation_without_a_name_is_refused(tmp_path: Path) -> None:
+    model = Classifier(tiny_gpt().backbone, Label(16, 2))
+    model.head.activation = torch.sigmoid
+    with pytest.raises(WeightsError, match=r"activation .*sigmoid.* choose gelu, .* or tanh$"):
+        weights.save(model, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_every_kind_of_tensor_comes_back(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = own_model().to(dtype).eval()
+    weights.save(model, tmp_path)
+    for again in (weights.load(tmp_path), weights.load(tmp_path, dtype=dtype)):
+        for one, two in ((model.state_dict(), again.state_dict()), all_buffers(model, again)):
+            assert {name: t.dtype for name, t in one.items()} == {
+                n: t.dtype for n, t in two.items()
+            }
+            assert all(torch.equal(one[name], two[name]) for name in one)
+        with torch.no_grad():
+            assert torch.equal(model(TOKENS), again(TOKENS))
+
+
+def all_buffers(*models: nn.Module) -> list[dict[str, torch.Tensor]]:
+    """The buffers of models, also those that no file holds."""
+    return [dict(model.named_buffers()) for model in models]
+
+
+def test_a_state_that_is_no_tensor_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Own, "get_extra_state", lambda self: {"seen": 3})
+    with pytest.raises(WeightsError, match=r"'backbone\._extra_state' is a dict: only tensors"):
+        weights.save(own_model(), tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize("name", ["count", "steps"])
+def test_whole_numbers_of_another_kind_are_refused(name: str, tmp_path: Path) -> None:
+    model = own_model()
+    setattr(model.backbone, name, getattr(model.backbone, name).to(torch.int16))
+    with pytest.raises(WeightsError, match=rf"'backbone\.{name}': it has .* of torch\.int16, a"):
+        weights.save(model, tmp_path)
 
 
 def test_a_model_of_a_class_derived_from_a_whole_is_refused(tmp_path: Path) -> None:

@@ -165,7 +165,8 @@ class Saver:
     def __init__(
         self, folder: Path, keep: int, *, known: Path | None = None, silent: bool = False
     ) -> None:
-        self.folder, self.keep, self.silent = folder, keep, silent
+        # The reader may change to another folder while the training goes on.
+        self.folder, self.keep, self.silent = folder.absolute(), keep, silent
         self.good = [] if known is None else [known.name]
         self.problem: BaseException | None = None
         self._left = False

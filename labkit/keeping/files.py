@@ -78,7 +78,7 @@ def replacing(
         for file in draft.iterdir() if folder else ():
             to_disk(file)
         to_disk(draft)
-        if folder and path.exists():
+        if folder and (path.exists() or path.is_symlink()):
             if sound(path):
                 return
             # Deleted later, so that other processes miss the folder for a moment only.
@@ -114,7 +114,8 @@ def set_aside(path: Path) -> Path | None:
 
 
 def _delete(path: Path) -> None:
-    if path.is_dir():
+    # Of a link only the link goes.
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

@@ -62,13 +62,14 @@ class Health:
     def look(self, loss: Tensor, gradients: Sequence[Tensor]) -> Verdict:
         """Judge a step by its loss and by its gradients, and remember it; all processes do."""
         zeros = whole(vanished(gradients)) if self.half else None
-        norm = whole(get_total_norm(gradients)) / self.scale
+        # Of a model in float64, too: the fused kernel of AdamW takes a divisor in float32.
+        norm = whole(get_total_norm(gradients)).float() / self.scale
         finite = torch.isfinite(norm) & torch.isfinite(loss)
         bad = (~finite).float()
         divisor = self.scale
         if self.clip is not None:
             divisor = divisor * (norm / self.clip).clamp(min=1.0)
-        spike = self._compare(loss, finite)
+        spike = self._compare(loss.float(), finite)
         self._count(bad)
         return Verdict(bad, spike, divisor, norm, zeros)
 

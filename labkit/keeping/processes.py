@@ -172,10 +172,15 @@ def gathered(tensors: Mapping[str, Tensor], processes: Processes) -> dict[str, T
 
 
 def shard_like(pattern: Tensor, tensor: Tensor) -> Tensor:
-    """The shard of `tensor` that this process holds of a weight, on its device."""
+    """The shard of `tensor` that this process holds of a weight, on its device.
+
+    In memory it lies as the weight does, which torch's fused AdamW takes for granted.
+    """
     if is_sharded(pattern) and tensor.shape == pattern.shape:
         from torch.distributed.tensor import distribute_tensor
 
         there = tensor.to(pattern.device_mesh.device_type)
         return distribute_tensor(there, pattern.device_mesh, pattern.placements, src_data_rank=None)
+    if tensor.shape == pattern.shape:
+        return torch.empty_like(pattern, dtype=tensor.dtype).copy_(tensor)
     return tensor.to(pattern.device, copy=True)

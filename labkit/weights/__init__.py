@@ -69,12 +69,18 @@ def load(
 def _build(contents: Contents, device: torch.device | str, dtype: torch.dtype | None) -> nn.Module:
     """The model on its device, its weights not yet drawn, in the dtype that holds the file's."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype or _widest(contents.entries))
+    wanted = dtype or _widest(contents.entries)
+    torch.set_default_dtype(wanted)
     try:
         with torch.device(device), WithoutInitialisation():
-            return contents.make()
+            model = contents.make()
     finally:
         torch.set_default_dtype(before)
+    # A class may name the dtype of a tensor, as in torch.arange(8).float().
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(wanted)
+    return model
 
 
 def _widest(entries: dict[str, Entry]) -> torch.dtype:

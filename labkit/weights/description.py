@@ -5,17 +5,21 @@ that are defined already are built: no file can make labkit import or run anythi
 say what they were built with by what they are.
 """
 
+import contextlib
 import dataclasses
 import importlib
+import json
 import pkgutil
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import torch.nn.functional as F
 from torch import nn
 
 from labkit import models
 from labkit.blocks import ACTIVATIONS, Backbone, Classifier, LanguageModel, Model
+from labkit.checks import shown
 from labkit.heads import Label, MaskedWord, NextWord, Pooled, Span, tied
 from labkit.models.bert import BERT
 from labkit.models.elmo import WeightedSum
@@ -31,7 +35,15 @@ def families() -> dict[str, type[Backbone]]:
     for module in pkgutil.iter_modules(models.__path__, "labkit.models."):
         importlib.import_module(module.name)
     every = sorted(_below(Backbone), key=lambda kind: kind.__module__.startswith("labkit."))
-    return {kind.__name__: kind for kind in every if "config" in kind.__annotations__}
+    return {kind.__name__: kind for kind in every if _names_config(kind)}
+
+
+def _names_config(kind: type[Backbone]) -> bool:
+    """Whether a class names a config of its own, though that may not be found."""
+    try:
+        return "config" in kind.__annotations__
+    except NameError:  # from Python 3.14 on, annotations are evaluated where they are read
+        return True
 
 
 def _below(kind: type[Backbone]) -> list[type[Backbone]]:
@@ -42,12 +54,8 @@ def _below(kind: type[Backbone]) -> list[type[Backbone]]:
 def describe(model: nn.Module) -> dict[str, Any]:
     """What `model_of` needs to make a model of the same shape."""
     if isinstance(model, LanguageModel | Classifier) and type(model) in WHOLES.values():
-        heads = {
-            name: _describe_head(head, model.backbone)
-            for name, head in model.named_children()
-            if name != "backbone"
-        }
-        return {"class": type(model).__name__, "backbone": describe(model.backbone), **heads}
+        backbone = describe(model.backbone)
+        return {"class": type(model).__name__, "backbone": backbone, **_describe_heads(model)}
     name = type(model).__name__
     if isinstance(model, Mixed):
         mix = {"layers": len(model.mix.weights), "normalise": model.mix.normalise}
@@ -59,14 +67,33 @@ def describe(model: nn.Module) -> dict[str, Any]:
             f"in {' or '.join(WHOLES)}, and any Backbone that names its config and is the latest "
             "of its name; save other modules with safetensors.torch.save_model"
         )
-    return {"class": name, "config": dataclasses.asdict(model.config)}
+    return {"class": name, "config": _values_of(model.config)}
+
+
+def _values_of(config: Any) -> dict[str, Any]:
+    """The fields of a config; one that JSON would give back as something else is refused."""
+    values = {each.name: getattr(config, each.name) for each in _given(type(config))}
+    hints = get_type_hints(type(config))
+    for name, value in values.items():
+        try:
+            again = _from_json(json.loads(json.dumps(value)), hints[name])
+            same = again == _from_json(value, hints[name])
+        except (TypeError, ValueError, RecursionError):  # JSON has no such type, or it is a circle
+            same = False
+        if not same:
+            raise WeightsError(
+                f"{type(config).__name__} cannot be saved: its field {name!r} is {shown(value)}; "
+                "a config that is saved holds numbers, texts, True, False, None, and tuples, lists "
+                "and dicts of them with texts as keys"
+            )
+    return values
 
 
 def model_of(description: Any, where: Any) -> nn.Module:
     """The model of a description; `where` is named when the description is wrong."""
     try:
         return _build(description)
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, NameError) as error:
         raise WeightsError(
             f"{where} describes no model that labkit can build: {type(error).__name__}: {error}"
         ) from None
@@ -77,8 +104,11 @@ def _build(description: dict[str, Any]) -> nn.Module:
         return _build_backbone(description)
     backbone = _build_backbone(description["backbone"])
     whole = WHOLES[description["class"]](backbone, _build_head(description["head"], backbone))
-    for each in description.keys() - {"class", "backbone", "head"}:
-        whole.add_module(each, _build_head(description[each], backbone))
+    for each, head in description.items():
+        if each not in ("class", "backbone", "head"):
+            other = head.get("as")
+            part = _build_head(head, backbone) if other is None else whole.get_submodule(other)
+            whole.add_module(each, part)
     return whole
 
 
@@ -92,7 +122,11 @@ def _build_backbone(description: dict[str, Any]) -> Backbone:
 
 def from_config(config: Any) -> Backbone:
     """A new backbone of the family whose config this is."""
-    kinds = {config_class(kind): kind for kind in families().values()}
+    kinds = {}
+    for kind in families().values():
+        # A family whose config cannot be found is no reason to refuse the others.
+        with contextlib.suppress(ValueError):
+            kinds[config_class(kind)] = kind
     if type(config) not in kinds:
         raise ValueError(
             f"{type(config).__name__} is the config of no backbone: the backbones are "
@@ -103,11 +137,21 @@ def from_config(config: Any) -> Backbone:
 
 def config_class(kind: type[Backbone]) -> type:
     """The dataclass that a backbone names as its config."""
-    return get_type_hints(kind)["config"]
+    try:
+        return get_type_hints(kind)["config"]
+    # With `from __future__ import annotations`, a name inside of a function is not found.
+    except (NameError, AttributeError) as error:
+        raise ValueError(
+            f"the annotations of {kind.__name__} cannot be read ({error}): define the class and "
+            "its config at the top level of a module"
+        ) from None
 
 
 def config_of(name: str, values: dict[str, Any]) -> Any:
-    """The config of a class of backbone, from what JSON made of it: lists become tuples again."""
+    """The config of a class of backbone, from what JSON made of it.
+
+    Lists become tuples again, except where a list is annotated.
+    """
     known = families()
     if name not in known:
         raise ValueError(
@@ -115,16 +159,45 @@ def config_of(name: str, values: dict[str, Any]) -> Any:
             "of your own must be defined before its folder is loaded"
         )
     kind = config_class(known[name])
-    names = {field.name for field in dataclasses.fields(kind)}
+    names = {field.name for field in _given(kind)}
     if unknown := set(values) - names:
         raise ValueError(
             f"{kind.__name__} has no field {min(unknown)!r}: it has {', '.join(names)}"
         )
-    return kind(**{field: _tuples(value) for field, value in values.items()})
+    hints = get_type_hints(kind)
+    return kind(**{field: _from_json(value, hints[field]) for field, value in values.items()})
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
+def _given(kind: Any) -> list[dataclasses.Field[Any]]:
+    """The fields that a config is made with."""
+    return [field for field in dataclasses.fields(kind) if field.init]
+
+
+def _from_json(value: Any, hint: Any) -> Any:
+    """The value of a field: JSON knows only lists, which are tuples where no list is annotated."""
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        known = [each for each in inner if each is not type(None)]
+        return _from_json(value, known[0])
+    part_hint = None if not inner else inner[-1] if isinstance(value, dict) else inner[0]
+    if isinstance(value, dict):
+        return {name: _from_json(part, part_hint) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return (list if kind is list else tuple)(_from_json(part, part_hint) for part in value)
+    return value
+
+
+def _describe_heads(model: Model) -> dict[str, Any]:
+    """The heads of a model by their names; one that has several names is described once."""
+    heads: dict[str, Any] = {}
+    first = {model.head: "head"}
+    # named_children would leave out the second name.
+    for name, head in model.named_modules(remove_duplicate=False):
+        if name and "." not in name and head is not model.backbone:
+            known = first.setdefault(head, name)
+            again = known != name
+            heads[name] = {"as": known} if again else _describe_head(head, model.backbone)
+    return heads
 
 
 def _describe_head(head: nn.Module, backbone: Backbone) -> dict[str, Any]:
@@ -216,4 +289,12 @@ def _pooler(backbone: Backbone) -> nn.Linear | None:
 
 def _activation(function: Callable[..., Any]) -> str:
     """The name of an activation."""
-    return next(name for name, f in {**ACTIVATIONS, "tanh": F.tanh}.items() if f is function)
+    known = {**ACTIVATIONS, "tanh": F.tanh}
+    for name, each in known.items():
+        if each is function:
+            return name
+    *others, last = known
+    raise WeightsError(
+        f"a head with the activation {shown(function)} cannot be saved: choose "
+        f"{', '.join(others)} or {last}"
+    )

@@ -21,6 +21,8 @@ from labkit.weights.tensors import (
     Contents,
     Entry,
     WeightsError,
+    check_alike,
+    check_storable,
     checksum,
     from_bytes,
     in_bytes,
@@ -44,17 +46,22 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
 def save(model: nn.Module, folder: Source, *, steps: Mapping[str, float] | None = None) -> None:
     """Write a model in our own format; an older one there is replaced as a whole or not at all.
 
+    What is saved can be loaded: what could not, is refused before anything is written. Which
+    weights are frozen is not saved, nor whether the model is in training mode.
     A tensor that is named in `steps` takes one byte for each number: its numbers, in float16, must
     be whole multiples of its step, at most 127 of them.
     """
     folder, description = Path(folder), describe(model)
     steps = {name: float(step) for name, step in (steps or {}).items()}
+    check_storable(tensors(model))
     named = {name: narrowed(tensor) for name, tensor in tensors(model).items()}
     for name in steps.keys() - named.keys():
         near = nearest(name, named)
         raise ValueError(f"the model has no tensor {name!r} to store in steps"
                          + (f": did you mean {near!r}?" if near else ""))  # fmt: skip
-    _check_rebuilds(description, named)
+    # From what a file will hold, so that whatever is saved can be loaded.
+    with torch.device("meta"):
+        check_alike(model, model_of(json.loads(json.dumps(description)), "this model"))
     small = {name: in_bytes(name, named[name], step) for name, step in steps.items()}
     # Of what is read again: a negative zero has no byte of its own.
     read = named | {name: from_bytes(whole, steps[name]) for name, whole in small.items()}
@@ -75,19 +82,6 @@ def save(model: nn.Module, folder: Source, *, steps: Mapping[str, float] | None 
 def _is_ours(name: str) -> bool:
     """Whether this is the name of a file of weights, as `save` gives it."""
     return re.fullmatch(r"weights-\w+\.safetensors", name) is not None
-
-
-def _check_rebuilds(description: dict[str, Any], named: Mapping[str, Tensor]) -> None:
-    """Refuse at once what could not be loaded again, such as layers that a reader has replaced."""
-    with torch.device("meta"):
-        again = tensors(model_of(description, "this model"))
-    for name in named.keys() | again.keys():
-        here, there = (list(t[name].shape) if name in t else None for t in (named, again))
-        if here != there:
-            raise WeightsError(
-                f"this model is not what its config says, at {name!r}: it has {here}, a model of "
-                f"that config {there}; build it from its config, then change the numbers"
-            )
 
 
 def _hash(value: Any) -> str:

@@ -60,15 +60,20 @@ def release_contents(folder: Path) -> Contents:
 
 def check_finite(entry: Entry, tensor: Tensor) -> None:
     """Refuse numbers that no model can compute with: a release has no checksums."""
-    if not tensor.numel() or not tensor.is_floating_point():
-        return
-    low, high = map(float, tensor.aminmax())
-    # NaN spreads through both, and is neither above nor below anything.
-    if not (low >= -LARGEST_WEIGHT and high <= LARGEST_WEIGHT):
+    if not is_sound(tensor):
         raise WeightsError(
             f"the tensor {entry.name!r} in {entry.file} has numbers that are not finite, or "
             f"beyond {LARGEST_WEIGHT:.0e}: fetch or save it again"
         )
+
+
+def is_sound(tensor: Tensor) -> bool:
+    """Whether all numbers of a tensor are finite, and not too large to compute with."""
+    if not tensor.numel() or not tensor.is_floating_point():
+        return True
+    low, high = map(float, tensor.detach().aminmax())
+    # NaN spreads through both, and is neither above nor below anything.
+    return low >= -LARGEST_WEIGHT and high <= LARGEST_WEIGHT
 
 
 def files_of(folder: Path) -> dict[str, Entry]:

@@ -22,9 +22,15 @@ from labkit.weights.release_model import (
     write_config,
 )
 from labkit.weights.release_names import RELEASES, meant
-from labkit.weights.release_read import INDEX, WEIGHTS
+from labkit.weights.release_read import INDEX, WEIGHTS, is_sound
 from labkit.weights.sources import Source
-from labkit.weights.tensors import WeightsError, read_description, write_tensors
+from labkit.weights.tensors import (
+    WeightsError,
+    check_alike,
+    check_storable,
+    read_description,
+    write_tensors,
+)
 
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 
@@ -51,6 +57,12 @@ def save_release(model: nn.Module, folder: Source, *, tokenizer: Tokenizer | Non
     values |= _special_tokens(kind, backbone.config.vocabulary, tokenizer)
     values["dtype"] = str(backbone.token.weight.dtype).removeprefix("torch.")
     _check_says_all(kind, model, values, names)
+    check_storable(names)
+    if bad := next((name for name, tensor in names.items() if not is_sound(tensor)), None):
+        raise WeightsError(
+            f"the tensor {bad!r} has numbers that are not finite, or too large, which no release "
+            "may have: train again with a lower rate"
+        )
     if heads:
         values |= _labels(heads_of(model)[-1])
         names = _with_prefix(kind, heads, names, release_names(kind, backbone))
@@ -153,6 +165,7 @@ def _check_says_all(
                 f"a release of the {kind} family cannot say {name}={said.get(name)!r}: "
                 "save the model with labkit.weights.save"
             )
+    check_alike(model, again)
 
 
 def _facts(description: dict[str, Any], path: str = "") -> dict[str, Any]:

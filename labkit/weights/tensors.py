@@ -176,6 +176,53 @@ def checksum_on_disk(entry: Entry) -> str:
         return checksum(file.get_tensor(entry.name))
 
 
+def check_alike(model: nn.Module, again: nn.Module) -> None:
+    """Refuse a model that is read back as another, such as one with layers that were replaced."""
+    here, there = _said_of_tensors(model), _said_of_tensors(again)
+    for name in here | there:
+        if here.get(name) != there.get(name):
+            raise WeightsError(
+                f"this model is not what its config says, at {name!r}: it has {here.get(name)}, a "
+                f"model of that config {there.get(name)}; build it from its config, then change "
+                "the numbers"
+            )
+
+
+def _said_of_tensors(model: nn.Module) -> dict[str, str]:
+    """The shape of each tensor, its dtype unless it is real, and which one it is tied to."""
+    first: dict[Tensor, str] = {}
+    said = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if not isinstance(tensor, Tensor):
+            raise WeightsError(
+                f"{name!r} is a {type(tensor).__name__}: only tensors can be saved; make it a "
+                "buffer or a field of the config"
+            )
+        kind = "" if tensor.is_floating_point() else f" of {tensor.dtype}"
+        known = first.setdefault(tensor, name)
+        said[name] = f"{list(tensor.shape)}{kind}" + (f" tied to {known}" if known != name else "")
+    return said
+
+
+def check_storable(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that no file would give back as they are."""
+    first: dict[int, str] = {}
+    for name, tensor in tensors.items():
+        if tensor.is_meta:
+            raise WeightsError(f'the tensor {name!r} is on the device "meta": it has no numbers')
+        if tensor.dtype not in DTYPES.values():
+            raise WeightsError(
+                f"the tensor {name!r} is of {tensor.dtype}, which labkit does not read: convert "
+                "the model, for example with model.float()"
+            )
+        known = first.setdefault(tensor.data_ptr(), name) if tensor.numel() else name
+        if known != name:
+            raise WeightsError(
+                f"the tensors {known!r} and {name!r} share their memory, and would be two after "
+                "loading: make them one parameter, or give one its own with tensor.data.clone()"
+            )
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a file of tensors, whole or not at all."""
     whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
@@ -205,5 +252,8 @@ class WithoutInitialisation(TorchFunctionMode):
         kwargs = kwargs or {}
         # torch's own normal_ and uniform_, and what torch.nn.init makes of them.
         if getattr(function, "__name__", "").endswith(("normal_", "uniform_")):
-            return args[0] if args else kwargs["tensor"]
+            tensor = args[0] if args else kwargs["tensor"]
+            # A seed of its own may be all that a file says of a buffer.
+            if kwargs.get("generator") is None or tensor.is_meta:
+                return tensor
         return function(*args, **kwargs)
