@@ -263,6 +263,12 @@ def test_a_python_without_packages_is_told_which_have_them(
     assert "\n" not in told
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/student.md", "classroom/pages/site.py"])
+def test_pages_name_the_versions_that_have_packages(page: str) -> None:
+    newest, *_, oldest = environment.VERSIONS
+    assert f"Python {oldest} to {newest}" in (ROOT / page).read_text(encoding="utf-8")
+
+
 def test_packages_that_do_not_work_are_no_setup(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
