@@ -127,6 +127,7 @@ def _run_cells(
     """
     from papermill import execute_notebook
 
+    _write_every_value()
     for left in reversed(range(STARTS)):
         try:
             execute_notebook(
@@ -138,6 +139,23 @@ def _run_cells(
         except RuntimeError as found:
             if not left or "replying to kernel_info" not in str(found):
                 raise
+
+
+@functools.cache
+def _write_every_value() -> None:
+    """Have papermill write every parameter as Python does.
+
+    It writes tuples and the keys of a dict as texts: `(1, 2)` would arrive as `"(1, 2)"`.
+    """
+    from papermill.translators import PythonTranslator, papermill_translators
+
+    class Translator(PythonTranslator):
+        @classmethod
+        def translate(cls, val: object) -> Any:
+            # An infinite number has no literal in Python.
+            return super().translate(val) if isinstance(val, float) else repr(val)
+
+    papermill_translators.register("python", Translator)
 
 
 @functools.cache

@@ -142,14 +142,17 @@ def results(out: Path) -> list[Row]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Return the newest row of each run in a file of results."""
+    """Return the newest row of each run in a file of results.
+
+    A run of the same parameters with newer code takes the place of the older one.
+    """
     rows = {}
     for line in path.read_bytes().split(b"\n"):
         try:
             row = Row.of(line.decode())
         except ValueError:  # a damaged line, or one that a killed sweep did not finish
             continue
-        rows[row.run] = row
+        rows[repr((row.notebook, sorted(row.parameters.items())))] = row
     return list(rows.values())
 
 

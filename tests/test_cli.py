@@ -1,6 +1,7 @@
 """The command line: help to learn from, one line for a mistake, the nearest right name."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -26,11 +27,19 @@ from classroom.cli.notebooks import (
     execute,
     find,
     joined,
+    listing,
     named_after,
     normalised,
     static,
 )
-from classroom.cli.parameters import ParameterError, checked, kind_of, value, with_equals
+from classroom.cli.parameters import (
+    ParameterError,
+    checked,
+    checked_grid,
+    kind_of,
+    value,
+    with_equals,
+)
 from classroom.cli.results import END_MARK, START_MARK, index_of, title, write_table
 from classroom.live import SHORT
 from classroom.running import Run
@@ -337,6 +346,9 @@ def test_doctor_does_not_time_what_is_only_emulated(monkeypatch: pytest.MonkeyPa
         ("(1, 2)", "tuple[int, ...]", (1, 2)),
         ("1.5", "int | float", 1.5),
         ("a b", "str | None", "a b"),
+        ("b", "Literal['a', 'b']", "b"),
+        ("2", "Literal['2', 'b']", "2"),
+        ("2", "Literal[1, 2]", 2),
     ],
 )
 def test_words_become_values(word: str, kind: str, expected: object) -> None:
@@ -347,9 +359,19 @@ def test_words_become_values(word: str, kind: str, expected: object) -> None:
 
 @pytest.mark.parametrize(
     ("word", "kind"),
+    [("{1, 2}", "set[int]"), ("b'x'", "bytes"), ("[{1}]", "list"), ("1e999", "float")],
+)
+def test_what_no_notebook_can_keep_is_refused(word: str, kind: str) -> None:
+    """papermill would end with a traceback, or the process of a sweep's run without a word."""
+    with pytest.raises(ValueError, match="cannot be stored in a notebook"):
+        value(word, kind)
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
     [("3.5", "int"), ("x", "float"), ("2", "bool"), ("1", "list[int]"), ("[1", "list"),
      ("[1, 'a']", "list[int]"), ("x", "Path"), ("None", "int"),
-     ("9" * 400, "float")],
+     ("c", "Literal['a', 'b']"), ("2", "Literal['a']"), ("9" * 400, "float")],
 )  # fmt: skip
 def test_words_of_another_type_are_refused(word: str, kind: str) -> None:
     with pytest.raises(ValueError, match="type"):
@@ -360,8 +382,55 @@ def test_without_an_annotation_the_default_shows_the_type() -> None:
     assert kind_of("None", "0.5") == "float"
     assert kind_of("None", "True") == "bool"
     assert kind_of("None", "None") == "str | None"
-    assert kind_of("None", "Path('x')") == "str"
+    assert kind_of("None", "Path('x')") == ""
     assert kind_of("int", "0.5") == "int"
+
+
+def tagged_notebook(folder: Path, *sources: str, kind: str = "code") -> Path:
+    """Write a notebook whose cells are all tagged `parameters`; the first is of this kind."""
+    first = {"code": nbformat.v4.new_code_cell, "markdown": nbformat.v4.new_markdown_cell}[kind]
+    cells = [first(sources[0]), *map(nbformat.v4.new_code_cell, sources[1:])]
+    for cell in cells:
+        cell.metadata["tags"] = ["parameters"]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "own.ipynb")
+    return folder / "own.ipynb"
+
+
+def test_a_parameter_of_no_visible_type_is_not_taken_for_a_text(tmp_path: Path) -> None:
+    """`n = 2 * 8` with -p n=9 would give the notebook the text "9"."""
+    notebook = tagged_notebook(tmp_path, "n = 2 * 8\nseed = 0")
+    assert checked(notebook, {"seed": "1"}) == {"seed": 1}
+    for check in (checked, checked_grid):
+        with pytest.raises(ParameterError, match=r"parameter n: 2 \* 8 does not show its type"):
+            check(notebook, {"n": "9"})
+    assert listing(notebook) == "n: ? = 2 * 8\nseed: int = 0"
+
+
+@pytest.mark.parametrize("kind", ["code", "markdown"])
+def test_a_value_that_a_second_tagged_cell_would_undo_is_refused(tmp_path: Path, kind: str) -> None:
+    notebook = tagged_notebook(tmp_path, "seed = 1", "seed = 2", kind=kind)
+    with pytest.raises(ParameterError, match="tag one cell of code"):
+        checked(notebook, {"seed": "4"})
+
+
+def test_a_magic_among_the_parameters_is_named(tmp_path: Path) -> None:
+    notebook = tagged_notebook(tmp_path, "seed = 1\n%matplotlib inline")
+    with pytest.raises(ParameterError, match="no plain Python: line 2: invalid syntax"):
+        checked(notebook, {"seed": "4"})
+
+
+def test_values_that_papermill_writes_as_texts_keep_their_types(tmp_path: Path) -> None:
+    words = {"pair": "(3, 'é')", "table": "{1: (2, None)}", "text": "'a\"\\"}
+    cell = 'pair: tuple = ()\ntable: dict = {}\ntext: str = ""\nbig = 1.0'
+    notebook, output = tagged_notebook(tmp_path, cell), tmp_path / "out.ipynb"
+    source = json.loads(notebook.read_text(encoding="utf-8"))
+    source["cells"].append(nbformat.v4.new_code_cell("(pair, table, text, big)"))
+    notebook.write_text(json.dumps(source), encoding="utf-8")
+    given = {**checked(notebook, words), "big": math.inf}
+    assert execute(notebook, output, given, timeout=60).error is None
+    last = json.loads(output.read_text(encoding="utf-8"))["cells"][-1]
+    said = "".join(last["outputs"][0]["data"]["text/plain"])
+    assert said == repr(((3, "é"), {1: (2, None)}, "'a\"\\", math.inf))
 
 
 def small_notebook(folder: Path, last: str) -> Path:

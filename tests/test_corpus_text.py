@@ -135,6 +135,20 @@ def test_tables(tmp_path):
     assert texts(from_table(tmp_path / "a.tsv", label=None)) == ['a, "b', "d"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.csv", "text,label\na,5 \nb,5\nc,\" \"\nd, 1\n"),
+     ("a.tsv", "text\tlabel\na\t5 \nb\t5\nc\t \nd\t 1\n"),
+     ("a.jsonl", '{"text":"a","label":"5 "}\n{"text":"b","label":5}\n{"text":"c","label":" "}\n'
+                 '{"text":"d","label":" 1"}\n')],
+)  # fmt: skip
+def test_white_space_around_a_label_makes_no_class(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    table = from_table(tmp_path / name)
+    assert table.classes == ("1", "5")
+    assert [row.label for row in table] == [1, 1, None, 0]
+
+
 def test_lists_with_labels():
     class Sample:
         text = "One. Two."

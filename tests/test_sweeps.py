@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import patch
 
 import nbformat
 import psutil
@@ -48,6 +49,7 @@ profile: str = "smoke"
 WORK = """
 import os, signal, time
 from pathlib import Path
+from unittest.mock import patch
 from classroom.sweeps import record
 with open(Path(folder, f"begun-{seed}"), "a") as file:
     file.write(f"{os.getpid()}\\n")
@@ -454,6 +456,24 @@ def test_the_newest_row_of_a_run_counts_and_a_torn_line_does_no_harm(
     assert results(tmp_path) == [good]
     assert finished([point], tmp_path) == {point.name: good}
     assert (tmp_path / "results.jsonl").read_text().count("\n") == 3
+
+
+def test_newer_code_takes_the_place_of_older_in_the_results(notebook: Path, tmp_path: Path) -> None:
+    """Otherwise a mean over seeds would mix both, and nothing would show it."""
+    changed = tmp_path / "changed" / notebook.name
+    changed.parent.mkdir()
+    changed.write_text(notebook.read_text("utf-8").replace("seed", "seed ", 1), "utf-8")
+    before, after = (points(book, {"seed": [0, 1]}) for book in (notebook, changed))
+    assert len({point.name for point in (*before, *after)}) == 4
+    for some in (before, after, before):
+        with ThreadPoolExecutor(1) as executor, patch("classroom.sweeps.run_point", unrun):
+            list(sweep(some, tmp_path / "out", executor))
+        assert {row.run for row in results(tmp_path / "out")} == {point.name for point in some}
+
+
+def unrun(point: Point) -> Ran:
+    """Return the row of a run that never was."""
+    return Ran(blank(point, None), "")
 
 
 DAMAGED = ["", "{", "[]", "1", "null", '{"run": 1}', "[" * 100_000, "\xff"]

@@ -15,7 +15,15 @@ from typing import Any
 
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.lab import METADATA
-from classroom.cli.parameters import ParameterError, checked, declared, once, pair, with_equals
+from classroom.cli.parameters import (
+    ParameterError,
+    checked,
+    declared,
+    kind_of,
+    once,
+    pair,
+    with_equals,
+)
 from classroom.cli.parser import Parser, fail, folder, positive, unknown
 from classroom.cli.results import OPENED, index_of, write_table
 from classroom.exercises import asked, proving, solved_cells, students_version
@@ -329,7 +337,8 @@ def check_notebook(path: Path) -> None:
 def listing(notebook: Path) -> str:
     """Return the parameters of a notebook: name, type, default, what it means."""
     rows = [
-        f"{name}: {row['inferred_type_name']} = {row['default']}    {row['help']}".rstrip()
+        f"{name}: {kind_of(row['inferred_type_name'], row['default']) or '?'} = {row['default']}"
+        f"    {row['help']}".rstrip()
         for name, row in declared(notebook).items()
     ]
     return "\n".join(rows) or f"{notebook.name} has no parameters"

@@ -87,6 +87,12 @@ def known(notebook: Path, given: Iterable[str]) -> dict[str, Any]:
     for name in given:
         if name not in rows:
             raise ParameterError(unknown("parameter", name, rows))
+        default = rows[name]["default"]
+        if not kind_of(rows[name]["inferred_type_name"], default):
+            raise ParameterError(
+                f"parameter {name}: {clipped(default, 60)} does not show its type: annotate it in "
+                f"the notebook, as in {name}: int = …"
+            )
     return rows
 
 
@@ -100,8 +106,16 @@ def declared(notebook: Path) -> dict[str, dict[str, str]]:
         tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
         source = "".join(tagged[0]["source"]) if tagged else ""
         tree = ast.parse(source)
-    except (ValueError, KeyError, TypeError, AttributeError, SyntaxError, RecursionError) as error:
+    except SyntaxError as error:
+        raise ParameterError(
+            f"the cell tagged parameters is no plain Python: line {error.lineno}: {error.msg} "
+            "(magics such as %matplotlib belong into another cell)"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ParameterError(f"{notebook} is no notebook: {error}") from None
+    # What is given is written below the first of them, where the next one would undo it.
+    if len(tagged) > 1 or any(cell["cell_type"] != "code" for cell in tagged):
+        raise ParameterError("tag one cell of code parameters, and no other cell")
     lines, rows = re.split(r"\r\n|\r|\n", source), {}  # as `ast` counts lines
     for node in tree.body:
         if not isinstance(node, ast.AnnAssign | ast.Assign) or node.value is None:
@@ -165,13 +179,13 @@ def pieces(words: str) -> list[str]:
 
 
 def kind_of(annotation: str, default: str) -> str:
-    """Return the type of a parameter: as annotated, else as its default shows."""
+    """Return the type of a parameter: as annotated, else as its default shows, or nothing."""
     if annotation and annotation != "None":
         return annotation
     try:
         found = ast.literal_eval(default)
     except LITERAL_ERRORS:
-        return "str"
+        return ""
     return "str | None" if found is None else type(found).__name__
 
 
@@ -180,7 +194,7 @@ def value(word: str, kind: str) -> object:
     wanted = annotation(kind)
     if fits(None, wanted) and word == "None":
         return None
-    if fits("", wanted):
+    if fits(word, wanted):
         return word
     if fits(True, wanted) and word.lower() in BOOLEANS:
         return BOOLEANS[word.lower()]
@@ -191,9 +205,16 @@ def value(word: str, kind: str) -> object:
     if not fits(found, wanted):
         raise ValueError(f"{shown(word)} is not of type {kind}")
     try:
-        return float(found) if kind == "float" else found
+        found = float(found) if kind == "float" else found
+        json.dumps(found, allow_nan=False)  # the notebook's file keeps the values
     except OverflowError:
         raise ValueError(f"{shown(word)} is too large for type {kind}") from None
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{shown(word)} cannot be stored in a notebook: give finite numbers, texts, or lists, "
+            "tuples and dicts of them, for any type"
+        ) from None
+    return found
 
 
 def annotation(kind: str) -> ast.expr:
@@ -213,8 +234,10 @@ def fits(found: object, wanted: ast.expr) -> bool:
             return found is None
         case ast.Subscript(value=ast.Name(id="Optional"), slice=inner):
             return found is None or fits(found, inner)
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=inner):
+            return repr(found) in map(ast.unparse, _parts(inner))
         case ast.Subscript(value=whole, slice=inner):
-            parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            parts = _parts(inner)
             items = found if isinstance(found, list | tuple | set) else ()
             known = [part for part in parts if ast.unparse(part) != "..."]
             return fits(found, whole) and all(any(fits(x, p) for p in known) for x in items)
@@ -223,3 +246,8 @@ def fits(found: object, wanted: ast.expr) -> bool:
         case ast.Name(id=name):
             return type(found).__name__ == name
     return False
+
+
+def _parts(inner: ast.expr) -> list[ast.expr]:
+    """Return what stands in the brackets of a type."""
+    return inner.elts if isinstance(inner, ast.Tuple) else [inner]

@@ -22,8 +22,9 @@ def from_table(
 ) -> Documents:
     """A .csv, .tsv or .jsonl with a text (or two) and a label in each row.
 
-    A label that is empty, null, None or NaN is not known: the row is a text without a label.
-    Without a header the columns are "0", "1", …; quotes in a .tsv are ordinary characters.
+    A label that is empty, null, None or NaN is not known: the row is a text without a label. White
+    space around a label does not count. Without a header the columns are "0", "1", …; quotes in a
+    .tsv are ordinary characters.
     """
     files = find_files(path)
     if len(files) > 1:
@@ -32,16 +33,21 @@ def from_table(
     wanted = _wanted(text, second, label)
     # The labels are few words: they are read first, so that all sides number them alike, and so
     # that a broken row is known at once.
-    given = (row[-1] for row in _rows(file, wanted, header)) if label else ()
+    given = (_name(row) for row in _rows(file, wanted, header)) if label else ()
     classes = ordered(name for name in given if not unknown(name))
     number = {name: n for n, name in enumerate(classes)}
     parts = len(wanted) - (label is not None)
 
     def read() -> Iterator[Document]:
         for row in _rows(file, wanted, header):
-            yield _document(row[:parts], number.get(row[-1]) if label else None)
+            yield _document(row[:parts], number.get(_name(row)) if label else None)
 
     return Documents(read, classes, lambda: f"{content([file])} {wanted} {header}")
+
+
+def _name(row: Sequence[str]) -> str:
+    """The label of a row: what a spreadsheet leaves around it does not make another class."""
+    return row[-1].strip()
 
 
 def _wanted(text: str, second: str | None, label: str | None) -> list[str]:

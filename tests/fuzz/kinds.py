@@ -273,7 +273,8 @@ ROW = {
 
 def sweep_rows(rng: random.Random, folder: Path) -> None:
     """A folder of results with a damaged line: the others are read and shown."""
-    lines = [json.dumps(ROW | {"run": f"{n}"}).encode() for n in range(3)]
+    given = [ROW | {"run": f"{n}", "parameters": {"seed": n}} for n in range(3)]
+    lines = [json.dumps(row).encode() for row in given]
     hurt = damaged(lines[1], rng)
     if rng.random() < 0.6:
         hurt = json.dumps(changed(json.loads(lines[1]), rng)).encode()
