@@ -115,3 +115,12 @@ def test_no_special_token_but_the_end_is_offered(model) -> None:  # type: ignore
         keys = table(view, "next").keys
         assert len(keys) >= SHOWN
         assert not special & {*keys}
+
+
+def test_a_click_on_the_end_changes_nothing_and_leaves_no_button_pressed(model) -> None:  # type: ignore[no-untyped-def]
+    demo = translation_demo(model, SENTENCE)
+    demo.controls["step"].value = 24
+    before = demo.values
+    demo.clickable.index = [word for word, _ in demo.clickable.options].index(ENDS)
+    assert demo.clickable.index is None
+    assert demo.values == before

@@ -72,7 +72,7 @@ from classroom.demos.pieces import (
     Table,
 )
 from classroom.demos.reach import heard
-from classroom.demos.reading import as_batch, in_vocabulary, label, letters_apart
+from classroom.demos.reading import as_batch, in_vocabulary, label, letters_apart, written
 from classroom.demos.rendering import COLOURS, as_images, clean
 from classroom.demos.senses import reader
 from classroom.demos.source import coloured
@@ -606,6 +606,11 @@ def test_unknown_words_are_named_with_near_ones() -> None:
     # A vocabulary of pieces spells every word.
     pieces = Tokenizer.bpe(["the cat sat"], 300)
     assert in_vocabulary("Zebra", pieces) == ("Zebra", [])
+
+
+def test_half_of_a_character_is_no_sign_that_somebody_wrote() -> None:
+    assert written("a\ud800 ?\udfff") == "a\ufffd ?\ufffd"
+    assert written("👩 a?") == "👩 a?"
 
 
 def test_only_the_unknown_words_that_are_shown_are_compared_with_all_words(

@@ -420,6 +420,14 @@ def test_sampling_tells_the_same_in_the_page(
     told_alike("sampling", asked, model, of_village, village, tmp_path)
 
 
+def test_what_is_certain_has_a_log_of_zero_without_a_sign(village: World, tmp_path: Path) -> None:
+    model, tokenizer = trained("gpt-village")
+    state = {"prompt": "we saw a star", "written": tokenizer.encode("near"), "temperature": 1.0,
+             "topK": 0, "topP": 1.0, "seed": 0}  # fmt: skip
+    told_alike("sampling", [state], model, tokenizer, village, tmp_path)
+    assert "  0.000  " in in_python("sampling", state, model, tokenizer, None).text
+
+
 def told_alike(
     name: str, asked: list[dict[str, Any]], model: Any, tokenizer: Tokenizer, world: World,
     path: Path,
@@ -477,6 +485,8 @@ def sentences_or_odd(village: World, pick: random.Random, count: int) -> Iterato
         "the rose oak the",
         "[MASK] 😀 .",
         "the " * 90,
+        "we saw a star near the museum . hugo was hungry and looked for soup .",
+        "a\ud800 ?",
     ]
     # All of them from one seed: 512 documents are drawn side by side, however few are asked for.
     for n, document in enumerate(village.sample(documents=count, seed=0)):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from world_reference import Reference, reference_of
 
-from labkit.world import END, World, labelled, load_world, memory, sampling
+from labkit.world import END, World, labelled, load_world, memory, sampling, sums
 from labkit.world.floors import choose, floor
 from labkit.world.world import world_from_text
 
@@ -288,6 +288,18 @@ def test_noisy_words(world: World, reference: Reference, texts: list[tuple[str, 
         distributions = world.distributions([(text, want, noisy)], "document")[0]
         for distribution, t in zip(distributions, want, strict=True):
             np.testing.assert_allclose(distribution, distribution_at(world, weights, t), atol=1e-12)
+
+
+def test_many_words_may_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two sentences that no document has in a row, one is full of wrong words."""
+    village = load_world("village")
+    text = "we saw a star near the museum . hugo was hungry and looked for soup ."
+    numbers = village.numbers(text.split())
+    noisy = {t: (int(number), 0.98, 1e-4) for t, number in enumerate(numbers) if t}
+    found = village.distributions([(numbers, [0], noisy)], "sentence")
+    monkeypatch.setattr(sums, "SMALLEST", 0.0)
+    exact = village.distributions([(numbers, [0], noisy)], "sentence")
+    np.testing.assert_allclose(found, exact, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,9 @@ class Demo(widgets.VBox):
     def _clicked(self, change: Any) -> None:
         if not self._quiet and self.act is not None and change["new"] is not None:
             self.act(self.clickable.options[change["new"]][1])
+            # Also after a click that changes nothing, such as one on the end of a translation.
+            with self.quietly():
+                self.clickable.index = None
 
     def _changed(self, change: Any) -> None:
         # A control that has pushed another one is told last: by then all is drawn.

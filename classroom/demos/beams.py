@@ -34,8 +34,8 @@ def found_by_beam(
     rows = tuple(
         (
             " ".join(labels(tokenizer, one.tokens)),
-            f"{one.log_probability:.3f}",
-            f"{one.log_probability / len(one.tokens):.3f}",
+            f"{one.log_probability:z.3f}",
+            f"{one.log_probability / len(one.tokens):z.3f}",
         )
         for one in made
     )

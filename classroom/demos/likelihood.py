@@ -59,7 +59,7 @@ def _exact(world: World, words: list[str], start: str) -> np.ndarray:
 def sums(logs: Sequence[float | None], old: int) -> list[str]:
     """Three sums: up to a position, from it on, and all; what is not known does not count."""
     parts = [[log for log in part if log is not None] for part in (logs[:old], logs[old:], logs)]
-    return [f"{sum(part):.3f}" if part else "–" for part in parts]
+    return [f"{sum(part):z.3f}" if part else "–" for part in parts]
 
 
 def spoken(tokens: Sequence[int], tokenizer: Tokenizer) -> list[str]:

@@ -23,8 +23,8 @@ LONGEST = 512
 
 
 def written(text: str) -> str:
-    """The text without halves of characters, which no tokenizer reads."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """The text with a sign in place of halves of characters, which no tokenizer reads."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 @lru_cache(maxsize=64)

@@ -23,8 +23,9 @@ from labkit.world.machine import Arcs, Machine, items_of
 # So many rows go through the arrays together. With noise, and where a row may begin in any state,
 # it has many more states alive.
 ROWS, WIDE_ROWS = 256, 8
-# Two wrong words in a row are about a ten-thousand-millionth as likely as none.
-SMALLEST = 1e-13
+# A wrong word costs a factor of about 1e-5. A text that somebody typed may have several in a row,
+# and what explains the rest of it must survive them.
+SMALLEST = 1e-40
 
 
 class Symbols(NamedTuple):

@@ -16,7 +16,8 @@ const Views = (() => {
   const note = (text, name) => ({ kind: "note", text, name });
   const table = (head, rows, name, more = {}) => ({ kind: "table", head, rows, name, marked: -1, act: "", keys: [], ...more });
   const unknownNote = (unknown) => (unknown.length ? [note(`Not in the vocabulary: ${unknown.join(", ")}.`, "unknown")] : []);
-  const nats = (log, digits) => (log === -Infinity ? "-inf" : fixed(log, digits));
+  // Like Python's "z": what rounds to zero has no sign.
+  const nats = (log, digits) => (log === -Infinity ? "-inf" : fixed(log, digits).replace(/^-(0\.0*)$/, "$1"));
   const general = (x) => String(Number(x.toPrecision(6)));
 
   // ---- words (classroom/demos/reading.py)
