@@ -122,11 +122,13 @@ def learn(
     pipe.send_bytes(b'{"ready": 1}')
     tokens = received()
     try:
-        model = runpy.run_path(str(path))["train"](tokens, size, seconds)
+        defined = runpy.run_path(str(path))
+        if "train" not in defined:
+            raise NameError("it defines no train(...)")
+        model = defined["train"](tokens, size, seconds)
         said: dict[str, object] = {"trained": 1, "clock": fingerprint([time]) == clock}
     except BaseException as error:
-        reason = str(error) if not isinstance(error, KeyError) else "it defines no train(...)"
-        said = {"error": f"{type(error).__name__}: {reason}"[:500]}
+        said = {"error": f"{type(error).__name__}: {error}"[:500]}
     pipe.send_bytes(json.dumps(said | {"refusals": refusals()[:3]}).encode())
     while True:
         asked = received()

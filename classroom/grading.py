@@ -49,6 +49,8 @@ LAST = ["status", "seconds", "digest"]
 """The last columns of the table, behind those of the exercises."""
 BOM = "\ufeff"
 """By which a spreadsheet on Windows knows that a table is UTF-8."""
+FORMULA = re.compile(r"(^|[;,\t\r\n])(?=\s*[=+@＝＋－＠-]|\t)")
+"""Before a formula: at the beginning, and behind what separates columns in some countries."""
 LARGEST_REPORT = 4 * MB
 """Bytes of what a child says of a cell."""
 SAID = 2000
@@ -85,14 +87,15 @@ class Mark:
     def row(self) -> dict[str, str]:
         """The line of the table."""
         plain = {"student": no_formula(self.student), "file": no_formula(self.file),
-                 "points": f"{self.points}", "of": f"{len(self.of)}", "status": self.status,
-                 "seconds": f"{self.seconds:.1f}", "digest": self.digest}  # fmt: skip
+                 "points": f"{self.points}", "of": f"{len(self.of)}",
+                 "status": no_formula(self.status), "seconds": f"{self.seconds:.1f}",
+                 "digest": self.digest}  # fmt: skip
         return plain | {name: f"{int(self.got(name))}" for name in self.of}
 
 
 def no_formula(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
+    """A text that no spreadsheet takes for a formula, also where it cuts it at a semicolon."""
+    return FORMULA.sub(r"\1'", text)
 
 
 # ---- in the submission's process ----------------------------------------------------------------
@@ -251,12 +254,48 @@ def _heard(one: Mapping[str, Any]) -> Verdict:
 def submissions(folder: Path) -> dict[str, Path]:
     """The notebooks of a class by student: FOLDER/NAME.ipynb, or FOLDER/NAME/…/LESSON.ipynb."""
     found: dict[str, Path] = {}
-    for path in sorted(folder.rglob("*.ipynb")):
+    for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder)
-        if not any(part.startswith(".") for part in inner.parts):
-            name = inner.parts[0] if len(inner.parts) > 1 else inner.stem
-            found[name if name not in found else str(inner.with_suffix(""))] = path
+        if path.suffix.lower() == ".ipynb" and not any(part[0] == "." for part in inner.parts):
+            first = inner.parts[0] if len(inner.parts) > 1 else inner.stem
+            names = (first, str(inner.with_suffix("")), str(inner))
+            found[next(name for name in names if name not in found)] = path
     return found
+
+
+def passed_over(folder: Path, own: Iterable[Path]) -> list[str]:
+    """The names in a class's folder that hold no notebook, without the grader's own files."""
+    known = {path.relative_to(folder).parts[0] for path in submissions(folder).values()}
+    ours = {path.resolve() for path in own}
+    return [one.name for one in sorted(folder.iterdir())
+            if one.name not in known and one.name[0] != "." and one.resolve() not in ours
+            and not any(path.is_relative_to(one.resolve()) for path in ours)]  # fmt: skip
+
+
+def lessons(rows: Iterable[Mapping[str, str]]) -> dict[str, list[str]]:
+    """The numbers of the lessons that are marked in some rows, each with its students."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for number in dict.fromkeys(name[:2] for name, text in row.items()
+                                    if text and re.match(r"\d\d\.", name)):  # fmt: skip
+            found.setdefault(number, []).append(row["student"])
+    return found
+
+
+def refuse_another_lesson(
+    table: Path, rows: Iterable[dict[str, str]], paths: Iterable[Path]
+) -> None:
+    """Refuse a table of other lessons: its marks would make room for new ones."""
+    known, found = lessons(rows), dict[str, None]()
+    for path in paths if known else ():
+        with contextlib.suppress(ValueError, OSError):
+            number = number_of(code_of(notebook_in(read(path))), path)
+            if number in known:
+                return
+            found[number] = None
+    if found:
+        raise ValueError(f"{table} has marks of notebook {', '.join(known)}, and what is handed in "
+                         f"is of {', '.join(found)}: name another table with --csv")  # fmt: skip
 
 
 def earlier(table: Path) -> list[dict[str, str]]:
@@ -265,7 +304,11 @@ def earlier(table: Path) -> list[dict[str, str]]:
         return []
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, restkey="", restval="")
+            header = file.readline()
+            file.seek(0)
+            # In some countries a spreadsheet saves a table with semicolons.
+            comma = max(",;", key=header.count)
+            reader = csv.DictReader(file, restkey="", restval="", delimiter=comma)
             rows: list[dict[str, Any]] = list(reader)
         if not {"student", "digest"} <= set(reader.fieldnames or ()):
             raise ValueError
@@ -300,15 +343,19 @@ def grade(
     folder: Path, table: Path, pages: Path, released: Callable[[str], Sequence[str]],
     limits: Limits, jobs: int, say: Callable[[str], None],
 ) -> list[dict[str, str]]:  # fmt: skip
-    """Mark a class, going on where an earlier run stopped; return the rows of the table.
+    """Mark a class, going on where an earlier run stopped; return the rows of its students.
 
-    A mark is written as soon as it is known; Ctrl-C ends the children whose marks are not.
+    A mark is written as soon as it is known; Ctrl-C ends the children whose marks are not. Rows of
+    students who have nothing in the folder stay in the table.
     """
     todo = submissions(folder)
     digests = {name: _digest(path) for name, path in todo.items()}
     rows = already(before := earlier(table), digests)
     done = {row["student"] for row in rows}
     left = {name: path for name, path in todo.items() if no_formula(name) not in done}
+    refuse_another_lesson(table, before, todo.values())
+    here = set(map(no_formula, todo))
+    others = [row for row in before if row["student"] not in here]
     comments = {row["student"]: added(row) for row in before}
     again = set(map(no_formula, left))
     # Until a notebook is marked again, its old row stays: a run that is stopped loses no comment.
@@ -329,7 +376,7 @@ def grade(
                 rows.append(one.row | comments.get(one.row["student"], {}))
                 old.pop(one.row["student"], None)
                 write_text(pages / f"{safe(one.student)}.html", page(one))
-                write_text(table, BOM + as_csv([*rows, *old.values()]))
+                write_text(table, BOM + as_csv([*rows, *old.values(), *others]))
                 more = (time.monotonic() - begun) / number * (len(left) - number)
                 took = f"{one.seconds:.0f} s; about {more / 60:.0f} min left"
                 right = f"{one.points} of {len(one.of)}"

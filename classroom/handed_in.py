@@ -6,13 +6,15 @@ Nothing is run here. What is read was written by anybody, so its size has limits
 import ast
 import contextlib
 import json
+import pkgutil
 import re
 import symtable
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import classroom.exercises
 from classroom.exercises.students import asked
 
 LARGEST = 20 * 10**6
@@ -22,12 +24,16 @@ MOST_CODE, MOST_CELLS, MOST_CHECKS = 200_000, 1000, 200
 SHOWN = 20_000
 """Characters of the code of an answer that its page shows."""
 JUDGE = "classroom.exercises"
-PARTS = ("checking", "comparing", "duels", "limits", "verdicts")
-"""The modules of the judge, which a notebook has no use for."""
+PARTS = [one.name for one in pkgutil.iter_modules(classroom.exercises.__path__)]
+"""The modules of the judge and of its answers, which a notebook has no use for."""
+LISTED = r"[^\n(]{0,1000}|\s*\([^)]{0,1000}"
+"""The names that an import lists, on one line or between brackets."""
 INSIDE = re.compile(
-    rf"{JUDGE}\.\w+|\bHEARD\b|exercises\s+import\b.{{0,1000}}\b(?:{'|'.join(PARTS)})\b", re.DOTALL
+    rf"{JUDGE}\.\w+|\bHEARD\b|exercises\s+import\b(?:{LISTED})\b(?:{'|'.join(PARTS)})\b"
 )
 """What reaches into the judge, in a text that is no program."""
+PROFILE = re.compile(r"^profile *(?::[^=\n]*)?=(?!=)", re.MULTILINE)
+"""Where a notebook says how large everything is."""
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """What Python raises for a cell that it cannot parse."""
 
@@ -77,7 +83,8 @@ def code_of(notebook: Mapping[str, Any]) -> list[str]:
         if cell["cell_type"] == "code":
             source = cell["source"]
             text = source if isinstance(source, str) else "".join(source)
-            if "parameters" in cell.get("metadata", {}).get("tags", ()):
+            # By what the cell says: some programs save a notebook without its tags.
+            if PROFILE.search(text):
                 text += '\nprofile = "smoke"'
             cells.append(text)
     return cells
@@ -188,22 +195,35 @@ def reaches_in(cells: Sequence[str]) -> str:
             commands = cell
         if found := INSIDE.search(commands):
             return found[0]
-        with contextlib.suppress(*UNREADABLE):
-            for node in ast.walk(ast.parse(plain(cell))):
-                if named := _reaches_in(node):
-                    return named
-    return ""
+    nodes = [node for cell in cells for node in _nodes(cell)]
+    own = _aliases(nodes)
+    return next(filter(None, (_reaches_in(node, own) for node in nodes)), "")
 
 
-def _reaches_in(node: ast.AST) -> str:
-    """The part of the judge that a node of a program names; empty where it names none."""
+def _nodes(cell: str) -> list[ast.AST]:
+    """The nodes of a cell as a program; none where Python cannot parse it."""
+    with contextlib.suppress(*UNREADABLE):
+        return list(ast.walk(ast.parse(plain(cell))))
+    return []
+
+
+def _aliases(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names by which a notebook may call the judge's package."""
+    package = JUDGE.split(".")[-1]
+    named = [one for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)
+             for one in node.names if one.name in (JUDGE, package)]  # fmt: skip
+    return {package, *(one.asname for one in named if one.asname)}
+
+
+def _reaches_in(node: ast.AST, own: Collection[str]) -> str:
+    """The part of the judge that a node names; `own` are names of its package. Empty for none."""
     if isinstance(node, ast.ImportFrom) and node.module == JUDGE:
         return next((f"{JUDGE}.{one.name}" for one in node.names if one.name in PARTS), "")
     if isinstance(node, ast.Attribute | ast.Name) and _name(node) == "HEARD":
         return "HEARD"
     if isinstance(node, ast.Attribute) and node.attr in PARTS:
         owner = node.value
-        if isinstance(owner, ast.Attribute | ast.Name) and _name(owner) == JUDGE.split(".")[-1]:
+        if isinstance(owner, ast.Attribute | ast.Name) and _name(owner) in own:
             return f"{JUDGE}.{node.attr}"
     named = getattr(node, "module", None) or getattr(node, "name", None) or ""
     text = node.value if isinstance(node, ast.Constant) else named

@@ -62,6 +62,7 @@ CHEATS = {
     "returns something else": (changed("table[rows]", "rows"), r"of the shape \[11, 201\]"),
     "defines nothing": ("x = 1", "it defines no train"),
     "stops": (first("1 / 0"), "ZeroDivisionError"),
+    "looks for a key that is not there": (first("{}['rate']"), "stops with KeyError: 'rate'"),
     "stops when it predicts": (
         changed("table[rows]", "None"),
         "predicting, it stops with TypeError: 'NoneType' object is not subscriptable",
@@ -188,7 +189,7 @@ def test_the_board_is_a_table_and_a_picture(
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "anna" in said
-    assert "refused: it stops with KeyError: it defines no train(...)" in said
+    assert "refused: it stops with NameError: it defines no train(...)" in said
     text = board.read_text(encoding="utf-8")
     assert "nanoGPT's recipe" in text
     assert "<" not in text

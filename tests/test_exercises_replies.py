@@ -21,6 +21,7 @@ from classroom.exercises.bugs import preferences
 from classroom.exercises.checking import Function, exercise, judge
 from classroom.exercises.comparing import told
 from classroom.exercises.duels import Topic, play, symptom_of, topic_of
+from labkit.plan import Plan
 
 
 def right(name: str) -> Callable[..., Any]:
@@ -377,6 +378,13 @@ def test_an_answer_that_cannot_be_read_shows_its_own_line() -> None:
     with pytest.raises(SyntaxError) as found:
         compile("a = 1\nb = = 2\n", "cell", "exec")
     assert told(found.value).endswith("(line 2: b = = 2)")
+
+
+@pytest.mark.parametrize("call", [lambda: json.loads("{"), lambda: Plan(steps=-1)])
+def test_an_error_of_a_library_shows_the_line_that_called_it(call: Callable[[], Any]) -> None:
+    with pytest.raises(ValueError, match=r"steps|Expecting") as found:
+        call()
+    assert "lambda: " in told(found.value)
 
 
 def test_where_it_is_strict_the_smallest_input_is_in_the_message(

@@ -217,9 +217,11 @@ def test_only_what_an_exercise_needs_is_run() -> None:
 
 
 def test_profiles_are_small_and_the_lesson_is_found() -> None:
-    tagged = {"cell_type": "code", "source": ["a = 1"], "metadata": {"tags": ["parameters"]}}
     text = {"cell_type": "markdown", "source": "text"}
-    assert handed_in.code_of({"cells": [tagged, text]}) == ['a = 1\nprofile = "smoke"']
+    for said, small in (('profile: str = "gpu"', True), ("a = 1\nprofile='gpu'", True),
+                        ("if profile == 1: pass", False), ("profile == 1", False)):  # fmt: skip
+        cells = [{"cell_type": "code", "source": [said]}, text]  # tags may be lost
+        assert handed_in.code_of({"cells": cells}) == [said + '\nprofile = "smoke"' * small]
     assert handed_in.number_of([CHECK], Path("12_x.ipynb")) == "05"
     assert handed_in.number_of(["x"], Path("12_x.ipynb")) == "12"
     with pytest.raises(ValueError, match="no exercise of the course"):
@@ -319,6 +321,11 @@ def test_a_message_that_is_too_large_is_not_read() -> None:
         "%matplotlib inline\nfrom classroom.exercises.duels import show",
         "%%capture\nfrom classroom.exercises import (duels,\n  limits)",
         "%%time\nx = HEARD",
+        "from classroom.exercises import check, gpt",
+        "from classroom import exercises\nexercises.gpt.EXERCISES",
+        "import classroom.exercises as e\ne.gpt.EXERCISES",
+        "from classroom import exercises as e\ne.comparing.same = None",
+        "%time from classroom.exercises import gpt",
     ],
 )
 def test_no_form_of_import_hides_the_judge(cell: str) -> None:
@@ -329,12 +336,13 @@ def test_what_a_lesson_imports_is_no_reach() -> None:
     assert not handed_in.reaches_in([
         "from classroom.exercises import check, diagnose, duel", "%matplotlib inline",
         "limits = checking = 3\nplot.limits", "%time verdicts = 3", CHECK,
+        "%%time\nfrom classroom.exercises import check\nmemory = start = 3", "np.memory\nx.start",
     ])  # fmt: skip
 
 
 def test_a_command_is_searched_for_so_many_characters() -> None:
     """Else a text of many imports would take a time that grows with its square."""
-    near, far = (f"%%x\nexercises import {'a' * n} verdicts" for n in (900, 1100))
+    near, far = (f"%%x\nexercises import {'a' * n}, verdicts" for n in (900, 1100))
     assert handed_in.reaches_in([near])
     assert not handed_in.reaches_in([far])
 
@@ -662,6 +670,41 @@ def test_no_event_goes_round_what_is_hidden(tmp_path: Path) -> None:
 # ---- the table of a class
 
 
+def test_every_notebook_of_a_folder_is_marked_under_a_name_of_its_own(tmp_path: Path) -> None:
+    """Also a second one, a file beside a folder of its name, and an ending in capitals."""
+    names = (
+        "anna.ipynb",
+        "anna/a.ipynb",
+        "anna/b.ipynb",
+        "BEN.IPYNB",
+        ".ipynb_checkpoints/x.ipynb",
+    )
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(notebook(CHECK))
+    assert {name: path.relative_to(tmp_path).as_posix()
+            for name, path in grading.submissions(tmp_path).items()} == {
+        "anna": "anna/a.ipynb", str(Path("anna/b")): "anna/b.ipynb", "anna.ipynb": "anna.ipynb",
+        "BEN": "BEN.IPYNB",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("=1", "'=1"), ("@x", "'@x"), ("＝1", "'＝1"), (" =1", "' =1"),
+        ("a;=1", "a;'=1"), ("a; -1", "a;' -1"), ("a\t+1", "a\t'+1"), ("a\r\n=1", "a\r'\n'=1"),
+        *((name, name) for name in ("Müller, Anna (final) 2", "anna - b", "a=1")),
+    ],
+)  # fmt: skip
+def test_no_part_of_a_text_is_a_formula(text: str, plain: str) -> None:
+    """Where a comma is no separator, a spreadsheet cuts a line at its semicolons."""
+    assert grading.no_formula(text) == plain
+    row = grading.Mark(text, f"{text}.ipynb", "d", [], status=text).row
+    assert (row["student"], row["status"]) == (plain, plain)
+    assert row["file"] == f"{plain}.ipynb"
+
+
 def marked_class(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str
 ) -> Callable[[], list[str]]:
@@ -732,6 +775,60 @@ def test_a_run_that_is_stopped_loses_nothing_that_a_lecturer_added(
     assert {(row["status"], row["note"]) for row in grading.earlier(table)} == {
         ("finished", f"note on {name}") for name in ("anna", "ben", "carl")
     }
+
+
+def test_rows_of_students_who_are_not_in_the_folder_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    once_more = marked_class(tmp_path, monkeypatch, "anna", "ben")
+    before = once_more()
+    (tmp_path / "class" / "anna.ipynb").rename(tmp_path / "class" / "dora.ipynb")
+    capsys.readouterr()
+    assert once_more()[:3] == before
+    assert "2 students: " in capsys.readouterr().out
+
+
+def test_a_table_of_another_lesson_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    once_more = marked_class(tmp_path, monkeypatch, "anna", "ben")
+    before = once_more()
+    other = notebook(CHECK.replace("05.factor", "06.temperature"))
+    (tmp_path / "class" / "anna.ipynb").write_text(other)
+    assert once_more()[2:] == before[2:]  # one of several may hand in another lesson
+    (tmp_path / "class" / "ben.ipynb").write_text(other)
+    with pytest.raises(SystemExit):
+        once_more()
+    says = "has marks of notebook 05, and what is handed in is of 06: name another table with --csv"
+    assert says in capsys.readouterr().err
+    assert (tmp_path / "marks.csv").read_text(encoding="utf-8-sig").splitlines()[2:] == before[2:]
+
+
+def test_a_table_with_semicolons_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    once_more = marked_class(tmp_path, monkeypatch, "anna")
+    table = tmp_path / "marks.csv"
+    header, anna = table.read_text(encoding="utf-8-sig").splitlines()
+    table.write_text(f"{header},note\n{anna},late".replace(",", ";"), encoding="utf-8")
+    (tmp_path / "class" / "anna.ipynb").write_text(notebook(RIGHT, RIGHT, CHECK))
+    assert once_more()[1].split(",")[-4:][0] == "late"
+
+
+def test_the_command_says_what_it_passes_over_and_whose_lesson_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    folder = tmp_path / "class"
+    (folder / "dora").mkdir(parents=True)
+    for name in ("anna.ipynb", "ben.ipynb", "carl.ipynb.txt", "dora/answer.py", ".hidden"):
+        (folder / name).write_text(notebook(CHECK))
+
+    def marked(student: str, path: Path, *given: Any) -> grading.Mark:
+        return grading.Mark(student, path.name, "d", [f"0{len(student)}.x"])
+
+    monkeypatch.setattr(grading, "mark", marked)
+    assert main(["grade", str(folder), "--csv", str(folder / "marks.csv")]) == 0
+    said = capsys.readouterr().out
+    assert "not marked, since it is no .ipynb file and holds none: carl.ipynb.txt, dora\n" in said
+    assert "these notebooks are of 2 lessons, so points do not compare: 03 (ben); 04 (anna)" in said
 
 
 def test_marks_of_another_judge_are_made_again(

@@ -50,9 +50,27 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
     except KeyboardInterrupt as error:
         fail(f"labkit grade: {str(error) or 'stopped'}", code=130)
     print(f"{counted(len(rows), 'student')}: {args.csv}, and a page for each in {pages}")
+    if other := grading.passed_over(args.folder, [args.csv, pages]):
+        print(f"not marked, since it is no .ipynb file and holds none: {named_few(other)}")
+    print_lessons(rows)
+    return 0
+
+
+def print_lessons(rows: Sequence[dict[str, str]]) -> None:
+    """Print how many are right of each exercise, and who handed in another lesson."""
+    if len(handed := grading.lessons(rows)) > 1:
+        print(
+            f"these notebooks are of {len(handed)} lessons, so points do not compare: "
+            + "; ".join(f"{number} ({named_few(who)})" for number, who in sorted(handed.items()))
+        )
     for name in filter(grading.is_asked, dict.fromkeys(key for row in rows for key in row)):
         print(f"  {name:<24} {sum(row.get(name) == '1' for row in rows)} right")
-    return 0
+
+
+def named_few(names: Sequence[str]) -> str:
+    """Some names in a line: the first ones, and how many more there are."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{', '.join(names[:5])}{more}"
 
 
 def speedrun(parser: Parser, words: Sequence[str]) -> int:

@@ -1,6 +1,7 @@
 """How a result is compared with the course's, and how values and errors are shown."""
 
 import math
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from labkit.checks import in_a_line
+from labkit.keeping.paths import PACKAGE
 
-NOT_THEIRS = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
-"""Files whose lines are not a student's."""
+LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+OWN = [str(path) for path in (Path(__file__).parents[1], PACKAGE, Path(torch.__file__).parent)]
+NOT_THEIRS = ("<frozen", *OWN, *LIBRARIES)
+"""Files whose lines are not a student's: the course, its package, and what is installed."""
 SPOKEN_WITH_AN = ("a", "e", "i", "o", "u", "ndarray")
 RETURNS = "your function returns"
 LONGEST = 160
@@ -115,8 +119,8 @@ def told(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.text:  # raised by whoever reads the line
         return f"{said} (line {error.lineno}: {error.text.strip()})"
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
-    if not own or not own[-1].line:
+    own = [one for one in frames if one.line and not one.filename.startswith(NOT_THEIRS)]
+    if not own:
         return said
     return f"{said} (line {own[-1].lineno}: {own[-1].line})"
 
