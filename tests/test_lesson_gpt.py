@@ -67,7 +67,7 @@ def test_the_other_three_inputs_are_trained(part: str, question: str, at_least: 
 
 
 def test_the_resumed_run_is_the_run_without_an_accident() -> None:
-    resumed = said("05", 'folder = Path("runs", "killed")')
+    resumed = said("05", 'folder = 27, Path("runs", "killed")')
     assert "resumed after step 20" in resumed
     assert "without an accident: 0" in resumed
 
