@@ -57,8 +57,8 @@ NOTEBOOKS = {
 DOES_NOTHING = ("NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE")
 """The instructions of a function whose body is `...`; the constant is None."""
 TRIALS = 40
-CHANGES = "your function changes its input: work on a copy"
 """How many inputs an answer is tried on."""
+CHANGES = "your function changes its input: work on a copy"
 
 
 @dataclass(frozen=True)
