@@ -409,13 +409,13 @@ def test_a_parameter_of_no_visible_type_is_not_taken_for_a_text(tmp_path: Path) 
 @pytest.mark.parametrize("kind", ["code", "markdown"])
 def test_a_value_that_a_second_tagged_cell_would_undo_is_refused(tmp_path: Path, kind: str) -> None:
     notebook = tagged_notebook(tmp_path, "seed = 1", "seed = 2", kind=kind)
-    with pytest.raises(ParameterError, match="tag one cell of code"):
+    with pytest.raises(ParameterError, match="to one code cell, and to no other"):
         checked(notebook, {"seed": "4"})
 
 
 def test_a_magic_among_the_parameters_is_named(tmp_path: Path) -> None:
     notebook = tagged_notebook(tmp_path, "seed = 1\n%matplotlib inline")
-    with pytest.raises(ParameterError, match="no plain Python: line 2: invalid syntax"):
+    with pytest.raises(ParameterError, match="not plain Python: line 2: invalid syntax"):
         checked(notebook, {"seed": "4"})
 
 

@@ -71,12 +71,12 @@ def all_states(states: Tensor, real: Tensor) -> Tensor:
 
 
 WRITTEN: list[tuple[str, Callable[..., Any], str]] = [
-    ("00.surprise", lambda p: -p.log().mean(dim=0, keepdim=True), "its shape is another one on 40"),
+    ("00.surprise", lambda p: -p.log().mean(dim=0, keepdim=True), "its shape is wrong on 40"),
     ("00.pairs", counted_once, "with whole tensors of indices, `counts[i, j] += 1` counts it once"),
     ("00.smoothed", lambda c: (c + 1) / (c + 1).sum(dim=1), "with keepdim=True"),
     ("01.cbow", cbow_in_place, "your function changes its input: work on a copy"),
     ("01.loss", lambda c, near, noise: -F.logsigmoid((near * c).sum(-1))
-     + F.logsigmoid(-(noise @ c[:, :, None])[..., 0]).sum(-1), "both are subtracted"),
+     + F.logsigmoid(-(noise @ c[:, :, None])[..., 0]).sum(-1), "both terms are subtracted"),
     ("02.mix", lambda layers, w, gamma: gamma * layers.mean(dim=0), "all layers have the same"),
     ("02.mix", lambda layers, w, gamma: gamma * layers[-1], "that is the top layer alone"),
     ("02.mix", lambda layers, w, gamma: right("02.mix")(layers, w, gamma.item()),
@@ -87,7 +87,7 @@ WRITTEN: list[tuple[str, Callable[..., Any], str]] = [
     ("03.rates", lambda layers, rate: list(rate / 2.6 ** torch.arange(layers - 1, -1, -1)),
      "a list of tensors: give Python's numbers (.tolist())"),
     ("03.unfreeze", lambda step, layers, every: list(np.arange(layers) >= layers - 1),
-     "no booleans of numpy or torch"),
+     "not a boolean of NumPy or PyTorch"),
     ("03.unfreeze", lambda step, layers, every: [
         i >= layers - 1 - sum(step > n * every for n in range(1, layers)) for i in range(layers)],
      "one step too late"),

@@ -827,8 +827,11 @@ def test_the_command_says_what_it_passes_over_and_whose_lesson_is_another(
     monkeypatch.setattr(grading, "mark", marked)
     assert main(["grade", str(folder), "--csv", str(folder / "marks.csv")]) == 0
     said = capsys.readouterr().out
-    assert "not marked, since it is no .ipynb file and holds none: carl.ipynb.txt, dora\n" in said
-    assert "these notebooks are of 2 lessons, so points do not compare: 03 (ben); 04 (anna)" in said
+    assert "not marked, because there is no .ipynb file: carl.ipynb.txt, dora\n" in said
+    assert (
+        "these notebooks are of 2 lessons, so do not compare their points: 03 (ben); 04 (anna)"
+        in said
+    )
 
 
 def test_marks_of_another_judge_are_made_again(

@@ -258,7 +258,7 @@ def test_a_python_without_packages_is_told_which_have_them(
     monkeypatch.setattr(environment, "THIS", version)
     lines = [line.strip() for line in said.splitlines()]
     told = environment.diagnosis(lines, tmp_path / "install.log")
-    assert f"pip finds no package of torch for Python {version} on this machine (" in told
+    assert f"pip finds no torch package for Python {version} on this machine (" in told
     assert remedy in told
     assert "\n" not in told
 

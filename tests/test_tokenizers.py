@@ -190,7 +190,7 @@ def test_a_release_of_gpt1(tmp_path):
 
 def test_a_vocabulary_that_would_lose_characters_is_refused(tmp_path):
     bpe_files(tmp_path, "abc")
-    with pytest.raises(ValueError, match=r"vocab\.json is no byte-level BPE.* lacks 253 of the"):
+    with pytest.raises(ValueError, match=r"vocab\.json is not a byte-level BPE.* lacks 253 of the"):
         Tokenizer.load(tmp_path)
     bpe_files(tmp_path, ["a", "a</w>"])
     with pytest.raises(ValueError, match=r"vocab\.json has no <unk> for what it lacks: give"):

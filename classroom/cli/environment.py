@@ -246,7 +246,7 @@ def diagnosis(lines: Sequence[str], log: Path) -> str:
             f"PYTHON=python{VERSIONS[1]}` (on Windows `py -{VERSIONS[1]} -m labkit lab`)"
         )
         return (
-            f"pip finds no package of {lacking[1] or lacking[2]} for Python {THIS} on this "
+            f"pip finds no {lacking[1] or lacking[2]} package for Python {THIS} on this "
             f"machine ({platform.system()} {platform.machine()}): {remedy}; details are in {log}"
         )
     errors = [line for line in lines if line.startswith("ERROR")] or ["no reason given"]

@@ -51,16 +51,16 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit grade: {str(error) or 'stopped'}", code=130)
     print(f"{counted(len(rows), 'student')}: {args.csv}, and a page for each in {pages}")
     if other := grading.passed_over(args.folder, [args.csv, pages]):
-        print(f"not marked, since it is no .ipynb file and holds none: {named_few(other)}")
+        print(f"not marked, because there is no .ipynb file: {named_few(other)}")
     print_lessons(rows)
     return 0
 
 
 def print_lessons(rows: Sequence[dict[str, str]]) -> None:
-    """Print how many are right of each exercise, and who handed in another lesson."""
+    """Print how many students solved each exercise, and who handed in another lesson."""
     if len(handed := grading.lessons(rows)) > 1:
         print(
-            f"these notebooks are of {len(handed)} lessons, so points do not compare: "
+            f"these notebooks are of {len(handed)} lessons, so do not compare their points: "
             + "; ".join(f"{number} ({named_few(who)})" for number, who in sorted(handed.items()))
         )
     for name in filter(grading.is_asked, dict.fromkeys(key for row in rows for key in row)):

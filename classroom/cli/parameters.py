@@ -108,14 +108,14 @@ def declared(notebook: Path) -> dict[str, dict[str, str]]:
         tree = ast.parse(source)
     except SyntaxError as error:
         raise ParameterError(
-            f"the cell tagged parameters is no plain Python: line {error.lineno}: {error.msg} "
-            "(magics such as %matplotlib belong into another cell)"
+            f"the cell tagged parameters is not plain Python: line {error.lineno}: {error.msg} "
+            "(magics such as %matplotlib belong in another cell)"
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ParameterError(f"{notebook} is no notebook: {error}") from None
     # What is given is written below the first of them, where the next one would undo it.
     if len(tagged) > 1 or any(cell["cell_type"] != "code" for cell in tagged):
-        raise ParameterError("tag one cell of code parameters, and no other cell")
+        raise ParameterError("give the tag parameters to one code cell, and to no other cell")
     lines, rows = re.split(r"\r\n|\r|\n", source), {}  # as `ast` counts lines
     for node in tree.body:
         if not isinstance(node, ast.AnnAssign | ast.Assign) or node.value is None:
@@ -212,7 +212,7 @@ def value(word: str, kind: str) -> object:
     except (TypeError, ValueError):
         raise ValueError(
             f"{shown(word)} cannot be stored in a notebook: give finite numbers, texts, or lists, "
-            "tuples and dicts of them, for any type"
+            "tuples and dicts of them"
         ) from None
     return found
 

@@ -59,6 +59,7 @@ DOES_NOTHING = ("NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE")
 TRIALS = 40
 """How many inputs an answer is tried on."""
 CHANGES = "your function changes its input: work on a copy"
+"""What is said of an answer that does so."""
 
 
 @dataclass(frozen=True)
@@ -338,7 +339,7 @@ def _smallest(asked: Function, wrong: Sequence[Trial]) -> Verdict:
     if trial.outcome.error is not None:
         return Verdict(False, f"your function stops with {told(trial.outcome.error)}", rows)
     expected, yours = told_apart(trial.wanted, trial.outcome.value)
-    differs = "its shape is another one" if all(map(_of_another_shape, wrong)) else "it differs"
+    differs = "its shape is wrong" if all(map(_of_another_shape, wrong)) else "it differs"
     return Verdict(
         False,
         f"{differs} on {len(wrong)} of {TRIALS} inputs; this is the smallest of them",

@@ -153,8 +153,8 @@ EXERCISES: dict[str, Exercise] = {
              lambda step, layers, every: learning(step + 1, layers, every)),
         ),
         properties=(
-            ("give Python's True or False for each layer, as bool(…) does: no numbers, and no "
-             "booleans of numpy or torch",
+            ("give Python's True or False for each layer, as bool(…) returns them: not a "
+             "number, and not a boolean of NumPy or PyTorch",
              lambda found, *_: all(isinstance(one, bool) for one in found)),
         ),
         learned="gradual unfreezing",

@@ -132,7 +132,7 @@ EXERCISES: dict[str, Exercise] = {
             ("the sign of the noise is missing: a noise word should have a low product",
              lambda centre, near, noise: -F.logsigmoid((near * centre).sum(-1))
              - F.logsigmoid((noise * centre[:, None]).sum(-1)).sum(-1)),
-            ("the sign of the second term is wrong: both are subtracted",
+            ("the sign of the second term is wrong: both terms are subtracted",
              lambda centre, near, noise: -F.logsigmoid((near * centre).sum(-1))
              + F.logsigmoid(-(noise * centre[:, None]).sum(-1)).sum(-1)),
             ("the noise words are averaged: the formula adds them up",

@@ -145,8 +145,8 @@ def _gpt2(path: Path, library: Library) -> Library:
     missing = {*pre_tokenizers.ByteLevel.alphabet()} - library.get_vocab().keys()
     if missing:
         raise ValueError(
-            f"{path} is no byte-level BPE, since it lacks {len(missing)} of the 256 bytes: give "
-            "the tokenizer.json instead"
+            f"{path} is not a byte-level BPE, because it lacks {len(missing)} of the 256 bytes: "
+            "give the tokenizer.json instead"
         )
     return byte_level(library, **_options(path, "add_prefix_space"))
 
