@@ -306,15 +306,26 @@ def kept_variables() -> dict[str, str]:
 
 @contextlib.contextmanager
 def only_variables(settings: Mapping[str, str]) -> Iterator[None]:
-    """Have these variables in the environment and no others, and put the others back."""
-    others = {name: value for name, value in os.environ.items() if name not in settings}
-    for name in others:
-        del os.environ[name]
+    """Have new processes begin with these variables of the environment and no others.
+
+    `os.environ` stays as it is: another thread may read it at any time.
+    """
+    names = {*os.environ, *settings}
+    for name in names:
+        _set_variable(name, settings.get(name))
     try:
-        with environment(settings):
-            yield
+        yield
     finally:
-        os.environ.update(others)
+        for name in names:
+            _set_variable(name, os.environ.get(name))
+
+
+def _set_variable(name: str, value: str | None) -> None:
+    """Set or delete a variable of the environment that new processes get, but not `os.environ`."""
+    if value is None:
+        os.unsetenv(name)
+    else:
+        os.putenv(name, value)
 
 
 def quick_start() -> Any:

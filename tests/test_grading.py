@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -593,17 +594,31 @@ def test_the_processes_that_others_are_copied_from_know_no_secret(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A copy can read the environment that its original began with, whatever it has now."""
-    seen: list[dict[str, str]] = []
+    show = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
+    started: list[dict[str, str]] = []
+    read_meanwhile: list[dict[str, str]] = []
+
+    def start() -> None:
+        started.append(json.loads(subprocess.run(show, capture_output=True, check=True).stdout))
+        read_meanwhile.append(dict(os.environ))
+
     monkeypatch.setenv("SECRET", "a token")
     monkeypatch.setenv("LABKIT_KNOWN", "1")
-    monkeypatch.setattr(running, "ensure_running", lambda: seen.append(dict(os.environ)))
+    monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
+    monkeypatch.setattr(running, "ensure_running", start)
     before = dict(os.environ)
     if "forkserver" not in running.multiprocessing.get_all_start_methods():
         pytest.skip("this system has no such process")
     running.quick_start()
-    assert "SECRET" not in seen[0]
-    assert {"PATH", "LABKIT_KNOWN"} <= seen[0].keys()
+    assert "SECRET" not in started[0]
+    assert {"PATH", "LABKIT_KNOWN"} <= started[0].keys()
+    assert started[0]["RAYON_NUM_THREADS"] == "1"
+    # Another thread may be reading the environment: for it, nothing is gone, not for a moment.
+    assert read_meanwhile == [before]
     assert dict(os.environ) == before
+    start()  # other processes get what they always did
+    assert started[1] == started[1] | before
+    assert "RAYON_NUM_THREADS" not in started[1]
 
 
 def signalling(pipe: Any, enforced: list[str], number: int) -> None:
