@@ -15,7 +15,7 @@ import torch
 from mutants import slipped
 from solutions_duels import GOOD, WEAK
 
-from classroom import contest, grading, handed_in, sandbox
+from classroom import contest, handed_in, marks, sandbox
 from classroom.exercises import checking, duels, students, verdicts
 from classroom.exercises.limits import Outcome
 
@@ -117,7 +117,7 @@ def a_changed_submission_is_marked_again() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "t.csv")
         table.write_text("student,digest\nanna,1\nben,2\n")
-        rows = grading.already(grading.earlier(table), {"anna": "1", "ben": "3"})
+        rows = marks.already(marks.earlier(table), {"anna": "1", "ben": "3"})
         return [row["student"] for row in rows] == ["anna"]
 
 
@@ -183,7 +183,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], bool]]] = {
     "a run that leaves out what is needed": (
         handed_in, "_names", lambda cell: (set(), set(), set()), what_an_exercise_needs_is_run),
     "marks that are never made anew": (
-        grading, "already", every_mark_stays, a_changed_submission_is_marked_again),
+        marks, "already", every_mark_stays, a_changed_submission_is_marked_again),
     "a score that counts padding": (
         contest, "score", lambda losses, task: (float((losses - task.lowest).mean()), 0.1),
         a_better_model_scores_better),

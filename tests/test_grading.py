@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from classroom import grading, handed_in, running, sandbox
+from classroom import grading, handed_in, marks, running, sandbox
 from classroom.cli import main
 from classroom.cli.grading import released
 from classroom.exercises.verdicts import Verdict
@@ -232,9 +232,9 @@ def test_profiles_are_small_and_the_lesson_is_found() -> None:
 
 
 def test_what_a_student_wrote_is_escaped_on_the_page() -> None:
-    mark = grading.Mark("<b>", "f", "d", ["05.factor"], {"05.factor": Verdict(False, "<script>")})
+    mark = marks.Mark("<b>", "f", "d", ["05.factor"], {"05.factor": Verdict(False, "<script>")})
     mark.code, mark.errors = [("05.factor", "<img>")], [(1, "<svg>")]
-    page = grading.page(mark)
+    page = marks.page(mark)
     assert not any(tag in page for tag in ("<b>:", "<script>", "<img>", "<svg>"))
 
 
@@ -288,7 +288,7 @@ def test_what_a_child_says_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     done = {"done": True, "patched": [], "enforced": ["e" * 9000] * 99}
     monkeypatch.setattr(grading, "LARGEST_REPORT", 200 * MB)
     for messages, status in (([told, done], "finished"), ([told, told], "stopped: it reports")):
-        found = grading.Mark("anna", "f", "d", ["a"])
+        found = marks.Mark("anna", "f", "d", ["a"])
         monkeypatch.setattr(grading, "run_submission", functools.partial(talk, messages=messages))
         monkeypatch.setattr(
             grading, "Child", lambda what, *words, limits: Child(what, limits=limits)
@@ -415,7 +415,7 @@ def test_a_table_that_holds_no_marks_is_named(raw: bytes, tmp_path: Path) -> Non
     table = tmp_path / "marks.csv"
     table.write_bytes(raw)
     with pytest.raises(ValueError, match=r"marks\.csv is no table of marks: remove it"):
-        grading.earlier(table)
+        marks.earlier(table)
 
 
 def test_a_report_of_any_kind_spoils_no_other_mark(tmp_path: Path, monkeypatch: Any) -> None:
@@ -437,7 +437,7 @@ def test_line_ends_of_windows_do_not_change_what_a_submission_is(tmp_path: Path)
     assert found.digest == grading._digest(path) != ""
     table.write_text("a,b\n")
     with pytest.raises(ValueError, match="no table of marks"):
-        grading.earlier(table)
+        marks.earlier(table)
 
 
 def test_a_name_that_a_method_changes_is_run() -> None:
@@ -481,7 +481,7 @@ def test_a_submission_that_cannot_be_read_or_run_costs_nobody_else(
     rows = grading.grade(*words)
     assert [row["status"].startswith("stopped:") for row in rows] == [True, True]
     # It was the machine's fault, so both are tried again.
-    assert grading.already(grading.earlier(words[1]), {"ben": rows[1]["digest"]}) == []
+    assert marks.already(marks.earlier(words[1]), {"ben": rows[1]["digest"]}) == []
 
 
 def test_whoever_cannot_write_does_not_wait_for_the_class(
@@ -492,10 +492,10 @@ def test_whoever_cannot_write_does_not_wait_for_the_class(
         (tmp_path / "class" / f"s{n}.ipynb").write_text(notebook(RIGHT, CHECK))
     begun: list[str] = []
 
-    def marked(student: str, path: Path, *given: Any) -> grading.Mark:
+    def marked(student: str, path: Path, *given: Any) -> marks.Mark:
         begun.append(student)
         time.sleep(0.05)
-        return grading.Mark(student, path.name, "", ())
+        return marks.Mark(student, path.name, "", ())
 
     def refuse(*given: Any) -> None:
         raise PermissionError("marks.csv is open elsewhere")
@@ -516,16 +516,16 @@ def test_ctrl_c_keeps_the_marks_and_ends_the_children(
         (tmp_path / "class" / f"{name}.ipynb").write_text(notebook(RIGHT, CHECK))
     begun, table = list[Child](), tmp_path / "marks.csv"
 
-    def marked(student: str, path: Path, *given: Any) -> grading.Mark:
+    def marked(student: str, path: Path, *given: Any) -> marks.Mark:
         if student == "ben":
             while not begun:  # until the child of anna runs
                 time.sleep(0.01)
-            return grading.Mark(student, path.name, "", ())
+            return marks.Mark(student, path.name, "", ())
         with Child(sleep, limits=Limits(60, 900 * MB)) as child:
             begun.append(child)
             with contextlib.suppress(Stopped):
                 child.said()
-        return grading.Mark(student, path.name, "", ())
+        return marks.Mark(student, path.name, "", ())
 
     def interrupted(line: str) -> None:
         raise KeyboardInterrupt
@@ -543,7 +543,7 @@ def test_ctrl_c_keeps_the_marks_and_ends_the_children(
     assert not any(child.process.is_alive() for child in begun)
     assert not Child.running
     # The mark of ben did not wait for that of anna.
-    assert [row["student"] for row in grading.earlier(table)] == ["ben"]
+    assert [row["student"] for row in marks.earlier(table)] == ["ben"]
 
 
 OTHER_EVENTS = """
@@ -714,8 +714,8 @@ def test_every_notebook_of_a_folder_is_marked_under_a_name_of_its_own(tmp_path: 
 )  # fmt: skip
 def test_no_part_of_a_text_is_a_formula(text: str, plain: str) -> None:
     """Where a comma is no separator, a spreadsheet cuts a line at its semicolons."""
-    assert grading.no_formula(text) == plain
-    row = grading.Mark(text, f"{text}.ipynb", "d", [], status=text).row
+    assert marks.no_formula(text) == plain
+    row = marks.Mark(text, f"{text}.ipynb", "d", [], status=text).row
     assert (row["student"], row["status"]) == (plain, plain)
     assert row["file"] == f"{plain}.ipynb"
 
@@ -728,8 +728,8 @@ def marked_class(
     for name in names:
         (folder / "class" / f"{name}.ipynb").write_text(notebook(RIGHT, CHECK))
 
-    def marked(student: str, path: Path, *given: Any) -> grading.Mark:
-        return grading.Mark(student, path.name, grading._digest(path), ["05.factor"])
+    def marked(student: str, path: Path, *given: Any) -> marks.Mark:
+        return marks.Mark(student, path.name, grading._digest(path), ["05.factor"])
 
     monkeypatch.setattr(grading, "mark", marked)
 
@@ -780,14 +780,14 @@ def test_a_run_that_is_stopped_loses_nothing_that_a_lecturer_added(
         stopped.setattr("classroom.cli.grading.say", interrupted)
         with pytest.raises(SystemExit):
             main(["grade", str(tmp_path / "class"), "--csv", str(table), "--jobs", "1"])
-    kept = grading.earlier(table)
+    kept = marks.earlier(table)
     notes = [f"note on {name}" for name in ("anna", "ben", "carl")]
     assert sorted(row["note"] for row in kept) == notes
     assert sorted(row["status"] for row in kept) == [
         "finished", *["stopped: not marked again yet"] * 2
     ]  # fmt: skip
     once_more()
-    assert {(row["status"], row["note"]) for row in grading.earlier(table)} == {
+    assert {(row["status"], row["note"]) for row in marks.earlier(table)} == {
         ("finished", f"note on {name}") for name in ("anna", "ben", "carl")
     }
 
@@ -836,8 +836,8 @@ def test_the_command_says_what_it_passes_over_and_whose_lesson_is_another(
     for name in ("anna.ipynb", "ben.ipynb", "carl.ipynb.txt", "dora/answer.py", ".hidden"):
         (folder / name).write_text(notebook(CHECK))
 
-    def marked(student: str, path: Path, *given: Any) -> grading.Mark:
-        return grading.Mark(student, path.name, "d", [f"0{len(student)}.x"])
+    def marked(student: str, path: Path, *given: Any) -> marks.Mark:
+        return marks.Mark(student, path.name, "d", [f"0{len(student)}.x"])
 
     monkeypatch.setattr(grading, "mark", marked)
     assert main(["grade", str(folder), "--csv", str(folder / "marks.csv")]) == 0
@@ -872,7 +872,7 @@ def test_a_name_of_any_letters_is_marked_once(
 
 
 def test_a_name_that_is_written_from_right_to_left_stands_apart_from_its_points() -> None:
-    page = grading.page(grading.Mark("محمد", "محمد.ipynb", "d", ["05.factor"]))
+    page = marks.page(marks.Mark("محمد", "محمد.ipynb", "d", ["05.factor"]))
     assert "<h1><bdi>محمد</bdi>: 0 of 1</h1>" in page
     assert "<bdi>محمد.ipynb</bdi>, finished" in page
 

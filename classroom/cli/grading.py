@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from classroom import grading, handed_in
+from classroom import grading, handed_in, marks
 from classroom.cli.notebooks import every_notebook
 from classroom.cli.parser import Parser, fail, folder, positive, say
 from classroom.exercises import asked
@@ -58,12 +58,12 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
 
 def print_lessons(rows: Sequence[dict[str, str]]) -> None:
     """Print how many students solved each exercise, and who handed in another lesson."""
-    if len(handed := grading.lessons(rows)) > 1:
+    if len(handed := marks.lessons(rows)) > 1:
         print(
             f"these notebooks are of {len(handed)} lessons, so do not compare their points: "
             + "; ".join(f"{number} ({named_few(who)})" for number, who in sorted(handed.items()))
         )
-    for name in filter(grading.is_asked, dict.fromkeys(key for row in rows for key in row)):
+    for name in filter(marks.is_asked, dict.fromkeys(key for row in rows for key in row)):
         print(f"  {name:<24} {sum(row.get(name) == '1' for row in rows)} right")
 
 
