@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from classroom.children import cancel
 from classroom.exercises.verdicts import Verdict
 from classroom.handed_in import (
     JUDGE,
@@ -44,7 +45,6 @@ from classroom.marks import (
     page,
     safe,
 )
-from classroom.running import cancel
 from classroom.sandbox import MB, Child, Limits, Stopped, end_children, fingerprint
 from classroom.versions import code_version
 from labkit.keeping.files import digest, write_text

@@ -24,9 +24,9 @@ from zipfile import ZIP_LZMA, ZipFile
 import numpy as np
 from numpy.lib.format import write_array
 
+from classroom.children import processes
 from classroom.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
-from classroom.running import processes
 from classroom.versions import result_version
 from labkit.checks import check_choice, counted
 from labkit.keeping import cache

@@ -1,19 +1,15 @@
 """One run of a notebook: through papermill, measured, with a place for what it records.
 
 `execute` runs it in a kernel of this process; `run_point` does so in a process of its own, shares
-nothing but its argument and its result, and can be sent to another machine. `processes` is a pool
-for functions, whose processes do not wait for torch to be imported.
+nothing but its argument and its result, and can be sent to another machine.
 """
 
 import ast
-import contextlib
 import functools
 import importlib.metadata
-import itertools
 import json
 import logging
 import math
-import multiprocessing
 import os
 import platform
 import shutil
@@ -22,14 +18,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
-from multiprocessing.forkserver import ensure_running
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from classroom.children import THREADS, environment, kill, peak_of_children
 from classroom.light import light_papermill
 from classroom.versions import code_version
 from labkit.checks import in_a_line
@@ -38,7 +31,6 @@ from labkit.keeping.paths import PACKAGE
 from labkit.keeping.processor import cores
 
 if TYPE_CHECKING:
-    from psutil import Process
     from traitlets.config import Config
 
 # Where the notebook that runs writes what it records: `classroom.sweeps.record` reads this name.
@@ -49,20 +41,6 @@ START = 300
 SAVED = 10
 # How many kernels are started for one run, where the first ones die before they answer.
 STARTS = 3
-# Read by the libraries that count: each run gets its share of the cores and no more.
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
-
-# What takes seconds to import.
-PRELOADED = ["torch._dynamo", "IPython.core.interactiveshell", "classroom.exercises.checking",
-             "labkit.models.gpt"]  # fmt: skip
-
-KEPT = ("PATH", "LANG", "SYSTEMROOT", "WINDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS")  # fmt: skip
-"""Variables of the environment that a sandbox gets, with those of the language and of Python."""
-NEEDED = ("HOME", "USER", "LOGNAME", "USERPROFILE", "TMPDIR", "TEMP", "TMP")
-"""Variables that a process needs to find its user and its folders."""
-
-_starting = threading.Lock()
 _processes: set["subprocess.Popen[bytes]"] = set()
 
 
@@ -240,126 +218,6 @@ def encrypted() -> "Config":
     return Config(KernelManager={"transport_encryption": "auto"})
 
 
-@contextlib.contextmanager
-def peak_of_children() -> Iterator[list[int]]:
-    """Give a list whose only number will be the most memory that the child processes held."""
-    import psutil
-
-    peak, done, me = [0], threading.Event(), psutil.Process()
-
-    def total(of: Callable[["Process"], int], children: Sequence["Process"]) -> int:
-        sizes = 0
-        for child in children:
-            with contextlib.suppress(psutil.Error):
-                sizes += of(child)
-        return sizes
-
-    def watch() -> None:
-        largest, children = 0, list[psutil.Process]()
-        for turn in itertools.count():
-            if done.wait(0.2):
-                return
-            # To look for processes takes milliseconds, and so does to share out what they share.
-            if turn % 5 == 0 or not children:
-                children = me.children(recursive=True)
-            resident = total(lambda child: int(child.memory_info().rss), children)
-            if resident > 1.01 * largest:
-                largest = resident
-                peak[0] = max(peak[0], total(held_by, children))
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        thread.join()
-
-
-def held_by(process: "Process") -> int:
-    """The memory of a process; what it shares with others is shared out, where the system says."""
-    import psutil
-
-    with contextlib.suppress(AttributeError, psutil.AccessDenied):
-        return int(process.memory_full_info().pss)
-    return int(process.memory_info().rss)
-
-
-@contextlib.contextmanager
-def environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of the environment, which a new process inherits, and put them back."""
-    before = {name: os.environ[name] for name in settings if name in os.environ}
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for name in settings:
-            os.environ.pop(name, None)
-        os.environ.update(before)
-
-
-def kept_variables() -> dict[str, str]:
-    """The variables of the environment that code which is not trusted may know."""
-    return {name: value for name, value in os.environ.items()
-            if name in KEPT or name.startswith(("LC_", "PYTHON", "LABKIT_"))}  # fmt: skip
-
-
-@contextlib.contextmanager
-def only_variables(settings: Mapping[str, str]) -> Iterator[None]:
-    """Have new processes begin with these variables of the environment and no others.
-
-    `os.environ` stays as it is: another thread may read it at any time.
-    """
-    names = {*os.environ, *settings}
-    for name in names:
-        _set_variable(name, settings.get(name))
-    try:
-        yield
-    finally:
-        for name in names:
-            _set_variable(name, os.environ.get(name))
-
-
-def _set_variable(name: str, value: str | None) -> None:
-    """Set or delete a variable of the environment that new processes get, but not `os.environ`."""
-    if value is None:
-        os.unsetenv(name)
-    else:
-        os.putenv(name, value)
-
-
-def quick_start() -> Any:
-    """How processes start: from a server that has imported torch already, where there is one.
-
-    The server is fresh, and each process is a copy of it: none sees what another did. The server
-    gets few variables of the environment: a copy of it can always read those that it began with.
-    """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    with _starting:  # a server that somebody has ended starts again, from any thread
-        needed = {name: os.environ[name] for name in NEEDED if name in os.environ}
-        with only_variables({**kept_variables(), **needed, **dict.fromkeys(THREADS, "1")}):
-            ensure_running()
-    return context
-
-
-def processes(count: int) -> ProcessPoolExecutor:
-    """A pool of processes of one thread each: small models do not fill two cores with one run.
-
-    They have the environment that is set now, and not the one of when the first process began.
-    """
-    settings = {**os.environ, **dict.fromkeys(THREADS, "1")}
-    return ProcessPoolExecutor(count, quick_start(), inherit, (settings,))
-
-
-def inherit(settings: Mapping[str, str]) -> None:
-    """Have these variables in the environment of this process, and no others."""
-    os.environ.clear()
-    os.environ.update(settings)
-
-
 @dataclass(frozen=True)
 class Point:
     """One point of a grid: all that a machine needs to run it, if it has the same labkit."""
@@ -517,15 +375,6 @@ def main(folder: Path) -> None:
     write_text(folder / "ended", json.dumps(result._asdict()))
 
 
-def cancel(futures: Iterable[Future[Any]], end: Callable[[], None]) -> None:
-    """Cancel what waits, and `end` what runs until nothing does."""
-    futures = list(futures)
-    for future in futures:
-        future.cancel()
-    while wait(futures, timeout=0.1).not_done:  # what runs may begin another process
-        end()
-
-
 def end_runs() -> None:
     """End the runs that this process started: each leaves when its pipe closes."""
     for process in list(_processes):
@@ -533,46 +382,12 @@ def end_runs() -> None:
             process.stdin.close()
 
 
-def end_processes() -> None:
-    """End what `processes` has started, and the server too: a run may wait until it is ready."""
-    import psutil
-
-    for server in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):
-            if "multiprocessing.forkserver" in " ".join(server.cmdline()):
-                _kill([*server.children(recursive=True), server])
-                # Python would ask a server that is still ending for new processes. Nobody reaps it
-                # here: Python looks for its end itself.
-                while server.status() != psutil.STATUS_ZOMBIE:
-                    time.sleep(0.01)
-    for process in multiprocessing.active_children():  # where there is no server
-        kill_with_children(process)
-
-
-def kill_with_children(process: BaseProcess) -> None:
-    """Kill a process and all that it has started."""
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        _kill(psutil.Process(process.pid).children(recursive=True))
-    process.kill()
-
-
-def _kill(processes: Iterable["Process"]) -> None:
-    """Kill processes, some of which may have ended since they were found."""
-    import psutil
-
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-
-
 def _end_with_the_parent(folder: Path) -> None:
     """Wait until the pipe from the parent closes, even by kill -9, and leave without a trace."""
     import psutil
 
     os.read(0, 1)
-    _kill(psutil.Process().children(recursive=True))
+    kill(psutil.Process().children(recursive=True))
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 

@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError, Executor, Future, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from classroom.children import cancel
 from classroom.running import (
     NOT_FINITE,
     RECORD,
@@ -21,7 +22,6 @@ from classroom.running import (
     Ran,
     Row,
     blank,
-    cancel,
     end_runs,
     run_point,
     spelled,

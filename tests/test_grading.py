@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from classroom import grading, handed_in, marks, running, sandbox
+from classroom import children, grading, handed_in, marks, sandbox
 from classroom.cli import main
 from classroom.cli.grading import released
 from classroom.exercises.verdicts import Verdict
@@ -605,11 +605,11 @@ def test_the_processes_that_others_are_copied_from_know_no_secret(
     monkeypatch.setenv("SECRET", "a token")
     monkeypatch.setenv("LABKIT_KNOWN", "1")
     monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
-    monkeypatch.setattr(running, "ensure_running", start)
+    monkeypatch.setattr(children, "ensure_running", start)
     before = dict(os.environ)
-    if "forkserver" not in running.multiprocessing.get_all_start_methods():
+    if "forkserver" not in children.multiprocessing.get_all_start_methods():
         pytest.skip("this system has no such process")
-    running.quick_start()
+    children.quick_start()
     assert "SECRET" not in started[0]
     assert {"PATH", "LABKIT_KNOWN"} <= started[0].keys()
     assert started[0]["RAYON_NUM_THREADS"] == "1"

@@ -17,11 +17,11 @@ import psutil
 import pytest
 import torch
 
-from classroom import running
+from classroom import children
 from classroom.cli import main
 from classroom.cli.parameters import ParameterError, checked_grid, listed
 from classroom.cli.sweeps import summary
-from classroom.running import RECORD, Point, Ran, Row, blank, cores, run_point
+from classroom.running import RECORD, Point, Ran, Row, blank, run_point
 from classroom.sweeps import (
     finished,
     keep,
@@ -35,6 +35,7 @@ from classroom.sweeps import (
     varied,
 )
 from classroom.versions import code_version
+from labkit.keeping.processor import cores
 
 ROOT = Path(__file__).resolve().parent.parent
 PARAMETERS = """
@@ -51,6 +52,7 @@ import os, signal, time
 from pathlib import Path
 from unittest.mock import patch
 from classroom.sweeps import record
+from labkit.keeping.processor import cores
 with open(Path(folder, f"begun-{seed}"), "a") as file:
     file.write(f"{os.getpid()}\\n")
 while seed and not Path(folder, "go").exists():
@@ -200,7 +202,7 @@ def test_one_that_has_ended_does_not_save_the_others() -> None:
     listed = [psutil.Process(ended.pid), psutil.Process(other.pid)]
     ended.kill()
     ended.wait()
-    running._kill(listed)
+    children.kill(listed)
     assert other.wait(timeout=60) != 0
 
 

@@ -10,13 +10,15 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+from classroom.children import cancel, end_processes, processes
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.notebooks import PROFILES
 from classroom.cli.parser import Parser, fail, from_zero, leave_out, positive, unknown
-from classroom.running import cancel, cores, end_processes, processes, versions
+from classroom.running import versions
 from classroom.versions import code_version
 from labkit.checks import counted
 from labkit.keeping.files import digest, read_json, write_json
+from labkit.keeping.processor import cores
 
 
 def command(parser: Parser, words: Sequence[str]) -> int:

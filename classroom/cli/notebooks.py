@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from classroom.children import THREADS, cancel, end_processes, environment
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.lab import METADATA
 from classroom.cli.parameters import (
@@ -29,19 +30,11 @@ from classroom.cli.results import OPENED, index_of, write_table
 from classroom.exercises import asked, proving, solved_cells, students_version
 from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
-from classroom.running import (
-    THREADS,
-    Run,
-    cancel,
-    cores,
-    encrypted,
-    end_processes,
-    environment,
-    execute,
-)
+from classroom.running import Run, encrypted, execute
 from labkit.checks import counted
 from labkit.keeping.files import digest, write_json, write_text
 from labkit.keeping.paths import checkout
+from labkit.keeping.processor import cores
 
 PROFILES = ("smoke", "laptop", "gpu")
 LARGEST = 100 * 10**6  # bytes of a notebook

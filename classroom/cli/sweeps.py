@@ -13,10 +13,11 @@ from typing import Any
 from classroom.cli.notebooks import LIMITS, PROFILES, TIMEOUT, find
 from classroom.cli.parameters import MOST, ParameterError, checked_grid, once, pair, with_equals
 from classroom.cli.parser import Parser, fail, folder, nearest, positive, unknown
-from classroom.running import Point, Row, cores
+from classroom.running import Point, Row
 from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
 from labkit.checks import counted, first_line
 from labkit.keeping.paths import to_install
+from labkit.keeping.processor import cores
 
 # The certificates of tls://, in the words of Dask's own commands: their names in
 # `distributed.security.Security`, and what they are.
