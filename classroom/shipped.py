@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from classroom import instructions, realtext, scores, translating
+from classroom import instructions, realtext, scores, tagging, translating
 from classroom.claims import village
 from classroom.knowing import known_words
 from classroom.recipes import (
@@ -342,16 +342,16 @@ def _measure_translation(model: LanguageModel, tokenizer: Tokenizer) -> Measured
 
 def _tagger(recipe: Recipe) -> Run:
     sentences = [pair.source for pair in translating.pairs("train", PAIRS)]
-    batches = translating.tagged(sentences, batch=recipe.batch, seed=recipe.seed)
-    model = translating.tagger("Transformer", recipe.seed, width=recipe.width)
+    batches = tagging.tagged(sentences, batch=recipe.batch, seed=recipe.seed)
+    model = tagging.tagger("Transformer", recipe.seed, width=recipe.width)
     return Run(model, translating.tokenizer(), Labels(position="each"), batches)
 
 
 def _measure_tagger(model: Model, tokenizer: Tokenizer) -> Measured:
     sentences = [pair.source for pair in translating.pairs("held_out", 1_000)]
-    asked = translating.tagged(sentences, batch=250, seed=1)
+    asked = tagging.tagged(sentences, batch=250, seed=1)
     found = evaluate(model, Labels(position="each"), asked.once())
-    return Measured("nats per tag", found.metrics["label"], translating.tag_floor(asked, sentences))
+    return Measured("nats per tag", found.metrics["label"], tagging.tag_floor(asked, sentences))
 
 
 def _journey(words: int) -> CourseText:

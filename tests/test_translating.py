@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classroom import translating
+from classroom import tagging, translating
 from labkit.blocks import LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch
@@ -290,45 +290,45 @@ def test_aligned_asks_for_the_largest_weight_where_a_word_has_a_source() -> None
 
 def test_tags_and_their_exact_chances() -> None:
     words = ["yesterday", "the", "queen", "bought", "the", "key"]
-    chances = translating.tag_chances(words)
+    chances = tagging.tag_chances(words)
     assert [max(p, key=p.__getitem__) for p in chances] == [
         "adverb", "other", "noun", "verb", "other", "noun: door",
     ]  # fmt: skip
     for pair in PAIRS:
-        for p in translating.tag_chances(pair.source):
+        for p in tagging.tag_chances(pair.source):
             assert sum(p.values()) == pytest.approx(1)
-            assert set(p) <= set(translating.tags())
-    bank = translating.tag_chances(["the", "bank", "of", "paris", "was", "big"])[1]
+            assert set(p) <= set(tagging.tags())
+    bank = tagging.tag_chances(["the", "bank", "of", "paris", "was", "big"])[1]
     assert bank == pytest.approx({"noun: money": 0.5, "noun: river": 0.5})
 
 
 def test_drawn_tags_are_possible_and_their_floor_is_their_loss() -> None:
     sentences = [pair.source for pair in PAIRS]
-    rows = translating.tagged(sentences, batch=60)
+    rows = tagging.tagged(sentences, batch=60)
     losses = []
     for words, labels in zip(sentences, rows.labels.tolist(), strict=True):
-        for p, label in zip(translating.tag_chances(words), labels, strict=False):
-            losses.append(-math.log(p[translating.tags()[label]]))
-    assert translating.tag_floor(rows, sentences) == pytest.approx(np.mean(losses))
+        for p, label in zip(tagging.tag_chances(words), labels, strict=False):
+            losses.append(-math.log(p[tagging.tags()[label]]))
+    assert tagging.tag_floor(rows, sentences) == pytest.approx(np.mean(losses))
     [batch] = rows.once()
     assert torch.equal(batch.real, batch.labels >= 0)
 
 
 def test_the_accuracies_of_the_best_taggers_are_in_order() -> None:
     sentences = [pair.source for pair in PAIRS]
-    alone, whole = translating.word_alone(sentences), translating.best_tags(sentences)
+    alone, whole = tagging.word_alone(sentences), tagging.best_tags(sentences)
     assert 0.5 < alone[1] < whole[1] < 1
     assert alone[0] < whole[0]
-    assert {"bank", "key", "the"} <= translating.ambiguous()
-    wrong = translating.tag_accuracy(sentences, [["verb"] * len(words) for words in sentences])
+    assert {"bank", "key", "the"} <= tagging.ambiguous()
+    wrong = tagging.tag_accuracy(sentences, [["verb"] * len(words) for words in sentences])
     assert wrong[0] < 0.3
 
 
 @pytest.mark.parametrize("kind", ["bag", "RNN", "RNN, both ways", "Transformer"])
 def test_each_tagger_gives_a_score_to_each_tag_of_each_word(kind: str) -> None:
-    tagger = translating.tagger(kind, 0, width=16)
+    tagger = tagging.tagger(kind, 0, width=16)
     scores = tagger(torch.tensor([translating.numbers(PAIRS[0].source)[:-1]]))
-    assert scores.shape == (1, len(PAIRS[0].source), len(translating.tags()))
+    assert scores.shape == (1, len(PAIRS[0].source), len(tagging.tags()))
 
 
 # ---- models

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from classroom import translating
+from classroom import tagging, translating
 from classroom.ledger import Measured, claim
 from classroom.recipes import plan, train_once
 from classroom.scaling_runs import document_losses
@@ -115,17 +115,15 @@ def beam_search(profile: str, seed: int) -> Measured:
 def context_decides(profile: str, seed: int) -> Measured:
     """The tags of ambiguous words: from the word alone, from the left, from the sentence."""
     drawn, asked = _pairs(profile, seed)
-    rows = translating.tagged([pair.source for pair in drawn], seed=seed)
-    some = [pair.source for pair in asked if set(pair.source) & translating.ambiguous()]
-    arms = {"best possible": [translating.best_tags([words])[1] for words in some]}
+    rows = tagging.tagged([pair.source for pair in drawn], seed=seed)
+    some = [pair.source for pair in asked if set(pair.source) & tagging.ambiguous()]
+    arms = {"best possible": [tagging.best_tags([words])[1] for words in some]}
     for name, kind in (
         ("word alone", "bag"), ("RNN from the left", "RNN"), ("Transformer encoder", "Transformer"),
     ):  # fmt: skip
-        tagger = translating.tagger(kind, seed)
+        tagger = tagging.tagger(kind, seed)
         _learn(tagger, rows, SIZES[profile].steps, seed, Labels(position="each"))
-        arms[name] = [
-            translating.tag_accuracy([words], [_tags(tagger, words)])[1] for words in some
-        ]
+        arms[name] = [tagging.tag_accuracy([words], [_tags(tagger, words)])[1] for words in some]
     highest = sum(arms["best possible"]) / len(some)
     return Measured(arms, dict.fromkeys(arms, highest), shared=False)
 
@@ -134,7 +132,7 @@ def context_decides(profile: str, seed: int) -> Measured:
 def _tags(tagger: Any, words: Sequence[str]) -> list[str]:
     """The likeliest tag of each word."""
     scores = tagger(torch.tensor([translating.numbers(words)[:-1]]))[0]
-    return [translating.tags()[tag] for tag in scores.argmax(dim=-1).tolist()]
+    return [tagging.tags()[tag] for tag in scores.argmax(dim=-1).tolist()]
 
 
 def tied_embeddings(profile: str, seed: int) -> Measured:
