@@ -28,8 +28,9 @@ from torch import Tensor, nn
 
 from classroom.classifying import regression
 from classroom.recipes import Shuffled, plan
-from classroom.shipped import CARD, card, trained
+from classroom.shipped import card, trained
 from classroom.training import make_writable
+from classroom.versions import CARD
 from labkit.blocks import Classifier, LanguageModel, evaluating
 from labkit.corpus import Batch, Windows, from_documents, from_table, pad_rows, tokenize
 from labkit.heads import Pooled, pool

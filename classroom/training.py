@@ -1,7 +1,7 @@
 """How a model is trained by a recipe, and written with its card.
 
-`carry_out` does it for the models that ship (`classroom.shipped`) and for those of a reader's own
-text (`classroom.own_text`).
+`carry_out` does it for the models that ship (`classroom.shipped_recipes`), and for those of a
+reader's own text (`classroom.own_text`).
 """
 
 import math
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from classroom.recipes import RECIPE, larger_weights, plan
+from classroom.versions import CARD
 from labkit import fast
 from labkit.blocks import LanguageModel, Model, evaluating
 from labkit.corpus import Batches, Tokens, Windows
@@ -31,7 +32,6 @@ from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer
 from labkit.weights.ours import save
 
-CARD = "card.json"
 TOLERANCE = 0.005
 """By how much the loss of a card may differ on another processor."""
 

@@ -11,6 +11,8 @@ from labkit import __version__
 from labkit.keeping.files import digest, file_digest
 from labkit.keeping.paths import PACKAGE, data_path
 
+CARD = "card.json"
+"""The file in a model's folder that says how it was trained, and how good it is."""
 SETTLED = 10.0
 """Seconds after which a change of a file shows in its times, on any file system."""
 

@@ -9,7 +9,7 @@ from labkit.world import load_world
 IMPORTED = ("torch._dynamo", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipywidgets",
             "matplotlib.pyplot", "matplotlib_inline.backend_inline", "scipy.special",
             "labkit.trainer", "classroom.demos", "classroom.exercises.checking",
-            "classroom.findings", "classroom.live", "classroom.shipped")  # fmt: skip
+            "classroom.findings", "classroom.live", "classroom.shipped_recipes")  # fmt: skip
 
 light_papermill()
 for name in IMPORTED:

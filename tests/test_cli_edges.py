@@ -17,7 +17,7 @@ from classroom import cli, figures, training
 from classroom.cli import doctor, lecture, main, publish
 from classroom.cli.costs import why_they_differ
 from classroom.pages.site import build
-from classroom.shipped import RECIPES
+from classroom.shipped_recipes import RECIPES
 
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[object, str]:

@@ -12,10 +12,11 @@ import copies
 import pytest
 import torch
 
-from classroom import realtext, scores, shipped, training
+from classroom import realtext, scores, shipped, shipped_recipes, training
 from classroom.cli import main
 from classroom.recipes import course_text
-from classroom.shipped import card, measured, trained
+from classroom.shipped import card, trained
+from classroom.shipped_recipes import measured
 from classroom.training import Ending, Measured, Recipe, Run, Shipped
 from labkit.blocks import LanguageModel, States
 from labkit.heads import NextWord, tied
@@ -30,7 +31,7 @@ SHORT = (5, 155)
 
 def test_every_model_has_a_recipe_and_all_are_small_together() -> None:
     assert {"gpt-village", "bert-village", "elmo-village", "gpt-addresses"} <= set(NAMES)
-    assert set(NAMES) <= set(shipped.RECIPES)
+    assert set(NAMES) <= set(shipped_recipes.RECIPES)
     files = [path for path in data_path("models").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 20e6
 
@@ -162,7 +163,7 @@ def test_training_is_the_same_each_time(
         from labkit.objectives import NextToken
 
         text = course_text("village", words=2_000, held_out=500)
-        run = shipped.RECIPES["gpt-village"].prepare
+        run = shipped_recipes.RECIPES["gpt-village"].prepare
         assert run is not None
         torch.manual_seed(recipe.seed)
         model = LanguageModel(
@@ -173,7 +174,7 @@ def test_training_is_the_same_each_time(
         return Run(model, village.tokenizer(), NextToken(), batches)
 
     made = Shipped(recipe, prepare, lambda model, tokenizer: Measured("nats", 1.25, 1.0))
-    monkeypatch.setitem(shipped.RECIPES, "tiny", made)
+    monkeypatch.setitem(shipped_recipes.RECIPES, "tiny", made)
     for folder in ("one", "two"):
         assert main(["train", "tiny", "--output", str(tmp_path / folder)]) == 0
     assert "1.25 nats on held-out text, lowest possible 1.0" in capsys.readouterr().out
@@ -252,8 +253,8 @@ def test_a_bert_goes_on_with_fewer_hidden_words_at_last(
 
 
 def test_an_ending_reads_longer_segments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(shipped, "COURSE_WORDS", 3_000)
-    monkeypatch.setattr(shipped, "MORE_WORDS", 5_000)
+    monkeypatch.setattr(shipped_recipes, "COURSE_WORDS", 3_000)
+    monkeypatch.setattr(shipped_recipes, "MORE_WORDS", 5_000)
     recipe = Recipe(
         "a little", steps=2, batch=4, length=16, width=8, layers=1, rate=1e-2,
         ending=Ending(2, rate=0.5, length=32),
@@ -265,7 +266,7 @@ def test_an_ending_reads_longer_segments(monkeypatch: pytest.MonkeyPatch, tmp_pa
         return trainer(model, objective, batches, how, **others)
 
     monkeypatch.setattr(training, "Trainer", begun)
-    made = Shipped(recipe, shipped.RECIPES["awd-course"].prepare,
+    made = Shipped(recipe, shipped_recipes.RECIPES["awd-course"].prepare,
                    lambda model, tokenizer: Measured("nats", 1.25, 1.0))  # fmt: skip
     training.carry_out("tiny", "a command", made, tmp_path / "one", lambda line: None)
     assert [(length, steps, rate) for length, _, steps, rate in read] == [
@@ -277,8 +278,8 @@ def test_an_ending_reads_longer_segments(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_the_ending_of_elmo_reads_other_text_within_documents(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(shipped, "KNOWN_WORDS", 2_000)
-    monkeypatch.setattr(shipped, "ENDING_WORDS", 2_000)
+    monkeypatch.setattr(shipped_recipes, "KNOWN_WORDS", 2_000)
+    monkeypatch.setattr(shipped_recipes, "ENDING_WORDS", 2_000)
     recipe = Recipe("a little", steps=2, batch=4, length=16, width=8, layers=1, rate=1e-2,
                     inner=16, ending=Ending(2, rate=0.5))  # fmt: skip
     read, trainer = [], training.Trainer
@@ -288,7 +289,7 @@ def test_the_ending_of_elmo_reads_other_text_within_documents(
         return trainer(model, objective, batches, how, **others)
 
     monkeypatch.setattr(training, "Trainer", begun)
-    made = Shipped(recipe, shipped.RECIPES["elmo-course"].prepare,
+    made = Shipped(recipe, shipped_recipes.RECIPES["elmo-course"].prepare,
                    lambda model, tokenizer: Measured("nats", 1.25, 1.0))  # fmt: skip
     kept = tmp_path / "kept"
     training.carry_out("tiny", "a command", made, tmp_path / "one", lambda line: None, kept)

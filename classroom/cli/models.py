@@ -43,7 +43,7 @@ def train(parser: Parser, words: Sequence[str]) -> int:
         leave_out("labkit train", args, ("column", "label", "labels"), "is for a classifier")
     if args.text is not None:
         return _own(args)
-    from classroom import shipped
+    from classroom import shipped_recipes
     from labkit.keeping.paths import data_path
 
     if args.name in OWN:
@@ -51,11 +51,11 @@ def train(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit train: {args.name} reads text of your own: give --text, such as {asked}")
     if args.minutes is not None:
         fail("labkit train: --minutes is for text of your own: give --text, or leave it out")
-    if args.name not in shipped.RECIPES:
-        fail(f"labkit train: {unknown('recipe', args.name, shipped.RECIPES)}")
+    if args.name not in shipped_recipes.RECIPES:
+        fail(f"labkit train: {unknown('recipe', args.name, shipped_recipes.RECIPES)}")
     place = args.output or data_path("models") / args.name
     try:
-        card = shipped.train(args.name, place, say, args.checkpoints)
+        card = shipped_recipes.train(args.name, place, say, args.checkpoints)
     except (ValueError, MemoryError, FloatingPointError) as error:
         fail(f"labkit train: {error}")
     if not card:  # another process of torchrun has written it

@@ -24,6 +24,7 @@ from labkit.weights.release_names import ACTIVATION_NAMES, RELEASES, SPAN, Row, 
 from labkit.weights.tensors import WeightsError
 
 CONFIG = "config.json"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 CONFIGS: dict[str, type] = {
     "openai-gpt": GPTConfig,

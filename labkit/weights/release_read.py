@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from labkit.weights.release_model import (
     CONFIG,
+    INDEX,
+    WEIGHTS,
     build_release,
     kind_of,
     loose,
@@ -22,17 +24,15 @@ from labkit.weights.release_model import (
 )
 from labkit.weights.release_names import NO_WEIGHTS, OLD_NAMES, RELEASES, Release
 from labkit.weights.tensors import (
+    LARGEST_WEIGHT,
     Contents,
     Entry,
     WeightsError,
     checksum_on_disk,
+    is_sound,
     list_tensors,
     read_description,
 )
-
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-LARGEST_WEIGHT = 1e15
-"""No model has larger ones; what a flipped bit makes of a weight mostly is."""
 
 
 def release_contents(folder: Path) -> Contents:
@@ -65,15 +65,6 @@ def check_finite(entry: Entry, tensor: Tensor) -> None:
             f"the tensor {entry.name!r} in {entry.file} has numbers that are not finite, or "
             f"beyond {LARGEST_WEIGHT:.0e}: fetch or save it again"
         )
-
-
-def is_sound(tensor: Tensor) -> bool:
-    """Whether all numbers of a tensor are finite, and not too large to compute with."""
-    if not tensor.numel() or not tensor.is_floating_point():
-        return True
-    low, high = map(float, tensor.detach().aminmax())
-    # NaN spreads through both, and is neither above nor below anything.
-    return low >= -LARGEST_WEIGHT and high <= LARGEST_WEIGHT
 
 
 def files_of(folder: Path) -> dict[str, Entry]:

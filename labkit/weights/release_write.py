@@ -14,6 +14,8 @@ from labkit.weights.description import describe
 from labkit.weights.ours import DESCRIPTION
 from labkit.weights.release_model import (
     CONFIG,
+    INDEX,
+    WEIGHTS,
     build_release,
     heads_of,
     kind_for,
@@ -22,12 +24,12 @@ from labkit.weights.release_model import (
     write_config,
 )
 from labkit.weights.release_names import RELEASES, meant
-from labkit.weights.release_read import INDEX, WEIGHTS, is_sound
 from labkit.weights.sources import Source
 from labkit.weights.tensors import (
     WeightsError,
     check_alike,
     check_storable,
+    is_sound,
     read_description,
     write_tensors,
 )

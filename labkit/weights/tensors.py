@@ -18,6 +18,8 @@ from torch.overrides import TorchFunctionMode
 from labkit.keeping.files import digest, read_json, replacing, save_tensors, tensor_bytes
 
 LARGEST_JSON = 50_000_000  # bytes
+LARGEST_WEIGHT = 1e15
+"""No model has larger ones; what a flipped bit makes of a weight mostly is."""
 
 DTYPES = {
     "F64": torch.float64,
@@ -257,3 +259,12 @@ class WithoutInitialisation(TorchFunctionMode):
             if kwargs.get("generator") is None or tensor.is_meta:
                 return tensor
         return function(*args, **kwargs)
+
+
+def is_sound(tensor: Tensor) -> bool:
+    """Whether all numbers of a tensor are finite, and not too large to compute with."""
+    if not tensor.numel() or not tensor.is_floating_point():
+        return True
+    low, high = map(float, tensor.detach().aminmax())
+    # NaN spreads through both, and is neither above nor below anything.
+    return low >= -LARGEST_WEIGHT and high <= LARGEST_WEIGHT
