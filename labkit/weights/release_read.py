@@ -54,7 +54,8 @@ def release_contents(folder: Path) -> Contents:
             raise WeightsError(f"{folder / CONFIG} describes no model: {error}") from None
 
     with torch.device("meta"):
-        drop_copies(RELEASES[kind], make(), entries)
+        model = make()
+    drop_copies(RELEASES[kind], model, entries)
     return Contents(make, functools.partial(release_names, kind), entries, check_finite)
 
 
