@@ -17,7 +17,7 @@ from labkit.blocks import evaluating, to_device_of
 from labkit.chance import Chance
 from labkit.checks import check_choice, check_not_negative
 from labkit.corpus import Batch, pad_rows
-from labkit.heads import check_next_word, exact, one_score
+from labkit.heads import check_next_word, exact, head_of, one_score
 from labkit.objectives.base import (
     Objective,
     Outcome,
@@ -135,7 +135,8 @@ def learned_rewards(
     segments = segments_of(model.backbone, targets)
     with evaluating(model):
         hidden_BTD = model.backbone(batch.tokens, mask=mask, **segments).hidden
-        scores_B1 = model.reward(hidden_BTD[rows_B, last_B if position == "last" else 0])
+        state_BD = hidden_BTD[rows_B, last_B if position == "last" else 0]
+        scores_B1 = head_of(model, "reward")(state_BD)
         return one_score(scores_B1, "reward").cpu()
 
 
