@@ -679,6 +679,14 @@ def test_ppo_learns_nothing_from_an_empty_answer(model: Any) -> None:
         torch.testing.assert_close(loss(empty), alone / 2)
 
 
+def test_the_answers_of_a_pair_are_to_one_prompt(model: Any, reference: Any) -> None:
+    batch = answer_rows([[1], [1], [3, 2], [3, 1]], [[1, 2], [2], [1], [1]])
+    chance = Chance(0, 0, batch.rows)
+    with pytest.raises(ValueError, match="rows 2 and 3 are a pair, but answer different prompts"):
+        DPO(reference=reference).targets(batch, chance)
+    assert DPO(reference=reference).targets(batch[:2], chance).counts["preference"] == 1
+
+
 def test_a_model_without_a_reward_head_is_named() -> None:
     model = tiny(0)
     del model.reward
