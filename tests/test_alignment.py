@@ -498,6 +498,8 @@ def test_the_best_of_none_is_refused() -> None:
         (PPO, {"clip": -0.5}, "clip is -0.5: give a number of at least 0"),
         (PPO, {"clip": "x"}, "clip is 'x'"),
         (PPO, {"value": "x"}, "value is 'x'"),
+        (PPO, {"discount": 7}, "discount is 7: give a share"),
+        (PPO, {"trace": 1.5}, "trace is 1.5: give a share"),
         (GRPO, {"clip": -0.5}, "clip is -0.5"),
     ],
 )
@@ -506,10 +508,6 @@ def test_settings_of_which_nothing_is_learned_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         objective(**given)
-    one = torch.ones(1, 2)
-    for discount, trace in ((7, 1.0), (1.0, math.nan)):
-        with pytest.raises(ValueError, match=r"(discount is 7|trace is nan): give a share"):
-            gradients.advantages(one, one, one, discount, trace)
 
 
 def test_the_sampler_says_how_likely_a_text_was_with_and_without_filters() -> None:
@@ -621,6 +619,26 @@ def test_a_run_is_resumed_with_the_model_that_it_has_changed(tmp_path: Path) -> 
             next(trainer(**change).resume(tmp_path))
 
 
+def test_reinforce_learns_once_from_each_answer(reference: Any) -> None:
+    """In a second step it would follow the gradient of the policy that wrote the answers."""
+    model = tiny(0, double=False)
+    batch = rollouts(model, tiny(1, double=False), epochs=2).at(0)
+    chance = Chance(0, 0, batch.rows)
+    with pytest.raises(ValueError, match=r"2 steps learn from each answer.*epochs=1"):
+        Reinforce(group=4).targets(batch, chance)
+    assert GRPO(group=4).targets(batch, chance).counts["policy"] == len(batch)
+
+
+@pytest.mark.parametrize("reward", [0.1, 0.3, 1000.1])
+@pytest.mark.parametrize("group", [3, 7, 8])
+def test_equal_rewards_are_no_advantage(reward: float, group: int) -> None:
+    """Their mean is rounded, and their spread is as small as what is left."""
+    assert not gradients.centred(torch.full((2, group), reward)).any()
+    rewards = torch.tensor([[reward, reward + 1, reward]])
+    wanted = torch.tensor([[-1, 2, -1]]) / 3
+    torch.testing.assert_close(gradients.centred(rewards), wanted, atol=1e-4, rtol=0)
+
+
 # ---- choosing, and exact measures ----------------------------------------------------------------
 
 
@@ -640,6 +658,40 @@ def test_an_empty_answer_gains_nothing(by_length: bool, model: Any) -> None:
     wanted = -answer_log_probs(model, batch)[1].sum() / 2  # the advantage is 1
     wanted = wanted / 2 if by_length else wanted
     torch.testing.assert_close(flat(model, found), flat(model, wanted))
+
+
+def test_ppo_learns_nothing_from_an_empty_answer(model: Any) -> None:
+    """After a prompt of one token there is no earlier position at which its reward could stand."""
+    batch = answer_rows([[1], [1]], [[], [1, 2]], examples=torch.zeros(2, dtype=torch.long))
+    old = answer_log_probs(model, batch).detach()
+    values = model.value(model.backbone(batch.tokens[:, :-1]).hidden)[..., 0].detach()
+
+    def loss(empty: float) -> Tensor:
+        rewards = torch.tensor([empty, 2.0])
+        given = Rollout(**vars(batch), rewards=rewards, old=old, reference=old, values=values)
+        return PPO(group=2)(model, given, Chance(0, 0, batch.rows)).loss
+
+    alone = PPO(group=1)(model, Rollout(
+        **vars(batch[1:]), rewards=torch.tensor([2.0]), old=old[1:], reference=old[1:],
+        values=values[1:],
+    ), Chance(0, 0, batch.rows[1:])).loss  # fmt: skip
+    for empty in (0.0, 5.0):
+        torch.testing.assert_close(loss(empty), alone / 2)
+
+
+def test_the_answers_of_a_pair_are_to_one_prompt(model: Any, reference: Any) -> None:
+    batch = answer_rows([[1], [1], [3, 2], [3, 1]], [[1, 2], [2], [1], [1]])
+    chance = Chance(0, 0, batch.rows)
+    with pytest.raises(ValueError, match="rows 2 and 3 are a pair, but answer different prompts"):
+        DPO(reference=reference).targets(batch, chance)
+    assert DPO(reference=reference).targets(batch[:2], chance).counts["preference"] == 1
+
+
+def test_a_model_without_a_reward_head_is_named() -> None:
+    model = tiny(0)
+    del model.reward
+    with pytest.raises(ValueError, match="the model has no head 'reward': it has head, value"):
+        preferences.learned_rewards(model, answer_rows([PROMPT], [[1]]))
 
 
 def test_a_reward_model_takes_no_labels(model: Any) -> None:
@@ -666,6 +718,23 @@ def test_an_empty_answer_has_no_probability() -> None:
     model = tiny(0, double=False)
     with pytest.raises(ValueError, match="answer 1 is empty"):
         log_likelihoods_of_tree(model, PROMPT, [ANSWERS[0], []])
+
+
+@pytest.mark.parametrize("word", [-1, len(WORDS)])
+def test_a_word_that_the_model_does_not_know_has_no_probability(word: int) -> None:
+    """-1 would be read as the last word of the vocabulary."""
+    with pytest.raises(ValueError, match=f"token {word} is not in the vocabulary"):
+        log_likelihoods_of_tree(tiny(0, double=False), PROMPT, [ANSWERS[0], [1, word]])
+
+
+def test_a_question_lists_each_answer_once() -> None:
+    with pytest.raises(ValueError, match="answers 0 and 2 are the same"):
+        Question(PROMPT, [[1, END], [END], [1, END]], np.zeros(4))
+
+
+def test_rewards_are_known_for_the_questions_only() -> None:
+    with pytest.raises(ValueError, match=r"no question has the prompt \[1\]"):
+        alignment.gold([question()])([[1]], [ANSWERS[0]])
 
 
 def test_beginnings_that_answers_share_are_read_once() -> None:

@@ -356,7 +356,7 @@ def test_pairs_of_answers_are_pairs() -> None:
         reference = nn.Module()
         DPO(reference=reference).targets(batch, Chance(0, 0, batch.rows))
 
-    prompts, answers = [[1], [1, 2]], [[3], [4, 5]]
+    prompts, answers = [[1, 2], [1, 2]], [[3], [4, 5]]
     loss(answer_rows(prompts, answers))
     with pytest.raises(ValueError, match="1 rows are not pairs"):
         loss(answer_rows(prompts[:1], answers[:1]))

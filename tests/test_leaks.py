@@ -383,8 +383,9 @@ def test_several_objectives_at_once_may_see_what_each_of_them_may(name: str):
 
 def test_objectives_that_cannot_be_traced_are_refused():
     model, given = named("GPT, next word").model(), batch()
+    answers = replace(given, labels=None, segments=given.real.long())
     with pytest.raises(ValueError, match="DPO compares whole answers: trace NextToken"):
-        trace(model, DPO(reference=nn.Module()), replace(given, labels=None))
+        trace(model, DPO(reference=nn.Module()), answers)
     with pytest.raises(ValueError, match="a translation reads two texts"):
         trace(model, Translation(begin=1), given)
 

@@ -1,6 +1,7 @@
 """Transfer: which layers learn, how fast, and what stays bit for bit as it was."""
 
 import copy
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -331,10 +332,12 @@ def test_spans_are_asked_at_both_ends_among_real_places():
 
 def test_bad_input_is_refused():
     model = classifier(seeded(gpt), 2)
-    with pytest.raises(ValueError, match="-1 layers"):
-        unfreeze_from_top(model, -1)
-    with pytest.raises(ValueError, match="factor is 0"):
-        discriminative(model, 0)
+    for layers in (-1, 1.5, "2"):
+        with pytest.raises(ValueError, match=f"layers is {layers!r}: give a whole number"):
+            unfreeze_from_top(model, layers)
+    for factor in (0, math.inf, "2.6"):
+        with pytest.raises(ValueError, match=f"factor is {factor!r}: give a finite number above 0"):
+            discriminative(model, factor)
     plan = Plan(steps=1, rate=0.1)
     for given, message in (({"unfreeze_every": 0}, "unfreeze_every is 0"), ({"factor": -1}, "-1"),
                            ({"layers": 0}, "layers is 0: give a whole number from 1")):  # fmt: skip

@@ -49,8 +49,9 @@ def test_the_best_policy_has_no_better_neighbour(listed: Answers, reward: np.nda
         lost = beta * divergence(mixed, policy)
         assert value(mixed, p, reward, beta) == pytest.approx(ceiling - lost, abs=1e-10)
         assert lost > 0
-    with pytest.raises(ValueError, match="more than 0"):
-        best_policy(p, reward, 0)
+    for beta in (0, math.inf):
+        with pytest.raises(ValueError, match=f"beta is {beta}: give a finite number above 0"):
+            best_policy(p, reward, beta)
     with pytest.raises(ValueError, match="no divergence is below 0"):
         optimal.highest_reward(p, reward, -1.0)
     with pytest.raises(ValueError, match="best of 0 was asked for"):

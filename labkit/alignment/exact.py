@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from labkit.alignment.rollouts import Reward, Tokens
-from labkit.blocks import LanguageModel, evaluating
-from labkit.checks import require
+from labkit.blocks import LanguageModel, evaluating, vocabulary_of
+from labkit.checks import require, shown
 from labkit.corpus import pad_rows
 from labkit.models.gpt import GPT
+from labkit.tensor_checks import check_tokens
 from labkit.world import optimal
 from labkit.writing.prompting import log_likelihoods
 from labkit.writing.reader import select
@@ -41,6 +42,13 @@ class Question:
                 f"{len(self.answers)} answers have {len(self.rewards)} rewards: give one for each, "
                 "and one more for all that is not listed"
             )
+        first: dict[Tokens, int] = {}
+        for i, answer in enumerate(self.answers):
+            if first.setdefault(tuple(answer), i) != i:
+                raise ValueError(
+                    f"answers {first[tuple(answer)]} and {i} are the same, so its probability "
+                    "would count twice: list each answer once"
+                )
 
 
 class Measured(NamedTuple):
@@ -76,7 +84,9 @@ def log_likelihoods_of_tree(
     for i, answer in enumerate(answers):
         require(len(answer) > 0, f"answer {i} is empty: give at least the token that ends it")
     where = next(model.parameters()).device
-    tokens_AT, real_AT = (part.to(where) for part in pad_rows(answers))
+    tokens_AT, real_AT = pad_rows(answers)
+    check_tokens(tokens_AT, vocabulary_of(model))
+    tokens_AT, real_AT = tokens_AT.to(where), real_AT.to(where)
     length_A, logs_A = real_AT.sum(dim=1), torch.zeros(len(answers), device=where)
     # The answers that go on, and the row that has read what stands before their next token.
     answer_N, row_N = torch.arange(len(answers), device=where), torch.zeros_like(length_A)
@@ -144,6 +154,12 @@ def gold(questions: Sequence[Question]) -> Reward:
 
     def reward(prompts: Sequence[Tokens], answers: Sequence[Tokens]) -> list[float]:
         pairs = [(tuple(p), tuple(a)) for p, a in zip(prompts, answers, strict=True)]
+        for prompt, _ in pairs:
+            if prompt not in rest:
+                raise ValueError(
+                    f"no question has the prompt {shown(list(prompt))}, so its rewards are not "
+                    "known: ask only what the questions ask"
+                )
         return [table.get(pair, rest[pair[0]]) for pair in pairs]
 
     return reward

@@ -28,7 +28,10 @@ def in_groups(numbers_B: Tensor, group: int) -> Tensor:
 
 def centred(numbers_GK: Tensor) -> Tensor:
     """Each number minus the mean of its group."""
-    return numbers_GK - numbers_GK.mean(dim=1, keepdim=True)
+    # Equal numbers become exactly 0; a mean of them is rounded, and dividing by their spread, which
+    # is as small, would make an advantage of that.
+    apart_GK = numbers_GK - numbers_GK[:, :1]
+    return apart_GK - apart_GK.mean(dim=1, keepdim=True)
 
 
 def leave_one_out(reward_GK: Tensor) -> Tensor:
@@ -57,7 +60,8 @@ def clipped_objective(ratio_BT: Tensor, advantage_BT: Tensor, clip: float) -> Te
 def token_rewards(batch: Rollout, beta: float) -> Tensor:
     """What each token earns: the divergence that it costs, and the reward at the last token."""
     reward_BT = -beta * (batch.old - batch.reference)
-    last_B1 = batch.real.sum(dim=1, keepdim=True) - 2
+    # An empty answer has no last token. Here its reward stands in the prompt, where none counts.
+    last_B1 = (batch.real.sum(dim=1, keepdim=True) - 2).clamp(min=0)
     return reward_BT.scatter_add(1, last_B1, batch.rewards[:, None].to(reward_BT.dtype))
 
 
@@ -68,8 +72,6 @@ def advantages(
 
     Outside of the answer there is neither reward nor value.
     """
-    check_share("discount", discount)
-    check_share("trace", trace)
     reward_BT, value_BT = reward_BT * answer_BT, value_BT * answer_BT
     next_BT = torch.nn.functional.pad(value_BT[:, 1:], (0, 1))
     delta_BT = reward_BT + discount * next_BT - value_BT
@@ -94,6 +96,8 @@ class PolicyGradient(Objective):
     def __post_init__(self) -> None:
         numbers = [field.name for field in fields(self) if isinstance(field.default, float)]
         check_not_negative(**{name: getattr(self, name) for name in numbers})
+        for share in ("discount", "trace"):
+            check_share(share, getattr(self, share, 1.0))
         check_whole("group", self.group, least=1)
         if not self.temperature:
             raise ValueError("temperature is 0: give that of the rollouts, above 0")
@@ -151,6 +155,18 @@ class Reinforce(PolicyGradient):
         if self.baseline == "leave one out" and self.group < 2:
             raise ValueError("group is 1, so no other answer is left as a baseline: give 2 or more "
                              "answers to each prompt, or baseline='none'")  # fmt: skip
+
+    def targets(self, batch: Batch, chance: Chance) -> Targets:
+        """One prediction for each answer, if no other step has learned from it."""
+        targets = super().targets(batch, chance)
+        epochs = targets.inputs.epochs  # type: ignore[attr-defined]
+        if epochs is not None and bool((epochs > 1).any()):
+            raise ValueError(
+                f"{int(epochs.max())} steps learn from each answer, and after the first of them "
+                "the gradient would be that of another policy: give the rollouts epochs=1, or "
+                "choose PPO or GRPO, which weigh by the ratio of both"
+            )
+        return targets
 
     def loss(self, model: Any, targets: Targets, memory: Memory | None = None) -> Outcome:
         """The loss whose gradient is, on average, that of -J."""

@@ -17,7 +17,7 @@ from labkit.blocks import evaluating, to_device_of
 from labkit.chance import Chance
 from labkit.checks import check_choice, check_not_negative
 from labkit.corpus import Batch, pad_rows
-from labkit.heads import check_next_word, exact, one_score
+from labkit.heads import check_next_word, exact, head_of, one_score
 from labkit.objectives.base import (
     Objective,
     Outcome,
@@ -135,7 +135,8 @@ def learned_rewards(
     segments = segments_of(model.backbone, targets)
     with evaluating(model):
         hidden_BTD = model.backbone(batch.tokens, mask=mask, **segments).hidden
-        scores_B1 = model.reward(hidden_BTD[rows_B, last_B if position == "last" else 0])
+        state_BD = hidden_BTD[rows_B, last_B if position == "last" else 0]
+        scores_B1 = head_of(model, "reward")(state_BD)
         return one_score(scores_B1, "reward").cpu()
 
 
@@ -150,11 +151,19 @@ def check_apart(model: nn.Module, reference: nn.Module) -> None:
 
 
 def check_pairs(batch: Batch) -> None:
-    """Refuse rows that are not pairs of answers, and labels that are not probabilities."""
+    """Refuse rows that are not pairs of answers to one prompt, and labels that are no chances."""
     answered(batch)
     if len(batch) % 2:
         raise ValueError(
             f"{len(batch)} rows are not pairs: give the rejected answer after each chosen one"
+        )
+    asked_BT = batch.tokens.where((batch.segments == 0) & batch.real, -1)
+    differ_P = (asked_BT[0::2] != asked_BT[1::2]).any(dim=1)
+    if bool(differ_P.any()):
+        first = 2 * int(differ_P.nonzero()[0, 0])
+        raise ValueError(
+            f"rows {first} and {first + 1} are a pair, but answer different prompts: give the "
+            "rejected answer after each chosen one, both after the same prompt"
         )
     labels = batch.labels
     if labels is None:

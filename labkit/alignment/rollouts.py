@@ -50,6 +50,8 @@ class Rollout(Batch):
     """What the value head expected before each token."""
     temperature: Tensor | None = None
     """At which each answer was drawn: [B]."""
+    epochs: Tensor | None = None
+    """How many steps learn from each answer: [B]."""
 
     @property
     def answer(self) -> Tensor:
@@ -193,4 +195,5 @@ class Rollouts:
             reference=answer_log_probs(self.reference, there, temperature=temperature).cpu(),
             values=values,
             temperature=torch.full((len(batch),), temperature, dtype=torch.float64),
+            epochs=torch.full((len(batch),), self.epochs),
         )

@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from labkit.blocks import Classifier, LanguageModel, backbone_of
+from labkit.checks import check_above_zero, check_whole
 from labkit.heads import Label, Pooled, Span
 from labkit.models.awd_lstm import AWDLSTM
 from labkit.models.bert import BERT
@@ -56,8 +57,7 @@ def unfreeze_from_top(model: nn.Module, layers: int) -> None:
     Called with 1, 2, 3, ... in the loop of training, it is gradual unfreezing; with n + 1, once,
     it is fine-tuning of the last n layers.
     """
-    if layers < 0:
-        raise ValueError(f"{layers} layers: give 0 (all frozen) or more")
+    check_whole("layers", layers)
     groups = layer_groups(model)
     for height, group in enumerate(reversed(groups)):
         freeze(group, frozen=height >= layers)
@@ -73,10 +73,7 @@ def features_only(model: Any) -> None:
 
 def discriminative(model: nn.Module, factor: float = 2.6) -> list[tuple[list[nn.Parameter], float]]:
     """Groups for the Trainer: each layer learns `factor` times slower than the one above it."""
-    if not factor > 0:
-        raise ValueError(
-            f"the factor is {factor}: give more than 0, 1 for the same rate everywhere"
-        )
+    check_above_zero(factor=factor)
     groups = layer_groups(model)
     top = len(groups) - 1
     return [(group, factor ** (i - top)) for i, group in enumerate(groups) if group]

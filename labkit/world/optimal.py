@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labkit.checks import require
+from labkit.checks import check_above_zero, require
 
 
 class Point(NamedTuple):
@@ -59,8 +59,7 @@ def best_policy(p: np.ndarray, reward: np.ndarray, beta: float) -> np.ndarray:
 
 
 def _tilted(p: np.ndarray, reward: np.ndarray, beta: float) -> np.ndarray:
-    if not beta > 0:
-        raise ValueError(f"beta is {beta}: it must be more than 0")
+    check_above_zero(beta=beta)
     _check_complete(p)
     with np.errstate(divide="ignore"):
         return np.log(p) + reward / beta
