@@ -96,7 +96,8 @@ def _separated(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list
             if row:
                 yield [row[index] for index in indices]
     except csv.Error as error:
-        mark = "" if tabs or rows.line_num > 1 else "; a .csv has commas between its fields"
+        unsplit = rows.line_num == 1 and "expected after" in str(error)
+        mark = "; a .csv has commas between its fields" if unsplit else ""
         raise ValueError(f"{path}, line {rows.line_num}: {error}{mark}") from error
 
 
