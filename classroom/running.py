@@ -232,14 +232,21 @@ class Point:
     @property
     def name(self) -> str:
         """What the result depends on, as a hash: the code, the parameters, the package."""
-        cells = json.loads(self.source)["cells"]
-        code = [
+        parts = (self.notebook, self._code(), sorted(self.parameters.items()), self.version)
+        return digest(repr(parts).encode())[:16]
+
+    @property
+    def code_name(self) -> str:
+        """The notebook's code, as a hash: the same at all points of a sweep."""
+        return digest(repr(self._code()).encode())[:16]
+
+    def _code(self) -> list[tuple[str, list[str] | None]]:
+        """The text and the tags of each code cell."""
+        return [
             ("".join(cell["source"]), cell["metadata"].get("tags"))
-            for cell in cells
+            for cell in json.loads(self.source)["cells"]
             if cell["cell_type"] == "code"
         ]
-        parts = (self.notebook, code, sorted(self.parameters.items()), self.version)
-        return digest(repr(parts).encode())[:16]
 
 
 class Row(NamedTuple):
@@ -296,7 +303,10 @@ def run_point(point: Point) -> Ran:
     """Run one point in a process of its own and return its row and its notebook."""
     here = code_version()
     if point.version != here:
-        error = f"the sweep began with labkit {point.version}, here is {here}: start it again"
+        error = (
+            f"the sweep began with labkit {point.version}, and {platform.node()} has {here} now: "
+            "install the same version there, or start the sweep again"
+        )
         return Ran(blank(point, error), "")
     share = str(max(1, cores() // point.side_by_side))
     # The kernel imports the same package as this process, from whatever folder it starts in.
@@ -355,7 +365,7 @@ def blank(point: Point, error: str | None) -> Row:
         seconds=0.0,
         peak_bytes=0,
         threads=max(1, cores() // point.side_by_side),
-        versions={"labkit": point.version, **versions()},
+        versions={"labkit": point.version, "notebook": point.code_name, **versions()},
     )
 
 

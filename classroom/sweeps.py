@@ -9,6 +9,7 @@ that is killed leaves nothing half written.  Read `record` and `sweep` first.
 import itertools
 import json
 import os
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, as_completed
 from pathlib import Path
@@ -75,7 +76,7 @@ def points(
 def sweep(points: Sequence[Point], out: Path, executor: Executor) -> Generator[Row, None, None]:
     """Run the points that are not finished and yield each row once it is safely in the folder."""
     out.mkdir(parents=True, exist_ok=True)
-    known = {(row.run, row.status) for row in results(out)}
+    known = {(row.run, row.status) for row in _known(out)}
     done = finished(points, out)
     for row in done.values():
         if (row.run, row.status) not in known:  # stopped between the two writings of `keep`
@@ -136,7 +137,19 @@ def finished(points: Sequence[Point], out: Path) -> dict[str, Row]:
 
 
 def results(out: Path) -> list[Row]:
-    """Return the newest row of each run in a folder of results."""
+    """Return the newest row of each run in a folder of results, and warn where code has changed."""
+    rows = _known(out)
+    codes = {(row.notebook, *map(row.versions.get, ("notebook", "labkit"))) for row in rows}
+    if len(codes) > len({row.notebook for row in rows}):
+        warnings.warn(
+            f"the rows of one notebook in {out} come from different code, as row.versions says: "
+            "the same sweep command runs the older ones again",
+            stacklevel=2,
+        )
+    return rows
+
+
+def _known(out: Path) -> list[Row]:
     path = out / RESULTS
     return read_rows(path) if path.is_file() else []
 

@@ -146,11 +146,27 @@ def orthogonal(matrix: Tensor, coefficients: tuple[float, float, float]) -> Tens
     return x.T if tall else x
 
 
+def _check_dense(name: str, parameter: Tensor) -> None:
+    """Refuse a parameter that shares memory or leaves gaps: torch's fused kernel writes past it."""
+    places = sorted(zip(parameter.stride(), parameter.shape, strict=True))
+    expected = 1
+    for stride, size in places:
+        if size > 1 and stride != expected:
+            raise ValueError(
+                f"{name} is part of another tensor, or one that .expand() made (strides "
+                f"{parameter.stride()} for shape {tuple(parameter.shape)}): make the parameter of "
+                "tensor.contiguous()"
+            )
+        expected *= max(size, 1)
+
+
 class Optimizers:
     """One or two optimizers that step together, or not at all."""
 
     def __init__(self, model: nn.Module, plan: Plan, groups: list[tuple[list[str], float]]) -> None:
         self.parameters = dict(model.named_parameters())
+        for name, parameter in self.parameters.items():
+            _check_dense(name, parameter)
         hidden = matrices(model) if plan.optimizer == "muon" else set()
         if plan.optimizer == "muon" and not hidden:
             raise ValueError("this model has no matrices for Muon: choose optimizer='adamw'")

@@ -53,6 +53,14 @@ def test_the_minute_tunes_the_peer_and_gives_it_as_many_operations(
     assert ratios == pytest.approx([ours / best, ours / same], abs=0.01)
 
 
+def test_a_minute_without_seconds_is_refused(
+    bench_minute: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        bench_minute.main(["village", "--seconds", "0"])
+    assert "--seconds: '0': give a finite number above 0" in capsys.readouterr().err
+
+
 def test_operations_of_a_step_are_those_of_its_products(bench_minute: ModuleType) -> None:
     size = bench_minute.Size(layers=2, heads=2, width=32, context=16, batch=3, vocabulary=50)
     recipe = bench_minute.Recipe("", size, bench_minute.bare_loop, Plan(steps=1))

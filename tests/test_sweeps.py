@@ -2,11 +2,13 @@
 
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -435,6 +437,19 @@ def test_another_labkit_on_a_machine_is_noticed(notebook: Path) -> None:
     ran = run_point(Point(**{**vars(point), "version": "0.0.1+old"}))
     assert ran.row.status == "failed"
     assert "the sweep began with labkit 0.0.1+old" in str(ran.row.error)
+    assert f"{platform.node()} has {code_version()} now" in str(ran.row.error)
+
+
+def test_the_summary_names_no_notebook_that_a_run_did_not_leave(
+    notebook: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every = points(notebook, {"seed": [0, 1]})
+    for point, executed in zip(every, ("{}", ""), strict=True):
+        keep(Ran(blank(point, "it failed"), executed), tmp_path)
+    assert summary(every, tmp_path, None) == 1
+    left, lost = capsys.readouterr().out.splitlines()[-2:]
+    assert left.endswith(f"it failed ({tmp_path / every[0].name / 'run.ipynb'})")
+    assert lost.endswith("seed=1: FAILED: it failed")
 
 
 def row(seed: int, rate: float, loss: object, status: str = "finished") -> Row:
@@ -471,6 +486,21 @@ def test_newer_code_takes_the_place_of_older_in_the_results(notebook: Path, tmp_
         with ThreadPoolExecutor(1) as executor, patch("classroom.sweeps.run_point", unrun):
             list(sweep(some, tmp_path / "out", executor))
         assert {row.run for row in results(tmp_path / "out")} == {point.name for point in some}
+
+
+def test_results_warn_of_rows_that_older_code_left(notebook: Path, tmp_path: Path) -> None:
+    """A sweep that was stopped halfway after a change holds both."""
+    older = points(notebook, {"seed": [0, 1]})
+    notebook.write_text(notebook.read_text("utf-8").replace("rate * seed", "rate + seed"), "utf-8")
+    newer, other = points(notebook, {"seed": [0, 1]}), tmp_path / "other.ipynb"
+    shutil.copy(notebook, other)
+    for point in (*older, newer[0], *points(other, {"seed": [0]})):
+        keep(unrun(point), tmp_path)
+    with pytest.warns(UserWarning, match="one notebook in .* come from different code"):
+        assert len(results(tmp_path)) == 3
+    keep(unrun(newer[1]), tmp_path)
+    with warnings.catch_warnings(action="error"):
+        assert len(results(tmp_path)) == 3
 
 
 def unrun(point: Point) -> Ran:
@@ -569,7 +599,7 @@ def test_the_summary_lists_what_failed_and_says_so_in_the_exit_code(
     good, bad = (blank(point, error) for point, error in zip(every, (None, "boom"), strict=True))
     good = good._replace(results={"loss": 1.0})
     for one in (good, bad):
-        keep(Ran(one, ""), tmp_path)
+        keep(Ran(one, "{}"), tmp_path)
     assert summary(every, tmp_path, ["seed", "loss"]) == 1
     said = capsys.readouterr().out
     assert "1 of 2 runs failed" in said

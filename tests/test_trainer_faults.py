@@ -389,3 +389,28 @@ def test_padding_has_no_share_in_the_balance() -> None:
         Batch.of(tokens), padded,
     )]  # fmt: skip
     torch.testing.assert_close(found[0].metrics["balance"], found[1].metrics["balance"])
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [torch.zeros(1).expand(8), torch.zeros(8, 16)[:, :8], torch.zeros(16)[::2]],
+    ids=["expanded", "columns", "every second"],
+)
+def test_a_parameter_that_is_a_view_with_gaps_is_refused(weights: Tensor) -> None:
+    """torch's fused AdamW reads and writes as if the values lay side by side: it may crash."""
+    model = gpt()
+    model.extra = nn.Parameter(weights)
+    with pytest.raises(ValueError, match=r"extra is part of another tensor.*contiguous\(\)"):
+        Trainer(model, NextToken(), Text(), Plan(steps=1), progress=False)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [torch.zeros(3, 5).T, torch.zeros(2, 3, 4).permute(2, 0, 1), torch.zeros(()),
+     torch.zeros(0, 5), torch.zeros(8, 5)[2:6], torch.zeros(1, 8)[:, :4]],
+    ids=["transposed", "permuted", "number", "empty", "rows", "of one row"],
+)  # fmt: skip
+def test_a_parameter_whose_values_lie_side_by_side_is_taken(weights: Tensor) -> None:
+    model = gpt()
+    model.extra = nn.Parameter(weights)
+    Trainer(model, NextToken(), Text(), Plan(steps=1), progress=False)

@@ -184,7 +184,8 @@ def summary(every: Sequence[Point], out: Path, axes: Sequence[str] | None) -> in
         print(f"\n{len(failed)} of {counted(len(rows), 'run')} failed; the same command tries "
               "again:")  # fmt: skip
         for row in failed:
-            print(f"  {told(row)} ({out / row.run / 'run.ipynb'})")
+            executed = out / row.run / "run.ipynb"
+            print(f"  {told(row)}" + (f" ({executed})" if executed.exists() else ""))
     if axes:
         draw(rows, out, *axes)
     return 1 if failed else 0

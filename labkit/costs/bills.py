@@ -45,7 +45,7 @@ def machine(name: str) -> Device:
     if name.lower() not in rows:
         raise ValueError(
             f"there is no device {name!r}: {did_you_mean(name.lower(), rows)}"
-            f"There are {', '.join(rows)}; data/costs/hardware.csv takes a row more"
+            f"give one of {', '.join(rows)}; data/costs/hardware.csv takes a row more"
         )
     row = rows[name.lower()]
     return Device(

@@ -83,7 +83,7 @@ def _separated(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list
         if first is None:
             return
         columns = first if header else [str(n) for n in range(len(first))]
-        _have(wanted, columns, f"{path}, line {rows.line_num}")
+        _have(wanted, columns, f"{path}, line {rows.line_num}", _other_mark(columns, tabs))
         if twice := [name for name in wanted if columns.count(name) > 1]:
             raise ValueError(f"{path}: two columns are called {shown(twice[0])}: rename one")
         indices = [columns.index(name) for name in wanted]
@@ -96,7 +96,16 @@ def _separated(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list
             if row:
                 yield [row[index] for index in indices]
     except csv.Error as error:
-        raise ValueError(f"{path}, line {rows.line_num}: {error}") from error
+        unsplit = rows.line_num == 1 and "expected after" in str(error)
+        mark = "; a .csv has commas between its fields" if unsplit else ""
+        raise ValueError(f"{path}, line {rows.line_num}: {error}{mark}") from error
+
+
+def _other_mark(columns: Sequence[str], tabs: bool) -> str:
+    """What to do about a header that was not split: a spreadsheet may separate by semicolons."""
+    if len(columns) > 1 or not any(mark in columns[0] for mark in ",;\t|"):
+        return ""
+    return f"; a {'.tsv has tabs' if tabs else '.csv has commas'} between its fields"
 
 
 def _objects(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[str]]:
@@ -126,11 +135,11 @@ def _written(value: Any, column: str, where: str) -> str:
     return text
 
 
-def _have(wanted: Iterable[str], columns: Iterable[str], where: str) -> None:
+def _have(wanted: Iterable[str], columns: Iterable[str], where: str, advice: str = "") -> None:
     for name in wanted:
         if name not in columns:
             known = ", ".join(map(shown, list(columns)[:20]))
-            raise ValueError(f"{where}: there is no column {name!r}; there are {known}")
+            raise ValueError(f"{where}: there is no column {name!r}; there are {known}{advice}")
 
 
 # ---- the hub

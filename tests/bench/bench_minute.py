@@ -32,6 +32,7 @@ from bench_trainer import (
 from torch import Tensor, nn
 
 from classroom import recipes
+from classroom.cli.parser import above_zero
 from labkit.costs.counting import counted_flop
 from labkit.objectives import NextToken
 from labkit.plan import Plan
@@ -287,7 +288,7 @@ def main(words: Sequence[str]) -> int:
     """Print the tables of the chosen languages."""
     parser = argparse.ArgumentParser(description="What is learned in a minute.")
     parser.add_argument("languages", nargs="*", help=f"which of: {', '.join(SHARE)} [both]")
-    parser.add_argument("--seconds", type=float, default=60.0, help="time for each run [60]")
+    parser.add_argument("--seconds", type=above_zero, default=60.0, help="time for each run [60]")
     parser.add_argument("--picture", help="a file for the curves")
     given = parser.parse_args(words)
     unknown = [name for name in given.languages if name not in SHARE]
