@@ -11,10 +11,10 @@ function values(demo) {
   for (const field of demo.querySelectorAll("[name]")) {
     if (field.type === "checkbox") found[field.name] = field.checked;
     else found[field.name] = ["range", "hidden"].includes(field.type) ? Number(field.value) : cut(field.value);
-    const shown = find("output", field.parentElement);
+    const shown = find(".shown", field.parentElement);
     if (!shown) continue;
-    shown.value = field.dataset.said ? JSON.parse(field.dataset.said)[field.value] : field.value;
-    field.setAttribute("aria-valuetext", shown.value);
+    shown.textContent = field.dataset.said ? JSON.parse(field.dataset.said)[field.value] : field.value;
+    field.setAttribute("aria-valuetext", shown.textContent);
   }
   return found;
 }
