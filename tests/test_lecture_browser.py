@@ -234,6 +234,26 @@ def test_code_is_folded_until_asked_for(lecture: Lecture) -> None:
     turn(lecture, "Escape")
 
 
+def test_tab_reaches_what_is_on_the_slide_that_is_turned_to(lecture: Lecture) -> None:
+    link = lecture.page.get_by_role("link", name="On to the third")
+    turn(lecture, "End", "Home", "Tab")
+    assert link.evaluate("e => e === document.activeElement")
+    lecture.page.get_by_role("button", name="next slide").focus()
+    assert turn(lecture, "Enter", "Enter") == "3 / 4", "the button keeps the focus"
+    turn(lecture, "Escape")
+
+
+def test_long_code_can_be_read_on_a_narrow_screen(lecture: Lecture) -> None:
+    page = lecture.page
+    page.set_viewport_size({"width": 390, "height": 600})
+    turn(lecture, "Home", "Shift+ArrowRight", "Shift+ArrowRight", "c")
+    scrolled = "e => { e.scrollLeft = 9; return e.scrollLeft; }"
+    code = page.locator(".lecture-slide:not([hidden]) .highlight")
+    assert code.evaluate(scrolled) == 9
+    turn(lecture, "c")
+    page.set_viewport_size({"width": 1280, "height": 800})
+
+
 def test_notes_are_for_the_speaker(lecture: Lecture) -> None:
     page = lecture.page
     panel = page.locator(".lecture-notes")

@@ -46,8 +46,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         nbformat.v4.new_output("display_data", shown, metadata={recording.KEY: packed})
         for shown, packed in ((shown, recording.packed(found)) for shown, found in kept)
     ]
+    code = f"reach_demo(2)  # {'wide ' * 16}"
     cells = [nbformat.v4.new_markdown_cell("# A notebook\n\nIts first sentence."),
-             nbformat.v4.new_code_cell("reach_demo(2)", outputs=outputs)]  # fmt: skip
+             nbformat.v4.new_code_cell(code, outputs=outputs)]  # fmt: skip
     nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "01_own.ipynb")
     build([folder / "01_own.ipynb"], folder / "out")
     return folder / "out"
@@ -221,6 +222,17 @@ def test_all_of_it_by_keyboard(live: Opened) -> None:
     assert page.locator("#attention span[data-row]").nth(1).get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.parametrize("name", ["index", "live", "01_own"])
+def test_every_control_has_its_label(browser: Any, site: Path, name: str) -> None:
+    """As the browser tells a screen reader: what is labelled first in a label takes it."""
+    page = opened(browser, site / f"{name}.html").page
+    fields = page.locator("form [name]:not([type=hidden])")
+    assert fields.count() >= 2
+    assert fields.evaluate_all("(all) => all.filter((one) => !one.labels.length).length") == 0
+    assert page.get_by_role("slider", name="temperature").count() == 1
+    page.close()
+
+
 @pytest.mark.parametrize("text", ["", HOSTILE, "the " * 5000, "😀\u202e\x07𝔘", "[MASK] [SEP]"])
 def test_odd_texts_run_nothing_and_break_nothing(live: Opened, text: str) -> None:
     page = live.page
@@ -353,6 +365,24 @@ def test_the_stored_pictures_of_a_notebook_are_live(browser: Any, site: Path) ->
     play_the_notebook(found.page)
     assert found.errors == []
     found.page.close()
+
+
+def test_long_code_scrolls_and_tab_stops_only_where_something_does(
+    browser: Any, site: Path
+) -> None:
+    page = opened(browser, site / "01_own.html").page
+    code = page.locator(".highlight")
+    code.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.querySelector('.highlight').scrollLeft > 0")
+    page.set_viewport_size({"width": 1366, "height": 768})
+    page.wait_for_function(
+        "() => !document.querySelector(':is(.highlight, .jp-OutputArea-output)[tabindex]')"
+    )
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 390, "height": 768})
+    assert code.evaluate("e => e.scrollWidth <= e.clientWidth"), "all of it is printed"
+    page.close()
 
 
 def test_without_script_all_is_there_but_the_play(browser: Any, site: Path) -> None:

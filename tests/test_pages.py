@@ -138,8 +138,8 @@ def test_pictures_have_a_text_and_the_keyboard_reaches_code_and_outputs(tmp_path
         "No description has been provided for this image", "b"
     ]  # fmt: skip
     divs = re.findall(r"<div [^>]*>", page)
-    reached = [div for div in divs if re.search("inputWrapper|OutputArea-output", div)]
-    assert len(reached) == 4
+    reached = [div for div in divs if re.search("highlight hl|OutputArea-output", div)]
+    assert len(reached) == 3
     assert [div for div in divs if 'tabindex="0"' in div] == reached
 
 

@@ -47,7 +47,7 @@ LINK = re.compile(
 UNTOLD = re.compile(r'<img(?=\s)(?!(?:[^<>"]|"[^"]*")*?\salt=)')
 WIDE = re.compile(
     r'<div(?=\s(?:[^<>"]|"[^"]*")*?(?<=\sclass=)"(?:[^"]*\s)?'
-    r'(?:jp-Cell-inputWrapper|jp-OutputArea-output)[\s"])'
+    r'(?:highlight|jp-OutputArea-output)[\s"])'
 )
 FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?(?:^ {0,3}\1|\Z)", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^# +(.+?)[ #]*$|^ {0,3}(\S.*)\n {0,3}=+ *$", re.MULTILINE)

@@ -11,7 +11,8 @@ MASKING = (("rate", "share predicted", 0, 1, 0.05, 0.15),
            ("mask", "of it [MASK]", 0, 1, 0.05, 0.8), ("random", "of it random", 0, 1, 0.05, 0.1),
            ("draw", "draw", 0, 10_000, 1, 0))  # fmt: skip
 SAID = {"run": "run / stop", "another": "another text", "play": "play / stop"}
-SHOWN = '<output aria-hidden="true"></output>'  # a screen reader has the slider's own value
+# A screen reader has the slider's own value.  An <output> would take the label from the slider.
+SHOWN = '<span class="shown" aria-hidden="true"></span>'
 PICTURE = '<p class="said" role="status"></p><div class="view"></div>'
 Slider = tuple[str, str, float, float, float, float]
 

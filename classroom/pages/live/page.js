@@ -11,10 +11,10 @@ function values(demo) {
   for (const field of demo.querySelectorAll("[name]")) {
     if (field.type === "checkbox") found[field.name] = field.checked;
     else found[field.name] = ["range", "hidden"].includes(field.type) ? Number(field.value) : cut(field.value);
-    const shown = find("output", field.parentElement);
+    const shown = find(".shown", field.parentElement);
     if (!shown) continue;
-    shown.value = field.dataset.said ? JSON.parse(field.dataset.said)[field.value] : field.value;
-    field.setAttribute("aria-valuetext", shown.value);
+    shown.textContent = field.dataset.said ? JSON.parse(field.dataset.said)[field.value] : field.value;
+    field.setAttribute("aria-valuetext", shown.textContent);
   }
   return found;
 }
@@ -266,6 +266,14 @@ function around(picture, form) {
   return demo;
 }
 
+/** Let Tab stop at code and outputs only where they are wider than their place, and scroll. */
+function stops() {
+  for (const one of document.querySelectorAll(".highlight, .jp-OutputArea-output")) {
+    if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
+    else one.removeAttribute("tabindex");
+  }
+}
+
 async function unpacked(text) {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -287,6 +295,8 @@ async function play() {
       else states(demo, one);
     } catch (error) { console.warn(one.name, error.message); }
   }
+  stops();
+  addEventListener("resize", stops);
   document.body.dataset.ready = "yes";
 }
 play().catch((error) => {

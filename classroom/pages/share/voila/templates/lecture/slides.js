@@ -53,7 +53,8 @@ Esc                 leave a slider or text box, so that the arrow keys turn page
     for (const whole of [...place.querySelectorAll(":scope > div")]) {
       for (const cell of parted(whole)) {
         if (!slides.length || starts(cell)) {
-          slides.push(make("section", { className: "lecture-slide", hidden: true, notes: [] }));
+          slides.push(make("section", { className: "lecture-slide", hidden: true, tabIndex: -1,
+            notes: [] }));
         }
         const slide = slides.at(-1);
         slide.notes.push(...comments(cell));
@@ -137,6 +138,9 @@ Esc                 leave a slider or text box, so that the arrow keys turn page
     counter.value = `${at + 1} / ${slides.length}`;
     history.replaceState(null, "", `${location.pathname}#${at + 1}`);  // without the token
     page.scrollTo(0, 0);
+    // Tab goes on from the slide, unless a button of the bar has the focus.
+    const on = document.activeElement;
+    if (on === document.body || place.contains(on)) slides[at].focus({ preventScroll: true });
     // What was hidden while it was drawn gets its size now.
     window.dispatchEvent(new Event("resize"));
     tell();
