@@ -148,9 +148,9 @@ def orthogonal(matrix: Tensor, coefficients: tuple[float, float, float]) -> Tens
 
 def _check_dense(name: str, parameter: Tensor) -> None:
     """Refuse a parameter that shares memory or leaves gaps: torch's fused kernel writes past it."""
-    places = sorted(zip(parameter.stride(), parameter.shape, strict=True))
+    strides = sorted(zip(parameter.stride(), parameter.shape, strict=True))
     expected = 1
-    for stride, size in places:
+    for stride, size in strides:
         if size > 1 and stride != expected:
             raise ValueError(
                 f"{name} is part of another tensor, or one that .expand() made (strides "
