@@ -19,9 +19,10 @@ import pytest
 import yaml
 from branches import COPIED, Trunk, command
 from house import repository
+from packaging.requirements import Requirement
 
 from classroom.cli import COMMANDS, NEEDED
-from classroom.cli.environment import VERSIONS
+from classroom.cli.environment import TORCH, VERSIONS, with_markers
 from classroom.light import light_papermill
 from labkit import __version__
 
@@ -409,7 +410,8 @@ from classroom.cli import environment
 from classroom.cli.parser import Parser
 
 def resolve(command):
-    found = [{"metadata": {"name": "one", "version": "1.0+cpu", "author": "Zo\\u00eb"}}]
+    found = [{"metadata": {"name": "one", "version": "1.0+cpu", "author": "Zo\\u00eb"}},
+             {"metadata": {"name": "nvidia-one", "version": "1"}}]
     report = json.dumps({"install": found}, ensure_ascii=False)
     Path(command[command.index("--report") + 1]).write_text(report, encoding="utf-8")
 
@@ -430,16 +432,42 @@ def test_pins_are_read_as_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
 
 
 def test_every_requirement_has_a_lower_bound_and_a_pin() -> None:
-    pins = dict(
-        line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()
-        if not line.startswith("#")
-    )  # fmt: skip
-    assert pins["torch"] == "2.13.0"
-    pinned = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pins.items()}
-    for lines in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()):
-        for name, bound in bounds(lines).items():
-            version = pinned[re.sub(r"[-_.]+", "-", name).lower()]
-            assert numbers(version) >= numbers(bound), name
+    for python in VERSIONS:
+        pinned = pins(python)
+        [*_, torch] = [release for since, release in TORCH if numbers(since) <= numbers(python)]
+        assert pinned["torch"] == torch
+        for lines in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()):
+            for name, bound in bounds(lines).items():
+                version = pinned[re.sub(r"[-_.]+", "-", name).lower()]
+                assert numbers(version) >= numbers(bound), name
+
+
+def pins(python: str) -> dict[str, str]:
+    """Return name → version of what constraints.txt pins for a version of Python."""
+    found: dict[str, str] = {}
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        one = Requirement(line)
+        if one.marker is None or one.marker.evaluate({"python_version": python}):
+            name = re.sub(r"[-_.]+", "-", one.name).lower()
+            assert name not in found, f"{name} has two pins for Python {python}"
+            found[name] = str(one.specifier).removeprefix("==")
+    return found
+
+
+def test_a_pin_that_differs_between_versions_of_python_says_for_which_it_is() -> None:
+    found = {"3.11": {"b": "1", "A": "1", "old": "3"}, "3.13": {"b": "2", "A": "1", "new": "4"},
+             "3.15": {"b": "3", "A": "1", "new": "4"}}  # fmt: skip
+    assert with_markers(found) == [
+        "A==1",
+        'b==1; python_version < "3.13"',
+        'b==2; python_version >= "3.13" and python_version < "3.15"',
+        'b==3; python_version >= "3.15"',
+        'new==4; python_version >= "3.13" and python_version < "3.15"',
+        'new==4; python_version >= "3.15"',
+        'old==3; python_version < "3.13"',
+    ]
 
 
 def numbers(version: str) -> list[int]:

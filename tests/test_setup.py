@@ -248,7 +248,7 @@ for your environment:
 @pytest.mark.parametrize(
     ("version", "remedy"),
     [
-        ("3.15", "use Python 3.11 to 3.14, as in `make lab PYTHON=python3.13` (on Windows `py "),
+        ("3.16", "use Python 3.11 to 3.15, as in `make lab PYTHON=python3.14` (on Windows `py "),
         ("3.13", "docs/student.md names other ways"),
     ],
 )

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -26,7 +26,9 @@ from labkit.keeping.paths import checkout
 EXTRAS = "lab,lecture,dev,hub,cluster,real,text,bleu"
 INPUTS = ("pyproject.toml", "setup.py", "constraints.txt")
 # The versions that all packages of constraints.txt have wheels for.
-VERSIONS = ("3.14", "3.13", "3.12", "3.11")
+VERSIONS = ("3.15", "3.14", "3.13", "3.12", "3.11")
+# The release of torch that is pinned, by the first version of Python that gets it.
+TORCH = (("3.11", "2.13.0"), ("3.15", "2.15.0"))
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 # What a lesson in JupyterLab imports.
 IMPORTED = ("torch", "matplotlib.pyplot", "ipykernel.kernelapp", "ipywidgets", "jupyterlab.labapp",
@@ -255,9 +257,7 @@ def diagnosis(lines: Sequence[str], log: Path) -> str:
 
 def pins(parser: Parser, words: Sequence[str]) -> int:
     """Write constraints.txt: every package, also the indirect ones, at the newest versions."""
-    parser.add_argument("--torch", default="2.13.0", help="the version of torch [%(default)s]")
-    parser.add_argument("--python", default="3.11", help="the oldest Python [%(default)s]")
-    args = parser.parse_args(words)
+    parser.parse_args(words)
     root = checkout_of("labkit pins: constraints.txt belongs")
     if importlib.util.find_spec("pip") is None:
         fail(f"labkit pins: pip is not installed in {sys.executable}: `make lab` sets up .venv, "
@@ -265,22 +265,44 @@ def pins(parser: Parser, words: Sequence[str]) -> int:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = ["pip", *project["dependencies"]]
     wanted += [word for extra in project["optional-dependencies"].values() for word in extra]
+    lines = with_markers({python: resolved(wanted, python, torch) for python, torch in TORCH})
+    text = "# Written by `make pins`: the exact versions that the tests run with.\n"
+    (root / "constraints.txt").write_text(text + "\n".join(lines) + "\n")
+    print(f"constraints.txt: {len(lines)} lines")
+    return 0
+
+
+def resolved(wanted: Sequence[str], python: str, torch: str) -> dict[str, str]:
+    """The versions of packages, and of all that they need, for one version of Python."""
     with tempfile.TemporaryDirectory() as folder:
         only_torch, report = Path(folder, "torch.txt"), Path(folder, "report.json")
         # Named exactly, torch resolves to a build that needs no CUDA packages where there is one.
-        only_torch.write_text(f"torch=={args.torch}\n")
+        only_torch.write_text(f"torch=={torch}\n")
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run"]
         command += ["--ignore-installed", "--report", str(report), "-c", str(only_torch)]
-        # The pins must also hold for the first release of the oldest Python, not only for this one.
-        command += ["--python-version", args.python, "--only-binary", ":all:"]
+        # The pins must also hold for the first release of that Python, not only for this one.
+        command += ["--python-version", python, "--only-binary", ":all:"]
         command += ["--target", folder, *wanted]  # pip asks for it, and writes nothing there
         if subprocess.call(command):
             fail("labkit pins: pip could not resolve the versions; it says why above", code=1)
-        resolved = json.loads(report.read_text(encoding="utf-8"))["install"]
-        found = [item["metadata"] for item in resolved]
+        install = json.loads(report.read_text(encoding="utf-8"))["install"]
+    found = {item["metadata"]["name"]: item["metadata"]["version"] for item in install}
     # A local version such as 2.13.0+cpu is this machine's build of a release: pin the release.
-    lines = [f"{item['name']}=={item['version'].split('+')[0]}" for item in found]
-    text = "# Written by `make pins`: the exact versions that the tests run with.\n"
-    (root / "constraints.txt").write_text(text + "\n".join(sorted(lines, key=str.lower)) + "\n")
-    print(f"constraints.txt: {len(lines)} packages")
-    return 0
+    # A build of torch that needs CUDA says itself which versions of it.
+    return {name: version.split("+")[0] for name, version in found.items()
+            if not name.startswith(("cuda-", "nvidia-", "triton"))}  # fmt: skip
+
+
+def with_markers(found: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The lines of constraints.txt, from the versions of packages by the oldest Python for them."""
+    lines = []
+    for name in sorted({name for versions in found.values() for name in versions}, key=str.lower):
+        versions = [versions.get(name) for versions in found.values()]
+        if len(set(versions)) == 1:
+            lines.append(f"{name}=={versions[0]}")
+            continue
+        for version, since, until in zip(versions, found, [*list(found)[1:], ""], strict=True):
+            limits = [f'python_version >= "{since}"'] * (since != next(iter(found)))
+            limits += [f'python_version < "{until}"'] * bool(until)
+            lines += [f"{name}=={version}; {' and '.join(limits)}"] * bool(version)
+    return lines

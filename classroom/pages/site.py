@@ -135,7 +135,7 @@ def listed(pages: Sequence[Page]) -> str:
     )
     return (
         f'<h2>The notebooks</h2><ol class="course-list">{items}</ol><h2>Install</h2>'
-        "<p>In a copy of the course, with Python 3.11 to 3.14:</p>"
+        "<p>In a copy of the course, with Python 3.11 to 3.15:</p>"
         '<pre tabindex="0">python -m labkit lab     # opens the course in JupyterLab\n'
         "python -m labkit test    # runs all of its tests</pre>"
     )
