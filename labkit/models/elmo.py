@@ -157,7 +157,7 @@ class OneBiasLSTM(nn.LSTM):
         self, x: Tensor | PackedSequence, state: tuple[Tensor, Tensor]
     ) -> tuple[Tensor | PackedSequence, tuple[Tensor, Tensor]]:
         """What nn.LSTM gives, with the clipping that torch has no kernel for."""
-        if self.clip is None:
+        if not self.clip:  # torch.compile of PyTorch 2.15 takes `self.clip is None` for False
             return super().forward(x, state)
         if isinstance(x, PackedSequence):
             return self._clipped(x, state, self.clip)
