@@ -102,7 +102,7 @@ def lay_out(
     a, b = _cut(a, b, length - edges * (2 if b is None else 3))
     middle = a.size + edges
     ends = middle + (edges if b is None else b.size + 2)
-    positions_T = np.arange(max(1, ends.max()))
+    positions_T = np.arange(max(1, int(ends.max())))
     real_BT = positions_T < ends[:, None]
     index_BT = positions_T + (a.start - edges)[:, None]
     second_BT = None
