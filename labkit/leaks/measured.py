@@ -99,7 +99,8 @@ def trace(
 
     The words of a batch should be all different where a model looks words up out of their position
     (ELMo, word vectors). A gradient is there unless it is exactly zero; a score that moves by no
-    more than rounding may do when a word is exchanged has not moved.
+    more than rounding may do when a word is exchanged has not moved. Gradients are computed in
+    training mode too, where statistics over a batch leak; words are exchanged in eval mode only.
     """
     while isinstance(objective, Distillation | Balanced):
         objective = objective.task if isinstance(objective, Distillation) else objective.objective
@@ -120,13 +121,17 @@ def trace(
     visible = torch.cat(
         [readable(objective, b, q, Chance(seed, step, b.rows)) for step, (b, q) in pairs], dim=1
     )
+    by_gradient = torch.zeros_like(allowed)
+    with training(model), watched(model.backbone, asked[-1]) as vectors:
+        scores = answers(model, objective, asked)
+        if not len(scores):
+            raise ValueError("nothing is predicted in this text: give more words")
+        by_gradient[:, :, now] = differentiate(scores, vectors, asked[-1])
     with evaluating(model):
         with watched(model.backbone, asked[-1]) as vectors:
             scores = answers(model, objective, asked)
-            if not len(scores):
-                raise ValueError("nothing is predicted in this text: give more words")
-            by_gradient = torch.zeros_like(allowed)
-            by_gradient[:, :, now] = differentiate(scores, vectors, asked[-1])
+            # What dropout hid in training is seen here.
+            by_gradient[:, :, now] |= differentiate(scores, vectors, asked[-1])
         tolerance = 1e4 * torch.finfo(scores.dtype).eps * max(1.0, *scores.abs().tolist())
         by_word = exchange(model, objective, batches, widths, seed, tolerance)
     predictions = list(positions_of(objective, asked[-1]))
@@ -160,19 +165,36 @@ def positions_of(objective: Objective, targets: Targets) -> Iterator[tuple[str, 
 def answers(model: Any, objective: Objective, asked: Sequence[Targets]) -> Tensor:
     """The scores of all predictions in the last segment, one number each.
 
-    A fixed mix of the scores of all answers moves when any of them does.
+    A fixed mix of the scores of all answers moves when any of them does. A model that draws at
+    random draws the same each time: what it draws is no word.
     """
     memory: Memory | None = None
-    for targets in asked:
-        states, memory = objective.forward(model, targets, memory)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for targets in asked:
+            states, memory = objective.forward(model, targets, memory)
+        found = objective.scores(model, states, asked[-1]).values()
     mixed = []
-    for scores in objective.scores(model, states, asked[-1]).values():
+    for scores in found:
         weights = torch.linspace(1.0, 2.0, scores.shape[1], dtype=scores.dtype)
         mixed.append(scores @ weights)
     return torch.cat(mixed)
 
 
 # ---- by gradients ------------------------------------------------------------------------------
+
+
+@contextmanager
+def training(model: nn.Module) -> Iterator[None]:
+    """Put a model in training mode; afterwards its modes and its statistics are as before."""
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        with evaluating(model):
+            model.train()
+            yield
+    finally:
+        for buffer, kept in before:
+            buffer.copy_(kept)
 
 
 class Vectors(NamedTuple):
