@@ -18,8 +18,15 @@ from labkit.writing.reader import Reader, rows_of
 
 
 def highest(score_BV: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The highest scores of a table, `count` at most, with the row and the word of each."""
-    best, where = score_BV.flatten().topk(min(count, score_BV.numel()))
+    """The highest scores of a table, `count` at most, with the row and the word of each.
+
+    Of several that are equal, the first, which topk does not promise.
+    """
+    scores = score_BV.flatten()
+    count = min(count, len(scores))
+    ahead = (scores >= scores.topk(count).values[-1]).nonzero()[:, 0]
+    best, order = (part[:count] for part in scores[ahead].sort(descending=True, stable=True))
+    where = ahead[order]
     return best, where // score_BV.shape[1], where % score_BV.shape[1]
 
 
