@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from labkit import fast
-from labkit.checks import check_whole, is_number, require, shown
+from labkit.checks import check_type, check_whole, is_number, require, shown
 from labkit.sampling import NEVER, Sample, Sampling
 from labkit.writing.reader import Reader, rows_of
 
@@ -79,6 +79,7 @@ def beam(
     Texts are compared by s / length^length_penalty, where s sums the log-probabilities of the new
     words after the filters, and length counts the new words: a penalty of 0 compares sums, 1 means.
     """
+    check_type("settings", settings, Sampling, "Sampling(length=…)")
     check_search(beams, length_penalty)
     [prompt_T] = rows_of(model, [prompt], settings.length, settings.stop)
     zero_1 = torch.zeros(1, device=prompt_T.device)
