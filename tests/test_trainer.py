@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pairings
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,7 @@ from labkit import optim
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch, Stages, Windows, from_documents, tokenize
-from labkit.costs.counting import counted_flop
+from labkit.costs.counting import counted_flop, products
 from labkit.heads import NextWord
 from labkit.keeping import checkpoints, computing
 from labkit.keeping.checkpoints import Snapshot, newest
@@ -1157,6 +1158,30 @@ def test_a_mixture_of_experts_can_be_measured_too():
     with pytest.raises(ValueError, match="give training=False"):
         counted_flop(model.requires_grad_(False), batch.tokens)
     assert counted_flop(model, batch.tokens, training=False) > 0
+
+
+@pytest.mark.parametrize(
+    "name", ["XLNet, permuted, memory", "Transformer-XL, next word", "GPT, next word, memory"]
+)
+def test_a_padded_batch_is_counted_where_memory_is_carried(name):
+    pairing = pairings.named(name)
+    model, objective, given = pairing.make().train(), pairing.objective(), pairing.batch()
+    targets = objective.targets(given, Chance(0, 0, given.rows))
+    assert targets.padded
+    with products() as counter:
+        objective.loss(model, targets).loss.backward()
+    assert counted_operations(model, objective, targets) == counter.get_total_flops()
+
+
+def test_a_recurrent_model_computes_padding_as_well():
+    pairing = pairings.named("LSTM both ways, label")
+    model, objective, given = pairing.make(), pairing.objective(), pairing.batch()
+    whole = Batch.of(given.tokens, labels=given.labels)
+    padded, full = (
+        counted_operations(model, objective, objective.targets(one, Chance(0, 0, one.rows)))
+        for one in (given, whole)
+    )
+    assert padded == full > 0
 
 
 def test_models_that_look_words_up_by_the_text_can_be_measured_too():
