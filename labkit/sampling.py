@@ -18,7 +18,7 @@ from torch import Tensor
 
 from labkit import fast
 from labkit.chance import Chance
-from labkit.checks import check_share, check_whole, is_number, is_whole, require, shown
+from labkit.checks import check_share, check_type, check_whole, is_number, is_whole, require, shown
 from labkit.heads import exact
 from labkit.layers import replaceable
 from labkit.writing.reader import Reader, rows_of
@@ -215,6 +215,7 @@ def steps(
     place of a draw. So prompts of any lengths go together, without padding, for every model. A row
     with a shorter prompt goes on until the longest is done: read its first `length` new words.
     """
+    check_type("settings", settings, Sampling, "Sampling(length=…)")
     rows = rows_of(model, prompts, settings.length, settings.stop)
     lengths_B = torch.tensor([len(row_T) for row_T in rows], device=rows[0].device)
     text_BT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)

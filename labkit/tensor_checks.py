@@ -3,6 +3,7 @@
 Each message says in one line what was given and what is allowed.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -47,6 +48,46 @@ def check_targets(targets_N: Tensor, known: int) -> None:
     if len(targets_N) and not torch.compiler.is_compiling():
         advice = "give its labels, or words of the tokenizer that it was trained with"
         check_range(targets_N, known, "target", "among those of the head", advice)
+
+
+def described(part: Any) -> str:
+    """The type and the shape of a tensor, or what stands in its place."""
+    if not isinstance(part, Tensor):
+        return f"a {type(part).__name__}"
+    return f"{str(part.dtype).removeprefix('torch.')} of shape {list(part.shape)}"
+
+
+def check_asked(wanted: Any, answers: Any) -> None:
+    """Refuse marks of what is predicted that are not booleans in the shape of the answers."""
+    fits = isinstance(answers, Tensor) and answers.dim() == 2
+    if not fits or described(wanted) != f"bool of shape {list(answers.shape)}":
+        raise ValueError(
+            f"the mask of what is predicted is {described(wanted)}, and the answers are "
+            f"{described(answers)}: give a boolean tensor [B, T], and answers of its shape"
+        )
+
+
+def check_predictions(term: str, parts: Mapping[str, Any]) -> None:
+    """Refuse predictions that are not one whole number for each in all their parts."""
+    fits = all(isinstance(p, Tensor) and p.dim() == 1 and not p.dtype.is_floating_point
+               for p in parts.values())  # fmt: skip
+    if not fits or len({len(part) for part in parts.values()}) > 1:
+        found = ", ".join(f"{name} {described(part)}" for name, part in parts.items())
+        raise ValueError(
+            f"the term {term!r} has {found}: give three tensors [N] of whole numbers, one for each "
+            "prediction"
+        )
+
+
+def check_places(rows_N: Tensor, positions_N: Tensor, rows: int, positions: int) -> None:
+    """Refuse places where there is no state: that of another row would be read without a word.
+
+    On a GPU, where a check costs time, they are not looked at.
+    """
+    if rows_N.device.type == "cpu" and len(rows_N) and not torch.compiler.is_compiling():
+        advice = "a prediction is made from a state of the text"
+        check_range(rows_N, rows, "row", "in the batch", advice)
+        check_range(positions_N, positions, "position", "in the text", advice)
 
 
 def check_segments(segments_BT: Tensor | None, tokens_BT: Tensor, known: int) -> None:

@@ -331,11 +331,11 @@ def mean_loss(
         for i, batch in enumerate(with_progress(every, "batch")):
             check_type("a batch", batch, Batch, "a corpus, such as Windows, or a list of batches")
             targets = objective.targets(batch, Chance(seed, i, batch.rows))
-            targets = on_device(targets, model, device)
+            counts, targets = total([targets]), on_device(targets, model, device)
             if memory is not None and len(memory.known) != len(batch):
                 memory = None
             with fast.enable():
-                _, outcome = loss(targets, memory, targets.counts)
+                _, outcome = loss(targets, memory, counts)
             memory = outcome.memory
             # The next batch needs the memory, and the mean does not.
             outcomes.append(replace(outcome, memory=None))

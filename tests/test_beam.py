@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from labkit.sampling import GREEDY, Sampling, repeat_less, sample
 from labkit.weights import load
-from labkit.writing.beam import beam
+from labkit.writing.beam import beam, highest
 
 
 def every_text(model, prompt, length, stop):
@@ -55,6 +55,25 @@ def test_beams_equal_the_release(beams, tmp_path):
     )  # fmt: skip
     found = beam(ours, [1, 2, 3], Sampling(length=10), beams=beams)
     assert found[0].tokens == whole[0, 3:].tolist()
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 50])
+@pytest.mark.parametrize("words", [5, 40, 1000])
+def test_of_equal_texts_the_first_goes_on(count, words):
+    score_BV = torch.stack([torch.arange(words) % 2, torch.arange(words) % 3]).float()
+    score_BV[0, 0] = -math.inf
+    table = [(-float(s), r, w) for r, row in enumerate(score_BV) for w, s in enumerate(row)]
+    best, rows, found = highest(score_BV, count)
+    three = zip((-best).tolist(), rows.tolist(), found.tolist(), strict=True)
+    assert list(three) == sorted(table)[:count]
+
+
+def test_a_beam_of_one_is_greedy_where_words_are_equal():
+    model = gpt(vocabulary=40)
+    for weight in model.parameters():
+        weight.data.zero_()
+    [[greedy]] = sample(model, [[1]], Sampling(temperature=0.0, length=4))
+    assert beam(model, [1], Sampling(length=4), beams=1)[0].tokens == greedy.tokens == [0] * 4
 
 
 def test_a_beam_refuses_what_sampling_refuses():

@@ -196,7 +196,7 @@ def test_sizes_below_one_are_refused(width):
         Shape(layers=1, width=width, vocabulary=10, context=8)
 
 
-@pytest.mark.parametrize("mfu", [0, 1.2, -0.1, math.nan])
+@pytest.mark.parametrize("mfu", [0, 1.2, -0.1, math.nan, "0.4", None])
 def test_a_share_above_one_is_refused(mfu):
     with pytest.raises(ValueError, match=r"mfu is .*a share"):
         costs.training_days(1e20, peak_flop_per_second=1e14, mfu=mfu, count=1)

@@ -1,14 +1,16 @@
 """Edges of objectives: 16-bit scores, padding and memory, unspelled words, unknown choices."""
 
 import dataclasses
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
-from test_edges import chance, gpt, rollouts, rows
+from test_edges import Always, chance, gpt, rollouts, rows
 from torch import Tensor, nn
 
 from labkit import fast
@@ -46,10 +48,12 @@ from labkit.objectives import (
     NextToken,
     Objective,
     Permutation,
+    Predicted,
     Similarity,
     SkipGram,
     SpanEnds,
     Sum,
+    Targets,
     Translation,
 )
 from labkit.objectives.base import Outcome, Term
@@ -536,3 +540,54 @@ def test_a_memory_whose_parts_have_names_keeps_them(tmp_path: Path) -> None:
     assert losses == whole
     settings = Sampling(length=4)
     assert beam(saved.model, [1, 2], settings, beams=3)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Own(Objective):
+    """An objective of a reader's own."""
+
+    made: Callable[[Batch], Any]
+
+    def targets(self, batch: Batch, chance: Chance) -> Any:
+        """Whatever was made."""
+        return self.made(batch)
+
+
+def by_hand(rows: Any, positions: Any, targets: Any) -> Callable[[Batch], Targets]:
+    """Targets with predictions that nobody checked."""
+    return lambda batch: Targets.of(batch, {"word": Predicted(rows, positions, targets)})
+
+
+two = torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda batch: None, "what `targets` of the objective gave is of type NoneType"),
+        (lambda batch: Targets.of(None, {}), "`inputs` is of type NoneType: give a Batch"),
+        (lambda batch: Targets.of(batch, None), "`predicted` is of type NoneType"),
+        (lambda batch: Targets.of(batch, {"word": None}), "the term 'word' is of type NoneType"),
+        (
+            lambda batch: Predicted.where(batch.real, batch.tokens[:, 1:]),
+            r"is bool of shape \[2, 4\], and the answers are int64 of shape \[2, 3\]",
+        ),
+        (lambda batch: Predicted.where(None, batch.tokens), "predicted is a NoneType, and the"),
+        (lambda batch: Predicted.where(batch.real, None), "the answers are a NoneType: give"),
+        (lambda batch: Predicted.where(batch.real.float(), batch.tokens), "is float32 of shape"),
+        (by_hand(two, two, two[:1]), r"targets_N int64 of shape \[1\]: give three tensors"),
+        (by_hand(two, two, two / 2), r"targets_N float32 of shape \[2\]: give three tensors"),
+        (by_hand(two, two, [0, 1]), "targets_N a list: give three tensors"),
+        (by_hand(two, two[:, None], two), r"positions_N int64 of shape \[2, 1\]"),
+        (by_hand(two, two + 3, two), "position 4 is not in the text: it has 0 to 3"),
+        (by_hand(two, two - 1, two), "position -1 is not in the text: it has 0 to 3"),
+        (by_hand(two + 1, two, two), "row 2 is not in the batch: it has 0 to 1"),
+    ],
+)
+@pytest.mark.parametrize("use", ["train", "evaluate"])
+def test_targets_that_are_none_say_so_in_one_line(made: Any, message: str, use: str) -> None:
+    model, given, objective = gpt(), Batch.of(torch.ones(2, 4).long()), Own(made=made)
+    trainer = Trainer(model, objective, Always(given), Plan(steps=1))
+    uses = {"train": trainer.train_step, "evaluate": lambda: evaluate(model, objective, [given])}
+    with pytest.raises((TypeError, ValueError), match=message):
+        uses[use]()

@@ -106,6 +106,8 @@ def test_what_scores_no_word_at_a_blank_is_refused():
         ({"tokens": [1, V, 2]}, "the text has the token 7, the model knows 0 to 6"),
         ({"tokens": [1, -1, 2]}, "the text has the token -1"),
         ({"blanks": (1.5,)}, "different positions from 0 to 4"),
+        ({"blanks": 1}, "the blanks are 1: give a list of positions, such as [3]"),
+        ({"blanks": None}, "the blanks are None: give a list of positions"),
         ({"mask": -1}, "`mask` has the token -1"),
         ({"mask": V}, "`mask` has the token 7"),
         ({"mask": 2.5}, "`mask` has the token 2.5"),

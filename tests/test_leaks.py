@@ -92,6 +92,37 @@ def test_a_model_is_in_the_mode_in_which_it_was_before():
     assert all(module.training for module in model.modules())
 
 
+def test_the_statistics_of_a_model_are_those_that_were_before():
+    model = named("GPT, next word").model()
+    normalise_over_the_batch(model)
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    assert trace(model, NextToken(), batch()[:2]).leaks
+    assert all(buffer.equal(before[name]) for name, buffer in model.named_buffers())
+    assert not any(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize("name", ["GPT, next word", "BERT, masked", "XLNet, permuted"])
+def test_what_is_drawn_at_random_is_no_leak(name: str):
+    """Noise that eval mode does not end, and dropout in training, which hides what is allowed."""
+
+    def add_noise(model: nn.Module) -> None:
+        add_to_states(torch.randn_like)(model)
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.3
+
+    found = traced(named(name), add_noise)
+    assert found.leaks == []
+    assert found.by_gradient.equal(found.positions_allowed)
+
+
+def test_what_is_drawn_after_a_trace_is_what_would_have_been_drawn():
+    model = named("GPT, next word").model()
+    before = torch.get_rng_state()
+    trace(model, NextToken(), batch()[:1])
+    assert torch.get_rng_state().equal(before)
+
+
 @pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
 def test_a_model_is_traced_where_no_gradients_are_computed(off: Callable[[], Any]):
     model, given = named("GPT, next word").model(), batch()[:1]
@@ -242,6 +273,21 @@ def queries_that_know_their_word(model: nn.Module) -> None:
     backbone.two_streams = told
 
 
+class Normed(nn.BatchNorm1d):
+    """Normalises by the statistics of all words of a batch, in training."""
+
+    def forward(self, states_BTD: Tensor) -> Tensor:
+        return super().forward(states_BTD.flatten(0, 1)).view_as(states_BTD)
+
+
+def normalise_over_the_batch(model: nn.Module) -> None:
+    """After the first layer, in a module that is a part of the model."""
+    model.norm = Normed(D).double().eval()
+    model.backbone.blocks[0].register_forward_hook(
+        lambda _, __, output: (model.norm(output[0]), output[1])
+    )
+
+
 recall_of, choose_of = memory.recall, MaskedToken.choose
 up_to = permutation.up_to
 
@@ -289,6 +335,8 @@ PLANTED = {
         add_to_states(lambda x: x.mean(1, keepdim=True)),
         None,
     ),
+    "statistics over the batch in training": ("BERT, masked", normalise_over_the_batch, None),
+    "statistics of later words in training": ("GPT, next word", normalise_over_the_batch, None),
     "states moved by one": ("GPT-1, next word", add_to_states(lambda x: x.roll(-1, 1)), None),
     "memory of another text": (
         "Transformer-XL, next word",

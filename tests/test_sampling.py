@@ -373,6 +373,17 @@ def test_prompts_and_sizes_that_make_no_sense_are_refused():
         sample(model, [[1]], Sampling(stop=(-1,)))
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(None, "of type NoneType"), ({"length": 3}, "of type dict"), (Sampling, "the class Sampling")],
+)
+def test_settings_that_are_none_are_refused(given, said):
+    with pytest.raises(TypeError, match=f"settings is {said}: give Sampling"):
+        sample(gpt(), [[1]], given)
+    with pytest.raises(TypeError, match=f"settings is {said}: give Sampling"):
+        beam(gpt(), [1], given)
+
+
 def test_options_that_do_not_exist_are_named():
     with pytest.raises(TypeError, match="temprature"):
         Sampling(temprature=0.5)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pairings
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,7 @@ from labkit import optim
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch, Stages, Windows, from_documents, tokenize
-from labkit.costs.counting import counted_flop
+from labkit.costs.counting import counted_flop, products
 from labkit.heads import NextWord
 from labkit.keeping import checkpoints, computing
 from labkit.keeping.checkpoints import Snapshot, newest
@@ -1157,6 +1158,47 @@ def test_a_mixture_of_experts_can_be_measured_too():
     with pytest.raises(ValueError, match="give training=False"):
         counted_flop(model.requires_grad_(False), batch.tokens)
     assert counted_flop(model, batch.tokens, training=False) > 0
+
+
+@pytest.mark.parametrize(
+    "name", ["XLNet, permuted, memory", "Transformer-XL, next word", "GPT, next word, memory"]
+)
+def test_a_padded_batch_is_counted_where_memory_is_carried(name):
+    pairing = pairings.named(name)
+    model, objective, given = pairing.make().train(), pairing.objective(), pairing.batch()
+    targets = objective.targets(given, Chance(0, 0, given.rows))
+    assert targets.padded
+    with products() as counter:
+        objective.loss(model, targets).loss.backward()
+    assert counted_operations(model, objective, targets) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("name", ["LSTM both ways, label", "AWD-LSTM, next word"])
+def test_a_recurrent_model_computes_padding_as_well(name):
+    pairing = pairings.named(name)
+    model, objective, given = pairing.make(), pairing.objective(), pairing.batch()
+    whole = Batch.of(given.tokens, labels=given.labels)
+    both = [objective.targets(one, Chance(0, 0, one.rows)) for one in (given, whole)]
+    padded, full = (counted_operations(model, objective, targets) for targets in both)
+    # The head scores the words that are there, and goes back twice as far.
+    fewer, more = (len(next(iter(t.predicted.values())).targets_N) for t in both)
+    assert padded == full - (more - fewer) * 6 * pairings.D * pairings.V
+
+
+def test_a_teacher_is_counted_and_stays_what_it_is():
+    pairing = pairings.named("DistilBERT, distilled")
+    model, given = pairing.make(), pairing.batch()
+    teacher = pairings.bert().eval()
+    objective = replace(pairing.objective(), teacher=teacher)
+    before = {name: weight.clone() for name, weight in teacher.state_dict().items()}
+    targets = objective.targets(given, Chance(0, 0, given.rows))
+    counted = counted_operations(model, objective, targets)
+    assert all(weight.equal(before[name]) for name, weight in teacher.state_dict().items())
+    assert all(weight.requires_grad for weight in teacher.parameters())
+    teacher.requires_grad_(False)
+    with products() as counter:
+        objective.loss(model, targets).loss.backward()
+    assert counted == counter.get_total_flops()
 
 
 def test_models_that_look_words_up_by_the_text_can_be_measured_too():

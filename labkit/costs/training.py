@@ -6,7 +6,7 @@ Operations and parameters are counted in `counting.py`.  Every name ends in its 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from labkit.checks import check_above_zero
+from labkit.checks import check_above_zero, is_number, shown
 
 SECONDS_PER_DAY = 86_400
 PETAFLOP_PER_SECOND = 1e15
@@ -15,8 +15,10 @@ PETAFLOP_PER_SECOND = 1e15
 def share(**given: float) -> None:
     """Refuse shares outside (0, 1]."""
     for name, value in given.items():
-        if not 0 < value <= 1:
-            raise ValueError(f"{name} is {value}: it is a share, give more than 0 and at most 1")
+        if not is_number(value) or not 0 < value <= 1:
+            raise ValueError(
+                f"{name} is {shown(value)}: it is a share, give more than 0 and at most 1"
+            )
 
 
 # ---- time, money, energy ---------------------------------------------------------------------

@@ -4,8 +4,13 @@ MFU is operations of the step / seconds / peak of the machine (Chowdhery et al. 
 the peak is measured by `measured_peak` in `labkit.keeping.computing`.
 """
 
+import copy
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch import nn
+from torch.fx.experimental import _config
 
 from labkit.chance import Chance
 from labkit.corpus import Batch
@@ -40,15 +45,35 @@ def counted_operations(model: nn.Module, objective: Objective, targets: Targets)
     """
     from labkit.costs.counting import depends_on_text, products  # training does without
 
-    step = Loss(model, objective)
+    step = Loss(model, with_copies(objective))
     where = next(model.parameters()).device if depends_on_text(model) else torch.device("meta")
     # Each weight once: a head that shares the embedding's is tied to it again by the call.
     state = {name: buffer.to(where) for name, buffer in step.named_buffers()}
     for name, parameter in step.named_parameters():
         state[name] = parameter.detach().to(where).requires_grad_(parameter.requires_grad)
+    # Where there are no numbers, a mask takes all that it may.
+    everything = _config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
     # A compiled model is counted as it stands in the source.
-    with torch.compiler.set_stance("force_eager"), products() as counter:
-        arguments = (targets.to(where), None, targets.counts)
+    with torch.compiler.set_stance("force_eager"), everything, products() as counter:
+        given = unpadded(targets) if where.type == "meta" else targets
+        arguments = (given.to(where), None, targets.counts)
         loss, _ = torch.func.functional_call(step, state, arguments)
         loss.backward()
     return float(counter.get_total_flops())
+
+
+def unpadded(targets: Targets) -> Targets:
+    """The same as if all were text: on the meta device nobody can tell where the padding is."""
+    return replace(targets, padded=False, parts=tuple(map(unpadded, targets.parts)))
+
+
+def with_copies(objective: Objective) -> Objective:
+    """The same with copies of its own models, such as a teacher: on the meta device they are lost.
+
+    They do not learn: torch cannot follow weights that do where no gradients are computed.
+    """
+    own = {name: part for name, part in vars(objective).items() if isinstance(part, nn.Module)}
+    copies: dict[str, Any] = {
+        name: copy.deepcopy(part).requires_grad_(False) for name, part in own.items()
+    }
+    return replace(objective, **copies) if copies else objective

@@ -99,7 +99,8 @@ def trace(
 
     The words of a batch should be all different where a model looks words up out of their position
     (ELMo, word vectors). A gradient is there unless it is exactly zero; a score that moves by no
-    more than rounding may do when a word is exchanged has not moved.
+    more than rounding may do when a word is exchanged has not moved. Gradients are computed in
+    training mode too, where statistics over a batch leak; words are exchanged in eval mode only.
     """
     while isinstance(objective, Distillation | Balanced):
         objective = objective.task if isinstance(objective, Distillation) else objective.objective
@@ -115,20 +116,20 @@ def trace(
     asked = ask(objective, batches, seed)
     widths = [targets.inputs.tokens.shape[1] for targets in asked]
     allowed = allow(model.backbone, objective, asked)
+    if not len(allowed):
+        raise ValueError("nothing is predicted in this text: give more words")
     now = torch.arange(sum(widths)) >= sum(widths[:-1])
     pairs = enumerate(zip(batches, asked, strict=True))
     visible = torch.cat(
         [readable(objective, b, q, Chance(seed, step, b.rows)) for step, (b, q) in pairs], dim=1
     )
+    by_gradient = torch.zeros_like(allowed)
+    with training(model):
+        by_gradient[:, :, now] = differentiate(model, objective, asked)
     with evaluating(model):
-        with watched(model.backbone, asked[-1]) as vectors:
-            scores = answers(model, objective, asked)
-            if not len(scores):
-                raise ValueError("nothing is predicted in this text: give more words")
-            by_gradient = torch.zeros_like(allowed)
-            by_gradient[:, :, now] = differentiate(scores, vectors, asked[-1])
-        tolerance = 1e4 * torch.finfo(scores.dtype).eps * max(1.0, *scores.abs().tolist())
-        by_word = exchange(model, objective, batches, widths, seed, tolerance)
+        # What dropout hid in training is seen here.
+        by_gradient[:, :, now] |= differentiate(model, objective, asked)
+        by_word = exchange(model, objective, batches, widths, seed)
     predictions = list(positions_of(objective, asked[-1]))
     return Dependence(predictions, widths, by_gradient, by_word, allowed & now, allowed & visible)
 
@@ -160,19 +161,36 @@ def positions_of(objective: Objective, targets: Targets) -> Iterator[tuple[str, 
 def answers(model: Any, objective: Objective, asked: Sequence[Targets]) -> Tensor:
     """The scores of all predictions in the last segment, one number each.
 
-    A fixed mix of the scores of all answers moves when any of them does.
+    A fixed mix of the scores of all answers moves when any of them does. A model that draws at
+    random draws the same each time: what it draws is no word.
     """
     memory: Memory | None = None
-    for targets in asked:
-        states, memory = objective.forward(model, targets, memory)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for targets in asked:
+            states, memory = objective.forward(model, targets, memory)
+        found = objective.scores(model, states, asked[-1]).values()
     mixed = []
-    for scores in objective.scores(model, states, asked[-1]).values():
+    for scores in found:
         weights = torch.linspace(1.0, 2.0, scores.shape[1], dtype=scores.dtype)
         mixed.append(scores @ weights)
     return torch.cat(mixed)
 
 
 # ---- by gradients ------------------------------------------------------------------------------
+
+
+@contextmanager
+def training(model: nn.Module) -> Iterator[None]:
+    """Put a model in training mode; afterwards its modes and its statistics are as before."""
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        with evaluating(model):
+            model.train()
+            yield
+    finally:
+        for buffer, kept in before:
+            buffer.copy_(kept)
 
 
 class Vectors(NamedTuple):
@@ -211,10 +229,11 @@ def ramp(output: Tensor) -> Tensor:
     return torch.linspace(-1.0, 2.0, output.shape[-1], dtype=output.dtype).square()
 
 
-def differentiate(scores: Tensor, vectors: Vectors, targets: Targets) -> Tensor:
+def differentiate(model: Any, objective: Objective, asked: Sequence[Targets]) -> Tensor:
     """Which scores move with which vectors of the last segment: [N, B, T]."""
-    tokens = targets.inputs.tokens
-    found = []
+    tokens, found = asked[-1].inputs.tokens, []
+    with watched(model.backbone, asked[-1]) as vectors:
+        scores = answers(model, objective, asked)
     for score in scores:
         by_position, by_word = torch.autograd.grad(
             score, vectors, retain_graph=True, allow_unused=True, materialize_grads=True
@@ -244,11 +263,11 @@ def exchange(
     batches: Sequence[Batch],
     widths: Sequence[int],
     seed: int,
-    tolerance: float,
 ) -> Tensor:
     """Which scores move when another word stands at a position, one position after the other."""
     asked = ask(objective, batches, seed)
     usual, predictions = answers(model, objective, asked), list(positions_of(objective, asked[-1]))
+    tolerance = 1e4 * torch.finfo(usual.dtype).eps * max(1.0, *usual.abs().tolist())
     moved = torch.zeros(len(usual), len(batches[0]), sum(widths), dtype=torch.bool)
     special = special_of(objective)
     other = unused(batches, special, model.backbone.config.vocabulary)

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from labkit.blocks import States, vocabulary_of
 from labkit.chance import Chance
+from labkit.checks import check_type
 from labkit.corpus import Batch, sent
 from labkit.heads import head_of
 from labkit.masking import causal, real_keys, same_segment
 from labkit.objectives.hiding import Order
 from labkit.objectives.memory import Memory, memory_after, recall
-from labkit.tensor_checks import check_targets
+from labkit.tensor_checks import check_asked, check_places, check_predictions, check_targets
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +91,7 @@ class Predicted(NamedTuple):
     @classmethod
     def where(cls, wanted: Tensor, answers: Tensor) -> "Predicted":
         """A prediction at each position where `wanted` [B, T] is True."""
+        check_asked(wanted, answers)
         rows_N, positions_N = wanted.nonzero(as_tuple=True)
         return cls(rows_N, positions_N, answers[rows_N, positions_N])
 
@@ -127,6 +129,11 @@ class Targets:
         **more: Any,
     ) -> "Targets":
         """The targets `predicted` from these `inputs`; each position is one prediction."""
+        check_type("`inputs`", inputs, Batch, "a Batch, what the model reads")
+        check_type("`predicted`", predicted, dict, "the predictions of each term, {name: …}")
+        for name, each in predicted.items():
+            check_type(f"the term {name!r}", each, Predicted, "Predicted.where(asked_BT, words_BT)")
+            check_predictions(name, each._asdict())
         real = inputs.real
         if bool((real[:, 1:] & ~real[:, :-1]).any()):
             raise ValueError("there is padding before or between words: put it all at the end")
@@ -169,6 +176,8 @@ def total(every: Iterable[Targets]) -> dict[str, int]:
     """How many predictions of each term there are in all parts of a step."""
     counts: Counter[str] = Counter()
     for targets in every:
+        advice = "Targets.of(batch, {name: Predicted.where(asked_BT, words_BT)})"
+        check_type("what `targets` of the objective gave", targets, Targets, advice)
         counts.update(targets.counts)
     return dict(counts)
 
@@ -225,6 +234,7 @@ def segments_of(backbone: Any, targets: Targets) -> dict[str, Tensor]:
 def at(hidden_BTD: Tensor, predicted: Predicted) -> Tensor:
     """The states that predict [N, D], row after row and each position once."""
     flat = hidden_BTD.flatten(0, 1)
+    check_places(predicted.rows_N, predicted.positions_N, *hidden_BTD.shape[:2])
     if len(predicted.rows_N) == len(flat):
         return flat
     return flat.index_select(0, predicted.rows_N * hidden_BTD.shape[1] + predicted.positions_N)

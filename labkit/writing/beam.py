@@ -12,14 +12,21 @@ import torch
 from torch import Tensor
 
 from labkit import fast
-from labkit.checks import check_whole, is_number, require, shown
+from labkit.checks import check_type, check_whole, is_number, require, shown
 from labkit.sampling import NEVER, Sample, Sampling
 from labkit.writing.reader import Reader, rows_of
 
 
 def highest(score_BV: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The highest scores of a table, `count` at most, with the row and the word of each."""
-    best, where = score_BV.flatten().topk(min(count, score_BV.numel()))
+    """The highest scores of a table, `count` at most, with the row and the word of each.
+
+    Of several that are equal, the first, which topk does not promise.
+    """
+    scores = score_BV.flatten()
+    count = min(count, len(scores))
+    ahead = (scores >= scores.topk(count).values[-1]).nonzero()[:, 0]
+    best, order = (part[:count] for part in scores[ahead].sort(descending=True, stable=True))
+    where = ahead[order]
     return best, where // score_BV.shape[1], where % score_BV.shape[1]
 
 
@@ -72,6 +79,7 @@ def beam(
     Texts are compared by s / length^length_penalty, where s sums the log-probabilities of the new
     words after the filters, and length counts the new words: a penalty of 0 compares sums, 1 means.
     """
+    check_type("settings", settings, Sampling, "Sampling(length=…)")
     check_search(beams, length_penalty)
     [prompt_T] = rows_of(model, [prompt], settings.length, settings.stop)
     zero_1 = torch.zeros(1, device=prompt_T.device)

@@ -4,7 +4,7 @@ A masked model predicts each blank independently of the others: a text with two 
 good words that may not go together ("New Angeles").
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -48,6 +48,8 @@ def _checked(model: Any, tokens: Sequence[int], blanks: Sequence[int], mask: int
     check_scores_words(model)
     backbone = model.backbone
     blanks = blanks.tolist() if hasattr(blanks, "tolist") else blanks
+    several = isinstance(blanks, Iterable) and not isinstance(blanks, str)
+    require(several, f"the blanks are {shown(blanks)}: give a list of positions, such as [3]")
     require(
         not backbone.causal,
         f"{type(backbone).__name__} sees only what comes before a blank: use "
