@@ -84,23 +84,33 @@ class LiveCurve:
         show = _displayed()
         begun = drawn = time.monotonic()
         pause = self.every
-        for step in range(self.steps):
-            yield step
-            now = time.monotonic()
-            last = step == self.steps - 1
-            left = (now - begun) / (step + 1) * (self.steps - step - 1)
-            if now - drawn > pause or last:
-                show(
-                    self.view(step + 1, left)._repr_mimebundle_(),
-                    metadata=recording.metadata(self.recorded) if last else {},
-                )
-                drawn = time.monotonic()
-                # On a slow machine the loop gets most of the time, not the picture.
-                pause = min(max(self.every, LOOP_PER_DRAWING * (drawn - now)), 10 * self.every)
-            elif step == 0:
-                # In words, since the first picture of a kernel takes long to draw.
-                show({"text/plain": self._state(1, left)})
-        give_back()
+        try:
+            for step in range(self.steps):
+                yield step
+                now = time.monotonic()
+                left = (now - begun) / (step + 1) * (self.steps - step - 1)
+                if step == self.steps - 1:
+                    break
+                if now - drawn > pause:
+                    show(self.view(step + 1, left)._repr_mimebundle_())
+                    drawn = time.monotonic()
+                    # On a slow machine the loop gets most of the time, not the picture.
+                    pause = min(max(self.every, LOOP_PER_DRAWING * (drawn - now)), 10 * self.every)
+                elif step == 0:
+                    # In words, since the first picture of a kernel takes long to draw.
+                    show({"text/plain": self._state(1, left)})
+        finally:
+            # Also of a loop that is stopped: by `break`, by an error, or by the notebook's button.
+            self._end(show, step + 1)
+            give_back()
+
+    def _end(self, show: Callable[..., None], step: int) -> None:
+        """Show the whole curve; of a loop that failed before there was a loss, only words."""
+        if self.losses:
+            bundle = self.view(step)._repr_mimebundle_()
+            show(bundle, metadata=recording.metadata(self.recorded))
+        else:
+            show({"text/plain": self._state(step, 0.0)})
 
     def add(self, loss: Tensor | float) -> None:
         """Keep the loss of this step."""
@@ -169,14 +179,18 @@ def progress(items: Sequence[Item], what: str, *, every: float = 0.5) -> Iterato
     """Go through items; one line of the output says how far it is and how long it will take."""
     show = _displayed()
     begun, drawn = time.monotonic(), 0.0
-    for done, item in enumerate(items):
-        now = time.monotonic()
-        if now - drawn > every:
-            left = f", {(now - begun) / done * (len(items) - done):.0f} s left" if done else ""
-            show({"text/plain": f"{what}: {done} of {len(items)} done{left}"})
-            drawn = now
-        yield item
-    show({"text/plain": f"{what}: all {len(items)} done"})
+    try:
+        for done, item in enumerate(items):
+            now = time.monotonic()
+            ended = f"stopped after {done} of {len(items)}"
+            if now - drawn > every:
+                left = f", {(now - begun) / done * (len(items) - done):.0f} s left" if done else ""
+                show({"text/plain": f"{what}: {done} of {len(items)} done{left}"})
+                drawn = now
+            yield item
+        ended = f"all {len(items)} done"
+    finally:
+        show({"text/plain": f"{what}: {ended}"})
 
 
 @contextmanager

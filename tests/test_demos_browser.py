@@ -251,6 +251,39 @@ def test_a_word_that_is_clicked_is_written_and_undone(notebook: Opened) -> None:
     assert same(page, "sampling", plain)
 
 
+def test_words_are_chosen_from_the_keyboard_one_after_another(notebook: Opened) -> None:
+    page, (tokenizer, model) = notebook.page, toy()
+    new: list[int] = []
+    page.locator(".labkit-sampling .labkit-words button").nth(1).focus()
+    for _ in range(2):
+        table = sampling_view(PROMPT, new, Sampling(), model, tokenizer).clickable
+        assert table is not None
+        new.append(table.choices[1][1])
+        before = shown(page, "sampling")
+        page.keyboard.press("Enter")
+        still(page, "sampling", before)
+        assert same(page, "sampling", sampling_view(PROMPT, new, Sampling(), model, tokenizer))
+    page.evaluate("document.activeElement.blur()")
+    before = shown(page, "sampling")
+    page.locator(".labkit-sampling .labkit-reset").click()
+    still(page, "sampling", before)
+    assert page.evaluate("document.activeElement.className").endswith("labkit-reset")
+
+
+SEEN = """cells => cells.filter(cell => cell.textContent).map(cell => {
+    const range = document.createRange(), cut = cell.getBoundingClientRect();
+    range.selectNodeContents(cell.lastChild);
+    const word = range.getBoundingClientRect();
+    if (word.top >= cut.bottom - 1) return 'not seen';
+    return word.right <= cut.right + 1 ? 'whole' : 'cut';
+})"""
+
+
+def test_a_word_of_the_bar_is_seen_whole_or_not_at_all(notebook: Opened) -> None:
+    cells = notebook.page.locator(".labkit-sampling [data-lot] [style*=flex] > [title]")
+    assert set(cells.evaluate_all(SEEN)) == {"whole", "not seen"}
+
+
 def test_masking_by_keyboard_and_mouse(notebook: Opened) -> None:
     page, (tokenizer, _) = notebook.page, toy()
     assert same(page, "masking", masking_view(TEXT, Masking(), tokenizer))
@@ -267,6 +300,7 @@ def test_masking_by_keyboard_and_mouse(notebook: Opened) -> None:
     still(page, "masking", before)
     asked = Masking(objective="permutation", rate=0.3, draw=1)
     assert same(page, "masking", masking_view(TEXT, asked, tokenizer))
+    assert not page.locator(".labkit-masking .labkit-words").is_visible(), "none can be clicked"
     page.locator(".labkit-masking").screenshot(path=ARTIFACTS / "masking.png")
 
 

@@ -298,6 +298,42 @@ def test_a_widget_is_alive_and_keeps_its_arrows(lecture: Lecture) -> None:
     assert box.input_value() == "n c"
 
 
+def test_a_word_that_is_chosen_from_the_keyboard_keeps_the_focus(lecture: Lecture) -> None:
+    page = lecture.page
+    assert turn(lecture, "Escape", "Home", "Shift+ArrowRight", "Shift+ArrowRight") == "3 / 4"
+    page.locator(".labkit-words button").nth(2).focus()
+    at = "[...document.querySelectorAll('.labkit-words button')].indexOf(document.activeElement)"
+    for _ in range(2):
+        before = page.locator(".labkit-words").inner_text()
+        turn(lecture, "Enter")
+        page.wait_for_function(
+            f"before => document.querySelector('.labkit-words').innerText !== before && {at} === 2",
+            arg=before,
+        )
+    turn(lecture, "Escape")
+    page.locator(".labkit-masking .labkit-reset").click()
+    turn(lecture, "Escape")
+
+
+# Chrome lends a page the key Esc in full screen; the browser of the tests keeps none for itself.
+LENDS = """Object.defineProperty(navigator, 'keyboard',
+    { value: { lock: async (keys) => { window.lent = keys; } } })"""
+
+
+def test_esc_leaves_a_slider_and_only_then_the_full_screen(lecture: Lecture) -> None:
+    page = lecture.page
+    page.evaluate(LENDS)
+    turn(lecture, "Escape", "Home", "Shift+ArrowRight", "Shift+ArrowRight", "f")
+    page.wait_for_function("document.fullscreenElement && window.lent?.join() === 'Escape'")
+    handle = page.locator(".labkit-masking .labkit-rate .noUi-handle")
+    handle.focus()
+    turn(lecture, "Escape")
+    assert not handle.evaluate("e => e === document.activeElement")
+    assert page.evaluate("Boolean(document.fullscreenElement)")
+    turn(lecture, "Escape")
+    page.wait_for_function("!document.fullscreenElement")
+
+
 EDGES = """() => {
     document.querySelector(".lecture-more").hidden = false;
     return ["bar", "more", "help", "notes"].map((name) => {

@@ -141,6 +141,7 @@ def test_a_live_curve_leaves_the_time_to_its_loop(
     monkeypatch.setattr(live, "view", view)
     for _ in live:
         now += 0.5
+        live.add(1.0)
     assert drawn == pictures
 
 
@@ -168,6 +169,25 @@ def test_the_lowest_possible_is_in_the_picture(losses: list[float], floor: float
         live.add(loss)
     bottom, top = live.view(2).axes[0].get_ylim()
     assert all(bottom <= value <= top for value in (*losses, floor))
+
+
+@pytest.mark.parametrize("losses", [[3.0, 1.0], []])
+def test_a_loop_that_is_stopped_shows_how_far_it_came(
+    losses: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = LiveCurve(1_000, every=60.0)
+    with suppress(KeyboardInterrupt):
+        for _, loss in zip(live, [*losses, None], strict=False):
+            if loss is None:
+                raise KeyboardInterrupt
+            live.add(loss)
+    told = "step 3 of 1000: loss 1.000" if losses else "step 1 of 1000"
+    assert capsys.readouterr().out.splitlines()[-1] == told
+    with suppress(KeyboardInterrupt):
+        for item in progress([1, 2, 3], "reading", every=60.0):
+            if item == 2:
+                raise KeyboardInterrupt
+    assert capsys.readouterr().out.splitlines()[-1] == "reading: stopped after 1 of 3"
 
 
 def test_a_second_loop_draws_a_curve_of_its_own() -> None:

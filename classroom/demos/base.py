@@ -136,6 +136,8 @@ class Demo(widgets.VBox):
             if list(self.clickable.options) != options:
                 self.clickable.options = options
             self.clickable.description = said
+            # Without options the page would leave the buttons that were there before.
+            self.clickable.layout.display = None if options else "none"
             self.clickable.index = None
 
     def _clicked(self, change: Any) -> None:

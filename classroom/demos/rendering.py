@@ -455,9 +455,10 @@ def _lot(piece: Lot) -> str:
     at = min(max((shown_before + piece.number - piece.before) / whole, 0.0), 1.0)
     parts = "".join(
         f'<span title="{safe(word)}: {share:.4f}" style="width:{100 * share / whole:.2f}%;'
+        f"display:flex;flex-wrap:wrap;height:1.4em;"
         f"overflow:hidden;white-space:nowrap;box-sizing:border-box;border-right:1px solid #8a9199"
         f'{";background:#1f3d7a;color:#ffffff" if n == piece.drawn else ""}">'
-        f"{safe(short(word)) if share > 0.04 * whole else ''}</span> "
+        f"{_whole_word(word) if share > 0.04 * whole else ''}</span> "
         for n, (word, share) in enumerate(piece.parts)
     )
     mark = f'<div style="width:{100 * at:.1f}%;text-align:right">▼</div>'
@@ -466,6 +467,11 @@ def _lot(piece: Lot) -> str:
         f'{mark}<div style="display:flex;border:1px solid #8a9199">{parts}</div></div>'
         f"{safe(_lot_said(piece))}</div>"
     )
+
+
+def _whole_word(word: str) -> str:
+    """Behind something as high as the bar, a word that is too wide goes below it, unseen."""
+    return f'<i style="height:100%"></i><bdi>{safe(short(word))}</bdi>'
 
 
 def _lot_said(piece: Lot) -> str:

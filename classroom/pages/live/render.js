@@ -198,13 +198,17 @@ const Render = (() => {
 
   const sum = (parts) => parts.reduce((all, [, share]) => all + share, 0);
 
+  // Behind something as high as the bar, a word that is too wide goes below it and is not seen.
+  const wholeWord = (word) => `<i style="height:100%"></i><bdi>${safe(short(word))}</bdi>`;
+
   function lot(p) {
     const whole = sum(p.parts), before = sum(p.parts.slice(0, p.drawn));
     const at = Math.min(Math.max((before + p.number - p.before) / whole, 0), 1);
     const parts = p.parts.map(([word, share], n) => `<span title="${safe(word)}: ${fixed(share, 4)}" ` +
-      `style="width:${fixed(100 * share / whole, 2)}%;overflow:hidden;white-space:nowrap;box-sizing:border-box;` +
+      `style="width:${fixed(100 * share / whole, 2)}%;display:flex;flex-wrap:wrap;height:1.4em;` +
+      `overflow:hidden;white-space:nowrap;box-sizing:border-box;` +
       `border-right:1px solid #8a9199${n === p.drawn ? ";background:#1f3d7a;color:#ffffff" : ""}">` +
-      `${share > 0.04 * whole ? safe(short(word)) : ""}</span> `).join("");
+      `${share > 0.04 * whole ? wholeWord(word) : ""}</span> `).join("");
     return `<div data-lot="${fixed(p.number, 4)}" style="max-width:640px"><div aria-hidden="true">` +
       `<div style="width:${fixed(100 * at, 1)}%;text-align:right">▼</div>` +
       `<div style="display:flex;border:1px solid #8a9199">${parts}</div></div>${safe(lotSaid(p))}</div>`;

@@ -18,8 +18,28 @@
     });
   }
 
+  // A word that is chosen is drawn anew: the button in its place gets the focus that is lost then.
+  let chosen = null;
+
+  function keepFocus() {
+    if (!chosen || chosen.button.isConnected || document.activeElement !== document.body) return;
+    const buttons = [...chosen.row.querySelectorAll("button")];
+    (buttons[chosen.at] ?? buttons.at(-1))?.focus({ preventScroll: true });
+  }
+
+  function choose({ target: button }) {
+    const row = button.closest(".labkit-words");
+    chosen = row && { row, button, at: [...row.querySelectorAll("button")].indexOf(button) };
+  }
+
   function activate(app) {
+    document.addEventListener("focusin", choose);
+    // Whoever leaves a button that stays wants it no more; one that goes is still there for a moment.
+    document.addEventListener("focusout", ({ target }) => setTimeout(() => {
+      if (target === chosen?.button && target.isConnected) chosen = null;
+    }));
     const look = () => {
+      keepFocus();
       document.querySelectorAll(".noUi-handle:not([aria-label])").forEach(name);
       if (!document.querySelector(".jp-RenderedImage img:not([alt])")) return;
       for (const panel of app.shell.widgets("main")) {

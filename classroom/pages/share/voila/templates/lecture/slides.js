@@ -160,6 +160,21 @@ Esc                 leave a slider or text box, so that the arrow keys turn page
     window.focus();
   }
 
+  // In full screen a browser keeps Esc for itself, unless it lends the key (Chrome and Edge do).
+  async function fill() {
+    await document.documentElement.requestFullscreen();
+    await navigator.keyboard?.lock(["Escape"]);
+  }
+
+  // One thing at a time: the list of keys, then what has the focus, then the full screen.
+  function leave() {
+    const on = document.activeElement;
+    const busy = !help.hidden || on?.matches(WRITING);
+    help.hidden = true;
+    on?.blur();
+    if (!busy && document.fullscreenElement) document.exitFullscreen();
+  }
+
   const ACTS = {
     ArrowRight: forward,
     PageDown: forward,
@@ -179,10 +194,9 @@ Esc                 leave a slider or text box, so that the arrow keys turn page
     },
     n: () => { panel.hidden = !panel.hidden; },
     w: apart,
-    f: () => (document.fullscreenElement ? document.exitFullscreen()
-      : document.documentElement.requestFullscreen()),
+    f: () => (document.fullscreenElement ? document.exitFullscreen() : fill()),
     "?": () => { help.hidden = !help.hidden; },
-    Escape: () => { document.activeElement?.blur(); help.hidden = true; },
+    Escape: leave,
   };
   const WRITING = "input, textarea, select, [contenteditable], [role=slider], [role=listbox]";
   const PRESSED = "button, a, summary, [role=button]";
@@ -228,10 +242,30 @@ Esc                 leave a slider or text box, so that the arrow keys turn page
     }
   }
 
+  // A word that is chosen is drawn anew: the button in its place gets the focus that is lost then.
+  let chosen = null;
+
+  function keepFocus() {
+    if (!chosen || chosen.button.isConnected || document.activeElement !== document.body) return;
+    const buttons = [...chosen.row.querySelectorAll("button")];
+    (buttons[chosen.at] ?? buttons.at(-1))?.focus({ preventScroll: true });
+  }
+
+  function choose({ target: button }) {
+    const row = button.closest(".labkit-words");
+    chosen = row && { row, button, at: [...row.querySelectorAll("button")].indexOf(button) };
+  }
+
   divide();
   fold();
   named();
-  new MutationObserver(named).observe(place, { childList: true, subtree: true });
+  document.addEventListener("focusin", choose);
+  // Whoever leaves a button that stays wants it no more; one that goes is still there for a moment.
+  document.addEventListener("focusout", ({ target }) => setTimeout(() => {
+    if (target === chosen?.button && target.isConnected) chosen = null;
+  }));
+  new MutationObserver(() => { named(); keepFocus(); }).observe(place,
+    { childList: true, subtree: true });
   more.addEventListener("click", forward);
   document.body.append(panel, help, more, bar());
   page.addEventListener("scroll", mark);
