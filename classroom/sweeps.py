@@ -139,7 +139,8 @@ def finished(points: Sequence[Point], out: Path) -> dict[str, Row]:
 def results(out: Path) -> list[Row]:
     """Return the newest row of each run in a folder of results, and warn where code has changed."""
     rows = _known(out)
-    codes = {(row.notebook, *map(row.versions.get, ("notebook", "labkit"))) for row in rows}
+    parts = ("notebook", "labkit")
+    codes = {(row.notebook, *(str(row.versions.get(part)) for part in parts)) for row in rows}
     if len(codes) > len({row.notebook for row in rows}):
         warnings.warn(
             f"the rows of one notebook in {out} come from different code, as row.versions says: "

@@ -142,17 +142,22 @@ def test_where_nothing_can_be_remembered_it_is_measured(tmp_path, monkeypatch):
     assert bfloat16_pays()
 
 
-def test_without_a_compiler_nothing_is_compiled_and_this_is_said(monkeypatch, tmp_path):
+@pytest.mark.parametrize("lacks", [r"a C\+\+ compiler", "the headers of Python"])
+def test_without_a_compiler_nothing_is_compiled_and_this_is_said(lacks, monkeypatch, tmp_path):
     rows = Batch.of(torch.randint(9, (2, 6), generator=torch.Generator().manual_seed(0)))
     batches = type("Rows", (), {"at": lambda self, step: rows})()
     losses = []
     for chosen in (False, True):
-        monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+        if lacks.startswith("a C"):
+            monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+        else:
+            monkeypatch.setenv("CXX", sys.executable)
+            monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
         torch.manual_seed(0)
         backbone = GPT(GPTConfig(9, width=8, layers=1, heads=2, context=8))
         model = LanguageModel(backbone, NextWord(backbone.token))
         how = Plan(steps=2, compile=chosen)
-        said = r"compile=True needs a C\+\+ compiler.*: the model is not compiled"
+        said = rf"compile=True needs {lacks}, and there is no.*: the model is not compiled"
         with pytest.warns(UserWarning, match=said) if chosen else nullcontext():
             trainer = Trainer(model, NextToken(), batches, how)
         losses.append([float(report.loss) for report in trainer.run()])

@@ -82,7 +82,7 @@ CALLS = {
     "cache": Call([], 0, "kept"),
     "costs": Call(["gpt3-175b"], 0, "gpt-3-175b"),
     "publish": Call(["nonsense"], 2, "nonsense is no repository"),
-    "pins": Call(["--python"], 2, "expected one argument"),
+    "pins": Call(["--python"], 2, "unrecognized arguments"),
 }
 SIMULATION = """
 import contextlib, io, json, traceback

@@ -18,7 +18,7 @@ from labkit.chance import key_of
 from labkit.checks import first_line
 from labkit.corpus import Batch
 from labkit.heads import WordHead
-from labkit.keeping.processor import TOLD, bfloat16_pays, has_compiler, processor_name
+from labkit.keeping.processor import TOLD, bfloat16_pays, can_compile, processor_name
 from labkit.plan import Plan
 
 
@@ -38,7 +38,7 @@ class Computing:
         if plan.checkpointing and not self.blocks:
             raise ValueError("checkpointing is on, but this model has no blocks: leave it out")
         self.head: Any = None
-        if plan.compile and has_compiler():
+        if plan.compile and can_compile():
             backbone_of(model).compile()
             if isinstance(model, Model) and isinstance(model.head, WordHead):
                 # With the softmax inside, the scores of all words are never stored in float32.

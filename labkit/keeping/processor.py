@@ -7,6 +7,8 @@ import math
 import os
 import platform
 import shutil
+import sys
+import sysconfig
 import time
 import warnings
 from pathlib import Path
@@ -94,16 +96,24 @@ def bfloat16_pays() -> bool:
     return known[key]
 
 
-def has_compiler() -> bool:
-    """Return whether there is a C++ compiler, without which torch compiles nothing; else say so."""
+def can_compile() -> bool:
+    """Return whether torch can compile, with a C++ compiler and Python's headers; else say so."""
     named = os.environ.get("CXX")
-    if any(shutil.which(name) for name in ((named,) if named else COMPILERS)):
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    if not any(shutil.which(name) for name in ((named,) if named else COMPILERS)):
+        lacks = (
+            "a C++ compiler, and there is none on the PATH (install g++ or clang++, or name one in "
+            "CXX)"
+        )
+    elif not headers.is_file():
+        package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
+        lacks = (
+            f"the headers of Python, and there is no {headers} (Debian, Ubuntu: apt-get install "
+            f"{package})"
+        )
+    else:
         return True
-    warnings.warn(
-        "compile=True needs a C++ compiler, and there is none on the PATH (install g++ or clang++, "
-        "or name one in CXX): the model is not compiled",
-        stacklevel=2,
-    )
+    warnings.warn(f"compile=True needs {lacks}: the model is not compiled", stacklevel=2)
     return False
 
 
