@@ -271,7 +271,8 @@ class Row(NamedTuple):
         except (TypeError, RecursionError) as error:
             raise ValueError(f"not a row of a sweep: {error}") from None
         kinds = {
-            "run": str, "status": str, "parameters": dict, "results": dict, "versions": dict,
+            "run": str, "notebook": str, "status": str, "parameters": dict, "results": dict,
+            "versions": dict,
         }  # fmt: skip
         right = all(isinstance(getattr(row, name), kind) for name, kind in kinds.items())
         if not (right and isinstance(row.seconds, int | float)):
