@@ -471,7 +471,7 @@ def _lot(piece: Lot) -> str:
 
 def _whole_word(word: str) -> str:
     """Behind something as high as the bar, a word that is too wide goes below it, unseen."""
-    return f'<i style="height:100%"></i><bdi>{safe(short(word))}</bdi>'
+    return f'<span style="height:100%"></span><bdi>{safe(short(word))}</bdi>'
 
 
 def _lot_said(piece: Lot) -> str:

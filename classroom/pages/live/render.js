@@ -199,7 +199,7 @@ const Render = (() => {
   const sum = (parts) => parts.reduce((all, [, share]) => all + share, 0);
 
   // Behind something as high as the bar, a word that is too wide goes below it and is not seen.
-  const wholeWord = (word) => `<i style="height:100%"></i><bdi>${safe(short(word))}</bdi>`;
+  const wholeWord = (word) => `<span style="height:100%"></span><bdi>${safe(short(word))}</bdi>`;
 
   function lot(p) {
     const whole = sum(p.parts), before = sum(p.parts.slice(0, p.drawn));
