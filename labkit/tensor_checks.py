@@ -51,7 +51,7 @@ def check_targets(targets_N: Tensor, known: int) -> None:
 
 
 def described(part: Any) -> str:
-    """The type and the shape of a tensor, or what stands in its place."""
+    """The type and the shape of a tensor, or the type of what was given instead."""
     if not isinstance(part, Tensor):
         return f"a {type(part).__name__}"
     return f"{str(part.dtype).removeprefix('torch.')} of shape {list(part.shape)}"
@@ -79,10 +79,10 @@ def check_predictions(term: str, parts: Mapping[str, Any]) -> None:
         )
 
 
-def check_places(rows_N: Tensor, positions_N: Tensor, rows: int, positions: int) -> None:
-    """Refuse places where there is no state: that of another row would be read without a word.
+def check_positions(rows_N: Tensor, positions_N: Tensor, rows: int, positions: int) -> None:
+    """Refuse positions without a state, where that of another row would be read instead.
 
-    On a GPU, where a check costs time, they are not looked at.
+    On a GPU they are not checked, since that takes time.
     """
     if rows_N.device.type == "cpu" and len(rows_N) and not torch.compiler.is_compiling():
         advice = "a prediction is made from a state of the text"

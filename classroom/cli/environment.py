@@ -295,14 +295,18 @@ def resolved(wanted: Sequence[str], python: str, torch: str) -> dict[str, str]:
 
 def with_markers(found: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The lines of constraints.txt, from the versions of packages by the oldest Python for them."""
-    lines = []
+    lines, oldest = [], next(iter(found))
     for name in sorted({name for versions in found.values() for name in versions}, key=str.lower):
         versions = [versions.get(name) for versions in found.values()]
         if len(set(versions)) == 1:
             lines.append(f"{name}=={versions[0]}")
             continue
         for version, since, until in zip(versions, found, [*list(found)[1:], ""], strict=True):
-            limits = [f'python_version >= "{since}"'] * (since != next(iter(found)))
-            limits += [f'python_version < "{until}"'] * bool(until)
-            lines += [f"{name}=={version}; {' and '.join(limits)}"] * bool(version)
+            limits = []
+            if since != oldest:
+                limits.append(f'python_version >= "{since}"')
+            if until:
+                limits.append(f'python_version < "{until}"')
+            if version:
+                lines.append(f"{name}=={version}; {' and '.join(limits)}")
     return lines

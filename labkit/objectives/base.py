@@ -17,7 +17,7 @@ from labkit.heads import head_of
 from labkit.masking import causal, real_keys, same_segment
 from labkit.objectives.hiding import Order
 from labkit.objectives.memory import Memory, memory_after, recall
-from labkit.tensor_checks import check_asked, check_places, check_predictions, check_targets
+from labkit.tensor_checks import check_asked, check_positions, check_predictions, check_targets
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +234,7 @@ def segments_of(backbone: Any, targets: Targets) -> dict[str, Tensor]:
 def at(hidden_BTD: Tensor, predicted: Predicted) -> Tensor:
     """The states that predict [N, D], row after row and each position once."""
     flat = hidden_BTD.flatten(0, 1)
-    check_places(predicted.rows_N, predicted.positions_N, *hidden_BTD.shape[:2])
+    check_positions(predicted.rows_N, predicted.positions_N, *hidden_BTD.shape[:2])
     if len(predicted.rows_N) == len(flat):
         return flat
     return flat.index_select(0, predicted.rows_N * hidden_BTD.shape[1] + predicted.positions_N)
