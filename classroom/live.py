@@ -208,6 +208,9 @@ def waiting(what: str, *, every: float = 1.0) -> Iterator[None]:
     try:
         yield
         ended = "finished"
+    except KeyboardInterrupt:
+        ended = "stopped"
+        raise
     finally:
         over.set()
         teller.join()

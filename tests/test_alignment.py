@@ -549,6 +549,8 @@ def test_what_would_go_wrong_silently_is_refused(model: Any, reference: Any) -> 
     pair = answer_rows([PROMPT] * 2, ANSWERS[:2])
     with pytest.raises(ValueError, match="share weights"):
         DPO(reference=model)(model, pair, Chance(0, 0, pair.rows))
+    with pytest.raises(TypeError, match="the reference is of type NoneType: give a model"):
+        DPO(reference=None)(model, pair, Chance(0, 0, pair.rows))  # type: ignore[arg-type]
     batch = rollout(model, reference, [0, 1, 2, 3])
     chance = Chance(0, 0, batch.rows)
     mixed = Rollout(**{**vars(batch), "examples": torch.tensor([0, 1, 0, 1])})

@@ -182,6 +182,16 @@ def test_a_group_and_a_temperature_that_cannot_be() -> None:
     assert Reinforce(group=1, baseline="none").group == 1
 
 
+def test_prompts_may_be_rows_of_a_tensor() -> None:
+    model, asked = gpt(), [[1, 2], [3, 4]]
+    by_lists, by_tensor = (rollouts(model, prompts=p) for p in (asked, torch.tensor(asked)))
+    assert by_lists.described() == by_tensor.described()
+    assert torch.equal(by_lists.at(0).tokens, by_tensor.at(0).tokens)
+    for none in ([], torch.empty(0, 2)):
+        with pytest.raises(ValueError, match="there are no prompts"):
+            rollouts(model, prompts=none)
+
+
 def test_answers_are_scored_at_the_temperature_at_which_they_were_drawn() -> None:
     batch = rollouts(gpt(), settings=Sampling(length=6, temperature=0.5)).at(0)
     with pytest.raises(ValueError, match=r"drawn at a temperature of 0\.5 and are scored at 1"):

@@ -171,7 +171,9 @@ def test_a_learned_reward_depends_on_its_row_alone() -> None:
         assert found[0] == found[2]
         torch.testing.assert_close(found[0], found[1])
         assert model.training
-        assert learned_rewards(model, alone, position="first") != found[1]
+    assert learned_rewards(model, alone, position="first") != found[1]
+    with pytest.raises(ValueError, match="GPT has read one word at the first position"):
+        learned_rewards(gpt(), alone, position="first")
     with pytest.raises(ValueError, match="position is 'end': choose first or last"):
         learned_rewards(model, alone, position="end")  # type: ignore[arg-type]
 

@@ -205,16 +205,19 @@ def test_progress_goes_through_all_and_says_so(capsys: pytest.CaptureFixture[str
     assert said[-1] == "reading: all 3 done"
 
 
+@pytest.mark.parametrize(
+    ("error", "ended"), [(ValueError, "failed"), (KeyboardInterrupt, "stopped")]
+)
 def test_what_cannot_tell_how_far_it_is_tells_that_it_works(
-    capsys: pytest.CaptureFixture[str],
+    error: type[BaseException], ended: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with suppress(ValueError), waiting("measuring", every=0.01):
+    with suppress(error), waiting("measuring", every=0.01):
         time.sleep(0.1)
-        raise ValueError("broken")
+        raise error("broken")
     *before, last = capsys.readouterr().out.splitlines()
     assert before
     assert all(re.fullmatch(r"measuring: \d+ s so far", line) for line in before)
-    assert last == "measuring: failed"
+    assert last == f"measuring: {ended}"
     time.sleep(0.05)
     assert capsys.readouterr().out == ""
 

@@ -314,6 +314,7 @@ def test_the_file_of_sizes_is_what_is_built() -> None:
 def test_counts_in_short() -> None:
     figures = {None: "-", 93_600_000: "93.6M", 117_000_000: "117M", 1_300_000_000: "1.3B"}
     figures |= {175_000_000_000: "175B", 1_800_000_000_000: "1.8T"}
+    figures |= {999_940_000: "999.9M", 999_999_999: "1B", 999_999_999_999: "1T"}
     assert {count: published.short(count) for count in figures} == figures
 
 

@@ -13,7 +13,7 @@ from labkit.keeping.paths import checkout, to_install
 
 NO_UPDATES = "jupyterlab.handlers.announcements.NeverCheckForUpdate"
 # Plugins of the page.
-SHARE = Path(__file__).resolve().parent.parent / "pages" / "share" / "lab"
+SHARE = Path(__file__).resolve().parent.parent / "pages" / "share" / "labextensions"
 START = "notebooks/00_start_here.ipynb"
 # What every stored notebook says of its kernel; `contents` keeps it so.
 METADATA: dict[str, Any] = {

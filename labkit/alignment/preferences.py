@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from labkit.blocks import evaluating, to_device_of
 from labkit.chance import Chance
-from labkit.checks import check_choice, check_not_negative
+from labkit.checks import check_choice, check_not_negative, check_type
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import check_next_word, exact, head_of, one_score
 from labkit.objectives.base import (
@@ -27,7 +27,7 @@ from labkit.objectives.base import (
     attention_mask,
     segments_of,
 )
-from labkit.objectives.labels import Labels
+from labkit.objectives.labels import Labels, check_has_read
 from labkit.objectives.memory import Memory
 from labkit.objectives.words import NextToken
 from labkit.tensor_checks import check_targets
@@ -127,6 +127,7 @@ def learned_rewards(
 ) -> Tensor:
     """What a reward model gives to each row, at the position at which it was trained."""
     check_choice("position", position, "first", "last")
+    check_has_read(model, position)
     batch = batch.to(next(model.parameters()).device)
     targets = Targets.of(batch, {})
     mask = attention_mask(model.backbone, targets)
@@ -141,7 +142,8 @@ def learned_rewards(
 
 
 def check_apart(model: nn.Module, reference: nn.Module) -> None:
-    """Refuse a reference that would change with the policy."""
+    """Refuse a reference that would change with the policy, and one that is no model."""
+    check_type("the reference", reference, nn.Module, "a model, such as reference_of(model)")
     shared = {id(p) for p in model.parameters()} & {id(p) for p in reference.parameters()}
     if shared:
         raise ValueError(

@@ -135,7 +135,7 @@ class Rollouts:
         check_no_dropout(self.model)
         for name in ("batch", "group", "epochs"):
             check_whole(name, getattr(self, name), least=1)
-        if not self.prompts:
+        if not len(self.prompts):
             raise ValueError("there are no prompts: give at least one")
         if self.epochs > 1:
             self.model.behaviour = None

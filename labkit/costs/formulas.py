@@ -17,9 +17,11 @@ def short(count: int | None) -> str:
     """A count as the papers print it: 117M, 1.3B."""
     if count is None:
         return "-"
-    if count < 10**9:
-        return f"{count / 10**6:.4g}M"
-    return f"{count / 10**9:.4g}B" if count < 10**12 else f"{count / 10**12:.4g}T"
+    # 999,999,999 has four figures in billions: 1B, not 1000M.
+    millions = float(f"{count:.4g}") / 10**6
+    if millions < 10**3:
+        return f"{millions:.4g}M"
+    return f"{millions / 10**3:.4g}B" if millions < 10**6 else f"{millions / 10**6:.4g}T"
 
 
 # ---- operations ------------------------------------------------------------------------------

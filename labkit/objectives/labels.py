@@ -30,6 +30,15 @@ def check_head(objective: Objective, model: Any, right: type) -> None:
         )
 
 
+def check_has_read(model: Any, position: str) -> None:
+    """Refuse the first position of a model that has read nothing but one word there."""
+    if position == "first" and model.backbone.causal:
+        raise ValueError(
+            f"{type(model.backbone).__name__} has read one word at the first position: give "
+            "position='last'"
+        )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Labels(Objective):
     """-mean log p(label | text), and the share of texts whose best label is the right one.
@@ -102,11 +111,7 @@ class Labels(Objective):
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """The scores of all labels, or of all choices of a question, in one row."""
         head = head_of(model, self.head)
-        if self.position == "first" and model.backbone.causal:
-            raise ValueError(
-                f"{type(model.backbone).__name__} has read one word at the first position: give "
-                "position='last'"
-            )
+        check_has_read(model, self.position)
         if self.position == "pooled":
             scores = head(states.hidden, targets.inputs.real)[targets.predicted[self.name].rows_N]
         else:

@@ -233,39 +233,8 @@ Esc                 leave a slider or text box, so that the arrow keys turn page
     return found;
   }
 
-  // A slider is named by the label beside it.
-  function named() {
-    for (const handle of place.querySelectorAll(".noUi-handle:not([aria-label])")) {
-      const row = handle.closest(".widget-inline-hbox");
-      const label = row?.querySelector(".widget-label")?.textContent;
-      if (label) handle.setAttribute("aria-label", label);
-    }
-  }
-
-  // A word that is chosen is drawn anew: the button in its place gets the focus that is lost then.
-  let chosen = null;
-
-  function keepFocus() {
-    if (!chosen || chosen.button.isConnected || document.activeElement !== document.body) return;
-    const buttons = [...chosen.row.querySelectorAll("button")];
-    (buttons[chosen.at] ?? buttons.at(-1))?.focus({ preventScroll: true });
-  }
-
-  function choose({ target: button }) {
-    const row = button.closest(".labkit-words");
-    chosen = row && { row, button, at: [...row.querySelectorAll("button")].indexOf(button) };
-  }
-
   divide();
   fold();
-  named();
-  document.addEventListener("focusin", choose);
-  // Whoever leaves a button that stays wants it no more; one that goes is still there for a moment.
-  document.addEventListener("focusout", ({ target }) => setTimeout(() => {
-    if (target === chosen?.button && target.isConnected) chosen = null;
-  }));
-  new MutationObserver(() => { named(); keepFocus(); }).observe(place,
-    { childList: true, subtree: true });
   more.addEventListener("click", forward);
   document.body.append(panel, help, more, bar());
   page.addEventListener("scroll", mark);

@@ -1,4 +1,4 @@
-// A plugin for JupyterLab, as it stands: what a screen reader needs and JupyterLab leaves out.
+// A plugin for JupyterLab and Voilà, as it stands: what a screen reader needs and they leave out.
 // The handle of a slider gets the name beside it; a picture gets the text that is stored with it.
 (() => {
   "use strict";
