@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from classroom import recording
 from classroom.cli.notebooks import normalised
 from classroom.cli.suite import MORE
 
@@ -84,3 +86,13 @@ def test_a_cell_that_shows_nothing_for_long_fails(said: str) -> None:
     lines = [line for line in said.splitlines() if "silent.ipynb::Cell" in line]
     assert any(line.startswith("FAILED") and "Cell 1" in line for line in lines), said
     assert any(line.startswith("PASSED") and "Cell 2" in line for line in lines), said
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_a_stored_curve_has_the_unit_that_its_cell_names(path: Path) -> None:
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        named = re.findall(r'\bunit="([^"{]+)"', "".join(cell["source"]))
+        kept = [one["metadata"] for one in cell.get("outputs", []) if one.get("metadata")]
+        curves = [recording.unpacked(one[recording.KEY]) for one in kept]
+        units = [one["unit"] for one in curves if one.get("name") == "training"]
+        assert not named or all(unit.endswith(named[0]) for unit in units), cell["id"]

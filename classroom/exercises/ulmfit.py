@@ -149,7 +149,7 @@ EXERCISES: dict[str, Exercise] = {
             ("only one layer learns at a time: what is unfrozen stays so",
              lambda step, layers, every: [i == max(0, layers - 1 - step // every)
                                           for i in range(layers)]),
-            ("one step too early: layer after layer comes at every, 2 every, …",
+            ("one step too early: one more layer is added at the steps every, 2 every, …",
              lambda step, layers, every: learning(step + 1, layers, every)),
         ),
         properties=(
