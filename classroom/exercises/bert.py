@@ -87,7 +87,7 @@ def _to_corrupt(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor, i
     tokens = _rows(rng)
     predicted = (torch.rand(tokens.shape, generator=rng) < 0.7) & (tokens > MASK)
     words = torch.randint(5, 20, tokens.shape, generator=rng)
-    # In the notebook [MASK] is 4: with another number, an answer has to use the one that it is given.
+    # [MASK] is 4 in the notebook. Here it may be another, so that an answer has to use `mask`.
     mask = (MASK, 20)[between(0, 2, rng)]
     return tokens, predicted, torch.rand(tokens.shape, generator=rng), words, mask
 
