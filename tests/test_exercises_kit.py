@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import inspect
 import json
 import re
 import time
@@ -20,6 +21,7 @@ from classroom.cli.notebooks import every_notebook
 from classroom.exercises import NotYet, check, students, students_version
 from classroom.exercises.checking import (
     NOTEBOOKS,
+    TRIALS,
     Function,
     Number,
     exercise,
@@ -53,6 +55,16 @@ def test_every_exercise_knows_at_least_three_mistakes() -> None:
         assert len(one.mistakes) >= 3, name
         assert one.learned, name
     assert len(FUNCTIONS) >= 4
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_argument_has_one_value_in_all_trials(name: str) -> None:
+    asked = FUNCTIONS[name]
+    trials = [asked.inputs(torch.Generator().manual_seed(number)) for number in range(TRIALS)]
+    arguments = inspect.signature(asked.fallback).parameters
+    for argument, values in zip(arguments, zip(*trials, strict=True), strict=True):
+        # An answer that takes the notebook's own value instead would be called right.
+        assert len(set(map(repr, values))) > 1, argument
 
 
 @pytest.mark.parametrize(("name", "says", "wrong"), MISTAKES)

@@ -133,7 +133,7 @@ def small_and_tuned(profile: str, seed: int) -> Measured:
 
 
 def written_step(profile: str, seed: int) -> Measured:
-    """Where the friends of people live about whom nobody has asked, and of the others."""
+    """Where friends live: those of people whom training asked about, and those of the others."""
     model = tune(shipped("gpt-base"), profile, seed, 2 * SIZES[profile]["tune"])
     arms = {}
     for known, who in ((True, "asked about"), (False, "never asked about")):

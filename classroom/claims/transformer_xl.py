@@ -89,7 +89,7 @@ def memory_of(backbone: Any, positions: int) -> Iterator[None]:
 
 
 def fragmented(text: CourseText, words: Sequence[list[str]], segment: int = SEGMENT) -> np.ndarray:
-    """The lowest loss of each word for who forgets at the end of each segment: exact."""
+    """The lowest loss of each word for a reader who forgets after each segment: exact."""
     rows = []
     for one in words:
         cut = [one[start : start + segment] for start in range(0, len(one), segment)]
@@ -102,7 +102,7 @@ def fragmented(text: CourseText, words: Sequence[list[str]], segment: int = SEGM
 
 
 def floors(text: CourseText, words: Sequence[list[str]]) -> np.ndarray:
-    """The lowest loss of each word for who remembers everything."""
+    """The lowest loss of each word for a reader who remembers everything."""
     return np.stack([-log for log in text.language.log_probabilities(words)])
 
 
@@ -221,7 +221,7 @@ ENDS = tuple(range(4 * SEGMENT + 1, READ, SCORED))
 
 
 def lowest(text: CourseText, words: Sequence[list[str]], length: int) -> float:
-    """The floor of the same words, for who knows as many words before them: exact."""
+    """The floor of the same words, for a reader of as many words before them: exact."""
     known = [one[end - length - 1 : end] for one in words for end in ENDS]
     logs = text.language.log_probabilities(known, start="anywhere")
     return -float(np.mean([log[-SCORED:] for log in logs]))

@@ -87,7 +87,9 @@ def _to_corrupt(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor, i
     tokens = _rows(rng)
     predicted = (torch.rand(tokens.shape, generator=rng) < 0.7) & (tokens > MASK)
     words = torch.randint(5, 20, tokens.shape, generator=rng)
-    return tokens, predicted, torch.rand(tokens.shape, generator=rng), words, MASK
+    # [MASK] is 4 in the notebook. Here it may be another, so that an answer has to use `mask`.
+    mask = (MASK, 20)[between(0, 2, rng)]
+    return tokens, predicted, torch.rand(tokens.shape, generator=rng), words, mask
 
 
 def _to_predict(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -316,7 +318,7 @@ EXERCISES: dict[str, Exercise] = {
                 furthest(*given)[0], furthest(*given)[1] / math.log(2))),
             ("that is the cross-entropy: subtract the entropy of the language",
              lambda model, exact: _largest(-(exact * model.log()).sum(dim=1))),
-            ("that is KL(model || exact), which is infinite here: weigh with the exact one",
+            ("that is KL(model || exact), which is infinite here: weight by the exact one",
              lambda model, exact: _largest((model * (model / exact).log()).sum(dim=1))),
             ("that is the row in which the model is best: take the largest",
              lambda model, exact: (int(_divergences(model, exact).argmin()),

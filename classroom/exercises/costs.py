@@ -109,7 +109,7 @@ EXERCISES: dict[str, Exercise] = {
         hint="Attention has four matrices d × d, the feed-forward two of d × 4d.",
     ),
     "12.flop": Function(
-        "forward 2 · (entries of all matrices) + 4 L T d a token, and twice that to go back",
+        "for each token 2 · (entries of all matrices) + 4 L T d forward, and twice that backward",
         training_flop,
         _run,
         (

@@ -15,7 +15,7 @@ Pair = tuple[str, str, int]
 
 
 def asked_words(draws: Tensor, rate: float, copies: int) -> Tensor:
-    """True [N, T] where a word is asked in an epoch; draws [N, T], copies 0: anew each time."""
+    """True [N, T] where a word is asked for in an epoch; draws [N, T], copies 0: anew each time."""
     epochs = torch.arange(len(draws))
     if copies:
         epochs = epochs % copies
@@ -93,7 +93,7 @@ def _cross_entropy(teacher: Tensor, student: Tensor, temperature: float) -> Tens
 
 EXERCISES: dict[str, Exercise] = {
     "09.masks": Function(
-        "a boolean [N, T]: the words that are asked in each of N epochs",
+        "a boolean [N, T]: the words that are asked for in each of N epochs",
         asked_words,
         _draws,
         (
@@ -105,7 +105,7 @@ EXERCISES: dict[str, Exercise] = {
             ("the copies are used in blocks: they come in turn, 0, 1, 2, 0, 1, 2, …",
              lambda draws, rate, copies: draws[torch.arange(len(draws)) // copies] < rate
              if copies else draws < rate),
-            ("a word is asked where its draw is below the rate, not above",
+            ("a word is asked for where its draw is below the rate, not above",
              lambda *given: ~asked_words(*given)),
             ("one copy too many comes back: epoch `copies` has the masks of epoch 0",
              lambda draws, rate, copies: asked_words(draws, rate, copies + 1 if copies else 0)),

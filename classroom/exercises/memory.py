@@ -129,7 +129,7 @@ EXERCISES: dict[str, Exercise] = {
             ("that is the reach of one layer: the one below had looked back as well",
              lambda position, segment, memory, layers: furthest(position, segment, memory, 1)),
             ("nothing comes before position 0", _unclamped),
-            ("a state that is remembered has seen its own segment up from the beginning: go to the "
+            ("a state that is remembered has seen its own segment from the beginning on: go to the "
              "beginning of its segment in each layer",
              lambda position, segment, memory, layers:
              max(position // segment * segment - layers * memory, 0)),
@@ -145,7 +145,7 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("nothing was shifted: each query finds a distance in another column",
              lambda scores, keys: scores[:, :keys]),
-            ("the rows move the wrong way: the later the query, the further is the first key",
+            ("the rows move the wrong way: the later the query, the further away the first key is",
              lambda scores, keys:
              torch.stack([scores[i, i : i + keys] for i in range(len(scores))])),
             ("the columns begin with the largest distance, K − 1, not with the smallest",

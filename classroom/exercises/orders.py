@@ -99,7 +99,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda joint: -(joint[joint > 0] * joint[joint > 0].log()).sum()),
             ("that is in bits: the natural logarithm gives nats",
              lambda joint: gap(joint) / torch.tensor(2.0).log()),
-            ("each pair counts as often as it occurs: weigh with p(a, b), do not take the mean",
+            ("each pair counts as often as it occurs: weight by p(a, b), do not take the mean",
              lambda joint: (joint / (joint.sum(1, True) * joint.sum(0, True)))[joint > 0].log()
              .mean()),
         ),

@@ -187,7 +187,7 @@ class Bill(NamedTuple):
     state_bytes: float
     """Weights, gradients and optimizer: 16 bytes for each parameter."""
     fewest_devices: int | None
-    """How many devices it takes to hold these bytes, without what is kept for the way back."""
+    """How many devices it takes to hold these bytes, without the activations."""
     device: str
     devices: int
     mfu: float

@@ -28,7 +28,7 @@ def short(count: int | None) -> str:
 
 
 def rule_flop(parameters: float, tokens: float) -> float:
-    """6 N D: a multiply and an add per parameter and token, and twice that again to go back."""
+    """6 N D: a multiply and an add per parameter and token, and twice that backward."""
     check_above_zero(parameters=parameters, tokens=tokens)
     return 6 * parameters * tokens
 
