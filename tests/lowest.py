@@ -3,18 +3,17 @@
     python tests/lowest.py > lowest.txt && pip install -c lowest.txt -e ".[lab]"
 """
 
-import re
 import tomllib
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
 
-def oldest(extra: str = "lab") -> list[str]:
-    """The lower bound of each package that the course needs to run."""
+def oldest() -> list[str]:
+    """The lower bound of each package that the notebooks need to run."""
     project = tomllib.loads(PROJECT.read_text("utf-8"))["project"]
-    needed = [*project["dependencies"], *project["optional-dependencies"][extra]]
-    return [re.sub(r"\[.*\]|>=", lambda found: "==" * (found[0] == ">="), each) for each in needed]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["lab"]]
+    return [each.replace(">=", "==") for each in needed]
 
 
 if __name__ == "__main__":
