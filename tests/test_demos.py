@@ -935,6 +935,21 @@ def test_a_click_writes_a_word(tokenizer: Tokenizer) -> None:
     assert demo.new == []
 
 
+def test_a_click_that_comes_late_means_the_word_that_was_shown(tokenizer: Tokenizer) -> None:
+    """The page sends a second click as soon as the first one is answered."""
+    demo = sampling_demo(gpt(tokenizer), tokenizer, PROMPT)
+    first_row = demo.clickable
+    for _ in range(3):
+        row = demo.clickable
+        (_, first), (_, second) = row.options[1], row.options[2]
+        row.index = 1
+        assert demo.clickable.options != row.options
+        row.index = 2
+        assert demo.new[-2:] == [first, second]
+    # The rows that are long gone are closed.
+    assert [row.comm is None for row in (first_row, demo.clickable)] == [True, False]
+
+
 def test_the_number_that_was_drawn_falls_on_the_word_that_was_drawn(tokenizer: Tokenizer) -> None:
     model, settings = gpt(tokenizer), Sampling(temperature=0.8, top_k=9)
     fell = set()
