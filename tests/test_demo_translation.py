@@ -79,6 +79,23 @@ def test_a_click_forces_a_word_and_the_decoder_goes_on_from_it(model) -> None:  
     assert demo.values["begins"] == ""
 
 
+def test_the_steps_end_with_the_translation(model) -> None:  # type: ignore[no-untyped-def]
+    demo = translation_demo(model, SENTENCE)
+    step = demo.controls["step"]
+    for sentence in (SENTENCE, "the queen fed the cat"):
+        demo.change(sentence=sentence)
+        words = [c.token for c in demo.shown.pieces[3].chips]  # type: ignore[union-attr]
+        step.value = 24
+        assert step.value == step.max == len(words) + 1
+        assert f"Step {step.value}: after “{' '.join(words)}”" in demo.shown.text
+        # A word that is written after the end is drawn too.
+        assert demo.act is not None
+        demo.act(translating.numbers([words[0]])[0])
+        assert demo.values["begins"].split() == [*words, words[0]]
+        assert step.value == len(words) + 2 <= step.max
+        demo.reset()
+
+
 def test_a_click_reads_the_sentence_as_the_view_does(model) -> None:  # type: ignore[no-untyped-def]
     demo = translation_demo(model, SENTENCE.title())
     demo.change(step=3)

@@ -935,6 +935,21 @@ def test_a_click_writes_a_word(tokenizer: Tokenizer) -> None:
     assert demo.new == []
 
 
+def test_a_click_that_comes_late_means_the_word_that_was_shown(tokenizer: Tokenizer) -> None:
+    """The page sends a second click as soon as the first one is answered."""
+    demo = sampling_demo(gpt(tokenizer), tokenizer, PROMPT)
+    first_row = demo.clickable
+    for _ in range(3):
+        row = demo.clickable
+        (_, first), (_, second) = row.options[1], row.options[2]
+        row.index = 1
+        assert demo.clickable.options != row.options
+        row.index = 2
+        assert demo.new[-2:] == [first, second]
+    # The rows that are long gone are closed.
+    assert [row.comm is None for row in (first_row, demo.clickable)] == [True, False]
+
+
 def test_the_number_that_was_drawn_falls_on_the_word_that_was_drawn(tokenizer: Tokenizer) -> None:
     model, settings = gpt(tokenizer), Sampling(temperature=0.8, top_k=9)
     fell = set()
@@ -1459,9 +1474,10 @@ def test_an_order_can_be_dragged_and_moved() -> None:
     demo.buttons["later"].click()
     demo.buttons["later"].click()
     assert demo.values["order"] == "4 2 3 1"
-    # A word whose cross was pressed is not lost.
+    # A word that was taken out is back in its place.
     demo.dragged.value = ["2 York", "3 is", "1 New"]
-    assert demo.values["order"] == "2 3 1 4"
+    assert demo.values["order"] == "4 2 3 1"
+    assert demo.dragged.value == ["4 York", "2 York", "3 is", "1 New"]
     demo.change(text="one two")
     assert demo.dragged.value == ["1 one", "2 two"]
     for text in HOSTILE.values():
@@ -1570,6 +1586,9 @@ def test_the_sliders_of_reach_never_leave_a_segment() -> None:
     follows(demo)
     demo.change(segment=2, position=8)
     assert demo.shown == reach_view(2, 2, 2, 5, 2)
+    assert (demo.values["position"], demo.controls["position"].max) == (2, 2)
+    demo.change(segment=7, position=7)
+    assert demo.shown == reach_view(7, 2, 2, 5, 7)
     with pytest.raises(ValueError, match="positions 1 to 2"):
         reach_view(2, 2, 2, 5, 3)
 

@@ -298,6 +298,17 @@ def test_a_widget_is_alive_and_keeps_its_arrows(lecture: Lecture) -> None:
     assert box.input_value() == "n c"
 
 
+def test_the_arrow_of_a_dropdown_is_seen_in_the_dark(lecture: Lecture) -> None:
+    page = lecture.page
+    arrow = """e => [getComputedStyle(e).appearance,
+        getComputedStyle(e).backgroundImage.split('(')[0], getComputedStyle(e).colorScheme]"""
+    dropdown = page.locator(".labkit-masking select").first
+    assert dropdown.evaluate(arrow) == ["none", "url", "light"]
+    page.evaluate("document.body.classList.replace('theme-light', 'theme-dark')")
+    assert dropdown.evaluate(arrow) == ["auto", "none", "dark"]
+    page.evaluate("document.body.classList.replace('theme-dark', 'theme-light')")
+
+
 def test_a_word_that_is_chosen_from_the_keyboard_keeps_the_focus(lecture: Lecture) -> None:
     page = lecture.page
     assert turn(lecture, "Escape", "Home", "Shift+ArrowRight", "Shift+ArrowRight") == "3 / 4"

@@ -105,6 +105,13 @@ def test_a_committed_notebook_is_sound(path: Path) -> None:
     assert not problems(json.loads(path.read_text(encoding="utf-8")))
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_summary_is_html_where_signs_of_markdown_would_be_seen(path: Path) -> None:
+    for cell in json.loads(path.read_text())["cells"]:
+        for said in re.findall("<summary>(.*?)</summary>", "".join(cell["source"]), re.DOTALL):
+            assert not re.search("[*`]", said), said
+
+
 def test_storing_leaves_the_environment_as_it_was(tmp_path: Path) -> None:
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")])
     nbformat.write(book, tmp_path / "00_wrong.ipynb")

@@ -17,6 +17,8 @@ from classroom.recording import Options, metadata, written_states
 
 MOST_WORDS = 48
 """How many words can be clicked: a row of buttons for more would fill the screen."""
+ANSWERING = 2
+"""How many rows of words answer clicks: the one that is shown, and the one before."""
 ACTS = {
     "hide": "click a word to hide it, or to show it again",
     "write": "click a word to write it",
@@ -64,10 +66,9 @@ class Demo(widgets.VBox):
         self.picture = widgets.HTML()
         self.picture.add_class("labkit-picture")
         self.act, self.forgetting = act, forget
-        self.clickable = widgets.ToggleButtons(options=[], index=None, layout={"width": "98%"})
-        self.clickable.style.button_width = "auto"
-        self.clickable.add_class("labkit-words")
-        self.clickable.observe(self._clicked, names="index")
+        self.rows = [self._row([])]
+        self.words = widgets.Box(self.rows)
+        self.words.add_class("labkit-words")
         every = {**(buttons or {}), **({"reset": self.reset} if controls else {})}
         self.buttons = {label: _button(label, act) for label, act in every.items()}
         for key, control in self.controls.items():
@@ -78,8 +79,8 @@ class Demo(widgets.VBox):
             [*self.controls.values(), *self.buttons.values()],
             layout=widgets.Layout(flex_flow="row wrap", width="100%"),
         )
-        clickable = [] if act is None else [self.clickable]
-        super().__init__([widgets.HTML(BUSY), self.bar, *clickable, self.picture])
+        words = [] if act is None else [self.words]
+        super().__init__([widgets.HTML(BUSY), self.bar, *words, self.picture])
         self.add_class(f"labkit-{name}")
         self.add_class("labkit-live")
         self.first = self.values
@@ -131,21 +132,37 @@ class Demo(widgets.VBox):
         said = "" if piece is None else ACTS[piece.act]
         if piece is not None and len(piece.choices) > MOST_WORDS:
             said += f" (the first {MOST_WORDS} of {len(piece.choices)} words)"
-        # In one message: new options press the first button, which nobody did.
-        with self.quietly(), self.clickable.hold_sync():
-            if list(self.clickable.options) != options:
-                self.clickable.options = options
-            self.clickable.description = said
-            # Without options the page would leave the buttons that were there before.
-            self.clickable.layout.display = None if options else "none"
-            self.clickable.index = None
+        if list(self.clickable.options) != options:
+            self._renew(options)
+        self.clickable.description = said
+
+    def _renew(self, options: list[tuple[str, int]]) -> None:
+        """Show other words; those before still answer, as a click on one may be on its way."""
+        self.rows.append(self._row(options))
+        self.words.children = self.rows[-1:] if options else []
+        for old in self.rows[:-ANSWERING]:
+            for part in (old, old.layout, old.style):
+                part.close()
+        del self.rows[:-ANSWERING]
+
+    def _row(self, options: list[tuple[str, int]]) -> Any:
+        """A row of buttons, none of them pressed."""
+        row = widgets.ToggleButtons(options=options, index=None, layout={"width": "98%"})
+        row.style.button_width = "auto"
+        row.observe(self._clicked, names="index")
+        return row
+
+    @property
+    def clickable(self) -> Any:
+        """The row of words that is shown."""
+        return self.rows[-1]
 
     def _clicked(self, change: Any) -> None:
-        if not self._quiet and self.act is not None and change["new"] is not None:
-            self.act(self.clickable.options[change["new"]][1])
-            # Also after a click that changes nothing, such as one on the end of a translation.
-            with self.quietly():
-                self.clickable.index = None
+        row, at = change["owner"], change["new"]
+        if self.act is not None and at is not None:
+            # The word that the button showed, though other words may have come since.
+            self.act(row.options[at][1])
+            row.index = None
 
     def _changed(self, change: Any) -> None:
         # A control that has pushed another one is told last: by then all is drawn.

@@ -18,6 +18,8 @@ from classroom.demos.squares import grid
 from labkit.masking import before, up_to
 
 LONGEST = 40
+# A word of an order cannot be taken out, so it has no cross.
+UNCROSSED = "<style>.labkit-drag .jupyter-widget-tag-close { display: none; }</style>"
 
 
 def order_of(order: str, count: int) -> list[int]:
@@ -124,7 +126,8 @@ class OrdersDemo(Demo):
         moved = [self.chosen, self.buttons["earlier"], self.buttons["later"]]
         others = [child for child in bar.children if child not in moved]
         how = "drag a word, or move one" if self.dragged else "move a word"
-        hint = widgets.HTML(f"the order: {how} with the buttons", layout={"width": "98%"})
+        said = f"{UNCROSSED}the order: {how} with the buttons"
+        hint = widgets.HTML(said, layout={"width": "98%"})
         bar.children = [*others, hint, *([self.dragged] if self.dragged else []), *moved]
         if self.dragged:
             self.dragged.observe(self._dragged, names="value")
@@ -161,11 +164,12 @@ class OrdersDemo(Demo):
     def _dragged(self, change: Any) -> None:
         if self._quiet:
             return
-        names = self.names
-        positions = [names.index(name) + 1 for name in self.dragged.value if name in names]
-        # A word that was taken out by its cross comes last: an order names each word.
-        positions += [position for position in self.positions if position not in positions]
-        self.change(order=spelled(positions))
+        names, dragged = self.names, self.dragged.value
+        if sorted(dragged) != sorted(names):
+            # An order names each word: one that the key Delete took out is put back in its place.
+            self.refresh()
+        else:
+            self.change(order=spelled([names.index(name) + 1 for name in dragged]))
 
     def move(self, steps: int) -> None:
         """Predict the chosen word earlier or later."""

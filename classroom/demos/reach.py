@@ -4,6 +4,7 @@ Transformer-XL, Dai et al. 2019, section 3.2 and figure 2: each layer looks `mem
 beyond its segment, at states that have themselves looked back.  Read `reach_view`.
 """
 
+import ipywidgets as widgets
 import torch
 from torch import Tensor
 
@@ -84,11 +85,13 @@ def reach_demo(segment: int = 4, memory: int = 4, layers: int = 3) -> Demo:
     def draw(segment: int, memory: int, layers: int, segments: int, position: int) -> View:
         return reach_view(segment, memory, layers, segments, min(position, segment))
 
+    longest = max(8, segment)
     controls = {
-        "segment": whole_slider("segment", segment, 1, max(8, segment)),
+        "segment": whole_slider("segment", segment, 1, longest),
         "memory": whole_slider("memory", memory, 0, max(16, memory)),
         "layers": whole_slider("layers", layers, 1, max(6, layers)),
         "segments": whole_slider("segments", 5, 1, 5),
-        "position": whole_slider("position in last", segment, 1, max(8, segment)),
+        "position": whole_slider("position in last", segment, 1, segment),
     }
-    return Demo("memory-reach", draw, controls)
+    widgets.dlink((controls["segment"], "value"), (controls["position"], "max"))
+    return Demo("memory-reach", draw, controls, kept={"position": range(1, longest + 1)})

@@ -177,9 +177,29 @@ def _beam(
     return Table(("translation", "model", "exact"), rows, "beam")
 
 
+class TranslationDemo(Demo):
+    """The steps end with the translation that is drawn."""
+
+    def refresh(self) -> None:
+        """Draw, and let the slider of the steps end where the translation does."""
+        super().refresh()
+        written = [piece for piece in self.shown.pieces if isinstance(piece, Chips)][1:]
+        if written:
+            self._steps(len(written[0].chips) + 1)
+
+    def write(self, begins: str, step: int) -> None:
+        """Begin with some words, which may make the translation longer."""
+        self._steps(LONGEST)
+        self.change(begins=begins, step=step)
+
+    def _steps(self, last: int) -> None:
+        with self.quietly():
+            self.controls["step"].max = last
+
+
 def translation_demo(model: Any, sentence: str) -> Demo:
     """Translate a sentence step by step; force words, and compare with the exact distribution."""
-    demo: Demo
+    demo: TranslationDemo
 
     def draw(sentence: str, begins: str, step: int, layer: str, beams: int) -> View:
         number = 0 if layer == "mean" else int(layer)
@@ -195,7 +215,7 @@ def translation_demo(model: Any, sentence: str) -> Demo:
         with evaluating(model):
             [words] = translating.greedy(model, [source], begins=begins)
         kept = [*words[: values["step"] - 1], *tokenizer.pieces([token])]
-        demo.change(begins=" ".join(kept), step=len(kept) + 1)
+        demo.write(" ".join(kept), len(kept) + 1)
 
     layers = [str(n + 1) for n in range(model.backbone.layers)]
     controls: dict[str, Any] = {
@@ -211,7 +231,7 @@ def translation_demo(model: Any, sentence: str) -> Demo:
         "layer": ["mean", layers[-1]],
         "beams": [4],
     }
-    demo = Demo("translation", draw, controls, act=force, kept=kept)
+    demo = TranslationDemo("translation", draw, controls, act=force, kept=kept)
     return demo
 
 
