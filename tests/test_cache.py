@@ -503,21 +503,27 @@ def test_a_teacher_warms_the_cache_for_all(
     kernel = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "x.ipynb")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LABKIT_CACHE", "for all")
     before = os.umask(0o077)
     try:
         assert main(["cache", "warm", str(tmp_path / "x.ipynb"), "--profile", "laptop"]) == 0
     finally:
         os.umask(before)
     said = capsys.readouterr().out
-    teacher = tmp_path / "cache"
-    assert f"chmod -R o+rX {teacher / 'kept'}" in said
-    assert f"LABKIT_CACHE_SHARED={teacher}" in said
+    teacher = tmp_path / "for all"
+    assert f"chmod -R o+rX '{teacher / 'kept'}'" in said
+    assert f"LABKIT_CACHE_SHARED='{teacher}'" in said
+    assert f"{teacher / 'kept'}: 1 file, 0.0 MB of 2,000 MB" in said
     assert not list(tmp_path.rglob("*.partial"))
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "student"))
     monkeypatch.setenv("LABKIT_CACHE_SHARED", str(teacher))
     assert cache.kept_json("key", lambda: "never") == "laptop"
     assert main(["cache"]) == 0
-    assert str(teacher) in capsys.readouterr().out
+    assert f"{teacher / 'kept'}: read as well" in capsys.readouterr().out
+    monkeypatch.setenv("LABKIT_CACHE_SHARED", str(teacher / "kept"))
+    assert main(["cache"]) == 0
+    assert "not read, since there is no such folder" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["cache", "clear", "00"])
     assert "are for `labkit cache warm`" in capsys.readouterr().err

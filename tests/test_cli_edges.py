@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -187,6 +188,31 @@ def test_a_name_that_the_locale_does_not_know_is_one_line(
     assert code == 1
     assert said.startswith("labkit run: a name has letters that this locale")
     assert said.endswith("set PYTHONUTF8=1\n")
+
+
+def test_letters_that_no_page_can_hold_are_found_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("classroom.own_text.train_on", lambda *_: pytest.fail("it trains"))
+    code, said = refused(["train", "gpt", "--text", "x.txt", "--output", "\udcc3"], capsys)
+    assert code == 1
+    assert said.startswith("labkit train: a name has letters that this locale")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    code, said = refused(["train", "gpt", "--text", "x.txt"], capsys)
+    assert (code, said) == (
+        2, "labkit train: --text takes one process: start it without torchrun\n"
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(os.name == "nt", reason="shells of POSIX")
+def test_no_file_gets_the_number_of_a_closed_output(tmp_path: Path) -> None:
+    program = (
+        "from classroom.cli import main; main(['--version']); "
+        f"file = open({str(tmp_path / 'x')!r}, 'w'); assert file.fileno() > 2"
+    )
+    command = f'{shlex.quote(sys.executable)} -c "$0" <&- >&-'
+    done = subprocess.run(["sh", "-c", command, program], stderr=-1, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_only_what_is_near_twenty_is_called_so() -> None:

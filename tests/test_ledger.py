@@ -556,7 +556,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of two rows of the ledger, which a test may damage."""
     folder = tmp_path / "data" / "claims"
     folder.mkdir(parents=True)
-    for name in ("bounds.toml", "runs.json", "albert.json", "restart.json"):
+    for name in ("bounds.toml", "expected.json", "runs.json", "albert.json", "restart.json"):
         shutil.copy(data_path("claims", name), folder)
     whole = ledger.data_path
     monkeypatch.setattr(
@@ -576,6 +576,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("runs.json", ["--cost"], r"labkit claims: \S*runs\.json is not JSON"),
         ("bounds.toml", ["--kept"], r"bounds\.toml is not TOML"),
         ("runs.json", ["six-n-d", "--store"], r"runs\.json is not JSON"),
+        ("expected.json", ["six-n-d"], r"expected\.json is not JSON"),
     ],
 )
 def test_a_damaged_file_of_the_ledger_is_named_in_one_line(
@@ -588,6 +589,17 @@ def test_a_damaged_file_of_the_ledger_is_named_in_one_line(
     written = capsys.readouterr().err
     assert re.search(said, written)
     assert written.count("\n") == 1
+
+
+def test_a_ledger_that_cannot_be_written_is_found_before_measuring(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("classroom.cli.claims.measure_all", lambda *_: pytest.fail("it measures"))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(SystemExit) as left:
+        main(["claims", "six-n-d", "--store"])
+    assert left.value.code == 1
+    assert "cannot be written: leave --store and --expect out" in capsys.readouterr().err
 
 
 def test_a_damaged_row_does_not_hide_the_others(

@@ -121,8 +121,8 @@ def test_git_knows_where_a_course_is_published(
     assert address_of(course) == ADDRESS
 
 
-WRONG = ("OWNER", "a/b/c", "a/b c", "http://github.com/a/b", "-x/y", "../x", 'a/b"', "a/b;x",
-         "https://example.org/a/b")  # fmt: skip
+WRONG = ("OWNER", "a/b/c", "a/b c", "http://github.com/a/b", "-x/y", "../x", "a/..",
+         "a/.git", "a/é", 'a/b"', "a/b;x", "https://example.org/a/b")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -133,6 +133,26 @@ def test_what_is_no_repository_is_refused(
     with pytest.raises(SystemExit):
         main(["publish", name])
     assert capsys.readouterr().err.count("\n") == 1
+    assert texts(course) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("README.md", f"{publish.BADGES[0]}\n", f"needs the lines {publish.BADGES[0]} and"),
+        ("notebooks/08_bert.ipynb", "{", r"08_bert.ipynb is not JSON"),
+    ],
+)
+def test_a_file_that_cannot_take_the_address_changes_no_other(
+    name: str, text: str, message: str, course: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (course / name).write_text(text)
+    before = texts(course)
+    with pytest.raises(SystemExit):
+        main(["publish", "owner/name"])
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
     assert texts(course) == before
 
 

@@ -1,5 +1,6 @@
 """Sweeps: typed before anything runs, the same in parallel, and nothing finished is ever lost."""
 
+import contextlib
 import json
 import os
 import platform
@@ -310,6 +311,35 @@ def test_a_cluster_with_certificates(
         assert f"there is no scheduler at {address}" in capsys.readouterr().err
     [row] = results(tmp_path / "out-ours")
     assert (row.status, row.results["loss"]) == ("finished", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "has"),
+    [("0.0+older", "has labkit 0.0+older"), (ImportError("no labkit"), "cannot use labkit (no ")],
+)
+def test_a_worker_with_other_code_is_named_before_anything_runs(
+    answer: object, has: str, notebook: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    distributed = pytest.importorskip("distributed")
+
+    class Client(contextlib.nullcontext["Client"]):
+        def __init__(self, *_: object, **how: object) -> None:
+            super().__init__(self)
+
+        def run(self, asked: Callable[[], str], on_error: str) -> dict[str, object]:
+            return {"tcp://1.2.3.4:5": asked(), "tcp://1.2.3.4:6": answer}
+
+    monkeypatch.setattr(distributed, "Client", Client)
+    out = tmp_path / "out"
+    words = ["-p", "seed=0:2", "--cluster", "tcp://1.2.3.4:1", "--out", str(out)]
+    with pytest.raises(SystemExit) as left:
+        main(["sweep", str(notebook), *words])
+    said = capsys.readouterr().err
+    assert (left.value.code, said.count("\n")) == (1, 1)
+    assert said.startswith(f"labkit sweep: the worker tcp://1.2.3.4:6 {has}")
+    assert f"this machine has {code_version()} (of 2 workers, 1 differ)" in said
+    assert not out.exists()
 
 
 def ancestors(pid: int) -> list[psutil.Process]:

@@ -77,6 +77,7 @@ def main(words: Sequence[str] | None = None) -> int:
     What the system refuses, such as a folder that cannot be written, is said in one line.
     """
     words = list(sys.argv[1:] if words is None else words)
+    with_streams()
     who = " ".join(["labkit", *words[:1]])
     for stream in (sys.stdout, sys.stderr):
         # A file or a pipe on Windows may not know every letter.
@@ -101,6 +102,19 @@ def main(words: Sequence[str] | None = None) -> int:
         option = WHERE.get(words[0] if words else "") if of_a_file and not unread else None
         advice = f": name another place with {option}" if option else ""
         fail(f"{who}: {error}{advice}", code=1)
+
+
+def with_streams() -> None:
+    """Open what was closed of standard input, output and error: files would get their numbers.
+
+    A kernel cannot start without them, and what it prints would be written into such a file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.set_inheritable(number, True)
 
 
 def with_a_home() -> None:

@@ -1,6 +1,7 @@
 """`labkit cache`: what was measured is kept; `warm` measures it beforehand, for a whole class."""
 
 import os
+import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     if args.action != "warm" and (args.names or args.profile):
         fail(f"labkit cache {args.action}: names and --profile are for `labkit cache warm`")
     try:
-        most = cache.limit()
+        cache.limit()
     except ValueError as problem:
         fail(f"labkit cache: {problem}")
     above = next(path for path in (cache.folder(), *cache.folder().parents) if path.exists())
@@ -32,13 +33,22 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     if args.action == "clear":
         print(f"{cache.shrink(0) / 1e6:,.1f} MB removed from {cache.folder()}")
         return 0
-    files = cache.files()
-    held, size = counted(len(files), "file"), sum(stat.st_size for _, stat in files)
-    print(f"{cache.folder()}: {held}, {size / 1e6:,.1f} MB of {most / 1e6:,.0f} MB")
+    print(held())
     shared = cache.shared()
     if shared:
-        print(f"{shared}: read as well (LABKIT_CACHE_SHARED)")
+        state = "read as well" if shared.is_dir() else "not read, since there is no such folder"
+        print(f"{shared}: {state} (LABKIT_CACHE_SHARED)")
     return 0
+
+
+def held() -> str:
+    """Return how much the cache holds, of how much it may."""
+    from labkit.keeping import cache
+
+    files = cache.files()
+    size = sum(stat.st_size for _, stat in files)
+    return (f"{cache.folder().resolve()}: {counted(len(files), 'file')}, {size / 1e6:,.1f} MB of "
+            f"{cache.limit() / 1e6:,.0f} MB")  # fmt: skip
 
 
 def warm(names: Sequence[str], profile: str | None) -> int:
@@ -48,7 +58,7 @@ def warm(names: Sequence[str], profile: str | None) -> int:
     from classroom.running import execute
     from labkit.keeping import cache
 
-    place, failed = cache.folder(), 0
+    place, failed = cache.folder().resolve(), 0
     place.mkdir(parents=True, exist_ok=True)
     wanted: dict[str, object] = {"measure": True, "profile": profile}
     for book in named_or_all(names):
@@ -64,6 +74,8 @@ def warm(names: Sequence[str], profile: str | None) -> int:
     private = [path for path, stat in cache.files() if not stat.st_mode & 4]
     if private and os.name != "nt":
         print(f"{counted(len(private), 'file')} can be read by you or your group only: "
-              f"chmod -R o+rX {place}")  # fmt: skip
-    print(f"for all to read it: export LABKIT_CACHE_SHARED={place.parent}")
+              f"chmod -R o+rX {shlex.quote(str(place))}")  # fmt: skip
+    # Where the limit is too small, what was made first is gone again: the numbers show it.
+    print(held())
+    print(f"for all to read it: export LABKIT_CACHE_SHARED={shlex.quote(str(place.parent))}")
     return 1 if failed else 0

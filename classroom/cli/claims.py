@@ -83,14 +83,15 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
     }
     first = (100 if args.store else 0) if args.seed is None else args.seed
     refuse_to_keep(args, min(counts.values()))
+    folder = _folder() if args.store or args.expect else None
+    with _damage_in_one_line():  # before hours of measuring, not after them
+        ledger.expected("", args.profile)
+        if folder:
+            ledger.records(folder)
     from classroom.claims import claims  # takes seconds
 
     known = claims()
     chosen = {name: known[name] for name in args.names or known}
-    folder = _folder() if args.store or args.expect else None
-    if folder:
-        with _damage_in_one_line():  # before hours of measuring, not after them
-            ledger.records(folder)
     seeds = {name: range(first, first + count) for name, count in counts.items()}
     findings = []
     # Kept one by one: whoever stops the command keeps what is finished.
@@ -232,4 +233,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 def _folder() -> Path:
     folder = checkout_of("labkit claims: the ledger belongs") / "data" / "claims"
     folder.mkdir(exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        fail(f"labkit claims: {folder} cannot be written: leave --store and --expect out, or "
+             "measure in a checkout of your own", code=1)  # fmt: skip
     return folder

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -75,7 +76,11 @@ def _own(args: argparse.Namespace) -> int:
         fail("labkit train: a classifier takes as long as it needs: leave --minutes out")
     if args.checkpoints is not None:
         fail("labkit train: a run on text of your own is not kept: leave --checkpoints out")
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        fail("labkit train: --text takes one process: start it without torchrun")
     place = args.output or Path("runs") / args.name
+    # The page and the card name both: letters that no file can hold are refused before training.
+    f"{args.text}{place}".encode()
     try:
         if args.name == "classifier":
             labels = importlib.import_module("classroom.own_labels")

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from classroom.cli.environment import checkout_of
+from classroom.cli.notebooks import LARGEST
 from classroom.cli.parser import Parser, fail
-from labkit.keeping.files import write_text
+from labkit.keeping.files import read_json, write_text
 
 HOST = "https://github.com/"
 NAMED = re.compile(
     r"(?:https://github\.com/|(?:ssh://)?git@github\.com[:/])?"
-    r"([A-Za-z0-9][A-Za-z0-9-]*/[\w.-]+?)(?:\.git)?/?"
+    r"([A-Za-z0-9][A-Za-z0-9-]*/[\w-][\w.-]*?)(?:\.git)?/?",
+    re.ASCII,
 )
 BRANCH = "main"
 TAG = "install"
@@ -62,7 +64,10 @@ def publish(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit publish: {said}: give OWNER/NAME, as in the address of its page")
     address = HOST + named[1]
     # The project's file last: by it the next call knows what the others say.
-    texts = written(root, address)
+    try:
+        texts = written(root, address)
+    except ValueError as error:
+        fail(f"labkit publish: {error}", code=1)
     for path, text in sorted(texts.items(), key=lambda item: item[0].name == "pyproject.toml"):
         if path.read_text(encoding="utf-8") != text:
             write_text(path, text)
@@ -99,7 +104,7 @@ def written(root: Path, address: str) -> dict[Path, str]:
     if address:
         texts[students] = texts[students].replace(before or PLACE, address)
     for path in books:
-        notebook = json.loads(path.read_text(encoding="utf-8"))
+        notebook = read_json(path, LARGEST)
         texts[path] = json.dumps(with_cell(notebook, address), indent=1, ensure_ascii=False) + "\n"
     return texts
 
@@ -119,8 +124,10 @@ def with_address(project: str, address: str) -> str:
 def with_badges(readme: str, address: str, books: Sequence[Path]) -> str:
     """Return the README with two badges for each notebook."""
     begin, end = BADGES
-    before, rest = readme.split(begin)
-    after = rest.split(end)[1]
+    before, _, rest = readme.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"README.md needs the lines {begin} and {end}: put back what is missing")
     name = address.removeprefix(HOST)
     lines = ["| notebook | in Google's cloud | on Binder |", "|---|---|---|"]
     lines += [f"| `{book.stem}` | {badges(name, book.name)} |" for book in books]

@@ -15,6 +15,7 @@ from classroom.cli.parameters import MOST, ParameterError, checked_grid, once, p
 from classroom.cli.parser import Parser, fail, folder, nearest, positive, unknown
 from classroom.running import Point, Row
 from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
+from classroom.versions import code_version
 from labkit.checks import counted, first_line
 from labkit.keeping.paths import to_install
 from labkit.keeping.processor import cores
@@ -140,12 +141,26 @@ def executor_of(
                  "--tls-key, or name them in the configuration of Dask")  # fmt: skip
         except (OSError, ValueError) as error:  # certificates that do not fit are one of the first
             fail(f"labkit sweep: there is no scheduler at {cluster}: {first_line(error)}", code=1)
+        check_workers(client)
         slots = Counter[str]()
         for worker in client.scheduler_info(n_workers=-1)["workers"].values():
             slots[worker["host"]] += worker["nthreads"]
         if not slots:
             print(f"no workers yet: the runs wait for `dask worker {cluster}`", flush=True)
         yield client.get_executor(pure=False), max(slots.values(), default=1)
+
+
+def check_workers(client: Any) -> None:
+    """Leave with one line if a worker has other code: it would take most runs and fail them all."""
+    ours = code_version()
+    answers = client.run(code_version, on_error="return")
+    others = {worker: said for worker, said in answers.items() if said != ours}
+    for worker, said in others.items():
+        failed = isinstance(said, Exception)
+        has = f"cannot use labkit ({first_line(said)})" if failed else f"has labkit {said}"
+        fail(f"labkit sweep: the worker {worker} {has}, and this machine has {ours} (of "
+             f"{counted(len(answers), 'worker')}, {len(others)} differ): install the same version "
+             "there, or end that worker", code=1)  # fmt: skip
 
 
 def run_all(every: Sequence[Point], out: Path, executor: Executor) -> None:
