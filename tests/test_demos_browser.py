@@ -573,6 +573,22 @@ def test_an_order_is_dragged_by_mouse_and_moved_by_keyboard(notebook: Opened) ->
     page.locator(".labkit-orders").screenshot(path=ARTIFACTS / "orders.png")
 
 
+def test_the_keys_of_a_list_are_no_commands_of_the_notebook(notebook: Opened) -> None:
+    page = notebook.page
+    chosen = page.locator(".labkit-masking select").first
+    chosen.scroll_into_view_if_needed()
+    before = chosen.input_value()
+    chosen.focus()
+    page.keyboard.press("ArrowDown")
+    after = chosen.input_value()
+    assert after != before
+    page.keyboard.press("x")  # cuts a cell, where it is a command
+    assert chosen.input_value() == after
+    page.keyboard.press("ArrowUp")
+    assert chosen.input_value() == before
+    assert chosen.evaluate("select => select === document.activeElement")
+
+
 HOSTILE = {
     "script": "<img src=x onerror=window.ran=1> <script>window.ran = 1</script> </div></table>",
     "quotes": "\"double\" 'single' &amp; &lt;b&gt; \\\\ $x^2$",

@@ -1,5 +1,6 @@
 // A plugin for JupyterLab and Voilà, as it stands: what a screen reader needs and they leave out.
-// The handle of a slider gets the name beside it; a picture gets the text that is stored with it.
+// The handle of a slider gets the name beside it; a picture gets the text that is stored with it;
+// a list keeps its keys, which are commands of the notebook otherwise (x cuts the cell).
 (() => {
   "use strict";
 
@@ -41,6 +42,9 @@
     const look = () => {
       keepFocus();
       document.querySelectorAll(".noUi-handle:not([aria-label])").forEach(name);
+      for (const list of document.querySelectorAll(".jupyter-widgets select")) {
+        list.dataset.lmSuppressShortcuts = "true";
+      }
       if (!document.querySelector(".jp-RenderedImage img:not([alt])")) return;
       for (const panel of app.shell.widgets("main")) {
         (panel.content?.widgets ?? []).forEach(describe);
