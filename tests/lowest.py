@@ -1,6 +1,6 @@
 """Print the oldest packages that pyproject.toml allows, as constraints for pip.
 
-    python tests/lowest.py > lowest.txt && pip install -c lowest.txt -e ".[lab]"
+python tests/lowest.py > lowest.txt && pip install -c lowest.txt -e ".[lab]"
 """
 
 import re

@@ -380,7 +380,11 @@ def test_an_answer_that_needs_a_cell_which_seems_idle_is_right(tmp_path: Path) -
     [
         (RIGHT, "from classroom.exercises import check as right\nright('05.factor', f)"),
         (RIGHT, "from classroom.exercises import check", "check ('05.factor', f)"),
-        (RIGHT, "import classroom.exercises as e\ndef test(*x): e.check(*x)", "test('05.factor', f)"),
+        (
+            RIGHT,
+            "import classroom.exercises as e\ndef test(*x): e.check(*x)",
+            "test('05.factor', f)",
+        ),
         ("f = 64\nprint('x' * 210_000_000)", "print('a line')\n" + CHECK),
         ("f = 64\nclass Odd(Exception):\n    __str__ = None\nraise Odd", CHECK),
         ("%%writefile own.py\nf = 64", "from own import f", CHECK),

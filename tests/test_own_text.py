@@ -60,7 +60,10 @@ def test_what_cannot_be_trained_on_is_said_in_one_line(
     here = str(tmp_path)
     for words, said in (
         (["gpt", "--text", f"{here}/none*.txt"], "no file matches"),
-        (["gpt", "--text", f"{here}/short.txt"], "too little text: 2 different documents, 21 characters"),
+        (
+            ["gpt", "--text", f"{here}/short.txt"],
+            "too little text: 2 different documents, 21 characters",
+        ),
         (["gpt", "--text", f"{here}/same.txt"], "1 different document, 64,000 characters to learn"),
         (["bert", "--text", f"{here}/latin.txt"], "this is not UTF-8"),
         (["bert", "--text", f"{here}/thai.txt"], "100% of the held-out words are unknown"),
