@@ -215,9 +215,13 @@ def _heard(one: Mapping[str, Any]) -> Verdict:
 
 
 def submissions(folder: Path) -> dict[str, Path]:
-    """The notebooks of a class by student: FOLDER/NAME.ipynb, or FOLDER/NAME/…/LESSON.ipynb."""
+    """The notebooks of a class by student: FOLDER/NAME.ipynb, or FOLDER/NAME/…/LESSON.ipynb.
+
+    A student's first notebook has the student's name: 05_gpt comes before 05_gpt-Copy1.
+    """
     found: dict[str, Path] = {}
-    for path in sorted(folder.rglob("*")):
+    every = folder.rglob("*")
+    for path in sorted(every, key=lambda one: (one.parent == folder, one.parent, one.stem)):
         inner = path.relative_to(folder)
         if path.suffix.lower() == ".ipynb" and not any(part[0] == "." for part in inner.parts):
             first = inner.parts[0] if len(inner.parts) > 1 else inner.stem

@@ -715,7 +715,7 @@ def test_every_notebook_of_a_folder_is_marked_under_a_name_of_its_own(tmp_path: 
     names = (
         "anna.ipynb",
         "anna/a.ipynb",
-        "anna/b.ipynb",
+        "anna/a-Copy1.ipynb",
         "BEN.IPYNB",
         ".ipynb_checkpoints/x.ipynb",
     )
@@ -724,8 +724,9 @@ def test_every_notebook_of_a_folder_is_marked_under_a_name_of_its_own(tmp_path: 
         (tmp_path / name).write_text(notebook(CHECK))
     assert {name: path.relative_to(tmp_path).as_posix()
             for name, path in grading.submissions(tmp_path).items()} == {
-        "anna": "anna/a.ipynb", str(Path("anna/b")): "anna/b.ipynb", "anna.ipynb": "anna.ipynb",
-        "BEN": "BEN.IPYNB",
+        "anna": "anna/a.ipynb",
+        str(Path("anna/a-Copy1")): "anna/a-Copy1.ipynb",
+        "anna.ipynb": "anna.ipynb", "BEN": "BEN.IPYNB",
     }  # fmt: skip
 
 
