@@ -77,6 +77,7 @@ def run_submission(
     quiet = Config(HistoryManager={"enabled": False}, InteractiveShell={"colors": "NoColor"})
     shell = InteractiveShell.instance(config=quiet)
     judge = (sys.modules[JUDGE], checking, comparing, duels, limits, verdicts)
+    sys.path.insert(0, "")  # as in Jupyter, for a module that a cell writes
     used = {"torch.allclose": torch.allclose, "torch.equal": torch.equal}
     before, heard = fingerprint(judge), verdicts.HEARD
     for number, cell in enumerate(cells, start=1):
@@ -156,10 +157,13 @@ def mark(
 
 
 def _may_lack_a_cell(found: Mark) -> bool:
-    """Whether a cell that was left out may have been needed after all: one may change anything."""
+    """Whether a cell that was left out may have been needed after all: one may change anything.
+
+    One may also call `check` by another name, so an answer without a verdict counts, too.
+    """
     if found.status != "finished":
         return any(error.startswith("NameError") for _, error in found.errors)
-    return bool(found.errors) or any(not one.right for one in found.verdicts.values())
+    return bool(found.errors) or found.points < len(found.of)
 
 
 def _collect_all(found: Mark, cells: Sequence[str], limits: Limits) -> None:
@@ -211,9 +215,13 @@ def _heard(one: Mapping[str, Any]) -> Verdict:
 
 
 def submissions(folder: Path) -> dict[str, Path]:
-    """The notebooks of a class by student: FOLDER/NAME.ipynb, or FOLDER/NAME/…/LESSON.ipynb."""
+    """The notebooks of a class by student: FOLDER/NAME.ipynb, or FOLDER/NAME/…/LESSON.ipynb.
+
+    A student's first notebook has the student's name: 05_gpt comes before 05_gpt-Copy1.
+    """
     found: dict[str, Path] = {}
-    for path in sorted(folder.rglob("*")):
+    every = folder.rglob("*")
+    for path in sorted(every, key=lambda one: (one.parent == folder, one.parent, one.stem)):
         inner = path.relative_to(folder)
         if path.suffix.lower() == ".ipynb" and not any(part[0] == "." for part in inner.parts):
             first = inner.parts[0] if len(inner.parts) > 1 else inner.stem

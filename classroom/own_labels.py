@@ -92,27 +92,36 @@ class Outcome:
 
 
 def task_of(file: str, text: str, label: str, labels: int) -> Task:
-    """A fifth of the labelled rows is asked, so many of the others are known."""
+    """A fifth of the labelled texts is asked, so many of the others are known.
+
+    A text that comes again does not count, so that what is asked is never known.
+    """
     if labels < FOLDS:
         raise ValueError(f"labels is {labels}: give a whole number from {FOLDS}")
     table = from_table(file, text, label)
-    rows = [(row.text, row.label) for row in table if row.label is not None]
+    labelled = [(row.text, row.label) for row in table if row.label is not None]
+    rows = list({_words(row[0]): row for row in labelled}.values())
+    if len(rows) < 10 or not 2 <= len(table.classes) <= len(rows) // 2:
+        raise ValueError(
+            f"{len(rows)} different texts of {file} have a label, of {len(table.classes)} kinds: "
+            "give at least 10 texts, 2 kinds, and twice as many texts as kinds"
+        )
     random.Random(0).shuffle(rows)
-    if len(rows) < 10 or len(table.classes) < 2:
+    asked, known = rows[: len(rows) // 5], rows[len(rows) // 5 :][:labels]
+    if len({number for _, number in known}) < 2:
+        [only] = {table.classes[number] for _, number in known}
         raise ValueError(
-            f"{len(rows)} rows of {file} have a label, of {len(table.classes)} kinds: give at "
-            "least 10 rows and 2 kinds"
+            f"the {len(known)} labels of {file} to learn from are all {only!r}: give rows of the "
+            "other kinds, or a larger --labels"
         )
-    asked = rows[: len(rows) // 5]
-    kept = {text for text, _ in asked}
-    rest = [row for row in rows if row[0] not in kept]
-    if len(rest) < FOLDS:
-        raise ValueError(
-            f"{len(rest)} labelled rows of {file} have another text than those that are asked: "
-            f"give at least {FOLDS}"
-        )
-    texts = [row.text for row in table if row.text not in kept]
-    return Task(table.classes, rest[:labels], asked, texts)
+    kept = {_words(text) for text, _ in asked}
+    texts = [row.text for row in table if _words(row.text) not in kept]
+    return Task(table.classes, known, asked, texts)
+
+
+def _words(text: str) -> str:
+    """A text by which copies of it are found: white space does not count."""
+    return " ".join(text.split())
 
 
 # ---- one way
@@ -302,8 +311,11 @@ def report(task: Task, found: Sequence[Outcome]) -> str:
             f"regression on frozen vectors {one.baseline:.3f}; {one.seconds:.0f} s"
         )
     best = best_of(found)
-    chosen = f"best by cross-validation on the known labels: {best.way} ({best.expected:.3f})"
-    return "\n".join([*lines, chosen, confusion(task, best.said)])
+    lines.append(f"best by cross-validation on the known labels: {best.way} ({best.expected:.3f})")
+    seen = {label for _, label in task.known}
+    if never := [name for number, name in enumerate(task.classes) if number not in seen]:
+        lines.append(f"in no known text, and so never an answer: {', '.join(never)}")
+    return "\n".join([*lines, confusion(task, best.said)])
 
 
 def best_of(found: Sequence[Outcome]) -> Outcome:

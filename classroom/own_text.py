@@ -19,7 +19,7 @@ from typing import Any
 from classroom import realtext
 from classroom.live import LiveCurve
 from classroom.pages.live.parts import page as whole_page
-from classroom.recipes import plan
+from classroom.recipes import plan, refuse_unknown_words
 from classroom.shipped import trained
 from classroom.style import lowest
 from classroom.training import (
@@ -52,10 +52,12 @@ def documents_of(pattern: str) -> tuple[list[str], list[str]]:
     )
     letters, tests = (sum(map(len, texts)) for texts in (known, held_out))
     if letters < LEAST or tests < 20 * LENGTH:
-        documents = counted(len(known) + len(held_out), "document")
+        # Equal documents are on the same side, so copies do not help.
+        documents = counted(len({*known, *held_out}), "different document")
         raise ValueError(
-            f"{pattern}: too little text: {counted(letters + tests, 'character')} in {documents}; "
-            f"give at least {2 * LEAST:,} characters in 20 documents, with a blank line after each"
+            f"{pattern}: too little text: {documents}, {counted(letters, 'character')} to learn "
+            f"from and {tests:,} held out; give at least {LEAST:,} and {20 * LENGTH:,}, with a "
+            "blank line after each document"
         )
     return known, held_out
 
@@ -99,6 +101,7 @@ def train_on(
         dropout=0.0 if minutes < 2 else 0.1,
     )  # fmt: skip
     run = run_of(kind, known, recipe)
+    refuse_unknown_words(held_out, run.tokenizer, pattern)
     steps = steps_in(run, minutes, recipe.rate)
     recipe = replace(recipe, steps=steps)
     live = LiveCurve(steps, unit=UNITS[kind])

@@ -170,14 +170,28 @@ def _own_text(corpus: str | Path) -> CourseText:
             f"text file (there is none at {path.resolve()})"
         )
     train, tests = from_files(path).split(held_out=0.1)
+    if any(next(iter(side), None) is None for side in (train, tests)):
+        raise ValueError(
+            f"{path} has too few different documents to hold one out: end documents with blank "
+            "lines"
+        )
     tokenizer = Tokenizer.words(train.texts, size=8_000)
     documents = [[*tokenizer.pieces(tokenizer.encode(one.text)), END] for one in tests]
-    if not documents:
-        raise ValueError(
-            f"{path} has too few documents to hold one out: end documents with blank lines"
-        )
+    refuse_unknown_words(tests.texts, tokenizer, path)
     known, asked = tokenize(train, tokenizer), tokenize(tests, tokenizer)
     return CourseText(tokenizer, known, asked, documents, None)
+
+
+def refuse_unknown_words(texts: Iterable[str], tokenizer: Tokenizer, source: str | Path) -> None:
+    """Refuse held-out texts that are mostly [UNK], whose loss would be low and mean nothing."""
+    pieces = tokenizer.pieces(tokenizer.encode("\n".join(texts)))
+    words = [piece for piece in pieces if any(map(str.isalnum, piece))]
+    unknown = words.count("[UNK]") / max(1, len(words))
+    if unknown > 0.5:
+        raise ValueError(
+            f"{source}: {unknown:.0%} of the held-out words are unknown: give a longer text, with "
+            "spaces between its words (`labkit train gpt --text` needs none)"
+        )
 
 
 class Shuffled:

@@ -353,8 +353,9 @@ def _begin(
     inherit(kept_variables())
     os.environ.update(dict.fromkeys(OWN, str(folder)), MPLBACKEND="agg", **limits.settings)
     tempfile.tempdir = str(folder)
-    log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT, 0o600)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    # Nobody reads what it prints, and a file of it would be full at some time.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
     os.chdir(folder)
     target(pipe, shield(limits, folder), *words)

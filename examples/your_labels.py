@@ -3,7 +3,7 @@
     python examples/your_labels.py reviews.csv --column review --label stars
     python examples/your_labels.py reviews.jsonl --backbone real     # needs the extra real
 
-A row whose label is empty (or None) is text without a label.  A fifth of the labelled rows is kept
+A row whose label is empty (or None) is text without a label.  A fifth of the labelled texts is kept
 for the test; the script learns from `--labels` of the others, by the methods of
 `classroom/own_labels.py`.
 """

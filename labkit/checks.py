@@ -38,7 +38,11 @@ def counted(count: int, thing: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the first line that an error says, or its kind where it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    try:
+        said = str(error)
+    except Exception:  # a class of errors that somebody wrote may not be able to
+        said = ""
+    return (said.strip().splitlines() or [type(error).__name__])[0]
 
 
 def in_a_line(error: BaseException) -> str:

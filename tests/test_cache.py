@@ -692,5 +692,5 @@ def test_the_course_text_and_a_text_of_the_readers_own(tmp_path: Path) -> None:
     ):
         course_text("wrld")
     (tmp_path / "one.txt").write_text("a single short document")
-    with pytest.raises(ValueError, match="too few documents"):
+    with pytest.raises(ValueError, match="too few different documents"):
         course_text(tmp_path / "one.txt")

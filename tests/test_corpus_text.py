@@ -275,6 +275,8 @@ def test_missing_files(tmp_path):
         ("t.jsonl", '{"text": "a"}', r"t\.jsonl, line 1: there is no column 'label'"),
         ("t.jsonl", '{"text": "a", "label": 1}\n{', r"t\.jsonl, line 2: this is not JSON"),
         ("t.jsonl", '{"text": null, "label": 1}', r"t\.jsonl, line 1: 'text' is null"),
+        ("t.jsonl", '{"text": ["a", "b"], "label": 1}', "line 1: 'text' is a list; give one text"),
+        ("t.jsonl", '{"text": "a", "label": {"b": 1}}', "line 1: 'label' is a dict; give one"),
         ("t.csv", "text,label,text\na,b,c\n", "two columns are called 'text'"),
         ("t.jsonl", "[" * 100_000, r"t\.jsonl, line 1: this is not JSON"),
         ("t.jsonl", '{"text": "\\ud800", "label": 1}', r"t\.jsonl, line 1: .* surrogate pair"),

@@ -375,6 +375,31 @@ def test_an_answer_that_needs_a_cell_which_seems_idle_is_right(tmp_path: Path) -
     assert found.got("05.factor")
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        (RIGHT, "from classroom.exercises import check as right\nright('05.factor', f)"),
+        (RIGHT, "from classroom.exercises import check", "check ('05.factor', f)"),
+        (
+            RIGHT,
+            "import classroom.exercises as e\ndef test(*x): e.check(*x)",
+            "test('05.factor', f)",
+        ),
+        ("f = 64\nprint('x' * 210_000_000)", "print('a line')\n" + CHECK),
+        ("f = 64\nclass Odd(Exception):\n    __str__ = None\nraise Odd", CHECK),
+        ("%%writefile own.py\nf = 64", "from own import f", CHECK),
+    ],
+    ids=["another name", "a space", "a function", "much is printed", "an odd error", "a module"],
+)
+def test_a_right_answer_in_an_odd_notebook_gets_its_point(
+    cells: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "05_gpt.ipynb").write_text(notebook(*cells))
+    limits = Limits(60, 1500 * MB)
+    found = grading.mark("anna", tmp_path / "05_gpt.ipynb", released, limits)
+    assert (found.points, found.status) == (1, "finished"), found.errors
+
+
 # ---- the sandbox
 
 
@@ -690,7 +715,7 @@ def test_every_notebook_of_a_folder_is_marked_under_a_name_of_its_own(tmp_path: 
     names = (
         "anna.ipynb",
         "anna/a.ipynb",
-        "anna/b.ipynb",
+        "anna/a-Copy1.ipynb",
         "BEN.IPYNB",
         ".ipynb_checkpoints/x.ipynb",
     )
@@ -699,8 +724,9 @@ def test_every_notebook_of_a_folder_is_marked_under_a_name_of_its_own(tmp_path: 
         (tmp_path / name).write_text(notebook(CHECK))
     assert {name: path.relative_to(tmp_path).as_posix()
             for name, path in grading.submissions(tmp_path).items()} == {
-        "anna": "anna/a.ipynb", str(Path("anna/b")): "anna/b.ipynb", "anna.ipynb": "anna.ipynb",
-        "BEN": "BEN.IPYNB",
+        "anna": "anna/a.ipynb",
+        str(Path("anna/a-Copy1")): "anna/a-Copy1.ipynb",
+        "anna.ipynb": "anna.ipynb", "BEN": "BEN.IPYNB",
     }  # fmt: skip
 
 

@@ -9,7 +9,9 @@ import pytest
 from classroom import own_text
 from classroom.cli import main
 from classroom.demos import masking_demo, sampling_demo
+from classroom.recipes import course_text
 from classroom.shipped import card, trained
+from labkit.text.documents import from_documents
 
 SENTENCE = "the old ship sails slowly over a grey sea and nobody on board knows where"
 
@@ -50,12 +52,21 @@ def test_what_cannot_be_trained_on_is_said_in_one_line(
     book: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "short.txt").write_text("too short\n\nfor anything")
+    (tmp_path / "same.txt").write_text("the old ship sails over the sea.\n\n" * 2000)
+    signs = list(map(chr, range(0xE01, 0xE2F)))  # WordPiece gives up after 100 letters
+    thai = "\n\n".join("".join(random.Random(i).choices(signs, k=120)) for i in range(300))
+    (tmp_path / "thai.txt").write_text(thai, encoding="utf-8")
     (tmp_path / "latin.txt").write_bytes("für immer".encode("latin-1") * 9)
     here = str(tmp_path)
     for words, said in (
         (["gpt", "--text", f"{here}/none*.txt"], "no file matches"),
-        (["gpt", "--text", f"{here}/short.txt"], "too little text: 21 characters in 2 documents"),
+        (
+            ["gpt", "--text", f"{here}/short.txt"],
+            "too little text: 2 different documents, 21 characters",
+        ),
+        (["gpt", "--text", f"{here}/same.txt"], "1 different document, 64,000 characters to learn"),
         (["bert", "--text", f"{here}/latin.txt"], "this is not UTF-8"),
+        (["bert", "--text", f"{here}/thai.txt"], "100% of the held-out words are unknown"),
         (["gptt", "--text", str(book)], "did you mean gpt?"),
         (["gpt", "--text", str(book), "--minutes", "0"], "give minutes"),
         (["gpt", "--text", str(book), "--checkpoints", here], "leave --checkpoints out"),
@@ -68,6 +79,23 @@ def test_what_cannot_be_trained_on_is_said_in_one_line(
         assert error.count("\n") == 1
     with pytest.raises(ValueError, match="or a folder that `labkit train` wrote"):
         trained(tmp_path)
+
+
+def test_a_text_that_would_be_learned_from_without_use_is_refused(tmp_path: Path) -> None:
+    """In the notebooks, whose tokens are words."""
+    only_held_out = "a document of 3 words"
+    assert [*from_documents([only_held_out]).split(held_out=0.1)[1]]
+    path = tmp_path / "text.txt"
+    path.write_text(only_held_out)
+    with pytest.raises(ValueError, match="too few different documents to hold one out"):
+        course_text(path)
+    signs = list(map(chr, range(0x4E00, 0x4E00 + 3000)))  # Chinese has no spaces
+    spaced = "\n\n".join(" ".join(random.Random(i).choices(signs[:99], k=9)) for i in range(300))
+    path.write_text(spaced.replace(" ", ""), encoding="utf-8")
+    with pytest.raises(ValueError, match="100% of the held-out words are unknown"):
+        course_text(path)
+    path.write_text(spaced, encoding="utf-8")
+    assert course_text(path).vocabulary == 99 + 5
 
 
 def test_the_minutes_decide_the_steps(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:

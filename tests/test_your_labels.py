@@ -76,23 +76,25 @@ def quick(monkeypatch):
 def test_a_table_of_yours_teaches_a_classifier(
     monkeypatch, tmp_path, capsys, quick, kind, backbone
 ):
-    write(tmp_path / f"t.{kind}", rows(300, 100))
+    made = rows(300, 100)
+    count = len({text for text, label in made if label}) // 5
+    write(tmp_path / f"t.{kind}", made)
     names = run(monkeypatch, tmp_path / f"t.{kind}", "--labels", "60", "--backbone", backbone)
     task, [found] = names["task"], names["found"]
-    assert (len(task.known), len(task.asked)) == (60, 20)
+    assert (len(task.known), len(task.asked)) == (60, count)
     asked = {text for text, _ in task.asked}
     assert asked.isdisjoint(task.texts)
     assert asked.isdisjoint(text for text, _ in task.known)
     right = [said == label for said, (_, label) in zip(found.said, task.asked, strict=True)]
-    assert found.right == sum(right) / 20
+    assert found.right == sum(right) / count
     assert found.right >= max(0.8, found.baseline)
     said = capsys.readouterr().out
-    low, high = quick.interval(found.right, 20)
+    low, high = quick.interval(found.right, count)
     assert f"accuracy {found.right:.3f} [{low:.3f}, {high:.3f}]" in said
     assert f"best by cross-validation on the known labels: {backbone} (" in said
     counts = [list(map(int, line.split()[1:])) for line in said.splitlines()[-2:]]
     assert counts[0][0] + counts[1][1] == sum(right)
-    assert sum(map(sum, counts)) == 20
+    assert sum(map(sum, counts)) == count
 
 
 def test_fine_tuning_begins_as_the_regression_and_is_kept_only_if_it_is_better(quick, monkeypatch):
@@ -188,5 +190,41 @@ def test_a_table_with_too_few_labels_is_refused(monkeypatch, tmp_path, capsys):
         run(monkeypatch, tmp_path / "t.csv")
     assert left.value.code == 2
     said = capsys.readouterr().err
-    assert said.startswith("your_labels.py: 5 rows of")
+    assert said.startswith("your_labels.py: 5 different texts of")
     assert said.count("\n") == 1
+
+
+def table_of(path, made):
+    """A table of these texts and labels."""
+    write(path / "t.csv", made)
+    return str(path / "t.csv"), "review", "stars"
+
+
+def test_a_text_that_comes_again_counts_once(tmp_path, quick):
+    """Copies would be known and asked, or leave too few texts that are known."""
+    copies = [(f" text  {n % 20} ", "good" if n % 2 else "bad") for n in range(100)]
+    task = quick.task_of(*table_of(tmp_path, copies), labels=100)
+    assert (len(task.known), len(task.asked)) == (16, 4)
+    asked = {" ".join(text.split()) for text, _ in task.asked}
+    assert len(asked) == 4
+    assert asked.isdisjoint(" ".join(text.split()) for text in task.texts)
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (["good"] * 40, "40 different texts of .* have a label, of 1 kinds"),
+        ([f"{n / 7:.3f}" for n in range(40)], "of 40 kinds: .* twice as many texts as kinds"),
+        (["bad", *["good"] * 39], "the 5 labels of .* to learn from are all 'good'"),
+    ],
+)
+def test_labels_that_teach_nothing_are_refused(tmp_path, quick, labels, says):
+    made = [(f"text {n}", label) for n, label in enumerate(labels)]
+    with pytest.raises(ValueError, match=says):
+        quick.task_of(*table_of(tmp_path, made), labels=5)
+
+
+def test_a_label_that_no_known_text_has_is_named(quick):
+    task = quick.Task(("bad", "good", "odd"), [("a", 0), ("b", 1)], [("c", 2)], [])
+    found = quick.Outcome("gpt", quick.FROZEN, None, None, [0], 0.5, 0.0, 0.0, 1.0)
+    assert "in no known text, and so never an answer: odd\n" in quick.report(task, [found])

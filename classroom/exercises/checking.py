@@ -34,7 +34,7 @@ from classroom.exercises.comparing import (
 )
 from classroom.exercises.limits import Outcome, OutOfTime, limited
 from classroom.exercises.verdicts import Verdict
-from labkit.checks import is_whole
+from labkit.checks import first_line, is_whole
 from labkit.keeping.files import digest
 
 NOTEBOOKS = {
@@ -247,7 +247,7 @@ def _try(
             why = f"your function is too slow: {number} of {TRIALS} inputs took {asked.seconds:g} s"
         return Verdict(False, why, _inputs(asked, arguments))
     # PyTorch itself refuses to change an input that needs gradients.
-    if "leaf Variable that requires grad" in str(outcome.error):
+    if outcome.error and "leaf Variable that requires grad" in first_line(outcome.error):
         return Verdict(False, CHANGES, _inputs(asked, arguments))
     if outcome.error is None:
         plain = replace(outcome, value=plain_numbers(outcome.value))

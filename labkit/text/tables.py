@@ -129,6 +129,9 @@ def _objects(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[s
 def _written(value: Any, column: str, where: str) -> str:
     if value is None:
         raise ValueError(f"{where}: {column!r} is null; give a text, or leave the row out")
+    if isinstance(value, list | dict):
+        kind = type(value).__name__
+        raise ValueError(f"{where}: {column!r} is a {kind}; give one text, or one number")
     text = str(value)
     if has_half_a_pair(text):
         raise ValueError(f"{where}: {column!r} holds half of a surrogate pair; clean the text")
