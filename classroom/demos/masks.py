@@ -78,7 +78,7 @@ def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Toke
         ),
         Heading(f"After {counted(epochs, 'epoch')}"),
         Table(
-            ("masks", "words asked at least once", "different masks", "expected share"),
+            ("masks", "words asked for at least once", "different masks", "expected share"),
             (
                 told("static", static, words, 1 - (1 - rate) ** min(copies, epochs)),
                 told("dynamic", dynamic, words, 1 - (1 - rate) ** epochs),
@@ -101,7 +101,7 @@ def masks_demo(text: str, tokenizer: Tokenizer | None = None, *, rate: float = 0
     controls = {
         "text": text_box("text", text),
         "epochs": whole_slider("epochs", 10, 1, 40),
-        "rate": slider("share asked", rate, 0.0, 1.0, 0.05),
+        "rate": slider("share predicted", rate, 0.0, 1.0, 0.05),
         "copies": whole_slider("static copies", 1, 1, 10),
     }
     return Demo("masks", partial(masks_view, tokenizer=tokenizer), controls)

@@ -17,7 +17,7 @@ Found = tuple[str, float, float, float]
 
 
 def statistics(objective: Objective, batch: Batch, tokenizer: Tokenizer) -> Piece:
-    """Shares over 1,000 draws: as asked for, as found, and how far off chance may put them."""
+    """Shares over 1,000 draws: as set, as found, and how far off chance may put them."""
     many = repeated(batch, DRAWS)
     # Draws of their own, which do not move when the one that is shown is drawn again.
     targets = objective.targets(many, Chance(1, 0, many.rows))
@@ -32,7 +32,7 @@ def statistics(objective: Objective, batch: Batch, tokenizer: Tokenizer) -> Piec
         (name, f"{asked:.4f}", f"{found:.4f}", f"± {error:.4f}")
         for name, asked, found, error in rows
     )
-    return Table(("share", "asked", "found", "2 standard errors"), shown, "statistics")
+    return Table(("share", "set", "found", "2 standard errors"), shown, "statistics")
 
 
 def answers_no(pairs: Pairs, own: int) -> Note:

@@ -283,7 +283,7 @@ const Views = (() => {
     return chances.all;
   }
 
-  /** Shares over 1,000 draws: as asked for, as found, and two standard errors of what is found. */
+  /** Shares over 1,000 draws: as set, as found, and two standard errors of what is found. */
   function statistics(tokens, { rate, mask, random }, { special, tokens: names }) {
     const ordinary = [...names.keys()].filter((w) => !special.special.includes(w)), T = tokens.length;
     const places = tokens.flatMap((w, t) => (special.special.includes(w) ? [] : [t])), [hide, fate, words] = drawsOf(T);
@@ -298,7 +298,7 @@ const Views = (() => {
     const again = random / ordinary.length, keep = Math.max(0, 1 - mask - random);
     const rows = [["predicted", rate, 1, 0], ["of these [MASK]", mask, 2, 1],
       ["of these another word", random - again, 3, 1], ["of these the word itself", keep + again, 4, 1]];
-    return table(["share", "asked", "found", "2 standard errors"], rows.map(([name, asked, part, whole]) => {
+    return table(["share", "set", "found", "2 standard errors"], rows.map(([name, asked, part, whole]) => {
       const [found, error] = ratio(counts.map((one) => one[part]), counts.map((one) => one[whole]));
       return [name, fixed(asked, 4), fixed(found, 4), `± ${fixed(error, 4)}`];
     }), "statistics");
