@@ -110,7 +110,6 @@ def start(browser: Any, folder: Path) -> None:
         page = opened(browser, server, book)
         page.set_viewport_size({"width": 1100, "height": 800})
         page.evaluate("i => jupyterapp.shell.currentWidget.content.scrollToItem(i, 'end')", place)
-        page.add_style_tag(content=".Toastify { display: none }")  # it asks about news of Jupyter
         page.wait_for_timeout(2500)
         page.screenshot(path=DOCS / "start.png")
         page.close()

@@ -573,6 +573,10 @@ def test_an_order_is_dragged_by_mouse_and_moved_by_keyboard(notebook: Opened) ->
     page.locator(".labkit-orders").screenshot(path=ARTIFACTS / "orders.png")
 
 
+def test_nobody_is_asked_about_news_of_jupyter(notebook: Opened) -> None:
+    assert notebook.page.get_by_text("official Jupyter news").count() == 0
+
+
 def test_the_keys_of_a_list_are_no_commands_of_the_notebook(notebook: Opened) -> None:
     page = notebook.page
     chosen = page.locator(".labkit-masking select").first

@@ -12,7 +12,7 @@ from classroom.cli.parser import Parser, fail, port
 from labkit.keeping.paths import checkout, to_install
 
 NO_UPDATES = "jupyterlab.handlers.announcements.NeverCheckForUpdate"
-# Plugins of the page.
+# A plugin of the page.
 SHARE = Path(__file__).resolve().parent.parent / "pages" / "share" / "labextensions"
 START = "notebooks/00_start_here.ipynb"
 # What every stored notebook says of its kernel; `contents` keeps it so.
@@ -45,7 +45,7 @@ def server(root: Path, port: int) -> list[str]:
         "--KernelManager.transport_encryption=auto",
         # Pages of other sites cannot make a browser send the cookie along.
         "--IdentityProvider.cookie_options=samesite=Strict",
-        # No question about news, and nothing that is fetched.
+        # Nothing is fetched. The page would ask about news all the same: the plugin forbids it.
         "--LabApp.news_url=None", f"--LabApp.check_for_updates_class={NO_UPDATES}",
         f"--LabApp.extra_labextensions_path={SHARE}",
         "--ServerApp.contents_manager_class=classroom.cli.contents.CleanNotebooks",
