@@ -527,6 +527,15 @@ def test_a_document_of_another_language_is_read_by_its_words(tiny: World) -> Non
     assert village.numbers(document) is document.numbers
 
 
+def test_numbers_of_few_bits_are_read_like_others() -> None:
+    """They have none for the symbol of a hidden word."""
+    village = load_world("village")
+    text = next(d.numbers for d in village.documents() if d.numbers.max() < 128)
+    few = text.astype(np.int8)
+    assert np.array_equal(village.conditional(few, [1]), village.conditional(text, [1]))
+    assert village.joint(few, [1]) == village.joint(text, [1])
+
+
 def test_nothing_hidden_has_no_distributions(tiny: World) -> None:
     words = tiny.sample(documents=1)[0].words
     assert tiny.conditional(words, []).shape == (0, len(tiny.vocabulary))

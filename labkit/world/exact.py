@@ -202,7 +202,8 @@ class Language:
                     f"a text has the numbers {words.min()} to {words.max()}: this language has "
                     f"words from 0 to {unknown - 2}; give its own numbers"
                 )
-            return words
+            # The symbol of a hidden word may not fit into fewer bits.
+            return words.astype(np.int64, copy=False)
         check_words(words)
         return np.array([self.machine.number.get(word, unknown) for word in words], int)
 
