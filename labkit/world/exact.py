@@ -377,13 +377,6 @@ class Language:
 
     # ── sentences and what they mean ─────────────────────────────────────────────────────────────
 
-    def sentence_log_probability(self, words: Text) -> float:
-        """log p(sentence), full stop included, as a random sentence of a story or a review."""
-        text = self.numbers(words)
-        if not len(text) or text[-1] != self.machine.number["."]:
-            return -math.inf
-        return float(self.log_probability(text, start="sentence").sum())
-
     def is_sentence(self, words: Text) -> bool:
         """Whether a document can hold these words: from the start of a sentence to a full stop."""
         return self.are_sentences([words])[0]
