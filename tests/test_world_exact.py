@@ -509,6 +509,9 @@ def test_standard_errors_are_those_of_a_ratio(tiny: World, tiny_reference: Refer
         lambda world, words: floor(world, "masked", [words], channel=(1.0,)),
         lambda world, words: floor(world, "permutation", [words], channel=(0.8, 0.1, 0.1)),
         lambda world, words: floor(world, "previous", [words], start="bogus"),
+        lambda world, words: world.log_probability(words, direction="backward", start="bogus"),
+        lambda world, words: world.next_word(words, direction="backward", start="bogus"),
+        lambda world, words: world.following([words], direction="backward", start="bogus"),
     ],
 )
 def test_what_a_language_cannot_answer_is_refused_in_one_line(ask):

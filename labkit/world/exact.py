@@ -234,6 +234,7 @@ class Language:
         """`log_probability` of many texts at once, which is much faster than one by one."""
         numbers = [self.numbers(words) for words in texts]
         check_choice("direction", direction, *DIRECTIONS)
+        check_choice("start", start, *STARTS)
         if reach is not None:
             check_whole("reach", reach)
             return self._within_reach(numbers, direction, reach, start)
@@ -301,6 +302,7 @@ class Language:
         """The distribution over the vocabulary of the word after these words (or before them)."""
         text = self.numbers(words)
         check_choice("direction", direction, *DIRECTIONS)
+        check_choice("start", start, *STARTS)
         if direction == "forward":
             return self.conditional(np.append(text, 0), [len(text)], start=start)[0]
         return self._word_before(text)
@@ -343,6 +345,7 @@ class Language:
         less likely than `least` are left out.
         """
         check_choice("direction", direction, *DIRECTIONS)
+        check_choice("start", start, *STARTS)
         documents = [documents_of(self.numbers(words)) for words in texts]
 
         def each(parts: Iterable[np.ndarray], way: Direction) -> Iterator[Following]:
