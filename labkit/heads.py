@@ -106,6 +106,9 @@ class MaskedWord(WordHead):
         return self.norm(self.activation(self.dense(hidden_ND)))
 
 
+LABEL_ACTIVATIONS = {**ACTIVATIONS, "tanh": F.tanh}
+
+
 class Label(nn.Module):
     """Scores of labels from one state: of a whole text (BERT: the first), or of each word."""
 
@@ -128,9 +131,8 @@ class Label(nn.Module):
         check_whole("labels", labels, least=1)
         self.each = each
         self.pool = (nn.Linear(width, width) if pool is None else pool) if pooled else None
-        known = {**ACTIVATIONS, "tanh": F.tanh}
-        check_choice("activation", activation, *known)
-        self.activation = known[activation]
+        check_choice("activation", activation, *LABEL_ACTIVATIONS)
+        self.activation = LABEL_ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
         self.labels = nn.Linear(width, labels)
 

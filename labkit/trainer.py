@@ -42,8 +42,6 @@ from labkit.optim import Average, Group, Optimizers, named_groups
 from labkit.plan import Plan
 from labkit.tensor_checks import check_tokens
 
-__all__ = ["Evaluation", "Plan", "Report", "Trainer", "evaluate"]
-
 
 class Trainer:
     """Trains a model by an objective on batches, as a plan says."""

@@ -256,5 +256,5 @@ def test_what_cannot_be_read_is_refused() -> None:
         model(tokens(), mask=real_keys(left))
     with pytest.raises(ValueError, match=r"weight_dropout is 1\.0: give a number from 0 up to"):
         AWDLSTM(AWDLSTMConfig(20, 6, 9, weight_dropout=1.0))
-    with pytest.raises(ValueError, match="at least 1"):
-        AWDLSTMConfig(20, layers=0)
+    with pytest.raises(ValueError, match="layers is 0: give a whole number from 1"):
+        AWDLSTM(AWDLSTMConfig(20, layers=0))

@@ -472,7 +472,7 @@ def test_errors_say_what_to_do():
         (lambda: Streams(CORPUS, 0, batch=1), "length is 0"),
         (lambda: Examples(CORPUS, 4, batch=1), "length is 4"),
         (lambda: Pairs(CORPUS, 4, "next", batch=1), "length is 4"),
-        (lambda: Pairs(CORPUS, 9, "previous", batch=1), "question='previous'"),
+        (lambda: Pairs(CORPUS, 9, "previous", batch=1), "question is 'previous': choose next"),
         (lambda: Pairs(single, 9, "next", batch=1), "no document has two sentences"),
         (lambda: Pairs(story, 9, "next", batch=1), "there is one document"),
     ):

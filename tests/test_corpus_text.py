@@ -251,7 +251,7 @@ def test_missing_files(tmp_path):
     with pytest.raises(ValueError, match="is no file: give a pattern such as"):
         from_files(tmp_path)
     (tmp_path / "a.txt").write_text("a")
-    with pytest.raises(ValueError, match="a document ends at"):
+    with pytest.raises(ValueError, match="ends is 'page': choose blank line, line or file"):
         from_files(tmp_path / "a.txt", "page")
     with pytest.raises(ValueError, match="held_out is"):
         from_documents(["a"]).split(1.5)

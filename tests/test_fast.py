@@ -255,6 +255,17 @@ def test_keys_and_values_grow_as_plain_ones_and_older_values_stay() -> None:
     assert len(addresses) < len(grown) - 1, "some value must lie in the space of an older one"
 
 
+def test_keys_and_values_of_two_precisions_keep_the_wider_one() -> None:
+    start, piece = pieces(2)
+    narrow = KeysValues(*(each.bfloat16() for each in start))
+    with torch.no_grad():
+        wanted = narrow.extended(*piece)
+        with fast.enable():
+            found = narrow.extended(*piece)
+    assert wanted.k_BHKE.dtype == torch.float32
+    assert all(map(torch.equal, found, wanted))
+
+
 def test_keys_and_values_with_gradients_are_plain() -> None:
     start, piece = pieces(2)
     tracked = KeysValues(*(each.requires_grad_() for each in piece))

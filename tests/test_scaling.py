@@ -58,6 +58,8 @@ def test_too_few_runs_and_runs_below_the_floor_are_refused():
             scaling.held_out_errors([*runs(), bad])
     with pytest.raises(ValueError, match="resamples is 0"):
         scaling.fit(runs(), resamples=0)
+    with pytest.raises(ValueError, match="seed is -1: give a whole number from 0"):
+        scaling.fit(runs(), seed=-1)
 
 
 def test_the_published_points_of_chinchilla_say_one_half():

@@ -4,6 +4,7 @@ import copy
 import math
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -274,6 +275,13 @@ def test_elmos_classifier_drops_what_it_is_told_to() -> None:
     assert classifier(seeded(elmo), 2).head.dropout.p == 0
     assert classifier(seeded(elmo), 2, dropout=0.4).head.dropout.p == 0.4
     assert classifier(seeded(gpt), 2).head.dropout.p == 0.1
+
+
+@pytest.mark.parametrize("build", [classifier, tagger])
+def test_all_that_is_new_is_where_the_backbone_is_and_in_its_precision(build: Any) -> None:
+    """The mix of ELMo's layers, too."""
+    model = build(elmo().to("meta", torch.float64), 2)
+    assert {(p.device.type, p.dtype) for p in model.parameters()} == {("meta", torch.float64)}
 
 
 def test_tags_and_spans_have_a_head_for_each_place():

@@ -414,6 +414,17 @@ def test_a_source_is_read_without_dropout() -> None:
     assert not read[0].requires_grad
 
 
+def test_what_was_read_goes_with_the_translator_into_another_precision() -> None:
+    torch.manual_seed(3)
+    backbone = Transformer(TransformerConfig(6, 8, 1, 2, 12, dropout=0.0))
+    model = LanguageModel(backbone, NextWord(backbone.token)).eval()
+    one = Conditional(model, torch.tensor([[4, 2, 5]]))
+    assert not {name for name in one.state_dict() if "encoded" in name}
+    tokens = torch.tensor([[1, 2]])
+    usual = one(tokens)
+    torch.testing.assert_close(one.double()(tokens).float(), usual)
+
+
 def test_what_reads_no_source_is_no_translator() -> None:
     backbone = Transformer(TransformerConfig(6, 8, 1, 2, 12))
     model, source = LanguageModel(backbone, NextWord(backbone.token)), torch.tensor([[4, 2, 5]])

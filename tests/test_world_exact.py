@@ -328,9 +328,8 @@ def test_sentences(world: World, reference: Reference) -> None:
                 starts[path.words[a:z]] = starts.get(path.words[a:z], 0.0) + path.chance
     total = sum(starts.values())
     for words, weight in starts.items():
-        assert world.sentence_log_probability(words) == pytest.approx(
-            math.log(weight / total), abs=1e-11
-        )
+        log_probability = world.log_probability(words, start="sentence").sum()
+        assert log_probability == pytest.approx(math.log(weight / total), abs=1e-11)
     assert not world.is_sentence(("anna", "lived", "in", "rome"))
     assert not world.is_sentence(("anna", "lived", "in", "keys", "."))
     assert not world.is_sentence(("anna", "lives", "in", "rome", "."))
@@ -426,7 +425,7 @@ def test_the_floor_of_masked_words_under_the_channel(
     hide, replace, keep = channel
     rate, seed, others = 0.4, 5, np.nonzero(world.replacements)[0]
     texts = [words for words in reference.some(8) if len(words) > 4]
-    chosen = choose(world, [world.numbers(words) for words in texts], rate, seed)
+    chosen = choose([world.numbers(words) for words in texts], rate, seed)
     random = np.random.default_rng([seed, 2])
     losses = []
     for words, positions in zip(texts, chosen, strict=True):
@@ -510,6 +509,9 @@ def test_standard_errors_are_those_of_a_ratio(tiny: World, tiny_reference: Refer
         lambda world, words: floor(world, "masked", [words], channel=(1.0,)),
         lambda world, words: floor(world, "permutation", [words], channel=(0.8, 0.1, 0.1)),
         lambda world, words: floor(world, "previous", [words], start="bogus"),
+        lambda world, words: world.log_probability(words, direction="backward", start="bogus"),
+        lambda world, words: world.next_word(words, direction="backward", start="bogus"),
+        lambda world, words: world.following([words], direction="backward", start="bogus"),
     ],
 )
 def test_what_a_language_cannot_answer_is_refused_in_one_line(ask):
@@ -525,6 +527,15 @@ def test_a_document_of_another_language_is_read_by_its_words(tiny: World) -> Non
     document = village.sample(documents=1)[0]
     assert (tiny.numbers(document) == tiny.numbers(document.words)).all()
     assert village.numbers(document) is document.numbers
+
+
+def test_numbers_of_few_bits_are_read_like_others() -> None:
+    """They have none for the symbol of a hidden word."""
+    village = load_world("village")
+    text = next(d.numbers for d in village.documents() if d.numbers.max() < 128)
+    few = text.astype(np.int8)
+    assert np.array_equal(village.conditional(few, [1]), village.conditional(text, [1]))
+    assert village.joint(few, [1]) == village.joint(text, [1])
 
 
 def test_nothing_hidden_has_no_distributions(tiny: World) -> None:
@@ -574,7 +585,7 @@ def test_the_floor_of_the_cloze_against_enumeration(
     world: World, reference: Reference, texts: list[tuple[str, ...]], reach: int | None
 ) -> None:
     some, every = texts[::3], world.vocabulary[1:]
-    chosen = choose(world, [world.numbers(words) for words in some], 0.5, 4)
+    chosen = choose([world.numbers(words) for words in some], 0.5, 4)
     exact = []
     for words, positions in zip(some, chosen, strict=True):
         for t in positions:

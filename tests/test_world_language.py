@@ -283,6 +283,8 @@ def test_few_shot_prompts_agree_with_the_sums_over_paths(world: World) -> None:
     assert best[0] < 0.7 < best[2] < best[3]
     with pytest.raises(ValueError, match="from 0 to"):
         world.few_shot(99, 1, seed=0)
+    with pytest.raises(ValueError, match="seed is -1: give a whole number from 0"):
+        world.few_shot(1, 5, seed=-1)
 
 
 def test_order_decides_the_sense(world: World) -> None:

@@ -16,7 +16,7 @@ def test_the_sides_against_enumeration() -> None:
     reference = reference_of(TINY)
     texts = reference.some(8)
     found = sides(world, texts, rate=0.5, seed=1)
-    chosen = choose(world, [world.numbers(words) for words in texts], 0.5, 1)
+    chosen = choose([world.numbers(words) for words in texts], 0.5, 1)
     for side, losses in (("left", found.left), ("right", found.right), ("both", found.both)):
         exact = []
         for words, positions in list(zip(texts, chosen, strict=True))[1::2]:

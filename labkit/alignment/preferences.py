@@ -30,7 +30,7 @@ from labkit.objectives.base import (
 from labkit.objectives.labels import Labels, check_has_read
 from labkit.objectives.memory import Memory
 from labkit.objectives.words import NextToken
-from labkit.tensor_checks import check_targets
+from labkit.tensor_checks import check_targets, described
 
 Tokens = Sequence[int]
 
@@ -172,9 +172,8 @@ def check_pairs(batch: Batch) -> None:
         return
     if labels.shape != (len(batch),) or not labels.is_floating_point():
         raise ValueError(
-            f"labels are {str(labels.dtype).removeprefix('torch.')} of shape {list(labels.shape)}: "
-            f"give a float for each of the {len(batch)} rows, the chance that the first of the "
-            "pair is preferred, or no labels"
+            f"labels are {described(labels)}: give a float for each of the {len(batch)} rows, the "
+            "chance that the first of the pair is preferred, or no labels"
         )
     if not bool(((labels >= 0) & (labels <= 1)).all()):
         raise ValueError(

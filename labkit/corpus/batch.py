@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.checks import shown
-from labkit.tensor_checks import check_tokens
+from labkit.tensor_checks import check_tokens, described
 
 
 def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
@@ -61,10 +61,7 @@ def check_part(name: str, given: Tensor | None, shape: torch.Size) -> None:
     else:
         kind, fits = "whole numbers", not (is_bool or given.is_floating_point())
     if given.shape != shape or not fits:
-        raise ValueError(
-            f"{name} is {str(given.dtype).removeprefix('torch.')} of shape "
-            f"{list(given.shape)}: give {kind} of the shape {list(shape)}"
-        )
+        raise ValueError(f"{name} is {described(given)}: give {kind} of the shape {list(shape)}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from labkit.chance import Chance, first_bits, scaled
-from labkit.checks import check_share
+from labkit.checks import check_choice, check_share
 from labkit.corpus.padded import LaidOut
 from labkit.corpus.rows import Bounds, Rows, lay_out
 from labkit.text.tokens import NUMBER, Integers
@@ -42,8 +42,7 @@ class Pairs(LaidOut):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share("short", self.short)
-        if self.question not in ("next", "order"):
-            raise ValueError(f"question={self.question!r}: ask for 'next' or for 'order'")
+        check_choice("question", self.question, "next", "order")
         if self.size == 0:
             raise ValueError(
                 "no document has two sentences: a pair needs them (a sentence ends at a line's end "

@@ -150,8 +150,6 @@ def read_shape(path: Path) -> Shape:
     except FileNotFoundError as error:
         raise ValueError(str(error)) from None
     allowed = list(Shape.__dataclass_fields__)
-    if not isinstance(given, dict):
-        raise ValueError(f"{path}: give an object with some of {', '.join(allowed)}")
     for name in given:
         if name not in allowed:
             near = did_you_mean(name, allowed)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labkit.checks import check_choice, check_whole, is_number
+from labkit.checks import check_choice, check_seed, check_whole, is_number
 
 Array = NDArray[np.float64]
 
@@ -60,6 +60,7 @@ def fit(runs: Sequence[ScalingRun], *, resamples: int = 300, seed: int = 0) -> F
             "four numbers: give runs of at least three sizes and three amounts"
         )
     check_whole("resamples", resamples, least=1)
+    check_seed(seed)
     _check(runs)
     log_n, log_d, log_y = (np.log(column) for column in np.array(runs, float).T)
     # Measured from the middle of the data, the four numbers hardly depend on each other.

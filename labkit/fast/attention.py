@@ -121,7 +121,8 @@ def extended(old: KeysValues, k_BHQE: Tensor, v_BHQE: Tensor) -> KeysValues | No
     So no token copies all the old ones. No older value looks at that part of the buffer, so each
     stays as it is.
     """
-    if torch.is_grad_enabled():
+    # Of two precisions the plain version keeps the wider one.
+    if torch.is_grad_enabled() or k_BHQE.dtype != old.k_BHKE.dtype:
         return None
     before, new = old.k_BHKE.shape[2], k_BHQE.shape[2]
     buffer = old.buffer if isinstance(old, Growing) else None

@@ -163,9 +163,9 @@ def with_numbers(value: Any, change: Callable[[float], Any]) -> Any:
         return change(value)
     if isinstance(value, dict):
         return {name: with_numbers(part, change) for name, part in value.items()}
-    return (
-        [with_numbers(part, change) for part in value] if isinstance(value, list | tuple) else value
-    )
+    if isinstance(value, list | tuple):
+        return [with_numbers(part, change) for part in value]
+    return value
 
 
 def write_text(path: Path, text: str) -> None:

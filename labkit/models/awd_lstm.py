@@ -41,10 +41,6 @@ class AWDLSTMConfig:
     weight_dropout: float = 0.5
     """Of the weights from state to state."""
 
-    def __post_init__(self) -> None:
-        if self.layers < 1:
-            raise ValueError(f"{self.layers} layers: an AWD-LSTM has at least 1")
-
 
 class AWDLSTM(Backbone):
     """h_0 = drop(E tokens);  h_i = drop(LSTM_i(h_(i-1))), the LSTM's inner weights dropped too.

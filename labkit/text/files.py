@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from labkit.checks import check_choice
 from labkit.keeping.files import digest, file_digest
 from labkit.text.documents import Document, Documents, sentences
 
@@ -19,10 +20,7 @@ def from_files(
 
     Longer ones are cut at the first line end after a million characters.
     """
-    if ends not in ("blank line", "line", "file"):
-        raise ValueError(
-            f"ends={ends!r}: a document ends at a 'blank line', a 'line' or the 'file'"
-        )
+    check_choice("ends", ends, "blank line", "line", "file")
     paths = find_files(pattern)
 
     def read() -> Iterator[Document]:

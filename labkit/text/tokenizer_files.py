@@ -224,7 +224,9 @@ def _check_ids(path: Path, vocabulary: Mapping[str, Any], least: int = 1) -> Non
                 f"{path}: {shown(owner[number])} and {shown(piece)} have the same id {number}"
             )
         if len(piece) > LONGEST_TOKEN:
-            raise ValueError(f"{path}: a token has {len(piece):,} characters, at most 100,000")
+            raise ValueError(
+                f"{path}: a token has {len(piece):,} characters, at most {LONGEST_TOKEN:,}"
+            )
 
 
 def _check_merges(

@@ -10,7 +10,7 @@ All of it is a function of the layers of a model, from its embeddings up to its 
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -22,6 +22,8 @@ from labkit.models.bert import BERT
 from labkit.models.elmo import ELMo, WeightedSum
 from labkit.objectives import Labels
 from labkit.transfer.mixed import Mixed
+
+Part = TypeVar("Part", bound=nn.Module)
 
 # ---- layers ------------------------------------------------------------------------------------
 
@@ -97,7 +99,8 @@ def classifier(
     if dropout is None:
         dropout = 0.0 if isinstance(backbone, ELMo) else 0.1
     if isinstance(backbone, ELMo):
-        backbone = Mixed(backbone, WeightedSum(1 + len(backbone.blocks)))
+        mix = _alike(WeightedSum(1 + len(backbone.blocks)), backbone)
+        backbone = Mixed(backbone, mix)
         parts = ("max", "mean")
         head: nn.Module = Pooled(backbone.width, labels, parts=parts, dropout=dropout)
     elif isinstance(backbone, AWDLSTM):
@@ -109,27 +112,26 @@ def classifier(
         head = Label(backbone.width, labels, pool=pool, dropout=dropout)
     else:
         head = Label(backbone.width, labels, pooled=projection, dropout=dropout)
-    return _alike(Classifier(backbone, head), backbone)
+    return Classifier(backbone, _alike(head, backbone))
 
 
 def tagger(model: Any, labels: int) -> Classifier:
     """The backbone of a pre-trained model under a new head for each word."""
     backbone = backbone_of(model)
     head = Label(backbone.width, labels, pooled=False, each=True)
-    return _alike(Classifier(backbone, head), backbone)
+    return Classifier(backbone, _alike(head, backbone))
 
 
 def span_finder(model: Any) -> Classifier:
     """The backbone of a pre-trained model under a head that marks both ends of an answer."""
     backbone = backbone_of(model)
-    return _alike(Classifier(backbone, Span(backbone.width)), backbone)
+    return Classifier(backbone, _alike(Span(backbone.width), backbone))
 
 
-def _alike(model: Classifier, backbone: nn.Module) -> Classifier:
-    """The new head where the backbone is, and in its precision."""
+def _alike(new: Part, backbone: nn.Module) -> Part:
+    """A new part of a model where the backbone is, and in its precision."""
     example = next(backbone.parameters())
-    model.head.to(example.device, example.dtype)
-    return model
+    return new.to(example.device, example.dtype)
 
 
 def labels_of(model: Classifier) -> Labels:

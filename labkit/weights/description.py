@@ -14,13 +14,12 @@ from collections.abc import Callable
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import torch.nn.functional as F
 from torch import nn
 
 from labkit import models
-from labkit.blocks import ACTIVATIONS, Backbone, Classifier, LanguageModel, Model
+from labkit.blocks import Backbone, Classifier, LanguageModel, Model
 from labkit.checks import shown
-from labkit.heads import Label, MaskedWord, NextWord, Pooled, Span, tied
+from labkit.heads import LABEL_ACTIVATIONS, Label, MaskedWord, NextWord, Pooled, Span, tied
 from labkit.models.bert import BERT
 from labkit.models.elmo import WeightedSum
 from labkit.models.transformer_xl import AdaptiveWord
@@ -289,11 +288,10 @@ def _pooler(backbone: Backbone) -> nn.Linear | None:
 
 def _activation(function: Callable[..., Any]) -> str:
     """The name of an activation."""
-    known = {**ACTIVATIONS, "tanh": F.tanh}
-    for name, each in known.items():
+    for name, each in LABEL_ACTIVATIONS.items():
         if each is function:
             return name
-    *others, last = known
+    *others, last = LABEL_ACTIVATIONS
     raise WeightsError(
         f"a head with the activation {shown(function)} cannot be saved: choose "
         f"{', '.join(others)} or {last}"

@@ -163,8 +163,10 @@ def in_bytes(name: str, tensor: Tensor, step: float) -> Tensor:
 
 def narrowed(tensor: Tensor) -> Tensor:
     """Whole numbers of 64 bits in 16, where all fit: the letters of words, for example."""
+    if tensor.dtype != torch.int64:
+        return tensor
     short = tensor.short()
-    return short if tensor.dtype == torch.int64 and torch.equal(short.long(), tensor) else tensor
+    return short if torch.equal(short.long(), tensor) else tensor
 
 
 def checksum(tensor: Tensor) -> str:

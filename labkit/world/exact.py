@@ -202,7 +202,8 @@ class Language:
                     f"a text has the numbers {words.min()} to {words.max()}: this language has "
                     f"words from 0 to {unknown - 2}; give its own numbers"
                 )
-            return words
+            # The symbol of a hidden word may not fit into fewer bits.
+            return words.astype(np.int64, copy=False)
         check_words(words)
         return np.array([self.machine.number.get(word, unknown) for word in words], int)
 
@@ -233,6 +234,7 @@ class Language:
         """`log_probability` of many texts at once, which is much faster than one by one."""
         numbers = [self.numbers(words) for words in texts]
         check_choice("direction", direction, *DIRECTIONS)
+        check_choice("start", start, *STARTS)
         if reach is not None:
             check_whole("reach", reach)
             return self._within_reach(numbers, direction, reach, start)
@@ -300,6 +302,7 @@ class Language:
         """The distribution over the vocabulary of the word after these words (or before them)."""
         text = self.numbers(words)
         check_choice("direction", direction, *DIRECTIONS)
+        check_choice("start", start, *STARTS)
         if direction == "forward":
             return self.conditional(np.append(text, 0), [len(text)], start=start)[0]
         return self._word_before(text)
@@ -342,6 +345,7 @@ class Language:
         less likely than `least` are left out.
         """
         check_choice("direction", direction, *DIRECTIONS)
+        check_choice("start", start, *STARTS)
         documents = [documents_of(self.numbers(words)) for words in texts]
 
         def each(parts: Iterable[np.ndarray], way: Direction) -> Iterator[Following]:
@@ -375,13 +379,6 @@ class Language:
         return direction_over(machine, machine.turned, every, self.stationary, begins)
 
     # ── sentences and what they mean ─────────────────────────────────────────────────────────────
-
-    def sentence_log_probability(self, words: Text) -> float:
-        """log p(sentence), full stop included, as a random sentence of a story or a review."""
-        text = self.numbers(words)
-        if not len(text) or text[-1] != self.machine.number["."]:
-            return -math.inf
-        return float(self.log_probability(text, start="sentence").sum())
 
     def is_sentence(self, words: Text) -> bool:
         """Whether a document can hold these words: from the start of a sentence to a full stop."""

@@ -1,6 +1,5 @@
 """Labelled examples, each with the exact chances of its labels: the best accuracy of a set."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -40,11 +39,6 @@ class LabelledSet(Sequence[Example]):
     def best_accuracy(self) -> float:
         """The accuracy that the best classifier is expected to have on these texts."""
         return float(np.mean([max(e.chances.values()) for e in self.examples]))
-
-    @property
-    def best_loss(self) -> float:
-        """The mean of −log p(label | text), in nats: no classifier has less but by luck."""
-        return float(-np.mean([math.log(e.chances[e.label]) for e in self.examples]))
 
     @property
     def standard_error(self) -> float:

@@ -95,7 +95,7 @@ def floor(
         )
     if reach is not None:
         check_whole("reach", reach)
-    chosen = choose(language, texts, rate, seed)
+    chosen = choose(texts, rate, seed)
     if objective == "cloze":
         return _possible(cloze(language, texts, chosen, reach, start))
     if objective == "masked":
@@ -118,7 +118,7 @@ def _possible(losses: list[np.ndarray]) -> Floor:
     return mean_of(losses)
 
 
-def choose(language: Language, texts: list[np.ndarray], rate: float, seed: int) -> list[list[int]]:
+def choose(texts: list[np.ndarray], rate: float, seed: int) -> list[list[int]]:
     """Choose every word with the given chance (never the end mark; at least one a document)."""
     check_seed(seed)
     check_share("rate", rate)

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from labkit.checks import check_whole
+from labkit.checks import check_seed, check_whole
 from labkit.world.exact import Language
 from labkit.world.examples import Example, LabelledSet
 from labkit.world.grammar import Relation
@@ -32,6 +32,7 @@ def few_shot(language: Language, shots: int, size: int, *, seed: int = 0) -> Lab
     # Prompts in which a question comes twice are drawn again: with more, hardly any is left.
     check_whole("shots", shots, most=min(fewest - 1, MOST_SHOTS))
     check_whole("size", size, 1)
+    check_seed(seed)
     random = np.random.default_rng([seed, 4])
     weights = np.array([relation.weight for relation in relations])
     weights /= weights.sum()

@@ -41,7 +41,7 @@ def sides(
     if len(documents) < 2:
         raise ValueError("the pool is fitted on other documents: give at least two")
     texts = [language.numbers(document) for document in documents]
-    chosen = choose(language, texts, rate, seed)
+    chosen = choose(texts, rate, seed)
     at = [(i, t) for i, positions in enumerate(chosen) for t in positions]
     left = _ask(language, [Request(texts[i][: t + 1], [t], {}) for i, t in at], "document")
     right = _ask(language, [Request(texts[i][t:], [0], {}) for i, t in at], "anywhere")

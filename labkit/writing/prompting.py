@@ -29,13 +29,13 @@ def log_likelihoods(
         for i, text in enumerate(texts):
             checked(model, text, f"{name} {i}")
     check_whole("rows", rows, least=1)
-    pairs = [(prompt, answer) for prompt in prompts for answer in answers]
-    # Texts of similar length go together, so that little padding is read.
-    order = sorted(range(len(pairs)), key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
-    said = torch.zeros(len(pairs))
     with evaluating(model):
         if all(len(answer) == 1 for answer in answers):
             return score_words(model, prompts, [word for [word] in answers], rows)
+        pairs = [(prompt, answer) for prompt in prompts for answer in answers]
+        # Texts of similar length go together, so that little padding is read.
+        order = sorted(range(len(pairs)), key=lambda i: len(pairs[i][0]) + len(pairs[i][1]))
+        said = torch.zeros(len(pairs))
         for start in range(0, len(pairs), rows):
             chosen = order[start : start + rows]
             said[chosen] = score_texts(model, [pairs[i] for i in chosen])

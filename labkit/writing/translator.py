@@ -24,13 +24,16 @@ class _WithSource(Backbone):
     """A decoder and the states of one source, for any number of rows."""
 
     causal, remembers = True, True
+    encoded_1KD: Tensor
 
     def __init__(self, backbone: Any, source_1K: Tensor) -> None:
         super().__init__(backbone.config)
         self.decoder = backbone
         with torch.no_grad(), evaluating(backbone):
             device = next(backbone.parameters()).device
-            self.encoded_1KD = backbone.encode(source_1K.to(device)).hidden
+            encoded_1KD = backbone.encode(source_1K.to(device)).hidden
+        # It goes with the model to another device or precision.
+        self.register_buffer("encoded_1KD", encoded_1KD, persistent=False)
 
     def forward(self, tokens_BT: Tensor, *, memory: Any = None) -> States:
         """The decoder's states, given the source."""
