@@ -664,6 +664,15 @@ def test_a_submission_sends_no_signal_to_the_judge() -> None:
     assert ("no signals" in " ".join(found["enforced"])) == (version >= sandbox.SCOPED)
 
 
+def test_where_there_is_no_landlock_nothing_is_asked_of_the_c_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On Windows `ctypes.CDLL(None)` raises, and no submission would begin."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(sandbox, "_libc", None)
+    assert sandbox.only_these([], []) == []
+
+
 def test_a_name_or_an_error_of_any_letters_stops_nobody(tmp_path: Path) -> None:
     lines = list[str]()
     (tmp_path / "m").mkdir()
