@@ -223,12 +223,12 @@ def test_the_site_for_students_has_no_solutions(tmp_path: Path) -> None:
 def test_a_linked_notebook_travels_to_students_without_its_solutions(tmp_path: Path) -> None:
     code = nbformat.v4.new_code_cell("### BEGIN SOLUTION\nanswer = 41 + 1\n### END SOLUTION\n")
     note = nbformat.v4.new_markdown_cell("Text.<!-- notes: they ask why -->")
-    for name, link in (("01_x", "[more](02_y.ipynb)"), ("02_y", "none")):
+    for name, link in (("01_x.ipynb", "[more](02_y.IPYNB)"), ("02_y.IPYNB", "none")):
         cells = [nbformat.v4.new_markdown_cell(f"# T\n\n{link}"), note, code]
-        nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / f"{name}.ipynb")
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), str(tmp_path / name))
     for students in (False, True):
         build([tmp_path / "01_x.ipynb"], tmp_path / "out", students=students)
-        [other] = (tmp_path / "out" / "files").rglob("02_y.ipynb.txt")
+        [other] = (tmp_path / "out" / "files").rglob("02_y.IPYNB.txt")
         text = other.read_text(encoding="utf-8")
         assert ("41 + 1" in text, "they ask why" in text) == (not students, not students)
 
@@ -449,7 +449,8 @@ def test_only_files_of_the_course_travel(tmp_path: Path) -> None:
     ways = ["../secret.txt", "%2e%2e/secret.txt", "..%2fsecret.txt", "data/../../secret.txt",
             "data/link.txt", "folder/secret.txt", str(tmp_path / "secret.txt"), "page.html",
             ".hidden/key.txt", ".env", "&#46;&#46;/secret.txt", str(root / "data" / "a b.csv"),
-            "missing.txt", "data/a%20b.csv", "data/picture.svg"]  # fmt: skip
+            "missing.txt", "data/a%20b.csv", "data/picture.svg",
+            "a%00b.txt", f"search?q={'x' * 300}"]  # fmt: skip
     links = [f'<a href="{way}">x</a> <img src="{way}"> ![y]({way})' for way in ways]
     nbformat.write(book("# T", *links), root / "01_x.ipynb")
     build([root / "01_x.ipynb"], out)
