@@ -94,8 +94,8 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit speedrun: {args.path} {wrong}: give one that defines train(tokens, "
              f"vocabulary, seconds), such as {contest.RECIPE}")  # fmt: skip
     args.board.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(args.board.parent, os.W_OK):
-        fail(f"labkit speedrun: {args.board.parent} cannot be written: give another --board")
+    if args.board.is_dir() or not os.access(args.board.parent, os.W_OK):
+        fail(f"labkit speedrun: {args.board} cannot be written: give another --board")
     task = contest.draw(args.language, args.words, held_out=8_000)
     results: list[contest.Result] = []
 
