@@ -346,7 +346,7 @@ SCRIPTS = [
     f'<img src=x onerror="{RAN}">',
     f"[a](javascript:{RAN.replace(' ', '')})",
     f'<a id="jump" href=" java\tscript:{RAN}">b</a>',
-    f"<a href=\"data:text/html,<script>{RAN}</script>\">c</a>",
+    f'<a href="data:text/html,<script>{RAN}</script>">c</a>',
     f"$\\text{{<script>{RAN}</script>}}$",
     f'$\\text{{<img src=x onerror="{RAN}">}}$',
     f"$$\\frac{{<script>{RAN}</script>}}{{2}}$$",
@@ -364,7 +364,7 @@ SCRIPTS = [
     '<div data-play="sampling">g</div>',
     '<form action="https://example.org"><button>g</button></form>',
     "<object data=x></object><embed src=x><style>@import 'https://example.org/x.css'</style>",
-]  # fmt: skip
+]
 
 
 def hostile(folder: Path) -> Path:
