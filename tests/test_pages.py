@@ -220,6 +220,14 @@ def test_the_site_for_students_has_no_solutions(tmp_path: Path) -> None:
         assert ("END SOLUTION" in page) != students
 
 
+def test_a_picture_that_is_not_attached_is_named(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "01_x.ipynb"
+    nbformat.write(book("# T", "![y](attachment:lost.png)"), path)
+    with pytest.raises(SystemExit):
+        main(["site", str(path), "--out", str(tmp_path / "out")])
+    assert f"{path}: missing attachment: lost.png" in capsys.readouterr().err
+
+
 def test_a_linked_notebook_travels_to_students_without_its_solutions(tmp_path: Path) -> None:
     code = nbformat.v4.new_code_cell("### BEGIN SOLUTION\nanswer = 41 + 1\n### END SOLUTION\n")
     note = nbformat.v4.new_markdown_cell("Text.<!-- notes: they ask why -->")

@@ -76,6 +76,7 @@ def build(
     """
     light_jsonschema()
     import nbformat
+    from nbconvert.filters.markdown_mistune import InvalidNotebook
 
     books = [nbformat.read(path, as_version=4) for path in notebooks]
     for book in books:
@@ -93,7 +94,10 @@ def build(
             "course_links": links(pages, place),
         }
         scripts = scripts_for(book)
-        html, _ = export.from_notebook_node(book, resources)
+        try:
+            html, _ = export.from_notebook_node(book, resources)
+        except InvalidNotebook as problem:
+            raise ValueError(f"{path}: {problem}: attach the picture to its cell again") from None
         html = connected(reachable(harmless_page(html)), path, notebooks, out, students=students)
         html = with_demos(with_contents(html), scripts)
         write_text(out / pages[place].file, html)  # never half of a page
