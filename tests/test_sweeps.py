@@ -568,6 +568,8 @@ def test_the_table_shows_what_varies() -> None:
         ["0-0.5", "0", "2", "1.0", "finished"],
         ["1-0.5", "1", "1.25", "1.0", "finished"],
     ]
+    said = rows[0]._replace(results={"said": "two\nlines"})
+    assert table([said]).splitlines()[1].split() == ["0-0.5", "two", "lines", "1.0", "finished"]
 
 
 def test_the_plot_shows_every_run_and_the_means() -> None:
