@@ -194,6 +194,9 @@ def test_the_command_says_what_is_missing(tmp_path: Path, capsys: Any) -> None:
     with pytest.raises(SystemExit):
         main(["grade", str(tmp_path), "--csv", str(tmp_path / "marks")])
     assert "has no ending" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["grade", str(tmp_path), "--csv", f"{tmp_path}.csv"])
+    assert f"among the notebooks in {tmp_path}: give another" in capsys.readouterr().err
 
 
 # ---- what is run of a notebook
@@ -720,7 +723,10 @@ def test_no_event_goes_round_what_is_hidden(tmp_path: Path) -> None:
 
 
 def test_every_notebook_of_a_folder_is_marked_under_a_name_of_its_own(tmp_path: Path) -> None:
-    """Also a second one, a file beside a folder of its name, and an ending in capitals."""
+    """Also a second one, a file beside a folder of its name, and an ending in capitals.
+
+    A folder is no notebook, whatever its name.
+    """
     names = (
         "anna.ipynb",
         "anna/a.ipynb",
@@ -731,6 +737,7 @@ def test_every_notebook_of_a_folder_is_marked_under_a_name_of_its_own(tmp_path: 
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(notebook(CHECK))
+    (tmp_path / "anna" / "b.ipynb").mkdir()
     assert {name: path.relative_to(tmp_path).as_posix()
             for name, path in grading.submissions(tmp_path).items()} == {
         "anna": "anna/a.ipynb",

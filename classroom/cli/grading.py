@@ -36,6 +36,9 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit grade: --csv {args.csv} has no ending, so its pages would need its name: "
              f"give {args.csv}.csv, or a folder with --pages")  # fmt: skip
     pages = args.pages or args.csv.with_suffix("")
+    if pages.resolve() == args.folder.resolve():
+        fail(f"labkit grade: the pages would stand among the notebooks in {pages}: give another "
+             "folder with --pages, or another name with --csv")  # fmt: skip
     pages.mkdir(parents=True, exist_ok=True)
     # Absolute paths, since a child runs in another folder; and none that holds its own Python.
     every = [args.folder, args.csv, pages, *(book.parent for book in every_notebook()[:1])]
