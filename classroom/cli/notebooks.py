@@ -194,8 +194,9 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
             try:
                 client.execute()
             except (CellExecutionError, RuntimeError, TimeoutError) as error:  # or a kernel died
-                raised = isinstance(error, CellExecutionError)
-                said = f"{error.ename}: {error.evalue}" if raised else in_a_line(error)
+                said = in_a_line(error)
+                if isinstance(error, CellExecutionError):  # which says its whole traceback
+                    said = f"{error.ename}: {error.evalue}"
                 fail(f"labkit notebooks: {path} is as it was: cell {client.code_cells_executed} "
                      f"failed: {said}", code=1)  # fmt: skip
             write_text(path, dumps(normalised(notebook)))
