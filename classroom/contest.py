@@ -314,7 +314,6 @@ def picture(results: Sequence[Result]) -> "Chart":
     colours = [INK if one.name == BASELINE else SERIES[0] for one in shown]
     # A dollar sign would begin a formula.
     names = [one.name.replace("$", r"\$") for one in shown]
-    axes.barh(names, [one.above for one in shown],
-              xerr=[one.error for one in shown], color=colours)  # fmt: skip
+    axes.barh(names, [one.above for one in shown], xerr=[one.error for one in shown], color=colours)
     axes.set_xlabel("nats per word above the lowest possible loss")
     return figure

@@ -223,7 +223,8 @@ def submissions(folder: Path) -> dict[str, Path]:
     every = folder.rglob("*")
     for path in sorted(every, key=lambda one: (one.parent == folder, one.parent, one.stem)):
         inner = path.relative_to(folder)
-        if path.suffix.lower() == ".ipynb" and not any(part[0] == "." for part in inner.parts):
+        hidden = any(part[0] == "." for part in inner.parts)
+        if path.suffix.lower() == ".ipynb" and not hidden and not path.is_dir():
             first = inner.parts[0] if len(inner.parts) > 1 else inner.stem
             names = (first, str(inner.with_suffix("")), str(inner))
             found[next(name for name in names if name not in found)] = path

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from labkit.keeping.files import write_text
+
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# The lecturer's guide
 
@@ -62,14 +64,8 @@ def _notes(cells: list[Any]) -> Iterator[str]:
             told = heading
             yield f"{source.strip()}\n"
         else:
-            for line in re.findall(r"^#{2,} +(.+?)\s*$", source, re.MULTILINE):
-                heading = line
-
-
-def main() -> None:
-    """Write the guide."""
-    (ROOT / "docs" / "guide.md").write_text(guide(), encoding="utf-8")
+            heading = [heading, *re.findall(r"^#{2,} +(.+?)\s*$", source, re.MULTILINE)][-1]
 
 
 if __name__ == "__main__":
-    main()
+    write_text(ROOT / "docs" / "guide.md", guide())

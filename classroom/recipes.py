@@ -8,6 +8,7 @@ by copying (`python -m labkit bench minute` measures it).
 """
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from torch import nn
 from classroom.versions import result_version
 from labkit.attention import Attention
 from labkit.blocks import LanguageModel, initialise
+from labkit.checks import clipped, shown
 from labkit.corpus import (
     Batch,
     Batches,
@@ -164,10 +166,11 @@ def course_text(
 def _own_text(corpus: str | Path) -> CourseText:
     """The text of a file, or of all files that match a pattern."""
     path = Path(corpus).expanduser()
-    if not path.is_file() and not any(sign in str(corpus) for sign in "*?["):
+    # `Path.is_file` raises where somebody gives the text itself, which is no name of a file.
+    if not os.path.isfile(path) and not any(sign in str(corpus) for sign in "*?["):
         raise FileNotFoundError(
-            f"corpus is {str(corpus)!r}: give {', '.join(map(repr, LANGUAGES))}, or the path of a "
-            f"text file (there is none at {path.resolve()})"
+            f"corpus is {shown(str(corpus))}: give {', '.join(map(repr, LANGUAGES))}, or the path "
+            f"of a text file (there is none at {clipped(str(path.absolute()), 300)})"
         )
     train, tests = from_files(path).split(held_out=0.1)
     if any(next(iter(side), None) is None for side in (train, tests)):

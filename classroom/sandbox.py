@@ -186,9 +186,10 @@ def only_these(read: Sequence[Path], write: Sequence[Path]) -> list[str]:
     To shorten a file is refused from Linux 6.2 on, to send signals to other processes from 6.12 on.
     Return what is enforced, in words.
     """
-    version, libc = landlock_version(), _libc()
+    version = landlock_version()
     if version < 1:
         return []
+    libc = _libc()  # which Windows does not have
     known = KNOWN[min(version, 3)]
     scoped = version >= SCOPED
     # Files, ports (none: there is no network), abstract sockets and signals.

@@ -500,8 +500,7 @@ def family_tree() -> Chart:
         picture.box(x, 216, 174, 70, f"{name}\n{new}", kind=kind, dashed=dashed, size=12)
         picture.arrow(250 + 24 * i, 155, x + 87, 214)
     picture.arrow(655, 155, 659, 214)
-    picture.text(14, 316, "orange: this notebook; dashed: a later one", anchor="left",
-                 size=12)  # fmt: skip
+    picture.text(14, 316, "orange: this notebook; dashed: a later one", anchor="left", size=12)
     return picture.figure
 
 

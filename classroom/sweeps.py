@@ -193,7 +193,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _cell(value: object) -> str:
-    text = f"{value:.5g}" if isinstance(value, float) else str(value)
+    text = f"{value:.5g}" if isinstance(value, float) else " ".join(str(value).split())
     return text if len(text) <= 24 else text[:23] + "…"
 
 

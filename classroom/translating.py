@@ -275,7 +275,7 @@ def searched(model: Any, source: Sequence[str], *, beams: int = 4) -> list[list[
     one = Conditional(model, torch.tensor([numbers(source)]))
     found = beam(
         one, [begin()], Sampling(length=20, stop=(end(),)), beams=beams, length_penalty=0.0
-    )  # fmt: skip
+    )
     return [spelled(sample.tokens) for sample in found]
 
 

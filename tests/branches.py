@@ -122,8 +122,7 @@ class Trunk:
         """Run code in a copy of the trunk, and give how it ended and what it printed."""
         if COPIED:
             return Ended(self.command, *self.ask("branch", code))
-        return subprocess.run([*self.command, self.begun + code], capture_output=True,
-                              **self.where)  # fmt: skip
+        return subprocess.run([*self.command, self.begun + code], capture_output=True, **self.where)
 
 
 def command(words: Sequence[object]) -> str:

@@ -265,16 +265,12 @@ CHECKS: dict[str, Callable[[], None]] = {
     "answers: the end": with_model(
         test_alignment.test_instruction_tuning_learns_the_answer_and_its_end
     ),
-    "rollouts: refusals": with_models(
-        test_alignment.test_what_would_go_wrong_silently_is_refused
-    ),
+    "rollouts: refusals": with_models(test_alignment.test_what_would_go_wrong_silently_is_refused),
     "rollouts: temperature": (
         test_alignment.test_the_temperature_of_the_rollouts_is_that_of_the_policy
     ),
     "rewards: nothing to learn": with_models(test_alignment.test_it_shows_when_nothing_is_learned),
-    "reward model: formula": with_model(
-        test_alignment.test_the_reward_model_is_bradley_and_terrys
-    ),
+    "reward model: formula": with_model(test_alignment.test_the_reward_model_is_bradley_and_terrys),
     "DPO: formula": with_models(test_alignment.test_dpo_is_its_formula),
     "PPO: formula": with_models(test_alignment.test_ppo_is_its_formula),
     "PPO: padding and micro-batches": with_models(
@@ -288,4 +284,4 @@ CHECKS: dict[str, Callable[[], None]] = {
         test_alignment.test_these_are_unbiased,
         GRPO(beta=BETA, group=2, by_length=False, by_spread=False, kl="reward"),
     ),
-}  # fmt: skip
+}

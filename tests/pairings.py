@@ -188,7 +188,7 @@ PAIRINGS = [
     Pairing("GPT-1, next word", lambda: gpt(norm_first=False), NextToken),
     Pairing("GPT-3, next word", lambda: gpt(band=2, layers=4), NextToken),
     Pairing("GPT, L3", gpt_with_label, lambda: auxiliary(0.5)),
-    Pairing("GPT, label", lambda: gpt_with_label(), lambda: Labels(position="last")),
+    Pairing("GPT, label", gpt_with_label, lambda: Labels(position="last")),
     Pairing("BERT, next word", bert, NextToken),
     Pairing("BERT, masked", bert, masked()),
     Pairing("BERT, whole words", bert, masked(unit="word")),

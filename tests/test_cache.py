@@ -691,6 +691,9 @@ def test_the_course_text_and_a_text_of_the_readers_own(tmp_path: Path) -> None:
         FileNotFoundError, match="corpus is 'wrld': give 'language', 'crawl', 'foreign'"
     ):
         course_text("wrld")
+    for text in ("Once upon a time. " * 50, "a\0b"):  # a text itself, and what has no name
+        with pytest.raises(FileNotFoundError, match=r"or the path of a text file \(there is none"):
+            course_text(text)
     (tmp_path / "one.txt").write_text("a single short document")
     with pytest.raises(ValueError, match="too few different documents"):
         course_text(tmp_path / "one.txt")

@@ -575,10 +575,10 @@ def test_results_are_found_from_an_index_and_in_the_table(
     notebook = small_notebook(tmp_path, "1")
     runs = [Run("small", 1.2, 3 * 2**20, None), Run("small", 9.0, 2**20, "a | b")]
     outputs = [tmp_path / "small-smoke.ipynb", tmp_path / "small-laptop.ipynb"]
-    (tmp_path / "small-smoke.records.json").write_text('{"loss": 0.123456, "seen": "holds"}')
+    (tmp_path / "small-smoke.records.json").write_text('{"loss": 0.123456, "seen": "it\\nholds"}')
     lines = index_of(outputs, runs).splitlines()
     assert lines[-2:] == [
-        "| [small-smoke](small-smoke.ipynb) | 1 s | 3 MB | loss 0.1235; seen holds |",
+        "| [small-smoke](small-smoke.ipynb) | 1 s | 3 MB | loss 0.1235; seen it holds |",
         r"| [small-laptop](small-laptop.ipynb) | 9 s | 1 MB | **failed**: a \| b |",
     ]
     (tmp_path / "README.md").write_text(f"before\n{START_MARK}\nold\n{END_MARK}\nafter\n")

@@ -141,7 +141,7 @@ def test_a_path_that_does_not_exist_is_no_notebook_of_the_course(
         (["course", "--where-known", "seed"], "--where-known: 'seed' is not NAME=VALUE"),
         (["sweep", "00", "-p", "seed="], "parameter seed: give a value after the ="),
     ],
-)  # fmt: skip
+)
 def test_what_an_option_is_for_is_said(
     words: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

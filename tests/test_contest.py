@@ -4,6 +4,7 @@ import math
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -295,6 +296,9 @@ def test_a_table_is_not_written_where_the_picture_goes(tmp_path: Path, capsys: A
     with pytest.raises(SystemExit):
         main(["speedrun", str(path), "--board", str(tmp_path / "x.PNG")])
     assert "give a table such as" in capsys.readouterr().err
+    with patch.object(contest, "draw", None), pytest.raises(SystemExit):  # before it is drawn
+        main(["speedrun", str(path), "--board", str(tmp_path)])
+    assert f"{tmp_path} cannot be written: give another --board" in capsys.readouterr().err
 
 
 def test_a_file_of_any_size_is_not_read(

@@ -50,7 +50,7 @@ from classroom.demos import (
     training_view,
     vectors_demo,
     vectors_view,
-)  # fmt: skip
+)
 from classroom.demos.attention import order_of as order_of_text
 from classroom.demos.attention import weights
 from classroom.demos.base import TOOLTIP

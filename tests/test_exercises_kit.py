@@ -506,6 +506,8 @@ def test_a_function_keeps_its_head_and_loses_its_body() -> None:
     assert students.unsolved(kept) == 'def f(x):\n    """Doc."""\n\n    ...  # your turn\nf(1)'
     method = f"class A:\n    def f(self):\n        {begin}\n        return 1\n        {end}\n"
     assert students.unsolved(method).endswith("def f(self):\n        ...  # your turn\n")
+    timed = f"{begin}\n%time x = 1\n{end}\n"  # no Python
+    assert students.unsolved(timed) == "...  # your turn\n"
 
 
 def test_what_checks_an_answer_is_a_locked_cell_of_nbgraders() -> None:

@@ -194,6 +194,9 @@ def test_the_command_says_what_is_missing(tmp_path: Path, capsys: Any) -> None:
     with pytest.raises(SystemExit):
         main(["grade", str(tmp_path), "--csv", str(tmp_path / "marks")])
     assert "has no ending" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["grade", str(tmp_path), "--csv", f"{tmp_path}.csv"])
+    assert f"among the notebooks in {tmp_path}: give another" in capsys.readouterr().err
 
 
 # ---- what is run of a notebook
@@ -664,6 +667,15 @@ def test_a_submission_sends_no_signal_to_the_judge() -> None:
     assert ("no signals" in " ".join(found["enforced"])) == (version >= sandbox.SCOPED)
 
 
+def test_where_there_is_no_landlock_nothing_is_asked_of_the_c_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On Windows `ctypes.CDLL(None)` raises, and no submission would begin."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(sandbox, "_libc", None)
+    assert sandbox.only_these([], []) == []
+
+
 def test_a_name_or_an_error_of_any_letters_stops_nobody(tmp_path: Path) -> None:
     lines = list[str]()
     (tmp_path / "m").mkdir()
@@ -711,7 +723,10 @@ def test_no_event_goes_round_what_is_hidden(tmp_path: Path) -> None:
 
 
 def test_every_notebook_of_a_folder_is_marked_under_a_name_of_its_own(tmp_path: Path) -> None:
-    """Also a second one, a file beside a folder of its name, and an ending in capitals."""
+    """Also a second one, a file beside a folder of its name, and an ending in capitals.
+
+    A folder is no notebook, whatever its name.
+    """
     names = (
         "anna.ipynb",
         "anna/a.ipynb",
@@ -722,6 +737,7 @@ def test_every_notebook_of_a_folder_is_marked_under_a_name_of_its_own(tmp_path: 
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(notebook(CHECK))
+    (tmp_path / "anna" / "b.ipynb").mkdir()
     assert {name: path.relative_to(tmp_path).as_posix()
             for name, path in grading.submissions(tmp_path).items()} == {
         "anna": "anna/a.ipynb",

@@ -74,8 +74,7 @@ def served(browser: Any, book: Path) -> Iterator[Lecture]:
     """Serve the slides of a notebook, and open them."""
     folder = book.parent
     state = {"JUPYTER_CONFIG_DIR": str(folder), "IPYTHONDIR": str(folder), "PYTHONUNBUFFERED": "1"}
-    words = [sys.executable, "-m", "labkit", "lecture", str(book), "--no-browser",
-             "--port", "8910"]  # fmt: skip
+    words = [sys.executable, "-m", "labkit", "lecture", str(book), "--no-browser", "--port", "8910"]
     with (
         (folder / "log.txt").open("w") as log,
         subprocess.Popen(

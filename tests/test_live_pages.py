@@ -195,9 +195,8 @@ def test_numbers_are_written_alike(tmp_path: Path) -> None:
     given = [(number, digits) for number in numbers for digits in (0, 1, 2, 3, 4)]
     made = in_node("return given.map(([x, digits]) => render.fixed(x, digits));", given, tmp_path)
     wrong = [
-        (one, said) for one, said in zip(given, made, strict=True)
-        if f"{one[0]:.{one[1]}f}" != said
-    ]  # fmt: skip
+        (one, said) for one, said in zip(given, made, strict=True) if f"{one[0]:.{one[1]}f}" != said
+    ]
     assert wrong == []
 
 

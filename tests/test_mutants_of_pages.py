@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(
 
 # More words than the model has positions, 129.
 LONG = " ".join(building.sentences(20))
-ODD = "The OAK ist & \"<b>\" supercalifragilisticexpialidocious"  # fmt: skip
+ODD = 'The OAK ist & "<b>" supercalifragilisticexpialidocious'
 
 
 @cache

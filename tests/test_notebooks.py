@@ -9,7 +9,6 @@ from typing import Any
 
 import nbformat
 import pytest
-from nbclient.exceptions import CellExecutionError
 
 from classroom.cli import main
 from classroom.cli.notebooks import PROFILES, dumps, normalised, run_all
@@ -112,13 +111,18 @@ def test_a_summary_is_html_where_signs_of_markdown_would_be_seen(path: Path) -> 
             assert not re.search("[*`]", said), said
 
 
-def test_storing_leaves_the_environment_as_it_was(tmp_path: Path) -> None:
+def test_storing_what_fails_says_why_and_leaves_all_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")])
-    nbformat.write(book, tmp_path / "00_wrong.ipynb")
-    before = dict(os.environ)
-    with pytest.raises(CellExecutionError):
-        main(["notebooks", str(tmp_path / "00_wrong.ipynb")])
-    assert dict(os.environ) == before
+    path = tmp_path / "00_wrong.ipynb"
+    nbformat.write(book, path)
+    before = dict(os.environ), path.read_bytes()
+    with pytest.raises(SystemExit):
+        main(["notebooks", str(path)])
+    said = f"{path} is as it was: cell 1 failed: ZeroDivisionError: division by zero\n"
+    assert capsys.readouterr().err == f"labkit notebooks: {said}"
+    assert (dict(os.environ), path.read_bytes()) == before
 
 
 def test_running_leaves_the_environment_as_it_was() -> None:

@@ -426,8 +426,7 @@ def test_pins_are_read_as_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
     project = "[project]\ndependencies = []\n[project.optional-dependencies]\n"
     (tmp_path / "pyproject.toml").write_text(project)
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", PINS], cwd=tmp_path, check=True,
-                   env=os.environ | plain)  # fmt: skip
+    subprocess.run([sys.executable, "-c", PINS], cwd=tmp_path, check=True, env=os.environ | plain)
     assert (tmp_path / "constraints.txt").read_text().splitlines()[1:] == ["one==1.0"]
 
 

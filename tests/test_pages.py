@@ -220,15 +220,23 @@ def test_the_site_for_students_has_no_solutions(tmp_path: Path) -> None:
         assert ("END SOLUTION" in page) != students
 
 
+def test_a_picture_that_is_not_attached_is_named(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "01_x.ipynb"
+    nbformat.write(book("# T", "![y](attachment:lost.png)"), path)
+    with pytest.raises(SystemExit):
+        main(["site", str(path), "--out", str(tmp_path / "out")])
+    assert f"{path}: missing attachment: lost.png" in capsys.readouterr().err
+
+
 def test_a_linked_notebook_travels_to_students_without_its_solutions(tmp_path: Path) -> None:
     code = nbformat.v4.new_code_cell("### BEGIN SOLUTION\nanswer = 41 + 1\n### END SOLUTION\n")
     note = nbformat.v4.new_markdown_cell("Text.<!-- notes: they ask why -->")
-    for name, link in (("01_x", "[more](02_y.ipynb)"), ("02_y", "none")):
+    for name, link in (("01_x.ipynb", "[more](02_y.IPYNB)"), ("02_y.IPYNB", "none")):
         cells = [nbformat.v4.new_markdown_cell(f"# T\n\n{link}"), note, code]
-        nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / f"{name}.ipynb")
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), str(tmp_path / name))
     for students in (False, True):
         build([tmp_path / "01_x.ipynb"], tmp_path / "out", students=students)
-        [other] = (tmp_path / "out" / "files").rglob("02_y.ipynb.txt")
+        [other] = (tmp_path / "out" / "files").rglob("02_y.IPYNB.txt")
         text = other.read_text(encoding="utf-8")
         assert ("41 + 1" in text, "they ask why" in text) == (not students, not students)
 
@@ -346,7 +354,7 @@ SCRIPTS = [
     f'<img src=x onerror="{RAN}">',
     f"[a](javascript:{RAN.replace(' ', '')})",
     f'<a id="jump" href=" java\tscript:{RAN}">b</a>',
-    f"<a href=\"data:text/html,<script>{RAN}</script>\">c</a>",
+    f'<a href="data:text/html,<script>{RAN}</script>">c</a>',
     f"$\\text{{<script>{RAN}</script>}}$",
     f'$\\text{{<img src=x onerror="{RAN}">}}$',
     f"$$\\frac{{<script>{RAN}</script>}}{{2}}$$",
@@ -364,7 +372,7 @@ SCRIPTS = [
     '<div data-play="sampling">g</div>',
     '<form action="https://example.org"><button>g</button></form>',
     "<object data=x></object><embed src=x><style>@import 'https://example.org/x.css'</style>",
-]  # fmt: skip
+]
 
 
 def hostile(folder: Path) -> Path:
@@ -449,7 +457,8 @@ def test_only_files_of_the_course_travel(tmp_path: Path) -> None:
     ways = ["../secret.txt", "%2e%2e/secret.txt", "..%2fsecret.txt", "data/../../secret.txt",
             "data/link.txt", "folder/secret.txt", str(tmp_path / "secret.txt"), "page.html",
             ".hidden/key.txt", ".env", "&#46;&#46;/secret.txt", str(root / "data" / "a b.csv"),
-            "missing.txt", "data/a%20b.csv", "data/picture.svg"]  # fmt: skip
+            "missing.txt", "data/a%20b.csv", "data/picture.svg",
+            "a%00b.txt", f"search?q={'x' * 300}"]  # fmt: skip
     links = [f'<a href="{way}">x</a> <img src="{way}"> ![y]({way})' for way in ways]
     nbformat.write(book("# T", *links), root / "01_x.ipynb")
     build([root / "01_x.ipynb"], out)

@@ -568,6 +568,8 @@ def test_the_table_shows_what_varies() -> None:
         ["0-0.5", "0", "2", "1.0", "finished"],
         ["1-0.5", "1", "1.25", "1.0", "finished"],
     ]
+    said = rows[0]._replace(results={"said": "two\nlines"})
+    assert table([said]).splitlines()[1].split() == ["0-0.5", "two", "lines", "1.0", "finished"]
 
 
 def test_the_plot_shows_every_run_and_the_means() -> None:
@@ -627,7 +629,7 @@ def test_the_summary_lists_what_failed_and_says_so_in_the_exit_code(
 ) -> None:
     every = points(notebook, {"seed": [0, 1]})
     good, bad = (blank(point, error) for point, error in zip(every, (None, "boom"), strict=True))
-    good = good._replace(results={"loss": 1.0})
+    good = good._replace(results={"loss": 1.0, "loss/all": 1.0})
     for one in (good, bad):
         keep(Ran(one, "{}"), tmp_path)
     assert summary(every, tmp_path, ["seed", "loss"]) == 1
@@ -635,6 +637,8 @@ def test_the_summary_lists_what_failed_and_says_so_in_the_exit_code(
     assert "1 of 2 runs failed" in said
     assert f"{bad.run} seed=1: FAILED: boom ({tmp_path / bad.run / 'run.ipynb'})" in said
     assert (tmp_path / "loss-by-seed.png").is_file()
+    assert summary(every, tmp_path, ["seed", "loss/all"]) == 1
+    assert (tmp_path / "loss_all-by-seed.png").is_file()
     with pytest.raises(SystemExit):
         summary(every, tmp_path, ["seed", "los"])
     assert "no run recorded los; did you mean loss?" in capsys.readouterr().err

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classroom import recipes
-from classroom.ledger import Measured, claim
+from classroom.ledger import NOT_MEASURING, Measured, claim
 from classroom.recipes import CourseText
 from classroom.versions import result_version
 from labkit.blocks import LanguageModel, States
@@ -140,7 +140,7 @@ the mean of a sentence's word vectors is shown as a control."""
 
 def senses(profile: str, seed: int) -> Measured:
     """Which sense of the ambiguous words is meant, from a few examples of each."""
-    key = fingerprint(result_version(("cli", "demos")), "senses", profile, seed)
+    key = fingerprint(result_version(NOT_MEASURING), "senses", profile, seed)
     return Measured(**cache.kept_json(key, lambda: _senses(profile, seed)))
 
 
@@ -278,7 +278,7 @@ def floor_beside(world: World, texts: Sequence[list[str]], places: Sequence[int]
 
 def forms(profile: str, seed: int) -> dict[str, Any]:
     """Losses and hits beside forms that were never seen, for letters and for whole words."""
-    key = fingerprint(result_version(("cli", "demos")), "forms", profile, seed)
+    key = fingerprint(result_version(NOT_MEASURING), "forms", profile, seed)
     return dict(cache.kept_json(key, lambda: _forms(profile, seed)))
 
 

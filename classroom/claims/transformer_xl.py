@@ -59,14 +59,10 @@ def documents(text: CourseText, length: int = READ) -> tuple[Tensor, list[list[s
     return torch.tensor(rows), words
 
 
-def _parts(model: LanguageModel) -> tuple[Any, Any]:
-    return model.head, model.backbone
-
-
 @torch.no_grad()
-def losses(model: LanguageModel, tokens: Tensor, memory: int, segment: int = SEGMENT) -> Tensor:
+def losses(model: Any, tokens: Tensor, memory: int, segment: int = SEGMENT) -> Tensor:
     """The loss of each word of each document [B, T - 1], read segment by segment."""
-    head, backbone = _parts(model)
+    head, backbone = model.head, model.backbone
     past, found = None, []
     with memory_of(backbone, memory):
         for start in range(0, tokens.shape[1] - 1, segment):
@@ -204,9 +200,9 @@ def gpt(text: CourseText, profile: str, seed: int, waves: bool) -> LanguageModel
 
 
 @torch.no_grad()
-def last_words(model: LanguageModel, tokens: Tensor, length: int) -> list[float]:
+def last_words(model: Any, tokens: Tensor, length: int) -> list[float]:
     """For each document the loss of the same words, after `length` words were read."""
-    head, backbone = _parts(model)
+    head, backbone = model.head, model.backbone
     found = []
     for end in ENDS:
         hidden = backbone(tokens[:, end - length : end]).hidden[:, -SCORED:]

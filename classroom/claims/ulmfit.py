@@ -100,9 +100,7 @@ def tuned(
     """The third stage: a classifier, by default with the three tricks of the paper, and by Adam."""
     torch.manual_seed(seed)
     model = classifier(copy.deepcopy(start), labels, dropout=0.1)
-    how = plan(
-        steps, optimizer="adamw", rate=5e-3, schedule=schedule, warmup=None, seed=seed
-    )  # fmt: skip
+    how = plan(steps, optimizer="adamw", rate=5e-3, schedule=schedule, warmup=None, seed=seed)
     every = max(1, steps // 8) if gradually else None
     tuning = Tuning(plan=how, factor=factor, unfreeze_every=every, layers=layers)
     return fine_tune(model, labels_of(model), rows, tuning)
@@ -203,7 +201,7 @@ def ablation(ways: Mapping[str, Mapping[str, Any]], profile: str, seed: int) -> 
         for name, changes in ways.items():
             model = tuned(
                 before, rows, labels=given.labels, steps=size.labelled, seed=seed, **changes
-            )  # fmt: skip
+            )
             found[name].append(given.right(model))
     arms = {name: np.mean(each, axis=0).tolist() for name, each in found.items()}
     note = f"each figure is the mean of {size.draws} draws of {FEW} labels"

@@ -36,6 +36,9 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit grade: --csv {args.csv} has no ending, so its pages would need its name: "
              f"give {args.csv}.csv, or a folder with --pages")  # fmt: skip
     pages = args.pages or args.csv.with_suffix("")
+    if pages.resolve() == args.folder.resolve():
+        fail(f"labkit grade: the pages would stand among the notebooks in {pages}: give another "
+             "folder with --pages, or another name with --csv")  # fmt: skip
     pages.mkdir(parents=True, exist_ok=True)
     # Absolute paths, since a child runs in another folder; and none that holds its own Python.
     every = [args.folder, args.csv, pages, *(book.parent for book in every_notebook()[:1])]
@@ -94,8 +97,8 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit speedrun: {args.path} {wrong}: give one that defines train(tokens, "
              f"vocabulary, seconds), such as {contest.RECIPE}")  # fmt: skip
     args.board.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(args.board.parent, os.W_OK):
-        fail(f"labkit speedrun: {args.board.parent} cannot be written: give another --board")
+    if args.board.is_dir() or not os.access(args.board.parent, os.W_OK):
+        fail(f"labkit speedrun: {args.board} cannot be written: give another --board")
     task = contest.draw(args.language, args.words, held_out=8_000)
     results: list[contest.Result] = []
 

@@ -31,7 +31,7 @@ from classroom.exercises import asked, proving, solved_cells, students_version
 from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
 from classroom.running import Run, encrypted, execute
-from labkit.checks import counted
+from labkit.checks import counted, in_a_line
 from labkit.keeping.files import digest, write_json, write_text
 from labkit.keeping.paths import checkout
 from labkit.keeping.processor import cores
@@ -95,8 +95,6 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     kinds = ["smoke", "laptop", OPENED] if args.table else ["laptop"]
     given = once("labkit course", args)
     if "profile" in given:
-        if given["profile"] not in PROFILES:
-            fail(f"labkit course: {unknown('profile', given['profile'], PROFILES)}")
         kinds = [given["profile"]]
     asked = {}
     for kind in kinds:
@@ -184,6 +182,7 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
     light_jsonschema()
     import nbformat
     from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
 
     with environment({**REPEATABLE, STORE: "1"}):
         for path in named_or_all(args.names):
@@ -192,7 +191,14 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
             client = NotebookClient(
                 notebook, timeout=TIMEOUT["laptop"], resources=folder, config=encrypted()
             )
-            client.execute()
+            try:
+                client.execute()
+            except (CellExecutionError, RuntimeError, TimeoutError) as error:  # or a kernel died
+                said = in_a_line(error)
+                if isinstance(error, CellExecutionError):  # which says its whole traceback
+                    said = f"{error.ename}: {error.evalue}"
+                fail(f"labkit notebooks: {path} is as it was: cell {client.code_cells_executed} "
+                     f"failed: {said}", code=1)  # fmt: skip
             write_text(path, dumps(normalised(notebook)))
             print(f"{path.name}: stored", flush=True)
     return 0

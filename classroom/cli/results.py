@@ -30,7 +30,7 @@ def index_of(outputs: Sequence[Path], results: Sequence[Run]) -> str:
         )  # fmt: skip
         lines.append(
             f"| [{output.stem}]({output.name}) | {run.seconds:.0f} s "
-            f"| {run.memory} | {said.replace('|', chr(92) + '|')} |"
+            f"| {run.memory} | {' '.join(said.split()).replace('|', chr(92) + '|')} |"
         )
     return "\n".join(lines) + "\n"
 

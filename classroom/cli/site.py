@@ -26,7 +26,10 @@ def site(parser: Parser, words: Sequence[str]) -> int:
     if args.students:
         check_folder(books, args.out)
     args.out.mkdir(parents=True, exist_ok=True)  # whether it can be is known before the work
-    pages = write(books, args.out, students=args.students)
+    try:
+        pages = write(books, args.out, students=args.students)
+    except ValueError as problem:
+        fail(f"labkit site: {problem}", code=1)
     print(f"{counted(len(pages), 'notebook')}: open {args.out / 'index.html'}")
     return 0
 

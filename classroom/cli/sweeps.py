@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -212,7 +213,8 @@ def draw(rows: Sequence[Row], out: Path, x: str, y: str) -> None:
     if y not in names:
         fail(f"labkit sweep: --plot: no run recorded {y}{nearest(y, names)} "
              f"(recorded: {', '.join(names) or 'nothing'})", code=1)  # fmt: skip
-    picture = out / f"{y}-by-{x}.png"
+    # What is recorded may have any name.
+    picture = out / re.sub(r"[^\w.=-]", "_", f"{y}-by-{x}.png")
     try:
         plot(rows, x=x, y=y).savefig(picture, dpi=150)
     except ValueError as error:

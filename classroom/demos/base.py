@@ -202,9 +202,9 @@ def _button(label: str, act: Callable[[], None]) -> widgets.Button:
 
 WIDE = {"description_width": "9em"}
 # ipywidgets 7 has another name for it.
-TOOLTIP = "tooltip" if "tooltip" in widgets.FloatSlider.class_trait_names() else (
-    "description_tooltip"
-)  # fmt: skip
+TOOLTIP = (
+    "tooltip" if "tooltip" in widgets.FloatSlider.class_trait_names() else "description_tooltip"
+)
 
 
 def text_box(label: str, value: str, rows: int = 2) -> widgets.Textarea:

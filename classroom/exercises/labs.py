@@ -8,6 +8,7 @@ from pathlib import Path
 
 from classroom.exercises.checking import NOTEBOOKS, Exercise, Number, exercises
 from classroom.exercises.duels import TOPICS, symptom_of, topic_of
+from labkit.keeping.files import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = """\
@@ -86,4 +87,4 @@ def _listed(items: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "labs.md").write_text(page(), encoding="utf-8", newline="\n")
+    write_text(ROOT / "docs" / "labs.md", page())

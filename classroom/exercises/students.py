@@ -12,6 +12,7 @@ gives a value to.
 """
 
 import ast
+import contextlib
 import copy
 import re
 import textwrap
@@ -36,10 +37,11 @@ def unsolved(source: str) -> str:
 
     def empty(found: re.Match[str]) -> str:
         indent, solution = found[1], textwrap.dedent(found[2])
-        if indent and BODY.search(source[: found.start()].rstrip("\n")):
-            return f"{indent}...  # your turn\n"
-        names = list(dict.fromkeys(_assigned(ast.parse(solution))))
-        return "".join(f"{indent}{name} = ...  # your turn\n" for name in names)
+        if not (indent and BODY.search(source[: found.start()].rstrip("\n"))):
+            with contextlib.suppress(SyntaxError):  # of a command of IPython, such as %time
+                names = dict.fromkeys(_assigned(ast.parse(solution)))
+                return "".join(f"{indent}{name} = ...  # your turn\n" for name in names)
+        return f"{indent}...  # your turn\n"
 
     return FENCED.sub(empty, source)
 

@@ -8,6 +8,7 @@ admits the page's own scripts by their digests, and nothing else.
 """
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -75,6 +76,7 @@ def build(
     """
     light_jsonschema()
     import nbformat
+    from nbconvert.filters.markdown_mistune import InvalidNotebook
 
     books = [nbformat.read(path, as_version=4) for path in notebooks]
     for book in books:
@@ -92,7 +94,10 @@ def build(
             "course_links": links(pages, place),
         }
         scripts = scripts_for(book)
-        html, _ = export.from_notebook_node(book, resources)
+        try:
+            html, _ = export.from_notebook_node(book, resources)
+        except InvalidNotebook as problem:
+            raise ValueError(f"{path}: {problem}: attach the picture to its cell again") from None
         html = connected(reachable(harmless_page(html)), path, notebooks, out, students=students)
         html = with_demos(with_contents(html), scripts)
         write_text(out / pages[place].file, html)  # never half of a page
@@ -232,7 +237,8 @@ def connected(
 
     def way(found: re.Match[str]) -> str:
         named = Path(unquote(unescape(found["to"])))
-        if named.anchor:  # not even looked for: on Windows it may be on another machine
+        # Not even looked for: on Windows it may be on another machine. No name has a null byte.
+        if named.anchor or "\0" in str(named):
             return found[0]
         target = (notebook.parent / named).resolve()
         if target in pages:
@@ -245,7 +251,7 @@ def connected(
             )
             to = (Path("files") / inside).as_posix() + ("" if seen else ".txt")
             (out / to).parent.mkdir(parents=True, exist_ok=True)
-            if students and target.suffix == ".ipynb":
+            if students and target.suffix.lower() == ".ipynb":
                 solved = json.loads(target.read_text(encoding="utf-8"))
                 (out / to).write_text(json.dumps(students_version(solved)), encoding="utf-8")
             else:
@@ -266,7 +272,8 @@ def root_of(notebook: Path) -> Path:
 
 def may_travel(target: Path, root: Path) -> bool:
     """Whether a file, all links followed, lies below a folder and in nothing that is hidden."""
-    if not target.is_relative_to(root) or not target.is_file():
+    # `Path.is_file` raises where a name is too long for the disk, as one with a query may be.
+    if not target.is_relative_to(root) or not os.path.isfile(target):
         return False
     hidden = any(part.startswith(".") for part in target.relative_to(root).parts)
     return not hidden and target.suffix.lower() != ".html"

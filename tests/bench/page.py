@@ -104,7 +104,7 @@ QUESTIONS = {
     "lecture": Question("How many seconds after its first slide is a lecture ready?", "", ""),
     "addresses": Question("How well does a GPT predict English, and what does it write?", "", ""),
     "prompts": Question("What does a prompt tell after a minute of training?", "", ""),
-}  # fmt: skip
+}
 FOLD = re.compile(
     r"<details><summary>.*? \(<code>bench (\w+)</code>\)</summary>\n\n\*(.*?)\*\n\n(.*?)\n\n"
     r"</details>",

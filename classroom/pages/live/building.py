@@ -68,7 +68,7 @@ def first_page(title: str, below: str, gpt: Trained) -> str:
         f'<input type="hidden" name="{name}" value="{value}">' for name, *_, value in SAMPLING[1:]
     )
     demo = (
-        '<p>A small language model writes below, in your browser. Its language was made up for '
+        "<p>A small language model writes below, in your browser. Its language was made up for "
         "this course, so the <b>exact</b> probability of each next word is known: compare. "
         '<b>Tap a word to write it.</b></p><section data-play="sampling" id="sampling" '
         'data-pace="350" data-first="10" '
@@ -77,7 +77,7 @@ def first_page(title: str, below: str, gpt: Trained) -> str:
         f"<form>{text_box('prompt', opening)}{sliders(SAMPLING[:1])}</form></section>"
         '<p><a href="live.html">More live demos</a>: hide words from a BERT, look at attention, '
         "see what each filter leaves.</p>"
-    )  # fmt: skip
+    )
     return page(title, f"<h1>{escape(title)}</h1>{demo}{below}", first_scripts(gpt))
 
 

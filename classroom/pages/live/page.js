@@ -206,12 +206,12 @@ function masking(demo, { bert, language, sentences }) {
 
 /** Look at the attention of either model. */
 function attention(demo, { gpt, bert }) {
-  const models = { BERT: [new Engine.BERT(bert), bert], GPT: [new Engine.GPT(gpt), gpt] };
+  const models = { BERT: new Engine.BERT(bert), GPT: new Engine.GPT(gpt) };
   const tokenizers = { BERT: new Views.Tokenizer(bert), GPT: new Views.Tokenizer(gpt) };
   let selected = -1;
   const draw = () => {
-    const now = values(demo), [model] = models[now.model], tokenizer = tokenizers[now.model];
-    const view = Views.attention({ ...now, selected }, { model, tokenizer });
+    const now = values(demo), place = { model: models[now.model], tokenizer: tokenizers[now.model] };
+    const view = Views.attention({ ...now, selected }, place);
     put(demo, view, selected);
     const most = view.pieces.find(({ name }) => name === "most")?.rows[selected];
     say(demo, most ? `${most[0]} attends most to ${most[1]}, ${most[2]}` : "");
