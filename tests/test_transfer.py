@@ -276,6 +276,13 @@ def test_elmos_classifier_drops_what_it_is_told_to() -> None:
     assert classifier(seeded(gpt), 2).head.dropout.p == 0.1
 
 
+@pytest.mark.parametrize("make", [elmo, gpt])
+@pytest.mark.parametrize("task", [classifier, tagger, lambda model, _: span_finder(model)])
+def test_what_is_new_has_the_precision_of_the_backbone(make, task):
+    model = task(seeded(make).double(), 2)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
+
+
 def test_tags_and_spans_have_a_head_for_each_place():
     tokens = torch.randint(0, V, (2, 7))
     assert tagger(seeded(bert), 5)(tokens).shape == (2, 7, 5)

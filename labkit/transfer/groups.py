@@ -126,10 +126,9 @@ def span_finder(model: Any) -> Classifier:
 
 
 def _alike(model: Classifier, backbone: nn.Module) -> Classifier:
-    """The new head where the backbone is, and in its precision."""
+    """What is new, the head and a mix of layers, where the backbone is and in its precision."""
     example = next(backbone.parameters())
-    model.head.to(example.device, example.dtype)
-    return model
+    return model.to(example.device, example.dtype)
 
 
 def labels_of(model: Classifier) -> Labels:
