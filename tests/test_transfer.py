@@ -270,6 +270,21 @@ def test_the_language_model_of_an_elmo_classifier_is_below_the_mix() -> None:
     assert torch.equal(again.backbone(tokens).hidden, model.backbone(tokens).hidden)
 
 
+@pytest.mark.parametrize("make", [elmo, awd_lstm, bert])
+def test_a_second_task_has_the_head_of_its_family_too(make) -> None:
+    first = classifier(seeded(make), 2)
+    second = classifier(first, 2)
+    assert str(second) == str(first)
+    assert second.head is not first.head
+
+
+def test_a_second_task_has_a_mix_of_its_own() -> None:
+    first = classifier(seeded(elmo), 2)
+    second = classifier(first, 2)
+    assert second.backbone.backbone is first.backbone.backbone
+    assert second.backbone.mix is not first.backbone.mix
+
+
 def test_elmos_classifier_drops_what_it_is_told_to() -> None:
     assert classifier(seeded(elmo), 2).head.dropout.p == 0
     assert classifier(seeded(elmo), 2, dropout=0.4).head.dropout.p == 0.4
