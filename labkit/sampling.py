@@ -40,6 +40,7 @@ def at_temperature(logits_BV: Tensor, temperature: float) -> Tensor:
     """softmax(scores / temperature): above 1 flatter, below 1 sharper, at 0 the best word only."""
     ok = is_number(temperature) and 0 <= temperature < 1e30
     require(ok, f"temperature is {shown(temperature)}: give 0 (always the best word) or more")
+    logits_BV = exact(logits_BV)
     if temperature == 0:
         best_B1 = best_word(logits_BV)[..., None]
         return torch.full_like(logits_BV, NEVER).scatter(-1, best_B1, 0.0)
@@ -78,6 +79,7 @@ def repeat_less(logits_BV: Tensor, seen_BT: Tensor, penalty: float) -> Tensor:
     """Penalise seen words: z / penalty above 0, z * penalty below (Keskar et al. 2019, 4.1)."""
     ok = is_number(penalty) and 1e-3 <= penalty <= 1e3
     require(ok, f"the penalty of repetition is {shown(penalty)}: give 0.001 to 1000, 1 for none")
+    logits_BV = exact(logits_BV)
     z_BT = logits_BV.gather(-1, seen_BT)
     less_BT = torch.where(z_BT < 0, z_BT * penalty, z_BT / penalty)
     return logits_BV.scatter(-1, seen_BT, less_BT.clamp(max=torch.finfo(z_BT.dtype).max))

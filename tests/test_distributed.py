@@ -12,7 +12,7 @@ from crash.several import last_weights
 from crash.tiny import Text, gpt
 
 from labkit import trainer
-from labkit.keeping import computing
+from labkit.keeping import computing, distributed
 from labkit.keeping.processes import Processes
 from labkit.objectives import NextToken
 from labkit.plan import Plan
@@ -102,6 +102,14 @@ def test_one_process_is_refused_what_needs_several(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(ValueError, match="4 processes were started and the plan says"):
         Trainer(gpt(), NextToken(), Text(), Plan(steps=1))
+
+
+def test_a_weight_that_is_one_number_is_not_sharded() -> None:
+    model = gpt()
+    model.head.scale = torch.nn.Parameter(torch.ones(()))
+    several = Processes("fsdp", 0, 2, torch.device("cpu"))
+    with pytest.raises(ValueError, match=r"the weight head\.scale is a single number"):
+        distributed.wrapped(model, NextToken(), several)
 
 
 def test_a_plan_for_several_also_runs_alone() -> None:

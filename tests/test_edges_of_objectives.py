@@ -128,6 +128,21 @@ def test_penalties_are_summed_exactly() -> None:
     assert {term.total.dtype for term in found.terms.values()} == {torch.float32}
 
 
+def test_the_angles_to_a_teacher_are_summed_exactly() -> None:
+    model, batch = narrow_bert(), rows()
+    given = Distillation(task=Labels(), teacher=narrow_bert())
+    batch = dataclasses.replace(batch, labels=torch.zeros(len(batch), dtype=torch.long))
+    with torch.autocast("cpu", torch.float16):
+        found = given(model, batch, chance(batch))
+    assert found.terms["cosine"].total.dtype == torch.float32
+
+
+def narrow_bert() -> Classifier:
+    """Its words' vectors are narrow, as ALBERT's, and under autocast all states are in 16 bits."""
+    body = BERT(BERTConfig(20, 8, 1, 2, 16, embedding=4))
+    return Classifier(body, Label(8, 2)).eval()
+
+
 def test_measuring_computes_no_gradients() -> None:
     asked = torch.randn(4, 8), torch.randn(20, 8, requires_grad=True), None, torch.arange(4)
     with torch.no_grad():

@@ -167,6 +167,14 @@ def test_the_lowest_temperatures_do_not_overflow(temperature):
     assert sample(model, [[4]], cold)[0][0].tokens == sample(model, [[4]], GREEDY)[0][0].tokens[:9]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_scores_in_16_bits_do_not_overflow(dtype):
+    logits, seen = torch.tensor([[-100, 90, 80]], dtype=dtype), torch.tensor([[0, 1, 2]])
+    assert at_temperature(logits, 1e-3).softmax(-1).tolist() == [[0, 1, 0]]
+    below = torch.full((1, 3), -100, dtype=dtype)
+    assert repeat_less(below, seen, 1e3).softmax(-1).isfinite().all()
+
+
 def test_the_strongest_penalties_do_not_overflow():
     logits, seen = torch.tensor([[1e30, -1e30, 5.0]]), torch.tensor([[0, 1]])
     for penalty in (1e-3, 1e3):

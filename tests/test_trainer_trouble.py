@@ -458,6 +458,30 @@ def test_another_optimizer_begins_with_nothing_to_remember(tmp_path: Path) -> No
     assert made.average.count == 0
 
 
+@pytest.mark.parametrize("kinds", [("ema", "mean"), ("mean", "ema")])
+def test_another_kind_of_average_begins_anew(kinds: tuple[Any, Any], tmp_path: Path) -> None:
+    losses(trainer(steps=4, average=kinds[0], average_from=1), tmp_path)
+    made = trainer(steps=6, average=kinds[1], average_from=1)
+    assert len(list(made.resume(tmp_path, changed={"steps", "average"}))) == 2
+    assert made.average.count == 2
+
+
+@pytest.mark.parametrize("formats", [("float16", "bfloat16"), ("bfloat16", "float16")])
+@pytest.mark.filterwarnings("ignore:precision is 'bfloat16'")
+def test_a_memory_in_16_bits_serves_a_run_in_others(
+    formats: tuple[Any, Any], tmp_path: Path
+) -> None:
+    def made(steps: int, precision: Any) -> Trainer:
+        plan = Plan(steps=steps, precision=precision, device="cpu")
+        return Trainer(gpt(), NextToken(carry=True), Stream(4, seed=1), plan)
+
+    losses(made(2, formats[0]), tmp_path)
+    run = made(4, formats[1])
+    assert len(list(run.resume(tmp_path, changed={"steps", "precision"}))) == 2
+    assert run.memory[0] is not None
+    assert run.memory[0].known.shape[1] == 4 * 8
+
+
 def test_other_rates_of_layers_and_other_stages_are_another_run(tmp_path: Path) -> None:
     def made(factor: float, second: int) -> Trainer:
         model = gpt(dropout=0.0)

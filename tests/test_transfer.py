@@ -4,7 +4,6 @@ import copy
 import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -271,16 +270,31 @@ def test_the_language_model_of_an_elmo_classifier_is_below_the_mix() -> None:
     assert torch.equal(again.backbone(tokens).hidden, model.backbone(tokens).hidden)
 
 
+@pytest.mark.parametrize("make", [elmo, awd_lstm, bert])
+def test_a_second_task_has_the_head_of_its_family_too(make) -> None:
+    first = classifier(seeded(make), 2)
+    second = classifier(first, 2)
+    assert str(second) == str(first)
+    assert second.head is not first.head
+
+
+def test_a_second_task_has_a_mix_of_its_own() -> None:
+    first = classifier(seeded(elmo), 2)
+    second = classifier(first, 2)
+    assert second.backbone.backbone is first.backbone.backbone
+    assert second.backbone.mix is not first.backbone.mix
+
+
 def test_elmos_classifier_drops_what_it_is_told_to() -> None:
     assert classifier(seeded(elmo), 2).head.dropout.p == 0
     assert classifier(seeded(elmo), 2, dropout=0.4).head.dropout.p == 0.4
     assert classifier(seeded(gpt), 2).head.dropout.p == 0.1
 
 
-@pytest.mark.parametrize("build", [classifier, tagger])
-def test_all_that_is_new_is_where_the_backbone_is_and_in_its_precision(build: Any) -> None:
-    """The mix of ELMo's layers, too."""
-    model = build(elmo().to("meta", torch.float64), 2)
+@pytest.mark.parametrize("make", [elmo, gpt])
+@pytest.mark.parametrize("task", [classifier, tagger, lambda model, _: span_finder(model)])
+def test_all_that_is_new_is_where_the_backbone_is_and_in_its_precision(make, task):
+    model = task(make().to("meta", torch.float64), 2)
     assert {(p.device.type, p.dtype) for p in model.parameters()} == {("meta", torch.float64)}
 
 

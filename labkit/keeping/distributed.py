@@ -124,6 +124,12 @@ def wrapped(model: nn.Module, objective: Objective, processes: Processes) -> Sin
     if processes.kind == "ddp":
         return Replicated(model, objective, processes.count)
     if processes.kind == "fsdp":
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 0:
+                raise ValueError(
+                    f"the weight {name} is a single number, and processes='fsdp' shards weights: "
+                    "choose processes='ddp', or make it a tensor of one axis"
+                )
         return Sharded(model, objective, processes)
     return Single(model, objective)
 

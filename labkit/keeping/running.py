@@ -17,6 +17,7 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 from labkit.corpus import Batches, sent
+from labkit.heads import exact
 from labkit.keeping.checkpoints import (
     Found,
     Saver,
@@ -183,12 +184,18 @@ class Run:
             ) from problem
 
     def _ours(self, saved: Snapshot) -> Snapshot:
-        """A checkpoint without what means nothing here: of another optimizer or another text."""
+        """A checkpoint without what means nothing here: of another optimizer, mean or text."""
+        before = saved.facts["plan"]
         foreign = {
-            "optimizer": saved.facts["plan"]["optimizer"] != self.plan.optimizer,
+            "optimizer": before["optimizer"] != self.plan.optimizer,
+            "average": before["average"] != self.plan.average,
             "memory": saved.facts["about"].get("batches") != self.trainer.about["batches"],
         }
         own = {kind: part for kind, part in saved.tensors.items() if not foreign.get(kind)}
+        if "memory" in own and before["precision"] != self.plan.precision:
+            # torch joins neither kind of 16 bits with the other, but both with 32.
+            memory = own["memory"].items()
+            own["memory"] = {n: exact(t) if t.is_floating_point() else t for n, t in memory}
         return replace(saved, tensors=own)
 
     def _take_up(self, folder: Path, changed: Iterable[str]) -> None:

@@ -249,7 +249,7 @@ class Distillation(Objective):
                     f"the student is {widths[0]} wide and the teacher {widths[1]}, so the angle "
                     "between their states has no meaning: give cosine=0, or equal widths"
                 )
-            apart = 1 - F.cosine_similarity(states.hidden, known.hidden, dim=-1)
+            apart = 1 - F.cosine_similarity(exact(states.hidden), exact(known.hidden), dim=-1)
             total = apart[targets.inputs.real].sum()
             terms["cosine"] = Term(total, targets.counts["cosine"], self.cosine)
         return Outcome(terms, kept)

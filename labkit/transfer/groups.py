@@ -93,14 +93,13 @@ def classifier(
     one, the AWD-LSTM from last, max and mean together, ELMo from a weighted sum of its layers.
     BERT has a tanh layer between; `projection` gives one to GPT and XLNet too, as XLNet's release
     has it (modeling.py, summarize_sequence). Without it the two have one head and are compared.
-    Dropout is 0.1 unless given, and 0 for ELMo.
+    Dropout is 0.1 unless given, and 0 for ELMo, whose layers are mixed anew for each task.
     """
-    backbone = backbone_of(model)
+    backbone = _below_mix(backbone_of(model))
     if dropout is None:
         dropout = 0.0 if isinstance(backbone, ELMo) else 0.1
     if isinstance(backbone, ELMo):
-        mix = _alike(WeightedSum(1 + len(backbone.blocks)), backbone)
-        backbone = Mixed(backbone, mix)
+        backbone = Mixed(backbone, _alike(WeightedSum(1 + len(backbone.blocks)), backbone))
         parts = ("max", "mean")
         head: nn.Module = Pooled(backbone.width, labels, parts=parts, dropout=dropout)
     elif isinstance(backbone, AWDLSTM):
@@ -128,6 +127,11 @@ def span_finder(model: Any) -> Classifier:
     return Classifier(backbone, _alike(Span(backbone.width), backbone))
 
 
+def _below_mix(backbone: Any) -> Any:
+    """The backbone itself, without a mix of its layers that another task has learned."""
+    return backbone.backbone if isinstance(backbone, Mixed) else backbone
+
+
 def _alike(new: Part, backbone: nn.Module) -> Part:
     """A new part of a model where the backbone is, and in its precision."""
     example = next(backbone.parameters())
@@ -151,8 +155,7 @@ def language_model_of(model: Any, like: LanguageModel) -> LanguageModel:
     A head that was tied to the words of `like` is tied to those of the classifier, which may have
     learned since. Of an ELMo it is the backbone below the mix of its layers.
     """
-    backbone = model.backbone.backbone if isinstance(model.backbone, Mixed) else model.backbone
-    head = like.head
+    backbone, head = _below_mix(model.backbone), like.head
     own = list(like.backbone.token.parameters())
     if {id(p) for p in own} & {id(p) for p in head.parameters()}:
         # A copy of the head in which each of these weights is replaced by the classifier's.
