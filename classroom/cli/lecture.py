@@ -74,6 +74,7 @@ def room() -> str:
 
 def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
     """Run Voilà in this process, so that the token stands in no list of processes."""
+    # Here Voilà finds the template of the slides, and the plugin that JupyterLab has too.
     path = [str(SHARE), *filter(None, [os.environ.get("JUPYTER_PATH")])]
     os.environ["JUPYTER_PATH"] = os.pathsep.join(path)
     light_jsonschema()

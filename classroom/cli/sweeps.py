@@ -156,7 +156,8 @@ def check_workers(client: Any) -> None:
     ours = code_version()
     answers = client.run(code_version, on_error="return")
     others = {worker: said for worker, said in answers.items() if said != ours}
-    for worker, said in others.items():
+    if others:
+        worker, said = next(iter(others.items()))
         failed = isinstance(said, Exception)
         has = f"cannot use labkit ({first_line(said)})" if failed else f"has labkit {said}"
         fail(f"labkit sweep: the worker {worker} {has}, and this machine has {ours} (of "

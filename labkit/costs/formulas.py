@@ -17,11 +17,11 @@ def short(count: int | None) -> str:
     """A count as the papers print it: 117M, 1.3B."""
     if count is None:
         return "-"
-    # 999,999,999 has four figures in billions: 1B, not 1000M.
-    millions = float(f"{count:.4g}") / 10**6
-    if millions < 10**3:
-        return f"{millions:.4g}M"
-    return f"{millions / 10**3:.4g}B" if millions < 10**6 else f"{millions / 10**6:.4g}T"
+    for size, unit in ((10**6, "M"), (10**9, "B"), (10**12, "T")):
+        said = f"{count / size:.4g}{unit}"
+        if float(said[:-1]) < 1000:  # as it is printed: 999,999,999 is 1B, not 1000M
+            break
+    return said
 
 
 # ---- operations ------------------------------------------------------------------------------

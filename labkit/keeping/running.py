@@ -184,7 +184,7 @@ class Run:
             ) from problem
 
     def _ours(self, saved: Snapshot) -> Snapshot:
-        """A checkpoint without what means nothing here: of another optimizer, mean or text."""
+        """A checkpoint without what means nothing here: of another optimizer, average or text."""
         before = saved.facts["plan"]
         foreign = {
             "optimizer": before["optimizer"] != self.plan.optimizer,

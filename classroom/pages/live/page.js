@@ -210,8 +210,8 @@ function attention(demo, { gpt, bert }) {
   const tokenizers = { BERT: new Views.Tokenizer(bert), GPT: new Views.Tokenizer(gpt) };
   let selected = -1;
   const draw = () => {
-    const now = values(demo), place = { model: models[now.model], tokenizer: tokenizers[now.model] };
-    const view = Views.attention({ ...now, selected }, place);
+    const now = values(demo), model = models[now.model], tokenizer = tokenizers[now.model];
+    const view = Views.attention({ ...now, selected }, { model, tokenizer });
     put(demo, view, selected);
     const most = view.pieces.find(({ name }) => name === "most")?.rows[selected];
     say(demo, most ? `${most[0]} attends most to ${most[1]}, ${most[2]}` : "");
