@@ -6,7 +6,7 @@ Merity et al. 2018, section 4.6. Masked words: Devlin et al. 2019, section 3.1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -110,6 +110,8 @@ class BothDirections(Continuing):
     on the words from it on. Both use the same head.
     """
 
+    term_weight: ClassVar[float] = 0.5
+
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The word after each word, and the word before it."""
         if batch.documents is not None:
@@ -138,11 +140,6 @@ class BothDirections(Continuing):
                 f"{type(model.backbone).__name__} mixes both directions, so it would see the words "
                 "that it has to predict: use ELMo, or Recurrent with both_ways=True and one layer"
             )
-
-    def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
-        """Half of the loss for each direction."""
-        terms = super().terms(model, states, targets)
-        return {name: replace(term, weight=0.5) for name, term in terms.items()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
