@@ -608,3 +608,13 @@ def test_targets_that_are_none_say_so_in_one_line(made: Any, message: str, use: 
     uses = {"train": trainer.train_step, "evaluate": lambda: evaluate(model, objective, [given])}
     with pytest.raises((TypeError, ValueError), match=message):
         uses[use]()
+
+
+def test_predictions_that_nobody_counted_count_themselves() -> None:
+    usual, batch = NextToken(), Batch.of(torch.arange(8).view(2, 4))
+    targets = usual.targets(batch, chance(batch))
+    raw = Targets(
+        targets.inputs, targets.predicted, {}, padded=False, fresh=targets.fresh, causal=True
+    )
+    model = gpt().eval()
+    assert torch.equal(usual.loss(model, raw).loss, usual.loss(model, targets).loss)

@@ -105,7 +105,7 @@ class Targets:
     predicted: dict[str, Predicted]
     """The predictions of each term."""
     counts: dict[str, int]
-    """How many predictions each term is a sum of, over the whole batch."""
+    """How many predictions each term is a sum of, over the whole batch; unless given, its own."""
     padded: bool
     fresh: Tensor
     """Rows that remember nothing; stays on the CPU, where it can be read without waiting."""
@@ -119,6 +119,10 @@ class Targets:
     """Other tensors that an objective needs, such as the noise words of word vectors."""
     parts: "tuple[Targets, ...]" = ()
     """Several objectives at once: the targets of each."""
+
+    def __post_init__(self) -> None:
+        found = {name: len(each.targets_N) for name, each in self.predicted.items()}
+        object.__setattr__(self, "counts", found | self.counts)
 
     @classmethod
     def of(
@@ -139,8 +143,8 @@ class Targets:
             raise ValueError("there is padding before or between words: put it all at the end")
         # torch's losses know targets of 64 bits only.
         predicted = {n: p._replace(targets_N=p.targets_N.long()) for n, p in predicted.items()}
-        found = {name: len(each.targets_N) for name, each in predicted.items()} | (counts or {})
-        return cls(inputs, predicted, found, not bool(real.all()), inputs.fresh.cpu(), **more)
+        padded = not bool(real.all())
+        return cls(inputs, predicted, counts or {}, padded, inputs.fresh.cpu(), **more)
 
     def to(self, device: torch.device | str) -> "Targets":
         """The same targets on another device."""
