@@ -618,3 +618,10 @@ def test_predictions_that_nobody_counted_count_themselves() -> None:
     )
     model = gpt().eval()
     assert torch.equal(usual.loss(model, raw).loss, usual.loss(model, targets).loss)
+
+
+def test_steps_in_time_are_weighed_where_a_model_gives_its_states_before_dropout() -> None:
+    batch = Batch.of(torch.arange(8).view(2, 4))
+    with pytest.raises(ValueError, match=r"GPT does not give its last states .*tar=0"):
+        NextToken(tar=1.0)(gpt(), batch, chance(batch))
+    assert "ar" in NextToken(ar=1.0)(gpt(), batch, chance(batch)).terms

@@ -83,6 +83,11 @@ class NextToken(Continuing):
             squares = activation(exact(states.layers[-1][:, :width]))[targets.inputs.real]
             terms["ar"] = Term(squares.sum(), targets.counts["ar"], self.ar)
         if self.tar:
+            if len(states.layers) < model.backbone.layers + 2:
+                raise ValueError(
+                    f"{type(model.backbone).__name__} does not give its last states before dropout "
+                    "too, whose steps tar would weigh: give tar=0, or an AWDLSTM"
+                )
             steps = temporal_activation(exact(states.layers[-2][:, :width]))
             squares = steps[of_one_text(targets.inputs)]
             terms["tar"] = Term(squares.sum(), targets.counts["tar"], self.tar)
