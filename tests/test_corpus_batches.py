@@ -497,3 +497,12 @@ def test_rows_of_whole_numbers_are_padded():
     assert real_BT.sum(1).tolist() == [3, 0, 1, 2]
     with pytest.raises(ValueError, match="there are no rows"):
         pad_rows([])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_sizes_and_seeds_may_be_numbers_of_numpy(name):
+    batches = ALL[name]
+    sizes = {f: getattr(batches, f) for f in ("batch", "seed", "length") if hasattr(batches, f)}
+    of_numpy = dataclasses.replace(batches, **{f: np.int64(size) for f, size in sizes.items()})
+    for step in (0, 5):
+        assert same(of_numpy.at(np.int64(step)), batches.at(step))
