@@ -575,6 +575,16 @@ def test_every_objective_says_which_rows_stay_together() -> None:
     assert pairs.together == 6, "whole questions of both"
 
 
+def test_a_model_learns_where_new_numbers_have_64_bits() -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        losses = [float(report.loss) for report in trainer(gpt(dropout=0.0)).run()]
+    finally:
+        torch.set_default_dtype(before)
+    assert losses[-1] < losses[0]
+
+
 def test_float16_is_refused_where_torch_has_none() -> None:
     with pytest.raises(ValueError, match="recurrent networks do not know on a CPU"):
         trainer(awd_lstm(), precision="float16", device="cpu")
