@@ -48,6 +48,7 @@ from labkit.objectives import (
     permutation,
     words,
 )
+from labkit.transfer import tagger
 
 
 def segments(given: Batch, objective: Objective) -> list[Batch]:
@@ -395,6 +396,15 @@ def test_a_word_that_an_objective_forgot_to_hide_is_a_leak(name: str):
         assert places == {(n, n + 2) for _, _, n in forgotten.predictions}
         assert {leak.how for leak in forgotten.leaks} == {"gradient", "word"}
     assert not trace(model, AfterNext(causal=True), given).leaks
+
+
+def test_a_tagger_reads_an_elmo_from_both_sides_and_an_id_of_a_word_is_no_word():
+    tags = Batch.of(torch.arange(5, 13).view(2, 4), labels=torch.arange(5, 13).view(2, 4).roll(-1))
+    for name in ("ELMo, both directions", "BERT, masked"):
+        model = tagger(named(name).model(), V).double().eval()
+        found = trace(model, Labels(position="each"), tags)
+        assert not found.leaks
+        assert all(found.by_word[n, row].all() for n, (_, row, _) in enumerate(found.predictions))
 
 
 def test_words_that_chance_kept_are_no_leak():
