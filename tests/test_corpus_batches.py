@@ -437,6 +437,8 @@ def test_a_batch_has_at_least_one_token(shape):
         Batch.of(torch.zeros(shape, dtype=torch.long))
     with pytest.raises(ValueError, match="the tokens are float32"):
         Batch.of(torch.zeros(2, 2))
+    with pytest.raises(ValueError, match=r"the tokens are int16 .* of 64 or 32 bits"):
+        Batch.of(torch.zeros(2, 2, dtype=torch.int16))
     with pytest.raises(ValueError, match=r"real is float32 .* give booleans"):
         Batch.of(torch.ones(2, 2, dtype=torch.long), torch.ones(2, 2))
 
